@@ -1,0 +1,24 @@
+"""Isthmus: the memory system between an application and its AI accelerators, with models that really run in it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from isthmus.errors import Code, QnnError
+
+if TYPE_CHECKING:
+    from isthmus import memory
+    from isthmus.session import Session
+
+__version__ = "0.1.0"
+__all__ = ["Code", "QnnError", "Session", "memory"]
+
+
+def __getattr__(name: str) -> Any:
+    # What loads LLVM or a frontend is imported when it is first used.
+    if name == "Session":
+        return import_module("isthmus.session").Session
+    if name == "memory":
+        return import_module("isthmus.memory")
+    raise AttributeError(f"module 'isthmus' has no attribute '{name}'")

@@ -1,0 +1,134 @@
+"""QNN's error codes by name, and the one exception that carries them.
+
+Every refusal in the project is a `QnnError`: the code QNN itself would answer, the object that was refused,
+the rule that it broke and what to do about it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """QNN error codes under the names of the C headers, without their ``QNN_`` and ``_ERROR`` parts."""
+
+    SUCCESS = 0
+
+    COMMON_NOT_SUPPORTED = 1000
+    COMMON_MEM_ALLOC = 1002
+    COMMON_SYSTEM = 1003
+    COMMON_INVALID_ARGUMENT = 1004
+    COMMON_OPERATION_NOT_PERMITTED = 1005
+    COMMON_PLATFORM_NOT_SUPPORTED = 1006
+    COMMON_SYSTEM_COMMUNICATION = 1007
+    COMMON_INCOMPATIBLE_BINARIES = 1008
+    COMMON_LOADING_BINARIES = 1009
+    COMMON_RESOURCE_UNAVAILABLE = 1010
+    COMMON_SYSTEM_COMMUNICATION_FATAL = 1011
+    COMMON_GENERAL = 1100
+
+    BACKEND_CANNOT_INITIALIZE = 4000
+    BACKEND_TERMINATE_FAILED = 4002
+    BACKEND_NOT_SUPPORTED = 4003
+    BACKEND_INVALID_ARGUMENT = 4004
+    BACKEND_OP_PACKAGE_NOT_FOUND = 4005
+    BACKEND_OP_PACKAGE_IF_PROVIDER_NOT_FOUND = 4006
+    BACKEND_OP_PACKAGE_REGISTRATION_FAILED = 4007
+    BACKEND_OP_PACKAGE_UNSUPPORTED_VERSION = 4008
+    BACKEND_OP_PACKAGE_DUPLICATE = 4009
+    BACKEND_INCONSISTENT_CONFIG = 4010
+    BACKEND_INVALID_HANDLE = 4011
+    BACKEND_INVALID_CONFIG = 4012
+
+    CONTEXT_INVALID_ARGUMENT = 5000
+    CONTEXT_CTX_DOES_NOT_EXIST = 5001
+    CONTEXT_INVALID_HANDLE = 5002
+    CONTEXT_NOT_FINALIZED = 5003
+    CONTEXT_BINARY_VERSION = 5004
+    CONTEXT_CREATE_FROM_BINARY = 5005
+    CONTEXT_GET_BINARY_SIZE_FAILED = 5006
+    CONTEXT_GET_BINARY_FAILED = 5007
+    CONTEXT_BINARY_CONFIGURATION = 5008
+    CONTEXT_SET_PROFILE = 5009
+    CONTEXT_INVALID_CONFIG = 5010
+
+    GRAPH_INVALID_ARGUMENT = 6000
+    GRAPH_INVALID_HANDLE = 6001
+    GRAPH_DOES_NOT_EXIST = 6002
+    GRAPH_INVALID_NAME = 6003
+    GRAPH_INVALID_TENSOR = 6004
+    GRAPH_INVALID_OP_CONFIG = 6005
+    GRAPH_SET_PROFILE = 6006
+    GRAPH_UNCONNECTED_NODE = 6007
+    GRAPH_CREATE_FAILED = 6020
+    GRAPH_OPTIMIZATION_FAILED = 6021
+    GRAPH_FINALIZE_FAILED = 6022
+    GRAPH_NOT_FINALIZED = 6023
+    GRAPH_FINALIZED = 6024
+    GRAPH_EXECUTION_ASYNC_FIFO_FULL = 6025
+    GRAPH_SIGNAL_IN_USE = 6030
+    GRAPH_ABORTED = 6031
+    GRAPH_PROFILE_IN_USE = 6032
+    GRAPH_TIMED_OUT = 6033
+    GRAPH_SUBGRAPH = 6034
+
+    TENSOR_INVALID_HANDLE = 7001
+    TENSOR_DOES_NOT_EXIST = 7002
+    TENSOR_ALREADY_EXISTS = 7003
+    TENSOR_INVALID_TENSOR_PARAM = 7004
+    TENSOR_UNSUPPORTED_TENSOR_PARAM = 7005
+
+    MEM_INVALID_ARGUMENT = 8000
+    MEM_INVALID_HANDLE = 8001
+    MEM_ALREADY_REGISTERED = 8002
+    MEM_MAPPING = 8003
+    MEM_INVALID_SHAPE = 8004
+    MEM_UNSUPPORTED_MEMTYPE = 8005
+
+    DEVICE_INVALID_HANDLE = 14000
+    DEVICE_INVALID_CONFIG = 14001
+    DEVICE_HARDWARE_UNAVAILABLE = 14002
+    DEVICE_ASSOCIATED_TO_CONTEXT = 14003
+
+
+class QnnError(Exception):
+    """A refusal: QNN's code, the object, the rule it broke, and the remedy.
+
+    Parameters
+    ----------
+    code
+        The code QNN answers in this situation.
+    what
+        The object that was refused, for example ``"node 'conv_1' (Conv2d)"``.
+    rule
+        The rule it broke, as a sentence part: ``"in[0] must have rank 4, has rank 3"``.
+    hint
+        What to do about it; may be empty.
+
+    Examples
+    --------
+    >>> error = QnnError(Code.GRAPH_NOT_FINALIZED, "graph 'g'", "only a finalized graph can be executed")
+    >>> error.code, error.name
+    (<Code.GRAPH_NOT_FINALIZED: 6023>, 'GRAPH_NOT_FINALIZED')
+    >>> print(error)
+    [6023 GRAPH_NOT_FINALIZED] graph 'g': only a finalized graph can be executed
+    """
+
+    def __init__(self, code: Code, what: str, rule: str, hint: str = "") -> None:
+        self.code = Code(code)
+        self.what = what
+        self.rule = rule
+        self.hint = hint
+        super().__init__(str(self))
+
+    @property
+    def name(self) -> str:
+        """The code's name."""
+        return self.code.name
+
+    def __str__(self) -> str:
+        text = f"[{int(self.code)} {self.code.name}] {self.what}: {self.rule}"
+        return f"{text}. {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[type[QnnError], tuple[Code, str, str, str]]:
+        return type(self), (self.code, self.what, self.rule, self.hint)
