@@ -1,0 +1,157 @@
+"""What kernels are written with: raw memory access, instruction operands, vectors, and the two decorators.
+
+Kernels see memory as 64-bit addresses. Nothing here allocates, raises or touches Python objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
+F32, F64 = ir.FloatType(), ir.DoubleType()
+
+OPERAND_BITS = 48
+"""An operand word holds a pool number above this bit and a byte offset below it."""
+
+_OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    "boundscheck": False,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
+
+device = njit(**_OPTIONS)
+"""Decorator of a kernel, or of a function that kernels call."""
+
+device_reassociated = njit(**_OPTIONS, fastmath={"reassoc", "contract", "nsz"})
+"""The same, with float sums that may be reordered within a thread's share (so that reductions vectorise)."""
+
+
+def generated(function: Callable) -> Callable:
+    """Decorator of a kernel generator ``(target, variant: str) -> device function``."""
+    function.is_generator = True  # type: ignore[attr-defined]
+    return function
+
+
+def _tag(builder: Any, instruction: Any, own: str, other: str) -> Any:
+    """Tell LLVM that accesses of scope `own` do not alias those of scope `other`."""
+    module = builder.module
+    domain = module.add_metadata(["isthmus"])
+    instruction.set_metadata("alias.scope", module.add_metadata([module.add_metadata([own, domain])]))
+    instruction.set_metadata("noalias", module.add_metadata([module.add_metadata([other, domain])]))
+    return instruction
+
+
+def _element(builder: Any, llvm_type: ir.Type, base: Any, index: Any) -> Any:
+    # A pointer with an index, rather than a computed address, is what LLVM's vectoriser understands.
+    return builder.gep(builder.inttoptr(base, llvm_type.as_pointer()), [index])
+
+
+def _load(llvm_type: ir.Type, numba_type: Any, streaming: bool) -> Callable:
+    @intrinsic
+    def load(typing_context: Any, base: Any, index: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = builder.load(_element(builder, llvm_type, *args), align=1)
+            return _tag(builder, value, "read", "write") if streaming else value
+
+        return numba_type(types.int64, types.int64), emit
+
+    return load
+
+
+def _store(llvm_type: ir.Type, numba_type: Any, streaming: bool) -> Callable:
+    @intrinsic
+    def store(typing_context: Any, base: Any, index: Any, value: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            done = builder.store(args[2], _element(builder, llvm_type, args[0], args[1]), align=1)
+            if streaming:
+                _tag(builder, done, "write", "read")
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, numba_type), emit
+
+    return store
+
+
+# Accesses are (base address, element index). Activations may lie at any address a client chose, so no access promises
+# more than byte alignment.
+#   load_* / store_*  may be mixed freely.
+#   read_* / write_*  promise that the kernel never reads, in this way, what it wrote at another index: so loops over
+#                     them vectorise, in place too.
+load_i8, read_i8 = (_load(I8, types.int8, s) for s in (False, True))
+load_u8, read_u8 = (_load(I8, types.uint8, s) for s in (False, True))
+load_i16, read_i16 = (_load(I16, types.int16, s) for s in (False, True))
+load_u16, read_u16 = (_load(I16, types.uint16, s) for s in (False, True))
+load_i32, read_i32 = (_load(I32, types.int32, s) for s in (False, True))
+load_u32, read_u32 = (_load(I32, types.uint32, s) for s in (False, True))
+load_i64, read_i64 = (_load(I64, types.int64, s) for s in (False, True))
+load_u64, read_u64 = (_load(I64, types.uint64, s) for s in (False, True))
+load_f32, read_f32 = (_load(F32, types.float32, s) for s in (False, True))
+load_f64, read_f64 = (_load(F64, types.float64, s) for s in (False, True))
+store_i8, write_i8 = (_store(I8, types.int8, s) for s in (False, True))
+store_u8, write_u8 = (_store(I8, types.uint8, s) for s in (False, True))
+store_i16, write_i16 = (_store(I16, types.int16, s) for s in (False, True))
+store_u16, write_u16 = (_store(I16, types.uint16, s) for s in (False, True))
+store_i32, write_i32 = (_store(I32, types.int32, s) for s in (False, True))
+store_u32, write_u32 = (_store(I32, types.uint32, s) for s in (False, True))
+store_i64, write_i64 = (_store(I64, types.int64, s) for s in (False, True))
+store_u64, write_u64 = (_store(I64, types.uint64, s) for s in (False, True))
+store_f32, write_f32 = (_store(F32, types.float32, s) for s in (False, True))
+store_f64, write_f64 = (_store(F64, types.float64, s) for s in (False, True))
+
+
+@intrinsic
+def copy_bytes(typing_context: Any, target: Any, source: Any, count: Any) -> Any:
+    """Copy `count` bytes between regions that do not overlap."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = I8.as_pointer()
+        cgutils.raw_memcpy(
+            builder, builder.inttoptr(args[0], pointer), builder.inttoptr(args[1], pointer), args[2], 1
+        )
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), emit
+
+
+@intrinsic
+def fill_bytes(typing_context: Any, target: Any, value: Any, count: Any) -> Any:
+    """Set `count` bytes to the low byte of `value`."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(args[0], I8.as_pointer())
+        cgutils.memset(builder, pointer, args[2], builder.trunc(args[1], I8))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), emit
+
+
+@device
+def word(p: int, k: int) -> int:
+    """Word `k` of the instruction, as an integer."""
+    return load_i64(p, k)
+
+
+@device
+def real(p: int, k: int) -> float:
+    """Word `k` of the instruction, as a float."""
+    return load_f64(p, k)
+
+
+@device
+def address(p: int, b: int, k: int) -> int:
+    """The address that operand word `k` means; 0 for an absent operand."""
+    operand = load_i64(p, k)
+    return load_i64(b, operand >> OPERAND_BITS) + (operand & ((1 << OPERAND_BITS) - 1))
+
+
+@device
+def share(count: int, tid: int, nt: int) -> tuple[int, int]:
+    """The half-open range of `count` equal pieces that falls to thread `tid` of `nt`."""
+    return count * tid // nt, count * (tid + 1) // nt

@@ -1,0 +1,140 @@
+"""Addresses of compiled kernels: from the cache, or compiled now by child processes, with progress on the terminal.
+
+The process that runs models needs LLVM's loader only; numba is loaded by the children.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from isthmus.engine import cache
+from isthmus.engine.target import Target
+from isthmus.errors import Code, QnnError
+
+_lock = threading.Lock()
+_addresses: dict[tuple[str, str], int] = {}
+_engines: dict[str, llvm.ExecutionEngine] = {}
+
+
+def addresses(kernels: Iterable[str], target: Target) -> dict[str, int]:
+    """The address of each kernel's code in this process."""
+    wanted = sorted(set(kernels))
+    with _lock:
+        missing = [k for k in wanted if (k, target.name) not in _addresses]
+        if missing:
+            _load(_objects(missing, target), target)
+        return {k: _addresses[k, target.name] for k in wanted}
+
+
+def _objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
+    found = {kernel: cache.read(kernel, target) for kernel in kernels}
+    absent = [kernel for kernel, code in found.items() if code is None]
+    if absent:
+        compile_into_cache(absent, target)
+        found.update((kernel, cache.read(kernel, target)) for kernel in absent)
+    objects = {kernel: code for kernel, code in found.items() if code is not None}
+    if len(objects) != len(found):
+        raise QnnError(
+            Code.COMMON_SYSTEM,
+            f"kernel cache {cache.directory()}",
+            "code that was just compiled cannot be read back",
+            "Check that the folder is writable, has space and belongs to you, or set ISTHMUS_CACHE_DIR.",
+        )
+    return objects
+
+
+def _load(objects: dict[str, bytes], target: Target) -> None:
+    # A kernel has the same symbol on every target, so each target has an engine of its own.
+    engine = _engines.get(target.name)
+    if engine is None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        engine = _engines[target.name] = llvm.create_mcjit_compiler(
+            llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine()
+        )
+    for code in objects.values():
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    for kernel in objects:
+        _addresses[kernel, target.name] = engine.get_function_address(cache.symbol(kernel))
+
+
+def compile_into_cache(kernels: Sequence[str], target: Target) -> None:
+    """Compile kernels in as many child processes as there are processors, showing progress on a terminal."""
+    try:
+        cache.directory().mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as problem:
+        raise QnnError(
+            Code.COMMON_SYSTEM,
+            f"kernel cache {cache.directory()}",
+            f"cannot be created: {problem.strerror}",
+            "Set ISTHMUS_CACHE_DIR to a folder that can be written.",
+        ) from None
+    shares = [s for s in (kernels[i :: len(os.sched_getaffinity(0))] for i in range(len(os.sched_getaffinity(0)))) if s]
+    source = str(Path(__file__).parents[2])
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH")))))
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-m", "isthmus.engine.compiler", target.name, *share],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for share in shares
+    ]
+    progress = _Progress(len(kernels), target)
+    readers = [threading.Thread(target=progress.follow, args=(child,)) for child in children]
+    errors: list[str] = []
+
+    def collect(child: subprocess.Popen) -> None:
+        assert child.stderr is not None
+        errors.append(child.stderr.read())
+
+    readers += [threading.Thread(target=collect, args=(child,)) for child in children]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    failed = [child.wait() for child in children]
+    progress.end()
+    if any(failed):
+        raise QnnError(
+            Code.COMMON_SYSTEM,
+            f"compiling kernels for {target.name}",
+            f"the compiler failed: {' '.join(errors).strip()[-1500:]}",
+        )
+
+
+class _Progress:
+    """A line on the terminal that counts kernels as they are compiled."""
+
+    def __init__(self, total: int, target: Target) -> None:
+        self._total, self._target, self._done = total, target, 0
+        self._lock = threading.Lock()
+        self._shown = sys.stderr.isatty()
+        if not self._shown:
+            print(f"isthmus: compiling {total} kernels for {target.name}, once", file=sys.stderr, flush=True)
+
+    def follow(self, child: subprocess.Popen) -> None:
+        assert child.stdout is not None
+        for line in child.stdout:
+            with self._lock:
+                self._done += 1
+                self._show(line.strip())
+
+    def _show(self, kernel: str) -> None:
+        if self._shown:
+            text = f"isthmus: compiling kernels for {self._target.name}: {self._done}/{self._total} {kernel}"
+            print(f"\r\x1b[K{text[:110]}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,95 @@
+"""Lowering: a schedule becomes a program for the CPU engine, one operation at a time by the tables of each family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from isthmus.engine.lowering import (
+    convolution,
+    elementwise,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    quantized,
+    recurrent,
+    reduction,
+    resize,
+    selection,
+)
+from isthmus.engine.lowering.detours import moved, through_float
+from isthmus.engine.lowering.emitter import Emitter, Lowering
+from isthmus.engine.program import Program, TensorInfo
+from isthmus.engine.target import Target
+from isthmus.errors import Code, QnnError
+from isthmus.graph import Tensor
+from isthmus.prepare.schedule import Schedule, Step
+
+_FAMILIES = (
+    convolution, elementwise, matmul, movement, normalization, pooling, recurrent, reduction, resize, selection,
+)  # fmt: skip
+_PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
+_MOVED: Mapping[str, Lowering] = {op: moved(_PLAIN[op]) for op in quantized.MOVEMENTS if op in _PLAIN}
+_THROUGH_FLOAT: Mapping[str, Lowering] = {op: through_float(entry) for op, entry in _PLAIN.items()}
+
+
+def lowering_of(step: Step) -> Lowering:
+    """The lowering of a step.
+
+    A step on fixed-point activations goes to its 8-bit kernel where that covers it, moves stored elements, or takes
+    the way through float.
+    """
+    activations = [t for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static]
+    if any(t.dtype.is_fixed_point for t in activations):
+        covers, entry = quantized.QUANTIZED.get(step.op, (None, None))
+        if covers is not None and entry is not None and covers(step):
+            return entry
+        table = _MOVED if step.op in _MOVED else _THROUGH_FLOAT
+    else:
+        table = _PLAIN
+    if step.op not in table:
+        raise QnnError(
+            Code.COMMON_NOT_SUPPORTED, f"node '{step.name}' ({step.op})", "the CPU engine does not execute this operation"
+        )
+    return table[step.op]
+
+
+def work_bytes(step: Step, target: Target, threads: int) -> int:
+    """The scratch that a step needs besides its tensors."""
+    return lowering_of(step).work(step, target, threads)
+
+
+def lower(schedule: Schedule, target: Target, threads: int) -> Program:
+    """The program of a schedule."""
+    emitter = Emitter(target, threads, schedule.places)
+    for step, work in zip(schedule.steps, schedule.work, strict=True):
+        emitter.begin(step, work)
+        lowering_of(step).emit(step, emitter)
+    state = np.zeros(schedule.state_bytes, np.uint8)
+    for tensor, offset in zip(schedule.states, schedule.state_offsets, strict=True):
+        if tensor.data is not None:
+            content = np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8)
+            state[offset : offset + content.size] = content
+    return Program(
+        name=schedule.name,
+        target=target.name,
+        threads=threads,
+        kernels=tuple(emitter.kernels),
+        table=np.array(emitter.table, np.int64).reshape(-1, 2),
+        words=np.array(emitter.words, np.int64),
+        labels=tuple(emitter.labels),
+        constants=emitter.constants(),
+        inputs=tuple(map(_info, schedule.inputs)),
+        outputs=tuple(map(_info, schedule.outputs)),
+        states=tuple(map(_info, schedule.states)),
+        state_offsets=tuple(schedule.state_offsets),
+        state_initial=state,
+        scratch_bytes=schedule.scratch_bytes,
+        alignment=schedule.alignment,
+    )
+
+
+def _info(tensor: Tensor) -> TensorInfo:
+    return TensorInfo(tensor.name, tensor.dtype, tensor.dims, tensor.quantization, tensor.nbytes)

@@ -1,0 +1,82 @@
+"""A program: everything an inference needs as pure data. Instructions, packed constants, tensor descriptions, sizes.
+
+It holds no address and no Python object that executes, so it can be kept in a file, checked and sent to another
+process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.graph import DataType, Quantization
+
+OPERAND_BITS = 48
+
+
+def operand(pool: int, offset: int) -> int:
+    """The word that says "byte `offset` of `pool`"."""
+    return int(pool) << OPERAND_BITS | offset
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A graph input, output or state as a client sees it."""
+
+    name: str
+    dtype: DataType
+    dims: tuple[int, ...]
+    quantization: Quantization | None
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Program:
+    """An executable graph.
+
+    Parameters
+    ----------
+    target, threads
+        What it was lowered for.
+    kernels
+        Names of the kernels, in the order that `table` numbers them.
+    table
+        One row an instruction: kernel number, index of its first word in `words`.
+    words
+        The instructions' operands and parameters.
+    labels
+        One label an instruction, for profiles.
+    constants
+        All constants, packed for the kernels; to be placed at an address aligned to 64.
+    state_initial
+        The contents of state memory before the first execution.
+    state_offsets
+        Where each state lies in state memory.
+    """
+
+    name: str
+    target: str
+    threads: int
+    kernels: tuple[str, ...]
+    table: np.ndarray
+    words: np.ndarray
+    labels: tuple[str, ...]
+    constants: np.ndarray
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    states: tuple[TensorInfo, ...]
+    state_offsets: tuple[int, ...]
+    state_initial: np.ndarray
+    scratch_bytes: int
+    alignment: int
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of state memory."""
+        return int(self.state_initial.nbytes)
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of constants."""
+        return int(self.constants.nbytes)

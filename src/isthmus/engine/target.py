@@ -1,0 +1,120 @@
+"""The instruction sets that kernels are generated for, and which of them this machine has.
+
+A `Target` is a plain description: it decides vector lengths and tile shapes, and goes into the key of compiled code.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from isthmus.errors import Code, QnnError
+
+
+@dataclass(frozen=True)
+class Target:
+    """One way to generate code.
+
+    Parameters
+    ----------
+    name
+        The name users select it by (``ISTHMUS_TARGET``).
+    triple
+        LLVM's target triple.
+    cpu
+        LLVM's processor name.
+    features
+        LLVM's feature string.
+    needs
+        What ``/proc/cpuinfo`` must list for the code to run.
+    vector_bytes
+        The width of a vector register.
+    dot
+        How four bytes are multiplied and added into 32 bits: "vnni", "avxvnni", "sdot" or "none".
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    needs: tuple[str, ...]
+    vector_bytes: int
+    dot: str = "none"
+
+    @property
+    def lanes(self) -> int:
+        """32-bit lanes in a vector."""
+        return self.vector_bytes // 4
+
+    @property
+    def key(self) -> str:
+        """What compiled code depends on."""
+        return f"{self.name}|{self.triple}|{self.cpu}|{self.features}"
+
+
+_X86 = "x86_64-unknown-linux-gnu"
+_ARM = "aarch64-unknown-linux-gnu"
+_AVX2 = ("avx2", "fma", "f16c", "bmi2")
+_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
+
+TARGETS: tuple[Target, ...] = (
+    Target(
+        "avx512-vnni", _X86, "icelake-server", "+prefer-no-gather,-prefer-256-bit", (*_AVX512, "avx512_vnni"), 64, "vnni"
+    ),
+    Target("avx512", _X86, "skylake-avx512", "-prefer-256-bit", _AVX512, 64),
+    Target("avx2-vnni", _X86, "haswell", "+avxvnni", (*_AVX2, "avx_vnni"), 32, "avxvnni"),
+    Target("avx2", _X86, "haswell", "", _AVX2, 32),
+    Target("neon-dot", _ARM, "neoverse-n1", "", ("asimddp",), 16, "sdot"),
+    Target("neon", _ARM, "cortex-a53", "", ("asimd",), 16),
+    Target("portable", _X86, "x86-64", "", (), 16),
+    Target("portable-arm", _ARM, "generic", "", (), 16),
+)
+"""Best first; the last of each architecture always runs."""
+
+
+def by_name(name: str) -> Target:
+    """The target of that name."""
+    for target in TARGETS:
+        if target.name == name:
+            return target
+    known = ", ".join(t.name for t in TARGETS)
+    raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"target '{name}'", f"must be one of {known}")
+
+
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """The features the kernel reports for the first processor."""
+    try:
+        for line in cpuinfo.read_text().splitlines():
+            field, _, value = line.partition(":")
+            if field.strip() in ("flags", "Features"):
+                return frozenset(value.split())
+    except OSError:
+        pass
+    return frozenset()
+
+
+def runnable(target: Target) -> bool:
+    """Whether this machine can run the target's code."""
+    return target.triple.startswith(platform.machine().replace("arm64", "aarch64")) and cpu_flags().issuperset(
+        target.needs
+    )
+
+
+@lru_cache(maxsize=1)
+def host() -> Target:
+    """The best target of this machine, or the one that ``ISTHMUS_TARGET`` names."""
+    wanted = os.environ.get("ISTHMUS_TARGET")
+    if wanted:
+        target = by_name("portable-arm" if wanted == "portable" and platform.machine() == "aarch64" else wanted)
+        if not runnable(target):
+            raise QnnError(
+                Code.COMMON_PLATFORM_NOT_SUPPORTED,
+                f"target '{wanted}'",
+                "this machine cannot run its code",
+                "Unset ISTHMUS_TARGET to let the best one be picked.",
+            )
+        return target
+    return next(target for target in TARGETS if runnable(target))
