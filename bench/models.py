@@ -1,0 +1,327 @@
+"""Our speed beside the peers': LiteRT for .tflite, ONNX Runtime for .onnx, OpenVINO for both where it can.
+
+All contestants of a model run in one process, interleaved: a round gives each a slice of time in turn, and
+only times of the same round are divided by each other. So whatever else the machine does meets all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import math
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+import oracles
+import stimuli
+import zoo
+
+OURS = "Isthmus"
+WORST_RATIO = 1.25  # what the project asks of every model,
+MEAN_RATIO = 1.0  # and of all of them together
+DISTURBED = 0.15  # cores that others may use before a race is called disturbed
+BATCH_SECONDS = 200e-6  # calls are timed in batches of this length: the clock costs nothing then
+
+
+@dataclass
+class Contestant:
+    """One runtime with one model loaded, ready to be called."""
+
+    name: str
+    call: Callable[[], object]
+    close: Callable[[], None] = lambda: None
+    seconds: list[float] = field(default_factory=list)  # per call, one figure for each round
+
+
+@dataclass
+class Comparison:
+    """What one model did with one number of threads."""
+
+    model: str
+    kind: str
+    threads: int
+    seconds: dict[str, list[float]]
+    absent: dict[str, str]
+    strangers: float | None  # cores that other processes kept busy during the race
+
+    @property
+    def peer(self) -> str:
+        return oracles.PEERS[self.kind][0].runtime
+
+    def milliseconds(self, name: str) -> tuple[float, float] | None:
+        """Median and least of the rounds."""
+        rounds = self.seconds.get(name)
+        return (1e3 * statistics.median(rounds), 1e3 * min(rounds)) if rounds else None
+
+    def ratio(self, other: str) -> float | None:
+        """Our time over theirs: the median of the rounds' own ratios."""
+        ours, theirs = self.seconds.get(OURS), self.seconds.get(other)
+        if not ours or not theirs:
+            return None
+        return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def compare(model: zoo.Model, threads: int, rounds: int, slice_seconds: float) -> Comparison:
+    """Race the contestants over one model."""
+    feeds = stimuli.stimuli(model.key)
+    feed = feeds[len(feeds) // 2]
+    contestants, absent = [], {}
+    for name, enter in (
+        (OURS, _isthmus),
+        (oracles.PEERS[model.kind][0].runtime, _reference),
+        ("OpenVINO", _openvino),
+    ):
+        try:
+            contestants.append(enter(model, threads, feed))
+        except zoo.Unavailable as reason:
+            absent[name] = str(reason)
+    with strangers() as busy:
+        for turn in range(rounds):
+            start = turn % len(contestants)  # nobody always follows the same one
+            for contestant in contestants[start:] + contestants[:start]:
+                contestant.seconds.append(_slice(contestant.call, slice_seconds))
+    for contestant in contestants:
+        contestant.close()
+    seconds = {contestant.name: contestant.seconds for contestant in contestants}
+    return Comparison(model.key, model.kind, threads, seconds, absent, busy[0] if busy else None)
+
+
+def _slice(call: Callable[[], object], seconds: float) -> float:
+    """Seconds per call: the median over batches that fill the slice."""
+    _wait_for_quiet()
+    # Warm-up: the thread pool wakes, caches and clock speed settle, and the batch size shows.
+    calls, started = 0, time.perf_counter()
+    while calls == 0 or time.perf_counter() - started < seconds / 5:
+        call()
+        calls += 1
+    batch = max(1, math.ceil(BATCH_SECONDS * calls / (time.perf_counter() - started)))
+    samples: list[float] = []
+    deadline = time.perf_counter() + seconds
+    while True:
+        before = time.perf_counter()
+        for _ in range(batch):
+            call()
+        after = time.perf_counter()
+        samples.append((after - before) / batch)
+        if after >= deadline:
+            return statistics.median(samples)
+
+
+def _wait_for_quiet() -> None:
+    """Sleep until the thread pools of the contestant before have gone to sleep as well.
+
+    The runtimes' idle threads spin for a while in hope of more work. Forbidding that would slow down the one
+    being timed, so spinning stays on for everybody, and everybody starts on cores that are really free.
+    """
+    for _ in range(200):
+        wall, busy = time.perf_counter(), time.process_time()
+        time.sleep(0.002)
+        if time.process_time() - busy < 0.1 * (time.perf_counter() - wall):
+            return
+
+
+def _isthmus(model: zoo.Model, threads: int, feed: oracles.Feeds) -> Contestant:
+    if importlib.util.find_spec("isthmus") is None:
+        raise zoo.Unavailable("the package `isthmus` is not installed")
+    isthmus: Any = importlib.import_module("isthmus")
+    constants = {name: np.asarray(feed[name]) for name in model.constants}
+    extra = {"constants": constants} if constants else {}
+    try:
+        session = isthmus.Session(
+            zoo.path(model.key), backend="cpu", shapes=dict(model.shapes) or None, threads=threads, **extra
+        )
+    except isthmus.QnnError as refusal:
+        raise zoo.Unavailable(f"Isthmus refuses {model.key}: {str(refusal).splitlines()[0]}") from None
+    for name, value in feed.items():
+        if name not in constants:
+            session.inputs[name][...] = value
+    session.run()
+    return Contestant(OURS, session.run, session.close)
+
+
+def _reference(model: zoo.Model, threads: int, feed: oracles.Feeds) -> Contestant:
+    return _oracle(oracles.reference(model, threads), feed)
+
+
+def _openvino(model: zoo.Model, threads: int, feed: oracles.Feeds) -> Contestant:
+    try:
+        return _oracle(oracles.openvino(model, threads), feed)
+    except RuntimeError as failure:
+        raise zoo.Unavailable(f"OpenVINO cannot run {model.key}: {str(failure).splitlines()[-1]}") from None
+
+
+def _oracle(oracle: oracles.Oracle, feed: oracles.Feeds) -> Contestant:
+    oracle.prepare(feed)
+    oracle.invoke()
+    return Contestant(oracle.runtime, oracle.invoke)
+
+
+def geometric_mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.exp(statistics.fmean(math.log(value) for value in known)) if known else None
+
+
+def rows(comparisons: Sequence[Comparison]) -> list[list[str]]:
+    """The table's text, a row per model and number of threads."""
+    table = []
+    for c in comparisons:
+        ours, peer, openvino = c.milliseconds(OURS), c.milliseconds(c.peer), c.milliseconds("OpenVINO")
+        table.append(
+            [
+                c.model,
+                str(c.threads),
+                _times(ours),
+                c.peer,
+                _times(peer),
+                _ratio(c.ratio(c.peer)),
+                _times(openvino),
+                _ratio(c.ratio("OpenVINO")),
+            ]
+        )
+    return table
+
+
+def _times(median_and_least: tuple[float, float] | None) -> str:
+    return "-" if median_and_least is None else "{:.3f} ({:.3f})".format(*median_and_least)
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+HEADINGS = ("model", "threads", "ours ms", "peer", "peer ms", "ours/peer", "OpenVINO ms", "ours/OpenVINO")
+
+
+def show(table: list[list[str]]) -> None:
+    """Print the table, with `rich` where it is installed."""
+    if importlib.util.find_spec("rich") is not None:
+        from rich.console import Console
+        from rich.table import Table
+
+        picture = Table(title="milliseconds per inference: median of the rounds (least)")
+        for heading in HEADINGS:
+            picture.add_column(heading, justify="left" if heading in ("model", "peer") else "right")
+        for row in table:
+            picture.add_row(*row)
+        Console(width=None if sys.stdout.isatty() else 140).print(picture)
+        return
+    widths = [max(len(row[i]) for row in [list(HEADINGS), *table]) for i in range(len(HEADINGS))]
+    for row in [list(HEADINGS), *table]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def verdict(comparisons: Sequence[Comparison]) -> list[str]:
+    """Geometric means and the slowest model, for each number of threads."""
+    lines = []
+    for threads in sorted({c.threads for c in comparisons}):
+        group = [c for c in comparisons if c.threads == threads]
+        ratios = {c.model: r for c in group if (r := c.ratio(c.peer)) is not None}
+        mean = geometric_mean(ratios.values())
+        beside = geometric_mean(c.ratio("OpenVINO") for c in group)
+        if mean is None:
+            lines.append(f"{threads} thread(s): Isthmus did not run, so there is nothing to compare")
+            continue
+        worst = max(ratios, key=lambda key: ratios[key])
+        reached = mean <= MEAN_RATIO and ratios[worst] <= WORST_RATIO
+        lines.append(
+            f"{threads} thread(s): geometric mean {mean:.3f} of the peers' time over {len(ratios)} models "
+            f"(aim {MEAN_RATIO}), worst {worst} {ratios[worst]:.2f} (aim {WORST_RATIO}): "
+            f"{'reached' if reached else 'not reached'}"
+            + (f"; against OpenVINO {beside:.3f}" if beside is not None else "")
+        )
+    return lines
+
+
+@contextlib.contextmanager
+def strangers() -> Iterator[list[float]]:
+    """Learns how many cores other processes kept busy meanwhile; stays empty where the system does not say."""
+    found: list[float] = []
+    try:
+        busy = _busy_seconds()
+    except (OSError, ValueError):
+        yield found
+        return
+    wall, own = time.perf_counter(), time.process_time()
+    yield found
+    others = (_busy_seconds() - busy) - (time.process_time() - own)
+    found.append(max(0.0, others) / (time.perf_counter() - wall))
+
+
+def _busy_seconds() -> float:
+    user, nice, system = (int(text) for text in Path("/proc/stat").read_text().split()[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for name in ("isthmus", "ai-edge-litert", "onnxruntime", "openvino"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", default="core", help="keys with commas between, `core` or `all` (core)")
+    parser.add_argument("--threads", default="1,2", help="numbers of threads (1,2)")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of each race (7)")
+    parser.add_argument(
+        "--seconds", type=float, default=0.2, help="slice of each contestant in a round (0.2)"
+    )
+    parser.add_argument("--json", type=Path, metavar="OUT", help="also write every figure to this file")
+    arguments = parser.parse_args()
+    groups = {"core": list(zoo.CORE), "all": list(zoo.MODELS.values())}
+    unknown = [key for key in arguments.models.split(",") if key not in groups and key not in zoo.MODELS]
+    if unknown:
+        parser.error(f"unknown models {unknown}; `python tests/zoo.py list` shows the known ones")
+    if arguments.rounds < 1 or arguments.seconds <= 0:
+        parser.error("a race needs at least one round and a slice longer than nothing")
+    models = [m for key in arguments.models.split(",") for m in groups.get(key) or [zoo.MODELS[key]]]
+    comparisons: list[Comparison] = []
+    for threads in (int(text) for text in arguments.threads.split(",")):
+        for model in models:
+            try:
+                comparison = compare(model, threads, arguments.rounds, arguments.seconds)
+            except zoo.Unavailable as reason:
+                print(f"{model.key}, {threads} thread(s): left out, {reason}", file=sys.stderr)
+                continue
+            comparisons.append(comparison)
+            for name, why in comparison.absent.items():
+                print(f"{model.key}, {threads} thread(s): without {name}, {why}", file=sys.stderr)
+    show(rows(comparisons))
+    print("\n".join(verdict(comparisons)))
+    disturbed = [c for c in comparisons if c.strangers is not None and c.strangers > DISTURBED]
+    if disturbed:
+        names = ", ".join(f"{c.model} ({c.threads} thread(s): {c.strangers:.1f} cores)" for c in disturbed)
+        print(f"other processes were at work during these races, which makes them worth little: {names}")
+    if arguments.json:
+        report = {
+            "versions": versions(),
+            "slice_seconds": arguments.seconds,
+            "races": [
+                vars(c) | {"peer": c.peer, "ratio": c.ratio(c.peer), "ratio_openvino": c.ratio("OpenVINO")}
+                for c in comparisons
+            ],
+        }
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Real models give the answers of the runtimes people use today.
+
+Full int8 models: at most one quantization step away, and 99.9 % of all elements the same. Float: within
+1e-4 of the largest value of the reference. Models of the `core` tier must run; one of the `extra` tier may be
+refused, which is skipped with the refusal as the reason, but never be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+import stimuli
+import zoo
+from oracles import Array, Feeds
+
+import isthmus
+
+FLOAT_TOLERANCE = 1e-4
+SAME_SHARE = 0.999
+
+STATEFUL = ("okay_nabu", "alexa", "hey_jarvis", "hey_mycroft")
+
+
+def available(key: str) -> tuple[zoo.Model, list[Feeds], list[Feeds]]:
+    """A model with its stimuli and the reference's answers to them."""
+    model = zoo.MODELS[key]
+    try:
+        feeds = stimuli.stimuli(key)
+        oracle = oracles.reference(model)
+    except zoo.Unavailable as reason:
+        pytest.skip(str(reason))
+    return model, feeds, [oracle.run(feed) for feed in feeds]
+
+
+def open_session(model: zoo.Model, feed: Feeds, threads: int = 1) -> isthmus.Session:
+    options: dict[str, Any] = {"shapes": dict(model.shapes) or None, "threads": threads}
+    if model.constants:
+        options["constants"] = {name: feed[name] for name in model.constants}
+    try:
+        return isthmus.Session(zoo.path(model.key), backend="cpu", **options)
+    except isthmus.QnnError as refusal:
+        if model.tier == "extra":
+            pytest.skip(f"refused: {refusal}")
+        raise
+
+
+def run_all(session: isthmus.Session, model: zoo.Model, feeds: Sequence[Feeds]) -> list[Feeds]:
+    """The answers to each feed in turn; what was bound as a constant is no input any more."""
+    return [
+        session.run({name: value for name, value in feed.items() if name not in model.constants})
+        for feed in feeds
+    ]
+
+
+def stack(answers: Sequence[Feeds], name: str) -> Array:
+    return np.stack([answer[name] for answer in answers])
+
+
+def assert_within_a_step(ours: Array, reference: Array, step: float, name: str) -> None:
+    steps = np.rint(np.abs(ours.astype(np.float64) - reference.astype(np.float64)) / step)
+    same = float(np.mean(steps == 0))
+    told = (
+        f"{name}: up to {steps.max():.0f} steps apart, {100 * same:.2f} % of {steps.size} elements the same"
+    )
+    assert steps.max() <= 1, told
+    assert same >= SAME_SHARE, told
+
+
+def assert_close(ours: Array, reference: Array, name: str) -> None:
+    if not np.issubdtype(reference.dtype, np.floating):
+        np.testing.assert_array_equal(ours, reference, err_msg=name)
+        return
+    largest = float(np.abs(reference).max())
+    difference = float(np.abs(ours.astype(np.float64) - reference).max())  # NaN fails the comparison below
+    assert difference <= FLOAT_TOLERANCE * largest, (
+        f"{name}: {difference:.3g} apart, {difference / largest:.3g} of the largest value {largest:.3g}"
+    )
+
+
+@pytest.mark.parametrize("key", zoo.MODELS)
+def test_answers_are_those_of_the_reference_runtime(key: str) -> None:
+    model, feeds, expected = available(key)
+    with open_session(model, feeds[0]) as session:
+        answers = run_all(session, model, feeds)
+    assert set(answers[0]) == set(expected[0])
+    for name in expected[0]:
+        ours, reference = stack(answers, name), stack(expected, name)
+        assert ours.dtype == reference.dtype
+        assert ours.shape == reference.shape
+        if model.numerics == "int8":
+            assert_within_a_step(ours, reference, model.step, name)
+        else:
+            assert_close(ours, reference, name)
+
+
+@pytest.mark.parametrize("key", [model.key for model in zoo.CORE])
+def test_inputs_and_outputs_are_views_with_the_files_own_names_shapes_and_types(key: str) -> None:
+    model, feeds, expected = available(key)
+    with open_session(model, feeds[0]) as session:
+        assert {n: (v.shape, v.dtype) for n, v in session.inputs.items()} == {
+            n: (v.shape, v.dtype) for n, v in feeds[0].items()
+        }
+        assert {n: (v.shape, v.dtype) for n, v in session.outputs.items()} == {
+            n: (v.shape, v.dtype) for n, v in expected[0].items()
+        }
+        for name, value in feeds[0].items():
+            session.inputs[name][...] = value
+        session.run()
+        in_place = {name: value.copy() for name, value in session.outputs.items()}
+        session.reset()
+        copied = session.run(feeds[0])
+    for name, value in copied.items():
+        np.testing.assert_array_equal(in_place[name], value)
+
+
+@pytest.mark.parametrize("key", [model.key for model in zoo.CORE])
+def test_two_threads_give_the_same_bits_as_one(key: str) -> None:
+    model, feeds, _ = available(key)
+    with open_session(model, feeds[0], threads=1) as one, open_session(model, feeds[0], threads=2) as two:
+        for alone, together in zip(run_all(one, model, feeds), run_all(two, model, feeds), strict=True):
+            for name in alone:
+                np.testing.assert_array_equal(alone[name], together[name], err_msg=name)
+
+
+@pytest.mark.parametrize("key", STATEFUL)
+def test_a_stream_heard_again_after_reset_gives_the_same_answers(key: str) -> None:
+    model, feeds, expected = available(key)
+    with open_session(model, feeds[0]) as session:
+        first = run_all(session, model, feeds)
+        session.reset()
+        again = run_all(session, model, feeds)
+    for name in expected[0]:
+        np.testing.assert_array_equal(stack(first, name), stack(again, name))
+        assert len(np.unique(stack(first, name))) > 5, "the stimulus does not speak to the model"
+
+
+def test_the_wake_word_gives_the_recorded_answers() -> None:
+    """Even where LiteRT is not installed: its answers to the spoken phrase were kept."""
+    model = zoo.MODELS["okay_nabu"]
+    try:
+        zoo.path(model.key)
+    except zoo.Unavailable as reason:
+        pytest.skip(str(reason))
+    frames = np.load(stimuli.DATA / "okay_nabu_in_int8.npy")
+    recorded = np.load(stimuli.DATA / "okay_nabu_out_uint8_litert.npy")
+    feeds: list[Feeds] = [
+        {"serving_default_input_audio:0": frames[3 * step : 3 * step + 3][None]}
+        for step in range(len(recorded))
+    ]
+    with open_session(model, feeds[0]) as session:
+        answers = run_all(session, model, feeds)
+    assert_within_a_step(
+        stack(answers, "StatefulPartitionedCall:0").reshape(-1), recorded, model.step, "output"
+    )

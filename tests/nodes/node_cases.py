@@ -1,0 +1,262 @@
+"""The ONNX node tests as cases, and the rule that says which of them are in scope.
+
+The rule reads the model alone: its operations, data types and shapes. It never asks what the engine can do, so
+the share of passed cases means something.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import zoo
+from numpy.typing import NDArray
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
+
+# The operations of the public models that the project set out to run: these decide the pass rate.
+_LISTED = """
+    Abs Add And ArgMax AveragePool BatchNormalization Cast Clip Concat Constant ConstantOfShape Conv
+    ConvTranspose Cos DequantizeLinear Div DynamicQuantizeLinear Einsum Equal Erf Exp Expand Flatten GRU
+    Gather Gemm GlobalAveragePool GreaterOrEqual HardSigmoid HardSwish Identity If LSTM LayerNormalization
+    LeakyRelu Less Log Loop MatMul MatMulInteger Max MaxPool Mul Neg Not PRelu Pad Pow QLinearConv
+    QLinearMatMul QuantizeLinear Range Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Relu
+    Reshape Resize ReverseSequence STFT ScatterElements Shape Sigmoid Sin Slice Softmax Split Sqrt Squeeze
+    Sub Tanh TopK Transpose Unsqueeze Where
+"""
+OPERATIONS = frozenset(_LISTED.split())
+
+# What real models hold as constants and the node tests feed as inputs, by input number: parameters that decide
+# shapes or the course of the computation, and weights. They are bound when the model is loaded.
+PARAMETERS: Mapping[str, tuple[int, ...]] = {
+    "BatchNormalization": (1, 2, 3, 4),
+    "CenterCropPad": (1,),
+    "Clip": (1, 2),
+    "Col2Im": (1, 2),
+    "ConstantOfShape": (0,),
+    "Conv": (1, 2),
+    "ConvInteger": (1, 2, 3),
+    "ConvTranspose": (1, 2),
+    "CumProd": (1,),
+    "CumSum": (1,),
+    "DFT": (1, 2),
+    "DeformConv": (1, 3),
+    "DequantizeLinear": (1, 2),
+    "Dropout": (1, 2),
+    "Expand": (1,),
+    "GRU": (1, 2, 3, 4),
+    "Gemm": (1, 2),
+    "GroupNormalization": (1, 2),
+    "If": (0,),
+    "InstanceNormalization": (1, 2),
+    "LSTM": (1, 2, 3, 4, 7),
+    "LayerNormalization": (1, 2),
+    "Loop": (0, 1),
+    "MatMulInteger": (2, 3),
+    "MaxUnpool": (2,),
+    "OneHot": (1, 2),
+    "PRelu": (1,),
+    "Pad": (1, 2, 3),
+    "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+    "QuantizeLinear": (1, 2),
+    "RMSNormalization": (1,),
+    "RNN": (1, 2, 3, 4),
+    "Range": (0, 1, 2),
+    "ReduceL1": (1,),
+    "ReduceL2": (1,),
+    "ReduceLogSum": (1,),
+    "ReduceLogSumExp": (1,),
+    "ReduceMax": (1,),
+    "ReduceMean": (1,),
+    "ReduceMin": (1,),
+    "ReduceProd": (1,),
+    "ReduceSum": (1,),
+    "ReduceSumSquare": (1,),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "ReverseSequence": (1,),
+    "STFT": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
+
+TYPES = frozenset(
+    (
+        TensorProto.FLOAT,
+        TensorProto.INT8,
+        TensorProto.UINT8,
+        TensorProto.INT32,
+        TensorProto.INT64,
+        TensorProto.BOOL,
+    )
+)
+
+# Outputs whose shape depends on the values of the inputs, beyond what can be bound as a parameter.
+SHAPED_BY_DATA = frozenset(("Compress", "NonMaxSuppression", "NonZero", "Unique"))
+
+RANDOM = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
+
+QUANTIZED = frozenset(("DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node test.
+
+    `operation` is the one under test, also where the file holds its expansion into simpler ones. `excluded` says
+    why the case is out of scope. A case that is not `listed` tests an operation beyond the list: it is tried, its
+    answer must be right, but it may be refused and does not count.
+    """
+
+    name: str
+    folder: Path
+    operation: str
+    listed: bool
+    excluded: str | None
+
+    @property
+    def model_path(self) -> Path:
+        return self.folder / "model.onnx"
+
+    def arrays(self) -> tuple[Arrays, Arrays, Arrays]:
+        """The inputs to feed, those to bind as constants, and the expected outputs."""
+        model = onnx.load(self.model_path)
+        data = self.folder / "test_data_set_0"
+        inputs = _read(data, "input", [value.name for value in model.graph.input])
+        outputs = _read(data, "output", [value.name for value in model.graph.output])
+        bound = parameter_inputs(model.graph) & inputs.keys()
+        feeds = {name: value for name, value in inputs.items() if name not in bound}
+        return feeds, {name: inputs[name] for name in bound}, outputs
+
+    @property
+    def quantized(self) -> bool:
+        return self.operation in QUANTIZED
+
+
+@functools.cache
+def cases() -> tuple[Case, ...]:
+    """All node tests, by name; raises `zoo.Unavailable` where they cannot be had."""
+    folders = {folder.name: folder for folder in sorted(zoo.node_tests().iterdir())}
+    return tuple(_case(name, folder, folders) for name, folder in folders.items())
+
+
+def parameter_inputs(graph: GraphProto) -> set[str]:
+    """The graph inputs that some node uses as a parameter."""
+    inputs = {value.name for value in graph.input}
+    return {
+        node.input[i]
+        for node in graph.node
+        for i in PARAMETERS.get(node.op_type, ())
+        if i < len(node.input) and node.input[i] in inputs
+    }
+
+
+def _case(name: str, folder: Path, folders: Mapping[str, Path]) -> Case:
+    model = onnx.load(folder / "model.onnx")
+    operation = _operation_under_test(name, model, folders)
+    used = {node.op_type for node in _nodes(model.graph)}
+    return Case(name, folder, operation, {operation, *used} <= OPERATIONS, _exclusion(model, folder))
+
+
+def _operation_under_test(name: str, model: ModelProto, folders: Mapping[str, Path]) -> str:
+    """The only operation of the file, or of the file this one is the expansion of."""
+    original = folders.get(re.sub(r"_expanded.*$", "", name))
+    if original is not None and original.name != name:
+        model = onnx.load(original / "model.onnx")
+    return str(model.graph.node[0].op_type)
+
+
+def _exclusion(model: ModelProto, folder: Path) -> str | None:
+    """Why the case is out of scope, or None; the first reason that holds."""
+    nodes = list(_nodes(model.graph))
+    values = [*model.graph.input, *model.graph.output]
+    if domains := sorted({node.domain for node in nodes} - {"", "ai.onnx"}):
+        return f"operations of the domain {domains[0]}"
+    if any(not value.type.HasField("tensor_type") for value in [*values, *_inner_values(model.graph)]):
+        return "sequences, maps and optional values"
+    if foreign := sorted(_types(model) - TYPES):
+        return f"data type {TensorProto.DataType.Name(foreign[0]).lower()}"
+    if shaped := sorted({node.op_type for node in nodes} & SHAPED_BY_DATA):
+        return f"an output shape that depends on data ({shaped[0]})"
+    if {node.op_type for node in nodes} & RANDOM:
+        return "random numbers"
+    if any(_integer(node, "training_mode") or _trains(node) for node in nodes):
+        return "training"
+    if any(0 in _read_dims(path) for path in sorted((folder / "test_data_set_0").glob("*.pb"))):
+        return "empty tensors, which QNN does not have"
+    return None
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """The nodes of a graph and of the graphs inside them."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield from _nodes(attribute.g)
+
+
+def _inner_values(graph: GraphProto) -> Iterator[ValueInfoProto]:
+    """What the graphs inside a graph take and give."""
+    for node in _nodes(graph):
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield from attribute.g.input
+                yield from attribute.g.output
+
+
+def _types(model: ModelProto) -> set[int]:
+    """Every data type that is written anywhere in the model."""
+    found = {value.type.tensor_type.elem_type for value in [*model.graph.input, *model.graph.output]}
+    found |= {value.type.tensor_type.elem_type for value in _inner_values(model.graph)}
+    found |= {tensor.data_type for tensor in model.graph.initializer}
+    for node in _nodes(model.graph):
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                found.add(attribute.t.data_type)
+            elif attribute.name == "to" and node.op_type == "Cast":
+                found.add(attribute.i)
+    return found
+
+
+def _integer(node: NodeProto, name: str) -> int:
+    return next((int(attribute.i) for attribute in node.attribute if attribute.name == name), 0)
+
+
+def _trains(node: NodeProto) -> bool:
+    """Dropout is the one operation that learns of training through an input."""
+    return node.op_type == "Dropout" and len(node.input) > 2
+
+
+def _read_dims(path: Path) -> list[int]:
+    tensor = TensorProto()
+    tensor.ParseFromString(path.read_bytes())
+    return list(tensor.dims)
+
+
+def _read(folder: Path, kind: str, names: list[str]) -> Arrays:
+    """The arrays of one side of a data set; the files are numbered like the graph's own values."""
+    arrays: Arrays = {}
+    for number, name in enumerate(names):
+        path = folder / f"{kind}_{number}.pb"
+        if path.exists():
+            tensor = TensorProto()
+            tensor.ParseFromString(path.read_bytes())
+            arrays[name] = numpy_helper.to_array(tensor)
+    return arrays

@@ -1,0 +1,113 @@
+"""The ONNX project's own node tests, run through a session.
+
+Every case ends as passed, failed or skipped with the reason why it is out of scope. Cases that fail and are
+listed in `known_failures.txt` are expected to: a new failure fails the suite, and so does a line in that file
+whose case passes by now. Of the cases in scope at least 95 % must pass, whatever the file says.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import node_cases
+import numpy as np
+import pytest
+import zoo
+from node_cases import Array, Case
+
+import isthmus
+
+PASS_SHARE = 0.95
+KNOWN_FAILURES = Path(__file__).with_name("known_failures.txt")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case, and why it did not pass."""
+
+    verdict: Literal["passed", "refused", "wrong"]
+    reason: str = ""
+
+
+def _all_cases() -> list[Case]:
+    try:
+        return list(node_cases.cases())
+    except zoo.Unavailable:
+        return []
+
+
+@functools.cache
+def known_failures() -> dict[str, str]:
+    """Name and reason of each case that is known to fail."""
+    lines = (line.partition("#") for line in KNOWN_FAILURES.read_text().splitlines())
+    return {name.strip(): reason.strip() for name, _, reason in lines if name.strip()}
+
+
+@functools.cache
+def outcome(case: Case) -> Outcome:
+    """Run a case, once in the life of the process."""
+    feeds, constants, expected = case.arrays()
+    try:
+        with isthmus.Session(case.model_path, constants=constants) as session:
+            answers = session.run(feeds)
+    except isthmus.QnnError as refusal:
+        return Outcome("refused", str(refusal))
+    except Exception as failure:
+        # Anything else is a defect, but one case must not hide the others.
+        return Outcome("wrong", f"{type(failure).__name__}: {failure}")
+    for name, reference in expected.items():
+        if name not in answers:
+            return Outcome("wrong", f"no output {name}")
+        try:
+            _compare(np.asarray(answers[name]), reference, case.quantized)
+        except AssertionError as difference:
+            return Outcome("wrong", f"output {name}: {' '.join(str(difference).split())[:300]}")
+    return Outcome("passed")
+
+
+def _compare(answer: Array, reference: Array, quantized: bool) -> None:
+    assert answer.dtype == reference.dtype, f"type {answer.dtype} instead of {reference.dtype}"
+    assert answer.shape == reference.shape, f"shape {answer.shape} instead of {reference.shape}"
+    if np.issubdtype(reference.dtype, np.floating):
+        # Where large terms cancel, as in a Fourier transform, the error is measured by those terms.
+        largest = float(np.max(np.abs(reference), where=np.isfinite(reference), initial=0))
+        np.testing.assert_allclose(answer, reference, rtol=1e-3, atol=1e-5 + 1e-6 * largest)
+    elif quantized and reference.dtype.itemsize == 1:
+        np.testing.assert_allclose(answer.astype(np.int32), reference.astype(np.int32), rtol=0, atol=1)
+    else:
+        np.testing.assert_array_equal(answer, reference)
+
+
+@pytest.mark.parametrize("case", _all_cases(), ids=lambda case: case.name)
+def test_node(case: Case) -> None:
+    if case.excluded is not None:
+        pytest.skip(f"out of scope: {case.excluded}")
+    result = outcome(case)
+    known = known_failures().get(case.name)
+    if result.verdict == "passed":
+        assert known is None, f"{case.name} passes now: take it out of {KNOWN_FAILURES.name}"
+        return
+    if result.verdict == "refused" and not case.listed:
+        pytest.skip(f"out of scope: {case.operation} is beyond the list of operations, and refused")
+    if known is not None:
+        pytest.xfail(known)
+    pytest.fail(f"{case.operation}: {result.verdict}: {result.reason}", pytrace=False)
+
+
+def test_the_share_of_passed_cases_in_scope_is_high_enough() -> None:
+    in_scope = [case for case in _all_cases() if case.listed and case.excluded is None]
+    if not in_scope:
+        pytest.skip("the ONNX node tests are not here; run `python tests/zoo.py fetch`")
+    passed = sum(outcome(case).verdict == "passed" for case in in_scope)
+    assert passed >= PASS_SHARE * len(in_scope), f"{passed} of {len(in_scope)} cases in scope pass"
+
+
+def test_known_failures_name_cases_that_exist_and_say_why() -> None:
+    names = {case.name for case in _all_cases()}
+    if not names:
+        pytest.skip("the ONNX node tests are not here; run `python tests/zoo.py fetch`")
+    assert set(known_failures()) <= names
+    assert all(known_failures().values()), "every line needs a reason: `test_name  # reason`"

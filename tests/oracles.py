@@ -1,0 +1,262 @@
+"""The reference runtimes, behind one interface: LiteRT, ONNX Runtime and OpenVINO.
+
+Tests ask them for the right answer (`run`), benchmarks for their best time (`prepare` once, then `invoke`,
+which copies nothing in Python). Tensors carry the model file's own names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zoo
+
+Array = npt.NDArray[Any]
+Feeds = dict[str, Array]
+Specs = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Oracle(ABC):
+    """One model loaded in one runtime."""
+
+    runtime: str
+    inputs: Specs
+    outputs: Specs
+
+    def run(self, feeds: Mapping[str, Array]) -> Feeds:
+        """Copies of the outputs for these inputs."""
+        self.prepare(feeds)
+        self.invoke()
+        return self.results()
+
+    @abstractmethod
+    def prepare(self, feeds: Mapping[str, Array]) -> None:
+        """Hand the inputs over once, so that `invoke` is the runtime's work alone."""
+
+    @abstractmethod
+    def invoke(self) -> None:
+        """One inference on the prepared inputs."""
+
+    @abstractmethod
+    def results(self) -> Feeds:
+        """Copies of the outputs of the last inference."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget the state carried from earlier inferences."""
+
+
+class LiteRT(Oracle):
+    """LiteRT on its default path, which is XNNPACK."""
+
+    runtime = "LiteRT"
+
+    def __init__(self, path: Path, threads: int = 1, shapes: Shapes | None = None) -> None:
+        self._path, self._threads, self._shapes = path, threads, dict(shapes or {})
+        self.reset()
+
+    def reset(self) -> None:
+        # Resource variables are set up by CALL_ONCE, which runs once in the life of an interpreter.
+        litert: Any = importlib.import_module("ai_edge_litert.interpreter")
+        with _stderr_silenced():
+            interpreter = litert.Interpreter(str(self._path), num_threads=self._threads)
+            for detail in interpreter.get_input_details():
+                if detail["name"] in self._shapes:
+                    interpreter.resize_tensor_input(detail["index"], self._shapes[detail["name"]])
+            interpreter.allocate_tensors()
+        self._interpreter = interpreter
+        self._input_index = {d["name"]: d["index"] for d in interpreter.get_input_details()}
+        self._output_index = {d["name"]: d["index"] for d in interpreter.get_output_details()}
+        self.inputs = _litert_specs(interpreter.get_input_details())
+        self.outputs = _litert_specs(interpreter.get_output_details())
+
+    def prepare(self, feeds: Mapping[str, Array]) -> None:
+        for name, value in feeds.items():
+            self._interpreter.set_tensor(self._input_index[name], value)
+
+    def invoke(self) -> None:
+        self._interpreter.invoke()
+
+    def results(self) -> Feeds:
+        return {name: self._interpreter.get_tensor(index) for name, index in self._output_index.items()}
+
+
+class OnnxRuntime(Oracle):
+    """ONNX Runtime's CPU provider with all its optimisations, dynamic dimensions fixed as for everyone."""
+
+    runtime = "ONNX Runtime"
+
+    def __init__(self, path: Path, threads: int = 1, shapes: Shapes | None = None) -> None:
+        onnxruntime: Any = importlib.import_module("onnxruntime")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        providers = ["CPUExecutionProvider"]
+        try:
+            source = _with_fixed_shapes(path, shapes) if shapes else str(path)
+            self._session = onnxruntime.InferenceSession(source, options, providers=providers)
+        except onnxruntime.capi.onnxruntime_pybind11_state.Fail:
+            # Shape inference also visits branches that never run, and there the shapes may make no sense.
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=providers)
+        fixed = dict(shapes or {})
+        self.inputs = {
+            spec.name: (fixed.get(spec.name) or _positive(spec.shape), _onnx_dtype(spec.type))
+            for spec in self._session.get_inputs()
+        }
+        # The shape of an output is known for sure only after a first run.
+        zeros = {name: np.zeros(shape, dtype) for name, (shape, dtype) in self.inputs.items()}
+        if "sr" in zeros:
+            zeros["sr"][...] = 16000  # the audio models accept no other value than a sample rate
+        names = [spec.name for spec in self._session.get_outputs()]
+        first = dict(zip(names, self._session.run(names, zeros), strict=True))
+        self.outputs = {name: (value.shape, value.dtype) for name, value in first.items()}
+        self._results: Feeds = first
+
+    def reset(self) -> None:
+        """ONNX models carry their state through inputs and outputs."""
+
+    def prepare(self, feeds: Mapping[str, Array]) -> None:
+        self._binding = self._session.io_binding()
+        self._bound = {name: np.ascontiguousarray(value) for name, value in feeds.items()}
+        self._results = {name: np.empty(shape, dtype) for name, (shape, dtype) in self.outputs.items()}
+        for name, value in self._bound.items():
+            self._binding.bind_cpu_input(name, value)
+        for name, value in self._results.items():
+            self._binding.bind_output(name, "cpu", 0, value.dtype, value.shape, value.ctypes.data)
+
+    def invoke(self) -> None:
+        self._session.run_with_iobinding(self._binding)
+
+    def results(self) -> Feeds:
+        return {name: value.copy() for name, value in self._results.items()}
+
+
+class OpenVINO(Oracle):
+    """OpenVINO's CPU plugin, told to favour latency and to compute float models in float32."""
+
+    runtime = "OpenVINO"
+
+    def __init__(self, path: Path, threads: int = 1, shapes: Shapes | None = None) -> None:
+        openvino: Any = importlib.import_module("openvino")
+        core = openvino.Core()
+        model = core.read_model(str(path))
+        if shapes:
+            model.reshape({name: list(shape) for name, shape in shapes.items()})
+        # bfloat16 is the plugin's default on CPUs that have it, and far outside the tolerance asked of us.
+        settings = {
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+        compiled = core.compile_model(model, "CPU", settings)
+        self._request = compiled.create_infer_request()
+        self._tensor = openvino.Tensor
+        self._input_index = {name: i for i, port in enumerate(compiled.inputs) for name in port.names}
+        self._output_index = {name: i for i, port in enumerate(compiled.outputs) for name in port.names}
+        self.inputs = {name: _openvino_spec(compiled.inputs[i]) for name, i in self._input_index.items()}
+        self.outputs = {name: _openvino_spec(compiled.outputs[i]) for name, i in self._output_index.items()}
+
+    def reset(self) -> None:
+        self._request.reset_state()
+
+    def prepare(self, feeds: Mapping[str, Array]) -> None:
+        self._bound = {name: np.ascontiguousarray(value) for name, value in feeds.items()}
+        for name, value in self._bound.items():
+            tensor = self._tensor(value, shared_memory=value.ndim > 0)
+            self._request.set_input_tensor(self._input_index[name], tensor)
+
+    def invoke(self) -> None:
+        # The synchronous call: `start_async` and `wait` hand the work to another thread, which costs more
+        # than this call's Python wrapping on every model here.
+        self._request.infer(share_outputs=True)
+
+    def results(self) -> Feeds:
+        return {
+            name: self._request.get_output_tensor(i).data.copy() for name, i in self._output_index.items()
+        }
+
+
+def reference(model: zoo.Model, threads: int = 1) -> Oracle:
+    """The runtime that says what is right for this kind of model; `zoo.Unavailable` if it cannot be had."""
+    runtime, module = PEERS[model.kind]
+    _require(module)
+    return runtime(zoo.path(model.key), threads, model.shapes)
+
+
+def openvino(model: zoo.Model, threads: int = 1) -> Oracle:
+    """The model in OpenVINO; `zoo.Unavailable` where that is not installed or refuses the model."""
+    _require("openvino")
+    try:
+        return OpenVINO(zoo.path(model.key), threads, model.shapes)
+    except RuntimeError as failure:
+        lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+        raise zoo.Unavailable(f"OpenVINO refuses {model.key}: {lines[-1]}") from None
+
+
+PEERS: dict[str, tuple[type[LiteRT] | type[OnnxRuntime], str]] = {
+    "tflite": (LiteRT, "ai_edge_litert"),
+    "onnx": (OnnxRuntime, "onnxruntime"),
+}
+
+
+def _require(module: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise zoo.Unavailable(f"the Python module `{module}` is not installed")
+
+
+def _litert_specs(details: list[dict[str, Any]]) -> Specs:
+    return {d["name"]: (tuple(int(n) for n in d["shape"]), np.dtype(d["dtype"])) for d in details}
+
+
+def _openvino_spec(port: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    return tuple(int(n) for n in port.shape), np.dtype(port.element_type.to_dtype())
+
+
+def _onnx_dtype(text: str) -> np.dtype[Any]:
+    """numpy's type for ONNX Runtime's way to write it, `tensor(float)`."""
+    name = text.removeprefix("tensor(").removesuffix(")")
+    return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
+
+
+def _positive(shape: list[int | str | None]) -> tuple[int, ...]:
+    return tuple(n if isinstance(n, int) and n > 0 else 1 for n in shape)
+
+
+def _with_fixed_shapes(path: Path, shapes: Shapes) -> bytes:
+    """The model with the shapes written into its inputs: ONNX Runtime can then fold what depends on them."""
+    import onnx
+
+    model = onnx.load(path)
+    for value in model.graph.input:
+        if value.name in shapes:
+            dims = value.type.tensor_type.shape.dim
+            for dim, size in zip(dims, shapes[value.name], strict=True):
+                dim.dim_value = size
+    del model.graph.value_info[:]  # stale: written for the dynamic shapes
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return bytes(model.SerializeToString())
+
+
+@contextlib.contextmanager
+def _stderr_silenced() -> Iterator[None]:
+    """LiteRT reports each delegate it creates on the C level's standard error."""
+    saved = os.dup(2)
+    with open(os.devnull, "wb") as sink:
+        os.dup2(sink.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
