@@ -37,6 +37,7 @@ class HostBuffer:
             ) from None
         whole = np.frombuffer(self._map, np.uint8)
         start = -whole.ctypes.data % alignment
+        self._address = whole.ctypes.data + start
         self._array: np.ndarray | None = whole[start : start + nbytes]
 
     @property
@@ -54,7 +55,7 @@ class HostBuffer:
     @property
     def region(self) -> Region:
         """Its address and size."""
-        return Region.of(self.array, "host buffer")
+        return Region(self._address, self.nbytes, self.array)
 
     def view(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
         """A typed view of part of it."""

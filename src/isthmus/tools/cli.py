@@ -1,0 +1,41 @@
+"""The command ``isthmus``: one module a subcommand, loaded when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from isthmus import __version__
+from isthmus.errors import QnnError
+
+COMMANDS = {
+    "run": "run a model and tell what happened",
+    "pack": "solve a memory packing problem",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status is 2 for bad input."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(prog="isthmus", description="The memory system of QNN, as open software.")
+    parser.add_argument("--version", action="version", version=f"isthmus {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        if name in arguments[:1]:
+            import_module(f"isthmus.tools.{name}").add_arguments(subparser)
+    options = parser.parse_args(arguments)
+    try:
+        return import_module(f"isthmus.tools.{options.command}").main(options)
+    except QnnError as error:
+        print(f"isthmus {options.command}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

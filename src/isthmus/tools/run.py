@@ -1,0 +1,160 @@
+"""``isthmus run``: run a model on given or generated inputs and report memory, copies and latency."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.session import BACKENDS, Session
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx file")
+    parser.add_argument("--backend", choices=BACKENDS, default="cpu")
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1,3,48,320",
+        help="dimensions of an input that the file leaves open; may be repeated",
+    )
+    parser.add_argument("--inputs", type=Path, metavar="IN.npz", help="input arrays by name; random where not given")
+    parser.add_argument("--outputs", type=Path, metavar="OUT.npz", help="write the outputs of the last run here")
+    parser.add_argument("--threads", type=int, default=1, metavar="N")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    if options.repeat < 1:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--repeat {options.repeat}", "must be at least 1")
+    shapes = dict(parse_shape(text) for text in options.shape)
+    begin = time.perf_counter()
+    with Session(options.model, backend=options.backend, shapes=shapes, threads=options.threads) as session:
+        load_seconds = time.perf_counter() - begin
+        feeds = read_arrays(options.inputs) if options.inputs else {}
+        feeds = {**generated_inputs(session.inputs, skip=feeds), **feeds}
+        results = session.run(feeds)
+        latencies = [session.stats.last_ms]
+        for _ in range(options.repeat - 1):
+            session.run()
+            latencies.append(session.stats.last_ms)
+        if options.repeat > 1:
+            results = {name: view.copy() for name, view in session.outputs.items()}
+        if options.outputs:
+            write_arrays(options.outputs, results)
+        report = describe(session, latencies, load_seconds)
+    if options.json:
+        print(json.dumps(report))
+    else:
+        print_report(report, results)
+    return 0
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """``name=1,3,48,320`` as name and dimensions."""
+    name, equals, dims = text.rpartition("=")
+    try:
+        if not (equals and name):
+            raise ValueError(text)
+        return name, tuple(int(d) for d in dims.split(","))
+    except ValueError:
+        raise QnnError(
+            Code.COMMON_INVALID_ARGUMENT, f"--shape {text}", "must look like name=1,3,48,320"
+        ) from None
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz`` file."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError, AttributeError) as problem:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"inputs '{path}'", f"cannot be read as .npz: {problem}") from None
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays to an ``.npz`` file under their names, exactly at that path."""
+    try:
+        with path.open("wb") as stream:
+            np.savez(stream, **{name: array for name, array in arrays.items()})
+    except OSError as problem:
+        raise QnnError(
+            Code.COMMON_INVALID_ARGUMENT, f"outputs '{path}'", f"cannot be written: {problem.strerror}"
+        ) from None
+
+
+def generated_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Inputs for a trial run: floats in [0, 1), small non-negative integers; the same every time."""
+    generator = np.random.default_rng(0)
+    made = {}
+    for name, view in inputs.items():
+        if name in skip:
+            continue
+        if view.dtype.kind == "f":
+            made[name] = generator.random(view.shape, dtype=np.float32).astype(view.dtype)
+        else:
+            made[name] = generator.integers(0, 2, view.shape).astype(view.dtype)
+    return made
+
+
+def describe(session: Session, latencies: list[float], load_seconds: float) -> dict[str, Any]:
+    """What a run was, as plain data."""
+    program = session.program
+
+    def tensors(views: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        return {name: {"shape": list(view.shape), "dtype": str(view.dtype)} for name, view in views.items()}
+
+    return {
+        "model": str(session.path),
+        "backend": session.backend,
+        "target": program.target,
+        "threads": program.threads,
+        "instructions": len(program.table),
+        "inputs": tensors(session.inputs),
+        "outputs": tensors(session.outputs),
+        "scratch_bytes": program.scratch_bytes,
+        "state_bytes": program.state_bytes,
+        "constant_bytes": program.constant_bytes,
+        "io_bytes": sum(view.nbytes for view in (*session.inputs.values(), *session.outputs.values())),
+        "runs": len(latencies),
+        "latency_ms": {
+            "p50": float(np.percentile(latencies, 50)),
+            "p99": float(np.percentile(latencies, 99)),
+            "min": float(min(latencies)),
+        },
+        "load_seconds": load_seconds,
+        "copied_bytes": session.stats.copied_bytes,
+    }
+
+
+def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -> None:
+    """The same for people."""
+    print(f"{report['model']} on {report['backend']} ({report['target']}, {report['threads']} thread(s))")
+    for kind in ("inputs", "outputs"):
+        for name, tensor in report[kind].items():
+            print(f"  {kind[:-1]:7} {name}: {tensor['dtype']}{tensor['shape']}")
+    print(
+        f"  memory  scratch {report['scratch_bytes']:,}  state {report['state_bytes']:,}  "
+        f"constants {report['constant_bytes']:,}  io {report['io_bytes']:,} bytes"
+    )
+    latency = report["latency_ms"]
+    print(
+        f"  time    p50 {latency['p50']:.3f} ms  p99 {latency['p99']:.3f} ms over {report['runs']} run(s), "
+        f"{report['instructions']} instructions; loaded in {report['load_seconds']:.2f} s"
+    )
+    print(f"  copied  {report['copied_bytes']:,} bytes between your arrays and IO memory")
+    for name, array in results.items():
+        with np.printoptions(precision=4, suppress=True, threshold=8):
+            print(f"  {name} = {np.array2string(array.reshape(-1), threshold=8)}", file=sys.stdout)

@@ -1,0 +1,45 @@
+"""Each room imports only what the architecture allows it to."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "isthmus"
+MAY_IMPORT = {
+    "errors": set(),
+    "planning": set(),
+    "graph": {"errors"},
+    "memory": {"errors"},
+    "frontends": {"graph", "errors"},
+    "prepare": {"graph", "planning", "errors"},
+    "engine": {"graph", "prepare", "memory", "errors"},
+    "backends": {"engine", "prepare", "graph", "memory", "errors"},
+    "session": {"backends", "engine", "frontends", "prepare", "graph", "memory", "errors"},
+    "tools": {"session", "planning", "errors"},
+}
+
+
+def rooms_imported(file: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names = [node.module] if node.module != "isthmus" else [f"isthmus.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        rooms |= {name.split(".")[1] for name in names if name.startswith("isthmus.")}
+    return {room for room in rooms if not room.startswith("__")}
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_imports_only_what_it_may_know(room):
+    files = list((SOURCE / room).rglob("*.py")) or [SOURCE / f"{room}.py"]
+    for file in files:
+        foreign = rooms_imported(file) - MAY_IMPORT[room] - {room}
+        assert not foreign, f"{file.relative_to(SOURCE)} imports {foreign}"
+
+
+def test_every_room_is_listed():
+    rooms = {p.name for p in SOURCE.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert rooms <= set(MAY_IMPORT)
