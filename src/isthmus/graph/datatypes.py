@@ -1,0 +1,139 @@
+"""The enumerations of a QNN tensor: data type, tensor type, memory type; each with QNN's own numbers."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+
+
+class DataType(IntEnum):
+    """QNN data types. Fixed-point types are integers with a quantization attached."""
+
+    INT_8 = 0x0008
+    INT_16 = 0x0016
+    INT_32 = 0x0032
+    INT_64 = 0x0064
+    UINT_8 = 0x0108
+    UINT_16 = 0x0116
+    UINT_32 = 0x0132
+    UINT_64 = 0x0164
+    FLOAT_16 = 0x0216
+    FLOAT_32 = 0x0232
+    FLOAT_64 = 0x0264
+    SFIXED_POINT_8 = 0x0308
+    SFIXED_POINT_16 = 0x0316
+    SFIXED_POINT_32 = 0x0332
+    UFIXED_POINT_8 = 0x0408
+    UFIXED_POINT_16 = 0x0416
+    UFIXED_POINT_32 = 0x0432
+    BOOL_8 = 0x0508
+    UNDEFINED = 0x7FFFFFFF
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The numpy type of the stored elements."""
+        if self is DataType.UNDEFINED:
+            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, "data type UNDEFINED", "it has no storage")
+        return _NUMPY[self]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return self.numpy.itemsize
+
+    @property
+    def is_fixed_point(self) -> bool:
+        """Whether elements are quantized reals."""
+        return 0x0300 <= self < 0x0500
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are floating point."""
+        return 0x0200 <= self < 0x0300
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether elements are plain integers (not quantized, not bool)."""
+        return self < 0x0200
+
+    @staticmethod
+    def of(dtype: np.dtype | type) -> DataType:
+        """The plain (not fixed-point) data type that stores elements of a numpy type."""
+        try:
+            return _PLAIN[np.dtype(dtype)]
+        except KeyError:
+            raise QnnError(
+                Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, f"numpy type {np.dtype(dtype)}", "QNN has no such type"
+            ) from None
+
+    @staticmethod
+    def fixed_point(dtype: np.dtype | type) -> DataType:
+        """The fixed-point data type that stores elements of a numpy integer type."""
+        dtype = np.dtype(dtype)
+        base = 0x0300 if dtype.kind == "i" else 0x0400
+        bits = {1: 0x08, 2: 0x16, 4: 0x32}.get(dtype.itemsize if dtype.kind in "iu" else 0)
+        if bits is None:
+            raise QnnError(
+                Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, f"numpy type {dtype}", "it cannot hold fixed-point values"
+            )
+        return DataType(base + bits)
+
+
+_NUMPY: dict[DataType, np.dtype] = {
+    DataType.INT_8: np.dtype(np.int8),
+    DataType.INT_16: np.dtype(np.int16),
+    DataType.INT_32: np.dtype(np.int32),
+    DataType.INT_64: np.dtype(np.int64),
+    DataType.UINT_8: np.dtype(np.uint8),
+    DataType.UINT_16: np.dtype(np.uint16),
+    DataType.UINT_32: np.dtype(np.uint32),
+    DataType.UINT_64: np.dtype(np.uint64),
+    DataType.FLOAT_16: np.dtype(np.float16),
+    DataType.FLOAT_32: np.dtype(np.float32),
+    DataType.FLOAT_64: np.dtype(np.float64),
+    DataType.SFIXED_POINT_8: np.dtype(np.int8),
+    DataType.SFIXED_POINT_16: np.dtype(np.int16),
+    DataType.SFIXED_POINT_32: np.dtype(np.int32),
+    DataType.UFIXED_POINT_8: np.dtype(np.uint8),
+    DataType.UFIXED_POINT_16: np.dtype(np.uint16),
+    DataType.UFIXED_POINT_32: np.dtype(np.uint32),
+    DataType.BOOL_8: np.dtype(np.bool_),
+}
+_PLAIN: dict[np.dtype, DataType] = {
+    dtype: data_type for data_type, dtype in _NUMPY.items() if not data_type.is_fixed_point
+}
+
+
+FLOATS = (DataType.FLOAT_32, DataType.FLOAT_16, DataType.FLOAT_64)
+FIXED_POINTS = tuple(d for d in DataType if d.is_fixed_point)
+INTEGERS = tuple(d for d in DataType if d.is_integer)
+REALS = FLOATS + FIXED_POINTS
+NUMBERS = REALS + INTEGERS
+INDICES = (DataType.INT_32, DataType.UINT_32, DataType.INT_64)
+
+
+class TensorType(IntEnum):
+    """Who writes and reads a tensor."""
+
+    APP_WRITE = 0
+    """A graph input."""
+    APP_READ = 1
+    """A graph output."""
+    APP_READWRITE = 2
+    """Kept by the graph between executions (state)."""
+    NATIVE = 3
+    """An intermediate result."""
+    STATIC = 4
+    """A constant."""
+    NULL = 5
+    """An absent optional operand."""
+
+
+class MemType(IntEnum):
+    """How a client provides a tensor's memory."""
+
+    RAW = 0
+    MEMHANDLE = 1

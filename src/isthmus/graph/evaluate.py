@@ -1,0 +1,187 @@
+"""What each operation computes, in numpy: the reference for kernels and the means of constant folding.
+
+Floats and integers are computed in their own meaning. Fixed-point operands are turned to reals, computed and rounded
+back, except that data movement leaves stored elements as they are when the quantizations agree, and products of two
+fixed-point tensors sum integers exactly and round once: ``rint(clamp(sum * scale)) + zero_point``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.graph.datatypes import DataType
+from isthmus.graph.evaluation import (
+    Computation,
+    convolution,
+    detection,
+    elementwise,
+    movement,
+    recurrent,
+    reduction,
+    sampling,
+)
+from isthmus.graph.evaluation.convolution import PRODUCTS
+from isthmus.graph.operation import Call
+from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.quantization import Quantization
+from isthmus.graph.tensor import Tensor
+
+_MOVEMENTS: dict[str, Computation] = {**movement.COMPUTATIONS, **sampling.MOVEMENTS}
+_COMPUTATIONS: dict[str, Computation] = {
+    **elementwise.COMPUTATIONS,
+    **convolution.COMPUTATIONS,
+    **sampling.COMPUTATIONS,
+    **reduction.COMPUTATIONS,
+    **recurrent.COMPUTATIONS,
+    **detection.COMPUTATIONS,
+    **_MOVEMENTS,
+}
+
+
+def evaluate(
+    op: str,
+    inputs: Sequence[Tensor | None],
+    arrays: Sequence[np.ndarray | None],
+    params: dict[str, Any],
+    outputs: Sequence[Tensor],
+) -> list[np.ndarray]:
+    """Compute one operation.
+
+    Parameters
+    ----------
+    op
+        The operation's name.
+    inputs, arrays
+        The input tensors and their stored elements, None where an optional one is absent.
+    params
+        Parameters; defaults need not be given.
+    outputs
+        The output tensors: dimensions, data types and quantizations of the results.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isthmus.graph import DataType, Tensor, TensorType
+    >>> x = Tensor("x", TensorType.NATIVE, DataType.FLOAT_32, (3,))
+    >>> y = Tensor("y", TensorType.NATIVE, DataType.FLOAT_32, (3,))
+    >>> evaluate("Relu", [x], [np.float32([-1, 0, 2])], {}, [y])
+    [array([0., 0., 2.], dtype=float32)]
+    """
+    operation = OPERATIONS.get(op)
+    if operation is None:
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"operation {op}", "there is no such operation")
+    call = Call(op, op, inputs, operation.complete(op, params), outputs)
+    operation.verify(call)
+    if not any(t.elements for t in outputs):
+        return [np.zeros(t.dims, t.dtype.numpy) for t in outputs]
+    with np.errstate(all="ignore"):
+        if op == "Cast":
+            return [_stored(arrays[0], outputs[0])]
+        if op in PRODUCTS and all(t is not None and t.dtype.is_fixed_point for t in (*inputs[:2], outputs[0])):
+            exact = _fixed_point_product(call, arrays)
+            if exact is not None:
+                return [exact]
+        stay = op in _MOVEMENTS and not call.params.get("reduction") and _same_encoding(inputs, outputs)
+        if op in ("Pad", "SpaceToBatch"):
+            value = np.asarray(call.params.get("pad_constant_value", 0))
+            fill = _quantized(value, outputs[0]) if stay and outputs[0].dtype.is_fixed_point else value
+            call.params["pad_constant_value"] = fill.item()
+        values = [
+            array if tensor is None or stay else _real(array, tensor)
+            for tensor, array in zip(inputs, arrays, strict=True)
+        ]
+        results = _COMPUTATIONS[op](values, call.params, outputs)
+        results = results if isinstance(results, list) else [results]
+        pairs = zip(results, outputs, strict=False)
+        return [
+            _stored(result if stay or not output.dtype.is_fixed_point else _quantized(result, output), output)
+            for result, output in pairs
+        ]
+
+
+def _real(array: Any, tensor: Tensor) -> np.ndarray:
+    """The numbers that stored elements mean."""
+    quantization = tensor.quantization
+    if not tensor.dtype.is_fixed_point or quantization is None:
+        return array
+    return _centred(array, quantization) * _along(quantization, quantization.scales, array.ndim)
+
+
+def _along(quantization: Quantization, values: Sequence[float], rank: int) -> np.ndarray:
+    """Scales or offsets, shaped to broadcast along the quantized axis."""
+    shape = [] if quantization.axis is None else [-1 if a == quantization.axis else 1 for a in range(rank)]
+    return np.asarray(values, np.float64).reshape(shape)
+
+
+def _centred(array: np.ndarray, quantization: Quantization) -> np.ndarray:
+    """Stored elements plus offset: whole numbers, in float64."""
+    return array.astype(np.float64) + _along(quantization, quantization.offsets, array.ndim)
+
+
+def _stored(result: Any, output: Tensor) -> np.ndarray:
+    """A result as its tensor stores it: its type and dimensions, dense and row-major."""
+    return np.ascontiguousarray(result, output.dtype.numpy).reshape(output.dims)
+
+
+def _quantized(result: Any, output: Tensor) -> np.ndarray:
+    if output.quantization is None:
+        raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{output.name}'", "it has no quantization")
+    return output.quantization.quantize(np.asarray(result), output.dtype.numpy)
+
+
+def _same_encoding(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> bool:
+    """Whether all fixed-point tensors mean the same reals by the same stored elements."""
+    encodings = {
+        (t.dtype, t.quantization and (t.quantization.scales, t.quantization.offsets))
+        for t in (*inputs, *outputs)
+        if t is not None and t.dtype.is_fixed_point
+    }
+    return len(encodings) <= 1
+
+
+def _channel_scales(call: Call) -> np.ndarray | None:
+    """The weights' scales as they apply to output channels; None where the quantized axis is another one."""
+    weights = call.tensor(1)
+    quantization = weights.quantization
+    if quantization is None:
+        return None
+    scales = np.asarray(quantization.scales, np.float32)
+    if quantization.axis is None:
+        return scales[0]
+    flipped = call.op == "FullyConnected" or bool(call.params.get("transpose_in1"))
+    if quantization.axis != weights.rank - (2 if flipped else 1):
+        return None
+    return np.tile(scales, call.params["group"]) if call.op.startswith("TransposeConv") else scales
+
+
+def _fixed_point_product(call: Call, arrays: Sequence[Any]) -> np.ndarray | None:
+    """A product summed in whole numbers and rounded once, or None where the scales do not allow it."""
+    x, weights = call.tensor(0), call.tensor(1)
+    output = (call.declared or ())[0]
+    scales = _channel_scales(call)
+    if scales is None or x.quantization is None or output.quantization is None or weights.quantization is None:
+        return None
+    if x.quantization.axis is not None or output.quantization.axis is not None:
+        return None
+    values = [_centred(arrays[0], x.quantization), _centred(arrays[1], weights.quantization)]
+    total: Any = PRODUCTS[call.op](values, call.params, [output])
+    unit = np.float32(x.quantization.scale) * scales
+    bias = call.given(2)
+    if bias is not None:
+        total = total + (arrays[2] if bias.dtype is DataType.INT_32 else _bias_units(bias, arrays[2], unit))
+    info = np.iinfo(output.dtype.numpy)
+    scaled = total.astype(np.float32) * (unit / np.float32(output.quantization.scale))
+    zero = output.quantization.zero_point
+    return (np.rint(np.clip(scaled, info.min - zero, info.max - zero)) + zero).astype(output.dtype.numpy)
+
+
+def _bias_units(bias: Tensor, array: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """A bias in units of the product; stored elements already are when their scale says so."""
+    quantization = bias.quantization
+    if quantization is not None and np.allclose(quantization.scales, unit, rtol=1e-5, atol=0):
+        return _centred(array, quantization)
+    return _real(array, bias) / unit

@@ -1,0 +1,170 @@
+"""Reference computations of convolutions, matrix products and pooling, one filter tap at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from isthmus.graph.evaluation import Computation, Values, absent, wide
+from isthmus.graph.tensor import Tensor
+
+Params = dict[str, Any]
+Outputs = Sequence[Tensor]
+
+
+def _strided(tap: Sequence[int], counts: Sequence[int], stride: np.ndarray) -> tuple[slice, ...]:
+    """The positions that one filter tap meets, over all windows."""
+    slices = (slice(t, t + (c - 1) * int(s) + 1, int(s)) for t, c, s in zip(tap, counts, stride, strict=True))
+    return (slice(None), *slices)
+
+
+def _taps(kernel: Sequence[int], dilation: np.ndarray) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Each tap's index in the filter and its offset in the input."""
+    return [
+        (index, tuple(i * int(d) for i, d in zip(index, dilation, strict=True)))
+        for index in product(*map(range, kernel))
+    ]
+
+
+def _spatial(params: Params, name: str, rank: int) -> np.ndarray:
+    return np.broadcast_to(np.asarray(params.get(name, 1), np.int64), (rank,))
+
+
+def _pads(params: Params, rank: int) -> np.ndarray:
+    return np.asarray(params["pad_amount"], np.int64).reshape(rank, 2)
+
+
+def convolution(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Conv and DepthWiseConv without bias, sums in float64 or int64."""
+    x, weights = wide(values[0]), wide(values[1])
+    spatial = x.ndim - 2
+    group = params.get("group", x.shape[-1] // weights.shape[-2])
+    counts = outputs[0].dims[1:-1]
+    x = np.pad(x, [(0, 0), *_pads(params, spatial).tolist(), (0, 0)])
+    x = x.reshape(*x.shape[:-1], group, weights.shape[-2])
+    out = np.zeros((x.shape[0], *counts, group, weights.shape[-1] // group), x.dtype)
+    for index, offset in _taps(weights.shape[:spatial], _spatial(params, "dilation", spatial)):
+        window = x[_strided(offset, counts, _spatial(params, "stride", spatial))]
+        tap = weights[index].reshape(weights.shape[-2], group, -1)
+        out += np.einsum("...gi,igo->...go", window, tap)
+    return out.reshape(outputs[0].dims)
+
+
+def transpose_convolution(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """TransposeConv without bias, sums in float64 or int64."""
+    x, weights = wide(values[0]), wide(values[1])
+    spatial, group = x.ndim - 2, params["group"]
+    stride, dilation = _spatial(params, "stride", spatial), _spatial(params, "dilation", spatial)
+    kernel, sizes = weights.shape[:spatial], x.shape[1:-1]
+    before = _pads(params, spatial)[:, 0]
+    reach = (np.asarray(sizes) - 1) * stride + (np.asarray(kernel) - 1) * dilation + 1
+    room = np.maximum(reach, before + outputs[0].dims[1:-1]).tolist()
+    full = np.zeros((x.shape[0], *room, group, weights.shape[-1]), x.dtype)
+    x = x.reshape(*x.shape[:-1], group, x.shape[-1] // group)
+    for index, offset in _taps(kernel, dilation):
+        tap = weights[index].reshape(group, -1, weights.shape[-1])
+        full[_strided(offset, sizes, stride)] += np.einsum("...gi,gio->...go", x, tap)
+    crop = [slice(int(b), int(b) + o) for b, o in zip(before, outputs[0].dims[1:-1], strict=True)]
+    kept = (slice(None), *crop)
+    return full[kept].reshape(outputs[0].dims)
+
+
+def fully_connected(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """FullyConnected without bias."""
+    weights = wide(values[1])
+    return (wide(values[0]).reshape(-1, weights.shape[1]) @ weights.T).reshape(outputs[0].dims)
+
+
+def matmul(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """MatMul without bias."""
+    left, right = wide(values[0]), wide(values[1])
+    left = left.swapaxes(-1, -2) if params.get("transpose_in0") else left
+    right = right.swapaxes(-1, -2) if params.get("transpose_in1") else right
+    return left @ right
+
+
+def _matmul_integer(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    left, right = wide(values[0]), wide(values[1])
+    if not absent(values, 2):
+        left = left - wide(values[2]).reshape(-1, 1)
+    if not absent(values, 3):
+        right = right - wide(values[3]).reshape(-1)
+    return left @ right
+
+
+def _with_bias(product_of: Computation) -> Computation:
+    def compute(values: Values, params: Params, outputs: Outputs) -> Any:
+        out = product_of(values, params, outputs)
+        return out if absent(values, 2) else out + wide(values[2])
+
+    return compute
+
+
+def _windows(x: np.ndarray, fill: Any, params: Params, outputs: Outputs) -> list[np.ndarray]:
+    """For each tap of a pooling filter, what the windows see there; `fill` outside the input."""
+    kernel, stride = params["filter_size"], params["stride"]
+    counts = outputs[0].dims[1:-1]
+    pads = _pads(params, x.ndim - 2).copy()
+    # Rounding up lets the last window reach beyond the padding.
+    for axis, count in enumerate(counts):
+        reach = (count - 1) * int(stride[axis]) + int(kernel[axis])
+        pads[axis, 1] = max(pads[axis, 1], reach - x.shape[axis + 1] - pads[axis, 0])
+    x = np.pad(x, [(0, 0), *pads.tolist(), (0, 0)], constant_values=fill)
+    ones = np.ones(len(counts), np.int64)
+    return [x[_strided(offset, counts, stride)] for _, offset in _taps(kernel.tolist(), ones)]
+
+
+def _pool_max(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    x = values[0]
+    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    out = np.full(outputs[0].dims, lowest, x.dtype)
+    for window in _windows(x, lowest, params, outputs):
+        out = np.maximum(out, window)
+    return out
+
+
+def _pool_sum(x: np.ndarray, params: Params, outputs: Outputs, edges: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Sum over each window, and how many elements it has; the padding counts if `edges`."""
+    inside = np.ones((1, *x.shape[1:-1], 1))
+    if edges:
+        inside = np.pad(inside, [(0, 0), *_pads(params, x.ndim - 2).tolist(), (0, 0)], constant_values=1)
+        params_of_count = {**params, "pad_amount": np.zeros_like(params["pad_amount"])}
+    else:
+        params_of_count = params
+    return (
+        np.sum(_windows(wide(x), 0, params, outputs), axis=0),
+        np.sum(_windows(inside, 0, params_of_count, outputs), axis=0),
+    )
+
+
+def _pool_avg(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    total, count = _pool_sum(values[0], params, outputs, params["count_pad_for_edges"])
+    return total / count
+
+
+def _pool_l2(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    total, count = _pool_sum(np.square(wide(values[0])), params, outputs, False)
+    return np.sqrt(total / count)
+
+
+PRODUCTS: dict[str, Computation] = {
+    **{f"Conv{n}d": convolution for n in (1, 2, 3)},
+    **{f"DepthWiseConv{n}d": convolution for n in (1, 2)},
+    **{f"TransposeConv{n}d": transpose_convolution for n in (1, 2, 3)},
+    "FullyConnected": fully_connected,
+    "MatMul": matmul,
+}
+"""The operations that multiply in[0] by in[1] and add in[2], without that addition."""
+
+COMPUTATIONS: dict[str, Callable] = {
+    **{name: _with_bias(product_of) for name, product_of in PRODUCTS.items()},
+    "MatMulInteger": _matmul_integer,
+    "PoolAvg2d": _pool_avg,
+    "PoolAvg3d": _pool_avg,
+    "PoolMax2d": _pool_max,
+    "PoolMax3d": _pool_max,
+    "L2Pool2d": _pool_l2,
+}

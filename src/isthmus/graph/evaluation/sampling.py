@@ -1,0 +1,215 @@
+"""Reference computations that read images at other places.
+
+`axis_taps` is the heart of resizing: for each output position along one axis, which input positions it reads and with
+which weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from isthmus.graph.evaluation import Computation, Values, wide
+from isthmus.graph.evaluation.movement import within
+from isthmus.graph.ops.sampling import (
+    ALIGN_CORNERS,
+    ASYMMETRIC,
+    CEIL,
+    FLOOR,
+    HALF_PIXEL,
+    LINEAR,
+    NEAREST,
+    PYTORCH_HALF_PIXEL,
+    ROUND_PREFER_CEIL,
+    ROUND_PREFER_FLOOR,
+)
+from isthmus.graph.tensor import Tensor
+
+Params = dict[str, Any]
+Outputs = Sequence[Tensor]
+
+_ROUNDINGS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    ROUND_PREFER_FLOOR: lambda x: np.ceil(x - 0.5),
+    ROUND_PREFER_CEIL: lambda x: np.floor(x + 0.5),
+    FLOOR: np.floor,
+    CEIL: np.ceil,
+}
+
+
+def _coordinates(size: int, count: int, transformation: int) -> np.ndarray:
+    """Where each of `count` output positions lies among `size` input positions."""
+    at = np.arange(count, dtype=np.float64)
+    if transformation == ASYMMETRIC:
+        return at * size / count
+    if transformation == ALIGN_CORNERS:
+        return at * (size - 1) / max(count - 1, 1)
+    if transformation == PYTORCH_HALF_PIXEL and count == 1:
+        return np.zeros(1)
+    return (at + 0.5) * size / count - 0.5
+
+
+def axis_taps(size: int, count: int, params: Params) -> tuple[np.ndarray, np.ndarray]:
+    """Input positions and weights of each output position, both [count, taps], for the parameters of Resize."""
+    at = _coordinates(size, count, params["transformation_mode"])
+    if params["interpolation_mode"] == NEAREST:
+        places = _ROUNDINGS[params["nearest_mode"]](at)[:, None]
+        return np.clip(places, 0, size - 1).astype(np.int64), np.ones((count, 1))
+    base = np.floor(at)
+    part = (at - base)[:, None]
+    if params["interpolation_mode"] == LINEAR:
+        places = base[:, None] + np.arange(2)
+        weights = np.concatenate([1 - part, part], 1)
+    else:
+        places = base[:, None] + np.arange(-1, 3)
+        weights = _cubic(np.abs(part - np.arange(-1, 3)), params["cubic_coeff"])
+        if params["exclude_outside"]:
+            weights = np.where((places < 0) | (places > size - 1), 0.0, weights)
+            weights = weights / weights.sum(1, keepdims=True)
+    return np.clip(places, 0, size - 1).astype(np.int64), weights
+
+
+def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, far)
+
+
+def _resize(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    x = values[0]
+    for axis, (size, count) in enumerate(zip(x.shape, outputs[0].dims, strict=True)):
+        if size == count:
+            continue
+        places, weights = axis_taps(size, count, params)
+        if params["interpolation_mode"] == NEAREST:
+            x = np.take(x, places[:, 0], axis)
+            continue
+        shape = [-1 if a == axis else 1 for a in range(x.ndim)]
+        taps = zip(places.T, weights.T, strict=True)
+        x = sum(np.take(x, place, axis).astype(np.float64) * weight.reshape(shape) for place, weight in taps)
+    return x
+
+
+def image_resize_params(params: Params, interpolation: int) -> Params:
+    """The parameters of Resize that mean what ResizeBilinear's or ResizeNearestNeighbor's mean."""
+    if params["align_corners"]:
+        transformation, nearest = ALIGN_CORNERS, ROUND_PREFER_CEIL
+    elif params["half_pixel_centers"]:
+        transformation, nearest = HALF_PIXEL, ROUND_PREFER_CEIL
+    else:
+        transformation, nearest = ASYMMETRIC, FLOOR
+    return {
+        "transformation_mode": transformation, "interpolation_mode": interpolation, "nearest_mode": nearest,
+        "exclude_outside": False, "cubic_coeff": -0.75,
+    }
+
+
+def _read(x: np.ndarray, batch: np.ndarray, y: np.ndarray, at: np.ndarray, outside: float | None) -> np.ndarray:
+    """Pixels x[batch, y, at]; beyond the edges `outside`, or the nearest pixel where that is None."""
+    height, width = x.shape[1:3]
+    pixels = x[batch, np.clip(y, 0, height - 1).astype(np.int64), np.clip(at, 0, width - 1).astype(np.int64)]
+    if outside is None:
+        return pixels
+    inside = (y >= 0) & (y <= height - 1) & (at >= 0) & (at <= width - 1)
+    return np.where(inside[..., None], pixels, outside)
+
+
+def _bilinear(x: np.ndarray, batch: np.ndarray, y: np.ndarray, at: np.ndarray, outside: float | None) -> np.ndarray:
+    top, left = np.floor(y), np.floor(at)
+    down, right = (y - top)[..., None], (at - left)[..., None]
+    upper = _read(x, batch, top, left, outside) * (1 - right) + _read(x, batch, top, left + 1, outside) * right
+    lower = _read(x, batch, top + 1, left, outside) * (1 - right) + _read(x, batch, top + 1, left + 1, outside) * right
+    return upper * (1 - down) + lower * down
+
+
+def _crop_and_resize(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    x, boxes = wide(values[0]), wide(values[1])
+    batch = within(values[2], x.shape[0])[:, None, None]
+    places = []
+    for low, high, size, count in (
+        (boxes[:, 0], boxes[:, 2], x.shape[1], outputs[0].dims[1]),
+        (boxes[:, 1], boxes[:, 3], x.shape[2], outputs[0].dims[2]),
+    ):
+        steps = np.arange(count) / max(count - 1, 1) if count > 1 else np.full(1, 0.5)
+        places.append((low[:, None] + (high - low)[:, None] * steps) * (size - 1))
+    y, at = np.broadcast_arrays(places[0][:, :, None], places[1][:, None, :])
+    fill = params["extrapolation_value"]
+    inside = (y >= 0) & (y <= x.shape[1] - 1) & (at >= 0) & (at <= x.shape[2] - 1)
+    if params["interpolation_mode"] == 0:
+        pixels = _bilinear(x, batch, np.nan_to_num(y), np.nan_to_num(at), None)
+    else:
+        pixels = _read(x, batch, np.rint(np.nan_to_num(y)), np.rint(np.nan_to_num(at)), None)
+    return np.where(inside[..., None], pixels, fill)
+
+
+def _reflect(at: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Coordinates mirrored at both edges until they lie between them."""
+    if high <= low:
+        return np.zeros_like(at)
+    span = high - low
+    turned = np.mod(at - low, 2 * span)
+    return low + np.minimum(turned, 2 * span - turned)
+
+
+def _grid_sample(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    x, grid = wide(values[0]), np.nan_to_num(wide(values[1]))
+    batch = np.arange(x.shape[0])[:, None, None]
+    places = []
+    for axis, size in ((1, x.shape[1]), (0, x.shape[2])):
+        at = grid[..., axis]
+        corners = params["align_corners"]
+        at = (at + 1) / 2 * (size - 1) if corners else ((at + 1) * size - 1) / 2
+        if params["mode"] == 1:
+            at = np.rint(at)
+        if params["padding_mode"] == 1:
+            at = np.clip(at, 0, size - 1)
+        elif params["padding_mode"] == 2:
+            at = _reflect(at, 0.0, size - 1.0) if corners else _reflect(at, -0.5, size - 0.5)
+        places.append(at)
+    outside = 0.0 if params["padding_mode"] == 0 else None
+    read = _bilinear if params["mode"] == 0 else _read
+    return read(x, batch, places[0], places[1], outside)
+
+
+def _yuv_to_rgb(values: Values, params: Params, outputs: Outputs, v_first: bool) -> np.ndarray:
+    n, height, width, _ = outputs[0].dims
+    data = wide(values[0]).astype(np.float64)
+    luma = data[:, : height * width].reshape(n, height, width)
+    chroma = data[:, height * width :].reshape(n, height // 2, width // 2, 2).repeat(2, 1).repeat(2, 2) - 128
+    u, v = (chroma[..., 1], chroma[..., 0]) if v_first else (chroma[..., 0], chroma[..., 1])
+    bright = 1.164 * (luma - 16)
+    planes = [bright + 1.596 * v, bright - 0.391 * u - 0.813 * v, bright + 2.018 * u]
+    if params["output_order"] == 1:
+        planes.reverse()
+    return np.clip(np.rint(np.stack(planes, -1)), 0, 255)
+
+
+def _correlation(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
+    """Mean over the depth of in[0] times in[1] displaced along the width; zeros beyond the edges."""
+    left, right = wide(values[0]), wide(values[1])
+    width, reach = left.shape[2], params["displacement"]
+    out = np.zeros(outputs[0].dims)
+    for index in range(2 * reach + 1):
+        move = index - reach + params["shift"]
+        first, last = max(0, -move), min(width, width - move)
+        if first < last:
+            pairs = left[:, :, first:last] * right[:, :, first + move : last + move]
+            out[:, :, first:last, index] = pairs.mean(-1)
+    return out
+
+
+MOVEMENTS: dict[str, Computation] = {
+    "ResizeNearestNeighbor": lambda v, p, o: _resize(v, image_resize_params(p, NEAREST), o),
+}
+"""Those that only move elements."""
+
+COMPUTATIONS: dict[str, Computation] = {
+    "Resize": _resize,
+    "ResizeBilinear": lambda v, p, o: _resize(v, image_resize_params(p, LINEAR), o),
+    "CropAndResize": _crop_and_resize,
+    "GridSample": _grid_sample,
+    "Nv12ToRgb": lambda v, p, o: _yuv_to_rgb(v, p, o, v_first=False),
+    "Nv21ToRgb": lambda v, p, o: _yuv_to_rgb(v, p, o, v_first=True),
+    "Correlation1D": _correlation,
+}

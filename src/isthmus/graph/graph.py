@@ -1,0 +1,315 @@
+"""A graph of QNN operations, built as QNN builds it: create tensors, add nodes, finalize.
+
+Nothing ill-formed gets in: every tensor and node is checked when it is added, with QNN's code and a sentence that
+names the node. State is functional: a state tensor is read like an input, and `update_state` names the value it has
+after an execution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.graph.datatypes import DataType, TensorType
+from isthmus.graph.operation import Call, Dims, Operation
+from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.quantization import Quantization
+from isthmus.graph.tensor import Tensor
+
+
+@dataclass(eq=False)
+class Node:
+    """One operation in a graph; `params` is complete, defaults included."""
+
+    name: str
+    op: str
+    inputs: list[Tensor | None]
+    outputs: list[Tensor]
+    params: dict[str, Any]
+
+
+class Graph:
+    """A graph under construction, then finalized.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isthmus.graph import DataType, Graph, TensorType
+    >>> g = Graph("halves")
+    >>> x = g.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 4))
+    >>> y = g.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 4))
+    >>> half = g.constant("half", np.float32([0.5]))
+    >>> node = g.add_node("mul", "ElementWiseMultiply", [x, half], [y])
+    >>> g.finalize()
+    >>> [t.name for t in g.inputs], [n.op for n in g.nodes]
+    (['x'], ['ElementWiseMultiply'])
+    """
+
+    def __init__(self, name: str) -> None:
+        if not name:
+            raise QnnError(Code.GRAPH_INVALID_NAME, "graph", "a graph needs a name")
+        self.name = name
+        self.tensors: dict[str, Tensor] = {}
+        self.nodes: list[Node] = []
+        self.state_updates: dict[str, Tensor] = {}
+        self.finalized = False
+        self._written: set[str] = set()
+        self._node_names: set[str] = set()
+        self._counts: dict[str, int] = {}
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The graph inputs, in order of creation."""
+        return [t for t in self.tensors.values() if t.type is TensorType.APP_WRITE]
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The graph outputs, in order of creation."""
+        return [t for t in self.tensors.values() if t.type is TensorType.APP_READ]
+
+    @property
+    def states(self) -> list[Tensor]:
+        """The tensors kept between executions, in order of creation."""
+        return [t for t in self.tensors.values() if t.type is TensorType.APP_READWRITE]
+
+    def create_tensor(
+        self,
+        name: str,
+        type: TensorType,
+        dtype: DataType,
+        dims: Iterable[int],
+        quantization: Quantization | None = None,
+        data: np.ndarray | None = None,
+        **more: Any,
+    ) -> Tensor:
+        """Create a tensor (QnnTensor_createGraphTensor)."""
+        return self.add_tensor(Tensor(name, type, dtype, tuple(dims), quantization, data, **more))
+
+    def add_tensor(self, tensor: Tensor) -> Tensor:
+        """Take a tensor into the graph under its name."""
+        self._check_open()
+        if tensor.name in self.tensors:
+            raise QnnError(
+                Code.TENSOR_ALREADY_EXISTS, f"tensor '{tensor.name}'", f"graph '{self.name}' has one of that name"
+            )
+        self.tensors[tensor.name] = tensor
+        return tensor
+
+    def constant(
+        self,
+        name: str,
+        value: np.ndarray,
+        quantization: Quantization | None = None,
+        dtype: DataType | None = None,
+    ) -> Tensor:
+        """A STATIC tensor with these contents; fixed point when a quantization is given."""
+        value = np.asarray(value)
+        if dtype is None:
+            dtype = DataType.of(value.dtype) if quantization is None else DataType.fixed_point(value.dtype)
+        return self.create_tensor(self.fresh(name), TensorType.STATIC, dtype, value.shape, quantization, value)
+
+    def fresh(self, name: str, taken: Collection[str] = ()) -> str:
+        """A tensor name that is not taken yet, made from `name`."""
+        return self._fresh(name, lambda candidate: candidate in self.tensors or candidate in taken)
+
+    def add_node(
+        self,
+        name: str,
+        op: str,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
+        params: dict[str, Any] | None = None,
+    ) -> Node:
+        """Add a node whose tensors exist already (QnnGraph_addNode)."""
+        self._check_open()
+        what = f"node '{name}' ({op})"
+
+        operation = self._operation(name, op)
+        if not name or name in self._node_names:
+            raise QnnError(Code.GRAPH_INVALID_NAME, what, f"a node needs a name that is new in graph '{self.name}'")
+        inputs = [None if t is None or t.type is TensorType.NULL else t for t in inputs]
+        self._check_operands(what, inputs, outputs)
+        call = Call(name, op, inputs, operation.complete(name, params or {}), outputs)
+        operation.verify(call)
+        node = Node(name, op, inputs, list(outputs), call.params)
+        self.nodes.append(node)
+        self._node_names.add(name)
+        self._written.update(t.name for t in outputs)
+        return node
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[Tensor | None],
+        params: dict[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        dims: Sequence[Dims] | None = None,
+        dtypes: Sequence[DataType | None] | None = None,
+        quantizations: Sequence[Quantization | None] | None = None,
+        outputs: int = 1,
+        output_names: Sequence[str] | None = None,
+    ) -> list[Tensor]:
+        """Add a node and create its outputs as NATIVE tensors, shapes derived by the operation's rule.
+
+        `dims` is needed only where a rule cannot derive shapes (Reshape, Resize …). Data types and quantizations
+        default to what the operation says, which mostly is those of in[0]. An operation with any number of outputs
+        (Split, UnPack) gets all of them, another one `outputs` or as many as it has names.
+        """
+        name = self.fresh_node(name or op)
+        described = self.describe_outputs(
+            name, op, inputs, params, dims=dims, dtypes=dtypes, quantizations=quantizations, outputs=outputs,
+            output_names=output_names,
+        )
+        created = [self.add_tensor(tensor) for tensor in described]
+        try:
+            self.add_node(name, op, inputs, created, params)
+        except QnnError:
+            for tensor in created:
+                del self.tensors[tensor.name]
+            raise
+        return created
+
+    def describe_outputs(
+        self,
+        node: str,
+        op: str,
+        inputs: Sequence[Tensor | None],
+        params: dict[str, Any] | None,
+        *,
+        dims: Sequence[Dims] | None,
+        dtypes: Sequence[DataType | None] | None,
+        quantizations: Sequence[Quantization | None] | None,
+        outputs: int,
+        output_names: Sequence[str] | None,
+    ) -> list[Tensor]:
+        """The outputs that `emit` would create, not yet in the graph."""
+        operation = self._operation(node, op)
+        call = Call(node, op, inputs, operation.complete(node, params or {}))
+        if dims is None:
+            dims = operation.derive(call)
+            if operation.outputs[1] is not None:
+                dims = dims[: max(outputs, len(output_names or ()), operation.outputs[0])]
+        names: set[str] = set()
+        described = []
+        for index, shape in enumerate(dims):
+            dtype = _at(dtypes, index) or operation.output_type(call, index)[1]
+            if dtype is None:
+                call.refuse(f"out[{index}] needs a data type")
+            quantization = _at(quantizations, index)
+            if quantization is None and dtype.is_fixed_point:
+                quantization = _carried(call, shape)
+            unique = self.fresh(_at(output_names, index) or (node if index == 0 else f"{node}:{index}"), names)
+            names.add(unique)
+            described.append(Tensor(unique, TensorType.NATIVE, dtype, shape, quantization))
+        return described
+
+    def fresh_node(self, name: str) -> str:
+        """A node name that is not taken yet, made from `name`."""
+        return self._fresh(name, self._node_names.__contains__)
+
+    def _fresh(self, name: str, taken: Callable[[str], bool]) -> str:
+        if not taken(name):
+            return name
+        # Counting on from the last number tried keeps a thousand equal names from costing a million look-ups.
+        count = self._counts.get(name, 0) + 1
+        while taken(f"{name}.{count}"):
+            count += 1
+        self._counts[name] = count
+        return f"{name}.{count}"
+
+    def update_state(self, state: Tensor, value: Tensor) -> None:
+        """Say which value a state tensor has after an execution."""
+        self._check_open()
+        if state.type is not TensorType.APP_READWRITE or self.tensors.get(state.name) is not state:
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor '{state.name}'", "it is not a state of this graph")
+        if value.dims != state.dims or value.dtype is not state.dtype:
+            raise QnnError(
+                Code.GRAPH_INVALID_TENSOR, f"state {state.describe()}", f"cannot take the value {value.describe()}"
+            )
+        self._check_readable(f"state '{state.name}'", 0, value)
+        self.state_updates[state.name] = value
+
+    def finalize(self) -> None:
+        """Close the graph; refuse an empty one and one whose outputs nothing writes."""
+        self._check_open()
+        what = f"graph '{self.name}'"
+        if not self.nodes:
+            raise QnnError(Code.GRAPH_FINALIZE_FAILED, what, "an empty graph cannot be finalized")
+        for tensor in self.outputs:
+            if tensor.name not in self._written:
+                raise QnnError(Code.GRAPH_FINALIZE_FAILED, what, f"no node writes the output '{tensor.name}'")
+        self.finalized = True
+
+    def _check_open(self) -> None:
+        if self.finalized:
+            raise QnnError(Code.GRAPH_FINALIZED, f"graph '{self.name}'", "a finalized graph cannot be changed")
+
+    @staticmethod
+    def _operation(name: str, op: str) -> Operation:
+        operation = OPERATIONS.get(op)
+        if operation is None:
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{name}' ({op})", "there is no such operation")
+        return operation
+
+    def _check_operands(self, what: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> None:
+        for index, tensor in enumerate(inputs):
+            if tensor is not None:
+                self._check_readable(what, index, tensor)
+        written: set[str] = set()
+        for index, out in enumerate(outputs):
+            if self.tensors.get(out.name) is not out:
+                raise QnnError(
+                    Code.GRAPH_INVALID_OP_CONFIG, what, f"out[{index}] '{out.name}' is not a tensor of this graph"
+                )
+            if out.type not in (TensorType.NATIVE, TensorType.APP_READ):
+                raise QnnError(
+                    Code.GRAPH_INVALID_OP_CONFIG, what, f"out[{index}] '{out.name}', {out.type.name}, is not writable"
+                )
+            if out.name in self._written or out.name in written:
+                raise QnnError(
+                    Code.GRAPH_INVALID_OP_CONFIG, what, f"out[{index}] '{out.name}' is written by another node"
+                )
+            written.add(out.name)
+
+    def _check_readable(self, what: str, index: int, tensor: Tensor) -> None:
+        if self.tensors.get(tensor.name) is not tensor:
+            raise QnnError(
+                Code.GRAPH_INVALID_OP_CONFIG, what, f"in[{index}] '{tensor.name}' is not a tensor of this graph"
+            )
+        if tensor.type in (TensorType.NATIVE, TensorType.APP_READ) and tensor.name not in self._written:
+            raise QnnError(
+                Code.GRAPH_UNCONNECTED_NODE,
+                what,
+                f"in[{index}] '{tensor.name}' has not been written by an earlier node",
+                "Add nodes in the order of their data; a cycle has no such order.",
+            )
+
+
+_Item = TypeVar("_Item")
+
+
+def _at(items: Sequence[_Item | None] | None, index: int) -> _Item | None:
+    """What a list says about one output, if it does."""
+    return items[index] if items is not None and index < len(items) else None
+
+
+def _carried(call: Call, dims: Dims) -> Quantization | None:
+    """The quantization that an output takes over from the first fixed-point input, its axis following the data."""
+    source = next((t for t in call.inputs if t is not None and t.dtype.is_fixed_point), None)
+    quantization = source.quantization if source else None
+    if source is None or quantization is None or quantization.axis is None or call.op not in ("Transpose", "Reshape"):
+        return quantization
+    axis = quantization.axis
+    if call.op == "Transpose":
+        return replace(quantization, axis=call.params["perm"].tolist().index(axis))
+    before = math.prod(source.dims[:axis])
+    for moved, size in enumerate(dims):
+        if size == source.dims[axis] and math.prod(dims[:moved]) == before:
+            return replace(quantization, axis=moved)
+    return call.refuse(f"the quantized axis {axis} of {source.describe()} is lost in {list(dims)}")

@@ -1,0 +1,284 @@
+"""What an operation is: its operands, its parameters, and the rule that gives its outputs' shapes.
+
+The tables of all operations live in `isthmus.graph.ops`; each rule reads a `Call` and answers with dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.graph.datatypes import DataType
+from isthmus.graph.tensor import Tensor
+
+QTI = "qti.aisw"
+"""QNN's own operation package."""
+ISTHMUS = "isthmus"
+"""Operations that models need and QNN's package does not name."""
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter: its kind and, when it is optional, its default.
+
+    `kind` is "u32", "i32", "f32" or "bool" for a scalar, the same with a trailing "[]" for an array of any shape, or
+    "scalar" for a number in the type of the tensor (on fixed-point tensors, the real number).
+    """
+
+    name: str
+    kind: str
+    default: Any = None
+    required: bool = True
+
+
+def optional(name: str, kind: str, default: Any = None) -> Param:
+    """An optional parameter."""
+    return Param(name, kind, default, required=False)
+
+
+@dataclass
+class Call:
+    """One use of an operation, as its shape rule sees it.
+
+    `declared` are the output tensors as the client declared them, or None where the graph is to derive them. A rule
+    may replace a parameter by its resolved form (an axis left to its default, a masked slice), so that whoever reads
+    the node's parameters later finds plain numbers.
+    """
+
+    node: str
+    op: str
+    inputs: Sequence[Tensor | None]
+    params: dict[str, Any]
+    declared: Sequence[Tensor] | None = None
+
+    def refuse(self, rule: str) -> NoReturn:
+        """Refuse the node, naming it."""
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{self.node}' ({self.op})", rule)
+
+    def given(self, index: int) -> Tensor | None:
+        """Input `index`, or None where it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def tensor(self, index: int) -> Tensor:
+        """Input `index`, which must be there."""
+        tensor = self.given(index)
+        if tensor is None:
+            self.refuse(f"in[{index}] is missing")
+        return tensor
+
+    def dims(self, index: int) -> Dims:
+        """Dimensions of input `index`, which must be there."""
+        return self.tensor(index).dims
+
+    def axis(self, name: str = "axis", rank: int | None = None) -> int:
+        """Parameter `name` as an axis of in[0], checked; negative counts from the end, None means the last."""
+        rank = len(self.dims(0)) if rank is None else rank
+        axis = rank - 1 if self.params[name] is None else int(self.params[name])
+        if not -rank <= axis < rank:
+            self.refuse(f"{name} {axis} is outside rank {rank}")
+        self.params[name] = axis % rank
+        return axis % rank
+
+    def axes(self, name: str = "axes") -> tuple[int, ...]:
+        """Parameter `name` as a list of different axes of in[0], checked and sorted."""
+        rank = len(self.dims(0))
+        axes = sorted(int(a) for a in np.asarray(self.params[name]).reshape(-1))
+        if any(not 0 <= a < rank for a in axes) or len(set(axes)) != len(axes):
+            self.refuse(f"{name} {axes} must be different axes below rank {rank}")
+        self.params[name] = np.asarray(axes, np.int64)
+        return tuple(axes)
+
+    def numbers(self, name: str, *shape: int, least: int = 0) -> np.ndarray:
+        """Array parameter `name`, which must have this shape and no element below `least`."""
+        array: np.ndarray = np.asarray(self.params[name])
+        if array.shape != shape:
+            self.refuse(f"{name} must have shape {list(shape)}, has {list(array.shape)}")
+        if array.size and array.min() < least:
+            self.refuse(f"{name} must be at least {least}, is {array.tolist()}")
+        return array
+
+    def number(self, name: str, least: int = 0, below: int | None = None) -> int:
+        """Scalar parameter `name`, at least `least` and below `below`."""
+        value = int(self.params[name])
+        if value < least or (below is not None and value >= below):
+            limit = f"at least {least}" if below is None else f"in {least}..{below - 1}"
+            self.refuse(f"{name} must be {limit}, is {value}")
+        return value
+
+    def rank(self, index: int, *allowed: int) -> None:
+        """Check the rank of input `index`."""
+        rank = len(self.dims(index))
+        if rank not in allowed:
+            self.refuse(f"in[{index}] must have rank {' or '.join(map(str, allowed))}, has rank {rank}")
+
+    def shape(self, index: int, *dims: int) -> None:
+        """Check the dimensions of input `index` where it is given."""
+        tensor = self.given(index)
+        if tensor is not None and tensor.dims != dims:
+            self.refuse(f"in[{index}] {tensor.describe()} must have dimensions {list(dims)}")
+
+    def same_type(self, *indices: int) -> None:
+        """Check that these inputs have one data type."""
+        first = self.tensor(indices[0])
+        for index in indices[1:]:
+            if self.tensor(index).dtype is not first.dtype:
+                self.refuse(
+                    f"in[{index}] {self.tensor(index).describe()} must have the data type of in[{indices[0]}], "
+                    f"{first.dtype.name}"
+                )
+
+    def declared_dims(self, index: int = 0) -> Dims:
+        """The dimensions of an output whose shape only its declaration tells."""
+        if self.declared is None or index >= len(self.declared):
+            self.refuse("the shape of its output must be declared")
+        return self.declared[index].dims
+
+
+Rule = Callable[[Call], list[Dims]]
+Types = tuple[DataType, ...]
+TypeRule = DataType | Types | Callable[[Call], DataType] | None
+"""What an output's data type is: this one; one of these, the first unless declared otherwise; the one that a function
+of the call gives; or None, whatever is declared."""
+
+
+def like(index: int) -> Callable[[Call], DataType]:
+    """The type rule "as input `index`"."""
+    return lambda call: call.tensor(index).dtype
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a package.
+
+    Parameters
+    ----------
+    inputs
+        Fewest and most inputs; most None for any number.
+    outputs
+        Fewest and most outputs.
+    rule
+        Gives the outputs' dimensions, or refuses.
+    input_types
+        Data types that an input may have, where not all may.
+    output_types
+        Data type of each output where it is not in[0]'s.
+    """
+
+    name: str
+    inputs: tuple[int, int | None]
+    outputs: tuple[int, int | None]
+    params: tuple[Param, ...]
+    rule: Rule
+    input_types: dict[int, Types] = field(default_factory=dict)
+    output_types: dict[int, TypeRule] = field(default_factory=dict)
+    package: str = QTI
+
+    def complete(self, node: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Parameters with defaults filled in; unknown, missing or ill-typed ones are refused."""
+        known = {p.name: p for p in self.params}
+
+        def refuse(rule: str) -> NoReturn:
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{node}' ({self.name})", rule)
+
+        for name in params:
+            if name not in known:
+                refuse(f"parameter '{name}' is unknown; it takes {', '.join(known) or 'none'}")
+        complete: dict[str, Any] = {}
+        for param in self.params:
+            value = params.get(param.name)
+            if value is None:
+                if param.required:
+                    refuse(f"parameter '{param.name}' is missing")
+                value = param.default
+            try:
+                complete[param.name] = None if value is None else _coerce(param.kind, value)
+            except (TypeError, ValueError, OverflowError):
+                refuse(f"parameter '{param.name}' must be {param.kind}, is {value!r}")
+        return complete
+
+    def derive(self, call: Call) -> list[Dims]:
+        """The outputs' dimensions of a call whose inputs are as many and of such types as it takes, or a refusal."""
+        self._check_count(call, "inputs", len(call.inputs), self.inputs)
+        for index in range(self.inputs[0]):
+            call.tensor(index)
+        for index, allowed in self.input_types.items():
+            tensor = call.given(index)
+            if tensor is not None and tensor.dtype not in allowed:
+                call.refuse(
+                    f"in[{index}] {tensor.describe()} has an unsupported data type; it takes {names_of(allowed)}"
+                )
+        return self.rule(call)
+
+    def verify(self, call: Call) -> None:
+        """Refuse a call whose declared outputs are not what its inputs and parameters give."""
+        outputs = call.declared or ()
+        self._check_count(call, "outputs", len(outputs), self.outputs)
+        dims = self.derive(call)
+        if len(outputs) > len(dims) or (self.outputs[1] is None and len(outputs) != len(dims)):
+            call.refuse(f"it has {len(dims)} outputs, {len(outputs)} are given")
+        for index, (tensor, expected) in enumerate(zip(outputs, dims, strict=False)):
+            if tensor.dims != tuple(expected):
+                call.refuse(f"out[{index}] {tensor.describe()} must have dimensions {list(expected)}")
+            allowed, _ = self.output_type(call, index)
+            if allowed is not None and tensor.dtype not in allowed:
+                call.refuse(f"out[{index}] {tensor.describe()} must be {names_of(allowed)}")
+
+    @staticmethod
+    def _check_count(call: Call, kind: str, given: int, limits: tuple[int, int | None]) -> None:
+        fewest, most = limits
+        if given < fewest or (most is not None and given > most):
+            wanted = f"{fewest}" if fewest == most else f"{fewest} to {'any number of' if most is None else most}"
+            call.refuse(f"takes {wanted} {kind}, {given} given")
+
+    def output_type(self, call: Call, index: int) -> tuple[Collection[DataType] | None, DataType | None]:
+        """The data types output `index` may have (None for any), and the one it has unless declared otherwise."""
+        rule = self.output_types.get(index, like(0))
+        if isinstance(rule, tuple):
+            return rule, rule[0]
+        dtype = rule if rule is None or isinstance(rule, DataType) else rule(call)
+        return (None if dtype is None else (dtype,)), dtype
+
+
+def names_of(types: Collection[DataType]) -> str:
+    """Data types as a text for messages."""
+    return ", ".join(t.name for t in types)
+
+
+_RANGES = {"u32": (0, 2**32 - 1), "i32": (-(2**31), 2**31 - 1)}
+
+
+def _coerce(kind: str, value: Any) -> Any:
+    if kind.endswith("[]"):
+        return _coerce_array(kind[:-2], np.asarray(value))
+    number = np.asarray(value).reshape(()).item()
+    if not isinstance(number, (bool, int, float)) or (kind != "scalar" and number != number):
+        raise ValueError(kind)
+    if kind == "scalar":
+        return number
+    if kind == "f32":
+        return float(number)
+    if kind == "bool":
+        if number not in (0, 1):
+            raise ValueError(kind)
+        return bool(number)
+    least, most = _RANGES[kind]
+    if int(number) != number or not least <= number <= most:
+        raise ValueError(kind)
+    return int(number)
+
+
+def _coerce_array(kind: str, array: np.ndarray) -> np.ndarray:
+    if kind == "f32":
+        return array.astype(np.float32)
+    if array.size == 0:
+        return array.astype(np.int64)
+    least, most = _RANGES[kind]
+    if array.dtype.kind not in "iub" or int(array.min()) < least or int(array.max()) > most:
+        raise ValueError(kind)
+    return array.astype(np.int64)

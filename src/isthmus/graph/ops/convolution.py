@@ -1,0 +1,245 @@
+"""Convolutions, matrix products and pooling: filters over channel-last activations.
+
+Filters are [spatial…, channel_in / group, channel_out], depth-wise [spatial…, 1, channel_out], transposed
+[spatial…, channel_in, channel_out / group]; a fully connected layer's weights are [out, in].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from isthmus.graph.datatypes import NUMBERS, REALS, DataType
+from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, optional
+from isthmus.graph.ops.broadcasting import broadcast
+
+FLOOR, CEIL = 0, 1
+"""Values of rounding_mode."""
+
+
+def pad_pairs(call: Call, spatial: int) -> np.ndarray:
+    """Parameter pad_amount as [spatial, 2]; one-dimensional operations give it as [2]."""
+    shape = (2,) if spatial == 1 else (spatial, 2)
+    return call.numbers("pad_amount", *shape).reshape(spatial, 2)
+
+
+def per_axis(call: Call, name: str, spatial: int, least: int = 1) -> np.ndarray:
+    """A parameter with one number per spatial axis; one-dimensional operations give it as a scalar."""
+    if spatial == 1:
+        return np.asarray([call.number(name, least)])
+    return call.numbers(name, spatial, least=least)
+
+
+def windows(
+    call: Call, sizes: Sequence[int], kernel: Sequence[int], stride: np.ndarray, dilation: np.ndarray,
+    pads: np.ndarray, rounding: int = FLOOR,
+) -> Dims:
+    """How many windows fit along each spatial axis."""
+    out = []
+    for axis, size in enumerate(sizes):
+        before, after = (int(p) for p in pads[axis])
+        reach = (int(kernel[axis]) - 1) * int(dilation[axis]) + 1
+        if kernel[axis] < 1:
+            call.refuse(f"the filter {list(kernel)} must be at least 1 along each axis")
+        free = size + before + after - reach
+        if free < 0:
+            call.refuse(
+                f"the filter reaches over {reach} elements along spatial axis {axis}, the padded input has only "
+                f"{size + before + after}"
+            )
+        step = int(stride[axis])
+        count = (-(-free // step) if rounding == CEIL else free // step) + 1
+        # A window that rounding up would start beyond the input sees nothing of it.
+        if rounding == CEIL and (count - 1) * step >= size + before:
+            count -= 1
+        out.append(count)
+    return tuple(out)
+
+
+def _check_bias(call: Call, channels: int) -> None:
+    call.shape(2, channels)
+
+
+def _convolution(call: Call, spatial: int, depth_wise: bool) -> list[Dims]:
+    call.rank(0, spatial + 2)
+    call.rank(1, spatial + 2)
+    dims, weights = call.dims(0), call.dims(1)
+    channels, filters = dims[-1], weights[-1]
+    kernel = weights[:spatial]
+    if depth_wise:
+        if weights[-2] != 1 or channels < 1 or filters % channels:
+            call.refuse(
+                f"depth-wise weights {list(weights)} must be [{'k,' * spatial}1,channel_out] with channel_out a "
+                f"multiple of {channels} input channels"
+            )
+    else:
+        group = call.number("group", least=1)
+        if channels % group or filters % group:
+            call.refuse(f"group {group} must divide {channels} input and {filters} output channels")
+        if weights[-2] * group != channels:
+            call.refuse(
+                f"weights {list(weights)} in {group} groups take {weights[-2] * group} input channels, "
+                f"in[0] has {channels}"
+            )
+    _check_bias(call, filters)
+    stride = per_axis(call, "stride", spatial)
+    dilation = per_axis(call, "dilation", spatial)
+    out = windows(call, dims[1:-1], kernel, stride, dilation, pad_pairs(call, spatial))
+    return [(dims[0], *out, filters)]
+
+
+def _transpose_convolution(call: Call, spatial: int) -> list[Dims]:
+    call.rank(0, spatial + 2)
+    call.rank(1, spatial + 2)
+    dims, weights = call.dims(0), call.dims(1)
+    group = call.number("group", least=1)
+    if weights[-2] != dims[-1]:
+        call.refuse(f"weights {list(weights)} take {weights[-2]} input channels, in[0] has {dims[-1]}")
+    if dims[-1] % group:
+        call.refuse(f"group {group} must divide {dims[-1]} input channels")
+    filters = weights[-1] * group
+    _check_bias(call, filters)
+    stride = per_axis(call, "stride", spatial)
+    dilation = per_axis(call, "dilation", spatial) if "dilation" in call.params else np.ones(spatial, np.int64)
+    extra = per_axis(call, "output_padding", spatial, least=0)
+    pads = pad_pairs(call, spatial)
+    out = []
+    for axis in range(spatial):
+        if weights[axis] < 1 or dims[axis + 1] < 1:
+            call.refuse(f"input {list(dims)} and filter {list(weights)} must be at least 1 along each spatial axis")
+        if extra[axis] >= max(stride[axis], dilation[axis]):
+            call.refuse(f"output_padding {int(extra[axis])} must be below the stride or the dilation")
+        reach = (weights[axis] - 1) * int(dilation[axis]) + 1
+        size = (dims[axis + 1] - 1) * int(stride[axis]) + reach - int(pads[axis].sum()) + int(extra[axis])
+        if size < 1:
+            call.refuse(f"pad_amount {pads[axis].tolist()} leaves nothing of the output along spatial axis {axis}")
+        out.append(size)
+    return [(dims[0], *out, filters)]
+
+
+def _fully_connected(call: Call) -> list[Dims]:
+    call.rank(1, 2)
+    dims, (filters, features) = call.dims(0), call.dims(1)
+    _check_bias(call, filters)
+    if features < 1:
+        call.refuse("in[1] must take at least one feature")
+    if call.params["keep_dims"]:
+        if not dims or dims[-1] != features:
+            call.refuse(f"in[0] {list(dims)} must end in the {features} features of in[1]")
+        return [(*dims[:-1], filters)]
+    elements = call.tensor(0).elements
+    if elements % features:
+        call.refuse(f"in[0] {list(dims)} cannot be taken as rows of {features} features")
+    return [(elements // features, filters)]
+
+
+def _matmul(call: Call) -> list[Dims]:
+    left, right = call.dims(0), call.dims(1)
+    if len(left) < 2 or len(right) < 2:
+        call.refuse(f"matrices need rank 2 or more, have {list(left)} and {list(right)}")
+    rows, inner = left[-2:][:: -1 if call.params.get("transpose_in0") else 1]
+    other, columns = right[-2:][:: -1 if call.params.get("transpose_in1") else 1]
+    if inner != other:
+        call.refuse(f"a matrix of {inner} columns cannot multiply one of {other} rows ({list(left)} and {list(right)})")
+    return [(*broadcast(call, left[:-2], right[:-2]), rows, columns)]
+
+
+def _matmul_with_bias(call: Call) -> list[Dims]:
+    dims = _matmul(call)
+    call.shape(2, dims[0][-1])
+    return dims
+
+
+def _matmul_integer(call: Call) -> list[Dims]:
+    dims = _matmul(call)
+    for index, channels in ((2, dims[0][-2]), (3, dims[0][-1])):
+        tensor = call.given(index)
+        if tensor is not None and tensor.dims not in ((), (1,), (channels,)):
+            call.refuse(f"zero point in[{index}] {tensor.describe()} must be one number or {channels}")
+    return dims
+
+
+def _pool(call: Call, spatial: int) -> list[Dims]:
+    call.rank(0, spatial + 2)
+    dims = call.dims(0)
+    kernel = call.numbers("filter_size", spatial, least=1)
+    stride = call.numbers("stride", spatial, least=1)
+    pads = pad_pairs(call, spatial)
+    if (pads >= kernel[:, None]).any():
+        call.refuse(f"pad_amount {pads.tolist()} must be below filter_size {kernel.tolist()}")
+    if min(dims[1:-1]) < 1:
+        call.refuse(f"in[0] {list(dims)} has nothing to pool")
+    rounding = call.number("rounding_mode", below=2) if "rounding_mode" in call.params else FLOOR
+    ones = np.ones(spatial, np.int64)
+    return [(dims[0], *windows(call, dims[1:-1], kernel.tolist(), stride, ones, pads, rounding), dims[-1])]
+
+
+def _kind(spatial: int) -> str:
+    return "u32" if spatial == 1 else "u32[]"
+
+
+def _ones(spatial: int) -> int | list[int]:
+    return 1 if spatial == 1 else [1] * spatial
+
+
+def _zeros(spatial: int) -> int | list[int]:
+    return 0 if spatial == 1 else [0] * spatial
+
+
+def _window_params(spatial: int) -> tuple[Param, ...]:
+    return Param("stride", _kind(spatial)), Param("pad_amount", "u32[]")
+
+
+def _conv(spatial: int) -> Operation:
+    params = (*_window_params(spatial), optional("group", "u32", 1),
+              optional("dilation", _kind(spatial), _ones(spatial)))
+    rule = partial(_convolution, spatial=spatial, depth_wise=False)
+    return Operation(f"Conv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED)
+
+
+def _depth_wise(spatial: int) -> Operation:
+    params = (*_window_params(spatial), optional("dilation", _kind(spatial), _ones(spatial)))
+    rule = partial(_convolution, spatial=spatial, depth_wise=True)
+    return Operation(f"DepthWiseConv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED)
+
+
+def _transposed(spatial: int) -> Operation:
+    dilation = (optional("dilation", "u32[]", [1, 1, 1]),) if spatial == 3 else ()
+    params = (*_window_params(spatial), *dilation, optional("group", "u32", 1),
+              optional("output_padding", _kind(spatial), _zeros(spatial)))
+    rule = partial(_transpose_convolution, spatial=spatial)
+    return Operation(f"TransposeConv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED)
+
+
+def _pooling(name: str, spatial: int, *more: Param) -> Operation:
+    params = (Param("filter_size", "u32[]"), Param("stride", "u32[]"), Param("pad_amount", "u32[]"), *more)
+    return Operation(name, (1, 1), (1, 1), params, partial(_pool, spatial=spatial), {0: NUMBERS})
+
+
+_WEIGHTED = {0: REALS, 1: REALS, 2: (*REALS, DataType.INT_32)}
+_BYTES = (DataType.UINT_8, DataType.INT_8)
+_EDGES = optional("count_pad_for_edges", "bool", False)
+_ROUNDING = optional("rounding_mode", "u32", FLOOR)
+
+OPERATIONS = (
+    *(_conv(n) for n in (1, 2, 3)),
+    *(_depth_wise(n) for n in (1, 2)),
+    *(_transposed(n) for n in (1, 2, 3)),
+    Operation("FullyConnected", (2, 3), (1, 1), (optional("keep_dims", "bool", False),), _fully_connected, _WEIGHTED),
+    Operation(
+        "MatMul", (2, 3), (1, 1),
+        (optional("transpose_in0", "bool", False), optional("transpose_in1", "bool", False)),
+        _matmul_with_bias, {0: NUMBERS, 1: NUMBERS, 2: NUMBERS},
+    ),
+    Operation(
+        "MatMulInteger", (2, 4), (1, 1), (), _matmul_integer, dict.fromkeys(range(4), _BYTES),
+        {0: DataType.INT_32}, ISTHMUS,
+    ),
+    _pooling("PoolAvg2d", 2, _EDGES, _ROUNDING),
+    _pooling("PoolAvg3d", 3, _EDGES, _ROUNDING),
+    _pooling("PoolMax2d", 2, _ROUNDING),
+    _pooling("PoolMax3d", 3, _ROUNDING),
+    _pooling("L2Pool2d", 2),
+)

@@ -1,0 +1,349 @@
+"""Moving data without computing: shapes, slices, joins, gathers, scatters, blocks and shuffles."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from isthmus.graph.datatypes import INDICES, DataType
+from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, Rule, optional
+
+CONSTANT, MIRROR_SYMMETRIC, MIRROR_REFLECT, EDGE = range(4)
+"""Values of Pad's scheme."""
+NONE, ADD, MUL, MAX, MIN = range(5)
+"""Values of a scatter's reduction."""
+MAX_OUTPUTS = 1 << 16
+"""The most outputs one node may have."""
+
+
+def _reshape(call: Call) -> list[Dims]:
+    dims = call.declared_dims()
+    if math.prod(dims) != call.tensor(0).elements:
+        call.refuse(f"in[0] {list(call.dims(0))} and out[0] {list(dims)} must have as many elements")
+    return [dims]
+
+
+def _squeeze(call: Call) -> list[Dims]:
+    dims, out = call.dims(0), call.declared_dims()
+    kept = 0
+    for size in dims:
+        if kept < len(out) and size == out[kept]:
+            kept += 1
+        elif size != 1:
+            call.refuse(f"out[0] {list(out)} must be in[0] {list(dims)} without some sizes of 1")
+    if kept != len(out):
+        call.refuse(f"out[0] {list(out)} must be in[0] {list(dims)} without some sizes of 1")
+    return [out]
+
+
+def _expand_dims(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    axis = call.axis(rank=len(dims) + 1)
+    return [(*dims[:axis], 1, *dims[axis:])]
+
+
+def _transpose(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    perm = call.numbers("perm", len(dims))
+    if sorted(perm.tolist()) != list(range(len(dims))):
+        call.refuse(f"perm {perm.tolist()} must name each axis of {list(dims)} once")
+    return [tuple(dims[p] for p in perm)]
+
+
+def _concat(call: Call) -> list[Dims]:
+    first = call.dims(0)
+    axis = call.axis()
+    total = 0
+    for index in range(len(call.inputs)):
+        call.same_type(0, index)
+        dims = call.dims(index)
+        if len(dims) != len(first) or dims[:axis] != first[:axis] or dims[axis + 1 :] != first[axis + 1 :]:
+            call.refuse(f"in[{index}] {list(dims)} must equal in[0] {list(first)} except along axis {axis}")
+        total += dims[axis]
+    return [(*first[:axis], total, *first[axis + 1 :])]
+
+
+def _pack(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    axis = call.axis(rank=len(dims) + 1)
+    for index in range(1, len(call.inputs)):
+        call.same_type(0, index)
+        if call.dims(index) != dims:
+            call.refuse(f"in[{index}] {list(call.dims(index))} must have the dimensions of in[0], {list(dims)}")
+    return [(*dims[:axis], len(call.inputs), *dims[axis:])]
+
+
+def _unpack(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    axis = call.axis()
+    if not 1 <= dims[axis] <= MAX_OUTPUTS:
+        call.refuse(f"axis {axis} of in[0] {list(dims)} must have 1 to {MAX_OUTPUTS} elements")
+    return [(*dims[:axis], *dims[axis + 1 :])] * dims[axis]
+
+
+def _split(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    axis = call.axis()
+    cuts = np.asarray(call.params["split_index"]).reshape(-1).tolist()
+    edges = [0, *cuts, dims[axis]]
+    if edges != sorted(edges):
+        call.refuse(f"split_index {cuts} must ascend from 0 to the {dims[axis]} elements of axis {axis}")
+    return [(*dims[:axis], b - a, *dims[axis + 1 :]) for a, b in itertools.pairwise(edges)]
+
+
+def _strided_slice(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    ranges = call.numbers("ranges", len(dims), 3, least=-(2**31))
+    if call.params["new_axes_mask"]:
+        call.refuse("new_axes_mask is not supported; use ExpandDims")
+    out = []
+    for axis, size in enumerate(dims):
+        begin, end, stride = ranges[axis].tolist()
+        if stride == 0:
+            call.refuse(f"the stride along axis {axis} must not be 0")
+        lowest, highest = (0, size) if stride > 0 else (-1, size - 1)
+        if call.params["begin_mask"] >> axis & 1:
+            begin = lowest if stride > 0 else highest
+        if call.params["end_mask"] >> axis & 1:
+            end = highest if stride > 0 else lowest
+        if not (lowest <= begin <= highest and lowest <= end <= highest):
+            call.refuse(
+                f"range {begin}:{end}:{stride} of axis {axis} must lie in {lowest}..{highest} ({list(dims)})"
+            )
+        ranges[axis] = begin, end, stride
+        count = max(0, -((begin - end) // stride))
+        if call.params["shrink_axes"] >> axis & 1:
+            if count < 1:
+                call.refuse(f"axis {axis} cannot be shrunk: its range {begin}:{end}:{stride} is empty")
+            ranges[axis] = begin, begin + (1 if stride > 0 else -1), stride
+        else:
+            out.append(count)
+    call.params |= {"ranges": ranges, "begin_mask": 0, "end_mask": 0}
+    return [tuple(out)]
+
+
+def _pad(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    pads = call.numbers("pad_amount", len(dims), 2)
+    scheme = call.number("scheme", below=4)
+    # A mirror cannot show more than there is of the input.
+    most = {MIRROR_SYMMETRIC: 0, MIRROR_REFLECT: -1}.get(scheme)
+    for axis, size in enumerate(dims):
+        widest = int(pads[axis].max())
+        if (most is not None and widest > max(size + most, 0)) or (scheme == EDGE and widest and not size):
+            call.refuse(f"pad_amount {pads[axis].tolist()} of axis {axis} mirrors more than its {size} elements")
+    return [tuple(d + int(p.sum()) for d, p in zip(dims, pads, strict=True))]
+
+
+def _tile(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    return [tuple(d * int(m) for d, m in zip(dims, call.numbers("multiples", len(dims)), strict=True))]
+
+
+def _gather(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    axis = call.axis()
+    return [(*dims[:axis], *call.dims(1), *dims[axis + 1 :])]
+
+
+def _check_elements(call: Call, axis: int) -> None:
+    dims, indices = call.dims(0), call.dims(1)
+    if len(dims) != len(indices) or any(
+        i > d for a, (d, i) in enumerate(zip(dims, indices, strict=True)) if a != axis
+    ):
+        call.refuse(f"indices {list(indices)} must have the rank of in[0] {list(dims)} and lie within it")
+
+
+def _gather_elements(call: Call) -> list[Dims]:
+    _check_elements(call, call.axis())
+    return [call.dims(1)]
+
+
+def _gather_nd(call: Call) -> list[Dims]:
+    dims, indices = call.dims(0), call.dims(1)
+    batch = call.number("batch_dims")
+    if not indices or batch >= min(len(dims), len(indices)):
+        call.refuse(f"batch_dims {batch} must be below the ranks of {list(dims)} and {list(indices)}")
+    if dims[:batch] != indices[:batch]:
+        call.refuse(f"in[0] {list(dims)} and in[1] {list(indices)} must agree in {batch} batch dimensions")
+    depth = indices[-1]
+    if not 1 <= depth <= len(dims) - batch:
+        call.refuse(f"indices of {depth} coordinates do not fit {list(dims)} after {batch} batch dimensions")
+    return [(*indices[:-1], *dims[batch + depth :])]
+
+
+def _scatter_elements(call: Call) -> list[Dims]:
+    call.number("reduction", below=5)
+    call.same_type(0, 2)
+    _check_elements(call, call.axis())
+    call.shape(2, *call.dims(1))
+    return [call.dims(0)]
+
+
+def _scatter_nd(call: Call) -> list[Dims]:
+    dims, indices = call.dims(0), call.dims(1)
+    call.number("reduction", below=5)
+    call.same_type(0, 2)
+    if not indices or not 1 <= indices[-1] <= len(dims):
+        call.refuse(f"indices {list(indices)} must end in 1 to {len(dims)} coordinates of {list(dims)}")
+    call.shape(2, *indices[:-1], *dims[indices[-1] :])
+    return [dims]
+
+
+def _block(call: Call) -> tuple[int, int]:
+    call.rank(0, 4)
+    height, width = call.numbers("block_size", 2, least=1).tolist()
+    return height, width
+
+
+def _depth_to_space(call: Call) -> list[Dims]:
+    bh, bw = _block(call)
+    call.number("mode", below=2)
+    n, h, w, c = call.dims(0)
+    if c % (bh * bw):
+        call.refuse(f"{c} channels are not a multiple of block {bh}x{bw}")
+    return [(n, h * bh, w * bw, c // (bh * bw))]
+
+
+def _space_to_depth(call: Call) -> list[Dims]:
+    bh, bw = _block(call)
+    n, h, w, c = call.dims(0)
+    if h % bh or w % bw:
+        call.refuse(f"{h}x{w} is not a multiple of block {bh}x{bw}")
+    return [(n, h // bh, w // bw, c * bh * bw)]
+
+
+def _space_to_batch(call: Call) -> list[Dims]:
+    bh, bw = _block(call)
+    pads = call.numbers("pad_amount", 2, 2)
+    n, h, w, c = call.dims(0)
+    h, w = h + int(pads[0].sum()), w + int(pads[1].sum())
+    if h % bh or w % bw:
+        call.refuse(f"padded {h}x{w} is not a multiple of block {bh}x{bw}")
+    return [(n * bh * bw, h // bh, w // bw, c)]
+
+
+def _batch_to_space(call: Call) -> list[Dims]:
+    bh, bw = _block(call)
+    crops = call.numbers("crops", 2, 2)
+    n, h, w, c = call.dims(0)
+    if n % (bh * bw):
+        call.refuse(f"batch {n} is not a multiple of block {bh}x{bw}")
+    h, w = h * bh - int(crops[0].sum()), w * bw - int(crops[1].sum())
+    if h < 0 or w < 0:
+        call.refuse(f"crops {crops.tolist()} cut more than there is")
+    return [(n // (bh * bw), h, w, c)]
+
+
+def _channel_shuffle(call: Call) -> list[Dims]:
+    groups = call.number("num_groups", least=1)
+    axis = call.axis()
+    if call.dims(0)[axis] % groups:
+        call.refuse(f"num_groups {groups} must divide the {call.dims(0)[axis]} channels")
+    return [call.dims(0)]
+
+
+def _one_hot(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    depth = call.number("depth")
+    axis = call.axis(rank=len(dims) + 1)
+    return [(*dims[:axis], depth, *dims[axis:])]
+
+
+def _constant_of_shape(call: Call) -> list[Dims]:
+    shape = call.tensor(0)
+    call.rank(0, 1)
+    if shape.data is None or not shape.is_static:
+        return [call.declared_dims()]
+    dims = tuple(int(d) for d in shape.data)
+    if any(d < 0 for d in dims):
+        call.refuse(f"the shape {list(dims)} must not be negative")
+    return [dims]
+
+
+def _shape(call: Call) -> list[Dims]:
+    rank = len(call.dims(0))
+    end = rank if call.params["end"] is None else call.number("end")
+    start = call.number("start")
+    if not start <= end <= rank:
+        call.refuse(f"start {start} and end {end} must be within rank {rank}")
+    call.params["end"] = end
+    return [(end - start,)]
+
+
+def _reverse(call: Call) -> list[Dims]:
+    call.axes()
+    return [call.dims(0)]
+
+
+def _reverse_sequence(call: Call) -> list[Dims]:
+    batch, time = call.axis("batch_axis"), call.axis("time_axis")
+    if batch == time:
+        call.refuse("batch_axis and time_axis must differ")
+    call.shape(1, call.dims(0)[batch])
+    return [call.dims(0)]
+
+
+def _operation(name: str, rule: Rule, *params: Param, **more: Any) -> Operation:
+    return Operation(name, (1, 1), (1, 1), params, rule, **more)
+
+
+def _indexed(name: str, rule: Rule, inputs: int, *params: Param) -> Operation:
+    return Operation(name, (inputs, inputs), (1, 1), params, rule, {1: INDICES})
+
+
+_AXIS = Param("axis", "u32")
+_LAST_AXIS = optional("axis", "u32")
+_FIRST_AXIS = optional("axis", "u32", 0)
+_REDUCTION = optional("reduction", "u32", NONE)
+_BLOCK_SIZE = Param("block_size", "u32[]")
+_NO_PADS = [[0, 0], [0, 0]]
+
+OPERATIONS = (
+    _operation("Reshape", _reshape),
+    _operation("Squeeze", _squeeze),
+    _operation("ExpandDims", _expand_dims, _AXIS),
+    _operation("Transpose", _transpose, Param("perm", "u32[]")),
+    Operation("Concat", (1, None), (1, 1), (_LAST_AXIS,), _concat),
+    Operation("Pack", (1, None), (1, 1), (_AXIS,), _pack),
+    Operation("UnPack", (1, 1), (1, None), (_AXIS,), _unpack),
+    Operation("Split", (1, 1), (1, None), (_AXIS, Param("split_index", "u32[]")), _split),
+    _operation(
+        "StridedSlice", _strided_slice, Param("ranges", "i32[]"), optional("begin_mask", "u32", 0),
+        optional("end_mask", "u32", 0), optional("shrink_axes", "u32", 0), optional("new_axes_mask", "u32", 0),
+    ),
+    _operation(
+        "Pad", _pad, Param("scheme", "u32"), Param("pad_amount", "u32[]"), optional("pad_constant_value", "scalar", 0),
+    ),
+    _operation("Tile", _tile, Param("multiples", "u32[]")),
+    _indexed("Gather", _gather, 2, Param("axis", "i32")),
+    _indexed("GatherElements", _gather_elements, 2, _FIRST_AXIS),
+    _indexed("GatherNd", _gather_nd, 2, optional("batch_dims", "u32", 0)),
+    _indexed("ScatterElements", _scatter_elements, 3, _FIRST_AXIS, _REDUCTION),
+    _indexed("ScatterNd", _scatter_nd, 3, _REDUCTION),
+    _operation("DepthToSpace", _depth_to_space, _BLOCK_SIZE, optional("mode", "u32", 0)),
+    _operation("SpaceToDepth", _space_to_depth, _BLOCK_SIZE),
+    _operation("SpaceToBatch", _space_to_batch, _BLOCK_SIZE, optional("pad_amount", "u32[]", _NO_PADS)),
+    _operation("BatchToSpace", _batch_to_space, _BLOCK_SIZE, optional("crops", "u32[]", _NO_PADS)),
+    _operation("ChannelShuffle", _channel_shuffle, Param("num_groups", "u32"), _LAST_AXIS),
+    _operation(
+        "OneHot", _one_hot, Param("depth", "u32"), _LAST_AXIS, optional("on_value", "scalar", 1),
+        optional("off_value", "scalar", 0), input_types={0: INDICES}, output_types={0: None},
+    ),
+    _operation(
+        "ConstantOfShape", _constant_of_shape, Param("value", "scalar"), input_types={0: INDICES},
+        output_types={0: None},
+    ),
+    _operation(
+        "Shape", _shape, optional("start", "u32", 0), optional("end", "u32"),
+        output_types={0: (DataType.UINT_32, DataType.INT_32, DataType.INT_64)},
+    ),
+    _operation("Reverse", _reverse, Param("axes", "u32[]"), package=ISTHMUS),
+    Operation(
+        "ReverseSequence", (2, 2), (1, 1), (Param("batch_axis", "u32"), Param("time_axis", "u32")),
+        _reverse_sequence, {1: INDICES}, package=ISTHMUS,
+    ),
+)

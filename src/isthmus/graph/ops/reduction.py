@@ -1,0 +1,162 @@
+"""Reductions and normalisations: sums over axes, arguments of extremes, softmax, sorting, norms."""
+
+from __future__ import annotations
+
+import math
+
+from isthmus.graph.datatypes import INDICES, NUMBERS, REALS
+from isthmus.graph.operation import Call, Dims, Operation, Param, Rule, optional
+
+MU_SIGMA, RMS = 0, 1
+"""Values of InstanceNorm's mode."""
+ACROSS_SPATIAL, ACROSS_CHANNEL, ACROSS_ALL = range(3)
+"""Values of InstanceNorm's region."""
+LRN_ACROSS_CHANNEL, LRN_WITHIN_CHANNEL = 0, 1
+"""Values of Lrn's region."""
+
+
+def _reduced(call: Call, axes: tuple[int, ...]) -> list[Dims]:
+    dims = call.dims(0)
+    if call.params["keep_dims"]:
+        return [tuple(1 if i in axes else d for i, d in enumerate(dims))]
+    return [tuple(d for i, d in enumerate(dims) if i not in axes)]
+
+
+def _check_filled(call: Call, axes: tuple[int, ...]) -> None:
+    if any(call.dims(0)[a] == 0 for a in axes):
+        call.refuse(f"in[0] {list(call.dims(0))} has no elements to choose from along axes {list(axes)}")
+
+
+def _reduce(call: Call) -> list[Dims]:
+    return _reduced(call, call.axes())
+
+
+def _reduce_filled(call: Call) -> list[Dims]:
+    axes = call.axes()
+    _check_filled(call, axes)
+    return _reduced(call, axes)
+
+
+def _argument(call: Call) -> list[Dims]:
+    axis = call.axis()
+    _check_filled(call, (axis,))
+    return _reduced(call, (axis,))
+
+
+def _along_axis(call: Call) -> list[Dims]:
+    call.axis()
+    return [call.dims(0)]
+
+
+def _top_k(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    k = call.number("k")
+    if not dims or k > dims[-1]:
+        call.refuse(f"k {k} is more than the last axis of in[0] {list(dims)} has")
+    return [(*dims[:-1], k)] * 2
+
+
+def _check_channels(call: Call) -> int:
+    if not call.dims(0):
+        call.refuse("in[0] needs a channel axis")
+    channels = call.dims(0)[-1]
+    for index in (1, 2):
+        call.shape(index, channels)
+    return channels
+
+
+def _per_channel(call: Call) -> list[Dims]:
+    _check_channels(call)
+    return [call.dims(0)]
+
+
+def _instance_norm(call: Call) -> list[Dims]:
+    if len(call.dims(0)) < 3:
+        call.refuse(f"in[0] {list(call.dims(0))} must be [batch,spatial…,channel]")
+    call.number("mode", below=2)
+    call.number("region", below=3)
+    return _per_channel(call)
+
+
+def _group_norm(call: Call) -> list[Dims]:
+    if len(call.dims(0)) < 2:
+        call.refuse(f"in[0] {list(call.dims(0))} must be [batch,…,channel]")
+    channels, group = _check_channels(call), call.number("group", least=1)
+    if channels % group:
+        call.refuse(f"group {group} must divide {channels} channels")
+    return [call.dims(0)]
+
+
+def _layer_norm(call: Call) -> list[Dims]:
+    dims = call.dims(0)
+    axes = call.axes()
+    if not axes:
+        call.refuse("axes must name at least one axis")
+    for index in (1, 2):
+        call.shape(index, *(dims[a] for a in axes))
+    return [dims]
+
+
+def _l2_norm(call: Call) -> list[Dims]:
+    if call.params["axes"] is None:
+        call.params["axes"] = [call.axis()]
+    call.axes()
+    return [call.dims(0)]
+
+
+def _lrn(call: Call) -> list[Dims]:
+    call.rank(0, 3, 4)
+    call.number("radius")
+    call.number("region", below=2)
+    if not math.isfinite(call.params["beta"]):
+        call.refuse("beta must be finite")
+    return [call.dims(0)]
+
+
+def _operation(name: str, rule: Rule, *params: Param, inputs: tuple[int, int] = (1, 1)) -> Operation:
+    return Operation(name, inputs, (1, 1), params, rule, dict.fromkeys(range(inputs[1]), REALS))
+
+
+_AXES = Param("axes", "u32[]")
+_AXIS = Param("axis", "u32")
+_KEEP_DIMS = optional("keep_dims", "bool", False)
+_BETA = optional("beta", "f32", 1.0)
+
+OPERATIONS = (
+    *(
+        Operation(f"Reduce{name}", (1, 1), (1, 1), (_AXES, _KEEP_DIMS), rule, {0: NUMBERS})
+        for name, rule in (
+            ("Sum", _reduce), ("Prod", _reduce), ("Mean", _reduce_filled), ("Max", _reduce_filled),
+            ("Min", _reduce_filled),
+        )
+    ),
+    *(
+        Operation(name, (1, 1), (1, 1), (_AXIS, _KEEP_DIMS), _argument, {0: NUMBERS}, {0: INDICES})
+        for name in ("Argmax", "Argmin")
+    ),
+    _operation("Softmax", _along_axis, optional("axis", "u32"), _BETA),
+    _operation("LogSoftmax", _along_axis, _AXIS, _BETA),
+    Operation(
+        "TopK", (1, 1), (2, 2), (Param("k", "u32"), optional("largest", "bool", True)), _top_k, {0: NUMBERS},
+        {1: INDICES},
+    ),
+    Operation(
+        "CumulativeSum", (1, 1), (1, 1),
+        (_AXIS, optional("exclusive", "bool", False), optional("reverse", "bool", False)), _along_axis, {0: NUMBERS},
+    ),
+    _operation("Batchnorm", _per_channel, inputs=(2, 3)),
+    _operation("LayerNorm", _layer_norm, optional("epsilon", "f32", 0.001), _AXES, inputs=(1, 3)),
+    _operation("RmsNorm", _layer_norm, optional("epsilon", "f32", 1e-6), _AXES, inputs=(1, 3)),
+    _operation(
+        "InstanceNorm", _instance_norm, optional("epsilon", "f32", 1e-12), optional("mode", "u32", MU_SIGMA),
+        optional("normalize_variance", "bool", True), optional("region", "u32", ACROSS_SPATIAL), inputs=(2, 3),
+    ),
+    _operation("GroupNorm", _group_norm, Param("epsilon", "f32"), Param("group", "u32"), inputs=(1, 3)),
+    _operation(
+        "L2Norm", _l2_norm, optional("axis", "u32", 0), optional("axes", "u32[]"), optional("epsilon", "f32", 1e-12),
+    ),
+    _operation(
+        "Lrn", _lrn, optional("alpha", "f32", 1.0), optional("beta", "f32", 0.5), optional("bias", "f32", 1.0),
+        Param("radius", "i32"), optional("region", "u32", LRN_ACROSS_CHANNEL),
+    ),
+)

@@ -1,0 +1,121 @@
+"""Reading images at other places: resizing, cropping, sampling by a grid, colour conversion, correlation."""
+
+from __future__ import annotations
+
+from isthmus.graph.datatypes import INDICES, NUMBERS, REALS, DataType
+from isthmus.graph.operation import Call, Dims, Operation, Param, optional
+
+HALF_PIXEL, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC = range(4)
+"""Values of Resize's transformation_mode."""
+NEAREST, LINEAR, CUBIC = range(3)
+"""Values of Resize's interpolation_mode."""
+ROUND_PREFER_FLOOR, ROUND_PREFER_CEIL, FLOOR, CEIL = range(4)
+"""Values of Resize's nearest_mode."""
+
+
+def _resize(call: Call) -> list[Dims]:
+    dims, out = call.dims(0), call.declared_dims()
+    call.number("transformation_mode", below=4)
+    call.number("interpolation_mode", below=3)
+    call.number("nearest_mode", below=4)
+    if len(out) != len(dims) or any(not d and o for d, o in zip(dims, out, strict=True)):
+        call.refuse(f"in[0] {list(dims)} cannot be resized to {list(out)}")
+    return [out]
+
+
+def _resize_image(call: Call) -> list[Dims]:
+    call.rank(0, 4)
+    if call.params["align_corners"] and call.params["half_pixel_centers"]:
+        call.refuse("align_corners and half_pixel_centers exclude each other")
+    (n, h, w, c), out = call.dims(0), call.declared_dims()
+    if len(out) != 4 or out[0] != n or out[3] != c or h < 1 or w < 1:
+        call.refuse(f"in[0] {[n, h, w, c]} cannot be resized to {list(out)}: only height and width may change")
+    return [out]
+
+
+def _crop_and_resize(call: Call) -> list[Dims]:
+    call.rank(0, 4)
+    call.rank(1, 2)
+    boxes = call.dims(1)[0]
+    call.shape(1, boxes, 4)
+    call.shape(2, boxes)
+    call.number("interpolation_mode", below=2)
+    height, width = call.numbers("resize_dims", 2, least=1).tolist()
+    _check_image(call, 0)
+    return [(boxes, height, width, call.dims(0)[3])]
+
+
+def _check_image(call: Call, index: int) -> None:
+    if min(call.dims(index)[1:3]) < 1:
+        call.refuse(f"in[{index}] {list(call.dims(index))} has no pixels")
+
+
+def _grid_sample(call: Call) -> list[Dims]:
+    call.rank(0, 4)
+    call.rank(1, 4)
+    n, *_, c = call.dims(0)
+    batch, height, width, two = call.dims(1)
+    call.number("mode", below=2)
+    call.number("padding_mode", below=3)
+    _check_image(call, 0)
+    if batch != n or two != 2:
+        call.refuse(f"grid {list(call.dims(1))} must be [{n},height,width,2]")
+    return [(n, height, width, c)]
+
+
+def _yuv_to_rgb(call: Call) -> list[Dims]:
+    call.rank(0, 2)
+    batch, size = call.dims(0)
+    out = call.declared_dims()
+    call.number("output_order", below=2)
+    if len(out) != 4 or out[0] != batch or out[3] != 3 or out[1] % 2 or out[2] % 2 or out[1] * out[2] * 3 // 2 != size:
+        call.refuse(f"out[0] {list(out)} must be [{batch},height,width,3], even, with {size} bytes of luma and chroma")
+    return [out]
+
+
+def _correlation(call: Call) -> list[Dims]:
+    call.rank(0, 4)
+    call.shape(1, *call.dims(0))
+    if call.dims(0)[3] < 1:
+        call.refuse("in[0] has no channels to correlate")
+    return [(*call.dims(0)[:3], 2 * call.number("displacement") + 1)]
+
+
+_CORNERS = (optional("align_corners", "bool", False), optional("half_pixel_centers", "bool", False))
+_YUV_TYPES = (DataType.UINT_8, DataType.UFIXED_POINT_8)
+
+OPERATIONS = (
+    Operation(
+        "Resize", (1, 1), (1, 1),
+        (
+            optional("exclude_outside", "bool", False), optional("transformation_mode", "u32", HALF_PIXEL),
+            optional("interpolation_mode", "u32", NEAREST), optional("nearest_mode", "u32", ROUND_PREFER_FLOOR),
+            optional("cubic_coeff", "f32", -0.75),
+        ),
+        _resize, {0: NUMBERS},
+    ),
+    Operation("ResizeBilinear", (1, 1), (1, 1), _CORNERS, _resize_image, {0: NUMBERS}),
+    Operation("ResizeNearestNeighbor", (1, 1), (1, 1), _CORNERS, _resize_image),
+    Operation(
+        "CropAndResize", (3, 3), (1, 1),
+        (
+            Param("resize_dims", "u32[]"), optional("interpolation_mode", "u32", 0),
+            optional("extrapolation_value", "f32", 0.0),
+        ),
+        _crop_and_resize, {0: REALS, 1: REALS, 2: INDICES},
+    ),
+    Operation(
+        "GridSample", (2, 2), (1, 1),
+        (
+            optional("align_corners", "bool", False), optional("mode", "u32", 0),
+            optional("padding_mode", "u32", 0),
+        ),
+        _grid_sample, {0: REALS, 1: REALS},
+    ),
+    Operation("Nv12ToRgb", (1, 1), (1, 1), (Param("output_order", "i32"),), _yuv_to_rgb, {0: _YUV_TYPES}),
+    Operation("Nv21ToRgb", (1, 1), (1, 1), (Param("output_order", "i32"),), _yuv_to_rgb, {0: _YUV_TYPES}),
+    Operation(
+        "Correlation1D", (2, 2), (1, 1), (Param("displacement", "u32"), Param("shift", "i32")), _correlation,
+        {0: REALS, 1: REALS},
+    ),
+)

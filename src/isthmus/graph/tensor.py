@@ -1,0 +1,119 @@
+"""A tensor of a graph: name, type, data type, dimensions, quantization, and data when it is static."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.graph.datatypes import DataType, MemType, TensorType
+from isthmus.graph.quantization import Quantization
+
+MAX_RANK = 8
+MAX_BYTES = 1 << 40
+
+
+@dataclass(eq=False)
+class Tensor:
+    """One tensor. Two tensors are equal only if they are the same object.
+
+    Parameters
+    ----------
+    name
+        Unique in its graph.
+    type
+        Who writes and reads it.
+    dtype
+        Element type.
+    dims
+        Dimensions, each at least 0; rank 0 is a scalar.
+    quantization
+        What stored elements mean; needed by fixed-point types.
+    data
+        The contents: of a STATIC tensor always, of an APP_READWRITE (state) tensor its initial value.
+    mem_type
+        The memory type a client will use; MEMHANDLE only for graph inputs and outputs.
+    """
+
+    name: str
+    type: TensorType
+    dtype: DataType
+    dims: tuple[int, ...]
+    quantization: Quantization | None = None
+    data: np.ndarray | None = None
+    mem_type: MemType = MemType.RAW
+
+    def __post_init__(self) -> None:
+        try:
+            self.dims = tuple(operator.index(d) for d in self.dims)
+        except TypeError:
+            rule = f"dimensions {self.dims} must be whole numbers"
+            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{self.name}'", rule) from None
+        self.check()
+
+    @property
+    def elements(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.dims)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes its elements take, dense and row-major."""
+        return self.elements * self.dtype.itemsize
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self.dims)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is a constant."""
+        return self.type is TensorType.STATIC
+
+    def describe(self) -> str:
+        """A short text for messages: ``'x' FLOAT_32[1,3]``."""
+        return f"'{self.name}' {self.dtype.name}[{','.join(map(str, self.dims))}]"
+
+    def check(self) -> None:
+        """Refuse what QNN refuses of a tensor's own parameters."""
+
+        def refuse(rule: str, code: Code = Code.TENSOR_INVALID_TENSOR_PARAM) -> None:
+            raise QnnError(code, f"tensor '{self.name}'", rule)
+
+        if not self.name:
+            refuse("a tensor needs a name")
+        if self.dtype is DataType.UNDEFINED:
+            refuse("its data type is undefined")
+        if len(self.dims) > MAX_RANK:
+            refuse(f"rank {len(self.dims)} is above the largest supported, {MAX_RANK}",
+                   Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
+        if any(d < 0 for d in self.dims):
+            refuse(f"dimensions {self.dims} must not be negative")
+        if self.nbytes > MAX_BYTES:
+            refuse(f"dimensions {self.dims} need {self.nbytes} bytes, above the limit of {MAX_BYTES}")
+        if self.quantization is not None:
+            axis = self.quantization.axis
+            if axis is not None and not (0 <= axis < len(self.dims)):
+                refuse(f"quantization axis {axis} is outside rank {len(self.dims)}")
+            if axis is not None and len(self.quantization.scales) != self.dims[axis]:
+                refuse(
+                    f"{len(self.quantization.scales)} scales for {self.dims[axis]} channels along axis {axis}"
+                )
+        elif self.dtype.is_fixed_point:
+            refuse(f"data type {self.dtype.name} needs quantization parameters")
+        if self.type is TensorType.STATIC and self.data is None:
+            refuse("a STATIC tensor needs its data")
+        if self.data is not None:
+            if tuple(self.data.shape) != self.dims or self.data.dtype != self.dtype.numpy:
+                refuse(
+                    f"its data is {self.data.dtype}{list(self.data.shape)}, it is declared as "
+                    f"{self.dtype.numpy}{list(self.dims)}"
+                )
+            if self.type not in (TensorType.STATIC, TensorType.APP_READWRITE):
+                refuse(f"a tensor of type {self.type.name} cannot carry data")
+        if self.mem_type is MemType.MEMHANDLE and self.type not in (TensorType.APP_WRITE, TensorType.APP_READ):
+            refuse("only graph inputs and outputs may be MEMHANDLE", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
