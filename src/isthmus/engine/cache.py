@@ -11,7 +11,7 @@ import importlib.metadata
 import os
 import re
 import tempfile
-from functools import lru_cache
+from functools import cache as remembered
 from pathlib import Path
 
 from isthmus.engine.target import Target
@@ -34,7 +34,7 @@ def symbol(kernel: str) -> str:
     return "isthmus_" + re.sub(r"[^A-Za-z0-9]", "_", kernel)
 
 
-@lru_cache(maxsize=None)
+@remembered
 def _sources(module: str) -> frozenset[str]:
     """A kernel module and the kernel modules it imports, by name."""
     found = {module}
@@ -47,12 +47,12 @@ def _sources(module: str) -> frozenset[str]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=None)
+@remembered
 def _file_hash(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()
 
 
-@lru_cache(maxsize=None)
+@remembered
 def _toolchain() -> bytes:
     versions = ";".join(f"{name}={importlib.metadata.version(name)}" for name in ("llvmlite", "numba"))
     return versions.encode() + _file_hash(Path(__file__).with_name("compiler.py"))

@@ -36,10 +36,10 @@ def _initialise() -> None:
 
     # The IR must reach us as the front end wrote it: optimisation belongs to the wanted target. And numba must not turn
     # it into code for this machine, which may lack what the target has.
-    config.OPT = _OptLevel(0)
-    codegen.JITCodeLibrary._finalize_specific = lambda self: None
+    config.OPT = _OptLevel(0)  # type: ignore[attr-defined]
+    codegen.JITCodeLibrary._finalize_specific = lambda self: None  # type: ignore[method-assign]
     # In the place of an entry point numba wants a builtin of its own for each function.
-    cpu.CPUContext.get_executable = lambda self, library, fndesc, env: [].append
+    cpu.CPUContext.get_executable = lambda self, library, fndesc, env: [].append  # type: ignore[method-assign]
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
 

@@ -76,17 +76,12 @@ def from_bytes(content: bytes | memoryview) -> Program:
             if offset < 0 or nbytes < 0 or offset % 8 or body_start + offset + nbytes > len(view):
                 raise refuse(f"array '{name}' lies outside the file")
             arrays[name] = np.frombuffer(view[body_start + offset : body_start + offset + nbytes], dtype)
-        program = Program(
-            table=arrays["table"].reshape(-1, 2),
-            words=arrays["words"],
-            constants=arrays["constants"],
-            state_initial=arrays["state_initial"],
-            **{kind: tuple(_tensor_from_json(info) for info in header[kind]) for kind in _TENSORS},
-            **{name: str(header[name]) for name in ("name", "target")},
-            **{name: int(header[name]) for name in ("threads", "scratch_bytes", "alignment")},
-            **{name: tuple(map(str, header[name])) for name in ("kernels", "labels")},
-            state_offsets=tuple(map(int, header["state_offsets"])),
-        )
+        parts: dict[str, Any] = {**arrays, "table": arrays["table"].reshape(-1, 2)}
+        parts |= {kind: tuple(_tensor_from_json(info) for info in header[kind]) for kind in _TENSORS}
+        parts |= {name: str(header[name]) for name in ("name", "target")}
+        parts |= {name: int(header[name]) for name in ("threads", "scratch_bytes", "alignment")}
+        parts |= {name: tuple(map(str, header[name])) for name in ("kernels", "labels")}
+        program = Program(state_offsets=tuple(map(int, header["state_offsets"])), **parts)
     except (KeyError, TypeError, ValueError) as problem:
         raise refuse(f"its header is not well-formed: {problem}") from None
     _check(program, refuse)

@@ -88,7 +88,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays to an ``.npz`` file under their names, exactly at that path."""
     try:
         with path.open("wb") as stream:
-            np.savez(stream, **{name: array for name, array in arrays.items()})
+            np.savez(stream, **dict[str, Any](arrays))
     except OSError as problem:
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT, f"outputs '{path}'", f"cannot be written: {problem.strerror}"

@@ -1,0 +1,36 @@
+"""Strides: how walks over dense tensors are described, and how neighbouring dimensions become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def dense_strides(dims: Sequence[int]) -> list[int]:
+    """Elements from one index to the next along each axis of a dense row-major tensor.
+
+    >>> dense_strides((2, 3, 4))
+    [12, 4, 1]
+    """
+    strides = [1] * len(dims)
+    for axis in range(len(dims) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * dims[axis + 1]
+    return strides
+
+
+def collapse(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """The same walk of several operands with as few dimensions as possible, at least one.
+
+    >>> collapse((2, 1, 3, 4), [(12, 12, 4, 1), (0, 0, 0, 1)])
+    ([6, 4], [[4, 1], [0, 1]])
+    """
+    kept = [(size, [s[axis] for s in strides]) for axis, size in enumerate(dims) if size != 1]
+    merged: list[tuple[int, list[int]]] = []
+    for size, steps in kept:
+        if merged and all(outer == inner * size for outer, inner in zip(merged[-1][1], steps, strict=True)):
+            merged[-1] = (merged[-1][0] * size, steps)
+        else:
+            merged.append((size, steps))
+    if not merged:
+        # A single element: say that every operand walks, as over any dense tensor.
+        merged = [(1, [1] * len(strides))]
+    return [size for size, _ in merged], [[steps[i] for _, steps in merged] for i in range(len(strides))]

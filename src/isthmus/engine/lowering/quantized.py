@@ -1,0 +1,255 @@
+"""Lowering of arithmetic on 8-bit fixed-point tensors: tables, sums, products, means, pools, softmax, conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from isthmus.engine.lowering import quantized_convolution, quantized_depthwise
+from isthmus.engine.lowering.emitter import Emitter, Lowering
+from isthmus.engine.lowering.fixed_point import (
+    STORED,
+    emit_dequantize,
+    emit_lookup,
+    emit_quantize,
+    is_eight_bit,
+    quantization_of,
+    real_codes,
+    stored_limits,
+)
+from isthmus.engine.target import Target
+from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.graph.evaluate import evaluate
+from isthmus.prepare.schedule import Step
+
+Covers = Callable[[Step], bool]
+
+
+def _operand(step: Step, index: int) -> Tensor:
+    tensor = step.inputs[index]
+    assert tensor is not None
+    return tensor
+
+
+# -- functions of one element ------------------------------------------------------------------------------------------
+
+_FUNCTIONS = (
+    "Relu", "Relu1", "Relu6", "ReluMinMax", "Sigmoid", "Tanh", "HardSwish", "Elu", "Gelu", "Silu", "Prelu", "Erf",
+    "ElementWiseAbs", "ElementWiseNeg", "ElementWiseExp", "ElementWiseLog", "ElementWiseSquareRoot",
+    "ElementWiseRsqrt", "ElementWiseSoftplus", "ElementWiseNeuron", "ElementWiseUnary", "ElementWiseFloor",
+    "ElementWiseCeil", "ElementWiseRound", "ElementWiseSign", "ElementWiseSin", "ElementWiseCos", "Convert",
+)  # fmt: skip
+
+
+def _covers_function(step: Step) -> bool:
+    slope_is_one_number = len(step.inputs) < 2 or (_operand(step, 1).is_static and _operand(step, 1).elements == 1)
+    return is_eight_bit(step.inputs[0]) and is_eight_bit(step.outputs[0]) and slope_is_one_number
+
+
+def _emit_function(step: Step, e: Emitter) -> None:
+    """One table holds the function of every stored value, computed once in float."""
+    x, output = _operand(step, 0), step.outputs[0]
+    reals = real_codes(x)
+    if step.op != "Convert":
+        given = Tensor("codes", TensorType.NATIVE, DataType.FLOAT_32, (256,))
+        inputs, arrays = [given], [reals]
+        if len(step.inputs) > 1:
+            slope = _operand(step, 1)
+            assert slope.data is not None
+            value = quantization_of(slope).dequantize(slope.data) if slope.dtype.is_fixed_point else slope.data
+            value = value.reshape(1).astype(np.float32)
+            inputs.append(Tensor("slope", TensorType.STATIC, DataType.FLOAT_32, (1,), None, value))
+            arrays.append(value)
+        result = Tensor("reals", TensorType.NATIVE, DataType.FLOAT_32, (256,))
+        with np.errstate(all="ignore"):
+            [reals] = evaluate(step.op, inputs, arrays, step.params, [result])
+    emit_lookup(e, x, e.at(output), reals, step, output)
+
+
+# -- sums and products -------------------------------------------------------------------------------------------------
+
+
+def _covers_binary(step: Step) -> bool:
+    return all(map(is_eight_bit, (*step.inputs, *step.outputs))) and (
+        len({t.dtype for t in (*step.inputs, *step.outputs) if t is not None}) == 1
+    )
+
+
+def _runs(step: Step, e: Emitter) -> list[int]:
+    """Rows, their length, and for each operand the offsets of its rows and the step within them."""
+    output = step.outputs[0]
+    rank = output.rank
+    dims = [(1,) * (rank - t.rank) + t.dims for t in (_operand(step, 0), _operand(step, 1))]
+    # The longest tail of axes along which each operand runs through, or stays.
+    modes: list[int | None] = [None, None]
+    axis = rank
+    while axis > 0:
+        size = output.dims[axis - 1]
+        wanted = [None if size == 1 else int(d[axis - 1] == size) for d in dims]
+        if any(w is not None and m is not None and w != m for w, m in zip(wanted, modes, strict=True)):
+            break
+        modes = [m if w is None else w for w, m in zip(wanted, modes, strict=True)]
+        axis -= 1
+    inner = int(np.prod(output.dims[axis:], dtype=np.int64))
+    rows = int(np.prod(output.dims[:axis], dtype=np.int64))
+    offsets = []
+    for shape in dims:
+        tail = int(np.prod(shape[axis:], dtype=np.int64))
+        index = np.arange(int(np.prod(shape[:axis], dtype=np.int64))).reshape(shape[:axis]) * tail
+        offsets.append(e.constant(np.broadcast_to(index, output.dims[:axis]).astype(np.int32)))
+    return [rows, inner, *offsets, *(1 if m is None else m for m in modes)]
+
+
+def _emit_add(step: Step, e: Emitter) -> None:
+    left, right, output = _operand(step, 0), _operand(step, 1), step.outputs[0]
+    qa, qb, qy = map(quantization_of, (left, right, output))
+    sign = -1 if step.op == "ElementWiseSubtract" else 1
+    ratios = np.float32(qa.scale) / np.float32(qy.scale), np.float32(qb.scale) / np.float32(qy.scale)
+    # Multipliers of about 20 bits: the sum of two products of bytes then fits 32 bits.
+    shift = 20 - (int(np.frexp(max(ratios))[1]) - 1)
+    fa, fb = (int(np.rint(np.ldexp(np.float64(r), shift))) for r in ratios)
+    fb *= sign
+    bias = (1 << (shift - 1)) - fa * qa.zero_point - fb * qb.zero_point
+    e.emit(
+        f"quantized_elementwise:add.{STORED[output.dtype]}",
+        e.at(left), e.at(right), e.at(output), *_runs(step, e), fa, fb, bias, shift, qy.zero_point,
+        *stored_limits(step, output),
+    )  # fmt: skip
+
+
+def _covers_add(step: Step) -> bool:
+    if not _covers_binary(step):
+        return False
+    scales = [quantization_of(t).scale for t in (_operand(step, 0), _operand(step, 1), step.outputs[0])]
+    largest = max(scales[0], scales[1]) / scales[2]
+    return 2.0**-10 <= largest < 2.0**8
+
+
+def _emit_multiply(step: Step, e: Emitter) -> None:
+    left, right, output = _operand(step, 0), _operand(step, 1), step.outputs[0]
+    qa, qb, qy = map(quantization_of, (left, right, output))
+    scale = np.float32(qa.scale) * np.float32(qb.scale) / np.float32(qy.scale)
+    e.emit(
+        f"quantized_elementwise:multiply.{STORED[output.dtype]}",
+        e.at(left), e.at(right), e.at(output), *_runs(step, e), qa.zero_point, qb.zero_point, float(scale),
+        qy.zero_point, *stored_limits(step, output),
+    )  # fmt: skip
+
+
+# -- many elements into one --------------------------------------------------------------------------------------------
+
+
+def _covers_one_to_one(step: Step) -> bool:
+    x, output = step.inputs[0], step.outputs[0]
+    return is_eight_bit(x) and is_eight_bit(output) and _operand(step, 0).dtype is output.dtype
+
+
+def _mean_extents(step: Step) -> tuple[int, int, int] | None:
+    """Outer, reduced and inner extents, when the reduced axes are neighbours."""
+    dims = _operand(step, 0).dims
+    axes = sorted({int(a) % len(dims) for a in np.asarray(step.params["axes"]).reshape(-1)} or set(range(len(dims))))
+    if axes != list(range(axes[0], axes[-1] + 1)):
+        return None
+
+    def product(part: tuple[int, ...]) -> int:
+        return int(np.prod(part, dtype=np.int64))
+
+    return product(dims[: axes[0]]), product(dims[axes[0] : axes[-1] + 1]), product(dims[axes[-1] + 1 :])
+
+
+def _covers_mean(step: Step) -> bool:
+    return _covers_one_to_one(step) and _mean_extents(step) is not None
+
+
+def _mean_work(step: Step, target: Target, threads: int) -> int:
+    extents = _mean_extents(step)
+    assert extents is not None
+    return 4 * extents[2] * threads
+
+
+def _emit_mean(step: Step, e: Emitter) -> None:
+    x, output = _operand(step, 0), step.outputs[0]
+    extents = _mean_extents(step)
+    assert extents is not None
+    outer, count, inner = extents
+    qx, qy = quantization_of(x), quantization_of(output)
+    scale = np.float32(qx.scale) / (np.float32(qy.scale) * np.float32(count))
+    e.emit(
+        f"quantized_reduction:mean.{STORED[output.dtype]}",
+        e.at(x), e.at(output), outer, count, inner, e.work(), float(scale), count * qx.zero_point, qy.zero_point,
+        *stored_limits(step, output),
+    )  # fmt: skip
+
+
+def _pool_work(step: Step, target: Target, threads: int) -> int:
+    return 4 * _operand(step, 0).dims[3] * threads
+
+
+def _emit_average_pool(step: Step, e: Emitter) -> None:
+    x, output = _operand(step, 0), step.outputs[0]
+    qx, qy = quantization_of(x), quantization_of(output)
+    (kh, kw), (sh, sw) = (np.asarray(step.params[n]).reshape(2).tolist() for n in ("filter_size", "stride"))
+    (top, bottom), (left, right) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
+    batch, height, width, channels = x.dims
+    scale = np.float32(qx.scale) / np.float32(qy.scale)
+    e.emit(
+        f"quantized_reduction:average_pool.{STORED[output.dtype]}",
+        e.at(x), e.at(output), batch, height, width, channels, output.dims[1], output.dims[2], kh, kw, sh, sw,
+        top, left, int(step.params["count_pad_for_edges"]), e.work(), int(qx == qy), float(scale), qx.zero_point,
+        qy.zero_point, *stored_limits(step, output), bottom, right,
+    )  # fmt: skip
+
+
+def _covers_softmax(step: Step) -> bool:
+    return _covers_one_to_one(step) and int(step.params["axis"]) in (-1, _operand(step, 0).rank - 1)
+
+
+def _emit_softmax(step: Step, e: Emitter) -> None:
+    x, output = _operand(step, 0), step.outputs[0]
+    qx, qy = quantization_of(x), quantization_of(output)
+    table = np.exp(-np.arange(256, dtype=np.float64) * qx.scale * float(step.params["beta"])).astype(np.float32)
+    length = x.dims[-1]
+    e.emit(
+        f"quantized_reduction:softmax.{STORED[output.dtype]}",
+        e.at(x), e.at(output), x.elements // length, length, e.constant(table), 1.0 / qy.scale, qy.zero_point,
+        *stored_limits(step, output),
+    )  # fmt: skip
+
+
+# -- to and from reals -------------------------------------------------------------------------------------------------
+
+
+def _emit_dequantize(step: Step, e: Emitter) -> None:
+    emit_dequantize(e, _operand(step, 0), e.at(step.outputs[0]))
+
+
+def _emit_quantize(step: Step, e: Emitter) -> None:
+    emit_quantize(e, e.at(_operand(step, 0)), step.outputs[0])
+
+
+def _always(step: Step) -> bool:
+    return True
+
+
+QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
+    **quantized_convolution.QUANTIZED,
+    **quantized_depthwise.QUANTIZED,
+    **{op: (_covers_function, Lowering(_emit_function)) for op in _FUNCTIONS},
+    "ElementWiseAdd": (_covers_add, Lowering(_emit_add)),
+    "ElementWiseSubtract": (_covers_add, Lowering(_emit_add)),
+    "ElementWiseMultiply": (_covers_binary, Lowering(_emit_multiply)),
+    "ReduceMean": (_covers_mean, Lowering(_emit_mean, _mean_work)),
+    "PoolAvg2d": (_covers_one_to_one, Lowering(_emit_average_pool, _pool_work)),
+    "Softmax": (_covers_softmax, Lowering(_emit_softmax)),
+    "Dequantize": (_always, Lowering(_emit_dequantize)),
+    "Quantize": (_always, Lowering(_emit_quantize)),
+}
+"""For each operation, which steps its 8-bit lowering covers, and that lowering."""
+
+MOVEMENTS = frozenset((
+    "Reshape", "Squeeze", "ExpandDims", "Transpose", "Concat", "Split", "Pack", "UnPack", "StridedSlice", "Pad", "Tile",
+    "Gather", "GatherElements", "GatherNd", "DepthToSpace", "SpaceToDepth", "SpaceToBatch", "BatchToSpace",
+    "ChannelShuffle", "Reverse", "ReverseSequence", "PoolMax2d", "ReduceMax", "ReduceMin", "Argmax", "Argmin", "Cast",
+))  # fmt: skip
+"""Operations that only choose among stored elements, so that any type will do once quantizations agree."""

@@ -1,0 +1,191 @@
+"""A flatbuffer reader for files that nobody vouches for: every offset is checked before it is followed.
+
+Tables, strings and vectors are views of the file: nothing is copied or allocated in proportion to what the file claims,
+and nothing recurses, because a caller asks for each table by itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+
+SCALARS: dict[str, struct.Struct] = {
+    "bool": struct.Struct("<?"),
+    "i8": struct.Struct("<b"),
+    "u8": struct.Struct("<B"),
+    "i16": struct.Struct("<h"),
+    "u16": struct.Struct("<H"),
+    "i32": struct.Struct("<i"),
+    "u32": struct.Struct("<I"),
+    "i64": struct.Struct("<q"),
+    "u64": struct.Struct("<Q"),
+    "f32": struct.Struct("<f"),
+    "f64": struct.Struct("<d"),
+}
+"""The scalar kinds of the flatbuffer format."""
+
+MAX_TEXT = 1024
+"""The most bytes of a string that are read: many tables may point to one long string."""
+
+_U16, _I32, _U32 = SCALARS["u16"], SCALARS["i32"], SCALARS["u32"]
+_OFFSET = 4  # bytes of an offset, and of a vector's length; both are aligned to their size
+
+
+@dataclass(frozen=True)
+class File:
+    """The bytes of a flatbuffer file; `name` appears in messages."""
+
+    data: memoryview
+    name: str
+
+    def refuse(self, rule: str, at: int | None = None) -> NoReturn:
+        """Refuse the file, saying where the fault lies."""
+        where = "" if at is None else f" at byte {at}"
+        raise QnnError(
+            Code.COMMON_LOADING_BINARIES,
+            f"file '{self.name}'",
+            f"{rule}{where} (the file has {len(self.data)} bytes)",
+            "The file is damaged or not of this format.",
+        )
+
+    def check(self, at: int, size: int, what: str, align: int = 1) -> None:
+        """Refuse a range that is not wholly inside the file or not aligned."""
+        if at < 0 or size < 0 or at + size > len(self.data):
+            self.refuse(f"{what} of {size} bytes lies outside the file", at)
+        if at % align:
+            self.refuse(f"{what} is not aligned to {align} bytes", at)
+
+    def scalar(self, at: int, kind: struct.Struct, what: str) -> int | float | bool:
+        """One number at a place in the file."""
+        self.check(at, kind.size, what)
+        return kind.unpack_from(self.data, at)[0]
+
+    def follow(self, at: int, what: str) -> int:
+        """The place that the offset stored at `at` points to."""
+        target = at + int(self.scalar(at, _U32, f"the offset of {what}"))
+        self.check(target, _OFFSET, what, _OFFSET)
+        return target
+
+    def root(self, identifier: bytes) -> Table:
+        """The root table, of a file that carries this identifier."""
+        if len(self.data) < 2 * _OFFSET:
+            self.refuse("too short for a flatbuffer")
+        found = bytes(self.data[_OFFSET : _OFFSET + len(identifier)])
+        if found != identifier:
+            self.refuse(f"the identifier is {found!r}, expected {identifier!r}", _OFFSET)
+        return Table.at(self, self.follow(0, "the root table"), "the root table")
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: fields by number, each optional."""
+
+    file: File
+    start: int
+    vtable: int
+    fields: int
+    size: int
+    what: str
+
+    @staticmethod
+    def at(file: File, start: int, what: str) -> Table:
+        """The table at a place in the file, its vtable checked."""
+        file.check(start, _OFFSET, what, _OFFSET)
+        vtable = start - int(file.scalar(start, _I32, what))
+        file.check(vtable, 4, f"the vtable of {what}", 2)
+        length = int(file.scalar(vtable, _U16, what))
+        size = int(file.scalar(vtable + 2, _U16, what))
+        if length < 4 or length % 2:
+            file.refuse(f"the vtable of {what} has the impossible size {length}", vtable)
+        file.check(vtable, length, f"the vtable of {what}")
+        if size < _OFFSET:
+            file.refuse(f"{what} has the impossible size {size}", start)
+        file.check(start, size, what)
+        return Table(file, start, vtable, (length - 4) // 2, size, what)
+
+    def place(self, field: int, size: int) -> int | None:
+        """Where a field's bytes are, or None when the field is absent."""
+        if field >= self.fields:
+            return None
+        offset = int(self.file.scalar(self.vtable + 4 + 2 * field, _U16, self.what))
+        if offset == 0:
+            return None
+        if offset < _OFFSET or offset + size > self.size:
+            self.file.refuse(f"field {field} of {self.what} lies outside its table", self.start)
+        return self.start + offset
+
+    def number(self, field: int, kind: str, default: int | float | bool = 0) -> int | float | bool:
+        """A scalar field, or its default."""
+        scalar = SCALARS[kind]
+        at = self.place(field, scalar.size)
+        return default if at is None else self.file.scalar(at, scalar, self.what)
+
+    def integer(self, field: int, kind: str, default: int = 0) -> int:
+        """An integer field, or its default."""
+        return int(self.number(field, kind, default))
+
+    def text(self, field: int) -> str | None:
+        """A string field, cut at `MAX_TEXT` bytes; bytes that are not UTF-8 are replaced."""
+        span = self._vector(field, 1)
+        if span is None:
+            return None
+        start, count = span
+        return bytes(self.file.data[start : start + min(count, MAX_TEXT)]).decode("utf-8", "replace")
+
+    def table(self, field: int, what: str) -> Table | None:
+        """A table field (also the value of a union, whose type is a field of its own)."""
+        at = self.place(field, _OFFSET)
+        return None if at is None else Table.at(self.file, self.file.follow(at, what), what)
+
+    def array(self, field: int, dtype: np.dtype | type) -> np.ndarray | None:
+        """A vector of numbers, as a read-only view of the file."""
+        element = np.dtype(dtype).newbyteorder("<")
+        span = self._vector(field, element.itemsize)
+        if span is None:
+            return None
+        array = np.frombuffer(self.file.data, element, span[1], span[0])
+        array.flags.writeable = False
+        return array
+
+    def tables(self, field: int, what: str) -> Tables:
+        """A vector of tables; each is checked when it is asked for. An absent vector is empty."""
+        span = self._vector(field, _OFFSET)
+        return Tables(self.file, 0, 0, what) if span is None else Tables(self.file, *span, what)
+
+    def _vector(self, field: int, itemsize: int) -> tuple[int, int] | None:
+        at = self.place(field, _OFFSET)
+        if at is None:
+            return None
+        what = f"field {field} of {self.what}"
+        start = self.file.follow(at, what)
+        count = int(self.file.scalar(start, _U32, what))
+        self.file.check(start + _OFFSET, count * itemsize, f"{what}, a vector of {count} elements,")
+        return start + _OFFSET, count
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A vector of tables."""
+
+    file: File
+    start: int
+    count: int
+    what: str
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Table:
+        if not 0 <= index < self.count:
+            self.file.refuse(f"there is no {self.what} {index}, only {self.count}")
+        what = f"{self.what} {index}"
+        return Table.at(self.file, self.file.follow(self.start + _OFFSET * index, what), what)
+
+    def __iter__(self) -> Iterator[Table]:
+        return (self[index] for index in range(self.count))

@@ -1,0 +1,60 @@
+"""ONNX files become graphs: operator sets 7 and later, channel-first turned to channel-last, constants folded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.onnx.schema import parse_model
+from isthmus.graph import Graph
+
+__all__ = ["load"]
+
+
+def load(
+    source: str | Path | bytes,
+    name: str | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> Graph:
+    """Convert an ONNX model.
+
+    Parameters
+    ----------
+    source
+        The path of the file, or its bytes.
+    name
+        The name of the graph; by default the file's.
+    shapes
+        Dimensions of inputs, by name, where the file leaves some open. Open dimensions with the same symbolic name
+        get the same size; the others are 1.
+    constants
+        Inputs to be bound to these values; the graph has them as constants and no longer as inputs.
+    folder
+        Where external data lies when `source` is bytes; without it external data is refused.
+
+    Raises
+    ------
+    QnnError
+        If the file is not a well-formed ONNX model, or uses what is not supported; then the error lists all of it.
+    """
+    if isinstance(source, str | Path):
+        path = Path(source)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise QnnError(
+                Code.COMMON_INVALID_ARGUMENT, f"model file '{path}'", f"it cannot be read ({error.strerror})"
+            ) from error
+        name, folder = name or path.stem, path.parent
+    else:
+        data = source
+    name = name or "model"
+    model = parse_model(data, name)
+    # The converters need protobuf's classes only to read what `model` holds, so they come after the parse.
+    from isthmus.frontends.onnx.importer import Importer
+
+    return Importer(model, name, folder).convert(shapes or {}, constants or {})

@@ -1,0 +1,288 @@
+"""Builds the graph behind ONNX values: emits operations, folds constants, and moves data only when it must.
+
+Every way to change how a tensor is stored goes through `Builder`, so that a tensor is transposed at most once and
+constants are rearranged when the model is loaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.onnx.layout import (
+    Perm,
+    Value,
+    channel_last,
+    identity,
+    inverse,
+    keeps_order,
+    padded,
+    reshape_groups,
+)
+from isthmus.frontends.unsupported import unsupported
+from isthmus.graph import DataType, Graph, Quantization, Tensor
+from isthmus.graph.folding import emit as emit_or_fold
+
+MAX_CONSTANT_BYTES = 1 << 28
+"""The largest constant that a node may make."""
+MAX_NODES = 100_000
+"""The most nodes a model may become (unrolled loops could ask for any number)."""
+
+RUNTIME_TYPES = frozenset(
+    {
+        DataType.FLOAT_32, DataType.INT_8, DataType.UINT_8, DataType.INT_32, DataType.INT_64, DataType.BOOL_8,
+        DataType.UINT_32, DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8, DataType.SFIXED_POINT_32,
+    }
+)  # fmt: skip
+"""The data types a value may have while a model runs; constants may have any."""
+
+
+class Builder:
+    """The graph under construction and what is known of its tensors.
+
+    `node` is the name of the ONNX node at work; what is emitted is named after it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.graph = Graph(name)
+        self.node = name
+        self._rearranged: dict[tuple, Tensor] = {}
+        self._scalars: dict[tuple[float, DataType], Tensor] = {}
+        self._dequantized: dict[str, Tensor] = {}
+        self._viewed: dict[str, Tensor] = {}
+
+    def emit(
+        self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None = None, **more: Any
+    ) -> list[Tensor]:
+        """Add an operation, or evaluate it when all its inputs are constants; as `Graph.emit`."""
+        if all(t is None or t.is_static for t in inputs):
+            return emit_or_fold(self.graph, op, inputs, params, name=self.node, **more)
+        return self._add(op, inputs, params, **more)
+
+    def one(
+        self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None = None, **more: Any
+    ) -> Tensor:
+        """`emit` of an operation with one output."""
+        return self.emit(op, inputs, params, **more)[0]
+
+    def _add(
+        self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None, **more: Any
+    ) -> list[Tensor]:
+        if len(self.graph.nodes) >= MAX_NODES:
+            raise QnnError(
+                Code.GRAPH_CREATE_FAILED, f"node '{self.node}'", f"the model needs more than {MAX_NODES} operations"
+            )
+        outputs = self.graph.emit(op, inputs, params, name=self.node, **more)
+        for tensor in (*outputs, *inputs):
+            if tensor is not None and tensor.dtype not in RUNTIME_TYPES:
+                raise unsupported(f"node '{self.node}'", f"data type {tensor.dtype.name} is not supported")
+        return outputs
+
+    def constant(self, value: Any, quantization: Quantization | None = None, name: str | None = None) -> Tensor:
+        """A constant tensor."""
+        array = np.ascontiguousarray(value).reshape(np.shape(value))
+        if array.nbytes > MAX_CONSTANT_BYTES and name is None:
+            raise QnnError(
+                Code.GRAPH_CREATE_FAILED, f"node '{self.node}'", f"a constant of {array.nbytes} bytes is too large"
+            )
+        return self.graph.constant(name or f"{self.node}/constant", array, quantization)
+
+    def literal(self, value: Any) -> Value:
+        """A constant as a value."""
+        tensor = self.constant(value)
+        return Value(tensor, identity(tensor.rank))
+
+    def scalar(self, number: float, dtype: DataType) -> Tensor:
+        """A constant of rank 0, made once."""
+        key = (number, dtype)
+        if key not in self._scalars:
+            self._scalars[key] = self.constant(np.array(number, dtype.numpy))
+        return self._scalars[key]
+
+    def is_constant(self, value: Value) -> bool:
+        """Whether what a value holds is known when the model is loaded."""
+        return value.is_static or value.tensor.name in self._dequantized
+
+    def array(self, value: Value) -> np.ndarray | None:
+        """What a constant value holds, as ONNX sees it; None if it is known only at run time."""
+        tensor = value.tensor
+        source = self._dequantized.get(tensor.name)
+        if source is not None and source.data is not None and source.quantization is not None:
+            return source.quantization.dequantize(source.data).transpose(value.perm)
+        return tensor.data.transpose(value.perm) if tensor.is_static and tensor.data is not None else None
+
+    # --- fixed point and plain integers -------------------------------------------------------------------------
+
+    def reinterpreted(self, tensor: Tensor, dtype: DataType, quantization: Quantization | None = None) -> Tensor:
+        """The same stored integers under another data type of the same width."""
+        if tensor.dtype is dtype and tensor.quantization == quantization:
+            return tensor
+        key = (tensor.name, "type", dtype, quantization)
+        if key not in self._rearranged:
+            if tensor.is_static and tensor.data is not None:
+                result = self.graph.constant(tensor.name, tensor.data, quantization, dtype)
+            else:
+                result = self._add("Cast", [tensor], None, dtypes=[dtype], quantizations=[quantization])[0]
+            self._rearranged[key] = result
+        return self._rearranged[key]
+
+    def plain(self, value: Value) -> Value:
+        """A fixed-point value as the integers it is stored in; other values unchanged."""
+        if not value.tensor.dtype.is_fixed_point:
+            return value
+        return Value(self.reinterpreted(value.tensor, DataType.of(value.tensor.dtype.numpy)), value.perm)
+
+    def dequantize(self, tensor: Tensor) -> Tensor:
+        """The reals of a fixed-point tensor. A constant stays visible as one: integer operations want it so."""
+        key = (tensor.name, "dequantize")
+        if key not in self._rearranged:
+            result = self._add("Dequantize", [tensor], None, dtypes=[DataType.FLOAT_32])[0]
+            if tensor.is_static:
+                self._dequantized[result.name] = tensor
+            self._rearranged[key] = result
+        return self._rearranged[key]
+
+    # --- how a tensor is stored ---------------------------------------------------------------------------------
+
+    def arrange(self, tensor: Tensor, order: Sequence[int], dims: Sequence[int] | None = None) -> Tensor:
+        """The tensor with its axes in this order, then seen with these dimensions; as few nodes as it takes."""
+        order = tuple(order)
+        moved = tuple(tensor.dims[a] for a in order)
+        dims = moved if dims is None else tuple(dims)
+        if dims == tensor.dims and keeps_order(tensor.dims, order):
+            return tensor
+        key = (tensor.name, order, dims)
+        if key not in self._rearranged:
+            source = self._dequantized.get(tensor.name)
+            if source is not None and (dims == moved or not _per_channel(source)):
+                result = self.dequantize(self.arrange(source, order, dims))
+            elif keeps_order(tensor.dims, order):
+                result = self._seen_as(tensor, dims, order if dims == moved else None)
+            else:
+                quantization = _moved(tensor.quantization, order)
+                result = self.one("Transpose", [tensor], {"perm": list(order)}, quantizations=[quantization])
+                if dims != moved:
+                    result = self._seen_as(result, dims, None)
+            self._rearranged[key] = result
+        return self._rearranged[key]
+
+    def _seen_as(self, tensor: Tensor, dims: tuple[int, ...], order: Perm | None) -> Tensor:
+        """A Reshape; per-channel quantization follows its axis."""
+        quantization = tensor.quantization
+        axis = None if quantization is None else quantization.axis
+        if quantization is None or axis is None:
+            # A view of a view is a view of the first.
+            tensor = self._viewed.get(tensor.name, tensor)
+            if tensor.dims == dims:
+                return tensor
+        elif order is not None:
+            quantization = _moved(quantization, order)
+        else:
+            quantization = self._reshaped_channels(quantization, tensor.dims, axis, dims)
+        result = self.one("Reshape", [tensor], dims=[dims], quantizations=[quantization])
+        self._viewed[result.name] = tensor
+        return result
+
+    def _reshaped_channels(
+        self, quantization: Quantization, dims: Sequence[int], axis: int, out: Sequence[int]
+    ) -> Quantization:
+        """A per-channel quantization after a reshape: along the axis that steps through memory as `axis` does."""
+        before = math.prod(dims[:axis])
+        for candidate, size in enumerate(out):
+            if size == dims[axis] and math.prod(out[:candidate]) == before:
+                return Quantization(quantization.scales, quantization.offsets, candidate)
+        raise unsupported(f"node '{self.node}'", "a reshape across the channels of a quantized tensor")
+
+    def stored(self, value: Value, perm: Perm) -> Tensor:
+        """The tensor of a value, stored so that this permutation gives ONNX's view."""
+        return self.arrange(value.tensor, [value.perm[axis] for axis in inverse(perm)])
+
+    def materialized(self, value: Value) -> Tensor:
+        """The tensor of a value, stored as ONNX sees it."""
+        return self.stored(value, identity(value.rank))
+
+    def channel_last(self, value: Value) -> Tensor:
+        """The tensor of a value that ONNX sees as N, C, spatial…, stored as N, spatial…, C."""
+        return self.stored(value, channel_last(value.rank))
+
+    def is_free(self, value: Value, perm: Perm) -> bool:
+        """Whether storing a value for this permutation moves no data at run time."""
+        order = [value.perm[axis] for axis in inverse(perm)]
+        return self.is_constant(value) or keeps_order(value.tensor.dims, order)
+
+    # --- values -------------------------------------------------------------------------------------------------
+
+    def aligned(self, values: Sequence[Value]) -> tuple[list[Tensor], Perm]:
+        """Operands of an elementwise operation in one common order, and the permutation of its result."""
+        rank = max(v.rank for v in values)
+        perm = self.common_perm(values, rank)
+        return [self._broadcastable(v, perm) for v in values], perm
+
+    def common_perm(self, values: Sequence[Value], rank: int) -> Perm:
+        """The order that moves the fewest elements; among equals one that is not ONNX's own (it comes from a
+        channel-last operation, and another will follow)."""
+        running = [v for v in values if not self.is_constant(v)] or list(values)
+        candidates = {padded(v.perm, rank): v.rank for v in sorted(running, key=lambda v: v.rank)}
+
+        def cost(perm: Perm) -> tuple[int, int, bool]:
+            moved = sum(
+                max(v.tensor.elements, 1) for v in running if not keeps_order(v.tensor.dims, _order(v, perm))
+            )
+            return moved, -candidates[perm], perm == identity(rank)
+
+        return min(candidates, key=cost)
+
+    def _broadcastable(self, value: Value, perm: Perm) -> Tensor:
+        more = len(perm) - value.rank
+        order = _order(value, perm)
+        full = tuple(value.dims[axis - more] if axis >= more else 1 for axis in inverse(perm))
+        kept = tuple(value.tensor.dims[a] for a in order)
+        if more and _without_leading_ones(kept) == _without_leading_ones(full):
+            return self.arrange(value.tensor, order)
+        return self.arrange(value.tensor, order, full)
+
+    def reshaped(self, value: Value, dims: Sequence[int]) -> Value:
+        """ONNX's reshape. Axes that stay together keep their stored places, so most reshapes move nothing."""
+        dims = tuple(int(d) for d in dims)
+        if dims == value.dims:
+            return value
+        if math.prod(dims) != math.prod(value.dims):
+            raise QnnError(
+                Code.GRAPH_INVALID_OP_CONFIG,
+                f"node '{self.node}'",
+                f"dimensions {list(value.dims)} cannot be reshaped to {list(dims)}",
+            )
+        if 0 in dims:
+            return Value(self.arrange(self.materialized(value), identity(value.rank), dims), identity(len(dims)))
+        groups = reshape_groups(value.dims, dims)
+        groups.sort(key=lambda group: value.perm[group[0][-1]] if group[0] else -1)
+        axes = [value.perm[axis] for ins, _ in groups for axis in ins]
+        ones = [axis for axis in range(value.rank) if axis not in axes]
+        outs = [axis for _, group in groups for axis in group]
+        tensor = self.arrange(value.tensor, [*ones, *axes], [dims[axis] for axis in outs])
+        return Value(tensor, inverse(outs))
+
+
+def _order(value: Value, perm: Perm) -> list[int]:
+    """The stored axes of a value in the order that `perm`, of the same or a higher rank, asks for."""
+    more = len(perm) - value.rank
+    return [value.perm[axis - more] for axis in inverse(perm) if axis >= more]
+
+
+def _per_channel(tensor: Tensor) -> bool:
+    return tensor.quantization is not None and tensor.quantization.axis is not None
+
+
+def _without_leading_ones(dims: Sequence[int]) -> tuple[int, ...]:
+    start = next((i for i, d in enumerate(dims) if d != 1), len(dims))
+    return tuple(dims[start:])
+
+
+def _moved(quantization: Quantization | None, order: Perm) -> Quantization | None:
+    if quantization is None or quantization.axis is None:
+        return quantization
+    return Quantization(quantization.scales, quantization.offsets, order.index(quantization.axis))

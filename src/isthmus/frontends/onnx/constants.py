@@ -1,0 +1,101 @@
+"""Operators whose result is known when the model is loaded: constants, shapes, ranges, windows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from isthmus.frontends.onnx.builder import MAX_CONSTANT_BYTES
+from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.tensors import FLOAT, element_type
+
+
+def _check_size(node: OnnxNode, elements: float) -> None:
+    if not 0 <= elements * 8 <= MAX_CONSTANT_BYTES:
+        node.refuse(f"a constant of {elements:.0f} elements is too large")
+
+
+def _constant(node: OnnxNode) -> Value:
+    for name, dtype in (
+        ("value_float", np.float32), ("value_floats", np.float32), ("value_int", np.int64), ("value_ints", np.int64),
+    ):  # fmt: skip
+        if name in node.attributes:
+            return node.builder.literal(np.array(node.attributes[name], dtype))
+    if "value" not in node.attributes:
+        node.unsupported(f"a constant given as {', '.join(node.attributes) or 'nothing'}")
+    return node.builder.literal(node.attributes["value"])
+
+
+def _constant_of_shape(node: OnnxNode) -> Value:
+    dims = node.ints(0) or []
+    if any(d < 0 for d in dims):
+        node.refuse(f"the shape {dims[:8]} must not be negative")
+    _check_size(node, math.prod(dims))
+    fill = node.attr("value", np.zeros(1, np.float32))
+    return node.builder.literal(np.full(dims, fill.reshape(-1)[0], fill.dtype))
+
+
+def _shape(node: OnnxNode) -> Value:
+    dims = node.value(0).dims
+    return node.builder.literal(np.array(dims[node.attr("start", 0) : node.attr("end", len(dims))], np.int64))
+
+
+def _size(node: OnnxNode) -> Value:
+    return node.builder.literal(np.array(math.prod(node.value(0).dims), np.int64))
+
+
+def _range(node: OnnxNode) -> Value:
+    start, limit, delta = (node.array(index).reshape(()) for index in range(3))
+    if delta == 0:
+        node.refuse("a step of 0 never ends")
+    count = math.ceil((limit.item() - start.item()) / delta.item())
+    _check_size(node, max(count, 0))
+    steps = np.arange(max(count, 0)).astype(start.dtype)
+    return node.builder.literal((start + steps * delta).astype(start.dtype))
+
+
+def _eye_like(node: OnnxNode) -> Value:
+    x = node.value(0)
+    if x.rank != 2:
+        node.refuse(f"an operand of rank {x.rank} is not a matrix")
+    _check_size(node, math.prod(x.dims))
+    number = node.attr("dtype")
+    dtype = x.tensor.dtype.numpy if number is None else element_type(number, node.what)
+    return node.builder.literal(np.eye(x.dims[0], x.dims[1], k=node.attr("k", 0), dtype=dtype))
+
+
+def _non_zero(node: OnnxNode) -> Value:
+    array = node.builder.array(node.value(0))
+    if array is None:
+        node.unsupported("the number of its results depends on the data")
+    return node.builder.literal(np.array(np.nonzero(np.atleast_1d(array)), np.int64))
+
+
+def _window(*terms: float) -> Converter:
+    """A window of cosines: the sum of terms[k] * cos(2 pi k n / size)."""
+
+    def convert(node: OnnxNode) -> Value:
+        size = int(node.number(0))
+        _check_size(node, size)
+        period = size if node.attr("periodic", 1) else size - 1
+        phase = 2 * np.pi * np.arange(size) / max(period, 1)
+        values = sum(term * np.cos(k * phase) for k, term in enumerate(terms))
+        return node.builder.literal(np.asarray(values, element_type(node.attr("output_datatype", FLOAT), node.what)))
+
+    return convert
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "Shape": _shape,
+    "Size": _size,
+    "Range": _range,
+    "EyeLike": _eye_like,
+    "NonZero": _non_zero,
+    "HannWindow": _window(0.5, -0.5),
+    "HammingWindow": _window(25 / 46, -21 / 46),
+    "BlackmanWindow": _window(0.42, -0.5, 0.08),
+}

@@ -1,0 +1,135 @@
+"""Convolutions and their transposes: channel-last operands, filters turned to [spatial…, in, out]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from isthmus.frontends.onnx.layout import Value, channel_last, identity
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.windows import MAX_EXTENT, Windows, padding, per_axis, read_windows
+from isthmus.graph import DataType, Tensor
+
+
+def convolve(
+    node: OnnxNode, x: Value, weights: Value, bias: Tensor | None, **output: Any
+) -> Value:
+    """ONNX's Conv of any rank from 3 to 5; `output` tells the data type and quantization of a quantized one."""
+    spatial = x.rank - 2
+    if spatial not in (1, 2, 3) or weights.rank != x.rank:
+        node.unsupported(f"operands of rank {x.rank} and {weights.rank}")
+    group = int(node.attr("group", 1))
+    channels = x.dims[1]
+    windows = read_windows(node, x.dims[2:], node.attr("kernel_shape") or weights.dims[2:])
+    if windows.kernel != weights.dims[2:]:
+        node.refuse(f"kernel_shape {list(windows.kernel)} is not that of the weights {list(weights.dims)}")
+    depth_wise = group > 1 and group == channels and weights.dims[1] == 1 and spatial < 3
+    params = window_params(windows, spatial)
+    if not depth_wise:
+        params["group"] = group
+    filters = node.builder.stored(weights, _filters_last(weights.rank))
+    op = f"DepthWiseConv{spatial}d" if depth_wise else f"Conv{spatial}d"
+    operands = [node.builder.channel_last(x), filters, *([] if bias is None else [bias])]
+    return Value(node.emit(op, operands, params, **output), channel_last(x.rank))
+
+
+def _filters_last(rank: int) -> tuple[int, ...]:
+    """The permutation from [spatial…, in, out] to ONNX's [out, in, spatial…]."""
+    return (rank - 1, rank - 2, *range(rank - 2))
+
+
+def window_params(windows: Windows, spatial: int) -> dict[str, Any]:
+    """Stride, pads and dilation as operations take them: scalars when there is one spatial axis."""
+    if spatial == 1:
+        return {"stride": windows.strides[0], "pad_amount": windows.pads[0], "dilation": windows.dilations[0]}
+    return {"stride": windows.strides, "pad_amount": windows.pads, "dilation": windows.dilations}
+
+
+def _conv(node: OnnxNode) -> Value:
+    bias = node.optional(2)
+    return convolve(node, node.value(0), node.value(1), None if bias is None else node.builder.materialized(bias))
+
+
+def _conv_integer(node: OnnxNode) -> Value:
+    """Integers convolved as floats, which hold every sum of a real filter exactly."""
+    operands = []
+    for index in (0, 1):
+        value = node.cast(node.value(index), DataType.FLOAT_32)
+        zero_point = node.optional(index + 2)
+        if zero_point is not None:
+            shift = node.cast(zero_point, DataType.FLOAT_32)
+            if shift.rank == 1 and shift.dims[0] != 1:
+                shift = node.builder.reshaped(shift, (shift.dims[0], *(1,) * (value.rank - 1)))
+            value = node.elementwise("ElementWiseSubtract", value, shift)
+        operands.append(value)
+    result = convolve(node, operands[0], operands[1], None)
+    return node.cast(node.elementwise("ElementWiseRound", result), DataType.INT_32)
+
+
+def _conv_transpose(node: OnnxNode) -> Value:
+    x, weights = node.value(0), node.value(1)
+    spatial = x.rank - 2
+    if spatial not in (1, 2, 3) or weights.rank != x.rank:
+        node.unsupported(f"operands of rank {x.rank} and {weights.rank}")
+    group = int(node.attr("group", 1))
+    strides = per_axis(node, "strides", spatial)
+    dilations = per_axis(node, "dilations", spatial)
+    extra = per_axis(node, "output_padding", spatial, default=0, least=0)
+    kernel = weights.dims[2:]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    full = [(n - 1) * s + r + e for n, s, r, e in zip(x.dims[2:], strides, reach, extra, strict=True)]
+    pads, extra = _transpose_pads(node, x.dims[2:], strides, full, extra)
+    rank = x.rank
+    filters = node.builder.stored(weights, (rank - 2, rank - 1, *range(rank - 2)))
+    params: dict[str, Any] = {"stride": strides, "pad_amount": pads, "output_padding": extra, "group": group}
+    if spatial == 3:
+        params["dilation"] = dilations
+    elif any(d != 1 for d in dilations):
+        filters = _dilated(node, filters, dilations)
+    if spatial == 1:
+        params |= {"stride": strides[0], "pad_amount": pads[0], "output_padding": extra[0]}
+    bias = node.optional(2)
+    operands = [node.builder.channel_last(x), filters, *([] if bias is None else [node.builder.materialized(bias)])]
+    return Value(node.emit(f"TransposeConv{spatial}d", operands, params), channel_last(rank))
+
+
+def _transpose_pads(
+    node: OnnxNode, sizes: Sequence[int], strides: Sequence[int], full: Sequence[int], extra: Sequence[int]
+) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
+    """Pads and output padding, from an explicit output shape where the file gives one."""
+    spatial = len(sizes)
+    wanted = node.attr("output_shape")
+    auto = node.attr("auto_pad", "NOTSET")
+    if wanted is not None:
+        if len(wanted) not in (spatial, spatial + 2) or any(not 1 <= w < MAX_EXTENT for w in wanted[-spatial:]):
+            node.refuse(f"output_shape {list(wanted)[:8]} does not fit {spatial} spatial axes")
+        total = [f - w for f, w in zip(full, wanted[-spatial:], strict=True)]
+    elif auto in ("SAME_UPPER", "SAME_LOWER"):
+        total = [f - n * s for f, n, s in zip(full, sizes, strides, strict=True)]
+    else:
+        return padding(node, spatial, ()), tuple(extra)
+    more = tuple(e + max(-t, 0) for e, t in zip(extra, total, strict=True))
+    cut = [max(t, 0) for t in total]
+    if auto == "SAME_UPPER":
+        return tuple((t // 2, t - t // 2) for t in cut), more
+    return tuple((t - t // 2, t // 2) for t in cut), more
+
+
+def _dilated(node: OnnxNode, filters: Tensor, dilations: Sequence[int]) -> Tensor:
+    """Constant filters with zeros between their taps."""
+    taps = node.builder.array(Value(filters, identity(filters.rank)))
+    if taps is None:
+        node.unsupported("dilated filters that are not constant")
+    dims = [(k - 1) * d + 1 for k, d in zip(taps.shape, dilations, strict=False)]
+    wide = np.zeros((*dims, *taps.shape[len(dims) :]), taps.dtype)
+    wide[tuple(slice(None, None, d) for d in dilations)] = taps
+    return node.builder.constant(wide)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Conv": _conv,
+    "ConvInteger": _conv_integer,
+    "ConvTranspose": _conv_transpose,
+}

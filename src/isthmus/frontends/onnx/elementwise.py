@@ -1,0 +1,278 @@
+"""Elementwise operators: arithmetic, comparison, logic, activations, casts. They keep the order of their operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.tensors import element_type
+from isthmus.graph import DataType
+
+RECIPROCAL = 10
+"""The number of ElementWiseUnary's reciprocal."""
+HARD_SIGMOID = 2
+"""The number of ElementWiseNeuron's hard sigmoid."""
+
+
+def unary(op: str) -> Converter:
+    """A converter to an operation of one operand."""
+    return lambda node: node.elementwise(op, node.value(0))
+
+
+def binary(op: str) -> Converter:
+    """A converter to an operation of two operands."""
+    return lambda node: node.elementwise(op, node.value(0), node.value(1))
+
+
+def variadic(op: str) -> Converter:
+    """A converter that chains an operation of two operands over any number of them."""
+
+    def convert(node: OnnxNode) -> Value:
+        values = [node.value(index) for index in range(max(len(node.inputs), 1))]
+        return reduce(lambda a, b: node.elementwise(op, a, b), values)
+
+    return convert
+
+
+def _mean(node: OnnxNode) -> Value:
+    return node.elementwise("ElementWiseMultiply", variadic("ElementWiseAdd")(node), 1.0 / len(node.inputs))  # type: ignore[arg-type]
+
+
+def identity(node: OnnxNode) -> Value:
+    """The operand itself."""
+    return node.value(0)
+
+
+def _dropout(node: OnnxNode) -> list[Value | None]:
+    if node.optional(2) is not None and node.number(2):
+        node.unsupported("training mode")
+    x = node.value(0)
+    if not node.wants(1):
+        return [x]
+    return [x, node.builder.literal(np.ones(x.dims, np.bool_))]
+
+
+def reciprocal(node: OnnxNode, x: Value) -> Value:
+    """1 / x."""
+    return node.elementwise("ElementWiseUnary", x, params={"operation": RECIPROCAL})
+
+
+def _power(node: OnnxNode) -> Value:
+    x, exponent = node.value(0), node.value(1)
+    known = node.builder.array(exponent)
+    if known is not None and known.size == 1 and exponent.rank <= x.rank and x.tensor.dtype.is_float:
+        number = float(known.reshape(()))
+        if number in _POWERS:
+            return _POWERS[number](node, x)
+    return node.elementwise("ElementWisePower", x, node.cast(exponent, x.tensor.dtype))
+
+
+_POWERS: dict[float, Callable[[OnnxNode, Value], Value]] = {
+    1.0: lambda node, x: x,
+    2.0: lambda node, x: node.elementwise("ElementWiseMultiply", x, x),
+    0.5: lambda node, x: node.elementwise("ElementWiseSquareRoot", x),
+    -1.0: reciprocal,
+    -0.5: lambda node, x: node.elementwise("ElementWiseRsqrt", x),
+}
+
+
+def _modulo(node: OnnxNode) -> Value:
+    return binary("ElementWiseFmod" if node.attr("fmod", 0) else "ElementWiseMod")(node)  # type: ignore[return-value]
+
+
+def _where(node: OnnxNode) -> Value:
+    return node.elementwise("ElementWiseSelect", node.value(0), node.value(1), node.value(2))
+
+
+def _relu(node: OnnxNode) -> Value:
+    x = node.value(0)
+    if x.tensor.dtype.is_float:
+        return node.elementwise("Relu", x)
+    return node.elementwise("ElementWiseMaximum", x, 0)
+
+
+def _prelu(node: OnnxNode) -> Value:
+    x, slope = node.value(0), node.value(1)
+    if not x.tensor.dtype.is_float:
+        node.unsupported("integer operands")
+    tensors, perm = node.builder.aligned([x, slope])
+    return Value(node.emit("Prelu", tensors), perm)
+
+
+def leaky_relu(node: OnnxNode, x: Value, alpha: float) -> Value:
+    """x where positive, alpha * x elsewhere."""
+    slope = node.builder.constant(np.full(1, alpha, np.float32))
+    return Value(node.emit("Prelu", [x.tensor, slope]), x.perm)
+
+
+def _clip(node: OnnxNode) -> Value:
+    x = node.value(0)
+    if node.opset < 11:
+        low, high = node.attr("min", -math.inf), node.attr("max", math.inf)
+    else:
+        low, high = (
+            limit if node.optional(index) is None else node.builder.array(node.value(index))
+            for index, limit in ((1, -math.inf), (2, math.inf))
+        )
+    if low is not None and high is not None and x.tensor.dtype.is_float:
+        low, high = (float(np.asarray(v).reshape(())) for v in (low, high))
+        if low <= high:
+            return clamp(node, x, low, high)
+    for op, index, limit in (("ElementWiseMaximum", 1, low), ("ElementWiseMinimum", 2, high)):
+        if node.optional(index) is not None:
+            x = node.elementwise(op, x, node.value(index))
+        elif node.opset < 11 and math.isfinite(limit):
+            x = node.elementwise(op, x, limit)
+    return x
+
+
+def clamp(node: OnnxNode, x: Value, low: float, high: float) -> Value:
+    """A float value kept between two limits."""
+    if low == -math.inf and high == math.inf:
+        return x
+    if low == 0 and high == math.inf:
+        return node.elementwise("Relu", x)
+    limits = np.finfo(np.float32)
+    bounds = {"min_value": max(low, float(limits.min)), "max_value": min(high, float(limits.max))}
+    return node.elementwise("ReluMinMax", x, params=bounds)
+
+
+def _hard_sigmoid(node: OnnxNode) -> Value:
+    params = {"operation": HARD_SIGMOID, "alpha": node.attr("alpha", 0.2), "beta": node.attr("beta", 0.5)}
+    return node.elementwise("ElementWiseNeuron", node.value(0), params=params)
+
+
+def _elu(node: OnnxNode) -> Value:
+    return node.elementwise("Elu", node.value(0), params={"alpha": node.attr("alpha", 1.0)})
+
+
+def _celu(node: OnnxNode) -> Value:
+    alpha = node.attr("alpha", 1.0)
+    scaled = node.elementwise("ElementWiseDivide", node.value(0), alpha)
+    negative = node.elementwise("Elu", node.elementwise("ElementWiseMinimum", scaled, 0.0))
+    positive = node.elementwise("Relu", node.value(0))
+    return node.elementwise("ElementWiseAdd", positive, node.elementwise("ElementWiseMultiply", negative, alpha))
+
+
+def _selu(node: OnnxNode) -> Value:
+    alpha, gamma = node.attr("alpha", 1.6732631921768188), node.attr("gamma", 1.0507010221481323)
+    unscaled = node.elementwise("Elu", node.value(0), params={"alpha": alpha})
+    return node.elementwise("ElementWiseMultiply", unscaled, gamma)
+
+
+def gelu(node: OnnxNode) -> Value:
+    """Gelu: the exact form has an operation, the tanh approximation is composed."""
+    x = node.value(0)
+    if node.attr("approximate", "none") == "none":
+        return node.elementwise("Gelu", x)
+    mul, add = "ElementWiseMultiply", "ElementWiseAdd"
+    cubic = node.elementwise(mul, node.elementwise(mul, node.elementwise(mul, x, x), x), 0.044715)
+    inner = node.elementwise(mul, node.elementwise(add, x, cubic), math.sqrt(2 / math.pi))
+    gate = node.elementwise(add, node.elementwise("Tanh", inner), 1.0)
+    return node.elementwise(mul, node.elementwise(mul, x, 0.5), gate)
+
+
+def _swish(node: OnnxNode) -> Value:
+    x, alpha = node.value(0), node.attr("alpha", 1.0)
+    if alpha == 1.0:
+        return node.elementwise("Silu", x)
+    gate = node.elementwise("Sigmoid", node.elementwise("ElementWiseMultiply", x, alpha))
+    return node.elementwise("ElementWiseMultiply", x, gate)
+
+
+def _mish(node: OnnxNode) -> Value:
+    x = node.value(0)
+    gate = node.elementwise("Tanh", node.elementwise("ElementWiseSoftplus", x))
+    return node.elementwise("ElementWiseMultiply", x, gate)
+
+
+def _softsign(node: OnnxNode) -> Value:
+    x = node.value(0)
+    bottom = node.elementwise("ElementWiseAdd", node.elementwise("ElementWiseAbs", x), 1.0)
+    return node.elementwise("ElementWiseDivide", x, bottom)
+
+
+def _thresholded_relu(node: OnnxNode) -> Value:
+    x = node.value(0)
+    above = node.elementwise("ElementWiseGreater", x, node.attr("alpha", 1.0))
+    return node.elementwise("ElementWiseSelect", above, x, Value(node.builder.scalar(0.0, x.tensor.dtype), ()))
+
+
+def _shrink(node: OnnxNode) -> Value:
+    x, bias, lambd = node.value(0), node.attr("bias", 0.0), node.attr("lambd", 0.5)
+    zero = Value(node.builder.scalar(0, x.tensor.dtype), ())
+    below = node.elementwise("ElementWiseLess", x, -lambd)
+    above = node.elementwise("ElementWiseGreater", x, lambd)
+    low = node.elementwise("ElementWiseSelect", below, node.elementwise("ElementWiseAdd", x, bias), zero)
+    return node.elementwise("ElementWiseSelect", above, node.elementwise("ElementWiseSubtract", x, bias), low)
+
+
+def _is_inf(node: OnnxNode) -> Value:
+    params = {name: bool(node.attr(name, 1)) for name in ("detect_negative", "detect_positive")}
+    return node.elementwise("IsInf", node.value(0), params=params)
+
+
+def _cast(node: OnnxNode) -> Value:
+    return node.cast(node.value(0), DataType.of(element_type(node.attr("to", 0), node.what)))
+
+
+def _cast_like(node: OnnxNode) -> Value:
+    return node.cast(node.value(0), node.value(1).tensor.dtype)
+
+
+CONVERTERS: dict[str, Converter] = {
+    **{
+        name: unary(op)
+        for name, op in {
+            "Abs": "ElementWiseAbs", "Neg": "ElementWiseNeg", "Ceil": "ElementWiseCeil", "Floor": "ElementWiseFloor",
+            "Round": "ElementWiseRound", "Sqrt": "ElementWiseSquareRoot", "Exp": "ElementWiseExp",
+            "Log": "ElementWiseLog", "Sign": "ElementWiseSign", "Not": "ElementWiseNot", "Sin": "ElementWiseSin",
+            "Cos": "ElementWiseCos", "Asin": "ElementWiseAsin", "Atan": "ElementWiseAtan", "Tan": "Tan",
+            "Acos": "Acos", "Sinh": "Sinh", "Cosh": "Cosh", "Asinh": "Asinh", "Acosh": "Acosh", "Atanh": "Atanh",
+            "Erf": "Erf", "Sigmoid": "Sigmoid", "Tanh": "Tanh", "Softplus": "ElementWiseSoftplus",
+            "HardSwish": "HardSwish", "IsNaN": "IsNaN",
+        }.items()
+    },
+    **{
+        name: binary(op)
+        for name, op in {
+            "Add": "ElementWiseAdd", "Sub": "ElementWiseSubtract", "Mul": "ElementWiseMultiply",
+            "Div": "ElementWiseDivide", "And": "ElementWiseAnd", "Or": "ElementWiseOr", "Xor": "ElementWiseXor",
+            "Equal": "ElementWiseEqual", "Greater": "ElementWiseGreater", "Less": "ElementWiseLess",
+            "GreaterOrEqual": "ElementWiseGreaterEqual", "LessOrEqual": "ElementWiseLessEqual",
+        }.items()
+    },
+    "Sum": variadic("ElementWiseAdd"),
+    "Max": variadic("ElementWiseMaximum"),
+    "Min": variadic("ElementWiseMinimum"),
+    "Mean": _mean,
+    "Pow": _power,
+    "Mod": _modulo,
+    "Where": _where,
+    "Reciprocal": lambda node: reciprocal(node, node.value(0)),
+    "Relu": _relu,
+    "PRelu": _prelu,
+    "LeakyRelu": lambda node: leaky_relu(node, node.value(0), node.attr("alpha", 0.01)),
+    "Clip": _clip,
+    "HardSigmoid": _hard_sigmoid,
+    "Elu": _elu,
+    "Celu": _celu,
+    "Selu": _selu,
+    "Gelu": gelu,
+    "com.microsoft:Gelu": gelu,
+    "Swish": _swish,
+    "Mish": _mish,
+    "Softsign": _softsign,
+    "ThresholdedRelu": _thresholded_relu,
+    "Shrink": _shrink,
+    "IsInf": _is_inf,
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "Identity": identity,
+    "Dropout": _dropout,
+}  # fmt: skip

@@ -1,0 +1,61 @@
+"""From the working graph to the finished one: what the outputs need and nothing else, under the file's own names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from isthmus.graph import Graph, Node, Tensor, TensorType
+
+
+def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> Graph:
+    """A finalized graph with the inputs of `work` and these outputs, in the order given.
+
+    A tensor made by a node becomes the output itself; an input, a constant or a tensor wanted twice is copied.
+    """
+    graph = Graph(work.name)
+    tensors: dict[str, Tensor] = {}
+    for tensor in work.inputs:
+        tensors[tensor.name] = graph.create_tensor(
+            tensor.name, TensorType.APP_WRITE, tensor.dtype, tensor.dims, tensor.quantization
+        )
+    copies: list[tuple[Tensor, Tensor]] = []
+    for name, tensor in outputs:
+        out = graph.create_tensor(
+            name, TensorType.APP_READ, tensor.dtype, tensor.dims, tensor.quantization
+        )
+        if tensor.type is TensorType.NATIVE and tensor.name not in tensors:
+            tensors[tensor.name] = out
+        else:
+            copies.append((tensor, out))
+    for node in _needed(work, [tensor for _, tensor in outputs]):
+        inputs = [None if t is None else _taken(graph, tensors, t) for t in node.inputs]
+        results = [_taken(graph, tensors, t) for t in node.outputs]
+        graph.add_node(node.name, node.op, inputs, results, _given(node.params))
+    for tensor, out in copies:
+        graph.add_node(graph.fresh_node(f"{out.name}/copy"), "Reshape", [_taken(graph, tensors, tensor)], [out])
+    graph.finalize()
+    return graph
+
+
+def _given(params: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def _needed(graph: Graph, outputs: Sequence[Tensor]) -> list[Node]:
+    """The nodes that outputs depend on, in their order."""
+    wanted = {tensor.name for tensor in outputs}
+    needed = []
+    for node in reversed(graph.nodes):
+        if any(tensor.name in wanted for tensor in node.outputs):
+            needed.append(node)
+            wanted.update(tensor.name for tensor in node.inputs if tensor is not None)
+    return needed[::-1]
+
+
+def _taken(graph: Graph, tensors: dict[str, Tensor], tensor: Tensor) -> Tensor:
+    """The tensor of the finished graph that stands for one of the working graph."""
+    if tensor.name not in tensors:
+        tensors[tensor.name] = graph.create_tensor(
+            graph.fresh(tensor.name), tensor.type, tensor.dtype, tensor.dims, tensor.quantization, tensor.data
+        )
+    return tensors[tensor.name]

@@ -1,0 +1,286 @@
+"""Walks an ONNX graph node by node and converts each with the converter of its operator.
+
+What cannot be converted is noted and the walk goes on, so that one error can name all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.onnx.builder import RUNTIME_TYPES, Builder
+from isthmus.frontends.onnx.finish import finished
+from isthmus.frontends.onnx.layout import Value, identity
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.operators import CONVERTERS, KEEPS_CHANNELS, TAKES_FIXED_POINT
+from isthmus.frontends.onnx.quantization import input_quantizations
+from isthmus.frontends.onnx.signature import graph_inputs
+from isthmus.frontends.onnx.tensors import attribute_value, to_array
+from isthmus.frontends.unsupported import Unsupported
+from isthmus.graph import DataType, Graph, TensorType
+
+OLDEST_OPSET = 7
+MAX_DEPTH = 24
+"""How deep subgraphs may nest."""
+_STANDARD = ("", "ai.onnx")
+_MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
+
+
+class Scope:
+    """The values known at one level of nested graphs. None marks what an unsupported node would have made.
+
+    A subgraph sees its parent's values. A function does not: it has arguments, attributes and operator sets of its own.
+    """
+
+    def __init__(
+        self, opsets: Mapping[str, int], attributes: Mapping[str, Any], parent: Scope | None = None, depth: int = 0
+    ) -> None:
+        self.opsets = opsets
+        self.attributes = attributes
+        self.parent = parent
+        self.depth = depth
+        self.values: dict[str, Value | None] = {}
+        self.absent: set[str] = set()
+
+    def inside(self) -> Scope:
+        """The scope of a subgraph."""
+        inner = Scope(self.opsets, self.attributes, self, self.depth + 1)
+        inner.absent = self.absent
+        return inner
+
+    def opset(self, domain: str) -> int:
+        """The version of a domain's operator set."""
+        if domain in _STANDARD:
+            return self.opsets.get("", self.opsets.get("ai.onnx", 1))
+        return self.opsets.get(domain, 1)
+
+    def define(self, name: str, value: Value | None, what: str) -> None:
+        """Name a value; names are given once."""
+        if not isinstance(name, str):
+            raise QnnError(Code.GRAPH_CREATE_FAILED, what, f"the name {name!r} is not text")
+        if name in self.values:
+            raise QnnError(Code.GRAPH_CREATE_FAILED, what, f"'{name}' is defined twice")
+        self.values[name] = value
+
+    def find(self, name: str, what: str) -> Value | None:
+        """The value of a name, here or further out."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.parent
+        raise QnnError(
+            Code.GRAPH_UNCONNECTED_NODE,
+            what,
+            f"input '{name}' is not the result of an earlier node",
+            "ONNX lists nodes in the order of their data; a cycle has no such order.",
+        )
+
+
+class _Lost(Exception):
+    """A subgraph lacks a result because an unsupported node, noted already, would have made it."""
+
+
+class Importer:
+    """The conversion of one model."""
+
+    def __init__(self, model: Any, name: str, folder: Path | None) -> None:
+        self.model = model
+        self.folder = folder
+        self.name = name
+        self.builder = Builder(name)
+        self.unsupported = Unsupported(name)
+        self.opsets = {entry.domain: entry.version for entry in model.opset_import}
+        self.functions = {(function.domain, function.name): function for function in model.functions}
+
+    def convert(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]) -> Graph:
+        """The finalized graph."""
+        self._check_opset()
+        graph = self.model.graph
+        scope = Scope(self.opsets, {})
+        self._declare_inputs(graph, scope, shapes, constants)
+        self._walk(graph, scope)
+        outputs = [(value.name, self._output(value.name, scope)) for value in graph.output]
+        self.unsupported.check()
+        if not outputs or len({name for name, _ in outputs}) != len(outputs):
+            raise QnnError(
+                Code.GRAPH_CREATE_FAILED, f"model '{self.name}'", "its graph needs outputs, each with a name of its own"
+            )
+        return finished(self.builder.graph, [(name, self._stored(name, value)) for name, value in outputs])
+
+    def _check_opset(self) -> None:
+        opset = self.opsets.get("", self.opsets.get("ai.onnx"))
+        if opset is None:
+            raise QnnError(
+                Code.GRAPH_CREATE_FAILED, f"model '{self.name}'", "it does not say which ONNX operator set it uses"
+            )
+        if opset < OLDEST_OPSET:
+            raise QnnError(
+                Code.COMMON_NOT_SUPPORTED,
+                f"model '{self.name}'",
+                f"operator set {opset} is older than {OLDEST_OPSET}",
+                "Convert it with onnx.version_converter.",
+            )
+
+    def _declare_inputs(
+        self, graph: Any, scope: Scope, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]
+    ) -> None:
+        names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+        for name, array in constants.items():
+            what = f"constant '{name}'"
+            if name not in names:
+                raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, "the model has no such input")
+            tensor = self.builder.constant(np.asarray(array), name=name)
+            scope.define(name, Value(tensor, identity(tensor.rank)), what)
+        quantizations = input_quantizations(graph, self.folder)
+        for entry in graph_inputs(graph, shapes, constants):
+            quantization = quantizations.get(entry.name)
+            dtype = DataType.of(entry.dtype) if quantization is None else DataType.fixed_point(entry.dtype)
+            if dtype not in RUNTIME_TYPES:
+                self.unsupported.add("input", entry.name, f"data type {dtype.name}")
+                scope.define(entry.name, None, f"input '{entry.name}'")
+                continue
+            tensor = self.builder.graph.create_tensor(
+                entry.name, TensorType.APP_WRITE, dtype, entry.dims, quantization
+            )
+            scope.define(entry.name, Value(tensor, identity(tensor.rank)), f"input '{entry.name}'")
+
+    def _output(self, name: str, scope: Scope) -> Value | None:
+        value = scope.find(name, f"output '{name}' of model '{self.name}'")
+        if value is not None and value.tensor.dtype not in RUNTIME_TYPES:
+            self.unsupported.add("output", name, f"data type {value.tensor.dtype.name}")
+        return value
+
+    def _stored(self, name: str, value: Value | None) -> Any:
+        self.builder.node = name
+        if value is None:
+            raise QnnError(Code.GRAPH_CREATE_FAILED, f"output '{name}'", "nothing computes it")
+        return self.builder.materialized(value)
+
+    # --- nodes --------------------------------------------------------------------------------------------------
+
+    def _walk(self, graph: Any, scope: Scope) -> None:
+        if len(graph.sparse_initializer):
+            self.unsupported.add("sparse initializer", graph.sparse_initializer[0].values.name)
+        for tensor in graph.initializer:
+            if tensor.name not in scope.values:
+                scope.define(tensor.name, self._initializer(tensor), f"initializer '{tensor.name}'")
+        self._walk_nodes(graph, scope)
+
+    def _walk_nodes(self, graph: Any, scope: Scope) -> None:
+        if scope.depth > MAX_DEPTH:
+            raise QnnError(Code.GRAPH_CREATE_FAILED, f"graph '{graph.name}'", f"it nests deeper than {MAX_DEPTH}")
+        for index, proto in enumerate(graph.node):
+            named = isinstance(proto.name, str) and proto.name
+            self._convert(proto, proto.name if named else f"{proto.op_type}_{index}", scope)
+
+    def _initializer(self, proto: Any) -> Value | None:
+        if not proto.name:
+            raise QnnError(Code.GRAPH_CREATE_FAILED, "initializer", "it has no name")
+        try:
+            tensor = self.builder.constant(to_array(proto, self.folder), name=proto.name)
+        except QnnError as error:
+            if error.code is not Code.COMMON_NOT_SUPPORTED:
+                raise
+            self.unsupported.add("initializer", proto.name, error.rule)
+            return None
+        return Value(tensor, identity(tensor.rank))
+
+    def _convert(self, proto: Any, name: str, scope: Scope) -> None:
+        """Convert a node and name its results."""
+        what = f"node '{name}' ({proto.op_type})"
+        given = ["" if name in scope.absent else name for name in proto.input]
+        inputs = [scope.find(name, what) if name else None for name in given]
+        lost = any(value is None and name for value, name in zip(inputs, given, strict=True))
+        results: Sequence[Value | None] = []
+        key = proto.op_type if proto.domain in _STANDARD else f"{proto.domain}:{proto.op_type}"
+        function = self.functions.get((proto.domain, proto.op_type))
+        converter = CONVERTERS.get(key) if function is None else self._calls(function, scope)
+        if converter is None:
+            self.unsupported.add(key, name)
+        elif not lost:
+            self.builder.node = name
+            try:
+                node = self._node(proto, name, inputs, scope, key)
+                converted = converter(node)
+                results = [converted] if isinstance(converted, Value) else converted
+                if len(results) < sum(1 for i, _ in enumerate(proto.output) if node.wants(i)):
+                    node.unsupported(f"only its first {len(results)} outputs are supported")
+            except _Lost:
+                results = []
+            except QnnError as error:
+                if error.code is not Code.COMMON_NOT_SUPPORTED:
+                    raise
+                self.unsupported.add(key, name, error.rule)
+                results = []
+            except _MALFORMED as error:
+                raise QnnError(
+                    Code.GRAPH_INVALID_OP_CONFIG, what, f"its attributes or operands are malformed ({error})"
+                ) from error
+            except MemoryError as error:
+                raise QnnError(Code.COMMON_MEM_ALLOC, what, "its constants need more memory than there is") from error
+        for index, output in enumerate(proto.output):
+            if output:
+                scope.define(output, results[index] if index < len(results) else None, what)
+
+    def _node(self, proto: Any, name: str, inputs: list[Value | None], scope: Scope, key: str) -> OnnxNode:
+        if key not in KEEPS_CHANNELS:
+            inputs = [value and self._integers(value, key) for value in inputs]
+
+        def run(graph: Any, arguments: Sequence[Value]) -> list[Value]:
+            return self._run_subgraph(graph, arguments, scope, name)
+
+        attributes = {}
+        for attribute in proto.attribute:
+            if not attribute.ref_attr_name:
+                attributes[attribute.name] = attribute_value(attribute, self.folder)
+            elif attribute.ref_attr_name in scope.attributes:
+                attributes[attribute.name] = scope.attributes[attribute.ref_attr_name]
+        opset = scope.opset(proto.domain)
+        return OnnxNode(name, proto.op_type, opset, attributes, inputs, list(proto.output), self.builder, run)
+
+    def _calls(self, function: Any, scope: Scope) -> Converter:
+        """A converter that puts the body of a function in the place of the node that calls it."""
+
+        def convert(node: OnnxNode) -> list[Value | None]:
+            defaults = {a.name: attribute_value(a, self.folder) for a in function.attribute_proto}
+            opsets = {entry.domain: entry.version for entry in function.opset_import}
+            body = Scope(opsets, {**defaults, **node.attributes}, depth=scope.depth + 1)
+            for index, name in enumerate(function.input):
+                if node.optional(index) is None:
+                    body.absent.add(name)
+                else:
+                    body.define(name, node.value(index), node.what)
+            self._walk_nodes(function, body)
+            self.builder.node = node.name
+            return [body.find(name, node.what) for name in function.output]
+
+        return convert
+
+    def _integers(self, value: Value, key: str) -> Value:
+        """A fixed-point value as the integers it is stored in, for an operator that knows no fixed point."""
+        quantization = value.tensor.quantization
+        if key in TAKES_FIXED_POINT and (quantization is None or quantization.axis is None):
+            return value
+        return self.builder.plain(value)
+
+    def _run_subgraph(self, graph: Any, arguments: Sequence[Value], scope: Scope, name: str) -> list[Value]:
+        """Convert a subgraph in place; its unsupported nodes are noted as the model's own."""
+        inner = scope.inside()
+        what = f"subgraph of node '{name}'"
+        if len(arguments) != len(graph.input):
+            raise QnnError(
+                Code.GRAPH_CREATE_FAILED, what, f"it takes {len(graph.input)} inputs, {len(arguments)} are given"
+            )
+        for declared, value in zip(graph.input, arguments, strict=True):
+            inner.define(declared.name, value, what)
+        self._walk(graph, inner)
+        self.builder.node = name
+        values = [inner.find(output.name, what) for output in graph.output]
+        if any(value is None for value in values):
+            raise _Lost
+        return [value for value in values if value is not None]

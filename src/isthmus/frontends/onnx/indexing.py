@@ -1,0 +1,143 @@
+"""Operators that read or write by index: gathers, scatters, one-hot codes, compression."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.movement import slice_value
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.graph import DataType, Tensor
+
+_REDUCTIONS = {"none": 0, "add": 1, "mul": 2, "max": 3, "min": 4}
+
+
+def _indices(node: OnnxNode, index: int, size: int | None) -> Value:
+    """Indices along an axis of `size` (None: several axes); constant ones are checked and made non-negative."""
+    value = node.value(index)
+    known = node.builder.array(value)
+    if known is None:
+        return value if value.tensor.dtype in (DataType.INT_32, DataType.INT_64) else node.cast(value, DataType.INT_32)
+    if size is None:
+        return node.builder.literal(known.astype(np.int32))
+    if known.size and not (-size <= known.min() and known.max() < size):
+        node.refuse(f"indices {known.min()} to {known.max()} do not lie within {size} elements")
+    return node.builder.literal(np.where(known < 0, known + size, known).astype(np.int32))
+
+
+def _gather(node: OnnxNode) -> Value:
+    x = node.value(0)
+    axis = node.axis(int(node.attr("axis", 0)))
+    indices = _indices(node, 1, x.dims[axis])
+    known = node.builder.array(indices)
+    if known is not None and not x.is_static and known.ndim <= 1 and known.size:
+        run = known.reshape(-1)
+        if (np.diff(run) == 1).all():
+            part = slice_value(node, x, {axis: (int(run[0]), int(run[-1]) + 1, 1)})
+            if known.ndim:
+                return part
+            return node.builder.reshaped(part, [d for a, d in enumerate(x.dims) if a != axis])
+    place = x.perm[axis]
+    tensor = node.emit("Gather", [x.tensor, node.builder.materialized(indices)], {"axis": place})
+    more = indices.rank - 1
+    perm: list[int] = []
+    for a, p in enumerate(x.perm):
+        if a == axis:
+            perm.extend(range(place, place + indices.rank))
+        else:
+            perm.append(p + more if p > place else p)
+    return Value(tensor, tuple(perm))
+
+
+def _gather_elements(node: OnnxNode) -> Value:
+    x = node.value(0)
+    axis = node.axis(int(node.attr("axis", 0)))
+    indices = _indices(node, 1, x.dims[axis])
+    operands = [x.tensor, node.builder.stored(indices, x.perm)]
+    return Value(node.emit("GatherElements", operands, {"axis": x.perm[axis]}), x.perm)
+
+
+def _positions(node: OnnxNode, index: int, dims: tuple[int, ...], batch: int) -> Tensor:
+    """Index tuples; negative coordinates of constant ones are made non-negative."""
+    value = _indices(node, index, None)
+    known = node.builder.array(value)
+    if known is not None and known.ndim:
+        sizes = np.array(dims[batch : batch + known.shape[-1]], np.int32)
+        if known.size and ((known < -sizes) | (known >= sizes)).any():
+            node.refuse(f"indices lie outside dimensions {list(dims)}")
+        value = node.builder.literal(np.where(known < 0, known + sizes, known).astype(np.int32))
+    return node.builder.materialized(value)
+
+
+def _gather_nd(node: OnnxNode) -> Value:
+    x, batch = node.value(0), int(node.attr("batch_dims", 0))
+    operands = [node.builder.materialized(x), _positions(node, 1, x.dims, batch)]
+    return node.plain(node.emit("GatherNd", operands, {"batch_dims": batch}))
+
+
+def _reduction(node: OnnxNode) -> int:
+    name = node.attr("reduction", "none")
+    if name not in _REDUCTIONS:
+        node.unsupported(f"reduction '{name}'")
+    return _REDUCTIONS[name]
+
+
+def _scatter_elements(node: OnnxNode) -> Value:
+    x = node.value(0)
+    axis = node.axis(int(node.attr("axis", 0)))
+    indices = _indices(node, 1, x.dims[axis])
+    operands = [x.tensor, *(node.builder.stored(v, x.perm) for v in (indices, node.value(2)))]
+    params = {"axis": x.perm[axis], "reduction": _reduction(node)}
+    return Value(node.emit("ScatterElements", operands, params), x.perm)
+
+
+def _scatter_nd(node: OnnxNode) -> Value:
+    x = node.value(0)
+    operands = [
+        node.builder.materialized(x), _positions(node, 1, x.dims, 0), node.builder.materialized(node.value(2)),
+    ]  # fmt: skip
+    return node.plain(node.emit("ScatterNd", operands, {"reduction": _reduction(node)}))
+
+
+def _one_hot(node: OnnxNode) -> Value:
+    """Compared with 0..depth-1 along a new axis, then the on or the off value."""
+    indices, depth = node.value(0), int(node.number(1))
+    values = node.value(2)
+    rank = indices.rank + 1
+    axis = node.axis(int(node.attr("axis", -1)), rank)
+    if not 0 < depth < 1 << 24 or values.dims != (2,):
+        node.refuse(f"depth {depth} and values of dimensions {list(values.dims)} make no code")
+    whole = node.cast(indices, DataType.INT_64)
+    negative = node.elementwise("ElementWiseLess", whole, 0)
+    whole = node.elementwise("ElementWiseSelect", negative, node.elementwise("ElementWiseAdd", whole, depth), whole)
+    whole = node.builder.reshaped(whole, (*whole.dims[:axis], 1, *whole.dims[axis:]))
+    places = np.arange(depth).reshape([-1 if a == axis else 1 for a in range(rank)])
+    hit = node.elementwise("ElementWiseEqual", whole, node.builder.literal(places))
+    off, on = (
+        node.builder.reshaped(slice_value(node, values, {0: (i, i + 1, 1)}), ()) for i in (0, 1)
+    )
+    return node.elementwise("ElementWiseSelect", hit, on, off)
+
+
+def _compress(node: OnnxNode) -> Value:
+    x = node.value(0)
+    kept = np.flatnonzero(node.array(1))
+    if node.attr("axis") is None:
+        x = node.builder.reshaped(x, (x.tensor.elements,))
+    axis = node.axis(int(node.attr("axis", 0)), x.rank)
+    if kept.size and kept[-1] >= x.dims[axis]:
+        node.refuse("its condition is longer than its data")
+    indices = node.builder.constant(kept.astype(np.int32))
+    return Value(node.emit("Gather", [x.tensor, indices], {"axis": x.perm[axis]}), x.perm)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "Scatter": _scatter_elements,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "OneHot": _one_hot,
+    "Compress": _compress,
+}

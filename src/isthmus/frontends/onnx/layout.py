@@ -1,0 +1,105 @@
+"""Values as they are stored and as ONNX sees them: logical = transpose(stored, perm).
+
+ONNX is channel-first, graphs are channel-last. A transpose only changes a value's permutation; data moves when an
+operation asks for another order than the stored one. Here are the facts and the arithmetic of permutations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isthmus.graph.tensor import Tensor
+
+Perm = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor and the permutation that gives ONNX's view of it: logical axis i is stored axis perm[i]."""
+
+    tensor: Tensor
+    perm: Perm
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dimensions as ONNX sees them."""
+        return tuple(self.tensor.dims[p] for p in self.perm)
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self.perm)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is a constant."""
+        return self.tensor.is_static
+
+
+def identity(rank: int) -> Perm:
+    """The permutation that changes nothing."""
+    return tuple(range(rank))
+
+
+def inverse(perm: Sequence[int]) -> Perm:
+    """The permutation that undoes `perm`."""
+    result = [0] * len(perm)
+    for i, p in enumerate(perm):
+        result[p] = i
+    return tuple(result)
+
+
+def channel_last(rank: int) -> Perm:
+    """The permutation of a value that ONNX sees as N, C, spatial… and that is stored as N, spatial…, C."""
+    return identity(rank) if rank < 3 else (0, rank - 1, *range(1, rank - 1))
+
+
+def keeps_order(dims: Sequence[int], order: Sequence[int]) -> bool:
+    """Whether taking axes in this order leaves the elements where they are: only axes of size 1 move."""
+    moving = [axis for axis in order if dims[axis] != 1]
+    return moving == sorted(moving) or 0 in dims
+
+
+def ranked(perm: Sequence[int]) -> Perm:
+    """A permutation of the same relative order over 0..n-1, for axes of which some were dropped."""
+    places = {p: i for i, p in enumerate(sorted(perm))}
+    return tuple(places[p] for p in perm)
+
+
+def padded(perm: Perm, rank: int) -> Perm:
+    """The permutation of the same value with leading axes of size 1 added."""
+    more = rank - len(perm)
+    return (*range(more), *(p + more for p in perm))
+
+
+def reshape_groups(dims: Sequence[int], out: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """How a reshape splits and joins axes: the smallest groups (axes of `dims`, axes of `out`) of equal products.
+
+    Axes of size 1 of `dims` belong to no group; those of `out` join a neighbouring group.
+    """
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(dims) or j < len(out):
+        ins: list[int] = []
+        outs: list[int] = []
+        left = right = 1
+        while True:
+            if left == right and ins:
+                break
+            if left <= right and i < len(dims):
+                if dims[i] != 1:
+                    ins.append(i)
+                    left *= dims[i]
+                i += 1
+            elif j < len(out):
+                outs.append(j)
+                right *= out[j]
+                j += 1
+            else:
+                break
+        if not ins and groups:
+            groups[-1][1].extend(outs)
+        else:
+            groups.append((ins, outs))
+    return groups

@@ -1,0 +1,227 @@
+"""Matrix products: MatMul, Gemm, Einsum, and the integer product."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from isthmus.frontends.onnx.layout import Value, identity
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.reduction import reduce_value
+from isthmus.graph import Tensor
+
+
+def _matrix(node: OnnxNode, value: Value) -> tuple[Tensor, bool]:
+    """An operand of a product and whether it lies transposed: whichever moves less, or keeps its rows whole."""
+    rank = value.rank
+    straight = identity(rank)
+    swapped = (*straight[:-2], rank - 1, rank - 2)
+    builder = node.builder
+    if builder.is_free(value, straight):
+        return builder.stored(value, straight), False
+    if builder.is_free(value, swapped) or value.perm[-2] == rank - 1:
+        return builder.stored(value, swapped), True
+    return builder.stored(value, straight), False
+
+
+def matmul(node: OnnxNode, a: Value, b: Value, **output: Any) -> Value:
+    """ONNX's MatMul, vectors included; `output` tells the data type and quantization of a quantized one."""
+    builder = node.builder
+    if a.rank == 0 or b.rank == 0:
+        node.refuse("its operands must not be scalars")
+    left = builder.reshaped(a, (1, *a.dims)) if a.rank == 1 else a
+    right = builder.reshaped(b, (*b.dims, 1)) if b.rank == 1 else b
+    if right.rank == 2 and left.perm[-1] == left.rank - 1 and builder.is_constant(right):
+        # Rows may lie in any order when every row meets the same matrix.
+        result = Value(node.emit("MatMul", [left.tensor, builder.materialized(right)], **output), left.perm)
+    else:
+        (first, transpose0), (second, transpose1) = _matrix(node, left), _matrix(node, right)
+        params = {"transpose_in0": transpose0, "transpose_in1": transpose1}
+        result = node.plain(node.emit("MatMul", [first, second], params, **output))
+    if a.rank == 1 or b.rank == 1:
+        dims = list(result.dims)
+        if b.rank == 1:
+            dims.pop()
+        if a.rank == 1:
+            dims.pop(-1 if b.rank == 1 else -2)
+        result = builder.reshaped(result, dims)
+    return result
+
+
+def _gemm(node: OnnxNode) -> Value:
+    a, b, c = node.value(0), node.value(1), node.optional(2)
+    alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
+    if a.rank != 2 or b.rank != 2:
+        node.refuse(f"operands of rank {a.rank} and {b.rank} are not matrices")
+    a, b = (
+        Value(v.tensor, v.perm[::-1]) if node.attr(flag, 0) else v for v, flag in ((a, "transA"), (b, "transB"))
+    )
+    builder = node.builder
+    floats = a.tensor.dtype.is_float
+    if not floats and (alpha, beta) != (1.0, 1.0):
+        node.unsupported("alpha or beta with integer operands")
+    if floats and b.is_static and alpha != 1.0:
+        b, alpha = node.elementwise("ElementWiseMultiply", b, alpha), 1.0
+    if c is not None and beta != 1.0:
+        c = node.elementwise("ElementWiseMultiply", c, beta) if beta else None
+    if not floats or not builder.is_constant(b):
+        product = matmul(node, a, b)
+    else:
+        bias = c if c is not None and _is_bias(c, b.dims[1]) and alpha == 1.0 else None
+        operands = [builder.materialized(a), builder.stored(b, (1, 0))]
+        if bias is not None:
+            operands.append(builder.materialized(builder.reshaped(bias, (b.dims[1],))))
+            c = None
+        product = node.plain(node.emit("FullyConnected", operands))
+    if alpha != 1.0:
+        product = node.elementwise("ElementWiseMultiply", product, alpha)
+    return product if c is None else node.elementwise("ElementWiseAdd", product, c)
+
+
+def _is_bias(c: Value, columns: int) -> bool:
+    return c.dims in ((columns,), (1, columns)) or (columns == 1 and c.tensor.elements == 1)
+
+
+def _matmul_integer(node: OnnxNode) -> Value:
+    a, b = node.value(0), node.value(1)
+    builder = node.builder
+    if a.rank < 2 or b.rank < 2:
+        node.unsupported("vectors")
+    operands: list[Tensor | None] = [builder.materialized(a), builder.materialized(b)]
+    for index, size in ((2, a.dims[-2]), (3, b.dims[-1])):
+        zero_point = node.optional(index)
+        if zero_point is None:
+            operands.append(None)
+            continue
+        if zero_point.tensor.elements not in (1, size):
+            node.unsupported("zero points per matrix of a batch")
+        operands.append(builder.materialized(builder.reshaped(zero_point, (zero_point.tensor.elements,))))
+    while operands[-1] is None:
+        operands.pop()
+    return node.plain(node.emit("MatMulInteger", operands))
+
+
+# --- Einsum -------------------------------------------------------------------------------------------------------
+
+
+def _einsum(node: OnnxNode) -> Value:
+    values = [node.value(index) for index in range(len(node.inputs))]
+    terms, result = _labels(node, node.attr("equation", ""), values)
+    operands = [_without_repeats(node, value, term) for value, term in zip(values, terms, strict=True)]
+    while len(operands) > 1:
+        (a, a_labels), (b, b_labels), *rest = operands
+        kept = set(result) | {label for _, labels in rest for label in labels}
+        operands = [_contract(node, a, a_labels, b, b_labels, kept), *rest]
+    value, labels = operands[0]
+    value, labels = _summed(node, value, labels, set(result))
+    if sorted(labels) != sorted(result):
+        node.refuse(f"equation '{node.attr('equation')}' names output axes that no input has")
+    return Value(value.tensor, tuple(value.perm[labels.index(label)] for label in result))
+
+
+def _labels(node: OnnxNode, equation: str, values: Sequence[Value]) -> tuple[list[str], str]:
+    """One letter per axis for each operand and for the result; an ellipsis stands for capital letters."""
+    text = equation.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(values):
+        node.refuse(f"equation '{equation}' names {len(terms)} operands, {len(values)} are given")
+    used = set(text)
+    spare = [letter for letter in string.ascii_letters if letter not in used]
+    pairs = zip(values, terms, strict=True)
+    widest = max((value.rank - len(term.replace("...", "")) for value, term in pairs if "..." in term), default=0)
+    if widest < 0 or widest > len(spare):
+        node.refuse(f"equation '{equation}' does not fit its operands")
+    dots = "".join(spare[:widest])
+    expanded = []
+    for value, term in zip(values, terms, strict=True):
+        missing = value.rank - len(term.replace("...", ""))
+        term = term.replace("...", dots[len(dots) - missing :] if missing else "")
+        if len(term) != value.rank or not all(label.isalpha() for label in term):
+            node.refuse(f"equation '{equation}' does not fit an operand of rank {value.rank}")
+        expanded.append(term)
+    if arrow:
+        return expanded, right.replace("...", dots)
+    every = "".join(expanded)
+    once = sorted(label for label in set(every) - set(dots) if every.count(label) == 1)
+    return expanded, dots + "".join(once)
+
+
+def _without_repeats(node: OnnxNode, value: Value, labels: str) -> tuple[Value, str]:
+    """Where a label repeats within one operand, its diagonal: masked, then summed over the second axis."""
+    for index, label in enumerate(labels):
+        first = labels.index(label)
+        if first != index:
+            size = value.dims[first]
+            dims = [size if axis in (first, index) else 1 for axis in range(value.rank)]
+            mask = node.builder.literal(np.eye(size, dtype=value.tensor.dtype.numpy).reshape(dims))
+            diagonal = node.elementwise("ElementWiseMultiply", value, mask)
+            value = reduce_value(node, "ReduceSum", diagonal, [index], False)
+            return _without_repeats(node, value, labels[:index] + labels[index + 1 :])
+    return value, labels
+
+
+def _summed(node: OnnxNode, value: Value, labels: str, kept: set[str]) -> tuple[Value, str]:
+    """Sum over the axes that nothing else needs."""
+    axes = [axis for axis, label in enumerate(labels) if label not in kept]
+    if not axes:
+        return value, labels
+    return reduce_value(node, "ReduceSum", value, axes, False), "".join(label for label in labels if label in kept)
+
+
+def _contract(node: OnnxNode, a: Value, a_labels: str, b: Value, b_labels: str, kept: set[str]) -> tuple[Value, str]:
+    """Two operands joined: a batched matrix product, or a broadcast product where nothing is summed."""
+    a, a_labels = _summed(node, a, a_labels, kept | set(b_labels))
+    b, b_labels = _summed(node, b, b_labels, kept | set(a_labels))
+    inner = [label for label in a_labels if label in b_labels and label not in kept]
+    shared = [label for label in a_labels if label in b_labels and label in kept]
+    rows = [label for label in a_labels if label not in b_labels]
+    columns = [label for label in b_labels if label not in a_labels]
+    sizes = dict(zip(a_labels, a.dims, strict=True))
+    for label, size in zip(b_labels, b.dims, strict=True):
+        sizes[label] = max(sizes.get(label, 1), size)
+    if not inner:
+        joined = "".join(shared + rows + columns)
+        operands = [_spread(node, v, labels, joined) for v, labels in ((a, a_labels), (b, b_labels))]
+        return node.elementwise("ElementWiseMultiply", *operands), joined
+    if any(a.dims[a_labels.index(n)] != b.dims[b_labels.index(n)] for n in inner + shared):
+        node.unsupported("an axis of size 1 that stretches")
+
+    def matrix(value: Value, labels: str, *groups: Sequence[str]) -> Value:
+        ordered = Value(value.tensor, tuple(value.perm[labels.index(label)] for group in groups for label in group))
+        dims = [sizes[label] for label in groups[0]]
+        joined = [reduce(lambda x, y: x * y, (sizes[label] for label in group), 1) for group in groups[1:]]
+        return node.builder.reshaped(ordered, [*dims, *joined])
+
+    product = matmul(node, matrix(a, a_labels, shared, rows, inner), matrix(b, b_labels, shared, inner, columns))
+    joined = "".join(shared + rows + columns)
+    return node.builder.reshaped(product, [sizes[label] for label in joined]), joined
+
+
+def _spread(node: OnnxNode, value: Value, labels: str, joined: str) -> Value:
+    """A value with its axes in the order of `joined`, sizes of 1 where it has none."""
+    order = [labels.index(label) for label in joined if label in labels]
+    moved = Value(value.tensor, tuple(value.perm[axis] for axis in order))
+    dims = iter(moved.dims)
+    return node.builder.reshaped(moved, [next(dims) if label in labels else 1 for label in joined])
+
+
+def permuted(value: Value, perm: Sequence[int] | None) -> Value:
+    """ONNX's Transpose: nothing moves until someone asks."""
+    order = tuple(perm) if perm is not None else tuple(reversed(range(value.rank)))
+    if sorted(order) != list(range(value.rank)):
+        raise ValueError(f"perm {list(order)} is not a permutation of {value.rank} axes")
+    return Value(value.tensor, tuple(value.perm[axis] for axis in order))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "MatMul": lambda node: matmul(node, node.value(0), node.value(1)),
+    "Gemm": _gemm,
+    "MatMulInteger": _matmul_integer,
+    "Einsum": _einsum,
+    "Transpose": lambda node: permuted(node.value(0), node.attr("perm")),
+}

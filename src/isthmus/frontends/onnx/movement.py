@@ -1,0 +1,246 @@
+"""Operators that move or select data: reshapes, slices, joins, pads, tiles. Axes are those of the stored order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from isthmus.frontends.onnx.layout import Value, channel_last
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.graph import Tensor
+
+CONSTANT, SYMMETRIC, REFLECT, EDGE = range(4)
+"""Values of Pad's scheme."""
+_SCHEMES = {"constant": CONSTANT, "reflect": REFLECT, "edge": EDGE}
+
+
+def _reshape(node: OnnxNode) -> Value:
+    x = node.value(0)
+    dims = node.ints(1, "shape") or []
+    if not node.attr("allowzero", 0):
+        dims = [x.dims[i] if d == 0 and i < x.rank else d for i, d in enumerate(dims)]
+    if dims.count(-1) == 1:
+        rest = math.prod(d for d in dims if d != -1)
+        dims[dims.index(-1)] = math.prod(x.dims) // rest if rest else 0
+    if any(d < 0 for d in dims):
+        node.refuse(f"shape {dims[:8]} leaves dimensions open")
+    return node.builder.reshaped(x, dims)
+
+
+def _flatten(node: OnnxNode) -> Value:
+    x = node.value(0)
+    axis = int(node.attr("axis", 1))
+    axis = axis if axis >= 0 else axis + x.rank
+    return node.builder.reshaped(x, (math.prod(x.dims[:axis]), math.prod(x.dims[axis:])))
+
+
+def _squeeze(node: OnnxNode) -> Value:
+    x = node.value(0)
+    axes = node.ints(1, "axes")
+    drop = node.axes(axes) if axes is not None else [a for a, d in enumerate(x.dims) if d == 1]
+    if any(x.dims[axis] != 1 for axis in drop):
+        node.refuse(f"axes {drop} of {list(x.dims)} are not all of size 1")
+    return node.builder.reshaped(x, [d for axis, d in enumerate(x.dims) if axis not in drop])
+
+
+def _unsqueeze(node: OnnxNode) -> Value:
+    x = node.value(0)
+    axes = node.ints(1, "axes") or []
+    rank = x.rank + len(axes)
+    new = node.axes(axes, rank)
+    dims = iter(x.dims)
+    return node.builder.reshaped(x, [1 if axis in new else next(dims) for axis in range(rank)])
+
+
+def join(node: OnnxNode, values: Sequence[Value], axis: int, **output: Any) -> Value:
+    """Values one after another along an axis of ONNX's view."""
+    builder = node.builder
+    rank = max(v.rank for v in values)
+    if any(v.rank != rank for v in values):
+        node.refuse("its operands differ in rank")
+    filled = [v for v in values if v.tensor.elements] or list(values[:1])
+    perm = builder.common_perm(filled, rank)
+    if len(filled) == 1 and not output:
+        return filled[0]
+    tensors = [builder.stored(v, perm) for v in filled]
+    if not output and any(t.quantization != tensors[0].quantization for t in tensors):
+        tensors = [builder.plain(Value(t, perm)).tensor for t in tensors]
+    return Value(node.emit("Concat", tensors, {"axis": perm[axis]}, **output), perm)
+
+
+def _concat(node: OnnxNode) -> Value:
+    values = [node.value(index) for index in range(max(len(node.inputs), 1))]
+    return join(node, values, node.axis(int(node.attr("axis", 1)), values[0].rank))
+
+
+def _split(node: OnnxNode) -> list[Value | None]:
+    x = node.value(0)
+    axis = node.axis(int(node.attr("axis", 0)))
+    size, count = x.dims[axis], len(node.outputs)
+    parts = node.ints(1, "split")
+    if parts is None:
+        whole = -(-size // count)
+        parts = [max(min(whole, size - i * whole), 0) for i in range(count)]
+    if len(parts) != count or sum(parts) != size or any(p < 0 for p in parts):
+        node.refuse(f"parts {parts[:8]} do not make up the {size} elements of axis {axis}")
+    if count == 1:
+        return [x]
+    cuts = np.cumsum(parts)[:-1]
+    tensors = node.builder.emit("Split", [x.tensor], {"axis": x.perm[axis], "split_index": cuts}, outputs=count)
+    return [Value(tensor, x.perm) for tensor in tensors]
+
+
+def slice_value(node: OnnxNode, x: Value, ranges: dict[int, tuple[int, int, int]]) -> Value:
+    """A slice by (begin, end, step), already within bounds, for some axes of ONNX's view."""
+    full = [(0, d, 1) for d in x.tensor.dims]
+    for axis, part in ranges.items():
+        full[x.perm[axis]] = part
+    if all(part == (0, d, 1) for part, d in zip(full, x.tensor.dims, strict=True)):
+        return x
+    return Value(node.emit("StridedSlice", [x.tensor], {"ranges": full}), x.perm)
+
+
+def _slice(node: OnnxNode) -> Value:
+    x = node.value(0)
+    starts, ends = node.ints(1, "starts") or [], node.ints(2, "ends") or []
+    axes = node.axes(node.ints(3, "axes") or range(len(starts)))
+    steps = node.ints(4) or [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        node.refuse("starts, ends, axes and steps must be as many, no step 0")
+    return slice_value(
+        node, x, {a: slice(b, e, s).indices(x.dims[a]) for a, b, e, s in zip(axes, starts, ends, steps, strict=True)}
+    )
+
+
+def _pad(node: OnnxNode) -> Value:
+    x = node.value(0)
+    pads = node.ints(1, "pads") or []
+    axes = node.axes(node.ints(3) if node.optional(3) is not None else range(x.rank))  # type: ignore[arg-type]
+    if len(pads) != 2 * len(axes):
+        node.refuse(f"{len(pads)} pads for {len(axes)} axes")
+    mode = node.attr("mode", "constant")
+    fill = node.attr("value", 0.0) if node.opset < 11 else node.number(2, 0)
+    amounts = {axis: (pads[i], pads[i + len(axes)]) for i, axis in enumerate(axes)}
+    cuts = {
+        axis: (max(-before, 0), x.dims[axis] - max(-after, 0), 1)
+        for axis, (before, after) in amounts.items()
+        if before < 0 or after < 0
+    }
+    if any(begin > end for begin, end, _ in cuts.values()):
+        node.refuse(f"pads {pads[:8]} cut more than there is")
+    x = slice_value(node, x, cuts)
+    amounts = {axis: (max(before, 0), max(after, 0)) for axis, (before, after) in amounts.items()}
+    if mode == "wrap":
+        for axis, (before, after) in amounts.items():
+            x = _wrapped(node, x, axis, before, after)
+        return x
+    if mode not in _SCHEMES:
+        node.unsupported(f"mode '{mode}'")
+    full = [(0, 0)] * x.rank
+    for axis, amount in amounts.items():
+        full[x.perm[axis]] = amount
+    if all(amount == (0, 0) for amount in full):
+        return x
+    quantization = x.tensor.quantization
+    if quantization is not None:
+        # ONNX fills with a stored integer, the operation with the real number that it means.
+        fill = (fill + quantization.offset) * quantization.scale
+    params = {"scheme": _SCHEMES[mode], "pad_amount": full, "pad_constant_value": fill}
+    return Value(node.emit("Pad", [x.tensor], params), x.perm)
+
+
+def _wrapped(node: OnnxNode, x: Value, axis: int, before: int, after: int) -> Value:
+    size = x.dims[axis]
+    if before > size or after > size:
+        node.unsupported("wrapping around more than once")
+    parts = [slice_value(node, x, {axis: (size - before, size, 1)})] if before else []
+    parts += [x, *([slice_value(node, x, {axis: (0, after, 1)})] if after else [])]
+    return join(node, parts, axis)
+
+
+def _tile(node: OnnxNode) -> Value:
+    x = node.value(0)
+    repeats = node.ints(1) or []
+    if len(repeats) != x.rank or any(not 0 <= r < 1 << 31 for r in repeats):
+        node.refuse(f"repeats {repeats[:8]} do not fit rank {x.rank}")
+    return _repeated(node, x, repeats)
+
+
+def _repeated(node: OnnxNode, x: Value, repeats: Sequence[int]) -> Value:
+    if all(r == 1 for r in repeats):
+        return x
+    multiples = [0] * x.rank
+    for axis, count in enumerate(repeats):
+        multiples[x.perm[axis]] = count
+    return Value(node.emit("Tile", [x.tensor], {"multiples": multiples}), x.perm)
+
+
+def expand(node: OnnxNode, x: Value, dims: Sequence[int]) -> Value:
+    """A value stretched to what its dimensions and these broadcast to."""
+    rank = max(x.rank, len(dims))
+    x = node.builder.reshaped(x, (1,) * (rank - x.rank) + x.dims)
+    wanted = (1,) * (rank - len(dims)) + tuple(dims)
+    if any(d != w and 1 not in (d, w) for d, w in zip(x.dims, wanted, strict=True)):
+        node.refuse(f"{list(x.dims)} does not stretch to {list(dims)[:8]}")
+    return _repeated(node, x, [w if d == 1 else 1 for d, w in zip(x.dims, wanted, strict=True)])
+
+
+def _expand(node: OnnxNode) -> Value:
+    dims = node.ints(1) or []
+    if any(not 0 <= d < 1 << 31 for d in dims):
+        node.refuse(f"shape {dims[:8]} must not be negative")
+    return expand(node, node.value(0), dims)
+
+
+def _depth_to_space(node: OnnxNode) -> Value:
+    block = int(node.attr("blocksize", 0))
+    params = {"block_size": [block, block], "mode": 1 if node.attr("mode", "DCR") == "CRD" else 0}
+    tensor = node.emit("DepthToSpace", [node.builder.channel_last(node.value(0))], params)
+    return Value(tensor, channel_last(4))
+
+
+def _space_to_depth(node: OnnxNode) -> Value:
+    block = int(node.attr("blocksize", 0))
+    tensor = node.builder.channel_last(node.value(0))
+    return Value(node.emit("SpaceToDepth", [tensor], {"block_size": [block, block]}), channel_last(4))
+
+
+def _trilu(node: OnnxNode) -> Value:
+    """The triangle by a constant mask."""
+    x = node.value(0)
+    if x.rank < 2:
+        node.refuse(f"an operand of rank {x.rank} is not a matrix")
+    k = int(node.number(1, 0))
+    rows, columns = x.dims[-2:]
+    offsets = np.arange(columns) - np.arange(rows)[:, None]
+    mask = node.builder.literal(offsets >= k if node.attr("upper", 1) else offsets <= k)
+    return node.elementwise("ElementWiseSelect", mask, x, Value(node.builder.scalar(0, x.tensor.dtype), ()))
+
+
+def _reverse_sequence(node: OnnxNode) -> Value:
+    x, lengths = node.value(0), node.value(1)
+    batch, time = (node.axis(int(node.attr(f"{n}_axis", d))) for n, d in (("batch", 1), ("time", 0)))
+    params = {"batch_axis": x.perm[batch], "time_axis": x.perm[time]}
+    operands: list[Tensor] = [x.tensor, node.builder.materialized(lengths)]
+    return Value(node.emit("ReverseSequence", operands, params), x.perm)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "Reshape": _reshape,
+    "Flatten": _flatten,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Concat": _concat,
+    "Split": _split,
+    "Slice": _slice,
+    "Pad": _pad,
+    "Tile": _tile,
+    "Expand": _expand,
+    "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _space_to_depth,
+    "Trilu": _trilu,
+    "ReverseSequence": _reverse_sequence,
+}

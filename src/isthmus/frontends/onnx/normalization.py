@@ -1,0 +1,154 @@
+"""Normalisations: by running statistics, by layer, group, instance or norm."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.frontends.onnx.layout import Value, channel_last, identity
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.reduction import reduce_value
+from isthmus.graph import Tensor
+
+
+def _batch_normalization(node: OnnxNode) -> Value:
+    """One multiplication and one addition per channel, folded from the five operands."""
+    x = node.value(0)
+    if node.attr("training_mode", 0) or any(node.wants(i) for i in range(1, 5)):
+        node.unsupported("training mode")
+    if not node.attr("spatial", 1):
+        node.unsupported("statistics per element (spatial=0)")
+    scale, bias, mean, variance = (node.value(index) for index in range(1, 5))
+    deviation = node.elementwise("ElementWiseAdd", variance, node.attr("epsilon", 1e-5))
+    factor = node.elementwise(
+        "ElementWiseDivide", scale, node.elementwise("ElementWiseSquareRoot", deviation)
+    )
+    shift = node.elementwise("ElementWiseSubtract", bias, node.elementwise("ElementWiseMultiply", mean, factor))
+    if x.rank == 1:
+        return node.elementwise("ElementWiseAdd", node.elementwise("ElementWiseMultiply", x, factor), shift)
+    tensor = node.builder.channel_last(x)
+    return Value(node.emit("Batchnorm", [tensor, factor.tensor, shift.tensor]), channel_last(x.rank))
+
+
+def _instance_normalization(node: OnnxNode) -> Value:
+    x = node.value(0)
+    operands = [node.builder.channel_last(x), *(node.builder.materialized(node.value(i)) for i in (1, 2))]
+    return Value(
+        node.emit("InstanceNorm", operands, {"epsilon": node.attr("epsilon", 1e-5)}), channel_last(x.rank)
+    )
+
+
+def _group_normalization(node: OnnxNode) -> Value:
+    x = node.value(0)
+    groups, channels = int(node.attr("num_groups", 1)), x.dims[1]
+    if groups < 1 or channels % groups:
+        node.refuse(f"num_groups {groups} must divide {channels} channels")
+    operands = [node.builder.channel_last(x)]
+    for index in (1, 2):
+        value = node.value(index)
+        if value.dims == (groups,) and groups != channels:
+            column = node.builder.reshaped(value, (groups, 1)).tensor
+            wide = node.emit("Tile", [column], {"multiples": [1, channels // groups]})
+            value = node.plain(node.builder.arrange(wide, (0, 1), (channels,)))
+        operands.append(node.builder.materialized(value))
+    params = {"epsilon": node.attr("epsilon", 1e-5), "group": groups}
+    return Value(node.emit("GroupNorm", operands, params), channel_last(x.rank))
+
+
+def _affine(node: OnnxNode, index: int, dims: tuple[int, ...]) -> Tensor | None:
+    """A scale or bias over the normalised axes, stretched to their dimensions."""
+    value = node.optional(index)
+    if value is None:
+        return None
+    kept = value.dims
+    while len(kept) > len(dims) and kept[0] == 1:
+        kept = kept[1:]
+    kept = (1,) * (len(dims) - len(kept)) + kept
+    tensor = node.builder.materialized(node.builder.reshaped(value, kept))
+    if len(kept) != len(dims):
+        node.unsupported(f"input {index} of dimensions {list(value.dims)}")
+    if kept != dims:
+        multiples = [d // k if k else 1 for d, k in zip(dims, kept, strict=True)]
+        tensor = node.emit("Tile", [tensor], {"multiples": multiples})
+    return tensor
+
+
+def _normalized(node: OnnxNode, op: str, epsilon: float) -> tuple[Value, Value, list[int]]:
+    """A norm over the trailing axes; the operand as it was used, the result, and the axes."""
+    x = node.value(0)
+    first = node.axis(int(node.attr("axis", -1)))
+    axes = list(range(first, x.rank))
+    dims = x.dims[first:]
+    stored = [x.perm[axis] for axis in axes]
+    # Scales lie in the order of the stored axes.
+    if stored != sorted(stored):
+        x = Value(node.builder.materialized(x), identity(x.rank))
+        stored = axes
+    operands = [x.tensor, _affine(node, 1, dims), _affine(node, 2, dims)]
+    while operands[-1] is None:
+        operands.pop()
+    return x, Value(node.emit(op, operands, {"epsilon": epsilon, "axes": stored}), x.perm), axes
+
+
+def _layer_normalization(node: OnnxNode) -> list[Value | None]:
+    epsilon = node.attr("epsilon", 1e-5)
+    x, result, axes = _normalized(node, "LayerNorm", epsilon)
+    results: list[Value | None] = [result]
+    if node.wants(1) or node.wants(2):
+        mean = reduce_value(node, "ReduceMean", x, axes, True)
+        away = node.elementwise("ElementWiseSubtract", x, mean)
+        variance = reduce_value(node, "ReduceMean", node.elementwise("ElementWiseMultiply", away, away), axes, True)
+        deviation = node.elementwise("ElementWiseAdd", variance, epsilon)
+        results += [mean, node.elementwise("ElementWiseRsqrt", deviation)]
+    return results
+
+
+def _rms_normalization(node: OnnxNode) -> Value:
+    return _normalized(node, "RmsNorm", node.attr("epsilon", 1e-5))[1]
+
+
+def _lp_normalization(node: OnnxNode) -> Value:
+    x = node.value(0)
+    axis = node.axis(int(node.attr("axis", -1)))
+    p = node.attr("p", 2)
+    if p == 1:
+        norm = reduce_value(node, "ReduceSum", node.elementwise("ElementWiseAbs", x), [axis], True)
+    elif p == 2:
+        squares = node.elementwise("ElementWiseMultiply", x, x)
+        norm = node.elementwise("ElementWiseSquareRoot", reduce_value(node, "ReduceSum", squares, [axis], True))
+    else:
+        node.unsupported(f"p = {p}")
+    # A norm of 0 belongs to zeros, which stay zeros.
+    safe = node.elementwise("ElementWiseMaximum", norm, float(np.finfo(np.float32).tiny))
+    return node.elementwise("ElementWiseDivide", x, safe)
+
+
+def _mean_variance_normalization(node: OnnxNode) -> Value:
+    x = node.value(0)
+    axes = node.axes(node.attr("axes", (0, 2, 3)))
+    away = node.elementwise("ElementWiseSubtract", x, reduce_value(node, "ReduceMean", x, axes, True))
+    squares = node.elementwise("ElementWiseMultiply", away, away)
+    deviation = node.elementwise("ElementWiseSquareRoot", reduce_value(node, "ReduceMean", squares, axes, True))
+    return node.elementwise("ElementWiseDivide", away, node.elementwise("ElementWiseAdd", deviation, 1e-9))
+
+
+def _lrn(node: OnnxNode) -> Value:
+    x, size = node.value(0), int(node.attr("size", 1))
+    if size % 2 == 0 or size < 1 or x.rank != 4:
+        node.unsupported(f"size {size} over rank {x.rank}")
+    params = {
+        "alpha": node.attr("alpha", 1e-4) / size, "beta": node.attr("beta", 0.75), "bias": node.attr("bias", 1.0),
+        "radius": size // 2, "region": 0,
+    }  # fmt: skip
+    return Value(node.emit("Lrn", [node.builder.channel_last(x)], params), channel_last(4))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "BatchNormalization": _batch_normalization,
+    "InstanceNormalization": _instance_normalization,
+    "GroupNormalization": _group_normalization,
+    "LayerNormalization": _layer_normalization,
+    "RMSNormalization": _rms_normalization,
+    "LpNormalization": _lp_normalization,
+    "MeanVarianceNormalization": _mean_variance_normalization,
+    "LRN": _lrn,
+}

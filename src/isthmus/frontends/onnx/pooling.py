@@ -1,0 +1,171 @@
+"""Pools over windows and over whole images, channel-last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from isthmus.frontends.onnx.layout import Value, channel_last
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.windows import Windows, read_windows
+from isthmus.graph import Tensor
+
+CEIL = 1
+"""The rounding mode that keeps a last, partial window."""
+
+
+def _pool(node: OnnxNode, x: Value, op: str, windows: Windows, more: dict[str, Any], **output: Any) -> Value:
+    """Emit a pool; one spatial axis is taken as an image of height 1."""
+    tensor = node.builder.channel_last(x)
+    spatial = windows.spatial
+    kernel, strides, pads = list(windows.kernel), list(windows.strides), list(windows.pads)
+    if spatial == 1:
+        tensor = node.builder.arrange(tensor, range(3), (tensor.dims[0], 1, *tensor.dims[1:]))
+        kernel, strides, pads = [1, *kernel], [1, *strides], [(0, 0), *pads]
+    params = {"filter_size": kernel, "stride": strides, "pad_amount": pads, "rounding_mode": int(windows.ceil), **more}
+    result = node.emit(f"{op}{max(spatial, 2)}d", [tensor], params, **output)
+    if spatial == 1:
+        result = node.builder.arrange(result, range(4), (result.dims[0], *result.dims[2:]))
+    return Value(result, channel_last(x.rank))
+
+
+def _windows(node: OnnxNode, x: Value) -> Windows:
+    if x.rank not in (3, 4, 5):
+        node.unsupported(f"an operand of rank {x.rank}")
+    return read_windows(node, x.dims[2:], node.attr("kernel_shape", ()))
+
+
+def _max_pool(node: OnnxNode) -> Value:
+    x = node.value(0)
+    windows = _windows(node, x)
+    if node.wants(1):
+        node.unsupported("output Indices")
+    if any(d != 1 for d in windows.dilations):
+        return _dilated_max(node, x, windows)
+    return _pool(node, x, "PoolMax", windows, {})
+
+
+def _counts(windows: Windows, sizes: Sequence[int]) -> list[int]:
+    """How many windows there are along each axis."""
+    counts = []
+    for size, stride, reach, (before, after) in zip(sizes, windows.strides, windows.reach, windows.pads, strict=True):
+        free = size + before + after - reach
+        count = (-(-free // stride) if windows.ceil else free // stride) + 1
+        counts.append(count - 1 if windows.ceil and (count - 1) * stride >= size + before else count)
+    return counts
+
+
+def _padded(node: OnnxNode, x: Value, windows: Windows, fill: float) -> tuple[Tensor, list[int]]:
+    """The operand padded so that every window lies inside, and how many windows there are."""
+    tensor = node.builder.channel_last(x)
+    counts = _counts(windows, x.dims[2:])
+    if min(counts) < 1:
+        node.refuse(f"windows of reach {list(windows.reach)} do not fit {list(x.dims)}")
+    pads = [(0, 0)]
+    for count, size, stride, reach, (before, after) in zip(
+        counts, x.dims[2:], windows.strides, windows.reach, windows.pads, strict=True
+    ):
+        pads.append((before, max(after, (count - 1) * stride + reach - size - before)))
+    pads.append((0, 0))
+    if any(p != (0, 0) for p in pads):
+        tensor = node.emit("Pad", [tensor], {"scheme": 0, "pad_amount": pads, "pad_constant_value": fill})
+    return tensor, counts
+
+
+def _dilated_max(node: OnnxNode, x: Value, windows: Windows) -> Value:
+    """The largest of the taps, each a strided slice of the padded operand."""
+    if math.prod(windows.kernel) > 256:
+        node.unsupported("dilated windows of more than 256 taps")
+    dtype = x.tensor.dtype
+    lowest = float(np.finfo(np.float32).min) if dtype.is_float else int(np.iinfo(dtype.numpy).min)
+    tensor, counts = _padded(node, x, windows, lowest)
+    result: Tensor | None = None
+    for tap in product(*(range(k) for k in windows.kernel)):
+        ranges = [(0, tensor.dims[0], 1)]
+        for index, dilation, stride, count in zip(tap, windows.dilations, windows.strides, counts, strict=True):
+            begin = index * dilation
+            ranges.append((begin, begin + (count - 1) * stride + 1, stride))
+        ranges.append((0, tensor.dims[-1], 1))
+        part = node.emit("StridedSlice", [tensor], {"ranges": ranges})
+        result = part if result is None else node.emit("ElementWiseMaximum", [result, part])
+    if result is None:
+        node.refuse("its windows are empty")
+    return Value(result, channel_last(x.rank))
+
+
+def average_pool(node: OnnxNode, x: Value, **output: Any) -> Value:
+    """ONNX's AveragePool; `output` tells the data type and quantization of a quantized one."""
+    windows = _windows(node, x)
+    padded = any(p != (0, 0) for p in windows.pads)
+    count_pads = bool(node.attr("count_include_pad", 0)) and padded
+    if any(d != 1 for d in windows.dilations) or (count_pads and windows.ceil):
+        if output:
+            node.unsupported("dilated or partial windows over quantized values")
+        return _weighted_sum(node, x, windows, count_pads)
+    return _pool(node, x, "PoolAvg", windows, {"count_pad_for_edges": count_pads}, **output)
+
+
+def _weighted_sum(node: OnnxNode, x: Value, windows: Windows, count_pads: bool) -> Value:
+    """Averages as sums of taps, each divided by how many elements its window counts."""
+    tensor, counts = _padded(node, x, windows, 0.0)
+    spatial = windows.spatial
+    channels = tensor.dims[-1]
+    ones = node.builder.constant(np.ones((*windows.kernel, 1, channels), np.float32))
+    params: dict[str, Any] = {
+        "stride": windows.strides, "pad_amount": [(0, 0)] * spatial, "dilation": windows.dilations,
+    }  # fmt: skip
+    if spatial == 1:
+        params = {"stride": windows.strides[0], "pad_amount": (0, 0), "dilation": windows.dilations[0]}
+    if spatial == 3:
+        params["group"] = channels
+    sums = node.emit(f"{'DepthWiseConv' if spatial < 3 else 'Conv'}{spatial}d", [tensor, ones], params)
+    sizes = np.ones((), np.float64)
+    for axis in range(spatial):
+        before, after = windows.pads[axis]
+        first = np.arange(counts[axis])[:, None] * windows.strides[axis] - before
+        taps = first + np.arange(windows.kernel[axis]) * windows.dilations[axis]
+        low, high = (-before, x.dims[axis + 2] + after) if count_pads else (0, x.dims[axis + 2])
+        sizes = np.multiply.outer(sizes, ((taps >= low) & (taps < high)).sum(axis=1))
+    factor = node.builder.constant((1.0 / np.maximum(sizes, 1))[None, ..., None].astype(np.float32))
+    return Value(node.emit("ElementWiseMultiply", [sums, factor]), channel_last(x.rank))
+
+
+def _lp_pool(node: OnnxNode) -> Value:
+    """The p-norm of each window, through the average of p-th powers."""
+    x, p = node.value(0), float(node.attr("p", 2))
+    windows = _windows(node, x)
+    powers = node.elementwise("ElementWisePower", node.elementwise("ElementWiseAbs", x), p)
+    tensor, _ = _padded(node, powers, windows, 0.0)
+    inside = Windows(windows.kernel, windows.strides, windows.dilations, ((0, 0),) * windows.spatial)
+    if any(d != 1 for d in windows.dilations):
+        mean = _weighted_sum(node, Value(tensor, channel_last(x.rank)), inside, False)
+    else:
+        mean = _pool(node, Value(tensor, channel_last(x.rank)), "PoolAvg", inside, {})
+    total = node.elementwise("ElementWiseMultiply", mean, float(math.prod(windows.kernel)))
+    return node.elementwise("ElementWisePower", total, 1.0 / p)
+
+
+def global_pool(node: OnnxNode, x: Value, op: str, **output: Any) -> Value:
+    """A reduction over all spatial axes, which stay as sizes of 1."""
+    axes = sorted(x.perm[axis] for axis in range(2, x.rank))
+    return Value(node.emit(op, [x.tensor], {"axes": axes, "keep_dims": True}, **output), x.perm)
+
+
+def _global_lp_pool(node: OnnxNode) -> Value:
+    p = float(node.attr("p", 2))
+    powers = node.elementwise("ElementWisePower", node.elementwise("ElementWiseAbs", node.value(0)), p)
+    return node.elementwise("ElementWisePower", global_pool(node, powers, "ReduceSum"), 1.0 / p)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "MaxPool": _max_pool,
+    "AveragePool": lambda node: average_pool(node, node.value(0)),
+    "LpPool": _lp_pool,
+    "GlobalAveragePool": lambda node: global_pool(node, node.value(0), "ReduceMean"),
+    "GlobalMaxPool": lambda node: global_pool(node, node.value(0), "ReduceMax"),
+    "GlobalLpPool": _global_lp_pool,
+}

@@ -1,0 +1,318 @@
+"""Quantized models: QuantizeLinear and DequantizeLinear pairs, the QLinear operators, and dynamic quantization.
+
+Integers that are quantized reals are fixed-point tensors here; scales and zero points become their quantization.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import QnnError
+from isthmus.frontends.onnx.convolution import convolve
+from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.linear import matmul
+from isthmus.frontends.onnx.movement import expand, join, slice_value
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.pooling import average_pool, global_pool
+from isthmus.frontends.onnx.reduction import reduce_value, softmax
+from isthmus.frontends.onnx.tensors import INT8, INT32, UINT8, element_type, to_array
+from isthmus.graph import DataType, Quantization, Tensor
+
+_FIXED = (DataType.INT_8, DataType.UINT_8, DataType.INT_32)
+
+
+def _encoding(scales: np.ndarray, zero_points: np.ndarray | None, axis: int) -> Quantization | None:
+    """The quantization of scales and zero points; None where its numbers are not those of a fixed-point tensor."""
+    scales = np.asarray(scales, np.float32).reshape(-1)
+    points = np.zeros(len(scales), np.int64) if zero_points is None else np.asarray(zero_points).reshape(-1)
+    if not len(scales) or not (np.isfinite(scales) & (scales > 0)).all() or len(points) not in (1, len(scales)):
+        return None
+    if len(scales) == 1:
+        return Quantization.per_tensor(float(scales[0]), int(points[0]))
+    return Quantization.per_channel(scales, np.broadcast_to(points, scales.shape), axis)
+
+
+def _known(node: OnnxNode, x: Value, scale: int, point: int, axis: int) -> Quantization | None:
+    """The quantization given by two operands for `x`, along an axis of ONNX's view; None if not constant."""
+    if node.attr("block_size", 0):
+        return None
+    scales = node.builder.array(node.value(scale))
+    points = None if node.optional(point) is None else node.builder.array(node.value(point))
+    if scales is None or (points is None and node.optional(point) is not None):
+        return None
+    if scales.size == 1:
+        return _encoding(scales, points, 0)
+    if scales.ndim != 1:
+        return None
+    axis = node.axis(axis, x.rank)
+    return _encoding(scales, points, x.perm[axis]) if scales.size == x.dims[axis] else None
+
+
+def _fixed(node: OnnxNode, index: int, axis: int = 0) -> Value:
+    """Operand `index`, whose scale and zero point are the next two, as a fixed-point value."""
+    x = node.value(index)
+    quantization = _known(node, x, index + 1, index + 2, axis)
+    if quantization is None:
+        node.unsupported(f"scale or zero point of input {index} is not a usable constant")
+    return Value(
+        node.builder.reinterpreted(x.tensor, DataType.fixed_point(x.tensor.dtype.numpy), quantization), x.perm
+    )
+
+
+def _output(node: OnnxNode, scale: int) -> dict[str, Any]:
+    """Data type and quantization of the result, whose scale is operand `scale` and zero point the next."""
+    points = node.array(scale + 1) if node.optional(scale + 1) is not None else np.zeros(1, np.uint8)
+    quantization = _encoding(node.array(scale), points, 0)
+    if quantization is None or quantization.axis is not None:
+        node.unsupported("scale of the result is not one positive constant")
+    return {"dtypes": [DataType.fixed_point(points.dtype)], "quantizations": [quantization]}
+
+
+def _quantize(node: OnnxNode) -> Value:
+    x = node.value(0)
+    zero_point = node.optional(2)
+    number = node.attr("output_dtype", 0)
+    dtype = zero_point.tensor.dtype if zero_point is not None else DataType.of(element_type(number or UINT8, node.what))
+    dtype = DataType.of(dtype.numpy)
+    x = node.cast(x, DataType.FLOAT_32)
+    quantization = _known(node, x, 1, 2, int(node.attr("axis", 1)))
+    if dtype not in _FIXED:
+        node.unsupported(f"data type {dtype.name}")
+    if quantization is not None:
+        fixed = DataType.fixed_point(dtype.numpy)
+        return Value(node.emit("Quantize", [x.tensor], dtypes=[fixed], quantizations=[quantization]), x.perm)
+    scale = _along(node, node.value(1), x)
+    shift = None
+    if zero_point is not None:
+        shift = node.cast(_along(node, node.builder.plain(zero_point), x), DataType.FLOAT_32)
+    return _rounded(node, x, scale, shift, dtype)
+
+
+def _along(node: OnnxNode, value: Value, x: Value) -> Value:
+    """Scales or zero points of a channel axis or of blocks along it, shaped to meet a value of ONNX's view."""
+    block = int(node.attr("block_size", 0))
+    if block:
+        return _spread_blocks(node, value, x, block)
+    if value.rank != 1 or value.dims[0] == 1:
+        return value
+    axis = node.axis(int(node.attr("axis", 1)), x.rank)
+    return node.builder.reshaped(value, (value.dims[0], *(1,) * (x.rank - axis - 1)))
+
+
+def _spread_blocks(node: OnnxNode, value: Value, x: Value, block: int) -> Value:
+    """Each scale repeated over the block of elements that it stands for."""
+    axis = node.axis(int(node.attr("axis", 1)), x.rank)
+    if value.rank != x.rank or not 0 < block <= x.dims[axis] or value.dims[axis] * block < x.dims[axis]:
+        node.refuse(f"blocks of {block} with scales {list(value.dims)} do not cover {list(x.dims)}")
+    before, after = value.dims[: axis + 1], value.dims[axis + 1 :]
+    wide = expand(node, node.builder.reshaped(value, (*before, 1, *after)), (*before, block, *after))
+    flat = node.builder.reshaped(wide, (*before[:-1], before[-1] * block, *after))
+    return slice_value(node, flat, {axis: (0, x.dims[axis], 1)})
+
+
+def _rounded(node: OnnxNode, x: Value, scale: Value, shift: Value | None, dtype: DataType) -> Value:
+    """Quantization by plain arithmetic, where scale or zero point is known only at run time."""
+    steps = node.elementwise("ElementWiseRound", node.elementwise("ElementWiseDivide", x, scale))
+    if shift is not None:
+        steps = node.elementwise("ElementWiseAdd", steps, shift)
+    info = np.iinfo(dtype.numpy)
+    bounds = {"min_value": float(info.min), "max_value": float(info.max)}
+    return node.cast(node.elementwise("ReluMinMax", steps, params=bounds), dtype)
+
+
+def _dequantize(node: OnnxNode) -> Value:
+    x = node.value(0)
+    if DataType.of(x.tensor.dtype.numpy) not in _FIXED:
+        node.unsupported(f"data type {x.tensor.dtype.name}")
+    quantization = _known(node, x, 1, 2, int(node.attr("axis", 1)))
+    if quantization is not None:
+        fixed = DataType.fixed_point(x.tensor.dtype.numpy)
+        return Value(node.builder.dequantize(node.builder.reinterpreted(x.tensor, fixed, quantization)), x.perm)
+    steps = node.cast(node.builder.plain(x), DataType.FLOAT_32)
+    zero_point = node.optional(2)
+    if zero_point is not None:
+        shift = node.cast(_along(node, node.builder.plain(zero_point), x), DataType.FLOAT_32)
+        steps = node.elementwise("ElementWiseSubtract", steps, shift)
+    return node.elementwise("ElementWiseMultiply", steps, _along(node, node.value(1), x))
+
+
+def _dynamic_quantize(node: OnnxNode) -> list[Value | None]:
+    """ONNX's own definition: the range of the data, widened to hold 0, over 0..255."""
+    x = node.value(0)
+    axes = range(x.rank)
+    low = node.elementwise("ElementWiseMinimum", reduce_value(node, "ReduceMin", x, list(axes), False), 0.0)
+    high = node.elementwise("ElementWiseMaximum", reduce_value(node, "ReduceMax", x, list(axes), False), 0.0)
+    span = node.elementwise("ElementWiseSubtract", high, low)
+    scale = node.elementwise("ElementWiseDivide", span, 255.0)
+    flat = node.elementwise("ElementWiseEqual", scale, 0.0)
+    one = Value(node.builder.scalar(1.0, DataType.FLOAT_32), ())
+    scale = node.elementwise("ElementWiseSelect", flat, one, scale)
+    offset = node.elementwise("ElementWiseDivide", node.elementwise("ElementWiseNeg", low), scale)
+    bounds = {"min_value": 0.0, "max_value": 255.0}
+    point = node.elementwise("ElementWiseRound", node.elementwise("ReluMinMax", offset, params=bounds))
+    return [_rounded(node, x, scale, point, DataType.UINT_8), scale, node.cast(point, DataType.UINT_8)]
+
+
+def _qlinear_conv(node: OnnxNode) -> Value:
+    x, weights = _fixed(node, 0), _fixed(node, 3, axis=0)
+    bias = None if node.optional(8) is None else _product_bias(node, node.value(8), x.tensor, weights)
+    return convolve(node, x, weights, bias, **_output(node, 6))
+
+
+def _product_bias(node: OnnxNode, bias: Value, x: Tensor, weights: Value) -> Tensor:
+    """An int32 bias in units of the product: input scale times weight scale."""
+    first, second = x.quantization, weights.tensor.quantization
+    if first is None or second is None or bias.tensor.dtype is not DataType.INT_32:
+        node.unsupported("a bias that is not int32")
+    scales = [float(np.float32(first.scale) * np.float32(scale)) for scale in second.scales]
+    if len(scales) == 1:
+        encoding = Quantization.per_tensor(scales[0])
+    else:
+        encoding = Quantization.per_channel(np.array(scales), np.zeros(len(scales), np.int64), 0)
+    return node.builder.reinterpreted(node.builder.materialized(bias), DataType.SFIXED_POINT_32, encoding)
+
+
+def _qlinear_matmul(node: OnnxNode) -> Value:
+    b = node.value(3)
+    return matmul(node, _fixed(node, 0), _fixed(node, 3, axis=b.rank - 1), **_output(node, 6))
+
+
+def _qgemm(node: OnnxNode) -> Value:
+    if node.attr("transA", 0) or node.attr("alpha", 1.0) != 1.0 or node.optional(7) is None:
+        node.unsupported("transA, alpha, or a float result")
+    x, weights = _fixed(node, 0), _fixed(node, 3, axis=0 if node.attr("transB", 0) else 1)
+    if not node.attr("transB", 0):
+        weights = Value(weights.tensor, weights.perm[::-1])
+    operands = [node.builder.materialized(x), node.builder.materialized(weights)]
+    if node.optional(6) is not None:
+        operands.append(_product_bias(node, node.value(6), x.tensor, weights))
+    return node.plain(node.emit("FullyConnected", operands, **_output(node, 7)))
+
+
+def _qlinear_binary(op: str) -> Converter:
+    def convert(node: OnnxNode) -> Value:
+        return node.elementwise(op, _fixed(node, 0), _fixed(node, 3), **_output(node, 6))
+
+    return convert
+
+
+def _qlinear_sigmoid(node: OnnxNode) -> Value:
+    return node.elementwise("Sigmoid", _fixed(node, 0), **_output(node, 3))
+
+
+def _qlinear_leaky_relu(node: OnnxNode) -> Value:
+    real = Value(node.builder.dequantize(_fixed(node, 0).tensor), node.value(0).perm)
+    slope = node.builder.constant(np.full(1, node.attr("alpha", 0.01), np.float32))
+    result = node.emit("Prelu", [real.tensor, slope])
+    return Value(node.emit("Quantize", [result], **_output(node, 3)), real.perm)
+
+
+def _qlinear_pool(node: OnnxNode) -> Value:
+    if node.attr("channels_last", 0):
+        node.unsupported("channels_last")
+    if node.op == "QLinearGlobalAveragePool":
+        return global_pool(node, _fixed(node, 0), "ReduceMean", **_output(node, 3))
+    return average_pool(node, _fixed(node, 0), **_output(node, 3))
+
+
+def _qlinear_softmax(node: OnnxNode) -> Value:
+    return softmax(node, _fixed(node, 0), "Softmax", **_output(node, 3))
+
+
+def _qlinear_concat(node: OnnxNode) -> Value:
+    output = _output(node, 0)
+    dtype, quantization = output["dtypes"][0], output["quantizations"][0]
+    values = []
+    for index in range(2, len(node.inputs), 3):
+        x = _fixed(node, index)
+        if x.tensor.dtype is not dtype or x.tensor.quantization != quantization:
+            x = Value(node.emit("Convert", [x.tensor], **output), x.perm)
+        values.append(x)
+    return join(node, values, node.axis(int(node.attr("axis", 0)), values[0].rank), **output)
+
+
+def _dequantized_product(node: OnnxNode) -> Value:
+    """A float from an integer product whose scale comes with the data (com.microsoft:MatMulIntegerToFloat)."""
+    a, b = (
+        _centred(node, node.value(index), node.optional(point)) for index, point in ((0, 4), (1, 5))
+    )
+    scaled = node.elementwise("ElementWiseMultiply", matmul(node, a, b), node.value(2))
+    result = node.elementwise("ElementWiseMultiply", scaled, node.value(3))
+    bias = node.optional(6)
+    return result if bias is None else node.elementwise("ElementWiseAdd", result, bias)
+
+
+def _centred(node: OnnxNode, value: Value, zero_point: Value | None) -> Value:
+    real = node.cast(node.builder.plain(value), DataType.FLOAT_32)
+    if zero_point is None:
+        return real
+    return node.elementwise("ElementWiseSubtract", real, node.cast(node.builder.plain(zero_point), DataType.FLOAT_32))
+
+
+CONVERTERS: dict[str, Converter] = {
+    "QuantizeLinear": _quantize,
+    "DequantizeLinear": _dequantize,
+    "DynamicQuantizeLinear": _dynamic_quantize,
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
+    "com.microsoft:QLinearAdd": _qlinear_binary("ElementWiseAdd"),
+    "com.microsoft:QLinearMul": _qlinear_binary("ElementWiseMultiply"),
+    "com.microsoft:QLinearSigmoid": _qlinear_sigmoid,
+    "com.microsoft:QLinearLeakyRelu": _qlinear_leaky_relu,
+    "com.microsoft:QLinearAveragePool": _qlinear_pool,
+    "com.microsoft:QLinearGlobalAveragePool": _qlinear_pool,
+    "com.microsoft:QLinearSoftmax": _qlinear_softmax,
+    "com.microsoft:QLinearConcat": _qlinear_concat,
+    "com.microsoft:QGemm": _qgemm,
+    "com.microsoft:MatMulIntegerToFloat": _dequantized_product,
+    "com.microsoft:QuantizeLinear": _quantize,
+    "com.microsoft:DequantizeLinear": _dequantize,
+}
+
+_TRIPLES: dict[str, tuple[int, ...]] = {
+    "DequantizeLinear": (0,), "QLinearConv": (0,), "QLinearMatMul": (0, 3), "QLinearAdd": (0, 3), "QLinearMul": (0, 3),
+    "QLinearSigmoid": (0,), "QLinearLeakyRelu": (0,), "QLinearAveragePool": (0,), "QLinearGlobalAveragePool": (0,),
+    "QLinearSoftmax": (0,), "QGemm": (0,),
+}  # fmt: skip
+"""Where each operator takes a quantized operand, followed by its scale and zero point."""
+
+
+def _quantized_uses(graph: Any) -> Iterator[tuple[str, str, str]]:
+    """The names of quantized operands with those of their scales and zero points."""
+    for node in graph.node:
+        for index in _TRIPLES.get(node.op_type, ()):
+            names = [*node.input[index : index + 3], "", "", ""]
+            if names[0] and names[1]:
+                yield names[0], names[1], names[2]
+
+
+def input_quantizations(graph: Any, folder: Path | None) -> dict[str, Quantization]:
+    """What the integers of graph inputs mean, where a node that reads them says so by constants."""
+    inputs = {
+        value.name for value in graph.input if value.type.tensor_type.elem_type in (INT8, UINT8, INT32)
+    } - {tensor.name for tensor in graph.initializer}
+    constants: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and len(node.output) == 1:
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    constants[node.output[0]] = attribute.t
+    found: dict[str, Quantization] = {}
+    for name, scale, point in _quantized_uses(graph):
+        if name not in inputs or name in found or scale not in constants or (point and point not in constants):
+            continue
+        try:
+            scales = to_array(constants[scale], folder)
+            points = to_array(constants[point], folder) if point else None
+        except QnnError:
+            continue
+        if scales.size == 1 and math.isfinite(float(scales.reshape(-1)[0])):
+            quantization = _encoding(scales, points, 0)
+            if quantization is not None:
+                found[name] = quantization
+    return found

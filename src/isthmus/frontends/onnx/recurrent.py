@@ -1,0 +1,178 @@
+"""LSTM, GRU and RNN: each direction becomes one layer over the whole sequence, or steps where no layer exists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.movement import join, slice_value
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.graph import DataType, Tensor
+
+_DIRECTIONS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
+_MAX_STEPS = 512
+
+
+def _directions(node: OnnxNode, activations: Sequence[str]) -> tuple[int, ...]:
+    """The directions of the layer, after checking what all three operators share."""
+    direction = node.attr("direction", "forward")
+    if direction not in _DIRECTIONS:
+        node.refuse(f"direction '{direction}' is unknown")
+    directions = _DIRECTIONS[direction]
+    given = [name.lower() for name in node.attr("activations", ())]
+    if given and given != [name.lower() for name in activations] * len(directions):
+        node.unsupported(f"activations {', '.join(node.attr('activations'))}")
+    if node.attr("clip"):
+        node.unsupported("clip")
+    return directions
+
+
+def _sequence(node: OnnxNode) -> Value:
+    """The input as [time, batch, features]."""
+    x = node.value(0)
+    if x.rank != 3:
+        node.refuse(f"its input must have rank 3, has rank {x.rank}")
+    if node.attr("layout", 0):
+        x = Value(x.tensor, (x.perm[1], x.perm[0], x.perm[2]))
+    lengths = node.optional(4)
+    if lengths is not None and any(n != x.dims[0] for n in node.array(4).reshape(-1)):
+        node.unsupported("sequences of different lengths")
+    return x
+
+
+def _part(node: OnnxNode, value: Value | None, direction: int, begin: int, end: int) -> Tensor | None:
+    """Rows begin..end of one direction of a weight [directions, rows, …], without the first axis."""
+    if value is None:
+        return None
+    part = slice_value(node, value, {0: (direction, direction + 1, 1), 1: (begin, end, 1)})
+    return node.builder.materialized(node.builder.reshaped(part, part.dims[1:]))
+
+
+def _state(node: OnnxNode, index: int, direction: int, batch: int, units: int) -> Tensor | None:
+    """One direction of an initial state, as [batch, units]."""
+    value = node.optional(index)
+    if value is None:
+        return None
+    if node.attr("layout", 0):
+        value = Value(value.tensor, (value.perm[1], value.perm[0], value.perm[2]))
+    part = slice_value(node, value, {0: (direction, direction + 1, 1)})
+    return node.builder.materialized(node.builder.reshaped(part, (batch, units)))
+
+
+def _zeros(node: OnnxNode, *dims: int) -> Tensor:
+    zero = node.builder.scalar(0.0, DataType.FLOAT_32)
+    tensor = node.builder.arrange(zero, (), (1,) * len(dims))
+    return node.emit("Tile", [tensor], {"multiples": dims})
+
+
+def _outputs(node: OnnxNode, sequences: list[Tensor], states: Sequence[list[Tensor]]) -> list[Value | None]:
+    """Y [time, directions, batch, units] and the last states [directions, batch, units]."""
+    time, batch, units = sequences[0].dims
+    layout = node.attr("layout", 0)
+    parts = [node.builder.reshaped(node.plain(t), (time, 1, batch, units)) for t in sequences]
+    y = join(node, parts, 1)
+    if layout:
+        y = Value(y.tensor, tuple(y.perm[axis] for axis in (2, 0, 1, 3)))
+    results: list[Value | None] = [y]
+    for last in states:
+        parts = [node.builder.reshaped(node.plain(t), (1, batch, units)) for t in last]
+        state = join(node, parts, 0)
+        results.append(Value(state.tensor, (state.perm[1], state.perm[0], state.perm[2])) if layout else state)
+    return results
+
+
+def _bias(node: OnnxNode, direction: int, gate: int, count: int, units: int) -> Tensor:
+    """The sum of a gate's input bias and recurrent bias."""
+    biases = node.optional(3)
+    if biases is None:
+        return _zeros(node, units)
+    first = _part(node, biases, direction, gate * units, (gate + 1) * units)
+    second = _part(node, biases, direction, (count + gate) * units, (count + gate + 1) * units)
+    return node.emit("ElementWiseAdd", [first, second])
+
+
+def _lstm(node: OnnxNode) -> list[Value | None]:
+    directions = _directions(node, ("Sigmoid", "Tanh", "Tanh"))
+    x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
+    tensor = node.builder.materialized(x)
+    units, batch = weights.dims[1] // 4, x.dims[1]
+    sequences, hidden, cells = [], [], []
+    for direction in range(len(directions)):
+        # ONNX orders gates as input, output, forget, cell.
+        w, r = (
+            [_part(node, value, direction, gate * units, (gate + 1) * units) for gate in range(4)]
+            for value in (weights, recurrence)
+        )
+        b = [_bias(node, direction, gate, 4, units) for gate in range(4)]
+        initial_h = _state(node, 5, direction, batch, units) or _zeros(node, batch, units)
+        initial_c = _state(node, 6, direction, batch, units) or _zeros(node, batch, units)
+        peepholes = [_part(node, node.optional(7), direction, gate * units, (gate + 1) * units) for gate in range(3)]
+        i, o, f, c = range(4)
+        operands: list[Tensor | None] = [
+            tensor, w[f], w[c], w[o], r[f], r[c], r[o], b[f], b[c], b[o], initial_h, initial_c,
+            None, None, None, None, w[i], r[i], peepholes[0], peepholes[2], peepholes[1], b[i],
+        ]  # fmt: skip
+        if node.attr("input_forget", 0):
+            operands[16] = operands[17] = operands[21] = operands[18] = None
+        y, last_c, last_h = node.builder.emit("Lstm", operands, {"direction": directions[direction]}, outputs=3)
+        sequences.append(y)
+        hidden.append(last_h)
+        cells.append(last_c)
+    return _outputs(node, sequences, [hidden, cells])
+
+
+def _gru(node: OnnxNode) -> list[Value | None]:
+    directions = _directions(node, ("Sigmoid", "Tanh"))
+    x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
+    tensor = node.builder.materialized(x)
+    units, batch = weights.dims[1] // 3, x.dims[1]
+    sequences, hidden = [], []
+    for direction in range(len(directions)):
+        # ONNX orders gates as update, reset, hidden, which is the operation's order.
+        w, r = (
+            [_part(node, value, direction, gate * units, (gate + 1) * units) for gate in range(3)]
+            for value in (weights, recurrence)
+        )
+        biases: list[Tensor | None] = [None] * 6
+        if node.optional(3) is not None:
+            biases = [_part(node, node.optional(3), direction, gate * units, (gate + 1) * units) for gate in range(6)]
+        initial = _state(node, 5, direction, batch, units) or _zeros(node, batch, units)
+        initial = node.builder.arrange(initial, (0, 1), (1, batch, units))
+        params = {
+            "direction": directions[direction], "linear_before_reset": int(node.attr("linear_before_reset", 0)),
+        }  # fmt: skip
+        y, last = node.builder.emit("Gru", [tensor, *w, *r, *biases, initial], params, outputs=2)
+        sequences.append(y)
+        hidden.append(last)
+    return _outputs(node, sequences, [hidden])
+
+
+def _rnn(node: OnnxNode) -> list[Value | None]:
+    """Unrolled: h = tanh(W x + R h + b), the products with W for all steps at once."""
+    directions = _directions(node, ("Tanh",))
+    x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
+    steps, batch, _ = x.dims
+    units = weights.dims[1]
+    if steps > _MAX_STEPS:
+        node.unsupported(f"more than {_MAX_STEPS} steps")
+    tensor = node.builder.materialized(x)
+    sequences, hidden = [], []
+    for direction in range(len(directions)):
+        w = _part(node, weights, direction, 0, units)
+        r = _part(node, recurrence, direction, 0, units)
+        bias = _bias(node, direction, 0, 1, units)
+        inputs = node.emit("FullyConnected", [tensor, w, bias], {"keep_dims": True})
+        h = _state(node, 5, direction, batch, units) or _zeros(node, batch, units)
+        order = range(steps) if directions[direction] == 0 else range(steps - 1, -1, -1)
+        seen: dict[int, Tensor] = {}
+        for step in order:
+            part = slice_value(node, node.plain(inputs), {0: (step, step + 1, 1)})
+            now = node.builder.materialized(node.builder.reshaped(part, (batch, units)))
+            h = node.emit("Tanh", [node.emit("ElementWiseAdd", [now, node.emit("FullyConnected", [h, r])])])
+            seen[step] = h
+        sequences.append(node.emit("Pack", [seen[step] for step in range(steps)], {"axis": 0}))
+        hidden.append(h)
+    return _outputs(node, sequences, [hidden])
+
+
+CONVERTERS: dict[str, Converter] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}

@@ -1,0 +1,178 @@
+"""Reductions, arguments of extremes, sorting and softmax: axes are mapped to where they are stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from isthmus.frontends.onnx.layout import Value, ranked
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.graph import DataType
+
+Finish = Callable[[OnnxNode, Value], Value]
+
+
+def reduce_value(node: OnnxNode, op: str, x: Value, axes: Sequence[int], keep: bool) -> Value:
+    """A reduction over axes of ONNX's view."""
+    stored = sorted(x.perm[axis] for axis in axes)
+    tensor = node.emit(op, [x.tensor], {"axes": stored, "keep_dims": keep})
+    return Value(tensor, x.perm if keep else ranked([p for axis, p in enumerate(x.perm) if axis not in axes]))
+
+
+def _axes(node: OnnxNode, x: Value) -> list[int] | None:
+    """The axes to reduce; None where the node says that none means nothing to do."""
+    axes = node.ints(1, "axes")
+    if not axes:
+        if node.attr("noop_with_empty_axes", 0):
+            return None
+        return list(range(x.rank))
+    return node.axes(axes)
+
+
+def _reduction(op: str, before: Finish | None = None, after: Finish | None = None) -> Converter:
+    def convert(node: OnnxNode) -> Value:
+        x = node.value(0)
+        axes = _axes(node, x)
+        kind = x.tensor.dtype
+        if kind is DataType.BOOL_8:
+            x = node.cast(x, DataType.UINT_8)
+        if before is not None:
+            x = before(node, x)
+        if axes is not None:
+            x = reduce_value(node, op, x, axes, bool(node.attr("keepdims", 1)))
+        if after is not None:
+            x = after(node, x)
+        return node.cast(x, kind)
+
+    return convert
+
+
+def _square(node: OnnxNode, x: Value) -> Value:
+    return node.elementwise("ElementWiseMultiply", x, x)
+
+
+def _root(node: OnnxNode, x: Value) -> Value:
+    if x.tensor.dtype.is_float:
+        return node.elementwise("ElementWiseSquareRoot", x)
+    real = node.elementwise("ElementWiseSquareRoot", node.cast(x, DataType.FLOAT_32))
+    return node.cast(real, x.tensor.dtype)
+
+
+def _log(node: OnnxNode, x: Value) -> Value:
+    return node.elementwise("ElementWiseLog", x)
+
+
+def _log_sum_exp(node: OnnxNode) -> Value:
+    """Shifted by the largest element, so that no exponential overflows."""
+    x = node.value(0)
+    axes = _axes(node, x)
+    if axes is None:
+        return x
+    top = reduce_value(node, "ReduceMax", x, axes, True)
+    shifted = node.elementwise("ElementWiseExp", node.elementwise("ElementWiseSubtract", x, top))
+    total = _log(node, reduce_value(node, "ReduceSum", shifted, axes, True))
+    result = node.elementwise("ElementWiseAdd", total, top)
+    if node.attr("keepdims", 1):
+        return result
+    return node.builder.reshaped(result, [d for axis, d in enumerate(result.dims) if axis not in axes])
+
+
+def _argument(op: str) -> Converter:
+    def convert(node: OnnxNode) -> Value:
+        x = node.value(0)
+        axis = node.axis(int(node.attr("axis", 0)))
+        keep = bool(node.attr("keepdims", 1))
+        stored = x.perm[axis]
+        last = bool(node.attr("select_last_index", 0))
+        tensor = node.emit("Reverse", [x.tensor], {"axes": [stored]}) if last else x.tensor
+        index = node.emit(op, [tensor], {"axis": stored, "keep_dims": keep}, dtypes=[DataType.INT_64])
+        perm = x.perm if keep else ranked([p for a, p in enumerate(x.perm) if a != axis])
+        result = Value(index, perm)
+        if not last:
+            return result
+        end = Value(node.builder.scalar(x.dims[axis] - 1, DataType.INT_64), ())
+        return node.elementwise("ElementWiseSubtract", end, result)
+
+    return convert
+
+
+def _top_k(node: OnnxNode) -> list[Value | None]:
+    x = node.value(0)
+    axis = node.axis(int(node.attr("axis", -1)))
+    k = int(node.attr("k", 0)) if node.opset < 10 else int(node.number(1))
+    # The operation sorts along the last stored axis.
+    perm = _axis_last(x, axis)
+    tensor = node.builder.stored(x, perm)
+    values, indices = node.builder.emit(
+        "TopK", [tensor], {"k": k, "largest": bool(node.attr("largest", 1))},
+        dtypes=[tensor.dtype, DataType.INT_64], outputs=2,
+    )  # fmt: skip
+    return [Value(values, perm), Value(indices, perm)]
+
+
+def _axis_last(x: Value, axis: int) -> tuple[int, ...]:
+    """The permutation of the same value stored with this axis last and the others as they are."""
+    place = x.perm[axis]
+    return tuple(x.rank - 1 if p == place else p - (p > place) for p in x.perm)
+
+
+def cumulative_sum(node: OnnxNode) -> Value:
+    """CumSum along a constant axis."""
+    x = node.value(0)
+    axis = node.axis(int(node.number(1)))
+    params = {"axis": x.perm[axis], "exclusive": node.attr("exclusive", 0), "reverse": node.attr("reverse", 0)}
+    return Value(node.emit("CumulativeSum", [x.tensor], params), x.perm)
+
+
+def softmax(node: OnnxNode, x: Value, op: str, **output: Any) -> Value:
+    """Softmax or LogSoftmax. Before operator set 13 all axes from `axis` on are taken together."""
+    modern = int(node.attr("opset", node.opset)) >= 13
+    axis = node.axis(int(node.attr("axis", -1 if modern else 1)), x.rank) if x.rank else 0
+    if x.rank == 0:
+        return node.builder.reshaped(softmax(node, node.builder.reshaped(x, (1,)), op, **output), ())
+    together = [a for a in range(axis, x.rank) if x.dims[a] != 1]
+    if modern or len(together) <= 1:
+        axis = axis if modern or not together else together[0]
+        return Value(node.emit(op, [x.tensor], {"axis": x.perm[axis]}, **output), x.perm)
+    rows = math.prod(x.dims[:axis])
+    flat = node.builder.reshaped(x, (rows, x.tensor.elements // max(rows, 1)))
+    result = Value(node.emit(op, [flat.tensor], {"axis": flat.perm[1]}, **output), flat.perm)
+    return node.builder.reshaped(result, x.dims)
+
+
+def _hardmax(node: OnnxNode) -> Value:
+    """One where the first largest element is, zero elsewhere."""
+    x = node.value(0)
+    axis = node.axis(int(node.attr("axis", -1 if node.opset >= 13 else 1)))
+    dims = x.dims
+    if node.opset < 13:
+        x = node.builder.reshaped(x, (math.prod(dims[:axis]), math.prod(dims[axis:])))
+        axis = 1
+    index = node.emit("Argmax", [x.tensor], {"axis": x.perm[axis], "keep_dims": True}, dtypes=[DataType.INT_32])
+    places = np.arange(x.dims[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(x.rank)])
+    hit = node.elementwise("ElementWiseEqual", Value(index, x.perm), node.builder.literal(places))
+    return node.builder.reshaped(node.cast(hit, x.tensor.dtype), dims)
+
+
+CONVERTERS: dict[str, Converter] = {
+    "ReduceMean": _reduction("ReduceMean"),
+    "ReduceSum": _reduction("ReduceSum"),
+    "ReduceMax": _reduction("ReduceMax"),
+    "ReduceMin": _reduction("ReduceMin"),
+    "ReduceProd": _reduction("ReduceProd"),
+    "ReduceL1": _reduction("ReduceSum", before=lambda node, x: node.elementwise("ElementWiseAbs", x)),
+    "ReduceL2": _reduction("ReduceSum", before=_square, after=_root),
+    "ReduceSumSquare": _reduction("ReduceSum", before=_square),
+    "ReduceLogSum": _reduction("ReduceSum", after=_log),
+    "ReduceLogSumExp": _log_sum_exp,
+    "ArgMax": _argument("Argmax"),
+    "ArgMin": _argument("Argmin"),
+    "TopK": _top_k,
+    "CumSum": cumulative_sum,
+    "Softmax": lambda node: softmax(node, node.value(0), "Softmax"),
+    "LogSoftmax": lambda node: softmax(node, node.value(0), "LogSoftmax"),
+    "Hardmax": _hardmax,
+}

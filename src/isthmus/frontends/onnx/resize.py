@@ -1,0 +1,240 @@
+"""Resizing and sampling. What Resize of the graph does not do becomes gathers and products with constant matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.frontends.onnx.layout import Value, channel_last
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+
+NEAREST, LINEAR, CUBIC = range(3)
+_TRANSFORMATIONS = {"half_pixel": 0, "pytorch_half_pixel": 1, "align_corners": 2, "asymmetric": 3}
+_INTERPOLATIONS = {"nearest": NEAREST, "linear": LINEAR, "cubic": CUBIC}
+_ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+_MAX_SIZE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """How one axis is resized: sizes before and after, scale, and the region that is shown (0..1: all of it)."""
+
+    size: int
+    out: int
+    scale: float
+    region: tuple[float, float] = (0.0, 1.0)
+
+
+def _coordinates(node: OnnxNode, mode: str, axis: Stretch) -> np.ndarray:
+    """Where each output element lies on the input axis."""
+    i = np.arange(axis.out, dtype=np.float64)
+    last = axis.size - 1
+    begin, end = axis.region
+    single = np.zeros(axis.out)
+    if mode == "half_pixel":
+        return (i + 0.5) / axis.scale - 0.5
+    if mode == "pytorch_half_pixel":
+        return (i + 0.5) / axis.scale - 0.5 if axis.out > 1 else single
+    if mode == "align_corners":
+        # ONNX counts the resized length before it is rounded down to whole elements.
+        length = axis.size * axis.scale
+        return i * last / (length - 1) if axis.out > 1 else single
+    if mode == "asymmetric":
+        return i / axis.scale
+    if mode == "tf_half_pixel_for_nn":
+        return (i + 0.5) / axis.scale
+    if mode == "half_pixel_symmetric":
+        shift = axis.size / 2 * (1 - axis.out / (axis.scale * axis.size))
+        return shift + (i + 0.5) / axis.scale - 0.5
+    if mode == "tf_crop_and_resize":
+        if axis.out > 1:
+            return begin * last + i * (end - begin) * last / (axis.out - 1)
+        return single + 0.5 * (begin + end) * last
+    node.unsupported(f"coordinate_transformation_mode '{mode}'")
+
+
+def _taps(
+    interpolation: int, scale: float, coefficient: float
+) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """Offsets of the taps around an element, and their weight as a function of distance."""
+    reach = (1 if interpolation == LINEAR else 2) / scale
+    first = math.floor(-reach) + 1
+    offsets = np.arange(first, 2 - first)
+
+    def linear(distance: np.ndarray) -> np.ndarray:
+        return np.clip(1 - distance, 0, 1)
+
+    def cubic(d: np.ndarray) -> np.ndarray:
+        a = coefficient
+        near = ((a + 2) * d - (a + 3)) * d * d + 1
+        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+        return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+    return offsets, linear if interpolation == LINEAR else cubic
+
+
+def _matrix(node: OnnxNode, axis: Stretch, coordinates: np.ndarray, interpolation: int) -> np.ndarray:
+    """The matrix [input, output] of an interpolation along one axis."""
+    scale = min(axis.scale, 1.0) if node.attr("antialias", 0) else 1.0
+    offsets, weigh = _taps(interpolation, scale, node.attr("cubic_coeff_a", -0.75))
+    # An element that falls on a pixel counts as the right end of the interval before it.
+    left = np.where(coordinates == np.floor(coordinates), coordinates - 1, np.floor(coordinates))
+    ratio = coordinates - left
+    weights = weigh(np.abs(offsets[None, :] - ratio[:, None]) * scale)
+    places = left[:, None].astype(np.int64) + offsets[None, :]
+    if node.attr("exclude_outside", 0):
+        weights = np.where((places >= 0) & (places < axis.size), weights, 0.0)
+    if scale != 1.0 or node.attr("exclude_outside", 0):
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    matrix = np.zeros((axis.size, axis.out))
+    columns = np.broadcast_to(np.arange(axis.out)[:, None], places.shape)
+    np.add.at(matrix, (np.clip(places, 0, axis.size - 1), columns), weights)
+    return matrix.astype(np.float32)
+
+
+def _along_axis(node: OnnxNode, x: Value, index: int, axis: Stretch, mode: str, interpolation: int) -> Value:
+    coordinates = _coordinates(node, mode, axis)
+    place = x.perm[index]
+    if interpolation == NEAREST:
+        rounding = node.attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
+        if rounding not in _ROUNDINGS:
+            node.unsupported(f"nearest_mode '{rounding}'")
+        indices = np.clip(_ROUNDINGS[rounding](coordinates), 0, axis.size - 1).astype(np.int32)
+        return Value(node.emit("Gather", [x.tensor, node.builder.constant(indices)], {"axis": place}), x.perm)
+    if axis.size * axis.out > 1 << 24:
+        node.unsupported(f"resizing an axis of {axis.size} to {axis.out} in this mode")
+    perm = tuple(x.rank - 1 if p == place else p - (p > place) for p in x.perm)
+    matrix = node.builder.constant(_matrix(node, axis, coordinates, interpolation))
+    tensor = node.builder.stored(x, perm)
+    if x.rank == 1:
+        tensor = node.builder.arrange(tensor, (0,), (1, axis.size))
+    result = node.emit("MatMul", [tensor, matrix])
+    if x.rank == 1:
+        result = node.builder.arrange(result, (0, 1), (axis.out,))
+    return Value(result, perm)
+
+
+def _resized(node: OnnxNode, x: Value, axes: dict[int, Stretch]) -> Value:
+    default = "half_pixel" if node.op == "Resize" and node.opset >= 11 else "asymmetric"
+    mode = node.attr("coordinate_transformation_mode", default)
+    name = {"bilinear": "linear", "bicubic": "cubic"}.get(node.attr("mode", "nearest"), node.attr("mode", "nearest"))
+    if name not in _INTERPOLATIONS:
+        node.unsupported(f"mode '{name}'")
+    interpolation = _INTERPOLATIONS[name]
+    exact = all(abs(a.size * a.scale - a.out) < 1e-4 for a in axes.values())
+    if mode in _TRANSFORMATIONS and exact and x.rank == 4 and set(axes) <= {2, 3} and not node.attr("antialias", 0):
+        rounding = node.attr("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
+        if rounding not in _ROUNDINGS:
+            node.unsupported(f"nearest_mode '{rounding}'")
+        tensor = node.builder.channel_last(x)
+        n, h, w, c = tensor.dims
+        dims = (n, axes[2].out if 2 in axes else h, axes[3].out if 3 in axes else w, c)
+        params = {
+            "transformation_mode": _TRANSFORMATIONS[mode], "interpolation_mode": interpolation,
+            "nearest_mode": list(_ROUNDINGS).index(rounding), "exclude_outside": bool(node.attr("exclude_outside", 0)),
+            "cubic_coeff": node.attr("cubic_coeff_a", -0.75),
+        }  # fmt: skip
+        return Value(node.emit("Resize", [tensor], params, dims=[dims]), channel_last(4))
+    result = x
+    for index, axis in axes.items():
+        result = _along_axis(node, result, index, axis, mode, interpolation)
+    if mode == "tf_crop_and_resize":
+        outside = np.zeros((1,) * x.rank, bool)
+        for index, axis in axes.items():
+            place = _coordinates(node, mode, axis)
+            shape = [-1 if a == index else 1 for a in range(x.rank)]
+            outside = outside | ((place < 0) | (place > axis.size - 1)).reshape(shape)
+        if outside.any():
+            fill = Value(node.builder.scalar(node.attr("extrapolation_value", 0.0), x.tensor.dtype), ())
+            result = node.elementwise("ElementWiseSelect", node.builder.literal(outside), fill, result)
+    return result
+
+
+def _resize(node: OnnxNode) -> Value:
+    x = node.value(0)
+    if node.op == "Upsample" or node.opset < 11:
+        scales = node.attr("scales") or (node.array(1).reshape(-1) if node.optional(1) is not None else ())
+        return _resized(node, x, _by_scale(node, x, [float(s) for s in scales], range(x.rank), None))
+    axes = node.axes(node.attr("axes") or range(x.rank))
+    roi = node.optional(1)
+    regions = None
+    if roi is not None and roi.tensor.elements and node.attr("coordinate_transformation_mode") == "tf_crop_and_resize":
+        regions = [float(r) for r in node.array(1).reshape(-1)]
+    sizes = node.ints(3)
+    if sizes:
+        return _resized(node, x, _by_size(node, x, sizes, axes, regions))
+    scales = [float(s) for s in node.array(2).reshape(-1)]
+    return _resized(node, x, _by_scale(node, x, scales, axes, regions))
+
+
+def _region(regions: Sequence[float] | None, index: int) -> tuple[float, float]:
+    if regions is None:
+        return 0.0, 1.0
+    return regions[index], regions[index + len(regions) // 2]
+
+
+def _check(node: OnnxNode, numbers: Sequence[float], axes: Sequence[int]) -> None:
+    if len(numbers) != len(axes) or any(not 0 < n < _MAX_SIZE for n in numbers):
+        node.refuse(f"scales or sizes {list(numbers)[:8]} do not fit {len(axes)} axes")
+
+
+def _by_scale(
+    node: OnnxNode, x: Value, scales: Sequence[float], axes: Sequence[int], regions: Sequence[float] | None
+) -> dict[int, Stretch]:
+    _check(node, scales, axes)
+    result = {}
+    for index, (axis, scale) in enumerate(zip(axes, scales, strict=True)):
+        begin, end = _region(regions, index)
+        size = x.dims[axis]
+        if scale != 1.0 or (begin, end) != (0.0, 1.0):
+            out = math.floor(size * (end - begin) * scale + 1e-6)
+            _check(node, [max(out, 1)], [axis])
+            result[axis] = Stretch(size, out, scale, (begin, end))
+    return result
+
+
+def _by_size(
+    node: OnnxNode, x: Value, sizes: Sequence[int], axes: Sequence[int], regions: Sequence[float] | None
+) -> dict[int, Stretch]:
+    _check(node, sizes, axes)
+    policy = node.attr("keep_aspect_ratio_policy", "stretch")
+    scales = [out / x.dims[axis] for axis, out in zip(axes, sizes, strict=True)]
+    if policy in ("not_larger", "not_smaller"):
+        scale = min(scales) if policy == "not_larger" else max(scales)
+        scales = [scale] * len(scales)
+        sizes = [math.floor(scale * x.dims[axis] + 0.5) for axis in axes]
+    elif policy != "stretch":
+        node.unsupported(f"keep_aspect_ratio_policy '{policy}'")
+    return {
+        axis: Stretch(x.dims[axis], out, scale, _region(regions, index))
+        for index, (axis, out, scale) in enumerate(zip(axes, sizes, scales, strict=True))
+        if out != x.dims[axis] or regions is not None
+    }
+
+
+_SAMPLING = {"linear": 0, "bilinear": 0, "nearest": 1}
+_PADDING = {"zeros": 0, "border": 1, "reflection": 2}
+
+
+def _grid_sample(node: OnnxNode) -> Value:
+    x, grid = node.value(0), node.value(1)
+    mode, outside = node.attr("mode", "bilinear"), node.attr("padding_mode", "zeros")
+    if x.rank != 4 or mode not in _SAMPLING or outside not in _PADDING:
+        node.unsupported(f"mode '{mode}', padding '{outside}' over rank {x.rank}")
+    params = {
+        "align_corners": bool(node.attr("align_corners", 0)), "mode": _SAMPLING[mode],
+        "padding_mode": _PADDING[outside],
+    }  # fmt: skip
+    operands = [node.builder.channel_last(x), node.builder.materialized(grid)]
+    return Value(node.emit("GridSample", operands, params), channel_last(4))
+
+
+CONVERTERS: dict[str, Converter] = {"Resize": _resize, "Upsample": _resize, "GridSample": _grid_sample}

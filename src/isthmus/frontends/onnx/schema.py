@@ -1,0 +1,74 @@
+"""The protobuf classes of ONNX files, without the rest of the `onnx` package.
+
+Importing `onnx` whole costs more than reading most models, and only its generated message classes are needed here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+
+_MESSAGES = "onnx.onnx_ml_pb2"
+
+
+@cache
+def messages() -> ModuleType:
+    """The module of the generated message classes (ModelProto, TensorProto …)."""
+    if "onnx" in sys.modules:
+        return importlib.import_module(_MESSAGES)
+    package = importlib.util.find_spec("onnx")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        file = Path(folder) / "onnx_ml_pb2.py"
+        if file.is_file():
+            spec = importlib.util.spec_from_file_location("isthmus.frontends.onnx.onnx_ml_pb2", file)
+            if spec is None or spec.loader is None:
+                continue
+            module = importlib.util.module_from_spec(spec)
+            try:
+                spec.loader.exec_module(module)
+            except ImportError as error:
+                raise _missing(str(error)) from error
+            return module
+    try:
+        return importlib.import_module(_MESSAGES)
+    except ImportError as error:
+        raise _missing(str(error)) from error
+
+
+def _missing(why: str) -> QnnError:
+    return QnnError(
+        Code.COMMON_RESOURCE_UNAVAILABLE,
+        "ONNX frontend",
+        f"reading ONNX files needs the 'onnx' package ({why})",
+        "Install it with: pip install 'isthmus[onnx]'",
+    )
+
+
+def parse_model(data: bytes, name: str) -> Any:
+    """Parse the bytes of an ONNX file into a ModelProto.
+
+    Raises
+    ------
+    QnnError
+        If the bytes are not an ONNX model.
+    """
+    what = f"model '{name}'"
+    if not data:
+        raise QnnError(Code.GRAPH_CREATE_FAILED, what, "the file is empty")
+    model = messages().ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # protobuf's DecodeError class depends on its implementation
+        raise QnnError(
+            Code.GRAPH_CREATE_FAILED, what, f"the file is not an ONNX model or is damaged ({error})"
+        ) from error
+    if not model.HasField("graph"):
+        raise QnnError(Code.GRAPH_CREATE_FAILED, what, "the file holds no ONNX graph")
+    return model

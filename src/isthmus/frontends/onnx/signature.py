@@ -1,0 +1,94 @@
+"""The inputs of an ONNX graph: which are constants, and the dimensions of the others once all are fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.onnx.tensors import element_type
+from isthmus.frontends.unsupported import unsupported
+
+_MAX_DIM = 1 << 31
+
+
+@dataclass(frozen=True)
+class Input:
+    """A graph input in the file's own terms."""
+
+    name: str
+    dtype: np.dtype
+    dims: tuple[int, ...]
+
+
+def graph_inputs(graph: Any, shapes: Mapping[str, Sequence[int]], bound: Mapping[str, Any]) -> list[Input]:
+    """The inputs that stay inputs, their dimensions fixed.
+
+    A dynamic dimension takes the caller's size, else the size that its symbolic name has elsewhere, else 1.
+    """
+    constants = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer} | set(bound)
+    declared = [value for value in graph.input if value.name not in constants]
+    names = [value.name for value in declared]
+    if len(set(names)) != len(names) or "" in names:
+        raise QnnError(Code.GRAPH_CREATE_FAILED, f"graph '{graph.name}'", "its inputs need a name each, each its own")
+    for name in shapes:
+        if name not in names:
+            raise QnnError(
+                Code.GRAPH_INVALID_ARGUMENT,
+                f"shape for '{name}'",
+                "the model has no such input",
+                f"Its inputs are {', '.join(names) or 'none'}.",
+            )
+    symbols: dict[str, int] = {}
+    for value in declared:
+        if value.name in shapes:
+            _bind(value, shapes[value.name], symbols)
+    return [_fixed(value, shapes.get(value.name), symbols) for value in declared]
+
+
+def _dims(value: Any) -> list[Any]:
+    if value.type.WhichOneof("value") != "tensor_type":
+        kind = value.type.WhichOneof("value") or "no type"
+        raise unsupported(f"input '{value.name}'", f"{kind} inputs are not supported")
+    if not value.type.tensor_type.HasField("shape"):
+        return []
+    return list(value.type.tensor_type.shape.dim)
+
+
+def _bind(value: Any, given: Sequence[int], symbols: dict[str, int]) -> None:
+    """Check a caller's shape against the file's and note what it says of symbolic dimensions."""
+    what = f"shape {list(given)} for '{value.name}'"
+    dims = _dims(value)
+    declared = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in dims]
+    if value.type.tensor_type.HasField("shape") and len(given) != len(dims):
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model declares rank {len(dims)}: {declared}")
+    if any(int(size) != size or not 0 <= size < _MAX_DIM for size in given):
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, "each dimension must be a number from 0 on")
+    for dim, size in zip(dims, given, strict=False):
+        if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != size:
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model fixes it to {declared}")
+        if dim.dim_param and dim.dim_param != "?" and symbols.setdefault(dim.dim_param, int(size)) != size:
+            raise QnnError(
+                Code.GRAPH_INVALID_ARGUMENT,
+                what,
+                f"dimension '{dim.dim_param}' is {symbols[dim.dim_param]} in another input's shape",
+            )
+
+
+def _fixed(value: Any, given: Sequence[int] | None, symbols: Mapping[str, int]) -> Input:
+    dims = _dims(value)
+    dtype = element_type(value.type.tensor_type.elem_type, f"input '{value.name}'")
+    if given is not None:
+        return Input(value.name, dtype, tuple(int(size) for size in given))
+    sizes = []
+    for dim in dims:
+        if dim.HasField("dim_value") and dim.dim_value >= 0:
+            sizes.append(dim.dim_value)
+        else:
+            sizes.append(symbols.get(dim.dim_param, 1))
+    if any(size >= _MAX_DIM for size in sizes):
+        raise QnnError(Code.GRAPH_CREATE_FAILED, f"input '{value.name}'", f"dimensions {sizes} are too large")
+    return Input(value.name, dtype, tuple(sizes))

@@ -1,0 +1,87 @@
+"""Fourier transforms as products with constant matrices: DFT, and STFT as a convolution with windowed waves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.linear import matmul
+from isthmus.frontends.onnx.movement import slice_value
+from isthmus.frontends.onnx.node import Converter, OnnxNode
+
+MAX_MATRIX = 1 << 24
+"""The most elements a transform's matrix may have."""
+
+
+def _waves(length: int, parts: int, bins: int, inverse: bool) -> np.ndarray:
+    """The matrix [length, parts, bins, 2] from real or complex samples to complex bins."""
+    turns = np.outer(np.arange(length), np.arange(bins)) % length / length
+    angle = 2 * np.pi * turns * (1 if inverse else -1)
+    cos, sin = np.cos(angle), np.sin(angle)
+    matrix = np.stack([np.stack([cos, sin], -1), np.stack([-sin, cos], -1)], axis=1)[:, :parts]
+    return matrix / length if inverse else matrix
+
+
+def _dft(node: OnnxNode) -> Value:
+    x = node.value(0)
+    axis = int(node.attr("axis", 1)) if node.opset < 20 else int(node.number(2, -2))
+    axis = node.axis(axis)
+    if axis == x.rank - 1 or x.dims[-1] not in (1, 2):
+        node.refuse(f"axis {axis} of {list(x.dims)} is no axis of samples")
+    inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
+    if inverse and onesided:
+        node.unsupported("a one-sided inverse")
+    length = int(node.number(1, x.dims[axis]))
+    bins = length // 2 + 1 if onesided else length
+    parts = x.dims[-1]
+    if not 0 < length <= MAX_MATRIX or length * parts * bins * 2 > MAX_MATRIX:
+        node.unsupported(f"a transform of {length} samples")
+    x = _fitted(node, x, axis, length)
+    order = (*(a for a in range(x.rank - 1) if a != axis), axis, x.rank - 1)
+    moved = Value(x.tensor, tuple(x.perm[a] for a in order))
+    flat = node.builder.reshaped(moved, (*moved.dims[:-2], length * parts))
+    matrix = _waves(length, parts, bins, inverse).reshape(length * parts, bins * 2).astype(np.float32)
+    product = matmul(node, flat, node.builder.literal(matrix))
+    result = node.builder.reshaped(product, (*product.dims[:-1], bins, 2))
+    back = [order.index(a) for a in range(x.rank)]
+    return Value(result.tensor, tuple(result.perm[a] for a in back))
+
+
+def _fitted(node: OnnxNode, x: Value, axis: int, length: int) -> Value:
+    """Samples cut or padded with zeros to the length of the transform."""
+    if x.dims[axis] >= length:
+        return slice_value(node, x, {axis: (0, length, 1)})
+    pads = [(0, 0)] * x.rank
+    pads[x.perm[axis]] = (0, length - x.dims[axis])
+    return Value(node.emit("Pad", [x.tensor], {"scheme": 0, "pad_amount": pads}), x.perm)
+
+
+def _stft(node: OnnxNode) -> Value:
+    """Frames times waves is a convolution along time whose filters are the windowed waves."""
+    signal = node.value(0)
+    step = int(node.number(1))
+    window = None if node.optional(2) is None else node.array(2).reshape(-1)
+    length = int(node.number(3, len(window) if window is not None else 0))
+    if signal.rank == 2:
+        signal = node.builder.reshaped(signal, (*signal.dims, 1))
+    if signal.rank != 3 or signal.dims[2] not in (1, 2) or step < 1 or length < 1:
+        node.refuse(f"a signal of {list(signal.dims)} cannot be cut to frames of {length} every {step}")
+    bins = length // 2 + 1 if node.attr("onesided", 1) else length
+    parts = signal.dims[2]
+    if length * parts * bins * 2 > MAX_MATRIX:
+        node.unsupported(f"frames of {length} samples")
+    waves = _waves(length, parts, bins, False)
+    if window is not None:
+        if len(window) > length:
+            node.refuse(f"a window of {len(window)} does not fit frames of {length}")
+        left = (length - len(window)) // 2
+        shape = np.zeros(length)
+        shape[left : left + len(window)] = window
+        waves = waves * shape[:, None, None, None]
+    filters = node.builder.constant(waves.reshape(length, parts, bins * 2).astype(np.float32))
+    params = {"stride": step, "pad_amount": (0, 0), "dilation": 1}
+    frames = node.emit("Conv1d", [node.builder.materialized(signal), filters], params)
+    return node.builder.reshaped(node.plain(frames), (*frames.dims[:2], bins, 2))
+
+
+CONVERTERS: dict[str, Converter] = {"DFT": _dft, "STFT": _stft}

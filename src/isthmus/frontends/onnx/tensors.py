@@ -1,0 +1,138 @@
+"""Tensors and attributes of an ONNX file as numpy arrays and Python values, every length checked before use."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.unsupported import unsupported
+
+FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING, BOOL, FLOAT16, DOUBLE, UINT32, UINT64 = range(1, 14)
+
+NUMPY: dict[int, np.dtype] = {
+    FLOAT: np.dtype("<f4"), UINT8: np.dtype("u1"), INT8: np.dtype("i1"), UINT16: np.dtype("<u2"),
+    INT16: np.dtype("<i2"), INT32: np.dtype("<i4"), INT64: np.dtype("<i8"), BOOL: np.dtype("?"),
+    FLOAT16: np.dtype("<f2"), DOUBLE: np.dtype("<f8"), UINT32: np.dtype("<u4"), UINT64: np.dtype("<u8"),
+}  # fmt: skip
+"""The numpy types of the ONNX element types that can be read."""
+
+_FIELDS: dict[int, str] = {
+    FLOAT: "float_data", INT64: "int64_data", DOUBLE: "double_data", UINT32: "uint64_data", UINT64: "uint64_data",
+}  # fmt: skip
+_EXTERNAL = 1
+_MAX_ELEMENTS = 1 << 33
+
+
+def element_type(number: int, what: str) -> np.dtype:
+    """The numpy type of an ONNX element type."""
+    dtype = NUMPY.get(number)
+    if dtype is None:
+        raise unsupported(what, f"element type {_type_name(number)} is not supported")
+    return dtype
+
+
+def _type_name(number: int) -> str:
+    return {0: "UNDEFINED", STRING: "STRING", 14: "COMPLEX64", 15: "COMPLEX128", 16: "BFLOAT16"}.get(
+        number, f"number {number}"
+    )
+
+
+def to_array(tensor: Any, folder: Path | None) -> np.ndarray:
+    """The contents of a TensorProto; `folder` is where external data may lie (None: nowhere)."""
+    what = f"tensor '{tensor.name}'"
+
+    def refuse(rule: str) -> QnnError:
+        return QnnError(Code.GRAPH_CREATE_FAILED, what, rule, "The file is damaged or was not written as ONNX asks.")
+
+    dtype = element_type(tensor.data_type, what)
+    dims = tuple(tensor.dims)
+    if any(d < 0 for d in dims) or len(dims) > 32 or math.prod(dims) > _MAX_ELEMENTS:
+        raise refuse(f"dimensions {dims[:8]} are not those of a tensor that fits a file")
+    if tensor.HasField("segment"):
+        raise unsupported(what, "segmented tensors are not supported")
+    elements = math.prod(dims)
+    if tensor.data_location == _EXTERNAL:
+        raw = _external(tensor, folder, what, elements * dtype.itemsize)
+    elif tensor.HasField("raw_data"):
+        raw = tensor.raw_data
+    else:
+        values = getattr(tensor, _FIELDS.get(tensor.data_type, "int32_data"))
+        if len(values) != elements:
+            raise refuse(f"it holds {len(values)} values, its dimensions {dims} ask for {elements}")
+        if tensor.data_type == FLOAT16:
+            return np.array(values, np.int64).astype(np.uint16).view(np.float16).reshape(dims)
+        wide = np.array(values, np.uint64 if "uint64" in _FIELDS.get(tensor.data_type, "") else None)
+        return wide.astype(dtype).reshape(dims)
+    if len(raw) != elements * dtype.itemsize:
+        raise refuse(f"it holds {len(raw)} bytes, {dtype} {dims} takes {elements * dtype.itemsize}")
+    if dtype.kind == "b":
+        return (np.frombuffer(raw, np.uint8) != 0).reshape(dims)
+    return np.frombuffer(raw, dtype).reshape(dims).astype(dtype.newbyteorder("="), copy=False)
+
+
+def _external(tensor: Any, folder: Path | None, what: str, nbytes: int) -> bytes:
+    """Read data kept beside the model file, and only there."""
+
+    def refuse(rule: str, hint: str = "") -> QnnError:
+        return QnnError(Code.GRAPH_CREATE_FAILED, what, rule, hint)
+
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if folder is None:
+        raise refuse(
+            f"its data lies in an external file '{location}'", "Load the model by its path, not from bytes."
+        )
+    try:
+        base = folder.resolve()
+        path = (base / location).resolve()
+        if not location or "\0" in location or not path.is_relative_to(base):
+            raise refuse(f"external data '{location}' lies outside the model's folder")
+        offset = int(entries.get("offset", 0))
+        length = int(entries.get("length", nbytes))
+        if length != nbytes:
+            raise refuse(f"external data of {length} bytes, its dimensions ask for {nbytes}")
+        size = path.stat().st_size
+        if offset < 0 or offset + length > size:
+            raise refuse(f"external data at {offset}..{offset + length} lies outside '{location}' of {size} bytes")
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise refuse(f"external data '{location}' cannot be read ({error})") from error
+
+
+def attribute_value(attribute: Any, folder: Path | None) -> Any:
+    """An attribute as a Python value: number, str, tuple, numpy array, or GraphProto."""
+    kind = attribute.type or _guess(attribute)
+    if kind == 1:
+        return float(attribute.f)
+    if kind == 2:
+        return int(attribute.i)
+    if kind == 3:
+        return attribute.s.decode("utf-8", "replace")
+    if kind == 4:
+        return to_array(attribute.t, folder)
+    if kind == 5:
+        return attribute.g
+    if kind == 6:
+        return tuple(float(v) for v in attribute.floats)
+    if kind == 7:
+        return tuple(int(v) for v in attribute.ints)
+    if kind == 8:
+        return tuple(v.decode("utf-8", "replace") for v in attribute.strings)
+    raise unsupported(f"attribute '{attribute.name}'", f"attribute type {kind} is not supported")
+
+
+def _guess(attribute: Any) -> int:
+    """The type of an attribute that does not tell it (files from before ONNX IR 2)."""
+    for number, field in ((1, "f"), (2, "i"), (3, "s"), (4, "t"), (5, "g")):
+        if attribute.HasField(field):
+            return number
+    for number, field in ((6, "floats"), (7, "ints"), (8, "strings")):
+        if len(getattr(attribute, field)):
+            return number
+    return 7

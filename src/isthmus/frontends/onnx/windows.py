@@ -1,0 +1,74 @@
+"""Windows over spatial axes: pads, strides and dilations of convolutions and pools, however a file tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isthmus.frontends.onnx.node import OnnxNode
+
+MAX_EXTENT = 1 << 24
+"""No window attribute of a real model is larger."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How windows lie over the spatial axes."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    ceil: bool = False
+
+    @property
+    def spatial(self) -> int:
+        """The number of spatial axes."""
+        return len(self.kernel)
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """How many elements a window reaches over along each axis."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+
+
+def per_axis(node: OnnxNode, name: str, spatial: int, default: int = 1, least: int = 1) -> tuple[int, ...]:
+    """An attribute with one number per spatial axis."""
+    numbers = node.attr(name) or (default,) * spatial
+    if len(numbers) != spatial or any(not least <= n < MAX_EXTENT for n in numbers):
+        node.refuse(f"{name} {list(numbers)[:8]} must be {spatial} numbers from {least} on")
+    return tuple(numbers)
+
+
+def read_windows(node: OnnxNode, sizes: Sequence[int], kernel: Sequence[int]) -> Windows:
+    """The windows of a convolution or pool over axes of these sizes."""
+    spatial = len(sizes)
+    if len(kernel) != spatial or any(not 1 <= k < MAX_EXTENT for k in kernel):
+        node.refuse(f"kernel {list(kernel)[:8]} does not fit {spatial} spatial axes")
+    strides = per_axis(node, "strides", spatial)
+    dilations = per_axis(node, "dilations", spatial)
+    windows = Windows(tuple(kernel), strides, dilations, ((0, 0),) * spatial, bool(node.attr("ceil_mode", 0)))
+    same = [
+        max((-(-size // stride) - 1) * stride + reach - size, 0)
+        for size, stride, reach in zip(sizes, strides, windows.reach, strict=True)
+    ]
+    return Windows(windows.kernel, strides, dilations, padding(node, spatial, same), windows.ceil)
+
+
+def padding(node: OnnxNode, spatial: int, same: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """The pads before and after each axis; `same` is what auto_pad SAME asks for in total."""
+    auto = node.attr("auto_pad", "NOTSET")
+    if auto in ("NOTSET", ""):
+        pads = node.attr("pads") or (0,) * (2 * spatial)
+        if len(pads) != 2 * spatial or any(not abs(p) < MAX_EXTENT for p in pads):
+            node.refuse(f"pads {list(pads)[:8]} must be {2 * spatial} numbers")
+        if any(p < 0 for p in pads):
+            node.unsupported("negative pads")
+        return tuple((pads[i], pads[i + spatial]) for i in range(spatial))
+    if auto == "VALID":
+        return ((0, 0),) * spatial
+    if auto == "SAME_UPPER":
+        return tuple((total // 2, total - total // 2) for total in same)
+    if auto == "SAME_LOWER":
+        return tuple((total - total // 2, total // 2) for total in same)
+    node.refuse(f"auto_pad '{auto}' is unknown")

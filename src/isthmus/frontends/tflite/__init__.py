@@ -1,0 +1,131 @@
+"""The TFLite frontend: a file becomes a graph of QNN operations, under the file's own input and output names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.tflite.model import ModelFile, SubgraphEntry, TensorEntry
+from isthmus.frontends.tflite.site import data_type, declared_quantization
+from isthmus.frontends.tflite.walk import Scope, Value, Walk
+from isthmus.graph import Graph, Tensor, TensorType
+
+__all__ = ["load"]
+
+
+def load(
+    data: bytes | memoryview, name: str, shapes: Mapping[str, Sequence[int]] | None = None
+) -> Graph:
+    """Convert a TFLite file.
+
+    Parameters
+    ----------
+    data
+        The bytes of the file. Constants of the graph may be views of them.
+    name
+        The name of the graph, and of the file in messages.
+    shapes
+        Shapes of inputs by name. An input that is not named takes the file's shape, 1 for what the file leaves open.
+
+    Returns
+    -------
+    Graph
+        Finalized; inputs and outputs have the file's names, types and order.
+
+    Raises
+    ------
+    QnnError
+        COMMON_LOADING_BINARIES for a damaged file, COMMON_NOT_SUPPORTED with every operation that cannot be
+        converted, or the graph's own code for an operator that makes no sense.
+    """
+    model = ModelFile(data, name)
+    main = model.subgraph(0)
+    graph = Graph(name)
+    values = _inputs(graph, main, dict(shapes or {}))
+    scope = Scope(main, values, names=_names(graph, main))
+    walk = Walk(graph, model, frozenset(scope.names.values()))
+    outputs = walk.run(scope)
+    walk.unsupported.check()
+    walk.variables.finish()
+    _outputs(graph, scope, outputs)
+    graph.finalize()
+    return graph
+
+
+def _inputs(graph: Graph, main: SubgraphEntry, shapes: dict[str, Sequence[int]]) -> dict[int, Value]:
+    values: dict[int, Value] = {}
+    for index in main.inputs:
+        if index == -1 or index in values:
+            main.model.file.refuse(f"the inputs name tensor {index} which is no tensor, or more than once")
+        entry = main.tensor(index)
+        name = graph.fresh(entry.name)
+        dims = _dims(entry, shapes.pop(name, None))
+        values[index] = graph.create_tensor(
+            name, TensorType.APP_WRITE, data_type(entry), dims, declared_quantization(entry)
+        )
+    if shapes:
+        known = ", ".join(f"'{tensor.name}'" for tensor in graph.inputs)
+        raise QnnError(
+            Code.COMMON_INVALID_ARGUMENT,
+            f"model '{graph.name}'",
+            f"a shape is given for '{next(iter(shapes))}', which is no input",
+            f"Its inputs are {known}.",
+        )
+    return values
+
+
+def _dims(entry: TensorEntry, asked: Sequence[int] | None) -> tuple[int, ...]:
+    """The dimensions of an input."""
+    if asked is None:
+        return tuple(d if s == -1 else s for d, s in zip(entry.shape, entry.signature, strict=True))
+    dims = tuple(int(d) for d in asked)
+    # LiteRT resizes any input, so a fixed dimension is only a default; what does not fit fails where it does not fit.
+    if len(dims) != len(entry.signature) or any(d < 1 for d in dims):
+        raise QnnError(
+            Code.COMMON_INVALID_ARGUMENT,
+            f"input '{entry.name}'",
+            f"the shape {list(dims)} does not fit the file's {list(entry.signature)}",
+            "Give as many dimensions as the file has, each at least 1.",
+        )
+    return dims
+
+
+def _names(graph: Graph, main: SubgraphEntry) -> dict[int, str]:
+    """Names of tensors that would collide: outputs keep the file's names, everything else makes way."""
+    names: dict[int, str] = {}
+    taken = set(graph.tensors)
+    for index in main.outputs:
+        if index == -1 or index in names:
+            continue
+        wanted = name = main.tensor(index).name
+        count = 0
+        while name in taken:
+            count += 1
+            name = f"{wanted}.{count}"
+        names[index] = name
+        taken.add(name)
+    for operator in main.operators():
+        for index in operator.outputs:
+            if index != -1 and index not in names and main.tensor(index).name in taken:
+                names[index] = f"{main.tensor(index).name}/{index}"
+    return names
+
+
+def _outputs(graph: Graph, scope: Scope, values: Sequence[Value]) -> None:
+    """Make the outputs graph outputs, in the file's order."""
+    for index, value in zip(scope.subgraph.outputs, values, strict=True):
+        if not isinstance(value, Tensor):
+            raise QnnError(
+                Code.GRAPH_INVALID_TENSOR,
+                f"output {index} of '{graph.name}'",
+                "it is no tensor of real numbers",
+                "A handle, or complex numbers, cannot leave a graph.",
+            )
+        name = scope.name(index)
+        if value.type is TensorType.NATIVE and value.name == name:
+            value.type = TensorType.APP_READ
+            graph.tensors[name] = graph.tensors.pop(name)  # outputs are in the order in which they are listed
+        else:
+            name = graph.fresh(name)
+            copy = graph.create_tensor(name, TensorType.APP_READ, value.dtype, value.dims, value.quantization)
+            graph.add_node(graph.fresh_node(name), "Reshape", [value], [copy])

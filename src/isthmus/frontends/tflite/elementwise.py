@@ -1,0 +1,191 @@
+"""Operators that work element by element: arithmetic, comparison, logic, activations, changes of type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from isthmus.frontends.tflite.site import Site, data_type
+from isthmus.graph import DataType, Quantization, Tensor
+
+Converter = Callable[[Site], list[Tensor]]
+
+
+def _one(op: str, **params: Any) -> Converter:
+    """One operand, one operation."""
+    return lambda site: [site.emit(op, [site.input(0)], params)]
+
+
+def _two(op: str) -> Converter:
+    """Two operands that broadcast, then the fused activation."""
+    return lambda site: site.activated(op, [site.input(0), site.input(1)])
+
+
+def _add_n(site: Site) -> list[Tensor]:
+    tensors = [site.input(i) for i in range(len(site.inputs))]
+    if len(tensors) == 1:
+        return site.finish(site.input(0))
+    total = site.input(0)
+    for tensor in tensors[1:-1]:
+        total = site.step("ElementWiseAdd", [total, tensor])
+    return [site.emit("ElementWiseAdd", [total, site.input(len(tensors) - 1)])]
+
+
+def _square(site: Site) -> list[Tensor]:
+    return [site.emit("ElementWiseMultiply", [site.input(0), site.input(0)])]
+
+
+def _slope(site: Site, x: Tensor, alpha: float) -> Tensor:
+    """A slope of one element in the type of the tensor that it is for."""
+    if not x.dtype.is_fixed_point:
+        return site.constant(np.full(1, alpha, x.dtype.numpy), "slope")
+    limit = np.iinfo(x.dtype.numpy).max
+    if alpha < 0 and x.dtype.numpy.kind == "u":
+        site.unsupported("a negative slope on an unsigned tensor is not supported")
+    scale = abs(alpha) / limit or 1.0
+    stored = np.full(1, math.copysign(limit, alpha) if alpha else 0).astype(x.dtype.numpy)
+    quantization = Quantization.per_tensor(scale)
+    return site.graph.constant(f"{site.name}/slope", stored, quantization, x.dtype)
+
+
+def _leaky_relu(site: Site) -> list[Tensor]:
+    x = site.input(0)
+    return [site.emit("Prelu", [x, _slope(site, x, float(site.options["alpha"]))])]
+
+
+def _gelu(site: Site) -> list[Tensor]:
+    x = site.input(0)
+    if not site.options["approximate"]:
+        return [site.emit("Gelu", [x])]
+    if x.dtype is not DataType.FLOAT_32:
+        site.unsupported("the approximate form is supported for float32 only")
+
+    def number(value: float) -> Tensor:
+        return site.constant(np.full(1, value, np.float32))
+
+    # x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
+    square = site.step("ElementWiseMultiply", [x, x])
+    inner = site.step("ElementWiseMultiply", [square, number(0.044715 * math.sqrt(2 / math.pi))])
+    inner = site.step("ElementWiseAdd", [inner, number(math.sqrt(2 / math.pi))])
+    bent = site.step("Tanh", [site.step("ElementWiseMultiply", [inner, x])])
+    half = site.step("ElementWiseMultiply", [x, number(0.5)])
+    return [site.emit("ElementWiseMultiply", [half, site.step("ElementWiseAdd", [bent, number(1.0)])])]
+
+
+def _cast(site: Site) -> list[Tensor]:
+    x = site.input(0)
+    if x.dtype.is_fixed_point or data_type(site.output()).is_fixed_point:
+        site.unsupported("a cast that reads or writes quantized values is not supported")
+    return [site.emit("Cast", [x])]
+
+
+def _quantize(site: Site) -> list[Tensor]:
+    x = site.input(0)
+    if not data_type(site.output()).is_fixed_point or not (x.dtype.is_fixed_point or x.dtype.is_float):
+        site.unsupported(f"quantizing {x.dtype.name} to {site.output().type.name} is not supported")
+    return [site.emit("Convert" if x.dtype.is_fixed_point else "Quantize", [x])]
+
+
+def _dequantize(site: Site) -> list[Tensor]:
+    x = site.input(0)
+    if x.dtype.is_fixed_point:
+        return [site.emit("Dequantize", [x])]
+    if not x.dtype.is_float:
+        site.unsupported(f"dequantizing {x.dtype.name} is not supported")
+    return [site.emit("Cast", [x])]
+
+
+def _select(site: Site) -> list[Tensor]:
+    condition, yes, no = (site.input(i) for i in range(3))
+    # The first version of SELECT takes one condition per row of its operands.
+    if site.entry.code == "SELECT" and condition.rank == 1 and yes.rank > 1 and condition.dims[0] == yes.dims[0]:
+        condition = site.reshape(condition, (condition.dims[0],) + (1,) * (yes.rank - 1))
+    return [site.emit("ElementWiseSelect", [condition, yes, no])]
+
+
+def _zeros_like(site: Site) -> list[Tensor]:
+    x = site.input(0)
+    return site.known(np.zeros(site.limited(x.dims), x.dtype.numpy))
+
+
+def _softmax(site: Site) -> list[Tensor]:
+    x = site.input(0)
+    axis = site.axis(-1, x.rank)
+    return [site.emit("Softmax", [x], {"axis": axis, "beta": float(site.options["beta"])})]
+
+
+def _log_softmax(site: Site) -> list[Tensor]:
+    x = site.input(0)
+    return [site.emit("LogSoftmax", [x], {"axis": site.axis(-1, x.rank)})]
+
+
+def _l2_normalization(site: Site) -> list[Tensor]:
+    x = site.input(0)
+    return site.activated("L2Norm", [x], {"axis": site.axis(-1, x.rank), "epsilon": 1e-12})
+
+
+_UNARY = {
+    "ABS": "ElementWiseAbs",
+    "CEIL": "ElementWiseCeil",
+    "COS": "ElementWiseCos",
+    "EXP": "ElementWiseExp",
+    "FLOOR": "ElementWiseFloor",
+    "LOG": "ElementWiseLog",
+    "LOGICAL_NOT": "ElementWiseNot",
+    "NEG": "ElementWiseNeg",
+    "ROUND": "ElementWiseRound",
+    "RSQRT": "ElementWiseRsqrt",
+    "SIGN": "ElementWiseSign",
+    "SIN": "ElementWiseSin",
+    "SQRT": "ElementWiseSquareRoot",
+    "ELU": "Elu",
+    "HARD_SWISH": "HardSwish",
+    "LOGISTIC": "Sigmoid",
+    "RELU": "Relu",
+    "RELU6": "Relu6",
+    "TANH": "Tanh",
+}
+_BINARY = {
+    "ADD": "ElementWiseAdd",
+    "DIV": "ElementWiseDivide",
+    "EQUAL": "ElementWiseEqual",
+    "FLOOR_DIV": "ElementWiseFloorDiv",
+    "FLOOR_MOD": "ElementWiseMod",
+    "GREATER": "ElementWiseGreater",
+    "GREATER_EQUAL": "ElementWiseGreaterEqual",
+    "LESS": "ElementWiseLess",
+    "LESS_EQUAL": "ElementWiseLessEqual",
+    "LOGICAL_AND": "ElementWiseAnd",
+    "LOGICAL_OR": "ElementWiseOr",
+    "MAXIMUM": "ElementWiseMaximum",
+    "MINIMUM": "ElementWiseMinimum",
+    "MUL": "ElementWiseMultiply",
+    "NOT_EQUAL": "ElementWiseNotEqual",
+    "POW": "ElementWisePower",
+    "PRELU": "Prelu",
+    "SQUARED_DIFFERENCE": "ElementWiseSquaredDifference",
+    "SUB": "ElementWiseSubtract",
+}
+
+CONVERTERS: dict[str, Converter] = {
+    **{code: _one(op) for code, op in _UNARY.items()},
+    **{code: _two(op) for code, op in _BINARY.items()},
+    "ADD_N": _add_n,
+    "CAST": _cast,
+    "DEQUANTIZE": _dequantize,
+    "GELU": _gelu,
+    "L2_NORMALIZATION": _l2_normalization,
+    "LEAKY_RELU": _leaky_relu,
+    "LOG_SOFTMAX": _log_softmax,
+    "QUANTIZE": _quantize,
+    "RELU_0_TO_1": _one("ReluMinMax", min_value=0.0, max_value=1.0),
+    "RELU_N1_TO_1": _one("ReluMinMax", min_value=-1.0, max_value=1.0),
+    "SELECT": _select,
+    "SELECT_V2": _select,
+    "SOFTMAX": _softmax,
+    "SQUARE": _square,
+    "ZEROS_LIKE": _zeros_like,
+}

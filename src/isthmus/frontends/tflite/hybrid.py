@@ -1,0 +1,54 @@
+"""Hybrid operators: float activations, integer weights.
+
+LiteRT rounds the activations of such an operator to 8 bits at run time, each row (or image) by its own range, and that
+rounding shows in its results. Here the activations are rounded the same way in float arithmetic, and the weights are
+dequantized once; the product is then an ordinary one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isthmus.frontends.tflite.site import Site
+from isthmus.graph import Tensor
+
+SMALLEST_SCALE = np.float32(1e-30)
+"""Stands in for the scale of a row of zeros, which has no range."""
+RECIPROCAL = {"operation": 10}
+
+
+def activations(site: Site, x: Tensor, weights: int, axes: Sequence[int]) -> Tensor:
+    """The activations `x`, rounded along `axes` where the weights that they meet, operand `weights`, are integers."""
+    other = site.input(weights)
+    if not (x.dtype.is_float and other.is_static and other.dtype.is_fixed_point):
+        return x
+    return _rounded(site, x, [site.axis(axis, x.rank) for axis in axes])
+
+
+def _rounded(site: Site, x: Tensor, axes: Sequence[int]) -> Tensor:
+    """Activations rounded to 256 steps of their range along `axes`, with 0 among the steps."""
+
+    def number(value: float) -> Tensor:
+        key = ("number", value)
+        if key not in site.derived:
+            site.derived[key] = site.graph.constant(f"number {value:g}", np.full(1, value, np.float32))
+        return site.derived[key]
+
+    def reduce(op: str, tensor: Tensor) -> Tensor:
+        return site.step(op, [tensor], {"axes": axes, "keep_dims": True})
+
+    zero, smallest = number(0.0), number(float(SMALLEST_SCALE))
+    low = site.step("ElementWiseMinimum", [reduce("ReduceMin", x), zero])
+    high = site.step("ElementWiseMaximum", [reduce("ReduceMax", x), zero])
+    span = site.step("ElementWiseSubtract", [high, low])
+    scale = site.step("ElementWiseMaximum", [site.step("ElementWiseDivide", [span, number(255.0)]), smallest])
+    inverse = site.step("ElementWiseUnary", [scale], RECIPROCAL)
+    # The stored value of zero, then every stored value, as 8-bit numbers kept in float.
+    lowest = site.step("ElementWiseMultiply", [low, inverse])
+    zero_point = site.step("ElementWiseRound", [site.step("ElementWiseSubtract", [number(-128.0), lowest])])
+    stored = site.step("ElementWiseAdd", [site.step("ElementWiseMultiply", [x, inverse]), zero_point])
+    stored = site.step("ElementWiseRound", [stored])
+    stored = site.step("ReluMinMax", [stored], {"min_value": -128.0, "max_value": 127.0})
+    return site.step("ElementWiseMultiply", [site.step("ElementWiseSubtract", [stored, zero_point]), scale])

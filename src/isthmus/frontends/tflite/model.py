@@ -1,0 +1,274 @@
+"""What a TFLite file says: subgraphs, tensors and operators as plain facts, each read and checked when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isthmus.frontends.flatbuffer import File, Table
+from isthmus.frontends.tflite.schema import (
+    CUSTOM,
+    EXTENDED,
+    IDENTIFIER,
+    OPERATORS,
+    OPTIONS,
+    VERSION,
+    BufferField,
+    ElementType,
+    ModelField,
+    OperatorCodeField,
+    OperatorField,
+    OptionsTable,
+    QuantizationField,
+    SubgraphField,
+    TensorField,
+)
+from isthmus.graph import Quantization
+
+MAX_OPERANDS = 4096
+"""The most inputs or outputs of one operator or subgraph."""
+MAX_RANK = 8
+MAX_CUSTOM_OPTIONS = 4096
+MAX_OPERATORS = 50_000
+"""The most operators of one subgraph; many may point to one and the same table."""
+MAX_CHANNELS = 1 << 16
+"""The most scales of one tensor."""
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """One tensor as the file declares it; -1 in `signature` marks a dimension that callers choose."""
+
+    index: int
+    name: str
+    type: ElementType
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    buffer: int
+    is_variable: bool
+    scales: np.ndarray
+    zero_points: np.ndarray
+    quantized_dimension: int
+    sparsity: Table | None
+
+    def quantization(self) -> Quantization | None:
+        """The quantization, or None where the file gives no scale."""
+        if not self.scales.size:
+            return None
+        zero_points = self.zero_points if self.zero_points.size else np.zeros(self.scales.size, np.int64)
+        if self.scales.size == 1:
+            return Quantization.per_tensor(self.scales[0], zero_points[0])
+        if zero_points.size == 1:
+            zero_points = np.repeat(zero_points, self.scales.size)
+        return Quantization.per_channel(self.scales, zero_points, self.quantized_dimension)
+
+
+@dataclass(frozen=True)
+class OperatorEntry:
+    """One operator: its name, the indices of its operands (-1 for an absent one) and its options."""
+
+    index: int
+    code: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: dict[str, Any]
+    custom_options: bytes
+
+
+class SubgraphEntry:
+    """One subgraph of a file."""
+
+    def __init__(self, model: ModelFile, index: int, table: Table) -> None:
+        self.model = model
+        self.index = index
+        self.name = table.text(SubgraphField.NAME) or f"subgraph {index}"
+        self._tensors = table.tables(SubgraphField.TENSORS, f"tensor of subgraph {index}, number")
+        self._operators = table.tables(SubgraphField.OPERATORS, f"operator of subgraph {index}, number")
+        if len(self._operators) > MAX_OPERATORS:
+            model.file.refuse(f"{table.what} has {len(self._operators)} operators, more than {MAX_OPERATORS}")
+        self._read: dict[int, TensorEntry] = {}
+        self._operators_read: dict[int, OperatorEntry] = {}
+        self.inputs = self._indices(table, SubgraphField.INPUTS, "inputs")
+        self.outputs = self._indices(table, SubgraphField.OUTPUTS, "outputs")
+
+    def _indices(self, table: Table, field: int, what: str) -> tuple[int, ...]:
+        array = table.array(field, np.int32)
+        if array is None:
+            return ()
+        if array.size > MAX_OPERANDS:
+            self.model.file.refuse(f"{table.what} has {array.size} {what}, more than {MAX_OPERANDS}", table.start)
+        wrong = array[(array < -1) | (array >= len(self._tensors))]
+        if wrong.size:
+            self.model.file.refuse(
+                f"the {what} of {table.what} name tensor {wrong[0]}, subgraph {self.index} has {len(self._tensors)}",
+                table.start,
+            )
+        return tuple(int(i) for i in array)
+
+    def tensor(self, index: int) -> TensorEntry:
+        """Tensor `index`."""
+        entry = self._read.get(index)
+        if entry is None:
+            entry = self._read[index] = self._tensor(index, self._tensors[index])
+        return entry
+
+    def _tensor(self, index: int, table: Table) -> TensorEntry:
+        file = self.model.file
+        number = table.integer(TensorField.TYPE, "i8")
+        try:
+            type_ = ElementType(number)
+        except ValueError:
+            file.refuse(f"{table.what} has the unknown type {number}", table.start)
+        if table.integer(TensorField.EXTERNAL_BUFFER, "u32"):
+            file.refuse(f"{table.what} keeps its data in another file", table.start)
+        shape = self._shape(table, TensorField.SHAPE)
+        signature = self._shape(table, TensorField.SHAPE_SIGNATURE) or shape
+        if any(d < 0 for d in shape):
+            shape = tuple(max(d, 1) for d in shape)
+        if len(signature) != len(shape):
+            file.refuse(f"{table.what} has a shape of rank {len(shape)} and a signature of rank {len(signature)}",
+                        table.start)
+        quantization = table.table(TensorField.QUANTIZATION, f"the quantization of {table.what}")
+        scales = zero_points = None
+        axis = 0
+        if quantization is not None and not quantization.integer(QuantizationField.DETAILS_TYPE, "u8"):
+            scales = quantization.array(QuantizationField.SCALE, np.float32)
+            zero_points = quantization.array(QuantizationField.ZERO_POINT, np.int64)
+            axis = quantization.integer(QuantizationField.QUANTIZED_DIMENSION, "i32")
+            if scales is not None and scales.size > MAX_CHANNELS:
+                file.refuse(f"{table.what} has {scales.size} scales, more than {MAX_CHANNELS}", table.start)
+        return TensorEntry(
+            index,
+            table.text(TensorField.NAME) or f"tensor_{index}",
+            type_,
+            shape,
+            signature,
+            table.integer(TensorField.BUFFER, "u32"),
+            bool(table.number(TensorField.IS_VARIABLE, "bool", False)),
+            np.zeros(0, np.float32) if scales is None else scales,
+            np.zeros(0, np.int64) if zero_points is None else zero_points,
+            axis,
+            table.table(TensorField.SPARSITY, f"the sparsity of {table.what}"),
+        )
+
+    def _shape(self, table: Table, field: int) -> tuple[int, ...]:
+        array = table.array(field, np.int32)
+        if array is None:
+            return ()
+        if array.size > MAX_RANK:
+            self.model.file.refuse(f"{table.what} has rank {array.size}, above {MAX_RANK}", table.start)
+        if array.size and array.min() < -1:
+            self.model.file.refuse(f"{table.what} has the dimension {array.min()}", table.start)
+        return tuple(int(d) for d in array)
+
+    def operators(self) -> Iterator[OperatorEntry]:
+        """The operators in the order in which they run."""
+        for index in range(len(self._operators)):
+            entry = self._operators_read.get(index)
+            if entry is None:
+                entry = self._operators_read[index] = self._operator(index, self._operators[index])
+            yield entry
+
+    def _operator(self, index: int, table: Table) -> OperatorEntry:
+        code = self.model.operator_name(table.integer(OperatorField.OPCODE_INDEX, "u32"))
+        custom = table.array(OperatorField.CUSTOM_OPTIONS, np.uint8)
+        return OperatorEntry(
+            index,
+            code,
+            self._indices(table, OperatorField.INPUTS, "inputs"),
+            self._indices(table, OperatorField.OUTPUTS, "outputs"),
+            _options(table, OPTIONS.get(code)),
+            b"" if custom is None else custom[:MAX_CUSTOM_OPTIONS].tobytes(),
+        )
+
+
+class ModelFile:
+    """A TFLite file: its subgraphs, the names of its operators, the bytes of its buffers."""
+
+    def __init__(self, data: bytes | memoryview, name: str) -> None:
+        view = memoryview(data)
+        if not view.contiguous:
+            view = memoryview(bytes(view))
+        self.file = File(view.cast("B"), name)
+        self.root = self.file.root(IDENTIFIER)
+        version = self.root.integer(ModelField.VERSION, "u32")
+        if version != VERSION:
+            self.file.refuse(f"the schema version is {version}, expected {VERSION}")
+        self._subgraphs = self.root.tables(ModelField.SUBGRAPHS, "subgraph")
+        self._buffers = self.root.tables(ModelField.BUFFERS, "buffer")
+        self._codes = self.root.tables(ModelField.OPERATOR_CODES, "operator code")
+        self._names: dict[int, str] = {}
+        self._read: dict[int, SubgraphEntry] = {}
+        if not len(self._subgraphs):
+            self.file.refuse("it has no subgraph")
+
+    def subgraph(self, index: int) -> SubgraphEntry:
+        """Subgraph `index`."""
+        entry = self._read.get(index)
+        if entry is None:
+            entry = self._read[index] = SubgraphEntry(self, index, self._subgraphs[index])
+        return entry
+
+    def operator_name(self, index: int) -> str:
+        """The name behind an operator code; a custom operator's is its own name after "CUSTOM:"."""
+        name = self._names.get(index)
+        if name is None:
+            table = self._codes[index]
+            # Old files have only the 8-bit code; new files carry both, and the larger counts.
+            code = max(
+                table.integer(OperatorCodeField.DEPRECATED_BUILTIN_CODE, "i8"),
+                table.integer(OperatorCodeField.BUILTIN_CODE, "i32"),
+            )
+            if not 0 <= code < len(OPERATORS) or code == EXTENDED:
+                name = f"operator number {code}"
+            elif code == CUSTOM:
+                name = f"CUSTOM:{table.text(OperatorCodeField.CUSTOM_CODE) or 'without a name'}"
+            else:
+                name = OPERATORS[code]
+            self._names[index] = name
+        return name
+
+    def buffer(self, index: int) -> memoryview:
+        """The bytes of buffer `index`; empty where it has none."""
+        if index == 0:
+            return self.file.data[:0]
+        table = self._buffers[index]
+        data = table.array(BufferField.DATA, np.uint8)
+        if data is not None and data.size:
+            return data.data
+        offset, size = table.integer(BufferField.OFFSET, "u64"), table.integer(BufferField.SIZE, "u64")
+        if offset <= 1:  # 1 is what a writer that fills offsets in later leaves for "nowhere"
+            return self.file.data[:0]
+        self.file.check(offset, size, table.what)
+        return self.file.data[offset : offset + size]
+
+
+def _options(operator: Table, known: OptionsTable | None) -> dict[str, Any]:
+    """The options of an operator, defaults where the file has none (or has some other operator's)."""
+    if known is None:
+        return {}
+    kind, field = (
+        (OperatorField.OPTIONS_2_TYPE, OperatorField.OPTIONS_2)
+        if known.second
+        else (OperatorField.OPTIONS_TYPE, OperatorField.OPTIONS)
+    )
+    table = None
+    if operator.integer(kind, "u8") == known.union:
+        table = operator.table(field, f"the options of {operator.what}")
+    values: dict[str, Any] = {}
+    for name, option in known.fields.items():
+        if table is None:
+            values[name] = option.default
+        elif option.kind == "text":
+            values[name] = table.text(option.field) or option.default
+        elif option.kind == "i32[]":
+            array = table.array(option.field, np.int32)
+            if array is not None and array.size > MAX_RANK:
+                table.file.refuse(f"{name} of {table.what} has {array.size} elements, above {MAX_RANK}", table.start)
+            values[name] = option.default if array is None else [int(v) for v in array]
+        else:
+            values[name] = table.number(option.field, option.kind, option.default)  # type: ignore[arg-type]
+    return values

@@ -1,0 +1,375 @@
+"""What the conversion of one operator sees: its operands as graph tensors, its options, and ways to emit operations.
+
+A final result takes the name, type and quantization that the file declares for it; its shape is always derived anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.tflite.model import OperatorEntry, TensorEntry
+from isthmus.frontends.tflite.schema import NUMPY_TYPES, Activation, ElementType, Padding
+from isthmus.frontends.unsupported import unsupported
+from isthmus.graph import DataType, Graph, Quantization, Tensor, folding
+
+QUANTIZED_TYPES = frozenset(
+    {ElementType.INT4, ElementType.INT8, ElementType.UINT8, ElementType.INT16, ElementType.UINT16}
+)
+"""Types that are fixed point when the file gives them a scale; wider integers stay plain integers."""
+MAX_CONSTANT_BYTES = 1 << 30
+"""The most bytes of a constant that the file does not hold but describes (filled, broadcast, counted)."""
+
+MAX_FOLDED_PRODUCTS = 1 << 31
+"""The most multiplications that are done at once because both operands are constants; more are left to the graph."""
+MAX_FOLDED_ELEMENTS = 1 << 14
+"""The most elements for which windows are computed at once."""
+PRODUCTS = frozenset({"Conv2d", "Conv3d", "DepthWiseConv2d", "FullyConnected", "MatMul", "TransposeConv2d"})
+WINDOWS = frozenset({"L2Pool2d", "Lrn", "PoolAvg2d", "PoolMax2d"})
+
+ACTIVATIONS: dict[Activation, tuple[str, dict[str, Any]]] = {
+    Activation.RELU: ("Relu", {}),
+    Activation.RELU_N1_TO_1: ("ReluMinMax", {"min_value": -1.0, "max_value": 1.0}),
+    Activation.RELU6: ("Relu6", {}),
+    Activation.TANH: ("Tanh", {}),
+}
+"""The operation that each fused activation stands for."""
+
+
+def data_type(entry: TensorEntry) -> DataType:
+    """The QNN data type of a tensor of the file."""
+    if entry.type not in NUMPY_TYPES:
+        raise unsupported(f"tensor '{entry.name}'", f"type {entry.type.name} is not supported")
+    dtype = np.dtype(NUMPY_TYPES[entry.type])
+    fixed = entry.type in QUANTIZED_TYPES and entry.scales.size > 0
+    return DataType.fixed_point(dtype) if fixed else DataType.of(dtype)
+
+
+@dataclass(frozen=True)
+class Resource:
+    """The value of a resource handle: the variable that it names."""
+
+    container: str
+    shared_name: str
+
+
+@dataclass(frozen=True)
+class Complex:
+    """A complex value: two tensors, since QNN has no complex numbers."""
+
+    real: Tensor
+    imaginary: Tensor
+
+
+@dataclass
+class Site:
+    """One operator in its place."""
+
+    graph: Graph
+    entry: OperatorEntry
+    inputs: list[Tensor | None]
+    outputs: list[TensorEntry]
+    names: list[str]
+    derived: dict[tuple, Tensor]
+    """Constants made from others (transposed, dequantized), so that each is made once."""
+    variables: dict[int, Tensor] = field(default_factory=dict)
+    """New values of operands that are variables, by position."""
+
+    @property
+    def name(self) -> str:
+        """The name of the operator: that of its first result."""
+        return self.names[0] if self.names else f"{self.entry.code}_{self.entry.index}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The operator's options."""
+        return self.entry.options
+
+    def refuse(self, rule: str) -> NoReturn:
+        """Refuse an operator that makes no sense."""
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"operator '{self.name}' ({self.entry.code})", rule)
+
+    def unsupported(self, rule: str) -> NoReturn:
+        """Refuse an operator that makes sense but cannot be converted."""
+        raise unsupported(f"operator '{self.name}' ({self.entry.code})", rule)
+
+    # Operands
+
+    def given(self, index: int) -> Tensor | None:
+        """Operand `index`, or None where it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def input(self, index: int = 0) -> Tensor:
+        """Operand `index`, which must be there."""
+        tensor = self.given(index)
+        if tensor is None:
+            self.refuse(f"input {index} is missing")
+        return tensor
+
+    def output(self, index: int = 0) -> TensorEntry:
+        """The declaration of result `index`, which must be there."""
+        if index >= len(self.outputs):
+            self.refuse(f"output {index} is missing")
+        return self.outputs[index]
+
+    def ranked(self, index: int, *ranks: int) -> Tensor:
+        """Operand `index`, of one of these ranks."""
+        tensor = self.input(index)
+        if tensor.rank not in ranks:
+            self.refuse(f"input {index} must have rank {' or '.join(map(str, ranks))}, has rank {tensor.rank}")
+        return tensor
+
+    def value(self, index: int) -> np.ndarray:
+        """The contents of operand `index`, which must be a constant once the shapes are known."""
+        tensor = self.input(index)
+        if tensor.data is None or not tensor.is_static:
+            self.unsupported(f"input {index} '{tensor.name}' must be a constant")
+        return tensor.data
+
+    def integers(self, index: int) -> list[int]:
+        """A constant operand as a flat list of integers."""
+        value = self.value(index)
+        if value.dtype.kind not in "iu":
+            self.refuse(f"input {index} must hold integers, holds {value.dtype}")
+        if value.size > MAX_CONSTANT_BYTES >> 10:
+            self.refuse(f"input {index} has {value.size} elements")
+        return [int(v) for v in value.reshape(-1)]
+
+    def integer(self, index: int) -> int:
+        """A constant operand of one element."""
+        values = self.integers(index)
+        if len(values) != 1:
+            self.refuse(f"input {index} must have one element, has {len(values)}")
+        return values[0]
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front, checked."""
+        if not -rank <= axis < rank:
+            self.refuse(f"axis {axis} is outside rank {rank}")
+        return axis % rank
+
+    def axes(self, index: int, rank: int) -> list[int]:
+        """A constant operand as axes counted from the front, in order, each once."""
+        return sorted({self.axis(axis, rank) for axis in self.integers(index)})
+
+    def positive(self, *names: str) -> list[int]:
+        """Options that must be at least 1."""
+        values = [int(self.options[name]) for name in names]
+        for name, value in zip(names, values, strict=True):
+            if value < 1:
+                self.refuse(f"option {name} must be at least 1, is {value}")
+        return values
+
+    def padding(self, size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
+        """How much a window operator pads one axis, before and after."""
+        if self.options["padding"] == Padding.VALID:
+            return 0, 0
+        if self.options["padding"] != Padding.SAME:
+            self.refuse(f"padding {self.options['padding']} is unknown")
+        total = max((math.ceil(size / stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
+        return total // 2, total - total // 2
+
+    def store(self, index: int, value: Tensor) -> None:
+        """Give the variable at operand `index` a new value."""
+        self.variables[index] = value
+
+    # Results
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[Tensor | None],
+        params: dict[str, Any] | None = None,
+        *,
+        dims: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Emit the operation that gives the operator's only result."""
+        return self.emit_all(op, inputs, params, dims=None if dims is None else [dims])[0]
+
+    def emit_all(
+        self,
+        op: str,
+        inputs: Sequence[Tensor | None],
+        params: dict[str, Any] | None = None,
+        *,
+        dims: Sequence[Sequence[int]] | None = None,
+    ) -> list[Tensor]:
+        """Emit the operation that gives all of the operator's results."""
+        self.output()
+        if any(entry.scales.size > 1 for entry in self.outputs):
+            self.unsupported("results quantized per channel are not supported")
+        return self._emit(
+            op,
+            inputs,
+            params or {},
+            name=self.name,
+            dims=None if dims is None else [tuple(d) for d in dims],
+            dtypes=[data_type(entry) for entry in self.outputs],
+            quantizations=[declared_quantization(entry) for entry in self.outputs],
+            outputs=len(self.outputs),
+            output_names=self.names,
+        )
+
+    def _emit(self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any], **more: Any) -> list[Tensor]:
+        """Fold the operation if all its inputs are constants, unless computing it now would take too long."""
+        sizes = [t.elements for t in inputs if t is not None]
+        work = 0
+        if op in PRODUCTS and inputs[0] is not None and inputs[0].dims:
+            work = sizes[0] * sizes[1] // max(inputs[0].dims[-1], 1)
+        if work > MAX_FOLDED_PRODUCTS or (op in WINDOWS and sum(sizes) > MAX_FOLDED_ELEMENTS):
+            return self.graph.emit(op, inputs, params, **more)
+        return folding.emit(self.graph, op, inputs, params, **more)
+
+    def activated(
+        self,
+        op: str,
+        inputs: Sequence[Tensor | None],
+        params: dict[str, Any] | None = None,
+        *,
+        dims: Sequence[int] | None = None,
+    ) -> list[Tensor]:
+        """Emit the result, through the operator's fused activation where it has one.
+
+        The value before the activation has the result's own quantization, so clamping stored integers is exact.
+        """
+        number = self.options.get("activation", 0)
+        if number == Activation.NONE:
+            return [self.emit(op, inputs, params, dims=dims)]
+        try:
+            activation, more = ACTIVATIONS[Activation(number)]
+        except (KeyError, ValueError):
+            self.unsupported(f"the fused activation function {number} is not supported")
+        entry = self.output()
+        before = self.step(
+            op, inputs, params, dims=dims, dtype=data_type(entry), quantization=declared_quantization(entry)
+        )
+        return [self.emit(activation, [before], more)]
+
+    def step(
+        self,
+        op: str,
+        inputs: Sequence[Tensor | None],
+        params: dict[str, Any] | None = None,
+        *,
+        dims: Sequence[int] | None = None,
+        dtype: DataType | None = None,
+        quantization: Quantization | None = None,
+    ) -> Tensor:
+        """Emit an operation on the way to the result; its type is that of its first input unless given."""
+        return self._emit(
+            op,
+            inputs,
+            params or {},
+            name=f"{self.name}/{op}",
+            dims=None if dims is None else [tuple(dims)],
+            dtypes=None if dtype is None else [dtype],
+            quantizations=None if dtype is None else [quantization],
+        )[0]
+
+    def reshape(self, tensor: Tensor, dims: Sequence[int]) -> Tensor:
+        """The same elements in other dimensions, on the way to the result."""
+        return tensor if tensor.dims == tuple(dims) else self.step("Reshape", [tensor], dims=dims)
+
+    def cast(self, tensor: Tensor, dtype: DataType) -> Tensor:
+        """The same numbers in another plain type, on the way to the result."""
+        return tensor if tensor.dtype is dtype else self.step("Cast", [tensor], dtype=dtype)
+
+    def finish(self, tensor: Tensor, dims: Sequence[int] | None = None) -> list[Tensor]:
+        """A result that has the elements of a value computed before."""
+        return [self.emit("Reshape", [tensor], dims=tensor.dims if dims is None else dims)]
+
+    def constant(self, value: np.ndarray, name: str = "") -> Tensor:
+        """A new constant on the way to the result."""
+        return self.graph.constant(f"{self.name}/{name or 'constant'}", value)
+
+    def known(self, value: np.ndarray) -> list[Tensor]:
+        """A result that is a constant."""
+        entry = self.output()
+        dtype = data_type(entry)
+        return [
+            self.graph.constant(self.name, np.asarray(value, dtype.numpy), declared_quantization(entry), dtype)
+        ]
+
+    def limited(self, dims: Sequence[int], itemsize: int = 8) -> tuple[int, ...]:
+        """Dimensions of a constant to be made, which must not be absurdly large."""
+        if any(d < 0 for d in dims) or len(dims) > 8 or math.prod(dims) * itemsize > MAX_CONSTANT_BYTES:
+            self.refuse(f"a constant of dimensions {list(dims)} cannot be made")
+        return tuple(dims)
+
+    # Weights
+
+    def transposed(self, tensor: Tensor, perm: Sequence[int]) -> Tensor:
+        """Weights in the axis order that QNN wants; the axis of a per-channel quantization moves along."""
+        perm = tuple(perm)
+        if tensor.rank != len(perm):
+            self.refuse(f"'{tensor.name}' must have rank {len(perm)}, has rank {tensor.rank}")
+        key = ("transposed", tensor.name, perm)
+        if key in self.derived:
+            return self.derived[key]
+        quantization = tensor.quantization
+        if quantization is not None and quantization.axis is not None:
+            quantization = Quantization(quantization.scales, quantization.offsets, perm.index(quantization.axis))
+        if tensor.is_static and tensor.data is not None:
+            value = np.ascontiguousarray(tensor.data.transpose(perm))
+            made = self.graph.constant(f"{tensor.name}/transposed", value, quantization, tensor.dtype)
+            self.derived[key] = made
+            return made
+        return self.step("Transpose", [tensor], {"perm": perm}, dtype=tensor.dtype, quantization=quantization)
+
+    def real(self, tensor: Tensor) -> Tensor:
+        """Weights as float32: quantized weights of a float operator mean their dequantized values."""
+        if tensor.dtype is DataType.FLOAT_32:
+            return tensor
+        key = ("real", tensor.name)
+        made = self.derived.get(key)
+        if made is None:
+            op = "Dequantize" if tensor.dtype.is_fixed_point else "Cast"
+            made = self.step(op, [tensor], dtype=DataType.FLOAT_32)
+            if made.is_static:
+                self.derived[key] = made
+        return made
+
+    def weights(self, index: int, activations: Tensor) -> Tensor:
+        """The weights at operand `index`, as the activations' type asks for them."""
+        tensor = self.input(index)
+        return self.real(tensor) if activations.dtype is DataType.FLOAT_32 else tensor
+
+    def bias(self, index: int, activations: Tensor, weights: Tensor, channels: int) -> Tensor | None:
+        """The bias at operand `index`: fixed point with the product of both scales where the operator is quantized."""
+        tensor = self.given(index)
+        if tensor is None:
+            return None
+        if tensor.elements != channels:
+            self.refuse(f"the bias '{tensor.name}' has {tensor.elements} elements for {channels} channels")
+        if activations.dtype is DataType.FLOAT_32:
+            return self.reshape(self.real(tensor), (channels,))
+        if tensor.data is None or activations.quantization is None or weights.quantization is None:
+            return self.reshape(tensor, (channels,))
+        if tensor.dtype not in (DataType.INT_32, DataType.INT_64):
+            self.refuse(f"the bias '{tensor.name}' must hold 32 or 64-bit integers, is {tensor.dtype.name}")
+        limit = np.iinfo(np.int32)
+        if tensor.dtype is DataType.INT_64 and tensor.elements and (
+            tensor.data.min() < limit.min or tensor.data.max() > limit.max
+        ):
+            self.unsupported(f"the bias '{tensor.name}' does not fit 32 bits")
+        scales = tuple(activations.quantization.scale * s for s in weights.quantization.scales)
+        key = ("bias", tensor.name, scales)
+        made = self.derived.get(key)
+        if made is None:
+            axis = None if weights.quantization.axis is None else 0
+            made = self.derived[key] = self.graph.constant(
+                f"{tensor.name}/bias",
+                tensor.data.astype(np.int32).reshape(channels),
+                Quantization(scales, (0,) * len(scales), axis),
+            )
+        return made
+
+
+def declared_quantization(entry: TensorEntry) -> Quantization | None:
+    """The quantization of a fixed-point tensor of the file; None for other types."""
+    return entry.quantization() if data_type(entry).is_fixed_point else None

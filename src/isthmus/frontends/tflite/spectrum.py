@@ -1,0 +1,116 @@
+"""The real Fourier transform, as products with constant matrices, and the few operators that take complex values.
+
+A complex value is two tensors. Data movement moves both; a product that nobody reads is dropped when the graph is
+prepared, so a model that needs only one part pays for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from isthmus.frontends.tflite.elementwise import Converter
+from isthmus.frontends.tflite.movement import CONVERTERS as MOVEMENTS
+from isthmus.frontends.tflite.schema import ElementType
+from isthmus.frontends.tflite.site import Complex, Site, data_type
+from isthmus.graph import DataType, Tensor
+from isthmus.graph.ops.movement import CONSTANT
+
+MAX_LENGTH = 8192
+"""The longest transform: its matrices have the square of this."""
+
+
+def _waves(site: Site, length: int, count: int) -> tuple[Tensor, Tensor]:
+    """Cosines and negative sines of the first `count` frequencies, one column each."""
+    made = []
+    for name, function in (("cosines", np.cos), ("sines", lambda angle: -np.sin(angle))):
+        key = (name, length, count)
+        if key not in site.derived:
+            # The product of indices is taken modulo the length, so that large angles stay exact.
+            turns = np.outer(np.arange(length), np.arange(count)) % length / length
+            value = function(2 * np.pi * turns).astype(np.float32)
+            site.derived[key] = site.graph.constant(f"{name} {length}x{count}", value)
+        made.append(site.derived[key])
+    return made[0], made[1]
+
+
+def _fitted(site: Site, x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The last axes cut or padded with zeros to `sizes`."""
+    kept = x.rank - len(sizes)
+    ranges = [(0, d, 1) for d in x.dims[:kept]] + [(0, min(d, s), 1) for d, s in zip(x.dims[kept:], sizes, strict=True)]
+    if any(end < d for (_, end, _), d in zip(ranges, x.dims, strict=True)):
+        x = site.step("StridedSlice", [x], {"ranges": ranges})
+    pads = [(0, 0)] * kept + [(0, s - d) for d, s in zip(x.dims[kept:], sizes, strict=True)]
+    if any(after for _, after in pads):
+        x = site.step("Pad", [x], {"scheme": CONSTANT, "pad_amount": pads})
+    return x
+
+
+def _rfft_2d(site: Site) -> list[Any]:
+    x, sizes = site.input(0), site.integers(1)
+    if len(sizes) != 2 or x.rank < 2 or not all(1 <= s <= MAX_LENGTH for s in sizes):
+        site.refuse(f"a transform of lengths {sizes} does not fit {list(x.dims)} (at most {MAX_LENGTH})")
+    if x.dtype is not DataType.FLOAT_32:
+        site.refuse(f"input 0 must be FLOAT_32, is {x.dtype.name}")
+    x = _fitted(site, x, sizes)
+    height, width = sizes
+    real, imaginary = (site.step("MatMul", [x, waves]) for waves in _waves(site, width, width // 2 + 1))
+    if height > 1:
+        cosines, sines = _waves(site, height, height)
+        products = [[site.step("MatMul", [w, part]) for part in (real, imaginary)] for w in (cosines, sines)]
+        real = site.step("ElementWiseSubtract", [products[0][0], products[1][1]])
+        imaginary = site.step("ElementWiseAdd", [products[0][1], products[1][0]])
+    return [Complex(real, imaginary)]
+
+
+def convert_complex(site: Site, operands: Sequence[Any]) -> list[Any]:
+    """Convert an operator of which some operands are complex."""
+    if site.entry.code in MOVEMENTS:
+        parts = []
+        for part in ("real", "imaginary"):
+            moved = replace(
+                site,
+                inputs=[getattr(v, part) if isinstance(v, Complex) else v for v in operands],
+                outputs=[replace(entry, type=ElementType.FLOAT32) for entry in site.outputs],
+                names=[f"{name}/{part}" for name in site.names],
+            )
+            parts.append(MOVEMENTS[site.entry.code](moved))
+        return [Complex(real, imaginary) for real, imaginary in zip(*parts, strict=True)]
+    z = operands[0]
+    if site.entry.code not in PARTS or not isinstance(z, Complex):
+        site.unsupported("complex operands are not supported")
+    return PARTS[site.entry.code](site, z)
+
+
+def _real(site: Site, z: Complex) -> list[Tensor]:
+    if data_type(site.output()) is not DataType.FLOAT_32:
+        site.unsupported("complex numbers become FLOAT32 only")
+    return site.finish(z.real)
+
+
+def _imaginary(site: Site, z: Complex) -> list[Tensor]:
+    return site.finish(z.imaginary)
+
+
+def _magnitude(site: Site, z: Complex) -> list[Tensor]:
+    squares = [site.step("ElementWiseMultiply", [part, part]) for part in (z.real, z.imaginary)]
+    return [site.emit("ElementWiseSquareRoot", [site.step("ElementWiseAdd", squares)])]
+
+
+PARTS = {"CAST": _real, "REAL": _real, "IMAG": _imaginary, "COMPLEX_ABS": _magnitude}
+"""Operators that make real numbers of complex ones; a cast keeps the real part."""
+
+
+def _needs_complex(site: Site) -> list[Tensor]:
+    site.refuse("its operand must be complex")
+
+
+CONVERTERS: dict[str, Converter] = {
+    "RFFT2D": _rfft_2d,
+    "REAL": _needs_complex,
+    "IMAG": _needs_complex,
+    "COMPLEX_ABS": _needs_complex,
+}

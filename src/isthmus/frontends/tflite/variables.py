@@ -1,0 +1,135 @@
+"""Variables of a model: their values along the walk, and the graph states that carry them between executions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.tflite.model import MAX_OPERATORS, ModelFile, TensorEntry
+from isthmus.frontends.tflite.site import MAX_CONSTANT_BYTES, Resource, data_type, declared_quantization
+from isthmus.frontends.unsupported import unsupported
+from isthmus.graph import Graph, Tensor, TensorType
+
+
+@dataclass
+class Variable:
+    """One variable while the model is walked.
+
+    `initial` is what an initialisation stored, `state` the graph's state once something reads it before it is
+    assigned, `value` what it holds at this point of the walk.
+    """
+
+    initial: Tensor | None = None
+    state: Tensor | None = None
+    value: Tensor | None = None
+
+
+class Variables:
+    """All variables of a model, by handle or by variable tensor."""
+
+    def __init__(self, graph: Graph, model: ModelFile) -> None:
+        self.graph = graph
+        self._variables: dict[Hashable, Variable] = {}
+        self._assigned = _assigned_handles(model)
+
+    def _variable(self, key: Hashable) -> Variable:
+        return self._variables.setdefault(key, Variable())
+
+    def initialize(self, key: Hashable, value: Tensor) -> None:
+        """Store the value a variable has before the first execution."""
+        if not value.is_static:
+            raise unsupported(f"variable '{_name(key)}'", "its initial value must be a constant")
+        self._variable(key).initial = value
+
+    def assign(self, key: Hashable, value: Tensor) -> None:
+        """Store a value during an execution."""
+        self._variable(key).value = value
+
+    def read(self, key: Hashable, entry: TensorEntry, dims: tuple[int, ...]) -> Tensor:
+        """The value a variable holds now; `entry` says as what it is read, `dims` its shape if nothing else does."""
+        variable = self._variable(key)
+        if variable.value is None:
+            if variable.initial is not None and self._assigned is not None and key not in self._assigned:
+                variable.value = variable.initial
+            else:
+                variable.value = variable.state = self._state(key, variable.initial, entry, dims)
+        value = variable.value
+        if value.dtype is not data_type(entry):
+            raise QnnError(
+                Code.GRAPH_INVALID_TENSOR,
+                f"variable '{_name(key)}'",
+                f"it holds {value.describe()} and is read as {entry.type.name}",
+            )
+        return value
+
+    def _state(self, key: Hashable, initial: Tensor | None, entry: TensorEntry, dims: tuple[int, ...]) -> Tensor:
+        dtype = data_type(entry)
+        if initial is not None and initial.data is not None:
+            if initial.dtype is not dtype:
+                raise QnnError(
+                    Code.GRAPH_INVALID_TENSOR,
+                    f"variable '{_name(key)}'",
+                    f"it starts as {initial.describe()} and is read as {entry.type.name}",
+                )
+            data = np.array(initial.data)
+        elif int(np.prod(dims, dtype=object)) * dtype.itemsize > MAX_CONSTANT_BYTES:
+            raise QnnError(
+                Code.TENSOR_INVALID_TENSOR_PARAM, f"variable '{_name(key)}'", f"dimensions {list(dims)} are too large"
+            )
+        else:
+            # LiteRT leaves a variable that nobody initialised undefined; here it means 0.0.
+            quantization = declared_quantization(entry)
+            data = np.full(dims, 0 if quantization is None else quantization.zero_point, dtype.numpy)
+        return self.graph.create_tensor(
+            self.graph.fresh(_name(key)),
+            TensorType.APP_READWRITE,
+            dtype,
+            data.shape,
+            declared_quantization(entry),
+            data,
+        )
+
+    def finish(self) -> None:
+        """Tell the graph what each state holds after an execution."""
+        for variable in self._variables.values():
+            if variable.state is not None and variable.value is not None and variable.value is not variable.state:
+                self.graph.update_state(variable.state, variable.value)
+
+
+def _name(key: Hashable) -> str:
+    return key.shared_name or "variable" if isinstance(key, Resource) else str(key)
+
+
+def _assigned_handles(model: ModelFile) -> set[Resource] | None:
+    """The handles assigned outside of initialisations, or None where that cannot be told from the file alone.
+
+    A variable that only an initialisation assigns is a constant.
+    """
+    assigned: set[Resource] = set()
+    pending, seen, scanned = [0], {0}, 0
+    while pending:
+        handles: dict[int, Resource] = {}
+        for operator in model.subgraph(pending.pop()).operators():
+            scanned += 1
+            if scanned > MAX_OPERATORS:
+                return None
+            if operator.code == "VAR_HANDLE" and operator.outputs:
+                handles[operator.outputs[0]] = handle(operator.options)
+            elif operator.code == "ASSIGN_VARIABLE":
+                target = handles.get(operator.inputs[0]) if operator.inputs else None
+                if target is None:
+                    return None
+                assigned.add(target)
+            elif operator.code != "CALL_ONCE":
+                called = {v for name, v in operator.options.items() if name.endswith("subgraph")} - seen
+                pending.extend(called)
+                seen |= called
+    return assigned
+
+
+def handle(options: dict) -> Resource:
+    """The variable that a VAR_HANDLE names."""
+    return Resource(options["container"], options["shared_name"])

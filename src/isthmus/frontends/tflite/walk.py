@@ -1,0 +1,273 @@
+"""The walk over a model's operators in their order: tensors get values, subgraphs are called, loops unrolled.
+
+What cannot be converted is collected, its results count as unknown, and the walk goes on to find all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.tflite.contents import contents
+from isthmus.frontends.tflite.model import ModelFile, OperatorEntry, SubgraphEntry
+from isthmus.frontends.tflite.operators import CONVERTERS
+from isthmus.frontends.tflite.site import Complex, Resource, Site, data_type, declared_quantization
+from isthmus.frontends.tflite.spectrum import convert_complex
+from isthmus.frontends.tflite.variables import Variables, handle
+from isthmus.frontends.unsupported import Unsupported, unsupported
+from isthmus.graph import Graph, Tensor
+
+MAX_DEPTH = 16
+"""How deep subgraphs may call subgraphs."""
+MAX_ITERATIONS = 1000
+"""How often a loop may run when it is unrolled."""
+MAX_STEPS = 50_000
+"""How many operators one model may run in all, loops unrolled."""
+MAX_FOLDED_BYTES = 1 << 30
+"""How many bytes of constants one model may compute from its constants, beyond 8 times its own size."""
+
+
+class Unknown:
+    """The value of a result that could not be converted."""
+
+
+UNKNOWN = Unknown()
+Value = Tensor | Complex | Resource | Unknown | None
+"""What a tensor of the file stands for; None for an absent operand."""
+
+
+@dataclass
+class Scope:
+    """One call of a subgraph: the values of its tensors so far, and what tells its names from other calls'."""
+
+    subgraph: SubgraphEntry
+    values: dict[int, Value]
+    suffix: str = ""
+    depth: int = 0
+    initializing: bool = False
+    names: dict[int, str] = field(default_factory=dict)
+
+    def name(self, index: int) -> str:
+        """The graph's name for a tensor of the file."""
+        return self.names.get(index) or self.subgraph.tensor(index).name + self.suffix
+
+    def operator(self, entry: OperatorEntry) -> str:
+        """The name of an operator: that of its first result."""
+        return self.name(entry.outputs[0]) if entry.outputs else f"{entry.code}_{entry.index}{self.suffix}"
+
+
+class Walk:
+    """The conversion of one model into one graph; `reserved` are the names that no constant may take."""
+
+    def __init__(self, graph: Graph, model: ModelFile, reserved: frozenset[str] = frozenset()) -> None:
+        self.graph = graph
+        self.model = model
+        self.reserved = reserved
+        self.unsupported = Unsupported(graph.name)
+        self.variables = Variables(graph, model)
+        self._constants: dict[tuple[int, int], Tensor] = {}
+        self._derived: dict[tuple, Tensor] = {}
+        self._initialized: set[int] = set()
+        self._steps = 0
+        self._folded = 0
+
+    def run(self, scope: Scope) -> list[Value]:
+        """Convert the operators of a subgraph and give the values of its outputs."""
+        if scope.depth > MAX_DEPTH:
+            raise QnnError(
+                Code.COMMON_LOADING_BINARIES,
+                f"subgraph '{scope.subgraph.name}'",
+                f"subgraphs call subgraphs more than {MAX_DEPTH} deep",
+            )
+        for entry in scope.subgraph.operators():
+            self._steps += 1
+            if self._steps > MAX_STEPS:
+                raise unsupported(f"model '{self.graph.name}'", f"it runs more than {MAX_STEPS} operators")
+            results = self._convert(scope, entry)
+            if len(results) != len(entry.outputs):
+                self._refuse(scope, entry, f"it has {len(entry.outputs)} outputs instead of {len(results)}")
+            for index, value in zip(entry.outputs, results, strict=True):
+                if index in scope.values:
+                    self._refuse(scope, entry, f"it writes tensor {index}, which has a value already")
+                if index != -1:
+                    scope.values[index] = value
+                self._count(value)
+        return [self.value(scope, index) for index in scope.subgraph.outputs]
+
+    def _count(self, value: Value) -> None:
+        """Refuse a model whose constants, computed from one another, grow without measure."""
+        if isinstance(value, Tensor) and value.is_static:
+            self._folded += value.nbytes
+            if self._folded > MAX_FOLDED_BYTES + 8 * len(self.model.file.data):
+                raise QnnError(
+                    Code.COMMON_MEM_ALLOC,
+                    f"model '{self.graph.name}'",
+                    f"the constants that it computes take {self._folded} bytes so far",
+                )
+
+    def value(self, scope: Scope, index: int) -> Value:
+        """The value of a tensor at this point of the walk."""
+        if index == -1:
+            return None
+        if index in scope.values:
+            return scope.values[index]
+        key = (scope.subgraph.index, index)
+        if key not in self._constants:
+            entry = scope.subgraph.tensor(index)
+            if entry.is_variable:
+                return self.variables.read(entry.name + scope.suffix, entry, entry.shape)
+            data = contents(self.model, entry)
+            if data is None:
+                raise QnnError(
+                    Code.GRAPH_UNCONNECTED_NODE,
+                    f"tensor '{entry.name}'",
+                    "it is read before any operator writes it",
+                    "The operators of a model must be in the order of their data; a cycle has no such order.",
+                )
+            name = f"{entry.name}/{index}" if entry.name in self.reserved else entry.name
+            self._constants[key] = self.graph.constant(name, data, declared_quantization(entry), data_type(entry))
+        return self._constants[key]
+
+    def _refuse(self, scope: Scope, entry: OperatorEntry, rule: str) -> NoReturn:
+        raise QnnError(
+            Code.GRAPH_INVALID_OP_CONFIG, f"operator '{scope.operator(entry)}' ({entry.code})", rule
+        )
+
+    def _convert(self, scope: Scope, entry: OperatorEntry) -> Sequence[Value]:
+        special = SPECIAL.get(entry.code)
+        if special is None and entry.code not in CONVERTERS:
+            self.unsupported.add(entry.code, scope.operator(entry))
+            return [UNKNOWN] * len(entry.outputs)
+        try:
+            operands = [self.value(scope, index) for index in entry.inputs]
+            if any(isinstance(value, Unknown) for value in operands):
+                return [UNKNOWN] * len(entry.outputs)
+            if special is not None:
+                return special(self, scope, entry, operands)
+            return self._emit(scope, entry, operands)
+        except QnnError as error:
+            if error.code is not Code.COMMON_NOT_SUPPORTED:
+                raise
+            self.unsupported.add(entry.code, scope.operator(entry), error.rule)
+        except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+            # The last net under files that nobody vouches for: what a converter or a reference computation
+            # stumbles over is a fault of the operator, and is reported as one.
+            raise QnnError(
+                Code.GRAPH_INVALID_OP_CONFIG,
+                f"operator '{scope.operator(entry)}' ({entry.code})",
+                f"its operands make no sense ({type(error).__name__}: {error})",
+            ) from error
+        return [UNKNOWN] * len(entry.outputs)
+
+    def _emit(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        if any(isinstance(value, Resource) for value in operands):
+            self._refuse(scope, entry, "a resource handle is not a value")
+        site = Site(
+            self.graph,
+            entry,
+            [value if isinstance(value, Tensor) else None for value in operands],
+            [scope.subgraph.tensor(index) for index in entry.outputs if index != -1],
+            [scope.name(index) for index in entry.outputs if index != -1],
+            self._derived,
+        )
+        if any(isinstance(value, Complex) for value in operands):
+            return convert_complex(site, operands)
+        results = CONVERTERS[entry.code](site)
+        for position, value in site.variables.items():
+            variable = scope.subgraph.tensor(entry.inputs[position])
+            if variable.is_variable:
+                self.variables.assign(variable.name + scope.suffix, value)
+        return results
+
+    # Operators that call subgraphs
+
+    def _call(self, scope: Scope, index: int, operands: Sequence[Value], suffix: str, what: str) -> list[Value]:
+        subgraph = self.model.subgraph(index)
+        if len(subgraph.inputs) != len(operands):
+            raise QnnError(
+                Code.GRAPH_INVALID_OP_CONFIG,
+                what,
+                f"it gives {len(operands)} values to subgraph '{subgraph.name}', which takes {len(subgraph.inputs)}",
+            )
+        values = dict(zip(subgraph.inputs, operands, strict=True))
+        return self.run(Scope(subgraph, values, suffix, scope.depth + 1, scope.initializing))
+
+    def _if(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        what = f"operator '{scope.operator(entry)}' (IF)"
+        chosen = "then_subgraph" if _truth(what, operands[0] if operands else None) else "else_subgraph"
+        return self._call(scope, entry.options[chosen], operands[1:], f"{scope.suffix}@{entry.index}", what)
+
+    def _while(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        what = f"operator '{scope.operator(entry)}' (WHILE)"
+        values = list(operands)
+        for iteration in range(MAX_ITERATIONS + 1):
+            suffix = f"{scope.suffix}@{entry.index}#{iteration}"
+            goes_on = self._call(scope, entry.options["cond_subgraph"], values, f"{suffix}?", what)
+            if any(isinstance(value, Unknown) for value in goes_on):
+                return [UNKNOWN] * len(entry.outputs)
+            if not _truth(what, goes_on[0] if goes_on else None):
+                return values
+            values = self._call(scope, entry.options["body_subgraph"], values, suffix, what)
+        raise unsupported(what, f"the loop runs more than {MAX_ITERATIONS} times")
+
+    def _composite(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        what = f"operator '{scope.operator(entry)}' ({entry.code})"
+        return self._call(scope, entry.options["subgraph"], operands, f"{scope.suffix}@{entry.index}", what)
+
+    def _call_once(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        index = entry.options["init_subgraph"]
+        if index not in self._initialized:
+            self._initialized.add(index)
+            self.run(Scope(self.model.subgraph(index), {}, f"{scope.suffix}@{entry.index}", scope.depth + 1, True))
+        return []
+
+    # Variables
+
+    def _var_handle(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        return [handle(entry.options)]
+
+    def _read_variable(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        resource = self._resource(scope, entry, operands)
+        if not entry.outputs:
+            self._refuse(scope, entry, "its output is missing")
+        declared = scope.subgraph.tensor(entry.outputs[0])
+        return [self.variables.read(resource, declared, declared.shape)]
+
+    def _assign_variable(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+        resource = self._resource(scope, entry, operands)
+        value = operands[1] if len(operands) > 1 else None
+        if not isinstance(value, Tensor):
+            self._refuse(scope, entry, "it needs a value to assign")
+        (self.variables.initialize if scope.initializing else self.variables.assign)(resource, value)
+        return []
+
+    def _resource(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Resource:
+        if not operands or not isinstance(operands[0], Resource):
+            self._refuse(scope, entry, "its first input must be a resource handle")
+        return operands[0]
+
+
+def _truth(what: str, condition: Value) -> bool:
+    if not isinstance(condition, Tensor) or condition.elements != 1:
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its condition must be one value")
+    if condition.data is None or not condition.is_static:
+        raise unsupported(what, "its condition depends on data; only conditions known from shapes and constants work")
+    return bool(np.asarray(condition.data).reshape(()))
+
+
+Special = Callable[[Walk, Scope, OperatorEntry, Sequence[Value]], Sequence[Value]]
+
+SPECIAL: dict[str, Special] = {
+    "ASSIGN_VARIABLE": Walk._assign_variable,
+    "CALL_ONCE": Walk._call_once,
+    "IF": Walk._if,
+    "READ_VARIABLE": Walk._read_variable,
+    "STABLEHLO_COMPOSITE": Walk._composite,
+    "VAR_HANDLE": Walk._var_handle,
+    "WHILE": Walk._while,
+}
+"""Operators that are not one computation on tensors."""

@@ -1,0 +1,37 @@
+"""Exact offline memory planning: buffers with known lifetimes are given offsets in one block of memory.
+
+The room knows nothing of tensors or graphs. It takes a `Problem`, and gives back a `Solution` that says how good it is.
+
+Examples
+--------
+>>> from isthmus.planning import Buffer, Problem, check, solve
+>>> problem = Problem((Buffer("a", 0, 2, 8), Buffer("b", 1, 3, 8), Buffer("c", 2, 4, 8)))
+>>> plan = solve(problem)
+>>> plan.status.value, plan.peak
+('optimal', 16)
+>>> check(problem, plan.offsets)
+16
+"""
+
+from .bound import lower_bound
+from .greedy import greedy_by_size
+from .problem import Buffer, Gap, PlanningError, Problem
+from .solution import Solution, Status
+from .solver import solve
+from .table import read_csv, write_csv
+from .validate import check
+
+__all__ = [
+    "Buffer",
+    "Gap",
+    "PlanningError",
+    "Problem",
+    "Solution",
+    "Status",
+    "check",
+    "greedy_by_size",
+    "lower_bound",
+    "read_csv",
+    "solve",
+    "write_csv",
+]

@@ -1,0 +1,263 @@
+"""One try of the exact search at one component: which capacity, which preference, how many nodes.
+
+How long a search takes hangs on the order in which it prefers buffers, and hardly any order is good for all problems.
+So searches are tried in turns with different orders, each shaken a little at random, and each preferring what the ones
+before it found hardest to place.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .component import Component, Scale
+from .conflicts import Conflicts
+from .problem import Problem
+from .search import ENTRY, FRAME, FULL, NEXT_PART, NODES_LEFT, PHASE, Advance, State
+
+# Preferences, taken in turns: whether where memory is scarcest comes first, then which of width and area decides.
+PREFERENCES = (("crowd", "width", "area"), ("crowd", "area", "width"), ("width", "area"))
+TRIES_PER_DOUBLING = 6
+FIRST_NODES = 4
+SHAKE = (0.05, 0.15)
+BLAME_WEIGHT = 0.3
+BLAME_DECAY = 0.9
+
+
+@dataclass
+class Task:
+    """A component with all tables that do not change between attempts, and what the latest attempts learnt."""
+
+    problem: Problem
+    scale: Scale
+    component: Component
+    conflicts: Conflicts
+    blame: dict[int, list[float]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.component.members)
+
+    @cached_property
+    def fixed_tables(self) -> dict[str, list[int]]:
+        """The fields of a search state that every attempt shares, as lists."""
+        c, scale = self.component, self.scale
+        local = {index: k for k, index in enumerate(c.members)}
+        first, conflict = [0], []
+        barrier_first, barrier_low, barrier_high = [0], [], []
+        for index in c.members:
+            others = self.conflicts.others[self.conflicts.first[index] : self.conflicts.first[index + 1]].tolist()
+            conflict += [local[j] for j in others if j in local]
+            first.append(len(conflict))
+            walls = sorted((scale.fixed[j], scale.size[j]) for j in others if j in local and scale.fixed[j] >= 0)
+            if scale.fixed[index] < 0:
+                barrier_low += [low for low, _ in walls]
+                barrier_high += [low + size for low, size in walls]
+            barrier_first.append(len(barrier_low))
+        return {
+            "size": [scale.size[i] for i in c.members],
+            "alignment": [scale.alignment[i] for i in c.members],
+            "conflict_first": first,
+            "conflict": conflict,
+            "piece_first": c.piece_first.tolist(),
+            "piece_left": c.piece_left.tolist(),
+            "piece_right": c.piece_right.tolist(),
+            "left": c.left.tolist(),
+            "right": c.right.tolist(),
+            "barrier_first": barrier_first,
+            "barrier_low": barrier_low,
+            "barrier_high": barrier_high,
+            "group": self._groups(),
+        }
+
+    @cached_property
+    def fixed_arrays(self) -> dict[str, Any]:
+        """The same as arrays."""
+        return {name: np.array(values, dtype=np.int64) for name, values in self.fixed_tables.items()}
+
+    @cached_property
+    def start(self) -> dict[str, list[int]]:
+        """The fields of a search state before anything is placed."""
+        c, tables = self.component, self.fixed_tables
+        total, spans = [0] * c.sections, [0] * c.sections
+        for k, size in enumerate(tables["size"]):
+            for p in range(tables["piece_first"][k], tables["piece_first"][k + 1]):
+                for t in range(tables["piece_left"][p], tables["piece_right"][p]):
+                    total[t] += size
+            for t in range(tables["left"][k], tables["right"][k] - 1):
+                spans[t] += 1
+        floor = [self._first_floor(k) for k in range(len(self))]
+        frames = [0] * (FRAME * (2 * len(self) + 4))
+        frames[:FRAME] = [0, len(self), 0, c.sections, 0, 0, 0, -1, -1, 0, 0]
+        registers = [0] * (NODES_LEFT + 1)
+        registers[PHASE] = NEXT_PART
+        return {
+            "floor": floor,
+            "reach": floor,
+            "placed": [0] * len(self),
+            "total": total,
+            "spans": spans,
+            "turn": [0] * len(self),
+            "order": list(range(len(self))) + [0] * (15 * len(self)),
+            "group_last": [-1] * len(self),
+            "group_top": [0] * len(self),
+            "frames": frames,
+            "trail": [0] * (ENTRY * (16 * len(self) + 64)),
+            "registers": registers,
+            "blame": [0] * len(self),
+            "load": [0] * c.sections,
+            "crowd": [0] * len(self),
+            "bag": [0] * len(self),
+        }
+
+    @cached_property
+    def crowding(self) -> list[int]:
+        """For each member the most that is live at once during its lifetime."""
+        tables, total = self.fixed_tables, self.start["total"]
+        first, left, right = tables["piece_first"], tables["piece_left"], tables["piece_right"]
+        return [
+            max(max(total[left[p] : right[p]]) for p in range(first[k], first[k + 1])) for k in range(len(self))
+        ]
+
+    def limits(self, capacity: int) -> list[int]:
+        """The highest offset of each member at which it ends below the capacity."""
+        c, buffers = self.component, self.problem.buffers
+        highest = [(capacity - buffers[i].size) // self.scale.unit - c.base for i in c.members]
+        fixed = [self.scale.fixed[i] for i in c.members]
+        return [min(h, f) if f >= 0 else h for h, f in zip(highest, fixed, strict=True)]
+
+    def _first_floor(self, k: int) -> int:
+        fixed = self.scale.fixed[self.component.members[k]]
+        if fixed >= 0:
+            return fixed
+        tables = self.fixed_tables
+        at, step, size = 0, tables["alignment"][k], tables["size"][k]
+        for p in range(tables["barrier_first"][k], tables["barrier_first"][k + 1]):
+            if at < tables["barrier_high"][p] and at + size > tables["barrier_low"][p]:
+                at = -(-tables["barrier_high"][p] // step) * step
+        return at
+
+    def _groups(self) -> list[int]:
+        """A number for each member, shared by those that may change places freely: same lifetime, no other demand."""
+        numbers: dict[object, int] = {}
+        c = self.component
+        groups = []
+        for k, index in enumerate(c.members):
+            a, b = int(c.piece_first[k]), int(c.piece_first[k + 1])
+            lifetime = (tuple(c.piece_left[a:b].tolist()), tuple(c.piece_right[a:b].tolist()))
+            key = lifetime if self.scale.is_plain(index) else index
+            groups.append(numbers.setdefault(key, len(numbers)))
+        return groups
+
+
+def usual_nodes(members: int, turn: int) -> int:
+    """How many nodes an attempt is worth: a few for each member at first, twice as many after each few turns."""
+    return FIRST_NODES * members << (turn // TRIES_PER_DOUBLING)
+
+
+class Attempt:
+    """A search that can be run a slice at a time.
+
+    Parameters
+    ----------
+    task
+        The component.
+    capacity
+        Bytes that the layout may take.
+    turn
+        Which attempt at this component it is; decides preference and shaking.
+    node_limit
+        When to give up.
+    blame
+        For each member how hard it was to place in the attempts before, from 0 to 1; empty for the first.
+    machine
+        Whether the search will run as machine code, on arrays.
+    """
+
+    def __init__(
+        self, task: Task, capacity: int, turn: int, node_limit: int, blame: Sequence[float] = (), *, machine: bool
+    ) -> None:
+        preference = PREFERENCES[turn % len(PREFERENCES)]
+        self.blame_before = blame or [0.0] * len(task)
+        self.nodes = 0
+        self.node_limit = node_limit
+        limits = task.limits(capacity)
+        rank = _ranks(task, preference, turn // len(PREFERENCES), self.blame_before)
+        own = {
+            "limit": limits,
+            "ceiling": [max(a + b for a, b in zip(limits, task.fixed_tables["size"], strict=True))],
+            "by_crowd": [int(preference[0] == "crowd")],
+            "rank": rank,
+            "twin": _twins(task, rank),
+        }
+        if machine:
+            arrays = {name: np.array(values, dtype=np.int64) for name, values in (task.start | own).items()}
+            self.state = State(**task.fixed_arrays, **arrays)
+        else:
+            self.state = State(**task.fixed_tables, **{k: list(v) for k, v in task.start.items()}, **own)
+
+    def run(self, advance: Advance, nodes: int) -> int:
+        """Go on for at most so many nodes; the answer is that of `search.advance`."""
+        left = min(nodes, self.node_limit - self.nodes)
+        while True:
+            result = advance(self.state, left)
+            after = int(self.state.registers[NODES_LEFT])
+            self.nodes += left - after
+            left = after
+            if result != FULL:
+                return result
+            trail, order = self.state.trail, self.state.order
+            if isinstance(trail, list):
+                trail, order = trail + trail, order + order
+            else:
+                trail, order = np.concatenate((trail, trail)), np.concatenate((order, order))
+            self.state = self.state._replace(trail=trail, order=order)
+
+    @property
+    def blame(self) -> list[float]:
+        """How hard each member was to place, here and in the attempts before, the hardest 1."""
+        counts = [int(n) for n in self.state.blame]
+        all_of_it = max(sum(counts), 1)
+        mixed = [BLAME_DECAY * b + n / all_of_it for b, n in zip(self.blame_before, counts, strict=True)]
+        most = max(mixed) or 1.0
+        return [b / most for b in mixed]
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where the members lie, in units above the base, once solved."""
+        return [int(at) for at in self.state.floor]
+
+
+def _ranks(task: Task, preference: Sequence[str], seed: int, blame: Sequence[float]) -> list[int]:
+    """Place of each member in a strict order of preference; seed 0 leaves it as it is."""
+    chance = random.Random(seed)
+    shake = SHAKE[seed % len(SHAKE)] if seed else 0.0
+    buffers = [task.problem.buffers[i] for i in task.component.members]
+    width = [float(sum(e - s for s, e in b.lifetimes)) for b in buffers]
+    area = [w * b.size for w, b in zip(width, buffers, strict=True)]
+    measures = {
+        "crowd": [float(c) for c in task.crowding],
+        "width": [w * (1 + shake * chance.uniform(-1, 1)) * (1 + BLAME_WEIGHT * b) for w, b in zip(width, blame)],
+        "area": [a * (1 + shake * chance.uniform(-1, 1)) * (1 + BLAME_WEIGHT * b) for a, b in zip(area, blame)],
+    }
+    order = sorted(range(len(task)), key=lambda k: ([-measures[name][k] for name in preference], k))
+    rank = [0] * len(task)
+    for place, k in enumerate(order):
+        rank[k] = place
+    return rank
+
+
+def _twins(task: Task, rank: Sequence[int]) -> list[int]:
+    """For each member the one just before it in rank that is the same in everything, or -1."""
+    twin = [-1] * len(task)
+    last: dict[tuple[int, int], int] = {}
+    tables = task.fixed_tables
+    for k in sorted(range(len(task)), key=rank.__getitem__):
+        key = (tables["group"][k], tables["size"][k])
+        twin[k] = last.get(key, -1)
+        last[key] = k
+    return twin

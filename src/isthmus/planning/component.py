@@ -1,0 +1,220 @@
+"""Takes a problem apart: what is easy is set aside, what is hard is left as independent components.
+
+Three facts make most problems small. Buffers on different sides of a point in time that none spans do not meet. A
+buffer that meets all others of its component may as well lie below them. And a buffer finds room whatever the others
+do if the memory that its neighbours leave free is more than all the holes that are too small for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .conflicts import Conflicts
+from .problem import Problem
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A problem in the largest unit that loses nothing.
+
+    With all sizes rounded up to the common alignment, every offset of a pushed-down layout is a multiple of `unit`.
+
+    Parameters
+    ----------
+    unit
+        Bytes in a unit.
+    size, alignment
+        Of each buffer, in units.
+    fixed
+        Offset of each buffer in units, or -1.
+    """
+
+    unit: int
+    size: list[int]
+    alignment: list[int]
+    fixed: list[int]
+
+    @classmethod
+    def of(cls, problem: Problem) -> Scale:
+        buffers = problem.buffers
+        step = math.gcd(*(b.alignment for b in buffers))
+        size = [-(-b.size // step) * step for b in buffers]
+        mixed = [b.alignment for b in buffers if b.alignment != step]
+        unit = math.gcd(*size, *mixed, *(b.offset for b in buffers if b.offset is not None)) or 1
+        # Alignments that divide the unit cost nothing any more.
+        return cls(
+            unit,
+            [s // unit for s in size],
+            [max(b.alignment // unit, 1) for b in buffers],
+            [-1 if b.offset is None else b.offset // unit for b in buffers],
+        )
+
+    def is_plain(self, index: int) -> bool:
+        """Whether a buffer may lie at any multiple of the unit."""
+        return self.alignment[index] == 1 and self.fixed[index] < 0
+
+
+@dataclass
+class Component:
+    """Buffers that hang together, with times as sections: moments at which the set of live buffers is largest.
+
+    Parameters
+    ----------
+    members
+        Indices of the buffers in the problem; all tables below count in this order.
+    base
+        Units below the component that are taken by buffers set aside.
+    piece_first, piece_left, piece_right
+        Sections in which each buffer is live: pieces ``piece_first[i]`` to ``piece_first[i + 1]``, each half open.
+    left, right
+        First section of each buffer, and the one after its last.
+    sections
+        How many there are.
+    """
+
+    members: list[int]
+    base: int
+    piece_first: Ints
+    piece_left: Ints
+    piece_right: Ints
+    left: Ints
+    right: Ints
+    sections: int
+
+
+@dataclass
+class Parts:
+    """A problem taken apart.
+
+    Parameters
+    ----------
+    settled
+        Offset in units of each buffer that is out of the way of all others.
+    components
+        What has to be searched.
+    last
+        Buffers that find room when all others are placed, in the order in which to place them.
+    """
+
+    settled: dict[int, int] = field(default_factory=dict)
+    components: list[Component] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
+
+
+def take_apart(problem: Problem, scale: Scale, conflicts: Conflicts, capacity: int) -> Parts:
+    """Split a problem into components, for any capacity in bytes from the given one up."""
+    parts = Parts()
+    neighbours = conflicts.lists()
+    room = capacity // scale.unit
+    everything = [i for i, b in enumerate(problem.buffers) if b.size]
+    parts.settled.update((i, max(scale.fixed[i], 0)) for i, b in enumerate(problem.buffers) if not b.size)
+    work = [(everything, 0)]
+    while work:
+        members, base = work.pop()
+        members = _without_easy(members, room - base, scale, neighbours, parts.last)
+        for component in _components(problem, members, base):
+            floor = _bottom(problem, scale, component)
+            if not floor:
+                parts.components.append(component)
+                continue
+            for index in floor:
+                parts.settled[index] = base
+                base += scale.size[index]
+            work.append(([i for i in component.members if i not in parts.settled], base))
+            base = component.base
+    parts.last.reverse()
+    return parts
+
+
+def _without_easy(
+    members: list[int], room: int, scale: Scale, neighbours: Sequence[Sequence[int]], easy: list[int]
+) -> list[int]:
+    """Set aside, one after the other, buffers that fit in wherever their neighbours may lie."""
+    left = set(members)
+    taken = {i: sum(scale.size[j] for j in neighbours[i] if j in left) for i in members}
+    count = {i: sum(j in left for j in neighbours[i]) for i in members}
+    work = list(members)
+    while work:
+        i = work.pop()
+        size = scale.size[i]
+        if i not in left or not scale.is_plain(i) or taken[i] + (count[i] + 1) * (size - 1) + 1 > room:
+            continue
+        left.remove(i)
+        easy.append(i)
+        for j in neighbours[i]:
+            if j in left:
+                taken[j] -= size
+                count[j] -= 1
+                work.append(j)
+    return [i for i in members if i in left]
+
+
+def _components(problem: Problem, members: list[int], base: int) -> list[Component]:
+    """Cut the members apart at every point in time that none of them spans."""
+    if not members:
+        return []
+    pieces = [(s, e, k) for k, i in enumerate(members) for s, e in problem.buffers[i].lifetimes]
+    starts, ends, owners = np.array(pieces, dtype=np.int64).T
+    times = np.unique(np.concatenate((starts, ends)))
+    begin, stop = np.searchsorted(times, starts), np.searchsorted(times, ends)
+    # A stretch between two times holds a largest set only if something starts with it and something ends with it.
+    opens, closes = np.zeros(len(times), dtype=bool), np.zeros(len(times), dtype=bool)
+    opens[begin] = True
+    closes[stop] = True
+    number = np.concatenate(([0], np.cumsum(opens[:-1] & closes[1:])))
+    left, right = number[begin], number[stop]
+    sections = int(number[-1])
+
+    spans = np.zeros(sections + 1, dtype=np.int64)
+    hull_left, hull_right = _hull(owners, left, right, len(members))
+    np.add.at(spans, hull_left, 1)
+    np.add.at(spans, hull_right - 1, -1)
+    borders = np.concatenate((np.flatnonzero(np.cumsum(spans[:sections]) == 0) + 1, [sections]))
+    home = np.searchsorted(borders, hull_left, side="right")
+    piece_home = home[owners]
+
+    found = []
+    for part in np.unique(home).tolist():
+        inside = np.flatnonzero(home == part)
+        shift = int(borders[part - 1]) if part else 0
+        mine = np.flatnonzero(piece_home == part)
+        found.append(
+            Component(
+                [members[k] for k in inside.tolist()],
+                base,
+                np.searchsorted(owners[mine], np.append(inside, len(members))),
+                left[mine] - shift,
+                right[mine] - shift,
+                hull_left[inside] - shift,
+                hull_right[inside] - shift,
+                int(borders[part]) - shift,
+            )
+        )
+    return found
+
+
+def _hull(owners: Ints, left: Ints, right: Ints, count: int) -> tuple[Ints, Ints]:
+    """First and last section of each owner, over all its pieces."""
+    low = np.full(count, np.iinfo(np.int64).max)
+    high = np.zeros(count, dtype=np.int64)
+    np.minimum.at(low, owners, left)
+    np.maximum.at(high, owners, right)
+    return low, high
+
+
+def _bottom(problem: Problem, scale: Scale, component: Component) -> list[int]:
+    """Members that meet all others, if they may be stacked below them; the least filled one on top."""
+    members = component.members
+    if not all(scale.is_plain(i) for i in members):
+        return []
+    spans_all = (component.left == 0) & (component.right == component.sections)
+    whole = spans_all & (np.diff(component.piece_first) == 1)
+    chosen = [i for i, full in zip(members, whole.tolist(), strict=True) if full]
+    return sorted(chosen, key=lambda i: (scale.size[i] * scale.unit - problem.buffers[i].size, i))

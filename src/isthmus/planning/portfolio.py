@@ -1,0 +1,174 @@
+"""Runs attempts at one component until one of them answers, on several threads where that helps.
+
+The answer does not depend on the threads: it is that of the first attempt in turn that has one, whichever ends first.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from .attempt import Attempt, Task, usual_nodes
+from .search import PAUSED, SOLVED, Advance, advance, compiled
+
+MACHINE_SLICE = 2048
+INTERPRETED_SLICE = 64
+
+LANES = 2
+"""Attempts learn from those before them in their lane. Lanes do not wait for each other, so threads can share them."""
+
+INTERPRETED_WORK = 60_000
+"""How much is searched without compiled code, counted as nodes times members: some tenths of a second."""
+
+
+@dataclass
+class Limits:
+    """What a whole planning may still take.
+
+    Parameters
+    ----------
+    deadline
+        On the clock of `time.perf_counter`.
+    nodes
+        Left to be looked at.
+    threads
+        For compiled searches; interpreted ones would only wait for each other.
+    """
+
+    deadline: float
+    nodes: float
+    threads: int
+    interpreted_work: int = INTERPRETED_WORK
+    loaded: bool = False
+    loading: float = 0.0
+
+    def reached(self) -> str | None:
+        """Which limit is reached, if any."""
+        if self.nodes <= 0:
+            return "node limit"
+        return "time limit" if time.perf_counter() >= self.deadline else None
+
+    def load(self, task: Task, capacity: int) -> Advance:
+        """The compiled search. Loading it takes its time, but not from the planning."""
+        code = compiled()
+        if not self.loaded:
+            began = time.perf_counter()
+            Attempt(task, capacity, 0, 0, machine=True).run(code, 0)
+            self.loading = time.perf_counter() - began
+            self.deadline += self.loading
+            self.loaded = True
+        return code
+
+
+@dataclass
+class Answer:
+    """What attempts found out: offsets of the members, or that there are none, or neither."""
+
+    offsets: list[int] | None = None
+    refuted: bool = False
+    turns: int = 0
+    nodes: int = 0
+
+
+def answer(task: Task, capacity: int, first_turn: int, nodes: int, limits: Limits) -> Answer:
+    """Try to place a component below a capacity.
+
+    Parameters
+    ----------
+    task, capacity
+        What to place, and in how many bytes.
+    first_turn
+        How many attempts there were at this component; each searches in another way.
+    nodes
+        About how many nodes to spend.
+    limits
+        Updated with what is used up.
+    """
+    plan: list[tuple[int, int]] = []
+    left = limits.nodes
+    while nodes > 0 and left > 0:
+        turn = first_turn + len(plan)
+        share = int(min(usual_nodes(len(task), turn), left))
+        plan.append((turn, share))
+        nodes -= share
+        left -= share
+
+    total = Answer()
+    for turn, share in plan:
+        work = share * len(task)
+        if limits.loaded or work > limits.interpreted_work or limits.reached():
+            break
+        limits.interpreted_work -= work
+        total = _join(total, _Race(task, capacity, [(turn, share)], limits, advance).run(1), limits)
+        if total.refuted or total.offsets is not None:
+            return total
+    rest = plan[total.turns :]
+    if rest and not limits.reached():
+        code = limits.load(task, capacity)
+        total = _join(total, _Race(task, capacity, rest, limits, code).run(limits.threads), limits)
+    return total
+
+
+def _join(before: Answer, now: Answer, limits: Limits) -> Answer:
+    limits.nodes -= now.nodes
+    return Answer(now.offsets, now.refuted, before.turns + now.turns, before.nodes + now.nodes)
+
+
+class _Race:
+    """Attempts that run side by side: the lowest in turn with an answer wins, and later ones are given up."""
+
+    def __init__(
+        self, task: Task, capacity: int, plan: list[tuple[int, int]], limits: Limits, code: Advance
+    ) -> None:
+        self.task, self.capacity, self.plan, self.limits, self.code = task, capacity, plan, limits, code
+        self.lock = threading.Lock()
+        self.winner = len(plan)
+        self.found = Answer()
+        self.nodes = [0] * len(plan)
+        self.errors: list[BaseException] = []
+
+    def run(self, threads: int) -> Answer:
+        threads = min(threads, LANES, len(self.plan))
+        helpers = [threading.Thread(target=self._work, args=(k, threads)) for k in range(1, threads)]
+        for helper in helpers:
+            helper.start()
+        self._work(0, threads)
+        for helper in helpers:
+            helper.join()
+        if self.errors:
+            raise self.errors[0]
+        # Attempts after the winner may have got further or less far; they do not count.
+        last = self.plan[min(self.winner, len(self.plan) - 1)][0]
+        for turn in [t for t in self.task.blame if not last - LANES < t <= last]:
+            del self.task.blame[turn]
+        self.found.nodes = sum(self.nodes[: self.winner + 1])
+        self.found.turns = min(self.winner + 1, len(self.plan))
+        return self.found
+
+    def _work(self, thread: int, threads: int) -> None:
+        try:
+            for place, (turn, _) in enumerate(self.plan):
+                if turn % LANES % threads == thread:
+                    self._attempt(place)
+        except BaseException as error:
+            with self.lock:
+                self.errors.append(error)
+                self.winner = -1
+
+    def _attempt(self, place: int) -> None:
+        if place >= self.winner or self.limits.reached():
+            return
+        turn, share = self.plan[place]
+        machine = self.code is not advance
+        blame = self.task.blame.get(turn - LANES, [])
+        search = Attempt(self.task, self.capacity, turn, share, blame, machine=machine)
+        while place < self.winner and search.nodes < share and not self.limits.reached():
+            result = search.run(self.code, MACHINE_SLICE if machine else INTERPRETED_SLICE)
+            self.nodes[place] = search.nodes
+            if result != PAUSED:
+                with self.lock:
+                    if place < self.winner:
+                        self.winner = place
+                        self.found = Answer(search.offsets if result == SOLVED else None, result != SOLVED)
+        self.task.blame[turn] = search.blame

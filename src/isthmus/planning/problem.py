@@ -1,0 +1,192 @@
+"""The nouns of offline memory planning: what is to be placed, for how long, and how much room there is.
+
+A problem is a set of rectangles in a plane of time and memory. Time is counted in steps, memory in bytes, and the two
+never mix: a planner chooses the memory coordinate of each rectangle and may not touch the time coordinate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MAX_BYTES = 2**48
+"""Largest size, alignment, offset or capacity that is accepted."""
+
+MAX_TOTAL = 2**60
+"""Largest sum of all sizes with their alignment padding: offsets then always fit into 64 bits."""
+
+MAX_TIME = 2**62
+"""Largest start or end of a lifetime."""
+
+
+class PlanningError(ValueError):
+    """A problem or a layout that cannot be accepted.
+
+    Parameters
+    ----------
+    message
+        What is wrong, in one sentence.
+    buffer
+        Index of the buffer that is at fault, where there is one.
+    """
+
+    def __init__(self, message: str, buffer: int | None = None) -> None:
+        super().__init__(message)
+        self.buffer = buffer
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A pause ``[start, end)`` inside a lifetime, in which the memory of the buffer is free for others."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        _whole("gap start", self.start, -MAX_TIME, MAX_TIME)
+        _whole("gap end", self.end, -MAX_TIME, MAX_TIME)
+        if self.end <= self.start:
+            raise PlanningError(f"gap ends at {self.end}, not after its start {self.start}")
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A block of memory that is needed during ``[start, end)``.
+
+    Parameters
+    ----------
+    id
+        Name in messages and files; unique within a problem.
+    start, end
+        Lifetime in steps, half open: two buffers that touch in time may share memory.
+    size
+        Bytes; a buffer of zero bytes is in nobody's way.
+    alignment
+        The offset must be a multiple of this.
+    offset
+        Where the buffer has to lie, if that is not for the planner to decide.
+    gaps
+        Pauses inside the lifetime, in order, that neither touch nor leave it.
+
+    Examples
+    --------
+    >>> Buffer("activation", start=2, end=5, size=4096, alignment=64).lifetimes
+    ((2, 5),)
+    >>> Buffer("state", start=0, end=9, size=64, gaps=(Gap(3, 7),)).lifetimes
+    ((0, 3), (7, 9))
+    """
+
+    id: str
+    start: int
+    end: int
+    size: int
+    alignment: int = 1
+    offset: int | None = None
+    gaps: tuple[Gap, ...] = ()
+
+    def __post_init__(self) -> None:
+        name = f"buffer {self.id!r}: "
+        _whole(name + "start", self.start, -MAX_TIME, MAX_TIME)
+        _whole(name + "end", self.end, -MAX_TIME, MAX_TIME)
+        _whole(name + "size", self.size, 0, MAX_BYTES)
+        _whole(name + "alignment", self.alignment, 1, MAX_BYTES)
+        if self.end <= self.start:
+            raise PlanningError(f"{name}ends at {self.end}, not after its start {self.start}")
+        if self.offset is not None:
+            _whole(name + "offset", self.offset, 0, MAX_BYTES)
+            if self.offset % self.alignment:
+                raise PlanningError(f"{name}offset {self.offset} is not a multiple of alignment {self.alignment}")
+        reached = self.start
+        for gap in self.gaps:
+            if gap.start <= reached or gap.end >= self.end:
+                raise PlanningError(
+                    f"{name}gap {gap.start}-{gap.end} must lie inside the lifetime {self.start}-{self.end}, "
+                    "after the gap before it"
+                )
+            reached = gap.end
+
+    @property
+    def lifetimes(self) -> tuple[tuple[int, int], ...]:
+        """The half-open stretches of time in which the memory is really in use."""
+        starts = [self.start, *(gap.end for gap in self.gaps)]
+        ends = [*(gap.start for gap in self.gaps), self.end]
+        return tuple(zip(starts, ends, strict=True))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Buffers to be placed, and optionally the memory that they must fit into.
+
+    Parameters
+    ----------
+    buffers
+        In any order; layouts list their offsets in the same order.
+    capacity
+        Bytes available. ``None`` asks for the smallest layout instead.
+
+    Raises
+    ------
+    PlanningError
+        If two buffers share an id, or two fixed buffers share memory at the same time.
+
+    Examples
+    --------
+    >>> problem = Problem((Buffer("a", 0, 2, 8), Buffer("b", 1, 3, 8)))
+    >>> len(problem)
+    2
+    """
+
+    buffers: tuple[Buffer, ...]
+    capacity: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "buffers", tuple(self.buffers))
+        if self.capacity is not None:
+            _whole("capacity", self.capacity, 0, MAX_BYTES)
+        seen: set[str] = set()
+        total = 0
+        for index, buffer in enumerate(self.buffers):
+            if buffer.id in seen:
+                raise PlanningError(f"two buffers have the id {buffer.id!r}", index)
+            seen.add(buffer.id)
+            total += buffer.size + buffer.alignment
+            if total + (buffer.offset or 0) > MAX_TOTAL:
+                raise PlanningError(f"buffer {buffer.id!r}: all sizes together exceed {MAX_TOTAL} bytes", index)
+        self._check_fixed()
+
+    def _check_fixed(self) -> None:
+        fixed = [i for i, b in enumerate(self.buffers) if b.offset is not None and b.size > 0]
+        for later, pieces in _overlapping_in_time(self.buffers, fixed):
+            b = self.buffers[later]
+            assert b.offset is not None
+            for earlier in pieces:
+                a = self.buffers[earlier]
+                assert a.offset is not None
+                if a.offset < b.offset + b.size and b.offset < a.offset + a.size:
+                    raise PlanningError(
+                        f"buffer {b.id!r}: fixed offset {b.offset} collides with buffer {a.id!r} "
+                        f"at {a.offset}-{a.offset + a.size}",
+                        max(earlier, later),
+                    )
+
+    def __len__(self) -> int:
+        return len(self.buffers)
+
+
+def _overlapping_in_time(buffers: tuple[Buffer, ...], chosen: list[int]) -> Iterator[tuple[int, list[int]]]:
+    """Go through the chosen buffers by time; yield each with those that are live when it begins."""
+    pieces = sorted((start, end, i) for i in chosen for start, end in buffers[i].lifetimes)
+    live: list[tuple[int, int]] = []
+    for start, end, i in pieces:
+        live = [(e, j) for e, j in live if e > start]
+        yield i, [j for _, j in live]
+        live.append((end, i))
+
+
+def _whole(what: str, value: int, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise PlanningError(f"{what} must be a whole number, not {value!r}")
+    if value < least:
+        raise PlanningError(f"{what} {value} is {'negative' if least == 0 else f'below {least}'}")
+    if value > most:
+        raise PlanningError(f"{what} {value} is above the limit of {most}")

@@ -1,0 +1,457 @@
+"""The exact search: places buffers of one component one by one, bottom up, and proves what it leaves out.
+
+The same functions run interpreted on lists, for small components, and compiled on arrays; see `compiled`. Everything
+that is compiled stands in this file, because numba's cache notices changes in the file of the outermost function only.
+
+How it works
+    A layout that fits can be pushed down until no buffer can sink any further: each buffer then lies at its *floor*,
+    the lowest offset above all conflicting buffers that lie lower. So it is enough to look at such layouts. Lowest
+    floor first, the search puts a buffer onto its floor. When that fails, the buffer is *skipped*: in every layout
+    that is left some conflicting buffer comes to lie in its way, and the lowest top of those that could do so is its
+    new *reach*, an offset that it cannot go below. Without such a buffer nothing is left.
+
+    At each step the buffers still to come must fit between reach and ceiling. In each section of time they lie side
+    by side: those that reach at least as high as a given one have together no more room than from there up.
+
+    When no remaining buffer spans some point in time, the sides of it are independent: each is searched on its own,
+    and if one fails its neighbours are not searched again.
+
+    Of layouts that differ in the order of buffers with the same lifetime that lie directly on each other, or of
+    buffers that are equal, one is enough. (Take the layout with the smallest sum of weight times offset, with the
+    weight of a buffer its size divided by its rank: it is pushed down, and has such buffers in order of rank.)
+
+All offsets count in units of the component; times are sections, see `component`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from types import FunctionType
+from typing import Any, NamedTuple
+
+SOLVED, EXHAUSTED, PAUSED, FULL = 1, 0, -1, -2
+
+FAR = 1 << 62
+
+# What to do next at the frame on top of the stack.
+ENTER, RETRY, LEAVE, NEXT_PART = 0, 1, 2, 3
+
+# Registers of a paused search.
+DEPTH, TRAIL_TOP, PHASE, NODES_LEFT = 0, 1, 2, 3
+
+# Fields of a frame. A frame either chooses one buffer of a part, or goes through the parts that a choice left behind.
+FIRST, COUNT, LEFT, RIGHT, CHOSEN, ENTRY_MARK, CHOICE_MARK, SPLIT, CALLER, FROM, TO, FRAME = range(12)
+
+# Kinds of trail entry: an offset that rose, a buffer that was placed, a turn that changed.
+ROSE, PLACED, TURN = 0, 1, 2
+ENTRY = 4
+
+
+class State(NamedTuple):
+    """One search, paused or fresh. Every field is flat, a list or an array of 64-bit integers."""
+
+    # The component, never written.
+    size: Any
+    limit: Any
+    alignment: Any
+    conflict_first: Any
+    conflict: Any
+    piece_first: Any
+    piece_left: Any
+    piece_right: Any
+    left: Any
+    right: Any
+    barrier_first: Any
+    barrier_low: Any
+    barrier_high: Any
+    group: Any
+    # How this search goes about it, never written.
+    ceiling: Any
+    by_crowd: Any
+    rank: Any
+    twin: Any
+    # The partial layout.
+    floor: Any
+    reach: Any
+    placed: Any
+    total: Any
+    spans: Any
+    turn: Any
+    order: Any
+    group_last: Any
+    group_top: Any
+    # The way back.
+    frames: Any
+    trail: Any
+    registers: Any
+    # How often a buffer was the one that no longer fitted.
+    blame: Any
+    # Scratch.
+    load: Any
+    crowd: Any
+    bag: Any
+
+
+def lift(s: State, x: int, offset: int) -> int:
+    """The lowest offset from the given one on that is aligned and keeps clear of fixed buffers."""
+    step = s.alignment[x]
+    at = offset if step == 1 else -(-offset // step) * step
+    for k in range(s.barrier_first[x], s.barrier_first[x + 1]):
+        if at < s.barrier_high[k] and at + s.size[x] > s.barrier_low[k]:
+            at = -(-s.barrier_high[k] // step) * step
+    return at
+
+
+def undo(s: State, top: int, mark: int) -> int:
+    """Take back everything on the trail above the mark."""
+    trail = s.trail
+    while top > mark:
+        top -= ENTRY
+        x = trail[top + 1]
+        if trail[top] == ROSE:
+            s.floor[x] = trail[top + 2]
+            s.reach[x] = trail[top + 3]
+        elif trail[top] == PLACED:
+            s.placed[x] = 0
+            s.group_last[s.group[x]] = trail[top + 2]
+            s.group_top[s.group[x]] = trail[top + 3]
+            for k in range(s.piece_first[x], s.piece_first[x + 1]):
+                for t in range(s.piece_left[k], s.piece_right[k]):
+                    s.total[t] += s.size[x]
+            for t in range(s.left[x], s.right[x] - 1):
+                s.spans[t] += 1
+        else:
+            s.turn[x] = trail[top + 2]
+    return top
+
+
+def note(s: State, top: int, kind: int, x: int, a: int, b: int) -> int:
+    """Write on the trail how to take something back."""
+    trail = s.trail
+    trail[top] = kind
+    trail[top + 1] = x
+    trail[top + 2] = a
+    trail[top + 3] = b
+    return top + ENTRY
+
+
+def raised(s: State, x: int, lowest: int) -> int:
+    """The lowest offset that a buffer can have if it may not stay on its floor; `FAR` if nothing can lift it.
+
+    Nothing that is still to be placed goes below `lowest`.
+    """
+    best = FAR
+    top = s.floor[x] + s.size[x]
+    for k in range(s.conflict_first[x], s.conflict_first[x + 1]):
+        y = s.conflict[k]
+        if s.placed[y] == 0:
+            at = max(s.reach[y], lowest)
+            if at < top and at + s.size[y] < best:
+                best = at + s.size[y]
+    return lift(s, x, best) if best < FAR else best
+
+
+def sort_by_reach(s: State, first: int, count: int) -> None:
+    """Sort a stretch of the order by reach, after some of its buffers were raised.
+
+    Seen from the end, a raised buffer is one that reaches higher than something behind it. Those are taken out, and
+    merged back in.
+    """
+    order, reach, bag = s.order, s.reach, s.bag
+    least = FAR
+    taken = 0
+    gap = first + count
+    for i in range(first + count - 1, first - 1, -1):
+        x = order[i]
+        if reach[x] > least:
+            j = taken
+            while j > 0 and reach[bag[j - 1]] < reach[x]:
+                bag[j] = bag[j - 1]
+                j -= 1
+            bag[j] = x
+            taken += 1
+        else:
+            least = reach[x]
+            gap -= 1
+            order[gap] = x
+    # The rest now ends the stretch, and the bag falls in reach: fill up from the front.
+    write = first
+    while taken > 0:
+        x = bag[taken - 1]
+        while gap < first + count and reach[order[gap]] <= reach[x]:
+            order[write] = order[gap]
+            write += 1
+            gap += 1
+        order[write] = x
+        write += 1
+        taken -= 1
+
+
+def fits(s: State, first: int, count: int, begin: int, end: int) -> bool:
+    """Whether the sections from begin to end have room for a stretch of the order that is sorted by reach."""
+    load = s.load
+    ceiling = s.ceiling[0]
+    for t in range(begin, end):
+        load[t] = 0
+    for i in range(first + count - 1, first - 1, -1):
+        x = s.order[i]
+        if s.left[x] < end and s.right[x] > begin:
+            size = s.size[x]
+            most = 0
+            for k in range(s.piece_first[x], s.piece_first[x + 1]):
+                for t in range(max(s.piece_left[k], begin), min(s.piece_right[k], end)):
+                    loaded = load[t] + size
+                    load[t] = loaded
+                    most = max(most, loaded)
+            if s.reach[x] + most > ceiling:
+                s.blame[x] += 1
+                return False
+    return True
+
+
+def give_turns(s: State, top: int, first: int, count: int) -> int:
+    """Order the buffers of a new part by preference, and remember that as their turns."""
+    order, crowd, rank = s.order, s.crowd, s.rank
+    for i in range(first, first + count):
+        x = order[i]
+        most = 0
+        if s.by_crowd[0] == 1:
+            for k in range(s.piece_first[x], s.piece_first[x + 1]):
+                for t in range(s.piece_left[k], s.piece_right[k]):
+                    most = max(most, s.total[t])
+        crowd[x] = most
+    for i in range(first + 1, first + count):
+        x = order[i]
+        j = i - 1
+        while j >= first and (
+            crowd[order[j]] < crowd[x] or (crowd[order[j]] == crowd[x] and rank[order[j]] > rank[x])
+        ):
+            order[j + 1] = order[j]
+            j -= 1
+        order[j + 1] = x
+    for i in range(first, first + count):
+        x = order[i]
+        top = note(s, top, TURN, x, s.turn[x], 0)
+        s.turn[x] = i - first
+    return top
+
+
+def advance(s: State, nodes: int) -> int:
+    """Go on with a search for a number of nodes.
+
+    Returns
+    -------
+    int
+        ``SOLVED``: `floor` holds the offsets. ``EXHAUSTED``: no layout exists. ``PAUSED``: the nodes are used up.
+        ``FULL``: go on with a longer trail and order. The register ``NODES_LEFT`` holds the nodes that were not needed.
+    """
+    order, floor, reach, placed, frames = s.order, s.floor, s.reach, s.placed, s.frames
+    depth = s.registers[DEPTH]
+    top = s.registers[TRAIL_TOP]
+    phase = s.registers[PHASE]
+    # No node writes more than this: an entry for each buffer that rises, is reviewed or gets a turn, and the order of
+    # those that are left when one is placed, twice if they fall into parts.
+    trail_reserve = ENTRY * (4 * len(s.size) + 8)
+    order_reserve = 2 * len(s.size)
+    result = PAUSED
+    while True:
+        frame = depth * FRAME
+        if phase == LEAVE:
+            # The part is placed; go on with its neighbours, or with those of the part around it.
+            depth = frames[frame + SPLIT]
+            if depth < 0:
+                result = SOLVED
+                break
+            phase = NEXT_PART
+            continue
+
+        first = frames[frame + FIRST]
+        count = frames[frame + COUNT]
+        after = first + count
+        if phase == NEXT_PART:
+            # A part goes up to the next point in time that none spans.
+            stop = frames[frame + LEFT]
+            begin = stop
+            members = 0
+            while members == 0 and stop < frames[frame + RIGHT]:
+                begin = stop
+                stop = begin + 1
+                while stop < frames[frame + RIGHT] and s.spans[stop - 1] > 0:
+                    stop += 1
+                for i in range(first, after):
+                    x = order[i]
+                    if s.left[x] >= begin and s.right[x] <= stop:
+                        order[after + members] = x
+                        members += 1
+            if members == 0:
+                phase = LEAVE
+                continue
+            frames[frame + LEFT] = stop
+            top = give_turns(s, top, after, members)
+            part = frame + FRAME
+            frames[part + FIRST] = after
+            frames[part + COUNT] = members
+            frames[part + LEFT] = begin
+            frames[part + RIGHT] = stop
+            frames[part + ENTRY_MARK] = frames[frame + ENTRY_MARK]
+            frames[part + SPLIT] = depth
+            frames[part + CALLER] = frames[frame + CALLER]
+            # The room was checked before the split.
+            frames[part + FROM] = begin
+            frames[part + TO] = begin
+            depth += 1
+            phase = ENTER
+            continue
+
+        if nodes <= 0 or len(s.trail) - top < trail_reserve or len(order) - after < order_reserve:
+            result = PAUSED if nodes <= 0 else FULL
+            break
+        nodes -= 1
+        changed_from = frames[frame + FROM]
+        changed_to = frames[frame + TO]
+        alive = True
+
+        lowest = FAR
+        if phase == RETRY:
+            c = frames[frame + CHOSEN]
+            top = undo(s, top, frames[frame + CHOICE_MARK])
+            changed_from = s.left[c]
+            changed_to = s.right[c]
+            at = raised(s, c, floor[c])
+            if at > s.limit[c]:
+                alive = False
+            else:
+                top = note(s, top, ROSE, c, floor[c], reach[c])
+                reach[c] = at
+
+        # Review what was skipped: what could have come in its way may lie higher by now, or elsewhere.
+        if alive:
+            for i in range(first, after):
+                x = order[i]
+                if reach[x] == floor[x] and reach[x] < lowest:
+                    lowest = reach[x]
+            for i in range(first, after):
+                x = order[i]
+                if reach[x] > floor[x]:
+                    at = raised(s, x, lowest)
+                    if at > s.limit[x]:
+                        alive = False
+                        break
+                    if at > reach[x]:
+                        top = note(s, top, ROSE, x, floor[x], reach[x])
+                        reach[x] = at
+                        changed_from = min(changed_from, s.left[x])
+                        changed_to = max(changed_to, s.right[x])
+        if alive:
+            sort_by_reach(s, first, count)
+            alive = fits(s, first, count, changed_from, changed_to)
+        c = -1
+        if alive:
+            for i in range(first, after):
+                x = order[i]
+                if c >= 0 and reach[x] > floor[c]:
+                    break
+                if reach[x] == floor[x] and (c < 0 or s.turn[x] < s.turn[c]):
+                    c = x
+            alive = c >= 0
+        if not alive:
+            top = undo(s, top, frames[frame + ENTRY_MARK])
+            depth = frames[frame + CALLER]
+            if depth < 0:
+                result = EXHAUSTED
+                break
+            phase = RETRY
+            continue
+
+        frames[frame + CHOSEN] = c
+        frames[frame + CHOICE_MARK] = top
+        phase = RETRY
+        group = s.group[c]
+        below = s.group_last[group]
+        if s.twin[c] >= 0 and placed[s.twin[c]] == 0:
+            continue
+        if below >= 0 and s.group_top[group] == floor[c] and s.rank[below] > s.rank[c]:
+            continue
+
+        # Place it, and lift what conflicts with it.
+        up = floor[c] + s.size[c]
+        top = note(s, top, PLACED, c, below, s.group_top[group])
+        placed[c] = 1
+        s.group_last[group] = c
+        s.group_top[group] = up
+        for k in range(s.piece_first[c], s.piece_first[c + 1]):
+            for t in range(s.piece_left[k], s.piece_right[k]):
+                s.total[t] -= s.size[c]
+        splits = False
+        for t in range(s.left[c], s.right[c] - 1):
+            s.spans[t] -= 1
+            if s.spans[t] == 0:
+                splits = True
+        changed_from = s.left[c]
+        changed_to = s.right[c]
+        for k in range(s.conflict_first[c], s.conflict_first[c + 1]):
+            x = s.conflict[k]
+            if placed[x] == 0 and floor[x] < up:
+                top = note(s, top, ROSE, x, floor[x], reach[x])
+                at = lift(s, x, up)
+                floor[x] = at
+                reach[x] = max(reach[x], at)
+                changed_from = min(changed_from, s.left[x])
+                changed_to = max(changed_to, s.right[x])
+                if at > s.limit[x]:
+                    alive = False
+                    s.blame[x] += 1
+        if not alive:
+            continue
+        if count == 1:
+            phase = LEAVE
+            continue
+
+        write = after
+        for i in range(first, after):
+            if order[i] != c:
+                order[write] = order[i]
+                write += 1
+        if splits:
+            # Before the sides are searched one after the other, see that none is hopeless.
+            sort_by_reach(s, after, count - 1)
+            if not fits(s, after, count - 1, changed_from, changed_to):
+                continue
+        child = frame + FRAME
+        frames[child + FIRST] = after
+        frames[child + COUNT] = count - 1
+        frames[child + LEFT] = frames[frame + LEFT]
+        frames[child + RIGHT] = frames[frame + RIGHT]
+        frames[child + ENTRY_MARK] = top
+        frames[child + CALLER] = depth
+        frames[child + SPLIT] = frames[frame + SPLIT]
+        frames[child + FROM] = changed_from
+        frames[child + TO] = changed_to
+        depth += 1
+        phase = NEXT_PART if splits else ENTER
+
+    s.registers[DEPTH] = depth
+    s.registers[TRAIL_TOP] = top
+    s.registers[PHASE] = phase
+    s.registers[NODES_LEFT] = nodes
+    return result
+
+
+Advance = Callable[[State, int], int]
+
+
+@lru_cache(maxsize=1)
+def compiled() -> Advance:
+    """The search as machine code. The first call of a process imports numba; the first of a machine compiles."""
+    from numba import njit
+
+    names: Sequence[str] = ("lift", "undo", "note", "raised", "sort_by_reach", "fits", "give_turns")
+    scope = dict(globals())
+    for name in names:
+        scope[name] = njit(forceinline=True)(FunctionType(scope[name].__code__, scope, name))
+    main = FunctionType(advance.__code__, scope, "advance")
+    main.__module__ = __name__
+    main.__qualname__ = "advance"
+    machine_code: Advance = njit(cache=True, nogil=True)(main)
+    return machine_code

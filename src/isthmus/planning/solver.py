@@ -1,0 +1,230 @@
+"""Plans a layout: fast layouts first, then an exact search where they leave a gap to the lower bound."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from .attempt import Task
+from .bound import lower_bound
+from .component import Scale, take_apart
+from .conflicts import find_conflicts
+from .greedy import first_fit, orders
+from .portfolio import Limits, answer
+from .problem import PlanningError, Problem
+from .solution import Solution, Status
+
+FIRST_ROUND = 64
+"""Nodes for each buffer that the first round spends on one capacity; each round doubles them."""
+
+
+def solve(
+    problem: Problem, *, timeout: float | None = 10.0, node_limit: int | None = None, threads: int = 2
+) -> Solution:
+    """Find the smallest layout, or one that fits the capacity of the problem.
+
+    Several fast layouts come first; if one of them reaches the lower bound, or fits the capacity, that is the answer.
+    Otherwise an exact search goes on until it has a proof or reaches a limit. The answer to a problem is always the
+    same, whatever the number of threads, unless the time limit cuts it off.
+
+    Parameters
+    ----------
+    problem
+        What to place. Without a capacity the peak is minimised; with one, any layout that fits will do.
+    timeout
+        Seconds; ``None`` for no limit. Loading the compiled search, or compiling it on its first use, is not counted.
+    node_limit
+        Partial layouts that the exact search may look at; 0 for fast layouts only, ``None`` for no limit.
+    threads
+        How many searches may run side by side.
+
+    Returns
+    -------
+    Solution
+        Never an error for a problem that is hard or has no solution: that is in its status.
+
+    Examples
+    --------
+    >>> from isthmus.planning import Buffer, Problem
+    >>> buffers = (Buffer("a", 0, 3, 4), Buffer("b", 3, 9, 4), Buffer("c", 0, 9, 4), Buffer("d", 9, 21, 4))
+    >>> solve(Problem(buffers)).peak
+    8
+    >>> solve(Problem(buffers, capacity=7)).status.value
+    'infeasible'
+    """
+    if timeout is not None and not timeout >= 0:
+        raise PlanningError(f"timeout {timeout} is negative")
+    if node_limit is not None and node_limit < 0:
+        raise PlanningError(f"node limit {node_limit} is negative")
+    if threads < 1:
+        raise PlanningError(f"{threads} threads cannot search")
+    planner = _Planner(problem, timeout, node_limit, threads)
+    planner.place_fast()
+    stopped_by = "proof"
+    if not planner.finished():
+        planner.prepare_search()
+        stopped_by = planner.minimise() if problem.capacity is None else planner.decide(problem.capacity)
+    return planner.solution(stopped_by)
+
+
+class _Hard:
+    """A component under search, with what is known of it."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.turns = 0
+        self.refuted = -1
+        self.peak = math.inf
+        self.offsets: list[int] = []
+
+    def keep(self, offsets: list[int]) -> None:
+        task = self.task
+        self.offsets = offsets
+        self.peak = max(
+            (task.component.base + at) * task.scale.unit + task.problem.buffers[i].size
+            for i, at in zip(task.component.members, offsets, strict=True)
+        )
+
+
+class _Planner:
+    """One call of `solve`: the best layout and the best bound so far, and what may still be spent."""
+
+    def __init__(self, problem: Problem, timeout: float | None, node_limit: int | None, threads: int) -> None:
+        self.began = time.perf_counter()
+        self.problem = problem
+        deadline = math.inf if timeout is None else self.began + timeout
+        nodes = math.inf if node_limit is None else node_limit
+        self.limits = Limits(deadline, nodes, threads)
+        self.spent = 0
+        self.bound = lower_bound(problem)
+        self.peak = math.inf
+        self.offsets: tuple[int, ...] | None = None
+
+    def finished(self) -> bool:
+        """Whether the question of the problem is answered."""
+        capacity = self.problem.capacity
+        if capacity is not None:
+            return self.peak <= capacity or self.bound > capacity
+        return self.peak <= self.bound
+
+    def place_fast(self) -> None:
+        """Try layouts that take one pass each."""
+        if self.finished():
+            return
+        self.conflicts = find_conflicts(self.problem)
+        self.neighbours = self.conflicts.lists()
+        for order in orders(self.problem, self.neighbours):
+            self._keep(first_fit(self.problem, order, self.neighbours))
+            if self.finished() or time.perf_counter() >= self.limits.deadline:
+                return
+
+    def prepare_search(self) -> None:
+        """Take the problem apart. What is set aside is easy at the lower bound, and so at all capacities tried."""
+        scale = Scale.of(self.problem)
+        self.unit = scale.unit
+        # Peaks end where some buffer ends: on a multiple of the unit plus one of these.
+        self.remainders = sorted({b.size % scale.unit for b in self.problem.buffers})
+        self.parts = take_apart(self.problem, scale, self.conflicts, self.bound)
+        self.hard = [_Hard(Task(self.problem, scale, c, self.conflicts)) for c in self.parts.components]
+        self.hard.sort(key=lambda h: len(h.task))
+
+    def decide(self, capacity: int) -> str:
+        """Search for a layout below the capacity, or for the proof that there is none."""
+        nodes = FIRST_ROUND * len(self.problem)
+        while True:
+            found = self._try(capacity, nodes)
+            if found is not None:
+                if not found:
+                    self.bound = max(self.bound, self._next_peak(capacity))
+                return "proof"
+            # A tighter goal leaves the search fewer ways to go wrong; now and then that is what it takes.
+            if self.bound < capacity and self._try(self.bound, nodes // 4):
+                return "proof"
+            reached = self.limits.reached()
+            if reached:
+                return reached
+            nodes *= 2
+
+    def minimise(self) -> str:
+        """Raise the lower bound and lower the peak until they meet."""
+        nodes = FIRST_ROUND * len(self.problem)
+        while True:
+            # Below this, the round found no answer; from there it closes in on the peak.
+            goal = open_below = self.bound
+            while open_below < self.peak:
+                found = self._try(goal, nodes)
+                if self.finished():
+                    return "proof"
+                reached = self.limits.reached()
+                if reached:
+                    return reached
+                if found is False:
+                    self.bound = self._next_peak(goal)
+                    open_below = max(open_below, self.bound)
+                elif found is None:
+                    open_below = goal + 1
+                goal = (open_below + int(self.peak) - 1) // 2
+            nodes *= 2
+
+    def solution(self, stopped_by: str) -> Solution:
+        capacity = self.problem.capacity
+        has_layout = capacity is None or self.peak <= capacity
+        if has_layout:
+            status = Status.OPTIMAL if self.peak == self.bound else Status.FEASIBLE
+        else:
+            status = Status.INFEASIBLE if capacity is not None and self.bound > capacity else Status.UNKNOWN
+        return Solution(
+            status,
+            self.offsets if has_layout else None,
+            int(self.peak) if has_layout else None,
+            self.bound,
+            time.perf_counter() - self.began - self.limits.loading,
+            self.spent,
+            stopped_by,
+            self.limits.loading,
+        )
+
+    def _try(self, capacity: int, nodes: int) -> bool | None:
+        """Whether a capacity is enough; ``None`` if that many nodes do not tell."""
+        solved = True
+        for hard in self.hard:
+            if hard.refuted >= capacity:
+                return False
+            if hard.peak <= capacity:
+                continue
+            if self.limits.reached():
+                return None
+            found = answer(hard.task, capacity, hard.turns, nodes, self.limits)
+            hard.turns += found.turns
+            self.spent += found.nodes
+            if found.refuted:
+                hard.refuted = capacity
+                return False
+            if found.offsets is not None:
+                hard.keep(found.offsets)
+            else:
+                solved = False
+        if not solved:
+            return None
+        self._assemble()
+        return True
+
+    def _assemble(self) -> None:
+        unit = self.unit
+        given = {i: at * unit for i, at in self.parts.settled.items()}
+        for hard in self.hard:
+            component = hard.task.component
+            for i, at in zip(component.members, hard.offsets, strict=True):
+                given[i] = (component.base + at) * unit
+        self._keep(first_fit(self.problem, self.parts.last, self.neighbours, given))
+
+    def _keep(self, offsets: Sequence[int]) -> None:
+        peak = max((at + b.size for at, b in zip(offsets, self.problem.buffers, strict=True)), default=0)
+        if peak < self.peak:
+            self.peak = peak
+            self.offsets = tuple(offsets)
+
+    def _next_peak(self, peak: int) -> int:
+        """The smallest peak above the given one that a layout can have."""
+        return min(peak + 1 + (r - peak - 1) % self.unit for r in self.remainders)

@@ -1,0 +1,77 @@
+"""Results written over an operand: an element-wise step needs no memory of its own where an operand dies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isthmus.graph import Tensor
+from isthmus.prepare.liveness import Life
+from isthmus.prepare.schedule import Pool, Step
+from isthmus.prepare.storage import Storage
+
+IN_PLACE = frozenset(
+    {
+        *(
+            f"ElementWise{name}"
+            for name in (
+                "Abs", "Add", "And", "Asin", "Atan", "Ceil", "Cos", "Divide", "Equal", "Exp", "Floor", "FloorDiv",
+                "Fmod", "Greater", "GreaterEqual", "Less", "LessEqual", "Log", "Maximum", "Minimum", "Mod", "Multiply",
+                "Neg", "Neuron", "Not", "NotEqual", "Or", "Power", "Round", "Rsqrt", "Select", "Sign", "Sin",
+                "Softplus", "SquaredDifference", "SquareRoot", "Subtract", "Unary", "Xor",
+            )
+        ),
+        "Acos", "Acosh", "Asinh", "Atanh", "Batchnorm", "Cast", "Convert", "Cosh", "Elu", "Erf", "Gelu", "HardSwish",
+        "IsInf", "IsNaN", "Prelu", "Relu", "Relu1", "Relu6", "ReluMinMax", "Sigmoid", "Silu", "Sinh", "Tan", "Tanh",
+    }
+)
+"""Operations that read each element before they write the one at its place."""
+
+
+def may_overwrite(step: Step, operand: Tensor | None) -> bool:
+    """Whether a step can write its result where an operand lies, as far as shapes and the operation tell."""
+    result = step.outputs[0]
+    return (
+        step.op in IN_PLACE
+        and operand is not None
+        and not operand.is_static
+        and operand.dims == result.dims
+        and operand.dtype.itemsize == result.dtype.itemsize
+    )
+
+
+def write_in_place(steps: Sequence[Step], storage: Storage, life: Life) -> int:
+    """Let results take the memory of operands that die; gives the bytes that this saved."""
+    saved = 0
+    for index, step in enumerate(steps):
+        for operand in step.inputs:
+            if operand is not None and may_overwrite(step, operand) and _free(step, operand, index, storage, life):
+                result = step.outputs[0]
+                last = life.last(storage.block(result))
+                first = life.first(storage.block(operand))
+                storage.join(operand, result)
+                life.set(storage.block(result), first, last)
+                saved += result.nbytes
+                break
+    return saved
+
+
+def _free(step: Step, operand: Tensor, index: int, storage: Storage, life: Life) -> bool:
+    result = step.outputs[0]
+    mine, low, high = storage.span(operand)
+    theirs, result_low, _ = storage.span(result)
+    if mine is theirs or mine.pool is not None or (theirs.pool is not None and theirs.pool < Pool.IO):
+        return False
+    if life.last(mine) != index or life.first(theirs) != index:
+        return False
+    if mine.size != theirs.size or low - mine.low != result_low - theirs.low:
+        return False
+    for other in step.inputs:
+        if other is None or other.is_static or other is operand:
+            continue
+        block, start, end = storage.span(other)
+        # Another part of the same block would be overwritten before it is read.
+        if block is mine and (start, end) != (low, high) and start < high and low < end:
+            return False
+        if block is mine and (start, end) == (low, high) and not may_overwrite(step, other):
+            return False
+    return True

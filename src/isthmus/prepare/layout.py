@@ -1,0 +1,102 @@
+"""The plan of scratch: blocks with their lives become a planning problem, and its solution their places."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isthmus.errors import Code, QnnError
+from isthmus.graph import Tensor
+from isthmus.planning import Buffer, Problem, greedy_by_size, solve
+from isthmus.prepare.liveness import Life
+from isthmus.prepare.schedule import Plan, Row, Step
+from isthmus.prepare.storage import Block
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where blocks and work spaces lie in scratch, and the facts about it."""
+
+    blocks: dict[Block, int]
+    work: tuple[int, ...]
+    plan: Plan
+
+
+def lay_out(
+    steps: Sequence[Step],
+    blocks: Sequence[Block],
+    life: Life,
+    work: Sequence[int],
+    *,
+    alignment: int,
+    seconds: float,
+    order_saved: int,
+    aliased: int,
+) -> Layout:
+    """Place blocks, and a work space for each step that wants one."""
+    began = time.perf_counter()
+    names = [_name(block) for block in blocks]
+    buffers = [
+        Buffer(f"{i} {name}", life.first(block), life.last(block) + 1, block.size, alignment)
+        for i, (block, name) in enumerate(zip(blocks, names, strict=True))
+    ]
+    users = [index for index, size in enumerate(work) if size]
+    for index in users:
+        names.append(f"{steps[index].name} (work)")
+        buffers.append(Buffer(f"work {index}", index, index + 1, work[index], alignment))
+    problem = Problem(tuple(buffers))
+    solution = solve(problem, timeout=seconds)
+    if solution.offsets is None or solution.peak is None:
+        raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, "scratch", "the planner found no layout")
+    offsets = solution.offsets
+    rows = sorted(
+        (Row(n, b.size, b.start, b.end - 1, o) for n, b, o in zip(names, buffers, offsets, strict=True)),
+        key=lambda row: (row.first, row.offset),
+    )
+    greedy = greedy_by_size(problem)
+    peak_step, peak_live = _peak(rows)
+    plan = Plan(
+        bytes=solution.peak,
+        lower_bound=solution.lower_bound,
+        status=str(solution.status),
+        greedy_bytes=max((o + b.size for o, b in zip(greedy, buffers, strict=True)), default=0),
+        unshared_bytes=sum(t.nbytes for block in blocks for t in block.members) + sum(work),
+        peak_step=peak_step,
+        peak_live=peak_live,
+        rows=tuple(rows),
+        order_saved_bytes=order_saved,
+        aliased_bytes=aliased,
+        seconds=time.perf_counter() - began,
+    )
+    places = dict(zip(blocks, offsets, strict=False))
+    spaces = [0] * len(steps)
+    for index, offset in zip(users, offsets[len(blocks) :], strict=True):
+        spaces[index] = offset
+    return Layout(places, tuple(spaces), plan)
+
+
+def _name(block: Block) -> str:
+    """The block's largest tensor; of equals the one written last, as models name results."""
+    largest: Tensor | None = None
+    for tensor in block.members:
+        if largest is None or tensor.nbytes >= largest.nbytes:
+            largest = tensor
+    return "" if largest is None else largest.name
+
+
+def _peak(rows: Sequence[Row]) -> tuple[int, tuple[str, ...]]:
+    """The step with the most live bytes, and what is live there."""
+    change: dict[int, int] = {}
+    for row in rows:
+        change[row.first] = change.get(row.first, 0) + row.bytes
+        change[row.last + 1] = change.get(row.last + 1, 0) - row.bytes
+    live = most = 0
+    step = -1
+    for moment in sorted(change):
+        live += change[moment]
+        if live > most:
+            most, step = live, moment
+    if not most:
+        return -1, ()
+    return step, tuple(row.name for row in rows if row.first <= step <= row.last)

@@ -1,0 +1,58 @@
+"""Questions that rules ask about operands: is it a constant, one number, one number per channel?"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from isthmus.graph import Tensor
+from isthmus.prepare.schedule import Step
+
+
+def operand(step: Step, index: int) -> Tensor | None:
+    """Input `index` of a step, or None where it is absent."""
+    return step.inputs[index] if index < len(step.inputs) else None
+
+
+def static(tensor: Tensor | None) -> np.ndarray | None:
+    """The contents of a constant."""
+    return tensor.data if tensor is not None and tensor.is_static else None
+
+
+def floats(tensor: Tensor | None) -> np.ndarray | None:
+    """The contents of a floating-point constant in double precision."""
+    data = static(tensor)
+    return data.astype(np.float64) if data is not None and data.dtype.kind == "f" else None
+
+
+def number(tensor: Tensor | None) -> float | None:
+    """The real that a float or fixed-point constant repeats, if it holds one number only."""
+    data = static(tensor)
+    if tensor is None or data is None or data.size == 0:
+        return None
+    if tensor.quantization is not None and tensor.dtype.is_fixed_point:
+        data = tensor.quantization.dequantize(data)
+    if data.dtype.kind != "f":
+        return None
+    first = data.reshape(-1)[0]
+    return float(first) if data.size == 1 or bool((data == first).all()) else None
+
+
+def is_number(tensor: Tensor | None, value: float) -> bool:
+    """Whether a constant repeats this number, to the precision of a float."""
+    found = number(tensor)
+    return found is not None and math.isclose(found, value, rel_tol=1e-6)
+
+
+def per_channel(tensor: Tensor | None, like: Tensor) -> np.ndarray | None:
+    """A float constant as one number for each index of the last axis of `like`, if broadcasting makes it that."""
+    if tensor is None or tensor.rank > like.rank or not like.rank or not tensor.is_static or not tensor.dtype.is_float:
+        return None
+    channels = like.dims[-1]
+    if math.prod(tensor.dims[:-1]) != 1 or tensor.elements not in (1, channels):
+        return None
+    values = floats(tensor)
+    assert values is not None
+    return np.broadcast_to(values.reshape(-1), (channels,)).copy()
+

@@ -1,0 +1,237 @@
+"""The order of operations: among all orders that data allows, one in which fewer bytes are live at once.
+
+A beam search, bounded in the number of partial orders it looks at rather than in time, so that the same graph always
+gets the same order.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from isthmus.graph import Tensor
+from isthmus.prepare.inplace import IN_PLACE
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.storage import Block, Storage
+
+EFFORT = 4000
+"""Partial orders to look at: the width of the beam times the number of steps."""
+WIDEST = 8
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What the order of steps is about: who waits for whom, and which blocks come and go.
+
+    Parameters
+    ----------
+    after
+        For each step those that must come before it.
+    before
+        For each step those that wait for it.
+    writes, reads
+        The blocks that each step writes and reads; numbers into `sizes`.
+    touches
+        The same together, with the number of times.
+    sizes
+        Bytes of each block, 0 for those that are not in scratch.
+    held
+        Blocks that live to the end.
+    initial
+        Blocks that live from the beginning.
+    work
+        Bytes that each step needs besides.
+    in_place
+        Whether a step may write over an operand.
+    """
+
+    after: list[set[int]]
+    before: list[list[int]]
+    writes: list[list[int]]
+    reads: list[list[int]]
+    touches: list[list[tuple[int, int]]]
+    sizes: list[int]
+    held: set[int]
+    initial: set[int]
+    work: list[int]
+    in_place: list[bool]
+
+
+def dependencies(steps: Sequence[Step], storage: Storage) -> list[set[int]]:
+    """For each step the steps that write what it reads, as bytes: a tensor may be written in parts."""
+    writers: dict[Block, list[tuple[int, int, int]]] = {}
+    for index, step in enumerate(steps):
+        for tensor in step.outputs:
+            block, low, high = storage.span(tensor)
+            writers.setdefault(block, []).append((low, high, index))
+    after: list[set[int]] = []
+    for index, step in enumerate(steps):
+        needed: set[int] = set()
+        for operand in step.inputs:
+            if operand is not None and not operand.is_static:
+                block, low, high = storage.span(operand)
+                needed.update(w for a, b, w in writers.get(block, ()) if a < high and low < b)
+        needed.discard(index)
+        after.append(needed)
+    return after
+
+
+def flow(
+    steps: Sequence[Step],
+    storage: Storage,
+    work_bytes: Callable[[Step], int],
+    kept: Sequence[Tensor],
+    given: Sequence[Tensor],
+    alignment: int,
+    planned: Callable[[Block], bool],
+) -> Flow:
+    """The flow of a list of steps; `kept` tensors live to the end, `given` ones from the beginning."""
+    numbers: dict[Block, int] = {}
+    sizes: list[int] = []
+
+    def number(tensor: Tensor) -> int:
+        block = storage.block(tensor)
+        if block not in numbers:
+            numbers[block] = len(sizes)
+            sizes.append(-(-block.size // alignment) * alignment if planned(block) else 0)
+        return numbers[block]
+
+    after = dependencies(steps, storage)
+    before: list[list[int]] = [[] for _ in steps]
+    for index, needed in enumerate(after):
+        for other in sorted(needed):
+            before[other].append(index)
+    writes = [list(dict.fromkeys(number(t) for t in s.outputs)) for s in steps]
+    reads = [list(dict.fromkeys(number(t) for t in s.inputs if t is not None and not t.is_static)) for s in steps]
+    return Flow(
+        after,
+        before,
+        writes,
+        reads,
+        [[(b, (b in r) + (b in w)) for b in dict.fromkeys((*r, *w))] for r, w in zip(reads, writes, strict=True)],
+        sizes,
+        {number(t) for t in kept},
+        {number(t) for t in given},
+        [-(-work_bytes(s) // alignment) * alignment for s in steps],
+        [s.op in IN_PLACE for s in steps],
+    )
+
+
+class _State:
+    """A partial order."""
+
+    __slots__ = ("born", "done", "left", "live", "path", "peak", "ready", "waiting")
+
+    def __init__(self, graph: Flow) -> None:
+        self.waiting = array("q", (len(a) for a in graph.after))
+        self.left = array("q", bytes(8 * len(graph.sizes)))
+        for touched in graph.touches:
+            for block, count in touched:
+                self.left[block] += count
+        for block in graph.held:
+            self.left[block] += 1
+        self.born = bytearray(len(graph.sizes))
+        self.ready = [i for i, count in enumerate(self.waiting) if count == 0]
+        self.path: tuple | None = None
+        self.live = 0
+        for block in graph.initial:
+            self.born[block] = 1
+            self.live += graph.sizes[block]
+        self.peak = self.live
+        self.done = 0
+
+    def cost(self, graph: Flow, step: int) -> tuple[int, int]:
+        """The live bytes while a step runs and after it."""
+        left, born, sizes = self.left, self.born, graph.sizes
+        new = largest = freed = over = 0
+        for block in graph.writes[step]:
+            if not born[block]:
+                new += sizes[block]
+                largest = sizes[block]
+        for block, touches in graph.touches[step]:
+            if left[block] == touches:
+                freed += sizes[block]
+                if sizes[block] == largest and born[block] and graph.in_place[step]:
+                    over = largest
+        return self.live + new + graph.work[step] - over, self.live + new - freed
+
+    def advance(self, graph: Flow, step: int) -> None:
+        """Note that a step has touched its blocks."""
+        for block in graph.writes[step]:
+            self.born[block] = 1
+        for block, touches in graph.touches[step]:
+            self.left[block] -= touches
+
+    def take(self, graph: Flow, step: int) -> _State:
+        """The partial order with one step more."""
+        during, after = self.cost(graph, step)
+        state = object.__new__(_State)
+        state.peak, state.live = max(self.peak, during), after
+        state.waiting, state.left, state.born = self.waiting[:], self.left[:], self.born[:]
+        state.advance(graph, step)
+        state.ready = [s for s in self.ready if s != step]
+        for other in graph.before[step]:
+            state.waiting[other] -= 1
+            if state.waiting[other] == 0:
+                state.ready.append(other)
+        state.path = (self.path, step)
+        state.done = self.done | 1 << step
+        return state
+
+    def order(self) -> list[int]:
+        """The steps of this partial order."""
+        steps: list[int] = []
+        path = self.path
+        while path is not None:
+            path, step = path
+            steps.append(step)
+        return steps[::-1]
+
+
+def peak(graph: Flow, order: Sequence[int]) -> int:
+    """The most live bytes in an order."""
+    state = _State(graph)
+    highest = state.live
+    for step in order:
+        during, after = state.cost(graph, step)
+        highest = max(highest, during)
+        state.advance(graph, step)
+        state.live = after
+    return highest
+
+
+def _needed(graph: Flow) -> int:
+    """Bytes that some step needs in any order: what it reads, writes and works in."""
+    most = 0
+    for step, work in enumerate(graph.work):
+        reads = {b: graph.sizes[b] for b in graph.reads[step]}
+        writes = {b: graph.sizes[b] for b in graph.writes[step] if b not in reads}
+        over = max(writes.values(), default=0) if graph.in_place[step] else 0
+        most = max(most, sum(reads.values()) + sum(writes.values()) - over + work)
+    return most
+
+
+def choose(graph: Flow) -> tuple[list[int], int]:
+    """An order of the steps, and the bytes by which its peak is below that of the given order."""
+    count = len(graph.after)
+    given = list(range(count))
+    before = peak(graph, given)
+    if count < 2 or before <= _needed(graph):
+        return given, 0
+    beam = [_State(graph)]
+    width = max(1, min(WIDEST, EFFORT // count))
+    for _ in range(count):
+        found: dict[int, tuple[tuple[int, int, int], _State, int]] = {}
+        for state in beam:
+            for step in state.ready:
+                during, after = state.cost(graph, step)
+                rank = (max(state.peak, during), after, step)
+                done = state.done | 1 << step
+                if rank[0] < before and (done not in found or rank < found[done][0]):
+                    found[done] = (rank, state, step)
+        if not found:
+            return given, 0
+        best = sorted(found.values(), key=lambda entry: entry[0])[:width]
+        beam = [state.take(graph, step) for _, state, step in best]
+    return beam[0].order(), before - beam[0].peak

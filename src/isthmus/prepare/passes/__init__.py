@@ -1,0 +1,58 @@
+"""The passes over a graph under rewriting, in the order in which they run.
+
+Idioms go first, while the operations are still those of the model. Activations are fused before quantization is
+resolved, so that a convolution between Dequantize and Quantize is whole; only then may constants that no quantized
+operation took become floats, and be folded into weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from isthmus.prepare.passes.activation import fuse_activations
+from isthmus.prepare.passes.affine import fold_affine
+from isthmus.prepare.passes.algebra import simplify_arithmetic
+from isthmus.prepare.passes.canonical import canonicalize, flatten_convolutions
+from isthmus.prepare.passes.constants import fold_all_constants, fold_constants
+from isthmus.prepare.passes.dead import remove_dead
+from isthmus.prepare.passes.duplicates import merge_duplicates
+from isthmus.prepare.passes.gates import recognize_gates
+from isthmus.prepare.passes.identities import remove_identities
+from isthmus.prepare.passes.normalization import recognize_normalizations
+from isthmus.prepare.passes.padding import fuse_padding
+from isthmus.prepare.passes.quantized import resolve_quantization
+from isthmus.prepare.work import Work
+
+Pass = Callable[[Work], None]
+
+PASSES: tuple[Pass, ...] = (
+    remove_dead,
+    canonicalize,
+    fold_constants,
+    remove_identities,
+    simplify_arithmetic,
+    merge_duplicates,
+    recognize_gates,
+    recognize_normalizations,
+    remove_dead,
+    fuse_activations,
+    resolve_quantization,
+    fold_all_constants,
+    remove_identities,
+    simplify_arithmetic,
+    recognize_normalizations,
+    remove_dead,
+    fold_affine,
+    fuse_padding,
+    fuse_activations,
+    flatten_convolutions,
+    remove_identities,
+    merge_duplicates,
+    remove_dead,
+)
+
+
+def run(work: Work) -> None:
+    """Run all passes."""
+    for one in PASSES:
+        one(work)

@@ -1,0 +1,85 @@
+"""Activation fusion: a Relu, or another limit to a range, becomes the clamp of the step before it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from isthmus.prepare.match import number
+from isthmus.prepare.rewrite import rewrite, table
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+CLAMPED = frozenset(
+    {
+        "Conv1d", "Conv2d", "Conv3d", "DepthWiseConv1d", "DepthWiseConv2d", "TransposeConv1d", "TransposeConv2d",
+        "TransposeConv3d", "FullyConnected", "MatMul", "PoolMax2d", "PoolAvg2d", "Batchnorm",
+        "ElementWiseAdd", "ElementWiseSubtract", "ElementWiseMultiply", "ElementWiseDivide",
+    }
+)
+"""Operations whose kernels can limit their results."""
+
+RANGES = {"Relu": (0.0, math.inf), "Relu1": (-1.0, 1.0), "Relu6": (0.0, 6.0)}
+LIMITS = frozenset({*RANGES, "ReluMinMax", "ElementWiseMinimum", "ElementWiseMaximum"})
+
+
+def fuse_activations(work: Work) -> None:
+    """Turn activations into clamps of the steps before them."""
+    rewrite(work, table((LIMITS, _fuse), (LIMITS, _redundant)))
+
+
+def limits(step: Step) -> tuple[float, float] | None:
+    """The range to which a step limits its input, if that is all it does."""
+    if step.op in RANGES:
+        return RANGES[step.op]
+    if step.op == "ReluMinMax":
+        return float(step.params["min_value"]), float(step.params["max_value"])
+    source = step.inputs[0]
+    if step.op not in LIMITS or source is None or source.dims != step.outputs[0].dims:
+        return None
+    bound = number(step.inputs[1])
+    if bound is None or math.isnan(bound):
+        return None
+    return (-math.inf, bound) if step.op == "ElementWiseMinimum" else (bound, math.inf)
+
+
+def narrow(first: tuple[float, float] | None, then: tuple[float, float]) -> tuple[float, float]:
+    """The one range that limiting to `first` and then to `then` amounts to."""
+    if first is None:
+        return then
+    low, high = np.clip(first, *then)
+    return float(low), float(high)
+
+
+def _fuse(work: Work, step: Step) -> bool:
+    source, result = step.inputs[0], step.outputs[0]
+    before = work.sole_producer(source)
+    if source is None or before is None or before.op not in CLAMPED:
+        return False
+    # Through another quantization the result would be rounded once instead of twice: better, but not the same.
+    if source.dtype is not result.dtype or source.quantization != result.quantization:
+        return False
+    if not (source.dtype.is_float or source.dtype.is_fixed_point):
+        return False
+    span = limits(step)
+    if span is None:
+        return False
+    work.set_clamp(before, narrow(narrow(before.clamp, span), step.clamp or (-math.inf, math.inf)))
+    work.absorb(before, step)
+    return True
+
+
+def _redundant(work: Work, step: Step) -> bool:
+    """A limit that the values obey already."""
+    source, result = step.inputs[0], step.outputs[0]
+    before = work.producer(source)
+    span = limits(step)
+    if source is None or before is None or span is None or step.clamp is not None:
+        return False
+    if source.dtype is not result.dtype or source.quantization != result.quantization:
+        return False
+    known = before.clamp or limits(before)
+    if known is None or known[0] < span[0] or known[1] > span[1] or source.dims != result.dims:
+        return False
+    return work.bypass(step)

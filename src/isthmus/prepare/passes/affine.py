@@ -1,0 +1,170 @@
+"""Affine folding: factors and terms per channel around a linear step go into its weights and its bias.
+
+That is batch normalisation after or before a convolution, a scale or a bias that a model adds apart, and a Multiply
+with its Add where nothing takes them, which together are one Batchnorm. Products are formed in double precision.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.graph import Tensor
+from isthmus.prepare.match import floats, operand, per_channel
+from isthmus.prepare.rewrite import rewrite, table
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+CONVOLUTIONS = frozenset({"Conv1d", "Conv2d", "Conv3d"})
+DEPTH_WISE = frozenset({"DepthWiseConv1d", "DepthWiseConv2d"})
+TRANSPOSED = frozenset({"TransposeConv1d", "TransposeConv2d", "TransposeConv3d"})
+LINEAR = CONVOLUTIONS | DEPTH_WISE | TRANSPOSED | {"FullyConnected", "MatMul"}
+AFFINE = frozenset({"Batchnorm", "ElementWiseMultiply", "ElementWiseAdd"})
+
+
+def fold_affine(work: Work) -> None:
+    """Fold affine steps into the linear steps around them."""
+    rewrite(work, table((AFFINE, _fold_into_producer), (LINEAR, _fold_factor_before), (("ElementWiseAdd",), _pair)))
+
+
+def affine(step: Step) -> tuple[np.ndarray | None, np.ndarray | None] | None:
+    """Factor and term per channel of a step ``x * factor + term``; None for an absent one."""
+    x, result = step.inputs[0], step.outputs[0]
+    if x is None or x.dims != result.dims or not x.dtype.is_float:
+        return None
+    values = per_channel(step.inputs[1], result)
+    if values is None:
+        return None
+    if step.op == "Batchnorm":
+        bias = operand(step, 2)
+        term = per_channel(bias, result)
+        return None if bias is not None and term is None else (values, term)
+    return (values, None) if step.op == "ElementWiseMultiply" else (None, values)
+
+
+def output_axis(step: Step) -> int:
+    """The axis of a linear step's weights that its output channels lie along."""
+    weights = step.inputs[1]
+    assert weights is not None
+    if step.op == "FullyConnected":
+        return 0
+    return weights.rank - 2 if step.op == "MatMul" and step.params["transpose_in1"] else weights.rank - 1
+
+
+def _along(values: np.ndarray, axis: int, rank: int) -> np.ndarray:
+    return values.reshape([-1 if a == axis else 1 for a in range(rank)])
+
+
+def _set_weights(work: Work, step: Step, weights: np.ndarray | None, bias: np.ndarray | None) -> None:
+    old = step.inputs[1]
+    assert old is not None
+    dtype = old.dtype.numpy
+    new = old if weights is None else work.constant(old.name, weights.astype(dtype))
+    inputs = [step.inputs[0], new]
+    if bias is not None:
+        inputs.append(work.constant(f"{step.name}.bias", bias.astype(dtype)))
+    else:
+        inputs.extend(step.inputs[2:3])
+    work.change(step, inputs=inputs)
+
+
+def _bias(step: Step) -> np.ndarray | None:
+    """The float bias of a linear step; zeros where it has none, None where it is not a float constant."""
+    tensor = operand(step, 2)
+    return np.zeros(step.outputs[0].dims[-1]) if tensor is None else floats(tensor)
+
+
+def _fold_into_producer(work: Work, step: Step) -> bool:
+    linear = work.sole_producer(step.inputs[0])
+    values = affine(step)
+    if linear is None or values is None or linear.op not in LINEAR or linear.clamp is not None:
+        return False
+    factor, term = values
+    bias = _bias(linear)
+    if bias is None:
+        return False
+    weights = None
+    if factor is not None:
+        weights = floats(linear.inputs[1])
+        if weights is None or (linear.op in TRANSPOSED and linear.params["group"] != 1):
+            return False
+        weights = weights * _along(factor, output_axis(linear), weights.ndim)
+        bias = bias * factor
+    if term is not None:
+        bias = bias + term
+    if operand(linear, 2) is None and term is None:
+        bias = None
+    clamp = step.clamp
+    _set_weights(work, linear, weights, bias)
+    work.set_clamp(linear, clamp)
+    work.absorb(linear, step)
+    return True
+
+
+def _fold_factor_before(work: Work, step: Step) -> bool:
+    """``conv(x * factor + term)``: the factor always, the term only where no padding joins it."""
+    before = work.sole_producer(step.inputs[0])
+    if before is None or before.op not in AFFINE or before.clamp is not None:
+        return False
+    values = affine(before)
+    weights, bias = floats(step.inputs[1]), _bias(step)
+    if values is None or weights is None:
+        return False
+    factor, term = values
+    x = before.inputs[0]
+    assert x is not None
+    channels = _input_channels(step, x, weights)
+    if channels is None:
+        return False
+    if term is not None:
+        if bias is None or step.op in TRANSPOSED or np.any(step.params.get("pad_amount", 0)):
+            return False
+        summed = tuple(a for a in range(weights.ndim) if a != output_axis(step))
+        bias = bias + (weights * channels(term)).sum(axis=summed)
+    else:
+        bias = None
+    if factor is not None:
+        weights = weights * channels(factor)
+    _set_weights(work, step, weights if factor is not None else None, bias)
+    work.remove(before)
+    work.change(step, inputs=[x, *step.inputs[1:]])
+    return True
+
+
+class _PerInput:
+    """Spreads one number per input channel over the shape of a step's weights."""
+
+    def __init__(self, axis: int, rank: int, repeat: int = 1) -> None:
+        self.axis, self.rank, self.repeat = axis, rank, repeat
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        return _along(np.repeat(values, self.repeat), self.axis, self.rank)
+
+
+def _input_channels(step: Step, x: Tensor, weights: np.ndarray) -> _PerInput | None:
+    rank = weights.ndim
+    if step.op in DEPTH_WISE:
+        return _PerInput(rank - 1, rank, weights.shape[-1] // x.dims[-1])
+    if step.op in CONVOLUTIONS | TRANSPOSED:
+        return _PerInput(rank - 2, rank) if step.params["group"] == 1 else None
+    if step.op == "FullyConnected":
+        return _PerInput(1, rank) if x.dims[-1] == weights.shape[1] else None
+    if step.params["transpose_in0"] or rank != 2:
+        return None
+    return _PerInput(1 if step.params["transpose_in1"] else 0, rank)
+
+
+def _pair(work: Work, step: Step) -> bool:
+    """A Multiply and then an Add, each by a constant per channel, are one Batchnorm."""
+    first = work.sole_producer(step.inputs[0])
+    if first is None or first.op != "ElementWiseMultiply" or first.clamp is not None:
+        return False
+    scale, shift = affine(first), affine(step)
+    if scale is None or shift is None or scale[0] is None or shift[1] is None:
+        return False
+    dtype = step.outputs[0].dtype.numpy
+    weight = work.constant(f"{step.name}.weight", scale[0].astype(dtype))
+    bias = work.constant(f"{step.name}.bias", shift[1].astype(dtype))
+    x = first.inputs[0]
+    work.remove(first)
+    work.replace(step, "Batchnorm", [x, weight, bias])
+    return True

@@ -1,0 +1,128 @@
+"""Arithmetic in cheaper words: division by a constant multiplies, small powers multiply, chains of constants merge.
+
+A quotient by a constant may differ in the last bit from the product with its reciprocal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from isthmus.graph import Tensor
+from isthmus.prepare.match import floats, number, static
+from isthmus.prepare.rewrite import rewrite, table
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+RECIPROCAL = 10
+"""ElementWiseUnary's operation number."""
+
+
+def simplify_arithmetic(work: Work) -> None:
+    """Replace operations by cheaper ones, and merge constants that follow each other."""
+    rewrite(
+        work,
+        table(
+            (("ElementWiseDivide",), _multiply_instead),
+            (("ElementWiseDivide",), _reciprocal),
+            (("ElementWiseSubtract",), _add_instead),
+            (("ElementWisePower",), _small_power),
+            (("ElementWiseAdd", "ElementWiseMultiply"), _neutral),
+            (("ElementWiseAdd", "ElementWiseMultiply"), _merge_constants),
+        ),
+    )
+
+
+def _constant_operand(step: Step) -> np.ndarray | None:
+    """The second operand, if it is a float constant and the first is not one."""
+    first = step.inputs[0]
+    return floats(step.inputs[1]) if first is not None and not first.is_static else None
+
+
+def _derived(work: Work, of: Tensor | None, value: np.ndarray) -> Tensor:
+    assert of is not None
+    return work.constant(of.name, value.astype(of.dtype.numpy))
+
+
+def _multiply_instead(work: Work, step: Step) -> bool:
+    divisor = _constant_operand(step)
+    if divisor is None or not (np.abs(divisor) > 1e-30).all():
+        return False
+    work.change(step, op="ElementWiseMultiply", inputs=[step.inputs[0], _derived(work, step.inputs[1], 1.0 / divisor)])
+    return True
+
+
+def _reciprocal(work: Work, step: Step) -> bool:
+    dividend, divisor = step.inputs[0], step.inputs[1]
+    if divisor is None or divisor.dims != step.outputs[0].dims or not divisor.dtype.is_float:
+        return False
+    if number(dividend) != 1.0 or step.clamp is not None:
+        return False
+    work.replace(step, "ElementWiseUnary", [divisor], {"operation": RECIPROCAL})
+    return True
+
+
+def _add_instead(work: Work, step: Step) -> bool:
+    subtrahend = _constant_operand(step)
+    if subtrahend is None:
+        return False
+    work.change(step, op="ElementWiseAdd", inputs=[step.inputs[0], _derived(work, step.inputs[1], -subtrahend)])
+    return True
+
+
+def _small_power(work: Work, step: Step) -> bool:
+    base, exponent = step.inputs[0], step.inputs[1]
+    power = number(exponent)
+    if base is None or power is None or base.dims != step.outputs[0].dims or not base.dtype.is_float:
+        return False
+    if power == 1.0:
+        return work.bypass(step)
+    if power == 2.0:
+        work.replace(step, "ElementWiseMultiply", [base, base])
+    elif power == 0.5:
+        work.replace(step, "ElementWiseSquareRoot", [base])
+    elif power == -0.5:
+        work.replace(step, "ElementWiseRsqrt", [base])
+    elif power == -1.0:
+        work.replace(step, "ElementWiseUnary", [base], {"operation": RECIPROCAL})
+    else:
+        return False
+    return True
+
+
+_NEUTRAL = {"ElementWiseAdd": 0, "ElementWiseMultiply": 1}
+
+
+def _neutral(work: Work, step: Step) -> bool:
+    """Adding 0 and multiplying by 1, of floats and plain integers."""
+    first, second = step.inputs[0], step.inputs[1]
+    data = static(second)
+    if first is None or second is None or data is None or first.is_static or second.dtype.is_fixed_point:
+        return False
+    if step.clamp is not None or first.dims != step.outputs[0].dims or not (data == _NEUTRAL[step.op]).all():
+        return False
+    return work.bypass(step)
+
+
+_COMBINE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "ElementWiseAdd": np.add, "ElementWiseMultiply": np.multiply,
+}
+
+
+def _merge_constants(work: Work, step: Step) -> bool:
+    """(x + a) + b is x + (a + b), and likewise for products."""
+    outer = _constant_operand(step)
+    inner_step = work.sole_producer(step.inputs[0])
+    if outer is None or inner_step is None or inner_step.op != step.op or inner_step.clamp is not None:
+        return False
+    inner = _constant_operand(inner_step)
+    if inner is None:
+        return False
+    merged = _COMBINE[step.op](inner, outer)
+    if merged.size > max(inner.size, outer.size):
+        return False
+    source = inner_step.inputs[0]
+    work.remove(inner_step)
+    work.change(step, inputs=[source, _derived(work, step.inputs[1], merged)])
+    return True

@@ -1,0 +1,227 @@
+"""Canonical forms: operations that QNN can say in several ways are said in one, so that later code has fewer cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isthmus.graph import Quantization, Tensor
+from isthmus.graph.ops.elementwise import BINARY_OPERATIONS, NEURON_OPERATIONS, UNARY_OPERATIONS
+from isthmus.prepare.match import operand, static
+from isthmus.prepare.rewrite import rewrite, table
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.storage import same_encoding
+from isthmus.prepare.work import Work
+
+COMMUTATIVE = frozenset(
+    f"ElementWise{name}" for name in ("Add", "Multiply", "Maximum", "Minimum", "And", "Or", "Xor", "Equal", "NotEqual")
+)
+_NUMBERED = {
+    "ElementWiseUnary": UNARY_OPERATIONS,
+    "ElementWiseBinary": BINARY_OPERATIONS,
+    "ElementWiseNeuron": NEURON_OPERATIONS,
+}
+_NAMELESS = frozenset({"Reciprocal", "HardSigmoid"})
+"""Functions that only an operation number can name."""
+_MOVEMENTS = (
+    "Reshape", "Transpose", "StridedSlice", "Tile", "Gather", "Pad", "DepthToSpace", "SpaceToDepth", "BatchToSpace",
+    "SpaceToBatch", "ChannelShuffle", "PoolMax2d", "ResizeNearestNeighbor",
+)
+_CONVERT = {"dynamic_input_data": False, "dynamic_output_data": False}
+_NEURON_PARAMS = {
+    "Elu": ("alpha",),
+    "ReluMinMax": ("min_value", "max_value"),
+    "ElementWiseSoftplus": ("beta", "threshold"),
+}
+
+
+def canonicalize(work: Work) -> None:
+    """Bring all steps into their canonical form."""
+    rewrite(
+        work,
+        table(
+            (_NUMBERED.keys(), _name_function),
+            (("Squeeze", "ExpandDims"), _reshape),
+            (("Pack",), _pack),
+            (_MOVEMENTS, _move_then_convert),
+            (("Concat",), _convert_then_join),
+            (("UnPack",), _unpack),
+            (("StridedSlice",), _keep_axes),
+            (("Gather",), _slice_instead),
+            (("MatMul",), _drop_leading_ones),
+            (COMMUTATIVE, _constant_last),
+        ),
+    )
+
+
+def _name_function(work: Work, step: Step) -> bool:
+    name = _NUMBERED[step.op][step.params["operation"]]
+    if name in _NAMELESS:
+        return False
+    params = {key: step.params[key] for key in _NEURON_PARAMS.get(name, ())}
+    work.change(step, op=name, params=params)
+    return True
+
+
+def _reshape(work: Work, step: Step) -> bool:
+    work.replace(step, "Reshape", step.inputs[:1])
+    return True
+
+
+def _differ(a: Tensor, b: Tensor) -> bool:
+    return a.dtype.is_fixed_point and b.dtype.is_fixed_point and not same_encoding(a, b)
+
+
+def _move_then_convert(work: Work, step: Step) -> bool:
+    """A movement into another quantization is a plain movement and a Convert."""
+    source, result = step.inputs[0], step.outputs[0]
+    if source is None or not _differ(source, result):
+        return False
+    moved = work.insert(step.op, step, step.inputs, result.dims, source, step.params)
+    work.replace(step, "Convert", [moved], _CONVERT)
+    return True
+
+
+def _convert_then_join(work: Work, step: Step) -> bool:
+    result = step.outputs[0]
+    if not any(t is not None and _differ(t, result) for t in step.inputs):
+        return False
+    parts = [
+        work.insert("Convert", step, [t], t.dims, result, _CONVERT) if t is not None and _differ(t, result) else t
+        for t in step.inputs
+    ]
+    work.change(step, inputs=parts)
+    return True
+
+
+def _pack(work: Work, step: Step) -> bool:
+    axis, result = step.params["axis"], step.outputs[0]
+    if len(step.inputs) == 1:
+        work.replace(step, "Reshape", step.inputs)
+        return True
+    dims = (*result.dims[:axis], 1, *result.dims[axis + 1 :])
+    rows = [work.insert("Reshape", step, [t], dims, t) for t in step.inputs if t is not None]
+    work.replace(step, "Concat", rows, {"axis": axis})
+    return True
+
+
+def _unpack(work: Work, step: Step) -> bool:
+    axis, source = step.params["axis"], step.inputs[0]
+    assert source is not None
+    results = step.outputs
+    if source.dims[axis] == 1:
+        work.replace(step, "Reshape", [source])
+        return True
+    dims = (*source.dims[:axis], 1, *source.dims[axis + 1 :])
+    rows = [work.native(t.name, dims, t.dtype, t.quantization) for t in results]
+    cuts = np.arange(1, source.dims[axis], dtype=np.int64)
+    work.change(step, op="Split", outputs=rows, params={"axis": axis, "split_index": cuts})
+    for row, result in zip(rows, results, strict=False):
+        work.add("Reshape", row.name, [row], [result], near=step)
+    return True
+
+
+def plain_slice(ranges: np.ndarray) -> dict[str, Any]:
+    """Parameters of a StridedSlice without masks."""
+    return {"ranges": ranges, "begin_mask": 0, "end_mask": 0, "shrink_axes": 0, "new_axes_mask": 0}
+
+
+def _keep_axes(work: Work, step: Step) -> bool:
+    if not step.params["shrink_axes"]:
+        return False
+    source = step.inputs[0]
+    assert source is not None
+    ranges = np.asarray(step.params["ranges"])
+    dims = [max(0, -((int(b) - int(e)) // int(s))) for b, e, s in ranges]
+    kept = work.insert("StridedSlice", step, [source], dims, step.outputs[0], plain_slice(ranges))
+    work.replace(step, "Reshape", [kept])
+    return True
+
+
+def _slice_instead(work: Work, step: Step) -> bool:
+    """A Gather of neighbouring constant indices is a slice."""
+    source, indices = step.inputs[0], static(step.inputs[1])
+    if source is None or indices is None or indices.size == 0:
+        return False
+    axis = step.params["axis"]
+    rows = indices.reshape(-1).astype(np.int64)
+    first = int(rows[0]) + (source.dims[axis] if rows[0] < 0 else 0)
+    if not np.array_equal(rows % source.dims[axis], np.arange(first, first + rows.size)):
+        return False
+    if first + rows.size > source.dims[axis]:
+        return False
+    ranges = np.array([[0, d, 1] for d in source.dims], np.int64)
+    ranges[axis] = first, first + rows.size, 1
+    dims = (*source.dims[:axis], rows.size, *source.dims[axis + 1 :])
+    part = work.insert("StridedSlice", step, [source], dims, source, plain_slice(ranges))
+    work.replace(step, "Reshape", [part])
+    return True
+
+
+def _drop_leading_ones(work: Work, step: Step) -> bool:
+    """A constant matrix without batches is one of rank 2."""
+    left, right = step.inputs[0], step.inputs[1]
+    data = static(right)
+    if left is None or right is None or data is None or right.rank <= 2 or left.rank < right.rank:
+        return False
+    if data.size != data.shape[-1] * data.shape[-2] or _axis_below(right.quantization, right.rank - 2):
+        return False
+    quantization = right.quantization
+    if quantization is not None and quantization.axis is not None:
+        quantization = Quantization(quantization.scales, quantization.offsets, quantization.axis - right.rank + 2)
+    matrix = work.constant(right.name, data.reshape(data.shape[-2:]), quantization, right.dtype)
+    work.change(step, inputs=[left, matrix, *step.inputs[2:]])
+    return True
+
+
+def _axis_below(quantization: Quantization | None, limit: int) -> bool:
+    return quantization is not None and quantization.axis is not None and quantization.axis < limit
+
+
+def _constant_last(work: Work, step: Step) -> bool:
+    first, second = step.inputs
+    if first is None or second is None or not first.is_static or second.is_static:
+        return False
+    work.change(step, inputs=[second, first])
+    return True
+
+
+_TWO_DIMENSIONAL = {
+    "Conv1d": "Conv2d", "DepthWiseConv1d": "DepthWiseConv2d", "TransposeConv1d": "TransposeConv2d",
+}
+
+
+def flatten_convolutions(work: Work) -> None:
+    """Say one-dimensional convolutions as two-dimensional ones of height 1; the reshapes around them are free."""
+    rewrite(work, table((_TWO_DIMENSIONAL.keys(), _as_two_dimensional)))
+
+
+def _as_two_dimensional(work: Work, step: Step) -> bool:
+    source, weights, result = step.inputs[0], step.inputs[1], step.outputs[0]
+    assert source is not None
+    assert weights is not None
+    params = dict(step.params)
+    params["pad_amount"] = np.stack([np.zeros(2, np.int64), np.asarray(params["pad_amount"]).reshape(2)])
+    for name, unit in (("stride", 1), ("dilation", 1), ("output_padding", 0)):
+        if name in params:
+            params[name] = np.array([unit, params[name]], np.int64)
+    tall = work.insert("Reshape", step, [source], (source.dims[0], 1, *source.dims[1:]), source)
+    filters = _with_height(work, step, weights)
+    flat = work.native(result.name, (result.dims[0], 1, *result.dims[1:]), result.dtype, result.quantization)
+    bias = operand(step, 2)
+    work.change(
+        step, op=_TWO_DIMENSIONAL[step.op], inputs=[tall, filters, bias], outputs=[flat], params=params
+    )
+    work.add("Reshape", flat.name, [flat], [result], near=step)
+    return True
+
+
+def _with_height(work: Work, step: Step, weights: Tensor) -> Tensor:
+    quantization = weights.quantization
+    if quantization is not None and quantization.axis is not None:
+        quantization = Quantization(quantization.scales, quantization.offsets, quantization.axis + 1)
+    data = static(weights)
+    if data is not None:
+        return work.constant(weights.name, data[None], quantization, weights.dtype)
+    return work.insert("Reshape", step, [weights], (1, *weights.dims), weights, quantization=quantization)

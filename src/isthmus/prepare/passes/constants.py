@@ -1,0 +1,55 @@
+"""Constant folding: a step that reads constants only is computed now."""
+
+from __future__ import annotations
+
+from isthmus.graph.evaluate import evaluate
+from isthmus.prepare.rewrite import Rule
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+LARGEST = 1 << 26
+"""Results above this many bytes are not worth keeping as constants."""
+
+
+def fold_constants(work: Work) -> None:
+    """Fold all but Dequantize: a quantized operation may still take the fixed-point constant behind it."""
+    _fold(work, keep=frozenset({"Dequantize"}))
+
+
+def fold_all_constants(work: Work) -> None:
+    """Fold whatever reads constants only."""
+    _fold(work, keep=frozenset())
+
+
+def _fold(work: Work, keep: frozenset[str]) -> None:
+    for step in work.ordered():
+        if step.op not in keep and is_constant(work, step):
+            fold(work, step)
+
+
+def is_constant(work: Work, step: Step) -> bool:
+    """Whether a step can be computed now; a constant that is copied to a graph output stays a copy."""
+    return (
+        step.clamp is None
+        and all(t is None or t.is_static for t in step.inputs)
+        and sum(t.nbytes for t in step.outputs) <= LARGEST
+        and not (step.op == "Reshape" and work.is_output(step.outputs[0]))
+    )
+
+
+def fold(work: Work, step: Step) -> bool:
+    """Compute a step that reads constants only, and put the results in its place."""
+    arrays = [None if t is None else t.data for t in step.inputs]
+    results = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
+    work.remove(step)
+    for tensor, value in zip(step.outputs, results, strict=False):
+        constant = work.constant(tensor.name, value.astype(tensor.dtype.numpy), tensor.quantization, tensor.dtype)
+        work.reread(tensor, constant)
+        if work.is_output(tensor):
+            work.add("Reshape", step.name, [constant], [tensor])
+    return True
+
+
+def fold_rule(*keep: str) -> Rule:
+    """Folding as a rule, for passes whose other rules make constants."""
+    return lambda work, step: step.op not in keep and is_constant(work, step) and fold(work, step)

@@ -1,0 +1,19 @@
+"""Dead code: steps that neither a graph output nor a state depends on."""
+
+from __future__ import annotations
+
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+
+def remove_dead(work: Work) -> None:
+    """Drop every step whose results nobody reads."""
+    wanted = [*work.outputs, *work.updates.values()]
+    alive: set[Step] = set()
+    while wanted:
+        step = work.producer(wanted.pop())
+        if step is not None and step not in alive:
+            alive.add(step)
+            wanted.extend(t for t in step.inputs if t is not None)
+    for step in [s for s in work.steps if s not in alive]:
+        work.remove(step)

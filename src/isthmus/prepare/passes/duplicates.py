@@ -1,0 +1,49 @@
+"""Common subexpressions: two steps that compute the same from the same become one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from isthmus.graph import Tensor
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+_SMALL = 256
+"""Constants up to this many bytes are compared by contents, larger ones by identity."""
+
+
+def merge_duplicates(work: Work) -> None:
+    """Keep the first of steps that are equal in operation, operands and parameters."""
+    known: dict[Hashable, Step] = {}
+    for step in work.ordered():
+        first = known.setdefault(_signature(step), step)
+        if first is step or any(work.is_output(t) for t in step.outputs):
+            continue
+        work.remove(step)
+        for mine, other in zip(step.outputs, first.outputs, strict=True):
+            work.reread(mine, other)
+
+
+def _signature(step: Step) -> Hashable:
+    return (
+        step.op,
+        step.clamp,
+        tuple(_operand(t) for t in step.inputs),
+        tuple((t.dims, t.dtype, t.quantization) for t in step.outputs),
+        tuple((name, _frozen(value)) for name, value in sorted(step.params.items())),
+    )
+
+
+def _operand(tensor: Tensor | None) -> Hashable:
+    if tensor is not None and tensor.is_static and tensor.data is not None and tensor.nbytes <= _SMALL:
+        return (tensor.dtype, tensor.dims, tensor.quantization, tensor.data.tobytes())
+    return tensor
+
+
+def _frozen(value: Any) -> Hashable:
+    if isinstance(value, np.ndarray):
+        return (value.dtype.str, value.shape, value.tobytes())
+    return tuple(_frozen(v) for v in value) if isinstance(value, (list, tuple)) else value

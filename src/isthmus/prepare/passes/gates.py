@@ -1,0 +1,136 @@
+"""Activations that models spell out as products: x times a gate of x is Silu, HardSwish or Gelu.
+
+Models multiply by constants at different places (0.5 before or after, a sixth inside or outside), so both factors and
+the product are looked at without their constant factors, which are multiplied together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from isthmus.graph import Tensor
+from isthmus.prepare.match import is_number, number
+from isthmus.prepare.rewrite import rewrite, table
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+HARD_SIGMOID = 2
+"""ElementWiseNeuron's operation number."""
+
+Gate = Callable[[Work, Step], "tuple[Tensor | None, float] | None"]
+"""If a step ends a gate: the x that it is a gate of, and the factor by which it is larger than the true one."""
+
+
+def recognize_gates(work: Work) -> None:
+    """Find products of a tensor with a gate of itself."""
+    rewrite(work, table((("ElementWiseMultiply",), _gated), (("ElementWiseMultiply",), _hard_sigmoid)))
+
+
+def _peel(work: Work, tensor: Tensor) -> tuple[Tensor, float]:
+    """A tensor without its constant factors, and their product."""
+    factor = 1.0
+    while True:
+        step = work.sole_producer(tensor)
+        if step is None or step.op != "ElementWiseMultiply" or step.clamp is not None:
+            return tensor, factor
+        inner, scale = step.inputs[0], number(step.inputs[1])
+        if inner is None or scale is None or inner.is_static or inner.dims != tensor.dims:
+            return tensor, factor
+        tensor, factor = inner, factor * scale
+
+
+def _gated(work: Work, step: Step) -> bool:
+    first, second = step.inputs
+    if first is None or second is None or first.is_static or second.is_static or step.clamp is not None:
+        return False
+    if not first.dtype.is_float or first.dims != second.dims:
+        return False
+    for x, gate in ((first, second), (second, first)):
+        inner, gate_factor = _peel(work, gate)
+        last = work.producer(inner)
+        if last is None or (name := _GATES.get(last.op)) is None:
+            continue
+        op, match = name
+        found = match(work, last)
+        if found is None:
+            continue
+        bare, factor = (x, 1.0) if found[0] is x else _peel(work, x)
+        if found[0] is bare:
+            _write(work, step, op, bare, factor * gate_factor * found[1])
+            return True
+    return False
+
+
+def _write(work: Work, step: Step, op: str, x: Tensor, factor: float) -> None:
+    """Write ``factor * op(x)``, and take over a constant factor of the only reader, which often makes it 1."""
+    reader = work.sole_consumer(step.outputs[0])
+    if reader is not None and reader.op == "ElementWiseMultiply" and reader.outputs[0].dims == x.dims:
+        scale = number(reader.inputs[1])
+        if scale is not None:
+            factor *= scale
+            work.absorb(step, reader)
+    if math.isclose(factor, 1.0, rel_tol=1e-5):
+        work.replace(step, op, [x])
+        return
+    gated = work.insert(op, step, [x], x.dims, x)
+    scale_by = work.constant(step.name, np.array([factor], x.dtype.numpy))
+    work.replace(step, "ElementWiseMultiply", [gated, scale_by])
+
+
+def _sigmoid(work: Work, step: Step) -> tuple[Tensor | None, float] | None:
+    return step.inputs[0], 1.0
+
+
+def _hard_sigmoid_neuron(work: Work, step: Step) -> tuple[Tensor | None, float] | None:
+    params = step.params
+    if params["operation"] != HARD_SIGMOID or not math.isclose(params["alpha"], 1 / 6, rel_tol=1e-5):
+        return None
+    return (step.inputs[0], 1.0) if math.isclose(params["beta"], 0.5, rel_tol=1e-5) else None
+
+
+def _relu6_of_x_plus_3(work: Work, step: Step) -> tuple[Tensor | None, float] | None:
+    if step.op == "ReluMinMax" and (step.params["min_value"], step.params["max_value"]) != (0.0, 6.0):
+        return None
+    shift = work.producer(step.inputs[0])
+    if shift is None or shift.op != "ElementWiseAdd" or not is_number(shift.inputs[1], 3.0):
+        return None
+    return shift.inputs[0], 6.0
+
+
+def _one_plus_erf(work: Work, step: Step) -> tuple[Tensor | None, float] | None:
+    erf = work.producer(step.inputs[0])
+    if erf is None or erf.op != "Erf" or not is_number(step.inputs[1], 1.0):
+        return None
+    scaled = work.producer(erf.inputs[0])
+    if scaled is None or scaled.op != "ElementWiseMultiply" or not is_number(scaled.inputs[1], math.sqrt(0.5)):
+        return None
+    return scaled.inputs[0], 2.0
+
+
+_GATES: dict[str, tuple[str, Gate]] = {
+    "Sigmoid": ("Silu", _sigmoid),
+    "ElementWiseNeuron": ("HardSwish", _hard_sigmoid_neuron),
+    "Relu6": ("HardSwish", _relu6_of_x_plus_3),
+    "ReluMinMax": ("HardSwish", _relu6_of_x_plus_3),
+    "ElementWiseAdd": ("Gelu", _one_plus_erf),
+}
+
+
+def _hard_sigmoid(work: Work, step: Step) -> bool:
+    """A sixth of relu6(x + 3); where x itself is another factor, the product becomes a HardSwish next."""
+    gate = work.sole_producer(step.inputs[0])
+    if gate is None or gate.op not in ("Relu6", "ReluMinMax") or step.clamp is not None:
+        return False
+    if not is_number(step.inputs[1], 1 / 6) or step.outputs[0].dims != gate.outputs[0].dims:
+        return False
+    found = _relu6_of_x_plus_3(work, gate)
+    if found is None or found[0] is None or not found[0].dtype.is_float:
+        return False
+    params = {
+        "operation": HARD_SIGMOID, "alpha": 1 / 6, "beta": 0.5, "min_value": None, "max_value": None, "threshold": -1.0,
+    }
+    work.replace(step, "ElementWiseNeuron", [found[0]], params)
+    return True

@@ -1,0 +1,123 @@
+"""Layer normalisation spelled out: (x - mean) / sqrt(variance + epsilon), then times a weight, plus a bias."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.graph import Tensor
+from isthmus.prepare.match import number, per_channel, static
+from isthmus.prepare.rewrite import rewrite, table
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+
+def recognize_normalizations(work: Work) -> None:
+    """Find layer normalisations over the last axes, and give them their weights and biases."""
+    rewrite(
+        work,
+        table(
+            (("ElementWiseDivide", "ElementWiseMultiply"), _layer_norm),
+            (("ElementWiseMultiply",), _weight),
+            (("ElementWiseAdd",), _bias),
+        ),
+    )
+
+
+def _layer_norm(work: Work, step: Step) -> bool:
+    """Ends in ``d / sqrt(v + e)`` or ``d * rsqrt(v + e)``."""
+    wanted = "ElementWiseSquareRoot" if step.op == "ElementWiseDivide" else "ElementWiseRsqrt"
+    pairs = [(step.inputs[0], step.inputs[1])]
+    if step.op == "ElementWiseMultiply":
+        pairs.append((step.inputs[1], step.inputs[0]))
+    for difference, deviation in pairs:
+        root = work.producer(deviation)
+        if root is not None and root.op == wanted and _rewrite_norm(work, step, difference, root):
+            return True
+    return False
+
+
+def _rewrite_norm(work: Work, step: Step, difference: Tensor | None, root: Step) -> bool:
+    shifted = work.producer(root.inputs[0])
+    if shifted is None or shifted.op != "ElementWiseAdd" or step.clamp is not None:
+        return False
+    epsilon = number(shifted.inputs[1])
+    variance = work.producer(shifted.inputs[0])
+    subtract = work.producer(difference)
+    if epsilon is None or variance is None or subtract is None or subtract.op != "ElementWiseSubtract":
+        return False
+    x, mean_of_x = subtract.inputs[0], subtract.inputs[1]
+    mean = work.producer(mean_of_x)
+    if x is None or mean is None or mean.inputs[0] is not x or not x.dtype.is_float:
+        return False
+    axes = _last_axes(mean, x.rank)
+    if axes is None or _last_axes(variance, x.rank) != axes:
+        return False
+    if not _squares(work.producer(variance.inputs[0]), difference, x, mean_of_x):
+        return False
+    params = {"epsilon": epsilon, "axes": np.array(axes, np.int64)}
+    work.replace(step, "LayerNorm", [x], params)
+    return True
+
+
+def _last_axes(step: Step, rank: int) -> list[int] | None:
+    """The axes of a mean that keeps its dimensions, if they are the last ones."""
+    if step.op != "ReduceMean" or not step.params["keep_dims"] or step.clamp is not None:
+        return None
+    axes = [int(a) for a in np.asarray(step.params["axes"]).reshape(-1)]
+    return axes if axes == list(range(rank - len(axes), rank)) and axes else None
+
+
+def _squares(step: Step | None, difference: Tensor | None, x: Tensor, mean: Tensor | None) -> bool:
+    if step is None or step.clamp is not None:
+        return False
+    if step.op == "ElementWiseMultiply":
+        return step.inputs[0] is difference and step.inputs[1] is difference
+    return step.op == "ElementWiseSquaredDifference" and {step.inputs[0], step.inputs[1]} == {x, mean}
+
+
+def _normalization_before(work: Work, step: Step) -> Step | None:
+    norm = work.sole_producer(step.inputs[0])
+    if norm is None or norm.op != "LayerNorm" or norm.clamp is not None or step.clamp is not None:
+        return None
+    return norm
+
+
+def _parameter(work: Work, step: Step, norm: Step) -> Tensor | None:
+    """The constant operand of a step in the shape of the normalised axes."""
+    result, constant = norm.outputs[0], step.inputs[1]
+    data = static(constant)
+    if constant is None or data is None or step.outputs[0].dims != result.dims:
+        return None
+    axes = np.asarray(norm.params["axes"]).reshape(-1)
+    dims = tuple(result.dims[int(a)] for a in axes)
+    if len(dims) == 1:
+        values = per_channel(constant, result)
+        return None if values is None else work.constant(constant.name, values.astype(constant.dtype.numpy))
+    if tuple(d for d in constant.dims[constant.rank - len(dims) :]) != dims or data.size != np.prod(dims):
+        return None
+    return work.constant(constant.name, data.reshape(dims))
+
+
+def _weight(work: Work, step: Step) -> bool:
+    norm = _normalization_before(work, step)
+    if norm is None or len(norm.inputs) > 1:
+        return False
+    weight = _parameter(work, step, norm)
+    if weight is None:
+        return False
+    work.change(norm, inputs=[norm.inputs[0], weight])
+    work.absorb(norm, step)
+    return True
+
+
+def _bias(work: Work, step: Step) -> bool:
+    norm = _normalization_before(work, step)
+    if norm is None or len(norm.inputs) > 2:
+        return False
+    bias = _parameter(work, step, norm)
+    if bias is None:
+        return False
+    weight = norm.inputs[1] if len(norm.inputs) > 1 else work.constant(f"{norm.name}.weight", np.ones_like(bias.data))
+    work.change(norm, inputs=[norm.inputs[0], weight, bias])
+    work.absorb(norm, step)
+    return True

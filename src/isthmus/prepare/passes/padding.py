@@ -1,0 +1,94 @@
+"""Padding fusion: zeros that a Pad puts around an image become the padding of the convolution or pooling after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isthmus.graph import Tensor
+from isthmus.graph.ops.movement import CONSTANT
+from isthmus.prepare.passes.activation import limits
+from isthmus.prepare.passes.affine import CONVOLUTIONS, DEPTH_WISE
+from isthmus.prepare.rewrite import rewrite, table
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+
+def fuse_padding(work: Work) -> None:
+    """Take Pads into the steps after them where that gives the same result."""
+    rewrite(
+        work,
+        table(
+            (CONVOLUTIONS | DEPTH_WISE, _into_convolution),
+            (("PoolAvg2d",), _into_average),
+            (("PoolMax2d",), _into_maximum),
+        ),
+    )
+
+
+def pads_zero(step: Step) -> bool:
+    """Whether a Pad surrounds its input with reals of 0, and the input's type can say 0."""
+    source = step.inputs[0]
+    if step.op != "Pad" or step.params["scheme"] != CONSTANT or source is None or step.params["pad_constant_value"]:
+        return False
+    if source.quantization is None or not source.dtype.is_fixed_point:
+        return True
+    info = np.iinfo(source.dtype.numpy)
+    return info.min <= source.quantization.zero_point <= info.max
+
+
+def _spatial_pad(work: Work, tensor: Tensor | None) -> tuple[Step, np.ndarray] | None:
+    """The Pad before a step that reads nothing else, with its amounts, if it pads spatial axes only."""
+    pad = work.sole_producer(tensor)
+    if pad is None or not pads_zero(pad) or pad.inputs[0] is None:
+        return None
+    amounts = np.asarray(pad.params["pad_amount"])
+    if amounts[0].any() or amounts[-1].any() or pad.inputs[0].quantization != pad.outputs[0].quantization:
+        return None
+    return pad, amounts[1:-1]
+
+
+def _take(work: Work, step: Step, pad: Step, amounts: np.ndarray, params: dict[str, Any]) -> None:
+    source = pad.inputs[0]
+    before = np.asarray(step.params["pad_amount"])
+    params["pad_amount"] = before + amounts.reshape(before.shape)
+    work.remove(pad)
+    work.change(step, inputs=[source, *step.inputs[1:]], params={**step.params, **params})
+
+
+def _into_convolution(work: Work, step: Step) -> bool:
+    found = _spatial_pad(work, step.inputs[0])
+    if found is None:
+        return False
+    _take(work, step, *found, {})
+    return True
+
+
+def _pool_allows(step: Step, amounts: np.ndarray) -> bool:
+    total = np.asarray(step.params["pad_amount"]) + amounts
+    return step.params["rounding_mode"] == 0 and bool((total < np.asarray(step.params["filter_size"])[:, None]).all())
+
+
+def _into_average(work: Work, step: Step) -> bool:
+    """Zeros that were part of the image count in its averages, so the pool must count all its padding."""
+    found = _spatial_pad(work, step.inputs[0])
+    if found is None or not _pool_allows(step, found[1]):
+        return False
+    if np.any(step.params["pad_amount"]) and not step.params["count_pad_for_edges"]:
+        return False
+    _take(work, step, *found, {"count_pad_for_edges": True})
+    return True
+
+
+def _into_maximum(work: Work, step: Step) -> bool:
+    """A pool's own padding never wins; zeros do not either where nothing is negative."""
+    found = _spatial_pad(work, step.inputs[0])
+    if found is None or not _pool_allows(step, found[1]):
+        return False
+    before = work.producer(found[0].inputs[0])
+    known = None if before is None else before.clamp or limits(before)
+    if known is None or known[0] < 0:
+        return False
+    _take(work, step, *found, {})
+    return True

@@ -1,0 +1,227 @@
+"""From Dequantize, float operation, Quantize to one operation on fixed-point tensors.
+
+Dequantize sinks and Quantize rises through operations that only move elements, which changes nothing; where they meet
+they cancel, or become one Convert. An operation between them then takes the fixed-point tensors themselves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.graph import DataType, Quantization, Tensor
+from isthmus.prepare.match import floats, operand
+from isthmus.prepare.passes.affine import LINEAR, TRANSPOSED, output_axis
+from isthmus.prepare.passes.constants import fold_rule
+from isthmus.prepare.passes.identities import permutation
+from isthmus.prepare.rewrite import rewrite, table
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+BYTES = (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8)
+"""Data types of activations that quantized operations take."""
+
+MOVEMENT = frozenset(
+    {
+        "Reshape", "Transpose", "StridedSlice", "Split", "Tile", "Gather", "DepthToSpace", "SpaceToDepth",
+        "BatchToSpace", "ChannelShuffle", "PoolMax2d", "ResizeNearestNeighbor", "ReduceMax", "ReduceMin", "Reverse",
+    }
+)
+"""Operations whose results are elements of in[0], chosen by place or by order: they commute with quantization."""
+
+ELEMENT_WISE = frozenset(
+    {
+        "ElementWiseAdd", "ElementWiseSubtract", "ElementWiseMultiply", "ElementWiseDivide", "ElementWiseMaximum",
+        "ElementWiseMinimum", "Concat",
+    }
+)
+UNARY = frozenset(
+    {
+        "Relu", "Relu1", "Relu6", "ReluMinMax", "Sigmoid", "Tanh", "HardSwish", "Silu", "Gelu", "Elu",
+        "ElementWiseNeuron", "ElementWiseExp", "ElementWiseLog", "ElementWiseSquareRoot", "ElementWiseRsqrt",
+        "ElementWiseAbs", "ElementWiseNeg", "ElementWiseSoftplus", "Prelu", "PoolAvg2d", "ReduceMean", "ReduceSum",
+        "Softmax", "LogSoftmax", "Resize", "ResizeBilinear", "Pad",
+    }
+)
+
+
+def resolve_quantization(work: Work) -> None:
+    """Replace float operations between Dequantize and Quantize by quantized ones."""
+    rewrite(
+        work,
+        table(
+            (MOVEMENT | {"Quantize"}, fold_rule()),
+            (("Quantize",), _cancel),
+            (MOVEMENT, _sink_dequantize),
+            (("Quantize",), _raise_quantize),
+            (("Quantize",), _take),
+            (LINEAR | ELEMENT_WISE | UNARY, _taken),
+        ),
+    )
+
+
+def _dequantized(work: Work, tensor: Tensor | None) -> Tensor | None:
+    """The fixed-point tensor that a float tensor was dequantized from."""
+    step = work.producer(tensor)
+    return step.inputs[0] if step is not None and step.op == "Dequantize" else None
+
+
+def _activation(work: Work, tensor: Tensor | None) -> Tensor | None:
+    """The 8-bit tensor with one scale that a float tensor was dequantized from."""
+    stored = _dequantized(work, tensor)
+    if stored is None or stored.dtype not in BYTES or stored.quantization is None:
+        return None
+    return stored if stored.quantization.axis is None else None
+
+
+def _cancel(work: Work, step: Step) -> bool:
+    stored, result = _dequantized(work, step.inputs[0]), step.outputs[0]
+    if stored is None or stored.quantization is None or stored.quantization.axis is not None:
+        return False
+    if stored.dtype not in BYTES or result.dtype not in BYTES:
+        return False
+    params = {"dynamic_input_data": False, "dynamic_output_data": False}
+    work.replace(step, "Convert", [stored], params)
+    if stored.dtype is result.dtype and stored.quantization == result.quantization:
+        work.bypass(step)
+    return True
+
+
+def _sink_dequantize(work: Work, step: Step) -> bool:
+    """``move(dequantize(x))`` is ``dequantize(move(x))``."""
+    source = step.inputs[0]
+    stored = _dequantized(work, source)
+    if source is None or stored is None or stored.quantization is None or step.clamp is not None:
+        return False
+    quantization: Quantization | None = stored.quantization
+    if quantization is not None and quantization.axis is not None:
+        quantization = _moved(quantization, step) if stored.is_static else None
+    if quantization is None or not _worth_sinking(work, step, source, stored):
+        return False
+    results = step.outputs
+    moved = [work.native(t.name, t.dims, stored.dtype, quantization) for t in results]
+    work.change(step, inputs=[stored, *step.inputs[1:]], outputs=moved)
+    for inner, result in zip(moved, results, strict=True):
+        work.add("Dequantize", inner.name, [inner], [result], near=step)
+    return True
+
+
+def _moved(quantization: Quantization, step: Step) -> Quantization | None:
+    if step.op != "Transpose" or quantization.axis is None:
+        return None
+    return Quantization(quantization.scales, quantization.offsets, permutation(step).index(quantization.axis))
+
+
+def _worth_sinking(work: Work, step: Step, source: Tensor, stored: Tensor) -> bool:
+    """Not when it only doubles the Dequantize."""
+    if stored.is_static or work.sole_consumer(source) is not None:
+        return True
+    readers = [r for t in step.outputs for r in work.consumers(t)]
+    return bool(readers) and all(r.op == "Quantize" or r.op in MOVEMENT for r in readers)
+
+
+def _raise_quantize(work: Work, step: Step) -> bool:
+    """``quantize(move(x))`` is ``move(quantize(x))``."""
+    move, result = work.sole_producer(step.inputs[0]), step.outputs[0]
+    if move is None or move.op not in MOVEMENT or move.clamp is not None or len(move.outputs) != 1:
+        return False
+    source = move.inputs[0]
+    if source is None or result.quantization is None or result.quantization.axis is not None:
+        return False
+    if work.sole_consumer(source) is None or work.producer(source) is None:
+        return False
+    stored = work.native(source.name, source.dims, result.dtype, result.quantization)
+    work.add("Quantize", stored.name, [source], [stored], near=move)
+    work.change(move, inputs=[stored, *move.inputs[1:]])
+    work.absorb(move, step)
+    return True
+
+
+def _take(work: Work, step: Step) -> bool:
+    """Let the operation before a Quantize work on fixed-point tensors, if all its operands have them."""
+    result = step.outputs[0]
+    before = work.sole_producer(step.inputs[0])
+    if before is None or len(before.outputs) != 1 or result.dtype not in BYTES or result.quantization is None:
+        return False
+    if result.quantization.axis is not None:
+        return False
+    if before.op in LINEAR:
+        inputs = _linear_operands(work, before)
+    elif before.op in ELEMENT_WISE | UNARY | MOVEMENT:
+        inputs = [_activation(work, t) for t in before.inputs]
+    else:
+        return False
+    if inputs is None or inputs[0] is None or any(
+        new is None and old is not None for new, old in zip(inputs, before.inputs, strict=True)
+    ):
+        return False
+    if before.op in ELEMENT_WISE and len({t.dtype for t in inputs if t is not None} | {result.dtype}) > 1:
+        return False
+    if before.op == "Concat":
+        inputs = [t if t is None else _converted(work, before, t, result) for t in inputs]
+    work.change(before, inputs=inputs)
+    work.absorb(before, step)
+    return True
+
+
+def _taken(work: Work, step: Step) -> bool:
+    """The same, seen from an operation whose operands have changed."""
+    reader = work.sole_consumer(step.outputs[0])
+    return reader is not None and reader.op == "Quantize" and _take(work, reader)
+
+
+def _converted(work: Work, step: Step, tensor: Tensor, like: Tensor) -> Tensor:
+    """A tensor in the quantization of another."""
+    if tensor.quantization == like.quantization:
+        return tensor
+    params = {"dynamic_input_data": False, "dynamic_output_data": False}
+    return work.insert("Convert", step, [tensor], tensor.dims, like, params)
+
+
+def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
+    """Fixed-point input, constant weights, and the bias in units of their product."""
+    x = _activation(work, step.inputs[0])
+    weights = _dequantized(work, step.inputs[1])
+    if x is None or weights is None or x.quantization is None or weights.quantization is None:
+        return None
+    if not weights.is_static or weights.dtype not in BYTES:
+        return None
+    if weights.quantization.axis not in (None, output_axis(step)):
+        return None
+    if step.op in TRANSPOSED and step.params["group"] != 1:
+        return None
+    operands: list[Tensor | None] = [x, weights]
+    bias = operand(step, 2)
+    if bias is not None:
+        stored = _bias(work, bias, _product(x.quantization, weights.quantization))
+        if stored is None:
+            return None
+        operands.append(stored)
+    return operands + [None] * (len(step.inputs) - len(operands))
+
+
+def _product(x: Quantization, weights: Quantization) -> Quantization:
+    """The quantization of sums of products."""
+    scales = tuple(float(np.float32(x.scale) * np.float32(s)) for s in weights.scales)
+    return Quantization(scales, (0,) * len(scales), None if weights.axis is None else 0)
+
+
+def _bias(work: Work, bias: Tensor, unit: Quantization) -> Tensor | None:
+    stored = _dequantized(work, bias)
+    if stored is not None and stored.is_static and stored.data is not None and stored.quantization is not None:
+        agrees = (
+            stored.dtype is DataType.SFIXED_POINT_32
+            and len(stored.quantization.scales) in (1, len(unit.scales))
+            and not any(stored.quantization.offsets)
+            and np.allclose(stored.quantization.scales, unit.scales, rtol=1e-5, atol=0)
+        )
+        if agrees:
+            return stored
+        reals = stored.quantization.dequantize(stored.data).astype(np.float64)
+    else:
+        values = floats(bias)
+        if values is None:
+            return None
+        reals = values
+    info = np.iinfo(np.int32)
+    whole = np.clip(np.rint(reals / np.asarray(unit.scales)), info.min, info.max).astype(np.int32)
+    return work.constant(bias.name, whole, unit)

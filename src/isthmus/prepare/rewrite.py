@@ -1,0 +1,40 @@
+"""Applies rewriting rules until none applies any more, looking only at steps around the last change."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+Rule = Callable[[Work, Step], bool]
+"""Rewrites the surroundings of a step if it can, and says whether it did."""
+
+Rules = Mapping[str, Sequence[Rule]]
+"""The rules to try at a step, by its operation."""
+
+
+def rewrite(work: Work, rules: Rules) -> None:
+    """Apply rules everywhere. Each rule must lead to a simpler graph, or this has no end."""
+    queue = deque(step for step in work.ordered() if step.op in rules)
+    waiting = set(queue)
+    work.take_touched()
+    while queue:
+        step = queue.popleft()
+        waiting.discard(step)
+        if step not in work.steps or not any(rule(work, step) for rule in rules.get(step.op, ())):
+            continue
+        for near in work.take_touched():
+            if near not in waiting and near.op in rules:
+                waiting.add(near)
+                queue.append(near)
+
+
+def table(*entries: tuple[Collection[str], Rule]) -> dict[str, list[Rule]]:
+    """Rules by operation, from pairs of operations and a rule, tried in this order."""
+    rules: dict[str, list[Rule]] = {}
+    for ops, rule in entries:
+        for op in sorted(ops):
+            rules.setdefault(op, []).append(rule)
+    return rules

@@ -1,0 +1,99 @@
+"""Where new values of states are written: into the state's memory at once if its old value is not needed any more.
+
+A value that cannot be computed there is copied there by a step, as soon as the old value has been read for the last
+time. A value that is itself the memory of a state goes through scratch first, so that states may exchange values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from isthmus.graph import Tensor
+from isthmus.prepare.inplace import may_overwrite
+from isthmus.prepare.schedule import Pool, Step
+from isthmus.prepare.storage import Block, Storage
+from isthmus.prepare.work import Work
+
+
+def settle(work: Work, steps: list[Step], storage: Storage, offsets: Mapping[Tensor, int]) -> list[Step]:
+    """Give every new value its place, and add the copies that this takes.
+
+    Parameters
+    ----------
+    steps
+        In their final order.
+    offsets
+        Where each state lies in state memory.
+    """
+    updates = {state: value for state, value in work.updates.items() if not _is_itself(storage, state, value)}
+    steps = list(steps)
+    for state, value in updates.items():
+        if not value.is_static and storage.block(value).pool == Pool.STATE:
+            saved = work.native(value.name, value.dims, value.dtype, value.quantization)
+            steps.append(Step("Reshape", saved.name, [value], [saved]))
+            updates[state] = saved
+    touched = _Touches(steps, storage)
+    copies: list[tuple[int, Step]] = []
+    for state, value in updates.items():
+        if not _write_directly(steps, storage, touched, state, value, offsets[state]):
+            inside = work.native(state.name, state.dims, state.dtype, state.quantization)
+            storage.bind(inside, Pool.STATE, offsets[state])
+            ready = max(touched.last_read(storage.block(state)), touched.last_write(storage, value))
+            copies.append((ready + 1, Step("Reshape", inside.name, [value], [inside])))
+    for position, copy in sorted(copies, key=lambda entry: entry[0], reverse=True):
+        steps.insert(position, copy)
+    return steps
+
+
+def _is_itself(storage: Storage, state: Tensor, value: Tensor) -> bool:
+    return not value.is_static and storage.span(state) == storage.span(value)
+
+
+class _Touches:
+    """When each block is read and written."""
+
+    def __init__(self, steps: Iterable[Step], storage: Storage) -> None:
+        self._reads: dict[Block, list[int]] = {}
+        self._writes: dict[Block, list[int]] = {}
+        for index, step in enumerate(steps):
+            for tensor in step.inputs:
+                if tensor is not None and not tensor.is_static:
+                    self._reads.setdefault(storage.block(tensor), []).append(index)
+            for tensor in step.outputs:
+                self._writes.setdefault(storage.block(tensor), []).append(index)
+
+    def last_read(self, block: Block) -> int:
+        return max(self._reads.get(block, ()), default=-1)
+
+    def first_write(self, block: Block) -> int | None:
+        return min(self._writes.get(block, ()), default=None)
+
+    def last_write(self, storage: Storage, value: Tensor) -> int:
+        return -1 if value.is_static else max(self._writes.get(storage.block(value), ()), default=-1)
+
+
+def _write_directly(
+    steps: list[Step], storage: Storage, touched: _Touches, state: Tensor, value: Tensor, offset: int
+) -> bool:
+    if value.is_static or not storage.fills_block(value):
+        return False
+    block, old = storage.block(value), storage.block(state)
+    first, last = touched.first_write(block), touched.last_read(old)
+    if first is None or last > first:
+        return False
+    if last == first and not _overwrites(steps[first], storage, state, value):
+        return False
+    block.pool, block.base = Pool.STATE, offset - block.low
+    return True
+
+
+def _overwrites(step: Step, storage: Storage, state: Tensor, value: Tensor) -> bool:
+    """Whether the step that reads the old value may write the new one over it, element by element."""
+    old = storage.span(state)
+    if len(step.outputs) != 1 or storage.span(step.outputs[0]) != storage.span(value):
+        return False
+    return all(
+        storage.span(t) == old and may_overwrite(step, t)
+        for t in step.inputs
+        if t is not None and not t.is_static and storage.block(t) is old[0]
+    )

@@ -1,0 +1,193 @@
+"""Which tensors share memory: blocks of bytes, and tensors at offsets in them.
+
+Reshapes, contiguous slices and joins along the outermost axis need no step of their own: their tensors are the same
+bytes. Within a block every byte is written by one step only, so this sharing holds for any order of the steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from isthmus.graph import Tensor
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+
+class Block:
+    """Bytes ``[low, high)`` that tensors lie in, in coordinates of its own.
+
+    `pool` is the pool that the block is bound to, at the offset `base` there; None for a block of scratch.
+    """
+
+    __slots__ = ("base", "high", "low", "members", "pool")
+
+    def __init__(self, tensor: Tensor, pool: int | None = None, base: int = 0) -> None:
+        self.low, self.high = 0, tensor.nbytes
+        self.members: dict[Tensor, int] = {tensor: 0}
+        self.pool = pool
+        self.base = base
+
+    @property
+    def size(self) -> int:
+        """Bytes from the lowest to the highest."""
+        return self.high - self.low
+
+
+class Storage:
+    """The blocks of all tensors."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[Tensor, Block] = {}
+
+    def bind(self, tensor: Tensor, pool: int, base: int = 0) -> None:
+        """Give a tensor a block in a pool."""
+        self._blocks[tensor] = Block(tensor, pool, base)
+
+    def block(self, tensor: Tensor) -> Block:
+        """The block of a tensor; one of its own if it shares none."""
+        found = self._blocks.get(tensor)
+        if found is None:
+            found = self._blocks[tensor] = Block(tensor)
+        return found
+
+    def span(self, tensor: Tensor) -> tuple[Block, int, int]:
+        """The block of a tensor, and the bytes that the tensor takes in it."""
+        block = self.block(tensor)
+        low = block.members[tensor]
+        return block, low, low + tensor.nbytes
+
+    def blocks(self) -> list[Block]:
+        """All blocks, each once, in order of their first tensor."""
+        return list(dict.fromkeys(self._blocks.values()))
+
+    def fills_block(self, tensor: Tensor) -> bool:
+        """Whether a tensor takes all of a block of scratch."""
+        block, low, high = self.span(tensor)
+        return block.pool is None and (low, high) == (block.low, block.high)
+
+    def join(self, host: Tensor, guest: Tensor, delta: int = 0) -> bool:
+        """Let `guest` begin `delta` bytes after `host`, if their blocks can become one."""
+        a, b = self.block(host), self.block(guest)
+        shift = a.members[host] + delta - b.members[guest]
+        if a is b:
+            return shift == 0
+        if a.pool is not None and b.pool is not None:
+            return False
+        if b.pool is not None:
+            a, b, shift = b, a, -shift
+        if a.pool is not None and (b.low + shift < a.low or b.high + shift > a.high):
+            return False
+        if a.pool is None and len(a.members) < len(b.members):
+            a, b, shift = b, a, -shift
+        for tensor, low in b.members.items():
+            a.members[tensor] = low + shift
+            self._blocks[tensor] = a
+        a.low, a.high = min(a.low, b.low + shift), max(a.high, b.high + shift)
+        return True
+
+
+def share(work: Work, steps: Iterable[Step], storage: Storage) -> list[Step]:
+    """Share memory wherever a step only names bytes anew, and leave such steps out."""
+    kept: list[Step] = []
+    for step in steps:
+        rule = _RULES.get(step.op)
+        kept.extend([step] if rule is None else rule(work, step, storage))
+    return kept
+
+
+def same_encoding(a: Tensor, b: Tensor) -> bool:
+    """Whether equal bytes mean equal values in both tensors."""
+    if a.dtype is not b.dtype:
+        return False
+    first, second = a.quantization, b.quantization
+    if not a.dtype.is_fixed_point or first is None or second is None:
+        return True
+    return (first.scales, first.offsets) == (second.scales, second.offsets)
+
+
+def _share_reshape(work: Work, step: Step, storage: Storage) -> list[Step]:
+    source, result = step.inputs[0], step.outputs[0]
+    assert source is not None
+    if source.is_static or not same_encoding(source, result) or not storage.join(source, result):
+        return [step]
+    return []
+
+
+def _share_slice(work: Work, step: Step, storage: Storage) -> list[Step]:
+    source, result = step.inputs[0], step.outputs[0]
+    assert source is not None
+    offset = slice_offset(source, np.asarray(step.params["ranges"]))
+    if offset is None or source.is_static or not same_encoding(source, result) or not result.elements:
+        return [step]
+    return [] if storage.join(source, result, offset) else [step]
+
+
+def slice_offset(source: Tensor, ranges: np.ndarray) -> int | None:
+    """The byte at which a slice begins, if its elements lie side by side."""
+    offset, whole, stride_bytes = 0, True, source.dtype.itemsize
+    for (begin, end, stride), size in zip(ranges[::-1].tolist(), source.dims[::-1], strict=True):
+        count = max(0, -((begin - end) // stride))
+        if count != 1 and not (whole and stride == 1):
+            return None
+        whole = whole and count == size
+        offset += begin * stride_bytes
+        stride_bytes *= size
+    return offset
+
+
+def _outermost(tensor: Tensor, axis: int) -> bool:
+    return math.prod(tensor.dims[:axis]) == 1
+
+
+def _view(work: Work, name: str, like: Tensor) -> Tensor:
+    return work.native(name, like.dims, like.dtype, like.quantization)
+
+
+def _share_split(work: Work, step: Step, storage: Storage) -> list[Step]:
+    source = step.inputs[0]
+    assert source is not None
+    if source.is_static or not _outermost(source, step.params["axis"]):
+        return [step]
+    if not all(same_encoding(source, t) for t in step.outputs):
+        return [step]
+    copies, offset = [], 0
+    for result in step.outputs:
+        if not storage.join(source, result, offset):
+            part = _view(work, step.name, result)
+            storage.join(source, part, offset)
+            copies.append(Step("Reshape", part.name, [part], [result]))
+        offset += result.nbytes
+    return copies
+
+
+def _share_concat(work: Work, step: Step, storage: Storage) -> list[Step]:
+    """Parts that a step computes are computed in place; the others are copied there, unless all would be."""
+    result = step.outputs[0]
+    parts = [t for t in step.inputs if t is not None]
+    if not _outermost(result, step.params["axis"]) or not all(same_encoding(t, result) for t in parts):
+        return [step]
+    if not any(_movable(storage, t, result) for t in parts):
+        return [step]
+    copies, offset = [], 0
+    for part in parts:
+        if not (_movable(storage, part, result) and storage.join(result, part, offset)):
+            inside = _view(work, step.name, part)
+            storage.join(result, inside, offset)
+            copies.append(Step("Reshape", inside.name, [part], [inside]))
+        offset += part.nbytes
+    return copies
+
+
+def _movable(storage: Storage, part: Tensor, result: Tensor) -> bool:
+    return not part.is_static and storage.fills_block(part) and storage.block(part) is not storage.block(result)
+
+
+_RULES = {
+    "Reshape": _share_reshape,
+    "StridedSlice": _share_slice,
+    "Split": _share_split,
+    "Concat": _share_concat,
+}

@@ -1,0 +1,263 @@
+"""The form in which passes rewrite a graph: steps, and who writes and reads each tensor.
+
+Both maps are kept right by every change, so a rule finds its neighbours without looking at the other steps. A change
+also notes the steps around it, because those are the only ones where a further rule may have become applicable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
+from isthmus.prepare.schedule import Step
+
+
+class Work:
+    """A graph under rewriting.
+
+    Parameters
+    ----------
+    graph
+        A finalized graph; it is not changed.
+
+    Attributes
+    ----------
+    steps
+        Each step with its rank in the order of the model; a new step takes the rank of what it replaces.
+    updates
+        For each state the value that it has after an execution.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.name = graph.name
+        self.inputs = tuple(graph.inputs)
+        self.outputs = tuple(graph.outputs)
+        self.states = tuple(graph.states)
+        self.updates: dict[Tensor, Tensor] = {
+            graph.tensors[name]: value for name, value in graph.state_updates.items()
+        }
+        self.steps: dict[Step, float] = {}
+        self._producer: dict[Tensor, Step] = {}
+        self._consumers: dict[Tensor, dict[Step, None]] = {}
+        self._touched: dict[Step, None] = {}
+        self._names: dict[str, int] = dict.fromkeys(graph.tensors, 0)
+        self._outputs = set(self.outputs)
+        for node in graph.nodes:
+            self.add(node.op, node.name, node.inputs, node.outputs, node.params)
+        self._touched.clear()
+
+    def producer(self, tensor: Tensor | None) -> Step | None:
+        """The step that writes a tensor; None for constants, graph inputs and states."""
+        return self._producer.get(tensor) if tensor is not None else None
+
+    def consumers(self, tensor: Tensor) -> list[Step]:
+        """The steps that read a tensor."""
+        return list(self._consumers.get(tensor, ()))
+
+    def is_output(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a graph output."""
+        return tensor in self._outputs
+
+    def is_kept(self, tensor: Tensor) -> bool:
+        """Whether someone besides the steps reads a tensor: the client, or a state that takes its value."""
+        return tensor in self._outputs or tensor in self.updates.values()
+
+    def sole_consumer(self, tensor: Tensor) -> Step | None:
+        """The one step that reads a tensor, if nothing else does."""
+        readers = self._consumers.get(tensor, {})
+        return next(iter(readers)) if len(readers) == 1 and not self.is_kept(tensor) else None
+
+    def sole_producer(self, tensor: Tensor | None) -> Step | None:
+        """The step that writes a tensor, if exactly one other step reads that tensor and nothing else does."""
+        return self.producer(tensor) if tensor is not None and self.sole_consumer(tensor) is not None else None
+
+    def add(
+        self,
+        op: str,
+        name: str,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
+        params: Mapping[str, Any] | None = None,
+        clamp: tuple[float, float] | None = None,
+        near: Step | None = None,
+    ) -> Step:
+        """Add a step, at the rank of `near` or at the end."""
+        step = Step(op, name, list(inputs), list(outputs), dict(params or {}), clamp)
+        self.steps[step] = self.steps[near] if near is not None else float(len(self.steps))
+        self._attach(step)
+        return step
+
+    def remove(self, step: Step) -> None:
+        """Take a step away; its outputs are then written by no one."""
+        self._detach(step)
+        del self.steps[step]
+
+    def change(
+        self,
+        step: Step,
+        *,
+        op: str | None = None,
+        inputs: Sequence[Tensor | None] | None = None,
+        outputs: Sequence[Tensor] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Change some fields of a step."""
+        self._detach(step)
+        step.op = op or step.op
+        step.inputs = list(step.inputs if inputs is None else inputs)
+        step.outputs = list(step.outputs if outputs is None else outputs)
+        step.params = dict(step.params if params is None else params)
+        self._attach(step)
+
+    def replace(
+        self,
+        step: Step,
+        op: str,
+        inputs: Sequence[Tensor | None],
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Compute the outputs of a step in another way."""
+        self.change(step, op=op, inputs=inputs, params=params or {})
+
+    def set_clamp(self, step: Step, clamp: tuple[float, float] | None) -> None:
+        """Limit the results of a step."""
+        step.clamp = clamp
+        self._touch(step)
+
+    def reread(self, old: Tensor, new: Tensor) -> None:
+        """Let everything that reads `old`, states included, read `new`."""
+        for step in self.consumers(old):
+            self.change(step, inputs=[new if t is old else t for t in step.inputs])
+        for state, value in self.updates.items():
+            if value is old:
+                self.updates[state] = new
+
+    def absorb(self, first: Step, second: Step) -> None:
+        """Let `first` write what `second` wrote, and drop `second`."""
+        outputs = second.outputs
+        self.remove(second)
+        self.change(first, outputs=outputs)
+
+    def bypass(self, step: Step) -> bool:
+        """Drop a step whose result is its first input; keep it as a copy where the result has its own memory."""
+        source, result = step.inputs[0], step.outputs[0]
+        assert source is not None
+        if not self.is_output(result):
+            self.remove(step)
+            self.reread(result, source)
+            return True
+        writer = self.producer(source)
+        if writer is not None and source.type is TensorType.NATIVE:
+            self.remove(step)
+            self.reread(source, result)
+            self.change(writer, outputs=[result if t is source else t for t in writer.outputs])
+            return True
+        if step.op == "Reshape":
+            return False
+        self.replace(step, "Reshape", [source])
+        return True
+
+    def native(
+        self,
+        name: str,
+        dims: Sequence[int],
+        dtype: DataType,
+        quantization: Quantization | None = None,
+    ) -> Tensor:
+        """A new intermediate tensor."""
+        return Tensor(self._fresh(name), TensorType.NATIVE, dtype, tuple(dims), quantization)
+
+    def constant(
+        self,
+        name: str,
+        value: np.ndarray,
+        quantization: Quantization | None = None,
+        dtype: DataType | None = None,
+    ) -> Tensor:
+        """A new constant; fixed point when a quantization is given."""
+        value = np.ascontiguousarray(value).reshape(np.shape(value))
+        if dtype is None:
+            dtype = DataType.of(value.dtype) if quantization is None else DataType.fixed_point(value.dtype)
+        return Tensor(self._fresh(name), TensorType.STATIC, dtype, value.shape, quantization, value)
+
+    def insert(
+        self,
+        op: str,
+        near: Step,
+        inputs: Sequence[Tensor | None],
+        dims: Sequence[int],
+        like: Tensor,
+        params: Mapping[str, Any] | None = None,
+        quantization: Quantization | None = None,
+    ) -> Tensor:
+        """Add a step beside `near` and give its new output, of the type of `like`."""
+        result = self.native(near.name, dims, like.dtype, quantization or like.quantization)
+        self.add(op, result.name, inputs, [result], params, near=near)
+        return result
+
+    def ordered(self) -> list[Step]:
+        """The steps in an order in which each comes after those it reads from, close to the order of the model."""
+        done: set[Step] = set()
+        order: list[Step] = []
+        for root in sorted(self.steps, key=self.steps.__getitem__):
+            stack = [root]
+            while stack:
+                step = stack[-1]
+                if step in done:
+                    stack.pop()
+                    continue
+                writers = (self._producer.get(t) for t in step.inputs if t is not None)
+                missing = [w for w in writers if w is not None and w not in done]
+                if missing:
+                    stack.extend(reversed(missing))
+                else:
+                    done.add(step)
+                    order.append(step)
+                    stack.pop()
+        return order
+
+    def take_touched(self) -> list[Step]:
+        """The steps around all changes since the last call."""
+        touched = [step for step in self._touched if step in self.steps]
+        self._touched.clear()
+        return touched
+
+    def _fresh(self, name: str) -> str:
+        base = name
+        while name in self._names:
+            self._names[base] += 1
+            name = f"{base}.{self._names[base]}"
+        self._names[name] = 0
+        return name
+
+    def _attach(self, step: Step) -> None:
+        for tensor in step.inputs:
+            if tensor is not None:
+                self._consumers.setdefault(tensor, {})[step] = None
+        for tensor in step.outputs:
+            self._producer[tensor] = step
+        self._touch(step)
+
+    def _detach(self, step: Step) -> None:
+        self._touch(step)
+        for tensor in step.inputs:
+            if tensor is not None:
+                self._consumers[tensor].pop(step, None)
+        for tensor in step.outputs:
+            self._producer.pop(tensor, None)
+
+    def _touch(self, step: Step) -> None:
+        touched = self._touched
+        touched[step] = None
+        for tensor in step.inputs:
+            if tensor is not None:
+                writer = self._producer.get(tensor)
+                if writer is not None:
+                    touched[writer] = None
+                if not tensor.is_static:
+                    touched.update(self._consumers.get(tensor, {}))
+        for tensor in step.outputs:
+            touched.update(self._consumers.get(tensor, {}))

@@ -1,0 +1,296 @@
+"""Operators give ONNX Runtime's answers, in the forms that old and new operator sets write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto
+from onnx_graphs import check, convert, expected, floats, interpret, model, node, operations
+
+from isthmus.errors import QnnError
+
+RNG = np.random.default_rng(1)
+
+
+def weights(*dims: int) -> np.ndarray:
+    return RNG.standard_normal(dims).astype(np.float32)
+
+
+def single(
+    op: str, dims: tuple[int, ...], opset: int, constants: dict[str, Any] | None = None, **attributes: Any
+) -> ModelProto:
+    """A model of one node: input x, then the constants; `-` keys are absent operands."""
+    names = " ".join("-" if name.startswith("-") else name for name in constants or {})
+    given = {name: value for name, value in (constants or {}).items() if not name.startswith("-")}
+    return model([node(op, f"x {names}", "y", **attributes)], {"x": floats(*dims)}, "y", given, opset)
+
+
+def i64(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+VERSIONS: dict[str, ModelProto] = {
+    "Squeeze-11": single("Squeeze", (1, 3, 1), 11, axes=[0, 2]),
+    "Squeeze-13": single("Squeeze", (1, 3, 1), 13, {"axes": i64(0, -1)}),
+    "Squeeze-all": single("Squeeze", (1, 3, 1), 13),
+    "Unsqueeze-11": single("Unsqueeze", (3, 4), 11, axes=[0, 3]),
+    "Unsqueeze-13": single("Unsqueeze", (3, 4), 13, {"axes": i64(-1, 1)}),
+    "Clip-6": single("Clip", (3, 4), 10, min=-0.5, max=0.5),
+    "Clip-11": single("Clip", (3, 4), 12, {"low": np.float32(-0.5), "high": np.float32(0.25)}),
+    "Clip-low": single("Clip", (3, 4), 13, {"low": np.float32(0.1)}),
+    "Clip-high": single("Clip", (3, 4), 13, {"-": None, "high": np.float32(0.1)}),
+    "Pad-2": single("Pad", (2, 3), 10, pads=[0, 1, 2, 0], value=1.5),
+    "Pad-11": single("Pad", (2, 3), 11, {"pads": i64(0, 1, 2, 0), "value": np.float32(-2)}),
+    "Pad-18": single("Pad", (2, 3), 18, {"pads": i64(1, 2), "value": np.float32(3), "axes": i64(-1)}),
+    "Pad-edge": single("Pad", (2, 3), 13, {"pads": i64(1, 1, 1, 1)}, mode="edge"),
+    "Pad-negative": single("Pad", (4, 5), 13, {"pads": i64(-1, 2, 0, -2)}),
+    "Pad-wrap": single("Pad", (4, 5), 19, {"pads": i64(1, 2, 0, 3)}, mode="wrap"),
+    "Slice-1": single("Slice", (4, 5), 9, axes=[1], starts=[-3], ends=[100]),
+    "Slice-10": single("Slice", (4, 5), 10, {"s": i64(3, 4), "e": i64(-9, 0), "a": i64(0, 1), "t": i64(-1, -2)}),
+    "Split-11": model(
+        [node("Split", "x", "y z", axis=1, split=[2, 3])], {"x": floats(2, 5)}, "y z", opset=11
+    ),
+    "Split-13": model(
+        [node("Split", "x parts", "y z", axis=-1)], {"x": floats(2, 5)}, "y z", {"parts": i64(1, 4)}, 13
+    ),
+    "Split-18": model([node("Split", "x", "y z w", num_outputs=3)], {"x": floats(5, 2)}, "y z w", opset=18),
+    "ReduceSum-11": single("ReduceSum", (2, 3, 4), 11, axes=[1], keepdims=0),
+    "ReduceSum-13": single("ReduceSum", (2, 3, 4), 13, {"axes": i64(-1, 0)}, keepdims=0),
+    "ReduceSum-noop": single("ReduceSum", (2, 3), 13, noop_with_empty_axes=1),
+    "ReduceMean-18": single("ReduceMean", (2, 3, 4), 18, {"axes": i64(1)}),
+    "ReduceL2": single("ReduceL2", (2, 3, 4), 13, axes=[1, 2]),
+    "ReduceLogSumExp": single("ReduceLogSumExp", (2, 3, 4), 13, axes=[1], keepdims=0),
+    "Dropout-7": single("Dropout", (3, 4), 7, ratio=0.5),
+    "Dropout-13": single("Dropout", (3, 4), 13, {"ratio": np.float32(0.5)}),
+    "TopK-9": model([node("TopK", "x", "y z", k=2, axis=1)], {"x": floats(3, 5)}, "y z", opset=9),
+    "TopK-11": model(
+        [node("TopK", "x k", "y z", axis=0, largest=0)], {"x": floats(5, 3)}, "y z", {"k": i64(3)}, 11
+    ),
+    "Softmax-11": single("Softmax", (2, 3, 4), 11, axis=1),
+    "Softmax-13": single("Softmax", (2, 3, 4), 13, axis=1),
+    "LogSoftmax-11": single("LogSoftmax", (2, 3, 4), 11),
+    "Hardmax-11": single("Hardmax", (2, 3, 4), 11),
+    "Hardmax-13": single("Hardmax", (2, 3, 4), 13, axis=1),
+    "Upsample-7": single("Upsample", (1, 2, 3, 4), 7, scales=[1.0, 1.0, 2.0, 3.0], mode="nearest"),
+    "Upsample-9": single("Upsample", (1, 2, 3, 4), 9, {"scales": np.float32([1, 1, 2, 2])}, mode="linear"),
+    "Resize-10": single("Resize", (1, 2, 4, 4), 10, {"scales": np.float32([1, 1, 1.5, 0.5])}, mode="nearest"),
+    "Resize-sizes": single(
+        "Resize", (1, 2, 4, 4), 13, {"-r": None, "-s": None, "sizes": i64(1, 2, 7, 3)}, mode="linear"
+    ),
+    "Resize-fractional": single(
+        "Resize", (1, 2, 5, 5), 13, {"-r": None, "scales": np.float32([1, 1, 0.7, 1.3])}, mode="cubic"
+    ),
+    "Resize-one-axis": single(
+        "Resize", (2, 3, 4), 18, {"-r": None, "scales": np.float32([2.0])}, mode="linear", axes=[2]
+    ),
+    "BatchNormalization-7": single(
+        "BatchNormalization", (2, 3, 4), 7, {n: np.abs(weights(3)) for n in "abcd"}, epsilon=1e-3
+    ),
+    "Gelu-tanh": single("Gelu", (3, 4), 20, approximate="tanh"),
+    "Gelu": single("Gelu", (3, 4), 20),
+    "Pow-2": single("Pow", (3, 4), 13, {"e": np.float32(2)}),
+    "Pow-int": single("Pow", (3, 4), 13, {"e": np.int64(3)}),
+    "ThresholdedRelu": single("ThresholdedRelu", (3, 4), 13, alpha=0.3),
+    "Celu": single("Celu", (3, 4), 13, alpha=0.7),
+    "Selu": single("Selu", (3, 4), 13),
+    "Mish": single("Mish", (3, 4), 18),
+    "HardSigmoid": single("HardSigmoid", (3, 4), 13, alpha=0.3),
+    "Shrink": single("Shrink", (3, 4), 13, bias=0.1, lambd=0.4),
+    "Flatten": single("Flatten", (2, 3, 4), 13, axis=-1),
+    "Trilu": single("Trilu", (2, 4, 5), 14, {"k": i64(1).reshape(())}, upper=0),
+    "CumSum": single("CumSum", (3, 4), 14, {"axis": np.int64(1)}, exclusive=1, reverse=1),
+    "ArgMax-last": single("ArgMax", (3, 4), 13, axis=1, select_last_index=1, keepdims=0),
+    "LayerNormalization": model(
+        [node("LayerNormalization", "x s b", "y m i", axis=1)], {"x": floats(2, 3, 4)}, "y m i",
+        {"s": weights(3, 4), "b": weights(3, 4)},
+    ),
+    "InstanceNormalization": single("InstanceNormalization", (2, 3, 4, 4), 13, {"s": weights(3), "b": weights(3)}),
+    "LpNormalization": single("LpNormalization", (3, 4), 13, axis=0, p=1),
+    "LRN": single("LRN", (1, 6, 3, 3), 13, size=3, alpha=0.5),
+    "DepthToSpace-CRD": single("DepthToSpace", (1, 8, 2, 3), 13, blocksize=2, mode="CRD"),
+    "SpaceToDepth": single("SpaceToDepth", (1, 2, 4, 6), 13, blocksize=2),
+    "GatherElements": single("GatherElements", (3, 4), 13, {"i": i64(-1, 0, 2, 1).reshape(2, 2)}, axis=1),
+    "GatherND": single("GatherND", (3, 4, 2), 13, {"i": i64(0, -1, 2, 1).reshape(2, 2)}),
+    "ScatterElements": single(
+        "ScatterElements", (3, 4), 16, {"i": i64(1, 3).reshape(1, 2), "u": weights(1, 2)}, axis=1, reduction="add"
+    ),
+    "ScatterND": single("ScatterND", (3, 4), 13, {"i": i64(2, 0).reshape(2, 1), "u": weights(2, 4)}),
+    "Tile": single("Tile", (2, 3), 13, {"r": i64(2, 3)}),
+    "Expand": single("Expand", (3, 1), 13, {"s": i64(2, 1, 4)}),
+    "Compress": single("Compress", (3, 4), 13, {"c": np.array([True, False, True])}, axis=0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_operator(name: str) -> None:
+    check(VERSIONS[name], 1e-4)
+
+
+CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], str]] = {
+    "plain": ((1, 3, 8, 9), (4, 3, 3, 3), {}, "Conv2d"),
+    "strided": ((2, 3, 8, 9), (4, 3, 3, 2), {"strides": [2, 3], "pads": [1, 0, 2, 1]}, "Conv2d"),
+    "dilated": ((1, 3, 9, 9), (4, 3, 3, 3), {"dilations": [2, 1], "pads": [2, 1, 2, 1]}, "Conv2d"),
+    "same upper": ((1, 3, 8, 9), (4, 3, 3, 4), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}, "Conv2d"),
+    "same lower": ((1, 3, 8, 9), (4, 3, 3, 4), {"auto_pad": "SAME_LOWER"}, "Conv2d"),
+    "grouped": ((1, 4, 6, 6), (6, 2, 3, 3), {"group": 2}, "Conv2d"),
+    "depth-wise": ((1, 4, 6, 6), (4, 1, 3, 3), {"group": 4}, "DepthWiseConv2d"),
+    "multiplied": ((1, 4, 6, 6), (8, 1, 3, 3), {"group": 4}, "DepthWiseConv2d"),
+    "one axis": ((2, 3, 10), (4, 3, 3), {"strides": [2], "pads": [1, 1]}, "Conv1d"),
+    "one axis depth-wise": ((1, 3, 10), (3, 1, 3), {"group": 3}, "DepthWiseConv1d"),
+    "three axes": ((1, 2, 5, 5, 5), (3, 2, 2, 3, 2), {"pads": [1, 0, 0, 0, 1, 1]}, "Conv3d"),
+}
+
+
+@pytest.mark.parametrize("form", CONVOLUTIONS)
+@pytest.mark.parametrize("bias", [False, True])
+def test_convolution(form: str, bias: bool) -> None:
+    dims, filters, attributes, op = CONVOLUTIONS[form]
+    constants = {"w": weights(*filters)} | ({"b": weights(filters[0])} if bias else {})
+    graph = check(single("Conv", dims, 13, constants, **attributes), 1e-4)
+    assert operations(graph)[op] == 1
+
+
+TRANSPOSED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "plain": ((1, 3, 4, 5), (3, 2, 3, 3), {}),
+    "strided": ((1, 3, 4, 5), (3, 2, 3, 3), {"strides": [2, 3], "pads": [1, 0, 0, 1], "output_padding": [1, 2]}),
+    "to a shape": ((1, 3, 4, 5), (3, 2, 3, 3), {"strides": [3, 2], "output_shape": [11, 10]}),
+    "same": ((1, 3, 4, 5), (3, 2, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+    "dilated": ((1, 3, 4, 5), (3, 2, 3, 2), {"dilations": [2, 2]}),
+    "grouped": ((1, 4, 4, 5), (4, 3, 3, 3), {"group": 2, "strides": [2, 2]}),
+    "one axis": ((1, 3, 6), (3, 2, 3), {"strides": [2]}),
+    "three axes": ((1, 2, 3, 3, 3), (2, 2, 2, 2, 2), {"strides": [2, 1, 2]}),
+}
+
+
+@pytest.mark.parametrize("form", TRANSPOSED)
+def test_transposed_convolution(form: str) -> None:
+    dims, filters, attributes = TRANSPOSED[form]
+    constants = {"w": weights(*filters), "b": weights(filters[1] * attributes.get("group", 1))}
+    check(single("ConvTranspose", dims, 11, constants, **attributes), 1e-4)
+
+
+POOLS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
+    "max": ("MaxPool", (1, 3, 7, 8), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}),
+    "max ceil": ("MaxPool", (1, 3, 7, 8), {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1}),
+    "max dilated": ("MaxPool", (1, 3, 8, 8), {"kernel_shape": [2, 3], "dilations": [2, 2], "pads": [1, 1, 0, 1]}),
+    "max one axis": ("MaxPool", (1, 3, 9), {"kernel_shape": [3], "strides": [2], "pads": [1, 1]}),
+    "max three axes": ("MaxPool", (1, 2, 4, 4, 4), {"kernel_shape": [2, 2, 2], "strides": [2, 2, 2]}),
+    "average": ("AveragePool", (1, 3, 7, 8), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}),
+    "average with pads": (
+        "AveragePool", (1, 3, 7, 8), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
+    ),
+    "average same": ("AveragePool", (1, 3, 7, 8), {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER"}),
+    "average ceil": ("AveragePool", (1, 3, 6, 7), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
+    "average dilated": ("AveragePool", (1, 3, 7, 8), {"kernel_shape": [2, 2], "dilations": [2, 3]}),
+    "norm": ("LpPool", (1, 3, 7, 8), {"kernel_shape": [2, 2], "p": 2}),
+    "global max": ("GlobalMaxPool", (2, 3, 4, 5), {}),
+    "global norm": ("GlobalLpPool", (2, 3, 4, 5), {"p": 2}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", POOLS)
+def test_pool(form: str) -> None:
+    op, dims, attributes = POOLS[form]
+    check(single(op, dims, 19, **attributes), 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,))],
+)
+@pytest.mark.parametrize("constant", [False, True])
+def test_matrix_product(a: tuple[int, ...], b: tuple[int, ...], constant: bool) -> None:
+    inputs = {"a": floats(*a)} | ({} if constant else {"b": floats(*b)})
+    check(model([node("MatMul", "a b", "y")], inputs, "y", {"b": weights(*b)} if constant else None))
+
+
+@pytest.mark.parametrize("transposed", [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("c", [None, (5,), (1, 5), (3, 1), (3, 5), ()])
+def test_gemm(transposed: tuple[int, int], constant: bool, c: tuple[int, ...] | None) -> None:
+    a, b = ((4, 3) if transposed[0] else (3, 4)), ((5, 4) if transposed[1] else (4, 5))
+    attributes = {"transA": transposed[0], "transB": transposed[1], "alpha": 0.5, "beta": 2.0}
+    constants = ({"b": weights(*b)} if constant else {}) | ({} if c is None else {"c": weights(*c)})
+    inputs = {"a": floats(*a)} | ({} if constant else {"b": floats(*b)})
+    made = model([node("Gemm", "a b" + (" c" if c is not None else ""), "y", **attributes)], inputs, "y", constants)
+    graph = check(made)
+    assert operations(graph)["FullyConnected"] == constant
+
+
+@pytest.mark.parametrize(
+    ("equation", "dims"),
+    [
+        ("ij,jk->ik", [(2, 3), (3, 4)]),
+        ("bij,bkj->bik", [(2, 3, 4), (2, 5, 4)]),
+        ("bhid,bhjd->bhij", [(1, 2, 3, 4), (1, 2, 5, 4)]),
+        ("i,j->ij", [(3,), (4,)]),
+        ("ij->ji", [(3, 4)]),
+        ("ij->j", [(3, 4)]),
+        ("ii->i", [(4, 4)]),
+        ("...ij,...jk->...ik", [(2, 3, 4), (2, 4, 5)]),
+        ("abc,cd,de->abe", [(2, 3, 4), (4, 5), (5, 2)]),
+        ("ij,ij", [(2, 3), (2, 3)]),
+    ],
+)
+def test_einsum(equation: str, dims: list[tuple[int, ...]]) -> None:
+    inputs = {f"x{index}": floats(*d) for index, d in enumerate(dims)}
+    check(model([node("Einsum", " ".join(inputs), "y", equation=equation)], inputs, "y"))
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_short_fourier_transform_is_a_convolution(onesided: int) -> None:
+    window = np.hanning(8).astype(np.float32)
+    constants = {"step": np.int64(4), "w": window, "n": np.int64(8)}
+    made = model(
+        [node("STFT", "x step w n", "y", onesided=onesided)], {"x": floats(2, 40, 1)}, "y", constants
+    )
+    assert operations(check(made, 1e-4))["Conv1d"] == 1
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"axis": 1}, {"axis": 1, "onesided": 1}, {"axis": 1, "inverse": 1}, {"axis": 2}]
+)
+def test_fourier_transform(attributes: dict[str, int]) -> None:
+    parts = 2 if "inverse" in attributes else 1
+    check(model([node("DFT", "x", "y", **attributes)], {"x": floats(2, 6, 5, parts)}, "y"), 1e-4)
+
+
+def test_integers_divide_towards_zero_and_wrap_by_the_divisor() -> None:
+    inputs = {"a": (TensorProto.INT32, (4,)), "b": (TensorProto.INT32, (4,))}
+    nodes = [node("Div", "a b", "q"), node("Mod", "a b", "m"), node("Mod", "a b", "f", fmod=1)]
+    made = model(nodes, inputs, "q m f")
+    feeds = {"a": np.int32([7, -7, 7, -7]), "b": np.int32([2, 2, -2, -2])}
+    answers = interpret(convert(made), feeds)
+    for name, reference in expected(made, feeds).items():
+        np.testing.assert_array_equal(answers[name], reference)
+
+
+def test_one_hot_counts_negative_indices_from_the_end() -> None:
+    made = model(
+        [node("OneHot", "x depth values", "y", axis=1)], {"x": (TensorProto.INT64, (2, 3))}, "y",
+        {"depth": np.int64(4), "values": np.float32([-1, 2])},
+    )  # fmt: skip
+    feeds = {"x": np.int64([[0, -1, 3], [2, 7, -4]])}
+    np.testing.assert_array_equal(interpret(convert(made), feeds)["y"], expected(made, feeds)["y"])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        single("Reshape", (2, 3), 13, {"s": i64(4, 2)}),
+        single("Squeeze", (2, 3), 13, {"axes": i64(0)}),
+        single("Slice", (4,), 13, {"s": i64(0), "e": i64(2), "a": i64(3)}),
+        single("Gather", (4,), 13, {"i": i64(9)}),
+        single("Conv", (1, 3, 4, 4), 13, {"w": np.zeros((2, 3, 9, 9), np.float32)}),
+        single("Split", (4,), 13, {"s": i64(9)}),
+        single("Transpose", (2, 3), 13, perm=[0, 0]),
+        single("Expand", (2, 3), 13, {"s": i64(4, 3)}),
+    ],
+    ids=lambda made: made.graph.node[0].op_type,
+)
+def test_ill_formed_operands_are_refused_by_the_name_of_the_node(made: ModelProto) -> None:
+    made.graph.node[0].name = "culprit"
+    with pytest.raises(QnnError, match="culprit"):
+        convert(made)

@@ -1,0 +1,130 @@
+"""Quantized models: integers become fixed-point tensors, constants stay visible as integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from onnx_graphs import check, convert, expected, floats, interpret, model, node, operations
+
+from isthmus.graph import DataType, TensorType
+
+RNG = np.random.default_rng(2)
+WEIGHTS = RNG.integers(-127, 128, (4, 3, 3, 3)).astype(np.int8)
+SCALES = (np.abs(RNG.standard_normal(4)) * 0.01 + 0.01).astype(np.float32)
+
+
+def test_weights_stay_integers_behind_a_dequantize_in_the_order_the_convolution_wants() -> None:
+    nodes = [
+        node("QuantizeLinear", "x sx zx", "q"),
+        node("DequantizeLinear", "q sx zx", "d"),
+        node("DequantizeLinear", "w sw zw", "f", axis=0),
+        node("DequantizeLinear", "b sb", "g", axis=0),
+        node("Conv", "d f g", "c"),
+        node("QuantizeLinear", "c sx zx", "r"),
+        node("DequantizeLinear", "r sx zx", "y"),
+    ]
+    constants = {
+        "sx": np.float32(0.05), "zx": np.uint8(128), "w": WEIGHTS, "sw": SCALES, "zw": np.zeros(4, np.int8),
+        "b": np.int32([10, -20, 30, 0]), "sb": SCALES * np.float32(0.05),
+    }  # fmt: skip
+    graph = check(model(nodes, {"x": floats(1, 3, 6, 6)}, "y", constants), tolerance=0.051)
+    constant = {t.dtype: t for t in graph.tensors.values() if t.type is TensorType.STATIC}
+    filters = constant[DataType.SFIXED_POINT_8]
+    assert filters.dims == (3, 3, 3, 4)
+    assert filters.quantization is not None
+    assert filters.quantization.axis == 3
+    assert constant[DataType.SFIXED_POINT_32].dims == (4,)
+    assert operations(graph)["Dequantize"] == 4
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(np.uint8, DataType.UFIXED_POINT_8), (np.int8, DataType.SFIXED_POINT_8)])
+def test_integer_operators_become_operations_on_fixed_point(kind: type, dtype: DataType) -> None:
+    nodes = [
+        node("QuantizeLinear", "x sx zx", "q"),
+        node("QLinearConv", "q sx zx w sw zw sy zy b", "c", pads=[1, 1, 1, 1]),
+        node("MaxPool", "c", "p", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Flatten", "p", "f"),
+        node("QLinearMatMul", "f sy zy m sm zm sz zz", "n"),
+        node("DequantizeLinear", "n sz zz", "y"),
+    ]
+    zero = 128 if kind is np.uint8 else 0
+    constants = {
+        "sx": np.float32(0.05), "zx": kind(zero), "w": WEIGHTS, "sw": SCALES, "zw": np.zeros(4, np.int8),
+        "b": np.int32([100, -200, 300, 0]), "sy": np.float32(0.1), "zy": kind(zero + 3),
+        "m": RNG.integers(-127, 128, (36, 5)).astype(np.int8), "sm": np.float32(0.01), "zm": np.int8(0),
+        "sz": np.float32(0.2), "zz": kind(zero - 5),
+    }  # fmt: skip
+    graph = check(model(nodes, {"x": floats(1, 3, 6, 6)}, "y", constants), tolerance=0.201)
+    convolution = next(step for step in graph.nodes if step.op == "Conv2d")
+    assert convolution.inputs[0] is not None
+    assert convolution.inputs[0].dtype is dtype
+    assert convolution.inputs[2] is not None
+    assert convolution.inputs[2].dtype is DataType.SFIXED_POINT_32
+    assert operations(graph)["Dequantize"] == 1
+
+
+def test_an_integer_input_that_is_dequantized_is_a_fixed_point_input_with_the_same_bytes() -> None:
+    nodes = [node("DequantizeLinear", "x s z", "y")]
+    made = model(nodes, {"x": (TensorProto.UINT8, (4,))}, "y", {"s": np.float32(0.5), "z": np.uint8(3)})
+    graph = convert(made)
+    assert graph.inputs[0].dtype is DataType.UFIXED_POINT_8
+    assert graph.inputs[0].quantization is not None
+    assert graph.inputs[0].quantization.zero_point == 3
+    answer = interpret(graph, {"x": np.uint8([0, 3, 5, 255])})["y"]
+    np.testing.assert_array_equal(answer, np.float32([-1.5, 0, 1, 126]))
+
+
+def test_integers_used_both_ways_are_seen_both_ways() -> None:
+    nodes = [node("DequantizeLinear", "x s z", "r"), node("Cast", "x", "i", to=TensorProto.INT32)]
+    made = model(nodes, {"x": (TensorProto.UINT8, (3,))}, "r i", {"s": np.float32(0.5), "z": np.uint8(3)})
+    feeds = {"x": np.uint8([0, 3, 200])}
+    answers = interpret(convert(made), feeds)
+    for name, reference in expected(made, feeds).items():
+        np.testing.assert_array_equal(answers[name], reference)
+
+
+def test_a_quantized_output_is_fixed_point() -> None:
+    constants = {"s": np.float32(0.1), "z": np.int8(-3)}
+    made = model([node("QuantizeLinear", "x s z", "y")], {"x": floats(4)}, "y", constants)
+    graph = check(made, tolerance=0)
+    assert graph.outputs[0].dtype is DataType.SFIXED_POINT_8
+
+
+def test_dynamic_quantization_and_the_integer_product() -> None:
+    nodes = [
+        node("DynamicQuantizeLinear", "x", "q s z"),
+        node("MatMulInteger", "q w z", "i"),
+        node("Cast", "i", "f", to=TensorProto.FLOAT),
+        node("Mul", "f s", "y"),
+    ]
+    weights = RNG.integers(-127, 128, (6, 5)).astype(np.int8)
+    check(model(nodes, {"x": floats(3, 6)}, "y q s z", {"w": weights}))
+
+
+def test_scales_known_only_at_run_time_are_computed_with() -> None:
+    nodes = [node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z", "y")]
+    inputs = {"x": floats(5), "s": floats()}
+    made = model(nodes, inputs, "q y", {"z": np.uint8(7)})
+    feeds = {"x": np.float32([-1, 0, 0.3, 2, 99]), "s": np.float32(0.25)}
+    answers = interpret(convert(made), feeds)
+    for name, reference in expected(made, feeds).items():
+        np.testing.assert_array_equal(answers[name], reference)
+
+
+@pytest.mark.parametrize(
+    ("op", "more"),
+    [("QLinearAdd", "t st zt"), ("QLinearMul", "t st zt"), ("QLinearSigmoid", ""), ("QLinearLeakyRelu", ""),
+     ("QLinearGlobalAveragePool", "")],
+)  # fmt: skip
+def test_operators_of_the_runtime_itself(op: str, more: str) -> None:
+    nodes = [node("QuantizeLinear", "x sx zx", "q")]
+    integer = node(op, f"q sx zx {more} sy zy", "r")
+    integer.domain = "com.microsoft"
+    nodes += [integer, node("DequantizeLinear", "r sy zy", "y")]
+    constants = {
+        "sx": np.float32(0.03), "zx": np.uint8(120), "t": RNG.integers(0, 255, (3, 1, 4)).astype(np.uint8),
+        "st": np.float32(0.02), "zt": np.uint8(100), "sy": np.float32(0.05), "zy": np.uint8(90),
+    }  # fmt: skip
+    made = model(nodes, {"x": floats(1, 3, 4, 4)}, "y", constants, domains=["com.microsoft"])
+    check(made, tolerance=0.051)

@@ -1,0 +1,68 @@
+"""LSTM, GRU and RNN in every direction, with and without biases and initial states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_graphs import check, convert, floats, model, node, operations
+
+from isthmus.errors import QnnError
+
+RNG = np.random.default_rng(3)
+TIME, BATCH, FEATURES, UNITS = 4, 2, 3, 5
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+OUTPUTS = {"LSTM": "y h c", "GRU": "y h", "RNN": "y h"}
+
+
+def layer(op: str, direction: str, bias: bool, states: bool, **attributes: Any) -> Any:
+    ways, gates = (2 if direction == "bidirectional" else 1), GATES[op]
+
+    def weights(*dims: int) -> np.ndarray:
+        return (RNG.standard_normal(dims) * 0.5).astype(np.float32)
+
+    constants = {"w": weights(ways, gates * UNITS, FEATURES), "r": weights(ways, gates * UNITS, UNITS)}
+    inputs = {"x": floats(TIME, BATCH, FEATURES)}
+    names = "x w r " + ("b" if bias else "-")
+    if bias:
+        constants["b"] = weights(ways, 2 * gates * UNITS)
+    if states:
+        names += " - h0" + (" c0" if op == "LSTM" else "")
+        inputs["h0"] = floats(ways, BATCH, UNITS)
+        if op == "LSTM":
+            inputs["c0"] = floats(ways, BATCH, UNITS)
+    step = node(op, names, OUTPUTS[op], hidden_size=UNITS, direction=direction, **attributes)
+    return model([step], inputs, OUTPUTS[op], constants)
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("bias", "states"), [(False, False), (True, True)])
+def test_layer(op: str, direction: str, bias: bool, states: bool) -> None:
+    check(layer(op, direction, bias, states))
+
+
+@pytest.mark.parametrize("linear", [0, 1])
+def test_gru_resets_before_or_after_the_product(linear: int) -> None:
+    graph = check(layer("GRU", "forward", True, True, linear_before_reset=linear))
+    assert operations(graph)["Gru"] == 1
+
+
+def test_lstm_with_peepholes() -> None:
+    made = layer("LSTM", "forward", True, True)
+    made.graph.node[0].input.append("p")
+    made.graph.initializer.append(
+        model([], {}, "", {"p": RNG.standard_normal((1, 3 * UNITS)).astype(np.float32)}).graph.initializer[0]
+    )
+    check(made)
+
+
+def test_an_lstm_stays_one_operation_per_direction() -> None:
+    assert operations(convert(layer("LSTM", "bidirectional", True, False)))["Lstm"] == 2
+
+
+@pytest.mark.parametrize("attributes", [{"activations": ["Relu", "Tanh", "Tanh"]}, {"clip": 1.0}])
+def test_other_activations_and_clipping_are_reported(attributes: dict[str, Any]) -> None:
+    with pytest.raises(QnnError, match="LSTM x1"):
+        convert(layer("LSTM", "forward", False, False, **attributes))

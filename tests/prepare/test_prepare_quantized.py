@@ -1,0 +1,155 @@
+"""Dequantize, operation, Quantize become one quantized operation, at most one step away from the float result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from prepare_interpreter import Builder, ops, random_inputs, run_graph, run_work
+
+from isthmus.graph import DataType, Quantization
+from isthmus.prepare.passes.activation import fuse_activations
+from isthmus.prepare.passes.constants import fold_all_constants
+from isthmus.prepare.passes.dead import remove_dead
+from isthmus.prepare.passes.quantized import resolve_quantization
+from isthmus.prepare.work import Work
+
+RNG = np.random.default_rng(2)
+S8, U8, F32 = DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8, DataType.FLOAT_32
+IN = Quantization.per_tensor(0.05, 3)
+OUT = Quantization.per_tensor(0.1, -4)
+CONV = {"stride": [1, 1], "pad_amount": [[1, 1], [1, 1]]}
+
+
+class QuantizedBuilder(Builder):
+    def real(self, *dims, q=IN):
+        return self.op("Dequantize", self.input(*dims, dtype=S8, q=q), dtype=F32)
+
+    def weights(self, *dims, axis=None):
+        value = RNG.integers(-127, 128, dims).astype(np.int8)
+        count = 1 if axis is None else dims[axis]
+        scales = RNG.uniform(0.01, 0.02, count)
+        q = Quantization(tuple(float(np.float32(s)) for s in scales), (0,) * count, axis)
+        return self.op("Dequantize", self.constant(value, q), dtype=F32)
+
+    def stored(self, tensor, q=OUT):
+        return self.op("Quantize", tensor, dtype=S8, q=q)
+
+
+def resolved(graph, most=1):
+    """The graph with its quantization resolved, after checking that results are at most so many steps away."""
+    inputs = random_inputs(graph.inputs)
+    expected = run_graph(graph, inputs)
+    work = Work(graph)
+    for one in (fuse_activations, resolve_quantization, remove_dead):
+        one(work)
+    found = run_work(work, inputs)
+    for name, value in expected.items():
+        assert np.abs(found[name].astype(int) - value.astype(int)).max() <= most
+    return work
+
+
+@pytest.mark.parametrize("axis", [None, 3])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("bias", [None, "float", "fixed"])
+def test_a_convolution_takes_its_fixed_point_operands(axis, relu, bias):
+    b = QuantizedBuilder()
+    w = b.weights(3, 3, 4, 5, axis=axis)
+    operands = [b.real(1, 6, 6, 4), w]
+    if bias == "float":
+        operands.append(RNG.normal(size=5).astype(np.float32))
+    if bias == "fixed":
+        weight_q = next(n for n in b.graph.nodes if n.outputs[0] is w).inputs[0].quantization
+        scales = tuple(0.05 * s for s in weight_q.scales)
+        q = Quantization(scales, (0,) * len(scales), None if axis is None else 0)
+        whole = b.constant(RNG.integers(-900, 900, 5).astype(np.int32), q)
+        operands.append(b.op("Dequantize", whole, dtype=F32))
+    y = b.op("Conv2d", *operands, **CONV)
+    work = resolved(b.finish(b.stored(b.op("Relu", y) if relu else y)))
+    assert ops(work) == ["Conv2d"]
+    step = work.ordered()[0]
+    assert step.clamp == ((0.0, np.inf) if relu else None)
+    assert all(t.dtype.is_fixed_point for t in (*step.inputs, *step.outputs))
+    if bias:
+        assert step.inputs[2].dtype is DataType.SFIXED_POINT_32
+
+
+@pytest.mark.parametrize(
+    ("op", "params"),
+    [
+        ("ElementWiseAdd", {}), ("ElementWiseSubtract", {}), ("ElementWiseMultiply", {}),
+        ("Concat", {"axis": 1}),
+    ],
+)
+def test_two_operands(op, params):
+    b = QuantizedBuilder()
+    y = b.op(op, b.real(4, 6), b.real(4, 6, q=Quantization.per_tensor(0.02, 0)), **params)
+    work = resolved(b.finish(b.stored(y)))
+    assert [o for o in ops(work) if o != "Convert"] == [op]
+    assert ops(work).count("Convert") == (2 if op == "Concat" else 0)
+
+
+@pytest.mark.parametrize(
+    ("op", "params"),
+    [
+        ("Sigmoid", {}), ("Relu", {}), ("HardSwish", {}), ("Softmax", {"axis": 3}),
+        ("ReduceMean", {"axes": [1, 2], "keep_dims": True}),
+        ("PoolAvg2d", {"filter_size": [2, 2], "stride": [2, 2], "pad_amount": [[0, 0], [0, 0]]}),
+    ],
+)
+def test_one_operand(op, params):
+    b = QuantizedBuilder()
+    work = resolved(b.finish(b.stored(b.op(op, b.real(1, 4, 4, 6), **params), Quantization.per_tensor(1 / 64, -10))))
+    assert ops(work) == [op]
+
+
+def test_movements_between_quantized_operations_move_bytes():
+    b = QuantizedBuilder()
+    x = b.op("Transpose", b.real(1, 4, 4, 6), perm=[0, 2, 1, 3])
+    x = b.op("PoolMax2d", x, filter_size=[2, 2], stride=[2, 2], pad_amount=[[0, 0], [0, 0]])
+    x = b.op("Reshape", x, dims=[4, 6])
+    y = b.op("MatMul", x, b.weights(6, 3))
+    y = b.op("Reshape", y, dims=[12])
+    work = resolved(b.finish(b.stored(y)))
+    assert ops(work) == ["Transpose", "PoolMax2d", "Reshape", "MatMul", "Reshape"]
+    assert all(t.dtype is S8 for s in work.ordered() for t in s.outputs)
+
+
+def test_splits_of_dequantized_tensors_split_bytes():
+    b = QuantizedBuilder()
+    first, second = b.op("Split", b.real(2, 6), axis=1, split_index=[2])
+    work = resolved(b.finish(b.stored(first, IN), b.stored(second, IN)), most=0)
+    assert ops(work)[0] == "Split"
+    assert "Dequantize" not in ops(work)
+
+
+def test_weights_transposed_after_dequantizing_are_transposed_bytes():
+    b = QuantizedBuilder()
+    w = b.op("Transpose", b.weights(3, 6, axis=0), perm=[1, 0])
+    work = resolved(b.finish(b.stored(b.op("MatMul", b.real(4, 6), w))))
+    assert ops(work) == ["MatMul"]
+    assert work.ordered()[0].inputs[1].quantization.axis == 1
+
+
+def test_dequantize_and_quantize_cancel_or_convert():
+    for q, expected in ((IN, ["Relu"]), (OUT, ["Relu", "Convert"])):
+        b = QuantizedBuilder()
+        x = b.op("Relu", b.input(4, 5, dtype=S8, q=IN), q=IN)
+        y = b.stored(b.op("Dequantize", x, dtype=F32), q)
+        assert ops(resolved(b.finish(y))) == expected
+
+
+def test_an_operation_with_a_float_operand_stays_float():
+    b = QuantizedBuilder()
+    y = b.op("ElementWiseAdd", b.real(4), b.input(4, name="f"))
+    graph = b.finish(b.stored(y))
+    assert "Dequantize" in ops(resolved(graph))
+
+
+def test_weights_that_no_quantized_operation_took_become_floats():
+    b = QuantizedBuilder()
+    y = b.op("MatMul", b.input(2, 6), b.weights(6, 3))
+    work = Work(b.finish(y))
+    for one in (resolve_quantization, fold_all_constants):
+        one(work)
+    assert ops(work) == ["MatMul"]
+    assert work.ordered()[0].inputs[1].dtype is F32

@@ -1,0 +1,187 @@
+"""A session runs a model in place or on copies, in the file's own names and shapes, and refuses bad input whole."""
+
+import gc
+import threading
+
+import numpy as np
+import onnxruntime
+import pytest
+import tiny
+
+import isthmus
+from isthmus import Code, QnnError
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny.convolution(tmp_path_factory.mktemp("models") / "conv.onnx")
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory):
+    return tiny.gate(tmp_path_factory.mktemp("models") / "gate.onnx")
+
+
+def reference(path, feeds):
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)
+
+
+def image(seed=0):
+    return np.random.default_rng(seed).standard_normal((1, 3, 8, 8)).astype(np.float32)
+
+
+def test_running_in_place_reads_and_writes_the_views(model):
+    with isthmus.Session(model) as session:
+        assert session.inputs["x"].shape == (1, 3, 8, 8), "an NCHW input stays NCHW for the user"
+        session.inputs["x"][...] = image()
+        assert session.run() == {}
+        np.testing.assert_allclose(session.outputs["y"], reference(model, {"x": image()})[0], rtol=1e-5, atol=1e-5)
+        assert session.stats.copied_bytes == 0
+
+
+def test_running_on_feeds_returns_copies_and_counts_them(model):
+    with isthmus.Session(model) as session:
+        first = session.run({"x": image(1)})
+        second = session.run({"x": image(2)})
+        assert not np.array_equal(first["y"], second["y"])
+        np.testing.assert_allclose(first["y"], reference(model, {"x": image(1)})[0], rtol=1e-5, atol=1e-5)
+        assert session.stats.runs == 2
+        assert session.stats.copied_in_bytes == 2 * image().nbytes
+        assert session.stats.copied_out_bytes == 2 * first["y"].nbytes
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+def test_results_do_not_depend_on_the_number_of_threads(model, threads):
+    with isthmus.Session(model) as one, isthmus.Session(model, threads=threads) as many:
+        for seed in range(5):
+            assert np.array_equal(one.run({"x": image(seed)})["y"], many.run({"x": image(seed)})["y"])
+
+
+def test_dynamic_dimensions_are_fixed_by_the_caller_or_to_one(tmp_path):
+    path = tiny.convolution(tmp_path / "dynamic.onnx", height="h")
+    with isthmus.Session(path) as session:
+        assert session.inputs["x"].shape == (1, 3, 1, 8)
+    with isthmus.Session(path, shapes={"x": (1, 3, 5, 8)}) as session:
+        assert session.outputs["y"].shape == (1, 4, 5, 8)
+
+
+def test_an_input_can_be_fixed_as_a_constant(gate):
+    shift = np.linspace(0, 1, 1000, dtype=np.float32).reshape(1, 1000)
+    x = np.ones((1, 1000), np.float32)
+    with isthmus.Session(gate, constants={"s": shift}) as session:
+        assert list(session.inputs) == ["x"]
+        got = session.run({"x": x})["y"]
+    np.testing.assert_allclose(got, reference(gate, {"x": x, "s": shift})[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("feeds", "words"),
+    [
+        ({}, "'x'.*missing"),
+        ({"x": image(), "z": image()}, "'z'.*no such input; it has 'x'"),
+        ({"x": image().astype(np.float64)}, "must be float32, is float64"),
+        ({"x": image()[0]}, r"must have shape \(1, 3, 8, 8\), has \(3, 8, 8\)"),
+        ({"x": np.full((1, 3, 8, 8), np.nan, np.float32)}, "NaN"),
+        ({"x": "text"}, "must be float32"),
+        ({"x": None}, "must be float32"),
+    ],
+)
+def test_bad_feeds_are_refused_with_a_sentence(model, feeds, words):
+    with isthmus.Session(model) as session, pytest.raises(QnnError, match=words) as refusal:
+        session.run(feeds)
+    assert refusal.value.code is Code.GRAPH_INVALID_TENSOR
+
+
+def test_a_refused_run_writes_nothing(gate):
+    good = np.ones((1, 1000), np.float32)
+    with isthmus.Session(gate) as session:
+        before = session.run({"x": good, "s": good})
+        with pytest.raises(QnnError):
+            session.run({"x": 2 * good, "s": good[0]})
+        assert (session.inputs["x"] == 1).all(), "the first feed must not be written when the second is refused"
+        assert np.array_equal(session.outputs["y"], before["y"])
+        assert session.stats.runs == 1
+
+
+def test_nan_passes_when_allowed(gate):
+    x = np.zeros((1, 1000), np.float32)
+    x[0, 3] = np.nan
+    with isthmus.Session(gate) as session:
+        y = session.run({"x": x, "s": np.zeros_like(x)}, allow_nan=True)["y"]
+    assert np.isnan(y[0, 3])
+    assert np.isfinite(np.delete(y, 3)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"backend": "abacus"}, "must be one of"),
+        ({"threads": 0}, "number of threads"),
+        ({"threads": 1000}, "number of threads"),
+        ({"shapes": {"x": "wide"}}, "not a list of dimensions"),
+        ({"shapes": {"x": 3}}, "not a list of dimensions"),
+        ({"shapes": {"x": (1, 3, -8, 8)}}, "must be positive"),
+        ({"shapes": {"nobody": (1,)}}, "nobody"),
+        ({"constants": {"nobody": np.zeros(1)}}, "nobody"),
+    ],
+)
+def test_senseless_options_are_refused(model, options, words):
+    with pytest.raises(QnnError, match=words):
+        isthmus.Session(model, **options)
+
+
+def test_a_closed_session_refuses_to_run_and_keeps_its_views(model):
+    session = isthmus.Session(model)
+    result = session.run({"x": image()})["y"]
+    outputs = session.outputs["y"]
+    session.close()
+    session.close()
+    gc.collect()
+    assert np.array_equal(outputs, result)
+    with pytest.raises(QnnError, match="closed") as refusal:
+        session.run()
+    assert refusal.value.code is Code.GRAPH_INVALID_HANDLE
+
+
+def test_sessions_are_independent_across_threads(model):
+    wrong = []
+
+    def work(seed):
+        expected = reference(model, {"x": image(seed)})[0]
+        with isthmus.Session(model, threads=2) as session:
+            for _ in range(20):
+                if not np.allclose(session.run({"x": image(seed)})["y"], expected, rtol=1e-5, atol=1e-5):
+                    wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_one_session_may_be_shared_by_threads(model):
+    expected = [reference(model, {"x": image(seed)})[0] for seed in range(4)]
+    wrong = []
+    with isthmus.Session(model) as session:
+
+        def work(seed):
+            for _ in range(50):
+                if not np.allclose(session.run({"x": image(seed)})["y"], expected[seed], rtol=1e-5, atol=1e-5):
+                    wrong.append(seed)
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def test_the_engine_is_one_native_call(model):
+    with isthmus.Session(model) as session:
+        session.inputs["x"][...] = image()
+        session.engine_run()
+        np.testing.assert_allclose(session.outputs["y"], reference(model, {"x": image()})[0], rtol=1e-5, atol=1e-5)

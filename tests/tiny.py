@@ -1,0 +1,52 @@
+"""Small ONNX models made on the spot, for tests of what surrounds the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def save(path: Path, nodes: list, inputs: dict, outputs: dict, constants: dict | None = None, opset: int = 17) -> Path:
+    """Write a model with float tensors unless a tuple (type, shape) says otherwise."""
+
+    def info(name, spec):
+        kind, shape = spec if isinstance(spec[0], int) and isinstance(spec[1], (list, tuple)) else (TensorProto.FLOAT, spec)
+        return helper.make_tensor_value_info(name, kind, list(shape))
+
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [info(n, s) for n, s in inputs.items()],
+        [info(n, s) for n, s in outputs.items()],
+        [numpy_helper.from_array(np.asarray(v), n) for n, v in (constants or {}).items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.save(model, str(path))
+    return path
+
+
+def convolution(path: Path, height: int | str = 8) -> Path:
+    """A convolution with relu on an NCHW image, height possibly dynamic."""
+    generator = np.random.default_rng(1)
+    constants = {
+        "w": generator.standard_normal((4, 3, 3, 3)).astype(np.float32),
+        "b": generator.standard_normal(4).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], name="conv_1"),
+        helper.make_node("Relu", ["c"], ["y"], name="relu_1"),
+    ]
+    return save(path, nodes, {"x": [1, 3, height, 8]}, {"y": [1, 4, height, 8]}, constants)
+
+
+def gate(path: Path, size: int = 1000) -> Path:
+    """Elementwise: y = sigmoid(x) * x + s with a second input."""
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["g"]),
+        helper.make_node("Mul", ["g", "x"], ["m"]),
+        helper.make_node("Add", ["m", "s"], ["y"]),
+    ]
+    return save(path, nodes, {"x": [1, size], "s": [1, size]}, {"y": [1, size]})

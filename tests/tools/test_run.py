@@ -1,0 +1,92 @@
+"""The command line runs models, prints what happened, and answers bad input with one line and status 2."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tiny
+
+from isthmus.tools.cli import main
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny.convolution(tmp_path_factory.mktemp("models") / "conv.onnx", height="h")
+
+
+def run(capsys, *arguments):
+    status = main(["run", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_json_is_one_object_with_all_that_is_promised(model, capsys):
+    status, out, _ = run(capsys, model, "--shape", "x=1,3,6,8", "--repeat", 5, "--threads", 2, "--json")
+    report = json.loads(out)
+    assert status == 0
+    assert report["backend"] == "cpu"
+    assert report["inputs"] == {"x": {"shape": [1, 3, 6, 8], "dtype": "float32"}}
+    assert report["outputs"] == {"y": {"shape": [1, 4, 6, 8], "dtype": "float32"}}
+    for name in ("scratch_bytes", "state_bytes", "constant_bytes", "copied_bytes"):
+        assert isinstance(report[name], int)
+    assert 0 < report["latency_ms"]["p50"] <= report["latency_ms"]["p99"]
+    assert report["runs"] == 5
+
+
+def test_inputs_are_read_and_outputs_written(model, tmp_path, capsys):
+    x = np.random.default_rng(3).standard_normal((1, 3, 1, 8)).astype(np.float32)
+    np.savez(tmp_path / "in.npz", x=x)
+    status, out, _ = run(capsys, model, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz")
+    assert status == 0
+    assert "memory  scratch" in out
+    with np.load(tmp_path / "out.npz") as written:
+        assert written["y"].shape == (1, 4, 1, 8)
+        assert written["y"].any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["absent.onnx"], "absent.onnx"),
+        (["MODEL", "--shape", "x"], "must look like"),
+        (["MODEL", "--shape", "x=1,a"], "must look like"),
+        (["MODEL", "--shape", "x=0,3,4,8"], "positive"),
+        (["MODEL", "--shape", "z=1"], "z"),
+        (["MODEL", "--repeat", "0"], "at least 1"),
+        (["MODEL", "--threads", "0"], "number of threads"),
+        (["MODEL", "--inputs", "absent.npz"], "absent.npz"),
+        (["MODEL", "--inputs", "MODEL"], "cannot be read as .npz"),
+        (["MODEL", "--outputs", "no/such/folder/out.npz"], "cannot be written"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_status_two(model, capsys, arguments, words):
+    status, out, err = run(capsys, *[str(model) if a == "MODEL" else a for a in arguments])
+    assert status == 2
+    assert out == ""
+    assert words in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 64, b"hello, this is not a model", bytes(range(256)) * 8])
+def test_files_that_are_no_models_are_refused(tmp_path, capsys, content):
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(content)
+    status, _, err = run(capsys, path)
+    assert status == 2
+    assert "bad.onnx" in err
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "isthmus", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("isthmus ")
+    missing = subprocess.run([sys.executable, "-m", "isthmus"], capture_output=True, text=True, check=False)
+    assert missing.returncode == 2
+    assert "usage" in missing.stderr
+
+
+def test_importing_the_package_loads_neither_numba_nor_llvm_nor_a_frontend():
+    script = "import sys, isthmus; print([m for m in ('numba', 'llvmlite', 'onnx', 'isthmus.session') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
