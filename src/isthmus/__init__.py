@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 from isthmus.errors import Code, QnnError
 
 if TYPE_CHECKING:
-    from isthmus import memory
+    from isthmus import memory, qnn
     from isthmus.session import Session
 
 __version__ = "0.1.0"
-__all__ = ["Code", "QnnError", "Session", "memory"]
+__all__ = ["Code", "QnnError", "Session", "memory", "qnn"]
 
 
 def __getattr__(name: str) -> Any:
     # What loads LLVM or a frontend is imported when it is first used.
     if name == "Session":
         return import_module("isthmus.session").Session
-    if name == "memory":
-        return import_module("isthmus.memory")
+    if name in ("memory", "qnn"):
+        return import_module(f"isthmus.{name}")
     raise AttributeError(f"module 'isthmus' has no attribute '{name}'")

@@ -7,18 +7,15 @@ numpy reference of `isthmus.graph.evaluate`, on several targets, with one and wi
 from __future__ import annotations
 
 import ctypes
-import importlib
 import mmap
-import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
-import isthmus.engine.lowering as lowering_package
 from isthmus.engine import cache, compiler, loader
+from isthmus.engine.lower import lowering_of
 from isthmus.engine.lowering.emitter import Emitter, Lowering
 from isthmus.engine.target import Target, by_name, host
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
@@ -113,29 +110,6 @@ def make_step(
     node = graph.nodes[-1]
     step = Step(op, "tested", node.inputs, node.outputs, node.params, clamp)
     return step, [None if o is None else np.ascontiguousarray(o.array).reshape(o.array.shape) for o in operands]
-
-
-@lru_cache(maxsize=1)
-def _tables() -> tuple[dict[str, Lowering], dict[str, Lowering]]:
-    plain: dict[str, Lowering] = {}
-    fixed: dict[str, Lowering] = {}
-    for info in pkgutil.iter_modules(lowering_package.__path__):
-        try:
-            module = importlib.import_module(f"{lowering_package.__name__}.{info.name}")
-        except ImportError:
-            continue
-        plain.update(getattr(module, "LOWERINGS", {}))
-        fixed.update(getattr(module, "QUANTIZED", {}))
-    return plain, fixed
-
-
-def lowering_of(step: Step) -> Lowering:
-    """The lowering of a step: the quantized one for fixed-point activations where there is one."""
-    plain, fixed = _tables()
-    activations = [t for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static]
-    if step.op in fixed and any(t.dtype.is_fixed_point for t in activations):
-        return fixed[step.op]
-    return plain[step.op]
 
 
 def compiled(kernels: Sequence[str], target: Target) -> dict[str, int]:
@@ -287,7 +261,7 @@ def _compare(
 ) -> None:
     for index, (a, b) in enumerate(zip(got, wanted, strict=True)):
         title = f"{step.op} out[{index}] on {where}"
-        assert a.shape == tuple(b.shape) and a.dtype == b.dtype, (title, a.shape, a.dtype, b.shape, b.dtype)
+        assert (a.shape, a.dtype) == (tuple(b.shape), b.dtype), title
         if a.dtype.kind == "f":
             np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=title)
         else:

@@ -87,6 +87,12 @@ def test_few_columns_choose_a_narrow_tile(target: object) -> None:
     assert narrow.vectors == 1
 
 
-def test_a_tile_is_as_high_as_few_rows_need() -> None:
-    assert choose_tile(4, 480, by_name("avx512")).rows == 4
+def test_many_columns_choose_the_preferred_tile() -> None:
     assert choose_tile(512, 480, by_name("avx512")) == Tile(8, 3)
+
+
+def test_a_depth_is_divided_evenly() -> None:
+    tile, target = Tile(8, 3), by_name("avx512")
+    assert tile.depth_block(100, 1, target) == 100
+    assert tile.depth_block(1536, 1, target) == 192
+    assert tile.depth_block(9 * 128, 128, target) == 1

@@ -30,12 +30,14 @@ def test_long_rows_and_many_channels() -> None:
     check("ReduceMean", [floats(1, 9, 300)], {"axes": (1,)}, clamp=(-0.1, 0.2), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_integers(dtype: type) -> None:
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [("ReduceSum", np.int32), ("ReduceMax", np.int32), ("ReduceMin", np.int64), ("ReduceProd", np.int64)],
+)
+def test_integers(op: str, dtype: type) -> None:
     x = RNG.integers(-9, 9, (3, 35, 5)).astype(dtype)
-    for op in ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"):
-        for axes in ((1,), (2,), (0, 2)):
-            check(op, [x[:, :7]], {"axes": axes})
+    for axes in ((1,), (2,), (0, 2)):
+        check(op, [x[:, :7]], {"axes": axes})
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])

@@ -45,7 +45,9 @@ def test_gather_nd(dims: tuple, batch: int) -> None:
     check("GatherNd", [numbers(5, 6, 7), indices(5, *dims)], {"batch_dims": batch})
 
 
-@pytest.mark.parametrize("operation", ["Gather", "GatherElements", "GatherNd", "ScatterElements", "ScatterNd", "OneHot"])
+@pytest.mark.parametrize(
+    "operation", ["Gather", "GatherElements", "GatherNd", "ScatterElements", "ScatterNd", "OneHot"]
+)
 def test_indices_outside_touch_nothing_outside(operation: str) -> None:
     wild = np.array([[2**31 - 1], [-(2**31)], [9]], np.int32)
     x, updates = numbers(4, 1), numbers(3, 1)

@@ -4,42 +4,53 @@ from __future__ import annotations
 
 from isthmus.planning import Problem
 
+Layout = frozenset[tuple[int, int]]
+
 
 def fits(problem: Problem, capacity: int) -> bool:
-    """Whether any layout fits, by carrying all sets of offsets that are possible from each step to the next."""
-    steps = sorted({t for b in problem.buffers for piece in b.lifetimes for t in piece})
-    known: set[frozenset[tuple[int, int]]] = {frozenset()}
-    for step in steps:
-        ending = {i for i, b in enumerate(problem.buffers) if b.end == step}
-        known = {frozenset(entry for entry in layout if entry[0] not in ending) for layout in known}
-        coming = [
-            i for i, b in enumerate(problem.buffers) if b.size and any(start == step for start, _ in b.lifetimes)
+    """Whether any layout fits.
+
+    Buffers are placed in the order in which they come to life, at every offset in turn. What has been tried is known
+    by the step and by the offsets of those that will be live again.
+    """
+    buffers = problem.buffers
+    arrivals = sorted((start, i) for i, b in enumerate(buffers) if b.size for start, _ in b.lifetimes)
+    tried: set[tuple[int, Layout]] = set()
+    work: list[tuple[int, Layout]] = [(0, frozenset())]
+    while work:
+        number, layout = work.pop()
+        if number == len(arrivals):
+            return True
+        step, i = arrivals[number]
+        b = buffers[i]
+        layout = frozenset((j, at) for j, at in layout if buffers[j].end > step)
+        if (number, layout) in tried:
+            continue
+        tried.add((number, layout))
+        known = dict(layout)
+        places = range(0, capacity - b.size + 1, b.alignment)
+        if b.offset is not None:
+            places = range(b.offset, min(b.offset, capacity - b.size) + 1)
+        if i in known:
+            places = range(known[i], known[i] + 1)
+        taken = [
+            (at, at + buffers[j].size)
+            for j, at in layout
+            if j != i and any(start <= step < end for start, end in buffers[j].lifetimes)
         ]
-        live = {i for i, b in enumerate(problem.buffers) if any(start <= step < end for start, end in b.lifetimes)}
-        for i in coming:
-            b = problem.buffers[i]
-            grown = set()
-            for layout in known:
-                where = dict(layout)
-                if i in where:
-                    places = [where[i]]
-                elif b.offset is not None:
-                    places = [b.offset] if b.offset + b.size <= capacity else []
-                else:
-                    places = list(range(0, capacity - b.size + 1, b.alignment))
-                others = [(at, at + problem.buffers[j].size) for j, at in layout if j in live and j != i]
-                for at in places:
-                    if all(at + b.size <= low or high <= at for low, high in others):
-                        grown.add(frozenset({*layout, (i, at)}))
-            known = grown
-            if not known:
-                return False
-    return True
+        for at in reversed(places):
+            if all(at + b.size <= low or high <= at for low, high in taken):
+                work.append((number + 1, layout | {(i, at)}))
+    return all((b.offset or 0) + b.size <= capacity for b in buffers) if not arrivals else False
 
 
 def smallest_peak(problem: Problem) -> int:
     """The peak of the smallest layout."""
-    peak = max((b.size + (b.offset or 0) for b in problem.buffers), default=0)
+    buffers = problem.buffers
+    peak = max((b.size + (b.offset or 0) for b in buffers), default=0)
+    for step in {start for b in buffers for start, _ in b.lifetimes}:
+        live = [b for b in buffers if any(start <= step < end for start, end in b.lifetimes)]
+        peak = max(peak, sum(b.size for b in live))
     while not fits(problem, peak):
         peak += 1
     return peak

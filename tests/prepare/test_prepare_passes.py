@@ -12,10 +12,11 @@ from isthmus.graph import DataType, Quantization
 from isthmus.prepare.passes.activation import fuse_activations
 from isthmus.prepare.passes.affine import fold_affine
 from isthmus.prepare.passes.algebra import simplify_arithmetic
-from isthmus.prepare.passes.canonical import canonicalize, flatten_convolutions
+from isthmus.prepare.passes.canonical import canonicalize
 from isthmus.prepare.passes.constants import fold_all_constants, fold_constants
 from isthmus.prepare.passes.dead import remove_dead
 from isthmus.prepare.passes.duplicates import merge_duplicates
+from isthmus.prepare.passes.flatten import flatten_products
 from isthmus.prepare.passes.gates import recognize_gates
 from isthmus.prepare.passes.identities import remove_identities
 from isthmus.prepare.passes.normalization import recognize_normalizations
@@ -134,8 +135,24 @@ def test_one_dimensional_convolutions_become_two_dimensional(op):
     x = b.input(2, 9, 4)
     weights = floats(3, 1 if op.startswith("Depth") else 4, 4)
     y = b.op(op, x, weights, floats(4), stride=2, pad_amount=[1, 0])
-    work = rewritten(b.finish(b.op("ElementWiseAbs", y)), flatten_convolutions)
+    work = rewritten(b.finish(b.op("ElementWiseAbs", y)), flatten_products)
     assert ops(work) == ["Reshape", op.replace("1d", "2d"), "Reshape", "ElementWiseAbs"]
+
+
+@pytest.mark.parametrize(
+    ("op", "weights", "params"),
+    [
+        ("MatMul", (6, 5), {}),
+        ("MatMul", (5, 6), {"transpose_in1": True}),
+        ("FullyConnected", (5, 6), {"keep_dims": True}),
+    ],
+)
+def test_products_with_a_matrix_are_products_of_rows(op, weights, params):
+    b = Builder()
+    y = b.op(op, b.input(4, 1, 3, 6), floats(*weights), floats(5), **params)
+    work = rewritten(b.finish(b.op("ElementWiseAbs", y)), flatten_products)
+    assert ops(work) == ["Reshape", op, "Reshape", "ElementWiseAbs"]
+    assert work.ordered()[1].outputs[0].dims == (12, 5)
 
 
 def test_a_movement_into_another_quantization_is_a_movement_and_a_convert():
@@ -327,6 +344,24 @@ def test_a_term_before_padding_stays_and_takes_its_factor_along():
     assert ops(rewritten(b.finish(y), fold_affine)) == ["Relu", "Batchnorm", "Conv2d"]
 
 
+def test_the_scale_of_attention_goes_into_the_weights_of_the_query():
+    b = Builder()
+    x = b.op("Relu", b.input(2, 6, 8))
+    q = b.op("Reshape", b.op("MatMul", x, floats(8, 8), floats(8)), dims=[2, 6, 2, 4])
+    k = b.op("Reshape", b.op("MatMul", x, floats(8, 8)), dims=[2, 6, 2, 4])
+    q, k = b.op("Transpose", q, perm=[0, 2, 1, 3]), b.op("Transpose", k, perm=[0, 2, 3, 1])
+    y = b.op("Softmax", b.op("ElementWiseMultiply", b.op("MatMul", q, k), 0.5))
+    work = rewritten(b.finish(y), fold_affine)
+    assert "ElementWiseMultiply" not in ops(work)
+
+
+def test_a_matrix_times_itself_keeps_its_factor():
+    b = Builder()
+    x = b.op("MatMul", b.input(4, 4), floats(4, 4))
+    work = rewritten(b.finish(b.op("ElementWiseMultiply", b.op("MatMul", x, x), 0.5)), fold_affine)
+    assert ops(work) == ["MatMul", "MatMul", "ElementWiseMultiply"]
+
+
 def test_a_clamp_between_keeps_a_factor_out():
     b = Builder()
     x = b.op("Relu", b.op("Conv2d", b.input(1, 6, 6, 3), floats(1, 1, 3, 8), **CONV))
@@ -398,7 +433,9 @@ def test_padding_goes_into_averages_that_count_it():
     assert work.ordered()[0].params["count_pad_for_edges"]
 
 
-@pytest.mark.parametrize(("before", "expected"), [("Relu", ["Relu", "PoolMax2d"]), ("Tanh", ["Tanh", "Pad", "PoolMax2d"])])
+@pytest.mark.parametrize(
+    ("before", "expected"), [("Relu", ["Relu", "PoolMax2d"]), ("Tanh", ["Tanh", "Pad", "PoolMax2d"])]
+)
 def test_padding_goes_into_maxima_of_what_is_not_negative(before, expected):
     b = Builder()
     x = b.op("Pad", b.op(before, b.input(1, 5, 5, 4)), **SPATIAL)

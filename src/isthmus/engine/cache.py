@@ -58,6 +58,12 @@ def _toolchain() -> bytes:
     return versions.encode() + _file_hash(Path(__file__).with_name("compiler.py"))
 
 
+def forget_sources() -> None:
+    """Read the kernels' sources again when they are next needed."""
+    _sources.cache_clear()
+    _file_hash.cache_clear()
+
+
 def key(kernel: str, target: Target) -> str:
     """The hash of all that a kernel's code depends on: its sources, the compiler, the target."""
     digest = hashlib.sha256(_MAGIC + kernel.encode() + b"\0" + target.key.encode() + b"\0" + _toolchain())

@@ -34,13 +34,17 @@ def addresses(kernels: Iterable[str], target: Target) -> dict[str, int]:
 
 
 def _objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
-    found = {kernel: cache.read(kernel, target) for kernel in kernels}
-    absent = [kernel for kernel, code in found.items() if code is None]
-    if absent:
+    objects: dict[str, bytes] = {}
+    # A second try is for sources that were edited while the compiler read them.
+    for _ in range(2):
+        objects = {kernel: code for kernel in kernels if (code := cache.read(kernel, target)) is not None}
+        absent = [kernel for kernel in kernels if kernel not in objects]
+        if not absent:
+            break
         compile_into_cache(absent, target)
-        found.update((kernel, cache.read(kernel, target)) for kernel in absent)
-    objects = {kernel: code for kernel, code in found.items() if code is not None}
-    if len(objects) != len(found):
+        cache.forget_sources()
+        objects |= {kernel: code for kernel in absent if (code := cache.read(kernel, target)) is not None}
+    if len(objects) != len(kernels):
         raise QnnError(
             Code.COMMON_SYSTEM,
             f"kernel cache {cache.directory()}",

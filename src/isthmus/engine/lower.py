@@ -9,6 +9,7 @@ import numpy as np
 from isthmus.engine.lowering import (
     convolution,
     elementwise,
+    integer_matmul,
     matmul,
     movement,
     normalization,
@@ -28,7 +29,8 @@ from isthmus.graph import Tensor
 from isthmus.prepare.schedule import Schedule, Step
 
 _FAMILIES = (
-    convolution, elementwise, matmul, movement, normalization, pooling, recurrent, reduction, resize, selection,
+    convolution, elementwise, integer_matmul, matmul, movement, normalization, pooling, recurrent, reduction, resize,
+    selection,
 )  # fmt: skip
 _PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
 _MOVED: Mapping[str, Lowering] = {op: moved(_PLAIN[op]) for op in quantized.MOVEMENTS if op in _PLAIN}

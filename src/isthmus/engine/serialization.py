@@ -20,7 +20,8 @@ from isthmus.graph import DataType, Quantization
 MAGIC = b"ISTHPROG"
 VERSION = 1
 _PREFIX = struct.Struct("<8sII32s")
-_ALIGNMENT = 64
+ALIGNMENT = 64
+"""What a program's bytes must start at a multiple of for its constants to be used in place."""
 _ARRAYS = {"table": np.int64, "words": np.int64, "constants": np.uint8, "state_initial": np.uint8}
 _TENSORS = ("inputs", "outputs", "states")
 
@@ -37,10 +38,10 @@ def to_bytes(program: Program) -> bytes:
     position = 0
     for name, array in arrays.items():
         offsets[name] = [position, array.nbytes]
-        position += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        position += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
     header["arrays"] = offsets
     text = json.dumps(header).encode()
-    body_start = -(-(_PREFIX.size + len(text)) // _ALIGNMENT) * _ALIGNMENT
+    body_start = -(-(_PREFIX.size + len(text)) // ALIGNMENT) * ALIGNMENT
     body = bytearray(body_start - _PREFIX.size + position)
     body[: len(text)] = text
     for name, array in arrays.items():
@@ -69,7 +70,7 @@ def from_bytes(content: bytes | memoryview) -> Program:
         raise refuse("its header is longer than the file")
     try:
         header = json.loads(bytes(view[_PREFIX.size : _PREFIX.size + length]))
-        body_start = -(-(_PREFIX.size + length) // _ALIGNMENT) * _ALIGNMENT
+        body_start = -(-(_PREFIX.size + length) // ALIGNMENT) * ALIGNMENT
         arrays = {}
         for name, dtype in _ARRAYS.items():
             offset, nbytes = (int(n) for n in header["arrays"][name])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
+from isthmus.memory.holds import holders
 from isthmus.memory.region import Region
 
 
@@ -68,7 +69,17 @@ class HostBuffer:
         return self.array.__array_interface__
 
     def close(self) -> None:
-        """Let go of the memory; views that were taken keep it alive until they go too."""
+        """Let go of the memory; views that were taken keep it alive until they go too.
+
+        Refused while a graph holds it, with the graph named. Safe to call again.
+        """
+        if self._array is not None:
+            for hold in holders(self.region):
+                raise QnnError(
+                    Code.COMMON_OPERATION_NOT_PERMITTED,
+                    f"host buffer of {self.nbytes} bytes",
+                    f"it is the {hold.holder} and cannot be closed before",
+                )
         self._array = None
         self._map = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ class Region:
 
     @staticmethod
     def of(owner: Any, what: str = "buffer", writable: bool = True) -> Region:
-        """The region of a numpy array or of anything with the buffer protocol.
+        """The region of a buffer of this package, a numpy array or anything with the buffer protocol.
 
         Examples
         --------
@@ -37,6 +38,9 @@ class Region:
         """
         if isinstance(owner, Region):
             return owner
+        known = getattr(owner, "region", None)
+        if isinstance(known, Region):
+            return known
         try:
             array = owner if isinstance(owner, np.ndarray) else np.frombuffer(owner, np.uint8)
         except (TypeError, ValueError, BufferError) as problem:
@@ -48,6 +52,15 @@ class Region:
         if writable and not array.flags.writeable:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "its memory is read-only")
         return Region(array.ctypes.data, array.nbytes, array)
+
+    def view(self, dtype: Any, dims: tuple[int, ...]) -> np.ndarray:
+        """The memory as an array, which keeps its owner alive if that is an array."""
+        if isinstance(self.owner, np.ndarray):
+            start = self.address - self.owner.ctypes.data
+            content = self.owner.reshape(-1).view(np.uint8)[start : start + self.nbytes]
+        else:
+            content = np.frombuffer((ctypes.c_uint8 * self.nbytes).from_address(self.address), np.uint8)
+        return content.view(dtype).reshape(dims)
 
     def check(self, what: str, nbytes: int, alignment: int = 1) -> None:
         """Refuse a region that is shorter or less aligned than needed."""

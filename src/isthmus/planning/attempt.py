@@ -142,14 +142,15 @@ class Task:
         return at
 
     def _groups(self) -> list[int]:
-        """A number for each member, shared by those that may change places freely: same lifetime, no other demand."""
+        """A number for each member, shared by those that may change places: same lifetime, same padding, no demands."""
         numbers: dict[object, int] = {}
         c = self.component
         groups = []
         for k, index in enumerate(c.members):
             a, b = int(c.piece_first[k]), int(c.piece_first[k + 1])
             lifetime = (tuple(c.piece_left[a:b].tolist()), tuple(c.piece_right[a:b].tolist()))
-            key = lifetime if self.scale.is_plain(index) else index
+            padding = -self.problem.buffers[index].size % self.scale.unit
+            key = (lifetime, padding) if self.scale.is_plain(index) else index
             groups.append(numbers.setdefault(key, len(numbers)))
         return groups
 

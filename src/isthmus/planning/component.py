@@ -210,11 +210,16 @@ def _hull(owners: Ints, left: Ints, right: Ints, count: int) -> tuple[Ints, Ints
 
 
 def _bottom(problem: Problem, scale: Scale, component: Component) -> list[int]:
-    """Members that meet all others, if they may be stacked below them; the least filled one on top."""
+    """Members that meet all others and may be stacked below them.
+
+    One with padding is not among them: on top of all others its padding would cost nothing.
+    """
     members = component.members
     if not all(scale.is_plain(i) for i in members):
         return []
-    spans_all = (component.left == 0) & (component.right == component.sections)
-    whole = spans_all & (np.diff(component.piece_first) == 1)
-    chosen = [i for i, full in zip(members, whole.tolist(), strict=True) if full]
-    return sorted(chosen, key=lambda i: (scale.size[i] * scale.unit - problem.buffers[i].size, i))
+    whole = (component.left == 0) & (component.right == component.sections) & (np.diff(component.piece_first) == 1)
+    return [
+        i
+        for i, spans_all in zip(members, whole.tolist(), strict=True)
+        if spans_all and (problem.buffers[i].size % scale.unit == 0 or len(members) == 1)
+    ]

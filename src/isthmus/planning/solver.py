@@ -149,7 +149,7 @@ class _Planner:
     def minimise(self) -> str:
         """Raise the lower bound and lower the peak until they meet."""
         nodes = FIRST_ROUND * len(self.problem)
-        while True:
+        while not self.finished():
             # Below this, the round found no answer; from there it closes in on the peak.
             goal = open_below = self.bound
             while open_below < self.peak:
@@ -166,6 +166,7 @@ class _Planner:
                     open_below = goal + 1
                 goal = (open_below + int(self.peak) - 1) // 2
             nodes *= 2
+        return "proof"
 
     def solution(self, stopped_by: str) -> Solution:
         capacity = self.problem.capacity

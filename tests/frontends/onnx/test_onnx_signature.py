@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import TensorProto
@@ -59,9 +61,27 @@ def test_a_bound_input_is_a_constant_and_no_input() -> None:
     assert [t.dims for t in graph.outputs] == [(3, 4)]
 
 
-def test_binding_what_is_no_input_is_refused() -> None:
-    with pytest.raises(QnnError, match="no such input"):
-        convert(model([node("Relu", "x", "y")], {"x": floats(2)}, "y"), constants={"z": np.float32([1])})
+@pytest.mark.parametrize(
+    ("constants", "rule"),
+    [
+        ({"z": np.float32([1])}, "no such input"),
+        ({"n": 0.5}, "takes int64"),
+        ({"n": np.int64([[1]])}, "rank 1"),
+        ({"n": np.int64([1, 2, 3])}, "fixes it"),
+    ],
+)
+def test_bindings_that_do_not_fit_are_refused(constants: dict[str, Any], rule: str) -> None:
+    made = model([node("Reshape", "x n", "y")], {"x": floats(2), "n": (TensorProto.INT64, (2,))}, "y")
+    with pytest.raises(QnnError, match=rule) as caught:
+        convert(made, constants=constants)
+    assert caught.value.code is Code.GRAPH_INVALID_ARGUMENT
+
+
+def test_a_plain_number_can_be_bound_and_fixes_symbols() -> None:
+    nodes = [node("Mul", "x k", "m"), node("Add", "m row", "y")]
+    inputs = {"x": floats("n", 2), "k": floats(), "row": floats("n", 1)}
+    graph = convert(model(nodes, inputs, "y"), constants={"k": 2, "row": [[1], [2], [3]]})
+    assert [t.dims for t in graph.inputs] == [(3, 2)]
 
 
 def test_an_initializer_that_is_also_an_input_is_a_constant() -> None:

@@ -96,6 +96,26 @@ def test_loop_whose_end_depends_on_data_is_not_supported() -> None:
     assert caught.value.code is Code.COMMON_NOT_SUPPORTED
 
 
+def test_unsupported_operators_of_a_loop_are_listed_once_even_behind_another() -> None:
+    count, vector = T("i32", ()), T("f32", (3,))
+    made = options("While", condSubgraphIndex=1, bodySubgraphIndex=2)
+    main = Subgraph(
+        [T("i32", (), 0), vector, vector, count, vector],
+        [Op("ATAN2", [1, 1], [2]), Op("WHILE", [0, 2], [3, 4], made)],
+        [1],
+        [4],
+    )
+    condition = Subgraph([count, vector, T("i32", (), 5), T("bool", ())], [Op("LESS", [0, 2], [3])], [0, 1], [3])
+    body = Subgraph(
+        [count, vector, T("i32", (), 1), count, T("f32", (3,), name="in the loop")],
+        [Op("ADD", [0, 2], [3], options("Add")), Op("ATAN2", [1, 1], [4])],
+        [0, 1],
+        [3, 4],
+    )
+    with pytest.raises(QnnError, match=r"2 operations .*ATAN2 x2 \('t2', 'in the loop'\)"):
+        load(model(main, condition, body), "loop")
+
+
 @pytest.mark.parametrize("taken", [True, False])
 def test_branch_on_a_constant_takes_one_side(taken: bool) -> None:
     data = branch(taken)

@@ -26,11 +26,13 @@ from isthmus.engine.kernels.base import (
 from isthmus.engine.kernels.gemm import divide_work, indirect_tile, shape_of
 from isthmus.engine.target import Target
 
+_INFINITY = np.float32(np.inf)
+
 # Words of an instruction.
 _X, _PANELS, _Y, _ZEROS, _WORK, _WORK_BYTES, _BLOCK = range(7)
 _BATCHES, _IN, _OUT, _KERNEL, _STRIDE, _DILATION, _PAD = 7, 8, 11, 14, 17, 20, 23
 _PIXEL, _CHANNELS, _GROUPS, _X_GROUP, _PANEL_GROUP, _Y_GROUP, _COLUMNS = range(26, 33)
-_Y_BATCH, _Y_PLANE, _Y_ROW, _Y_PIXEL, _WHOLE_ROWS, _LEAST, _MOST = range(33, 40)
+_Y_BATCH, _Y_PLANE, _Y_ROW, _Y_PIXEL, _WHOLE_ROWS, _TAP_BLOCK, _LEAST, _MOST = range(33, 41)
 
 
 @device
@@ -82,7 +84,7 @@ def _inside(p, axis, position):  # type: ignore[no-untyped-def]
 
 
 def _list_inside(height: int) -> Any:
-    """A function that lists the taps of neighbouring windows that lie inside the input: addresses at regular distances."""
+    """A function that lists the taps of neighbouring windows inside the input: addresses at regular distances."""
 
     @device
     def list_inside(p, x, goal, count, n, od, oh, ow):  # type: ignore[no-untyped-def]
@@ -175,17 +177,18 @@ def indirect(target: Target, variant: str) -> Any:
     numbers (depth, height, width) each of the input, the result, the kernel, stride, dilation and padding; bytes of an
     input pixel, channels of a group, groups, bytes between groups of the input, of panels, of the result, columns of a
     group; bytes between batches, planes, rows and pixels of the result; whether a tap is a whole row of the kernel;
-    least, most.
+    taps in a block, least, most.
     """
     height, vectors = shape_of(variant)
-    low = max(1, height // 2)
+    half = max(1, height // 2)
     width = vectors * target.lanes
-    tile, low_tile = indirect_tile(target, height, vectors, height), indirect_tile(target, low, vectors, height)
+    tile, half_tile = indirect_tile(target, height, vectors, height), indirect_tile(target, half, vectors, height)
     list_tiles = _list_tiles(height)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        zeros, columns, block = address(p, b, _ZEROS), word(p, _COLUMNS), word(p, _BLOCK)
+        zeros, columns = address(p, b, _ZEROS), word(p, _COLUMNS)
+        block, tap_block = word(p, _BLOCK), word(p, _TAP_BLOCK)
         lists = address(p, b, _WORK) + tid * word(p, _WORK_BYTES)
         rows = word(p, _BATCHES) * word(p, _OUT) * word(p, _OUT + 1) * word(p, _OUT + 2)
         taps, run = word(p, _KERNEL) * word(p, _KERNEL + 1), word(p, _CHANNELS)
@@ -207,14 +210,25 @@ def indirect(target: Target, variant: str) -> Any:
             while begin < last:
                 end = min(begin + block, last)
                 list_tiles(p, x, zeros, y, lists, spare, taps, begin, end, rows)
-                for j in range(first_panel, last_panel):
-                    panel, present = right + j * panel_bytes, columns - j * width
-                    for i in range(begin, end):
-                        here = lists + (i - begin) * list_bytes
-                        if rows - i * height > low:
-                            tile(here, taps, run * 4, panel, j * width * 4, present, least, most)
-                        else:
-                            low_tile(here, taps, run * 4, panel, j * width * 4, present, least, most)
+                done = 0
+                while done < taps:
+                    part = min(taps - done, tap_block)
+                    low, high = -_INFINITY, _INFINITY
+                    if done + part == taps:
+                        low, high = least, most
+                    for j in range(first_panel, last_panel):
+                        bias, present, shift = right + j * panel_bytes, columns - j * width, j * width * 4
+                        panel = bias + (1 + done * run) * width * 4
+                        if done > 0:
+                            bias = 0
+                        for i in range(begin, end):
+                            here = lists + (i - begin) * list_bytes
+                            goals, here = here + taps * height * 8, here + done * height * 8
+                            if rows - i * height > half:
+                                tile(here, part, run * 4, bias, panel, goals, shift, present, low, high)
+                            else:
+                                half_tile(here, part, run * 4, bias, panel, goals, shift, present, low, high)
+                    done += part
                 begin = end
 
     return kernel

@@ -39,63 +39,74 @@ def _over_channels(code: Code, channels: Any, block: Callable[[Any, Callable, Ca
         )
 
 
-def _affine_tile(target: Target, tile: int, kernel: int, stride: int) -> Callable:
-    """A tile whose windows lie inside the input along its axis.
+_PARAMETERS = "iiiiiiiiiiiiff"
+"""Of every tile: inputs, bytes between outer and inner inputs, kernel rows, weights of the first, bytes between outer
+and inner weights, bias, result, bytes between outputs, bytes before the first channel, channels, least, most."""
 
-    Called with: first input element, bytes between outer and inner input elements, outer kernel elements, weights at
-    the first of them, bytes between outer and inner weights, bias, result, bytes between outputs, channels, least,
-    most.
-    """
+
+def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bool) -> Callable:
+    """A tile whose outputs share input columns: at regular distances, or each kernel row's from a list of addresses."""
+    columns = (tile - 1) * stride + kernel
 
     def emit(
         code: Code, x: Any, x_outer: Any, x_inner: Any, count: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any,
-        y: Any, y_inner: Any, channels: Any, least: Any, most: Any,
-    ) -> None:  # fmt: skip
-        low, high = code.splat(least), code.splat(most)
-
-        def block(shift: Any, load: Callable, store: Callable) -> None:
-            first = code.load(code.plus(bias, shift))
-            loop = code.loop(count, [code.plus(x, shift), code.plus(weights, shift), *[first] * tile])
-            source, factors, *sums = loop.values
-            place, taps = factors, []
-            for _ in range(kernel):
-                taps.append(code.load(place))
-                place = code.plus(place, w_inner)
-            place = source
-            for column in range((tile - 1) * stride + kernel):
-                value = load(place)
-                place = code.plus(place, x_inner)
-                for t in range(tile):
-                    if 0 <= column - t * stride < kernel:
-                        sums[t] = code.fma(value, taps[column - t * stride], sums[t])
-            sums = loop.end([code.plus(source, x_outer), code.plus(factors, w_outer), *sums])[2:]
-            place = code.plus(y, shift)
-            for t in range(tile):
-                store(code.clamp(sums[t], low, high), place)
-                place = code.plus(place, y_inner)
-
-        _over_channels(code, channels, block)
-
-    return outlined(f"affine_{tile}_{kernel}_{stride}", "iiiiiiiiiiiff", target, emit)
-
-
-def _listed_tile(target: Target, tile: int) -> Callable:
-    """A tile whose inputs come from a list of addresses, for each kernel element one for each output.
-
-    Called with: list, outer kernel elements, inner kernel elements, weights, bytes between outer and inner weights,
-    bias, result, bytes between outputs, channels, bytes before the first channel, least, most.
-    """
-
-    def emit(
-        code: Code, addresses: Any, outer: Any, inner: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any, y: Any,
-        y_inner: Any, channels: Any, begin: Any, least: Any, most: Any,
+        y: Any, y_inner: Any, begin: Any, channels: Any, least: Any, most: Any,
     ) -> None:  # fmt: skip
         low, high = code.splat(least), code.splat(most)
 
         def block(shift: Any, load: Callable, store: Callable) -> None:
             shift = code.plus(shift, begin)
             first = code.load(code.plus(bias, shift))
-            rows = code.loop(outer, [addresses, code.plus(weights, shift), *[first] * tile])
+            inputs = x if listed else code.plus(x, shift)
+            loop = code.loop(count, [inputs, code.plus(weights, shift), *[first] * tile])
+            source, factors, *sums = loop.values
+            place, taps = factors, []
+            for _ in range(kernel):
+                taps.append(code.load(place))
+                place = code.plus(place, w_inner)
+            place = source
+            for column in range(columns):
+                if listed:
+                    value = load(code.plus(code.load(source, I64, 8 * column, 8), shift))
+                else:
+                    value = load(place)
+                    place = code.plus(place, x_inner)
+                for t in range(tile):
+                    if 0 <= column - t * stride < kernel:
+                        sums[t] = code.fma(value, taps[column - t * stride], sums[t])
+            after = code.plus(source, 8 * columns if listed else x_outer)
+            sums = loop.end([after, code.plus(factors, w_outer), *sums])[2:]
+            _store_tile(code, sums, code.plus(y, shift), y_inner, low, high, store)
+
+        _over_channels(code, channels, block)
+
+    return outlined(f"shared_{tile}_{kernel}_{stride}_{listed:d}", _PARAMETERS, target, emit)
+
+
+def _store_tile(
+    code: Code, sums: list[Any], place: Any, step: Any, low: Any, high: Any, store: Callable[[Any, Any], None]
+) -> None:
+    for value in sums:
+        store(code.clamp(value, low, high), place)
+        place = code.plus(place, step)
+
+
+def _separate_tile(target: Target, tile: int) -> Callable:
+    """A tile for any kernel: a list names, for each kernel element, the input of each output.
+
+    The third argument is the number of kernel columns.
+    """
+
+    def emit(
+        code: Code, addresses: Any, _: Any, inner: Any, count: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any,
+        y: Any, y_inner: Any, begin: Any, channels: Any, least: Any, most: Any,
+    ) -> None:  # fmt: skip
+        low, high = code.splat(least), code.splat(most)
+
+        def block(shift: Any, load: Callable, store: Callable) -> None:
+            shift = code.plus(shift, begin)
+            first = code.load(code.plus(bias, shift))
+            rows = code.loop(count, [addresses, code.plus(weights, shift), *[first] * tile])
             here, factors, *sums = rows.values
             taps = code.loop(inner, [here, factors, *sums])
             here, factor_place, *sums = taps.values
@@ -105,32 +116,34 @@ def _listed_tile(target: Target, tile: int) -> Callable:
                 sums[t] = code.fma(load(place), factor, sums[t])
             here, _, *sums = taps.end([code.plus(here, 8 * tile), code.plus(factor_place, w_inner), *sums])
             sums = rows.end([here, code.plus(factors, w_outer), *sums])[2:]
-            place = code.plus(y, shift)
-            for t in range(tile):
-                store(code.clamp(sums[t], low, high), place)
-                place = code.plus(place, y_inner)
+            _store_tile(code, sums, code.plus(y, shift), y_inner, low, high, store)
 
         _over_channels(code, channels, block)
 
-    return outlined(f"listed_{tile}", "iiiiiiiiiiiff", target, emit)
+    return outlined(f"separate_{tile}", _PARAMETERS, target, emit)
 
 
-@device
-def _list_tile(p, row_base, zeros, goal, tile, top, left):  # type: ignore[no-untyped-def]
-    """List the inputs of a tile whose first window begins at (top, left)."""
-    for kh in range(word(p, _OUTER + _KERNEL)):
-        h = top + kh * word(p, _OUTER + _DILATION)
-        row = row_base + h * word(p, _OUTER + _STEP)
-        outside = h < 0 or h >= word(p, _OUTER + _SIZE)
-        for kw in range(word(p, _INNER + _KERNEL)):
-            w = left + kw * word(p, _INNER + _DILATION)
-            for _ in range(tile):
-                here = zeros
-                if not outside and 0 <= w < word(p, _INNER + _SIZE):
-                    here = row + w * word(p, _INNER + _STEP)
-                store_i64(goal, 0, here)
-                goal += 8
-                w += word(p, _INNER + _STRIDE)
+def _list_tile(tile: int, columns: int) -> Any:
+    """A function that lists the inputs of a tile whose first window begins at (top, left), for some kernel rows.
+
+    With `columns` it lists that many neighbouring ones a row, else for each kernel column the input of each output.
+    """
+
+    @device
+    def list_tile(p, x, zeros, goal, top, left, start, stop):  # type: ignore[no-untyped-def]
+        size, step, stride = word(p, _INNER + _SIZE), word(p, _INNER + _STEP), word(p, _INNER + _STRIDE)
+        for kh in range(start, stop):
+            h = top + kh * word(p, _OUTER + _DILATION)
+            row = x + h * word(p, _OUTER + _STEP)
+            outside = h < 0 or h >= word(p, _OUTER + _SIZE)
+            for kw in range(columns if columns else word(p, _INNER + _KERNEL)):
+                w = left + kw * word(p, _INNER + _DILATION)
+                for _ in range(1 if columns else tile):
+                    store_i64(goal, 0, zeros if outside or w < 0 or w >= size else row + w * step)
+                    goal += 8
+                    w += stride
+
+    return list_tile
 
 
 def _parse(variant: str) -> tuple[int, int, int]:
@@ -149,13 +162,13 @@ def convolve(target: Target, variant: str) -> Any:
     most.
     """
     tile, kernel_width, stride = _parse(variant)
-    affine = _affine_tile(target, tile, kernel_width, stride) if kernel_width else None
-    listed = _listed_tile(target, tile)
+    special = kernel_width > 0
+    reach = (tile - 1) * stride + kernel_width if special else 0
+    listed_tile = _shared_tile(target, tile, kernel_width, stride, True) if special else _separate_tile(target, tile)
+    # Without a special tile its call is never reached, and needs only to have the right types.
+    inside_tile = _shared_tile(target, tile, kernel_width, stride, False) if special else listed_tile
+    list_tile = _list_tile(tile, reach)
     lanes = target.lanes
-    special = affine is not None
-    # Where there is no special tile, its call is never reached and needs only to have the right types.
-    inside_tile = affine or listed
-    reach = (tile - 1) * stride + kernel_width
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -178,33 +191,34 @@ def convolve(target: Target, variant: str) -> Any:
             first, last = 0, rows
             begin, end = share((channels + lanes - 1) // lanes, tid, nt)
             begin, end = begin * lanes, min(end * lanes, channels)
-        for r in range(first, last):
-            if begin == end:
-                break
+        for r in range(first, last if begin < end else first):
             batch = r // outs
             out = r - batch * outs
             x = address(p, b, _X) + batch * word(p, _X_BATCH)
             y = address(p, b, _Y) + batch * word(p, _Y_BATCH) + out * y_outer
             top = out * word(p, _OUTER + _STRIDE) - word(p, _OUTER + _PAD)
-            start = 0 if top >= 0 else (dilation - 1 - top) // dilation
-            stop = min(kernel_height, (height - top + dilation - 1) // dilation)
+            # Kernel rows inside the input; one, of zeros, where there are none.
+            start = min(0 if top >= 0 else (dilation - 1 - top) // dilation, kernel_height - 1)
+            stop = max(min(kernel_height, (height - top + dilation - 1) // dilation), start + 1)
+            factors = weights + start * w_outer
             done = 0
             while done < inner_outs:
                 # The last tile is moved back to lie inside the row: some outputs are then computed twice, alike.
                 o = min(done, inner_outs - tile)
                 left = o * word(p, _INNER + _STRIDE) - word(p, _INNER + _PAD)
                 goal = y + o * y_inner
-                if special and start < stop and left >= 0 and left + reach <= word(p, _INNER + _SIZE):
-                    source = x + (top + start * dilation) * x_outer + left * x_inner + begin * 4
+                inside = 0 <= top + start * dilation < height and left >= 0
+                if special and inside and left + reach <= word(p, _INNER + _SIZE):
+                    source = x + (top + start * dilation) * x_outer + left * x_inner
                     inside_tile(
-                        source, x_outer * dilation, x_inner, stop - start, weights + start * w_outer + begin * 4,
-                        w_outer, w_inner, bias + begin * 4, goal + begin * 4, y_inner, end - begin, least, most,
+                        source, x_outer * dilation, x_inner, stop - start, factors, w_outer, w_inner, bias, goal,
+                        y_inner, begin * 4, end - begin, least, most,
                     )  # fmt: skip
                 else:
-                    _list_tile(p, x, zeros, addresses, tile, top, left)
-                    listed(
-                        addresses, kernel_height, word(p, _INNER + _KERNEL), weights, w_outer, w_inner, bias, goal,
-                        y_inner, end - begin, begin * 4, least, most,
+                    list_tile(p, x, zeros, addresses, top, left, start, stop)
+                    listed_tile(
+                        addresses, 0, word(p, _INNER + _KERNEL), stop - start, factors, w_outer, w_inner, bias, goal,
+                        y_inner, begin * 4, end - begin, least, most,
                     )  # fmt: skip
                 done = o + tile
 

@@ -79,7 +79,7 @@ UNARY_F32: dict[str, Callable] = {
     "ceil": _plain(mathematics.ceil),
     "clamp": device(lambda x, a, b: mathematics.clamp(x, a, b)),
     "cosh": device(lambda x, a, b: math.cosh(x)),
-    "elu": device(lambda x, a, b: select(x < _ZERO, a * mathematics.expm1(x), x)),
+    "elu": device(lambda x, a, b: select(x < _ZERO, a * mathematics.expm1_of_negative(select(x < _ZERO, x, _ZERO)), x)),
     "erf": _plain(mathematics.erf),
     "exp": _plain(mathematics.exp),
     "floor": _plain(mathematics.floor),
@@ -248,15 +248,18 @@ WALKS, LEFT_STANDS, RIGHT_STANDS = 0, 1, 2
 
 
 @device
-def _row_offset(p, first, rank, row, stride_at):  # type: ignore[no-untyped-def]
-    """The offset of a row in an operand: dimensions at word `first`, innermost first, strides at `stride_at`."""
+def outer_offset(p, dims, rank, row, strides):  # type: ignore[no-untyped-def]
+    """The offset of the `row`-th combination of outer indices; `dims` and `strides` say at which words lists begin.
+
+    Both list the innermost dimension first; the outermost one takes what is left of `row`.
+    """
     offset = 0
-    for d in range(rank):
-        size = word(p, first + d)
-        index = row % size
-        row //= size
-        offset += index * word(p, stride_at + d)
-    return offset
+    for d in range(rank - 1):
+        size = word(p, dims + d)
+        quotient = row // size
+        offset += (row - quotient * size) * word(p, strides + d)
+        row = quotient
+    return offset + row * word(p, strides + rank - 1) if rank else offset
 
 
 @generated
@@ -286,8 +289,8 @@ def binary(target: Target, variant: str) -> Any:
         while begin < end:
             count = min(inner - column, end - begin)
             output = address(p, b, 0) + begin * out_size
-            left = address(p, b, 1) + _row_offset(p, 9, rank, row, 9 + rank)
-            right = address(p, b, 2) + _row_offset(p, 9, rank, row, 9 + 2 * rank)
+            left = address(p, b, 1) + outer_offset(p, 9, rank, row, 9 + rank)
+            right = address(p, b, 2) + outer_offset(p, 9, rank, row, 9 + 2 * rank)
             if mode == WALKS:
                 left, right = left + column * size, right + column * size
                 for i in range(count):
@@ -328,9 +331,9 @@ def choose(target: Target, variant: str) -> Any:
         while begin < end:
             count = min(inner - column, end - begin)
             output = address(p, b, 0) + begin * size
-            flag = address(p, b, 1) + _row_offset(p, 7, rank, row, 7 + rank) + column * flag_step
-            yes = address(p, b, 2) + _row_offset(p, 7, rank, row, 7 + 2 * rank) + column * yes_step * size
-            no = address(p, b, 3) + _row_offset(p, 7, rank, row, 7 + 3 * rank) + column * no_step * size
+            flag = address(p, b, 1) + outer_offset(p, 7, rank, row, 7 + rank) + column * flag_step
+            yes = address(p, b, 2) + outer_offset(p, 7, rank, row, 7 + 2 * rank) + column * yes_step * size
+            no = address(p, b, 3) + outer_offset(p, 7, rank, row, 7 + 3 * rank) + column * no_step * size
             if flag_step == 1 and yes_step == 1 and no_step == 1:
                 for i in range(count):
                     taken, other = read(yes, i), read(no, i)
@@ -356,8 +359,30 @@ def choose(target: Target, variant: str) -> Any:
     return kernel
 
 
+_TWO_TO_31, _BELOW_TWO_TO_31 = f32(2.0**31), f32(2.0**31 - 128)
+_LARGEST_I32 = np.int32(2**31 - 1)
+
+
+@device
+def _to_i32(x):  # type: ignore[no-untyped-def]
+    """Float to integer in a form that vectorises: limited first to what the conversion can take."""
+    x = select(x == x, x, _ZERO)
+    limited = mathematics.int_of_float(mathematics.clamp(x, -_TWO_TO_31, _BELOW_TWO_TO_31))
+    return _LARGEST_I32 if x >= _TWO_TO_31 else limited
+
+
+def _to_small(goal: str) -> Callable:
+    kind = getattr(np, ("uint" if goal[0] == "u" else "int") + goal[1:])
+    low, high = f32(np.iinfo(kind).min), f32(np.iinfo(kind).max)
+    return device(lambda x: kind(mathematics.int_of_float(mathematics.clamp(select(x == x, x, _ZERO), low, high))))
+
+
 def _saturating(source: str, goal: str) -> Callable:
     """Float to integer towards zero; what does not fit becomes the nearest that does, NaN becomes 0."""
+    if source == "f32" and goal == "i32":
+        return _to_i32
+    if source == "f32" and SIZES[goal] < 4:
+        return _to_small(goal)
     bits = 8 * SIZES[goal]
     signed = goal[0] == "i"
     name = f"llvm.fpto{'s' if signed else 'u'}i.sat.i{bits}.{source}"

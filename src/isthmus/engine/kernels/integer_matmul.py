@@ -19,7 +19,7 @@ from isthmus.engine.kernels.base import (
     store_i32,
     word,
 )
-from isthmus.engine.kernels.movement import outer_offset
+from isthmus.engine.kernels.elementwise import outer_offset
 from isthmus.engine.target import Target
 
 _BLOCK = 256

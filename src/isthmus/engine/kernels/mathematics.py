@@ -20,18 +20,15 @@ from isthmus.engine.kernels.base import F32, I1, I32, device
 f32 = np.float32
 
 
-def llvm_intrinsic(name: str, arity: int, llvm_type: ir.Type = F32, numba_type: Any = types.float32) -> Callable:
-    """An LLVM intrinsic whose operands and result have one type."""
-
-    def call(builder: Any, args: Any) -> Any:
-        kind = ir.FunctionType(llvm_type, [llvm_type] * arity)
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        return builder.call(function, args)
+def llvm_intrinsic(name: str, arity: int, flags: tuple[str, ...] = ()) -> Callable:
+    """An LLVM intrinsic on float32, with fast-math flags."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return call(builder, args)
+        kind = ir.FunctionType(F32, [F32] * arity)
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        return builder.call(function, args, fastmath=flags)
 
-    signature = numba_type(*[numba_type] * arity)
+    signature = types.float32(*[types.float32] * arity)
     if arity == 1:
         return intrinsic(lambda typing_context, a: (signature, emit))
     if arity == 2:
@@ -64,6 +61,7 @@ def _conversion(instruction: str, source: Any, goal: Any, goal_llvm: ir.Type) ->
 bits_of = _conversion("bitcast", types.float32, types.int32, I32)
 float_of_bits = _conversion("bitcast", types.int32, types.float32, F32)
 float_of_int = _conversion("sitofp", types.int32, types.float32, F32)
+int_of_float = _conversion("fptosi", types.float32, types.int32, I32)
 
 
 def _on_i32(instruction: str) -> Callable:
@@ -171,15 +169,11 @@ def exp_of_negative(x):  # type: ignore[no-untyped-def]
 
 
 @device
-def expm1(x):  # type: ignore[no-untyped-def]
-    """``exp(x) - 1``, accurate near 0."""
-    x = clamp(x, f32(-25), f32(89))
-    n, small = _reduce_exp(x)
-    half = shift_right_i32(n, _SHIFT_ONE)
-    # Halved throughout, for at n = 128 the power of two alone would overflow.
-    low, high = _power_of_two(half), _power_of_two(subtract_i32(subtract_i32(n, half), _SHIFT_ONE))
-    scale = low * high
-    return multiply_add(small, scale, scale - _HALF) * _TWO
+def expm1_of_negative(x):  # type: ignore[no-untyped-def]
+    """``exp(x) - 1`` for arguments that are not positive, accurate near 0."""
+    n, small = _reduce_exp(select(x < f32(-25), f32(-25), x))
+    scale = _power_of_two(n)
+    return multiply_add(small, scale, scale - _ONE)
 
 
 @device
@@ -231,7 +225,7 @@ def log1p_of_unit(t):  # type: ignore[no-untyped-def]
 @device
 def tanh(x):  # type: ignore[no-untyped-def]
     """The hyperbolic tangent."""
-    t = expm1(-_TWO * absolute(x))
+    t = expm1_of_negative(-_TWO * absolute(x))
     return copy_sign(t / (t + _TWO), x)
 
 

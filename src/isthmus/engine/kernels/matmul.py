@@ -8,32 +8,45 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from isthmus.engine.kernels.base import I32, address, device, generated, load_f32, load_i64, real, share, store_f32, word
+from isthmus.engine.kernels.base import (
+    I32,
+    address,
+    device,
+    generated,
+    load_f32,
+    load_i64,
+    real,
+    share,
+    store_f32,
+    word,
+)
 from isthmus.engine.kernels.gemm import dense_tile, divide_work, shape_of, single_row
 from isthmus.engine.kernels.vector import Code, outlined, vector_type
 from isthmus.engine.target import Target
 
 _CHAINS = 4
+_INFINITY = np.float32(np.inf)
 
 
 @generated
 def packed(target: Target, variant: str) -> Any:
     """``c = clamp(a @ b + bias)`` for a batch of matrices; the variant names the tile, ``rows x vectors``.
 
-    Words: a, panels, c, table (for each batch the byte offsets of a, panels, c; 0 for one batch), batches, rows, columns,
-    depth, bytes between a's rows, bytes between a's columns, bytes between c's rows, tiles in a block, least, most.
+    Words: a, panels, c, table (for each batch the byte offsets of a, panels, c; 0 for one batch), batches, rows,
+    columns, depth, bytes between a's rows, bytes between a's columns, bytes between c's rows, tiles in a block, depth in
+    a block, least, most.
     """
     height, vectors = shape_of(variant)
-    low = max(1, height // 2)
+    half = max(1, height // 2)
     width = vectors * target.lanes
-    tile, low_tile = dense_tile(target, height, vectors), dense_tile(target, low, vectors)
+    tile, half_tile = dense_tile(target, height, vectors), dense_tile(target, half, vectors)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
         a_base, panel_base, c_base = address(p, b, 0), address(p, b, 1), address(p, b, 2)
         table, batches, m, n, depth = address(p, b, 3), word(p, 4), word(p, 5), word(p, 6), word(p, 7)
-        a_row, a_column, c_row, block = word(p, 8), word(p, 9), word(p, 10), word(p, 11)
-        least, most = np.float32(real(p, 12)), np.float32(real(p, 13))
+        a_row, a_column, c_row, block, depth_block = word(p, 8), word(p, 9), word(p, 10), word(p, 11), word(p, 12)
+        least, most = np.float32(real(p, 13)), np.float32(real(p, 14))
         tiles, panels = (m + height - 1) // height, (n + width - 1) // width
         panel_bytes = (depth + 1) * width * 4
         first, last, first_panel, last_panel = divide_work(batches * tiles, panels, n > m * batches, tid, nt)
@@ -46,15 +59,25 @@ def packed(target: Target, variant: str) -> Any:
                 a += load_i64(table, 3 * batch)
                 panel += load_i64(table, 3 * batch + 1)
                 c += load_i64(table, 3 * batch + 2)
-            for j in range(first_panel, last_panel):
-                right, columns = panel + j * panel_bytes, n - j * width
-                for i in range(begin, end):
-                    row = i * height
-                    x, y = a + row * a_row, c + row * c_row + j * width * 4
-                    if m - row > low:
-                        tile(x, a_row, a_column, depth, right, y, c_row, m - row, columns, least, most)
-                    else:
-                        low_tile(x, a_row, a_column, depth, right, y, c_row, m - row, columns, least, most)
+            done = 0
+            while done < depth:
+                part = min(depth - done, depth_block)
+                low, high = -_INFINITY, _INFINITY
+                if done + part == depth:
+                    low, high = least, most
+                for j in range(first_panel, last_panel):
+                    bias, columns = panel + j * panel_bytes, n - j * width
+                    right = bias + (1 + done) * width * 4
+                    if done > 0:
+                        bias = 0
+                    for i in range(begin, end):
+                        row = i * height
+                        x, y = a + row * a_row + done * a_column, c + row * c_row + j * width * 4
+                        if m - row > half:
+                            tile(x, a_row, a_column, part, bias, right, y, c_row, m - row, columns, low, high)
+                        else:
+                            half_tile(x, a_row, a_column, part, bias, right, y, c_row, m - row, columns, low, high)
+                done += part
             first += end - begin
 
     return kernel
@@ -64,7 +87,7 @@ def packed(target: Target, variant: str) -> Any:
 def vector(target: Target, variant: str) -> Any:
     """``c = clamp(a @ b + bias)`` where each a is a single row; the variant is the number of vectors in a panel.
 
-    Words as `packed`; there is one row a batch, and rows, bytes between rows and block are not used.
+    Words as `packed`; there is one row a batch, and rows, bytes between rows and blocks are not used.
     """
     vectors = int(variant)
     width = vectors * target.lanes
@@ -74,7 +97,7 @@ def vector(target: Target, variant: str) -> Any:
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
         a_base, panel_base, c_base = address(p, b, 0), address(p, b, 1), address(p, b, 2)
         table, batches, n, depth, a_column = address(p, b, 3), word(p, 4), word(p, 6), word(p, 7), word(p, 9)
-        least, most = np.float32(real(p, 12)), np.float32(real(p, 13))
+        least, most = np.float32(real(p, 13)), np.float32(real(p, 14))
         panels = (n + width - 1) // width
         first, last = share(batches * panels, tid, nt)
         for i in range(first, last):
@@ -122,8 +145,8 @@ def _transposed_square(target: Target) -> Callable:
 def pack(target: Target, variant: str) -> Any:
     """Make panels of matrices; the variant is the number of vectors in a panel.
 
-    Words: b, bias (0 for none), panels, table (for each batch the byte offsets of b and of its panels), batches, columns,
-    depth, bytes between b's rows, bytes between b's columns.
+    Words: b, bias (0 for none), panels, table (for each batch the byte offsets of b and of its panels), batches,
+    columns, depth, bytes between b's rows, bytes between b's columns.
     """
     lanes = target.lanes
     width = int(variant) * lanes

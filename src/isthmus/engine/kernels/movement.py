@@ -1,7 +1,7 @@
 """Kernels that only move elements: strided copies, transposes in tiles, padding, and copies by a table of offsets.
 
-Elements are sizes, not types. Strides and offsets are in bytes and may be negative; outer dimensions are listed innermost
-first.
+Elements are sizes, not types. Strides and offsets are in bytes and may be negative; outer dimensions are listed
+innermost first.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 
 from isthmus.engine.kernels import base
 from isthmus.engine.kernels.base import address, copy_bytes, device, generated, load_i64, share, word
+from isthmus.engine.kernels.elementwise import outer_offset
 from isthmus.engine.target import Target
 
 _KINDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
@@ -26,17 +27,6 @@ def mover(size: int) -> Callable:
     """``move(destination, source)``: one element of that many bytes."""
     load, store = getattr(base, f"load_{_KINDS[size]}"), getattr(base, f"store_{_KINDS[size]}")
     return device(lambda destination, source: store(destination, 0, load(source, 0)))
-
-
-@device
-def outer_offset(p, dims, rank, row, strides):  # type: ignore[no-untyped-def]
-    """The offset of the `row`-th combination of outer indices; `dims` and `strides` say at which words lists begin."""
-    offset = 0
-    for d in range(rank):
-        size = word(p, dims + d)
-        offset += row % size * word(p, strides + d)
-        row //= size
-    return offset
 
 
 @device
@@ -163,7 +153,7 @@ def _interleave_loop(size: int, parts: int, joining: bool) -> Callable:
     ]  # fmt: skip
     source = "\n".join([f"def {name}(dense, count, {parameters}):", "    for i in range(count):", *body, ""])
     namespace: dict[str, Any] = {"read": read, "write": write}
-    exec(source, namespace)  # noqa: S102
+    exec(source, namespace)
     return device(namespace[name])
 
 

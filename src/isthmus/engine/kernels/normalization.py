@@ -29,14 +29,15 @@ from isthmus.engine.target import Target
 COLUMNS = 128
 """Columns of a block."""
 _ZERO, _ONE, _LOWEST = f32(0), f32(1), f32("-inf")
-_larger = llvm_intrinsic("llvm.maximum.f32", 2)
+# A NaN may be lost here: the exponentials bring it back.
+_larger_number = llvm_intrinsic("llvm.maxnum.f32", 2, ("nnan", "nsz"))
 
 
 @device
 def _scaled_maximum(x, count, beta):  # type: ignore[no-untyped-def]
     largest = _LOWEST
     for i in range(count):
-        largest = _larger(largest, read_f32(x, i) * beta)
+        largest = _larger_number(largest, read_f32(x, i) * beta)
     return largest
 
 
@@ -105,7 +106,7 @@ def softmax_columns(target: Target, variant: str) -> Any:
             for r in range(length):
                 x = address(p, b, 1) + start + r * inner * 4
                 for i in range(count):
-                    store_f32(largest, i, _larger(load_f32(largest, i), read_f32(x, i) * beta))
+                    store_f32(largest, i, _larger_number(load_f32(largest, i), read_f32(x, i) * beta))
             for r in range(length):
                 x = address(p, b, 1) + start + r * inner * 4
                 for i in range(count):

@@ -19,7 +19,6 @@ from isthmus.engine.kernels.base import (
     generated,
     read_i8,
     read_u8,
-    real,
     word,
     write_i16,
     write_u8,
@@ -33,7 +32,7 @@ WORDS = (
     "rows", "height", "width", "pixel", "channels", "out_height", "out_width", "out_pixel", "columns",
     "kernel_h", "span", "stride_h", "stride_w", "dilation_h", "top", "left",
     "taps", "groups", "panel_bytes", "segment", "staged", "pitch", "distance",
-    "padding", "input_zero", "zero", "least", "most", "few_rows",
+    "padding", "input_zero", "zero", "least", "most", "flip", "few_rows",
 )  # fmt: skip
 """The words of the instruction, in order.
 
@@ -41,7 +40,8 @@ rows: image rows of results, of all images. pixel, out_pixel: bytes between neig
 group. span: input columns under a result. offsets: i64 for each tap, from the first. groups: groups of a tap.
 segment: results computed together. staged: 0 to read in place, else how rows are copied (1 as they are, 2 with the sign
 bit flipped, 3 and 4 widened from signed and unsigned bytes less `input_zero`). pitch: bytes between copied rows.
-distance: bytes between the taps of neighbouring results. padding: the byte that means 0.
+distance: bytes between the taps of neighbouring results. padding: the byte that means 0. zero, least, most, flip: of
+the result, see `requantization`. few_rows: whether threads had better share columns.
 """
 _AT = {name: index for index, name in enumerate(WORDS)}
 
@@ -117,7 +117,7 @@ def convolve(target: Target, variant: str) -> Any:
     stride_h_at, stride_w_at, top_at, left_at = _AT["stride_h"], _AT["stride_w"], _AT["top"], _AT["left"]
     taps_at, groups_at, panel_at, segment_at = _AT["taps"], _AT["groups"], _AT["panel_bytes"], _AT["segment"]
     staged_at, distance_at, few_at = _AT["staged"], _AT["distance"], _AT["few_rows"]
-    zero_at, least_at, most_at = _AT["zero"], _AT["least"], _AT["most"]
+    zero_at, least_at, most_at, flip_at = _AT["zero"], _AT["least"], _AT["most"], _AT["flip"]
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -126,7 +126,7 @@ def convolve(target: Target, variant: str) -> Any:
         out_height, out_width, out_pixel = word(p, out_height_at), word(p, out_width_at), word(p, out_pixel_at)
         wanted, taps, groups, panel_bytes = word(p, columns_at), word(p, taps_at), word(p, groups_at), word(p, panel_at)
         segment, staged, distance = word(p, segment_at), word(p, staged_at), word(p, distance_at)
-        zero, least, most = real(p, zero_at), real(p, least_at), real(p, most_at)
+        zero, least, most, flip = word(p, zero_at), word(p, least_at), word(p, most_at), word(p, flip_at)
         segments, panels = (out_width + segment - 1) // segment, (wanted + columns - 1) // columns
         first_unit, last_unit, first_panel, last_panel = divide_work(
             word(p, rows_at) * segments, panels, word(p, few_at), tid, nt
@@ -159,12 +159,12 @@ def convolve(target: Target, variant: str) -> Any:
                     if wanted - column > columns - lanes:
                         widest(
                             source + done * distance, distance, offsets, taps, groups, packed,
-                            place + done * out_pixel, out_pixel, present, wanted - column, zero, least, most,
+                            place + done * out_pixel, out_pixel, present, wanted - column, zero, least, most, flip,
                         )  # fmt: skip
                     else:
                         narrow(
                             source + done * distance, distance, offsets, taps, groups, packed,
-                            place + done * out_pixel, out_pixel, present, wanted - column, zero, least, most,
+                            place + done * out_pixel, out_pixel, present, wanted - column, zero, least, most, flip,
                         )  # fmt: skip
                     done += rows
 
@@ -176,17 +176,17 @@ def _narrow(tiles: list[Any], lanes: int) -> Any:
     if not tiles:
 
         @device
-        def none(a, b, c, d, e, f, g, h, i, wanted, zero, least, most):  # type: ignore[no-untyped-def]
+        def none(a, b, c, d, e, f, g, h, i, wanted, zero, least, most, flip):  # type: ignore[no-untyped-def]
             return None
 
         return none
     widest, narrower, least_wanted = tiles[-1], _narrow(tiles[:-1], lanes), (len(tiles) - 1) * lanes
 
     @device
-    def narrow(a, b, c, d, e, f, g, h, i, wanted, zero, least, most):  # type: ignore[no-untyped-def]
+    def narrow(a, b, c, d, e, f, g, h, i, wanted, zero, least, most, flip):  # type: ignore[no-untyped-def]
         if wanted > least_wanted:
-            widest(a, b, c, d, e, f, g, h, i, wanted, zero, least, most)
+            widest(a, b, c, d, e, f, g, h, i, wanted, zero, least, most, flip)
         else:
-            narrower(a, b, c, d, e, f, g, h, i, wanted, zero, least, most)
+            narrower(a, b, c, d, e, f, g, h, i, wanted, zero, least, most, flip)
 
     return narrow

@@ -16,6 +16,7 @@ from isthmus.engine.kernels.base import (
     load_i32,
     real,
     share,
+    store_f32,
     store_i32,
     word,
 )
@@ -54,11 +55,11 @@ def mean(target: Target, variant: str) -> Any:
 
 @generated
 def average_pool(target: Target, variant: str) -> Any:
-    """Average pooling, NHWC. With equal quantizations the mean of stored values is rounded half away from zero.
+    """Average pooling, NHWC: of reals, rounded half to even, or of stored values, rounded half away from zero.
 
     Words: x, y, batch, height, width, channels, out height, out width, kernel h, kernel w, stride h, stride w,
-    pad top, pad left, count padding (0/1), work (i32 per channel, per thread), equal (0/1), scale, zero in, zero out,
-    least, most, pad bottom, pad right.
+    pad top, pad left, count padding (0/1), work (4 bytes per channel, per thread), ties away (0/1), scale in,
+    scale out, zero in, zero out, least, most, pad bottom, pad right.
     """
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
@@ -69,10 +70,11 @@ def average_pool(target: Target, variant: str) -> Any:
         kernel_h, kernel_w, stride_h, stride_w = word(p, 8), word(p, 9), word(p, 10), word(p, 11)
         top, left, count_padding = word(p, 12), word(p, 13), word(p, 14)
         sums = address(p, b, 15) + tid * channels * 4
-        equal, scale = word(p, 16), np.float32(real(p, 17))
-        zero_in, zero_out = np.int32(word(p, 18)), np.int32(word(p, 19))
-        least, most = np.int32(word(p, 20)), np.int32(word(p, 21))
-        bottom, right = word(p, 22), word(p, 23)
+        ties_away, scale_in, scale_out = word(p, 16), np.float32(real(p, 17)), np.float32(real(p, 18))
+        zero_in, zero_out = np.int32(word(p, 19)), np.float32(word(p, 20))
+        least, most = np.int32(word(p, 21)), np.int32(word(p, 22))
+        low_real, high_real = np.float32(least), np.float32(most)
+        bottom, right = word(p, 23), word(p, 24)
         low, high = share(word(p, 2) * out_height, tid, nt)
         for row in range(low, high):
             n, oh = row // out_height, row % out_height
@@ -80,27 +82,35 @@ def average_pool(target: Target, variant: str) -> Any:
                 h0, w0 = oh * stride_h - top, ow * stride_w - left
                 ha, hb, wa, wb = max(h0, 0), min(h0 + kernel_h, height), max(w0, 0), min(w0 + kernel_w, width)
                 inside = (hb - ha) * (wb - wa)
-                fill_bytes(sums, 0, channels * 4)
-                for h in range(ha, hb):
-                    for w in range(wa, wb):
-                        source = x + ((n * height + h) * width + w) * channels
-                        for c in range(channels):
-                            store_i32(sums, c, load_i32(sums, c) + np.int32(read(source, c)))
                 count = inside
                 if count_padding != 0:
                     count = (min(h0 + kernel_h, height + bottom) - h0) * (min(w0 + kernel_w, width + right) - w0)
                 result = y + (row * out_width + ow) * channels
-                half = np.int32(count // 2)
-                for c in range(channels):
-                    total = load_i32(sums, c) + np.int32(count - inside) * zero_in
-                    if equal != 0:
+                fill_bytes(sums, 0, channels * 4)
+                if ties_away != 0:
+                    for h in range(ha, hb):
+                        for w in range(wa, wb):
+                            source = x + ((n * height + h) * width + w) * channels
+                            for c in range(channels):
+                                store_i32(sums, c, load_i32(sums, c) + np.int32(read(source, c)))
+                    half = np.int32(count // 2)
+                    for c in range(channels):
+                        total = load_i32(sums, c) + np.int32(count - inside) * zero_in
                         signed_half = half if total >= 0 else -half
                         # Division that truncates towards zero, as C divides.
                         value = np.int32(np.float64(total + signed_half) / np.float64(count))
-                    else:
-                        exact = np.float32(total - np.int32(count) * zero_in) * (scale / np.float32(count))
-                        value = np.int32(np.rint(exact)) + zero_out
-                    write(result, c, stored(min(max(value, least), most)))
+                        write(result, c, stored(min(max(value, least), most)))
+                else:
+                    for h in range(ha, hb):
+                        for w in range(wa, wb):
+                            source = x + ((n * height + h) * width + w) * channels
+                            for c in range(channels):
+                                term = np.float32(np.int32(read(source, c)) - zero_in) * scale_in
+                                store_f32(sums, c, load_f32(sums, c) + term)
+                    for c in range(channels):
+                        mean_real = load_f32(sums, c) / np.float32(count)
+                        value_real = np.rint(mean_real / scale_out) + zero_out
+                        write(result, c, stored(np.int32(min(max(value_real, low_real), high_real))))
 
     return kernel
 

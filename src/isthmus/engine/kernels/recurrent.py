@@ -44,8 +44,8 @@ def _product(target: Target, vectors: int) -> Any:
             else:
                 for i in range((batch + height - 1) // height):
                     several(
-                        rows + i * height * row_bytes, row_bytes, 4, depth, panel, y + i * height * goal_bytes, goal_bytes,
-                        batch - i * height, columns - j * width, -limit, limit,
+                        rows + i * height * row_bytes, row_bytes, 4, depth, panel, panel + width * 4,
+                        y + i * height * goal_bytes, goal_bytes, batch - i * height, columns - j * width, -limit, limit,
                     )  # fmt: skip
 
     return product
@@ -158,8 +158,8 @@ def lstm(target: Target, variant: str) -> Any:
             if projected != 0 and word(p, _PHASES) & 2:
                 low, high = share((projected + width - 1) // width, tid, parts)
                 product(
-                    hidden, units * 4, batch, units, address(p, b, _PROJECTION), out, projected * 4, low, high, projected,
-                    np.float32(real(p, _OUT_CLIP)),
+                    hidden, units * 4, batch, units, address(p, b, _PROJECTION), out, projected * 4, low, high,
+                    projected, np.float32(real(p, _OUT_CLIP)),
                 )  # fmt: skip
                 if last and address(p, b, _LAST) != 0:
                     for i in range(batch):
@@ -177,7 +177,7 @@ def _gru_update(update_gate, new_sum, before, out, u):  # type: ignore[no-untype
 
 @generated
 def gru(target: Target, variant: str) -> Any:
-    """Steps of a Gru; the variant is the number of vectors in a panel, after an "l" where reset comes after the product.
+    """Steps of a Gru; the variant is the number of vectors in a panel, after an "l" where the product comes before reset.
 
     Words: as `lstm` to the phases (1 update and reset gate, 2 new gate, 3 both); space for hidden states after the
     reset, panels of the new gate. Gates are update, reset, new.

@@ -1,8 +1,8 @@
 """Kernels that reduce along axes: sums, products, extremes, and running sums.
 
-A reduction has one of two forms. In `rows` the innermost axis is reduced: each output sums dense runs. In `columns` it
-is kept: whole runs of outputs are accumulated at once. Other axes, kept or reduced, are lists of sizes and byte strides,
-innermost first. Every output is made by one thread, in one order.
+A reduction has one of two forms. In `rows` the innermost axis is reduced: each output sums dense runs. In `columns`
+it is kept: whole runs of outputs are accumulated at once. Other axes, kept or reduced, are lists of sizes and byte
+strides, innermost first. Every output is made by one thread, in one order.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import numpy as np
 
 from isthmus.engine.kernels import base, mathematics
 from isthmus.engine.kernels.base import address, device, device_reassociated, generated, real, share, word
-from isthmus.engine.kernels.elementwise import SIZES, reader, writer
+from isthmus.engine.kernels.elementwise import SIZES, outer_offset, reader, writer
 from isthmus.engine.kernels.mathematics import f32
-from isthmus.engine.kernels.movement import outer_offset
 from isthmus.engine.target import Target
 
 _BLOCK = 128

@@ -13,8 +13,8 @@ import numpy as np
 
 from isthmus.engine.kernels import base
 from isthmus.engine.kernels.base import address, copy_bytes, device, generated, share, word
-from isthmus.engine.kernels.elementwise import SIZES
-from isthmus.engine.kernels.movement import mover, outer_offset
+from isthmus.engine.kernels.elementwise import SIZES, outer_offset
+from isthmus.engine.kernels.movement import mover
 from isthmus.engine.target import Target
 
 _NUMPY = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i8": np.int8, "u8": np.uint8}

@@ -161,6 +161,21 @@ class Code:
         """Begin a loop that runs at least once; see `Loop`."""
         return Loop(self, count, carried, step)
 
+    def either(self, condition: Any, yes: Callable[[], Sequence[Any]], no: Callable[[], Sequence[Any]]) -> list[Any]:
+        """The values of one of two pieces of code, of which only that one runs."""
+        ends = []
+        with self.builder.if_else(condition) as branches:
+            for branch, write in zip(branches, (yes, no), strict=True):
+                with branch:
+                    ends.append((write(), self.builder.block))
+        merged = []
+        for values in zip(*(values for values, _ in ends), strict=True):
+            phi = self.builder.phi(values[0].type)
+            for value, (_, block) in zip(values, ends, strict=True):
+                phi.add_incoming(value, block)
+            merged.append(phi)
+        return merged
+
     def below(self, left: Any, right: Any) -> Any:
         """Whether one count is below the other; either may be a Python integer."""
         left, right = (self.number(side) if isinstance(side, int) else side for side in (left, right))

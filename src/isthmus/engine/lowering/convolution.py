@@ -41,8 +41,8 @@ class Cut:
         filters = window.filters // window.groups
         tile = choose_tile(window.pixels, filters, target)
         kernel, crossing = window.kernel, window.crossing()
-        # A whole row of the kernel is one run of memory. Where that run crosses the edge of the input it must be copied,
-        # which only pays when the alternative is many short runs.
+        # A whole row of the kernel is one run of memory. Where that run crosses the edge of the input it must be
+        # copied, which only pays when the alternative is many short runs.
         whole_rows = (
             window.groups == 1
             and window.dilation[2] == 1
@@ -96,7 +96,7 @@ def _emit_window(
     e: Emitter, window: Window, weights: np.ndarray, bias: np.ndarray | None, source: int, result: int,
     steps: tuple[int, int, int, int], clamp: tuple[float, float] | None,
 ) -> None:  # fmt: skip
-    """Emit a convolution by lists of addresses; `steps` are bytes between batches, planes, rows, pixels of the result."""
+    """Emit a convolution by lists of addresses; `steps` are bytes between the result's batches, planes, rows, pixels."""
     cut, groups = Cut.of(window, e.target), window.groups
     width = cut.tile.width(e.target)
     filters, channels = window.filters // groups, window.channels // groups
@@ -111,7 +111,7 @@ def _emit_window(
         source, e.constant(np.stack(packed)), result, e.constant(np.zeros(run, np.float32)), e.work(), cut.work_bytes,
         cut.block, window.batches, *window.size, *window.out, *window.kernel, *window.stride, *window.dilation,
         *window.pad, window.channels * 4, channels, groups, channels * 4, packed[0].nbytes, filters * 4, filters,
-        *steps, int(cut.whole_rows), *limits(clamp),
+        *steps, int(cut.whole_rows), cut.tile.depth_block(window.depth, run, e.target), *limits(clamp),
     )  # fmt: skip
 
 
@@ -189,7 +189,8 @@ def _phases(step: Step) -> Iterator[Phase]:
 def _emit_transposed(step: Step, e: Emitter) -> None:
     _check(step, e)
     source, result, weights = step.inputs[0], step.outputs[0], _weights(step).data
-    assert source is not None and weights is not None
+    assert source is not None
+    assert weights is not None
     if result.elements == 0:
         return
     groups, channels, filters = int(step.params["group"]), source.dims[-1], result.dims[-1]
@@ -214,6 +215,6 @@ def _transposed_work(step: Step, target: Target, threads: int) -> int:
 
 _PLAIN, _TRANSPOSED = Lowering(_emit, _work), Lowering(_emit_transposed, _transposed_work)
 LOWERINGS: dict[str, Lowering] = {
-    **{op: _PLAIN for op in ("Conv1d", "Conv2d", "Conv3d", "DepthWiseConv1d", "DepthWiseConv2d")},
-    **{op: _TRANSPOSED for op in ("TransposeConv1d", "TransposeConv2d", "TransposeConv3d")},
+    **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d", "DepthWiseConv1d", "DepthWiseConv2d"), _PLAIN),
+    **dict.fromkeys(("TransposeConv1d", "TransposeConv2d", "TransposeConv3d"), _TRANSPOSED),
 }

@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 
 from isthmus.engine.lowering.emitter import Emitter, Lowering
-from isthmus.engine.lowering.layout import collapse, dense_strides
+from isthmus.engine.lowering.layout import collapse, dense_strides, operand
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.elementwise import BINARY_OPERATIONS, NEURON_OPERATIONS, UNARY_OPERATIONS
 from isthmus.prepare.schedule import Step
@@ -56,9 +56,13 @@ _BINARY: dict[str, str] = {
     "ElementWisePower": "power", "ElementWiseSquaredDifference": "squared_difference",
     "ElementWiseSubtract": "subtract", "ElementWiseXor": "xor", "Prelu": "prelu",
 }  # fmt: skip
-_LOGIC = frozenset(("and", "or", "xor"))
-_COMPARISONS = frozenset(("equal", "not_equal", "greater", "greater_equal", "less", "less_equal"))
-_F32_ONLY = frozenset(("prelu",))
+_COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
+_BINARY_KINDS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("and", "or", "xor"), ("bool",)),
+    **dict.fromkeys(_COMPARISONS, ("f32", "i32", "i64", "bool", "u8")),
+    "prelu": ("f32",),
+}
+"""The kinds that a function of two operands takes, where they are not f32, i32 and i64."""
 
 # A power with one of these constant exponents is a plain function.
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
@@ -83,14 +87,8 @@ def clamp_in_place(step: Step, e: Emitter) -> None:
         e.emit("elementwise:unary.clamp_f32", e.at(tensor), e.at(tensor), tensor.elements, *map(float, step.clamp))
 
 
-def _operand(step: Step, index: int) -> Tensor:
-    tensor = step.inputs[index]
-    assert tensor is not None
-    return tensor
-
-
 def _emit_unary(step: Step, e: Emitter, name: str) -> None:
-    x, output = _operand(step, 0), step.outputs[0]
+    x, output = operand(step, 0), step.outputs[0]
     kind = kind_of(x, e)
     parameters = [float(step.params[p]) for p in _PARAMETERS.get(name, ())]
     if name == "isinf" and not (step.params["detect_negative"] and step.params["detect_positive"]):
@@ -108,7 +106,7 @@ def _emit_unary(step: Step, e: Emitter, name: str) -> None:
 
 
 def _emit_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
-    x, output = _operand(step, 0), step.outputs[0]
+    x, output = operand(step, 0), step.outputs[0]
     if kind_of(x, e) != "f32":
         _emit_integer_clamp(step, e, low, high)
         return
@@ -118,7 +116,7 @@ def _emit_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
 
 
 def _emit_integer_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
-    x, output = _operand(step, 0), step.outputs[0]
+    x, output = operand(step, 0), step.outputs[0]
     kind = kind_of(x, e)
     if kind not in ("i32", "i64"):
         raise e.refuse(f"a clamp of {x.describe()} is not supported")
@@ -152,11 +150,9 @@ def rows(
 
 
 def _emit_binary(step: Step, e: Emitter, name: str) -> None:
-    left, right, output = _operand(step, 0), _operand(step, 1), step.outputs[0]
+    left, right, output = operand(step, 0), operand(step, 1), step.outputs[0]
     kind = kind_of(left, e)
-    allowed = ("bool",) if name in _LOGIC else ("f32",) if name in _F32_ONLY else ("f32", "i32", "i64")
-    if name in _COMPARISONS:
-        allowed = ("f32", "i32", "i64", "bool", "u8")
+    allowed = _BINARY_KINDS.get(name, ("f32", "i32", "i64"))
     if kind not in allowed or right.dtype is not left.dtype:
         raise e.refuse(f"{name} of {left.describe()} and {right.describe()} is not supported")
     if name == "power" and kind == "f32" and right.is_static and right.elements == 1:
@@ -184,14 +180,14 @@ def _emit_binary(step: Step, e: Emitter, name: str) -> None:
 
 
 def _emit_power(step: Step, e: Emitter, exponent: float) -> None:
-    x, output = _operand(step, 0), step.outputs[0]
+    x, output = operand(step, 0), step.outputs[0]
     name = _POWERS.get(exponent, "power")
     e.emit(f"elementwise:unary.{name}_f32", e.at(output), e.at(x), x.elements, exponent, 0.0)
     clamp_in_place(step, e)
 
 
 def _emit_select(step: Step, e: Emitter) -> None:
-    condition, yes, no = (_operand(step, i) for i in range(3))
+    condition, yes, no = (operand(step, i) for i in range(3))
     output = step.outputs[0]
     if condition.dtype.itemsize != 1 or yes.dtype is not no.dtype or yes.quantization != no.quantization:
         raise e.refuse(f"a choice between {yes.describe()} and {no.describe()} is not supported")
@@ -205,7 +201,7 @@ def _emit_select(step: Step, e: Emitter) -> None:
 
 
 def _emit_cast(step: Step, e: Emitter) -> None:
-    x, output = _operand(step, 0), step.outputs[0]
+    x, output = operand(step, 0), step.outputs[0]
     source, goal = kind_of(x, e), kind_of(output, e)
     e.emit(f"elementwise:cast.{source}_{goal}", e.at(output), e.at(x), x.elements)
     clamp_in_place(step, e)

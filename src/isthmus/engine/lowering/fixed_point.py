@@ -46,6 +46,13 @@ def stored_limits(step: Step, output: Tensor) -> tuple[int, int]:
     return least, most
 
 
+def signed_result(step: Step, output: Tensor) -> tuple[int, int, int, int]:
+    """Zero point, least and most of a result made as signed bytes, and what flips those into its own."""
+    shift = 0 if output.dtype is DataType.SFIXED_POINT_8 else 128
+    least, most = stored_limits(step, output)
+    return quantization_of(output).zero_point - shift, least - shift, most - shift, shift
+
+
 def centred_weights(weights: Tensor) -> np.ndarray | None:
     """Constant weights as signed bytes whose zero point is 0; None where that cannot be."""
     assert weights.data is not None
@@ -72,6 +79,18 @@ def bias_of(step: Step, columns: int) -> np.ndarray:
         unit = quantization_of(x).scale * weight_scales(weights, columns).astype(np.float64)
         return np.rint(bias.data.reshape(-1) / unit).astype(np.int64)
     return bias.data.reshape(-1).astype(np.int64)
+
+
+def sums_fit(step: Step, columns: int, depth: int) -> bool:
+    """Whether the scaled sums of a product stay within 32 bits, so that rounding them cannot overflow.
+
+    The sums themselves wrap around, as they do in other runtimes: biases of channels that hardly vary may be enormous.
+    """
+    x, weights = step.inputs[0], step.inputs[1]
+    assert x is not None and weights is not None
+    scales = quantization_of(x).scale * weight_scales(weights, columns) / quantization_of(step.outputs[0]).scale
+    largest = np.minimum(depth * 255 * 128 + np.abs(bias_of(step, columns)), 1 << 31)
+    return bool((largest * scales < (1 << 31) - 256).all())
 
 
 def codes(tensor: Tensor) -> np.ndarray:

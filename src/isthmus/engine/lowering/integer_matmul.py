@@ -8,8 +8,7 @@ import numpy as np
 
 from isthmus.engine.lowering.elementwise import kind_of
 from isthmus.engine.lowering.emitter import Emitter, Lowering
-from isthmus.engine.lowering.layout import dense_strides
-from isthmus.engine.lowering.movement import operand
+from isthmus.engine.lowering.layout import dense_strides, operand
 from isthmus.graph import Tensor
 from isthmus.prepare.schedule import Step
 

@@ -1,8 +1,18 @@
-"""Strides: how walks over dense tensors are described, and how neighbouring dimensions become one."""
+"""How steps lie in memory: their operands, strides of dense tensors, and neighbouring dimensions made one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from isthmus.graph import Tensor
+from isthmus.prepare.schedule import Step
+
+
+def operand(step: Step, index: int = 0) -> Tensor:
+    """An input that the operation cannot be without."""
+    tensor = step.inputs[index]
+    assert tensor is not None
+    return tensor
 
 
 def dense_strides(dims: Sequence[int]) -> list[int]:

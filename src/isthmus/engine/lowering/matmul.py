@@ -117,10 +117,11 @@ def emit_product(
         )
         table = e.constant(offsets)
     single = a.rows == 1
+    depth_block = tile.depth_block(b.rows, 1, e.target)
     e.emit(
         f"matmul:vector.{tile.vectors}" if single else f"matmul:packed.{tile.variant}",
         left, panels, result, table, batches, a.rows, b.columns, b.rows, 4 * a.row_step, 4 * a.column_step,
-        4 * b.columns, tile.block(b.rows, b.columns, 4 * a.columns, e.target), *limits(clamp),
+        4 * b.columns, tile.block(b.rows, b.columns, 4 * depth_block, e.target), depth_block, *limits(clamp),
     )  # fmt: skip
 
 

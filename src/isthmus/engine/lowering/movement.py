@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from isthmus.engine.lowering.emitter import Emitter, Lowering
-from isthmus.engine.lowering.layout import collapse, dense_strides
+from isthmus.engine.lowering.layout import collapse, dense_strides, operand
 from isthmus.graph import Tensor
 from isthmus.graph.ops.movement import CONSTANT, EDGE, MIRROR_REFLECT, MIRROR_SYMMETRIC
 from isthmus.prepare.schedule import Step
@@ -16,13 +16,6 @@ from isthmus.prepare.schedule import Step
 _WIDER = (2, 4, 8)
 _INTERLEAVED = (2, 3, 4)
 _LONG_ENOUGH = 8
-
-
-def operand(step: Step, index: int = 0) -> Tensor:
-    """An input that the operation cannot be without."""
-    tensor = step.inputs[index]
-    assert tensor is not None
-    return tensor
 
 
 def check_same_encoding(step: Step, e: Emitter, tensors: Sequence[Tensor]) -> None:
@@ -349,6 +342,13 @@ def _emit_constant_of_shape(step: Step, e: Emitter) -> None:
         e.emit(f"movement:fill.{output.dtype.itemsize}", e.at(output), output.elements, bits)
 
 
+def _emit_shape(step: Step, e: Emitter) -> None:
+    output = step.outputs[0]
+    start = int(step.params["start"])
+    dims = np.array(operand(step).dims[start : start + output.elements], output.dtype.numpy)
+    emit_copy(e, e.at(output), e.constant(dims), output.dims, [1], [1], output.dtype.itemsize)
+
+
 LOWERINGS: dict[str, Lowering] = {
     op: Lowering(emit)
     for op, emit in {
@@ -370,5 +370,6 @@ LOWERINGS: dict[str, Lowering] = {
         "Reverse": _emit_reverse,
         "Pad": _emit_pad,
         "ConstantOfShape": _emit_constant_of_shape,
+        "Shape": _emit_shape,
     }.items()
 }

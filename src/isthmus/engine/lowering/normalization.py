@@ -8,7 +8,7 @@ import numpy as np
 
 from isthmus.engine.lowering.elementwise import clamp_in_place
 from isthmus.engine.lowering.emitter import Emitter, Lowering
-from isthmus.engine.lowering.movement import operand
+from isthmus.engine.lowering.layout import operand
 from isthmus.engine.target import Target
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
@@ -131,8 +131,9 @@ def _emit_batchnorm(step: Step, e: Emitter) -> None:
     low, high = step.clamp or (-inf, inf)
     if x.elements:
         e.emit(
-            "normalization:affine", e.at(output), e.at(x), scales, offsets, x.elements, channels, float(low), float(high)
-        )
+            "normalization:affine", e.at(output), e.at(x), scales, offsets, x.elements, channels, float(low),
+            float(high),
+        )  # fmt: skip
 
 
 def _emit_lrn(step: Step, e: Emitter) -> None:

@@ -14,7 +14,8 @@ from isthmus.engine.target import Target
 
 _L1_SHARE = 24 << 10
 _L1_ROWS = 8 << 10
-_L2_SHARE = 256 << 10
+_L1_PANEL = 40 << 10
+_L2_SHARE = 512 << 10
 _LATENCY = 4
 
 
@@ -50,14 +51,21 @@ class Tile:
         few = self.matrix_bytes(depth, columns, target) <= _L1_SHARE
         return max(1, (_L1_ROWS if few else _L2_SHARE) // max(1, self.rows * row_bytes))
 
+    def depth_block(self, depth: int, piece: int, target: Target) -> int:
+        """How many pieces of the depth to sum at a time, so that a panel's share of them stays in the first cache."""
+        whole = -(-depth // piece)
+        fitting = max(1, _L1_PANEL // (piece * self.width(target) * 4))
+        # Even parts: a short last one would cost as much as a full one for storing and loading the sums.
+        return -(-whole // -(-whole // fitting))
+
 
 _TILES: dict[int, tuple[Tile, ...]] = {
-    64: (Tile(8, 3), Tile(10, 2), Tile(10, 1), Tile(4, 3), Tile(4, 4)),
-    32: (Tile(6, 2), Tile(10, 1), Tile(3, 4), Tile(3, 2)),
-    16: (Tile(8, 2), Tile(10, 1), Tile(4, 4), Tile(4, 2)),
+    64: (Tile(8, 3), Tile(10, 2), Tile(10, 1)),
+    32: (Tile(6, 2), Tile(10, 1)),
+    16: (Tile(6, 4), Tile(8, 2), Tile(10, 1)),
 }
 """By bytes of a vector register, the preferred ones first."""
-_FEW_REGISTERS = (Tile(4, 2), Tile(8, 1), Tile(2, 4))
+_FEW_REGISTERS = (Tile(4, 2), Tile(8, 1))
 
 
 def choose_tile(rows: int, columns: int, target: Target) -> Tile:

@@ -8,7 +8,7 @@ import numpy as np
 
 from isthmus.engine.lowering.elementwise import clamp_in_place
 from isthmus.engine.lowering.emitter import Emitter, Lowering
-from isthmus.engine.lowering.movement import operand
+from isthmus.engine.lowering.layout import operand
 from isthmus.engine.lowering.reduction import stored_kind
 from isthmus.prepare.schedule import Step
 

@@ -192,11 +192,11 @@ def _emit_average_pool(step: Step, e: Emitter) -> None:
     (kh, kw), (sh, sw) = (np.asarray(step.params[n]).reshape(2).tolist() for n in ("filter_size", "stride"))
     (top, bottom), (left, right) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
     batch, height, width, channels = x.dims
-    scale = np.float32(qx.scale) / np.float32(qy.scale)
+    ties_away = bool(step.params.get("ties_away_from_zero")) and qx == qy
     e.emit(
         f"quantized_reduction:average_pool.{STORED[output.dtype]}",
         e.at(x), e.at(output), batch, height, width, channels, output.dims[1], output.dims[2], kh, kw, sh, sw,
-        top, left, int(step.params["count_pad_for_edges"]), e.work(), int(qx == qy), float(scale), qx.zero_point,
+        top, left, int(step.params["count_pad_for_edges"]), e.work(), int(ties_away), qx.scale, qy.scale, qx.zero_point,
         qy.zero_point, *stored_limits(step, output), bottom, right,
     )  # fmt: skip
 

@@ -13,7 +13,8 @@ from isthmus.engine.lowering.fixed_point import (
     centred_weights,
     is_eight_bit,
     quantization_of,
-    stored_limits,
+    signed_result,
+    sums_fit,
     weight_scales,
 )
 from isthmus.engine.target import Target
@@ -263,44 +264,38 @@ def _emit(step: Step, e: Emitter) -> None:
             product.out_width, product.out_pixel, product.columns,
             product.kernel[0], product.span, *product.stride, product.dilation[0], product.top, product.left,
             product.taps, plan.groups, panel_bytes, plan.segment, plan.staged, plan.pitch, distance,
-            origin & 0xFF, qx.zero_point, float(qy.zero_point), *map(float, stored_limits(step, output)),
-            favour_columns,
+            origin & 0xFF, qx.zero_point, *signed_result(step, output), favour_columns,
         )  # fmt: skip
 
 
-def _covers_weights(step: Step) -> bool:
+def _covers_weights(step: Step, *column_axes: int | None) -> bool:
+    """Whether a step multiplies bytes by constant bytes, scaled by tensor or along one of the axes."""
     x, weights = step.inputs[0], step.inputs[1]
     bias = step.inputs[2] if len(step.inputs) > 2 else None
-    return (
-        is_eight_bit(x)
-        and is_eight_bit(step.outputs[0])
-        and weights is not None
-        and weights.is_static
-        and centred_weights(weights) is not None
-        and (bias is None or bias.is_static)
-    )
+    if not (is_eight_bit(x) and is_eight_bit(step.outputs[0]) and weights is not None and weights.is_static):
+        return False
+    if centred_weights(weights) is None or not (bias is None or bias.is_static):
+        return False
+    if quantization_of(weights).axis not in (None, *column_axes):
+        return False
+    columns = step.outputs[0].dims[-1]
+    return sums_fit(step, columns, weights.elements // columns)
 
 
 def covers_convolution(step: Step) -> bool:
     """Whether a step convolves bytes with constant bytes scaled by tensor or by filter."""
-    return _covers_weights(step) and quantization_of(_operand(step, 1)).axis in (None, 3)
+    return _covers_weights(step, 3)
 
 
 def _covers_fully_connected(step: Step) -> bool:
-    return _covers_weights(step) and quantization_of(_operand(step, 1)).axis in (None, 0)
+    return _covers_weights(step, 0)
 
 
 def _covers_matmul(step: Step) -> bool:
-    if not _covers_weights(step):
-        return False
     weights = _operand(step, 1)
-    column_axis = weights.rank - (2 if step.params["transpose_in1"] else 1)
-    return (
-        not step.params["transpose_in0"]
-        and weights.rank >= 2
-        and math.prod(weights.dims[:-2]) == 1
-        and quantization_of(weights).axis in (None, column_axis)
-    )
+    if step.params["transpose_in0"] or weights.rank < 2 or math.prod(weights.dims[:-2]) != 1:
+        return False
+    return _covers_weights(step, weights.rank - (2 if step.params["transpose_in1"] else 1))
 
 
 QUANTIZED = {

@@ -6,8 +6,7 @@ from math import prod
 
 from isthmus.engine.lowering.elementwise import clamp_in_place, kind_of
 from isthmus.engine.lowering.emitter import Emitter, Lowering
-from isthmus.engine.lowering.layout import dense_strides
-from isthmus.engine.lowering.movement import operand
+from isthmus.engine.lowering.layout import dense_strides, operand
 from isthmus.graph import DataType
 from isthmus.prepare.schedule import Step
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from isthmus.engine.lowering.elementwise import clamp_in_place, kind_of
 from isthmus.engine.lowering.emitter import Emitter, Lowering
-from isthmus.engine.lowering.movement import check_same_encoding, emit_remap, operand
+from isthmus.engine.lowering.layout import operand
+from isthmus.engine.lowering.movement import check_same_encoding, emit_remap
 from isthmus.engine.target import Target
 from isthmus.graph import DataType
 from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params

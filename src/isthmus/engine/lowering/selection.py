@@ -6,8 +6,8 @@ from math import prod
 
 from isthmus.engine.lowering.elementwise import kind_of
 from isthmus.engine.lowering.emitter import Emitter, Lowering
-from isthmus.engine.lowering.layout import dense_strides
-from isthmus.engine.lowering.movement import check_same_encoding, emit_copy, operand, value_bits
+from isthmus.engine.lowering.layout import dense_strides, operand
+from isthmus.engine.lowering.movement import check_same_encoding, emit_copy, value_bits
 from isthmus.engine.lowering.reduction import stored_kind
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.movement import ADD, MAX, MIN, MUL, NONE

@@ -73,7 +73,8 @@ def triple(value: Any, fill: int = 1) -> Triple:
 def window_of(step: Step) -> Window:
     """The window of a Conv or DepthWiseConv step."""
     source, weights = step.inputs[0], step.inputs[1]
-    assert source is not None and weights is not None
+    assert source is not None
+    assert weights is not None
     pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2)
     channels = source.dims[-1]
     return Window(

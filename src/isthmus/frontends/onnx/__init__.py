@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.onnx.importer import Importer
 from isthmus.frontends.onnx.schema import parse_model
 from isthmus.graph import Graph
 
@@ -53,8 +54,4 @@ def load(
     else:
         data = source
     name = name or "model"
-    model = parse_model(data, name)
-    # The converters need protobuf's classes only to read what `model` holds, so they come after the parse.
-    from isthmus.frontends.onnx.importer import Importer
-
-    return Importer(model, name, folder).convert(shapes or {}, constants or {})
+    return Importer(parse_model(data, name), name, folder).convert(shapes or {}, constants or {})

@@ -9,7 +9,7 @@ from isthmus.frontends.onnx.layout import Value
 from isthmus.frontends.onnx.movement import join
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 
-MAX_TURNS = 4096
+MAX_TURNS = 1024
 """The most turns a loop may be unrolled to."""
 
 

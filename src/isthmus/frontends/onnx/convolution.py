@@ -9,7 +9,7 @@ import numpy as np
 
 from isthmus.frontends.onnx.layout import Value, channel_last, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode
-from isthmus.frontends.onnx.windows import MAX_EXTENT, Windows, padding, per_axis, read_windows
+from isthmus.frontends.onnx.windows import MAX_EXTENT, padding, per_axis, read_windows, window_params
 from isthmus.graph import DataType, Tensor
 
 
@@ -26,7 +26,7 @@ def convolve(
     if windows.kernel != weights.dims[2:]:
         node.refuse(f"kernel_shape {list(windows.kernel)} is not that of the weights {list(weights.dims)}")
     depth_wise = group > 1 and group == channels and weights.dims[1] == 1 and spatial < 3
-    params = window_params(windows, spatial)
+    params = window_params(windows)
     if not depth_wise:
         params["group"] = group
     filters = node.builder.stored(weights, _filters_last(weights.rank))
@@ -38,13 +38,6 @@ def convolve(
 def _filters_last(rank: int) -> tuple[int, ...]:
     """The permutation from [spatial…, in, out] to ONNX's [out, in, spatial…]."""
     return (rank - 1, rank - 2, *range(rank - 2))
-
-
-def window_params(windows: Windows, spatial: int) -> dict[str, Any]:
-    """Stride, pads and dilation as operations take them: scalars when there is one spatial axis."""
-    if spatial == 1:
-        return {"stride": windows.strides[0], "pad_amount": windows.pads[0], "dilation": windows.dilations[0]}
-    return {"stride": windows.strides, "pad_amount": windows.pads, "dilation": windows.dilations}
 
 
 def _conv(node: OnnxNode) -> Value:

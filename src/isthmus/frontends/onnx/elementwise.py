@@ -29,18 +29,19 @@ def binary(op: str) -> Converter:
     return lambda node: node.elementwise(op, node.value(0), node.value(1))
 
 
+def _chained(node: OnnxNode, op: str) -> Value:
+    """An operation of two operands over any number of them."""
+    values = [node.value(index) for index in range(max(len(node.inputs), 1))]
+    return reduce(lambda a, b: node.elementwise(op, a, b), values)
+
+
 def variadic(op: str) -> Converter:
-    """A converter that chains an operation of two operands over any number of them."""
-
-    def convert(node: OnnxNode) -> Value:
-        values = [node.value(index) for index in range(max(len(node.inputs), 1))]
-        return reduce(lambda a, b: node.elementwise(op, a, b), values)
-
-    return convert
+    """A converter to a chain of operations of two operands."""
+    return lambda node: _chained(node, op)
 
 
 def _mean(node: OnnxNode) -> Value:
-    return node.elementwise("ElementWiseMultiply", variadic("ElementWiseAdd")(node), 1.0 / len(node.inputs))  # type: ignore[arg-type]
+    return node.elementwise("ElementWiseMultiply", _chained(node, "ElementWiseAdd"), 1.0 / len(node.inputs))
 
 
 def identity(node: OnnxNode) -> Value:
@@ -82,7 +83,8 @@ _POWERS: dict[float, Callable[[OnnxNode, Value], Value]] = {
 
 
 def _modulo(node: OnnxNode) -> Value:
-    return binary("ElementWiseFmod" if node.attr("fmod", 0) else "ElementWiseMod")(node)  # type: ignore[return-value]
+    op = "ElementWiseFmod" if node.attr("fmod", 0) else "ElementWiseMod"
+    return node.elementwise(op, node.value(0), node.value(1))
 
 
 def _where(node: OnnxNode) -> Value:

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.builder import RUNTIME_TYPES, Builder
 from isthmus.frontends.onnx.finish import finished
@@ -18,7 +16,7 @@ from isthmus.frontends.onnx.layout import Value, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.operators import CONVERTERS, KEEPS_CHANNELS, TAKES_FIXED_POINT
 from isthmus.frontends.onnx.quantization import input_quantizations
-from isthmus.frontends.onnx.signature import graph_inputs
+from isthmus.frontends.onnx.signature import bound_arrays, graph_inputs
 from isthmus.frontends.onnx.tensors import attribute_value, to_array
 from isthmus.frontends.unsupported import Unsupported
 from isthmus.graph import DataType, Graph, TensorType
@@ -54,9 +52,14 @@ class Scope:
 
     def opset(self, domain: str) -> int:
         """The version of a domain's operator set."""
-        if domain in _STANDARD:
-            return self.opsets.get("", self.opsets.get("ai.onnx", 1))
-        return self.opsets.get(domain, 1)
+        if domain not in _STANDARD:
+            return self.opsets.get(domain, 1)
+        opset = self.opsets.get("", self.opsets.get("ai.onnx"))
+        if opset is None:
+            raise QnnError(
+                Code.GRAPH_CREATE_FAILED, "ONNX's own operators", "the model does not say which set of them it uses"
+            )
+        return opset
 
     def define(self, name: str, value: Value | None, what: str) -> None:
         """Name a value; names are given once."""
@@ -114,11 +117,11 @@ class Importer:
 
     def _check_opset(self) -> None:
         opset = self.opsets.get("", self.opsets.get("ai.onnx"))
-        if opset is None:
+        if not self.opsets:
             raise QnnError(
-                Code.GRAPH_CREATE_FAILED, f"model '{self.name}'", "it does not say which ONNX operator set it uses"
+                Code.GRAPH_CREATE_FAILED, f"model '{self.name}'", "it does not say which operator sets it uses"
             )
-        if opset < OLDEST_OPSET:
+        if opset is not None and opset < OLDEST_OPSET:
             raise QnnError(
                 Code.COMMON_NOT_SUPPORTED,
                 f"model '{self.name}'",
@@ -129,15 +132,12 @@ class Importer:
     def _declare_inputs(
         self, graph: Any, scope: Scope, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]
     ) -> None:
-        names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-        for name, array in constants.items():
-            what = f"constant '{name}'"
-            if name not in names:
-                raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, "the model has no such input")
-            tensor = self.builder.constant(np.asarray(array), name=name)
-            scope.define(name, Value(tensor, identity(tensor.rank)), what)
+        bound = bound_arrays(graph, constants)
+        for name, array in bound.items():
+            tensor = self.builder.constant(array, name=name)
+            scope.define(name, Value(tensor, identity(tensor.rank)), f"constant '{name}'")
         quantizations = input_quantizations(graph, self.folder)
-        for entry in graph_inputs(graph, shapes, constants):
+        for entry in graph_inputs(graph, shapes, bound):
             quantization = quantizations.get(entry.name)
             dtype = DataType.of(entry.dtype) if quantization is None else DataType.fixed_point(entry.dtype)
             if dtype not in RUNTIME_TYPES:

@@ -72,7 +72,7 @@ def _positions(node: OnnxNode, index: int, dims: tuple[int, ...], batch: int) ->
 def _gather_nd(node: OnnxNode) -> Value:
     x, batch = node.value(0), int(node.attr("batch_dims", 0))
     operands = [node.builder.materialized(x), _positions(node, 1, x.dims, batch)]
-    return node.plain(node.emit("GatherNd", operands, {"batch_dims": batch}))
+    return node.unmoved(node.emit("GatherNd", operands, {"batch_dims": batch}))
 
 
 def _reduction(node: OnnxNode) -> int:
@@ -96,7 +96,7 @@ def _scatter_nd(node: OnnxNode) -> Value:
     operands = [
         node.builder.materialized(x), _positions(node, 1, x.dims, 0), node.builder.materialized(node.value(2)),
     ]  # fmt: skip
-    return node.plain(node.emit("ScatterNd", operands, {"reduction": _reduction(node)}))
+    return node.unmoved(node.emit("ScatterNd", operands, {"reduction": _reduction(node)}))
 
 
 def _one_hot(node: OnnxNode) -> Value:

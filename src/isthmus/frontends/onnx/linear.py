@@ -41,7 +41,7 @@ def matmul(node: OnnxNode, a: Value, b: Value, **output: Any) -> Value:
     else:
         (first, transpose0), (second, transpose1) = _matrix(node, left), _matrix(node, right)
         params = {"transpose_in0": transpose0, "transpose_in1": transpose1}
-        result = node.plain(node.emit("MatMul", [first, second], params, **output))
+        result = node.unmoved(node.emit("MatMul", [first, second], params, **output))
     if a.rank == 1 or b.rank == 1:
         dims = list(result.dims)
         if b.rank == 1:
@@ -76,7 +76,7 @@ def _gemm(node: OnnxNode) -> Value:
         if bias is not None:
             operands.append(builder.materialized(builder.reshaped(bias, (b.dims[1],))))
             c = None
-        product = node.plain(node.emit("FullyConnected", operands))
+        product = node.unmoved(node.emit("FullyConnected", operands))
     if alpha != 1.0:
         product = node.elementwise("ElementWiseMultiply", product, alpha)
     return product if c is None else node.elementwise("ElementWiseAdd", product, c)
@@ -102,7 +102,7 @@ def _matmul_integer(node: OnnxNode) -> Value:
         operands.append(builder.materialized(builder.reshaped(zero_point, (zero_point.tensor.elements,))))
     while operands[-1] is None:
         operands.pop()
-    return node.plain(node.emit("MatMulInteger", operands))
+    return node.unmoved(node.emit("MatMulInteger", operands))
 
 
 # --- Einsum -------------------------------------------------------------------------------------------------------

@@ -140,6 +140,6 @@ class OnnxNode:
             return value
         return Value(self.emit("Cast", [value.tensor], dtypes=[dtype]), value.perm)
 
-    def plain(self, tensor: Tensor) -> Value:
+    def unmoved(self, tensor: Tensor) -> Value:
         """A tensor that is stored as ONNX sees it."""
         return Value(tensor, identity(tensor.rank))

@@ -48,7 +48,7 @@ def _group_normalization(node: OnnxNode) -> Value:
         if value.dims == (groups,) and groups != channels:
             column = node.builder.reshaped(value, (groups, 1)).tensor
             wide = node.emit("Tile", [column], {"multiples": [1, channels // groups]})
-            value = node.plain(node.builder.arrange(wide, (0, 1), (channels,)))
+            value = node.unmoved(node.builder.arrange(wide, (0, 1), (channels,)))
         operands.append(node.builder.materialized(value))
     params = {"epsilon": node.attr("epsilon", 1e-5), "group": groups}
     return Value(node.emit("GroupNorm", operands, params), channel_last(x.rank))

@@ -11,11 +11,8 @@ import numpy as np
 
 from isthmus.frontends.onnx.layout import Value, channel_last
 from isthmus.frontends.onnx.node import Converter, OnnxNode
-from isthmus.frontends.onnx.windows import Windows, read_windows
+from isthmus.frontends.onnx.windows import Windows, read_windows, window_params
 from isthmus.graph import Tensor
-
-CEIL = 1
-"""The rounding mode that keeps a last, partial window."""
 
 
 def _pool(node: OnnxNode, x: Value, op: str, windows: Windows, more: dict[str, Any], **output: Any) -> Value:
@@ -115,11 +112,7 @@ def _weighted_sum(node: OnnxNode, x: Value, windows: Windows, count_pads: bool) 
     spatial = windows.spatial
     channels = tensor.dims[-1]
     ones = node.builder.constant(np.ones((*windows.kernel, 1, channels), np.float32))
-    params: dict[str, Any] = {
-        "stride": windows.strides, "pad_amount": [(0, 0)] * spatial, "dilation": windows.dilations,
-    }  # fmt: skip
-    if spatial == 1:
-        params = {"stride": windows.strides[0], "pad_amount": (0, 0), "dilation": windows.dilations[0]}
+    params = window_params(Windows(windows.kernel, windows.strides, windows.dilations, ((0, 0),) * spatial))
     if spatial == 3:
         params["group"] = channels
     sums = node.emit(f"{'DepthWiseConv' if spatial < 3 else 'Conv'}{spatial}d", [tensor, ones], params)

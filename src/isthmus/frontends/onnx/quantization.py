@@ -191,7 +191,7 @@ def _qgemm(node: OnnxNode) -> Value:
     operands = [node.builder.materialized(x), node.builder.materialized(weights)]
     if node.optional(6) is not None:
         operands.append(_product_bias(node, node.value(6), x.tensor, weights))
-    return node.plain(node.emit("FullyConnected", operands, **_output(node, 7)))
+    return node.unmoved(node.emit("FullyConnected", operands, **_output(node, 7)))
 
 
 def _qlinear_binary(op: str) -> Converter:

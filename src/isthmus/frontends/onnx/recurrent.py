@@ -69,13 +69,13 @@ def _outputs(node: OnnxNode, sequences: list[Tensor], states: Sequence[list[Tens
     """Y [time, directions, batch, units] and the last states [directions, batch, units]."""
     time, batch, units = sequences[0].dims
     layout = node.attr("layout", 0)
-    parts = [node.builder.reshaped(node.plain(t), (time, 1, batch, units)) for t in sequences]
+    parts = [node.builder.reshaped(node.unmoved(t), (time, 1, batch, units)) for t in sequences]
     y = join(node, parts, 1)
     if layout:
         y = Value(y.tensor, tuple(y.perm[axis] for axis in (2, 0, 1, 3)))
     results: list[Value | None] = [y]
     for last in states:
-        parts = [node.builder.reshaped(node.plain(t), (1, batch, units)) for t in last]
+        parts = [node.builder.reshaped(node.unmoved(t), (1, batch, units)) for t in last]
         state = join(node, parts, 0)
         results.append(Value(state.tensor, (state.perm[1], state.perm[0], state.perm[2])) if layout else state)
     return results
@@ -166,7 +166,7 @@ def _rnn(node: OnnxNode) -> list[Value | None]:
         order = range(steps) if directions[direction] == 0 else range(steps - 1, -1, -1)
         seen: dict[int, Tensor] = {}
         for step in order:
-            part = slice_value(node, node.plain(inputs), {0: (step, step + 1, 1)})
+            part = slice_value(node, node.unmoved(inputs), {0: (step, step + 1, 1)})
             now = node.builder.materialized(node.builder.reshaped(part, (batch, units)))
             h = node.emit("Tanh", [node.emit("ElementWiseAdd", [now, node.emit("FullyConnected", [h, r])])])
             seen[step] = h

@@ -24,7 +24,26 @@ class Input:
     dims: tuple[int, ...]
 
 
-def graph_inputs(graph: Any, shapes: Mapping[str, Sequence[int]], bound: Mapping[str, Any]) -> list[Input]:
+def bound_arrays(graph: Any, constants: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The values that a caller binds to inputs, in the inputs' own types."""
+    inputs = {value.name: value for value in graph.input}
+    arrays = {}
+    for name, constant in constants.items():
+        what = f"constant '{name}'"
+        if name not in inputs:
+            names = ", ".join(inputs) or "none"
+            raise QnnError(
+                Code.GRAPH_INVALID_ARGUMENT, what, "the model has no such input", f"Its inputs are {names}."
+            )
+        dtype = element_type(inputs[name].type.tensor_type.elem_type, what)
+        array = np.asarray(constant)
+        if not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, f"the model takes {dtype}, {array.dtype} is given")
+        arrays[name] = array.astype(dtype.newbyteorder("="))
+    return arrays
+
+
+def graph_inputs(graph: Any, shapes: Mapping[str, Sequence[int]], bound: Mapping[str, np.ndarray]) -> list[Input]:
     """The inputs that stay inputs, their dimensions fixed.
 
     A dynamic dimension takes the caller's size, else the size that its symbolic name has elsewhere, else 1.
@@ -43,8 +62,10 @@ def graph_inputs(graph: Any, shapes: Mapping[str, Sequence[int]], bound: Mapping
                 f"Its inputs are {', '.join(names) or 'none'}.",
             )
     symbols: dict[str, int] = {}
-    for value in declared:
-        if value.name in shapes:
+    for value in graph.input:
+        if value.name in bound:
+            _bind(value, bound[value.name].shape, symbols)
+        elif value.name in shapes:
             _bind(value, shapes[value.name], symbols)
     return [_fixed(value, shapes.get(value.name), symbols) for value in declared]
 

@@ -81,7 +81,7 @@ def _stft(node: OnnxNode) -> Value:
     filters = node.builder.constant(waves.reshape(length, parts, bins * 2).astype(np.float32))
     params = {"stride": step, "pad_amount": (0, 0), "dilation": 1}
     frames = node.emit("Conv1d", [node.builder.materialized(signal), filters], params)
-    return node.builder.reshaped(node.plain(frames), (*frames.dims[:2], bins, 2))
+    return node.builder.reshaped(node.unmoved(frames), (*frames.dims[:2], bins, 2))
 
 
 CONVERTERS: dict[str, Converter] = {"DFT": _dft, "STFT": _stft}

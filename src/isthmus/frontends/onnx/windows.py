@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from isthmus.frontends.onnx.node import OnnxNode
 
@@ -72,3 +73,10 @@ def padding(node: OnnxNode, spatial: int, same: Sequence[int]) -> tuple[tuple[in
     if auto == "SAME_LOWER":
         return tuple((total - total // 2, total // 2) for total in same)
     node.refuse(f"auto_pad '{auto}' is unknown")
+
+
+def window_params(windows: Windows) -> dict[str, Any]:
+    """Stride, pads and dilation as convolutions take them: scalars when there is one spatial axis."""
+    if windows.spatial == 1:
+        return {"stride": windows.strides[0], "pad_amount": windows.pads[0], "dilation": windows.dilations[0]}
+    return {"stride": windows.strides, "pad_amount": windows.pads, "dilation": windows.dilations}

@@ -44,6 +44,7 @@ def load(
     values = _inputs(graph, main, dict(shapes or {}))
     scope = Scope(main, values, names=_names(graph, main))
     walk = Walk(graph, model, frozenset(scope.names.values()))
+    walk.scan()
     outputs = walk.run(scope)
     walk.unsupported.check()
     walk.variables.finish()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import struct
 
 from isthmus.frontends.tflite.elementwise import Converter
@@ -132,7 +134,9 @@ def _pool(op: str) -> Converter:
         strides = site.positive("stride_h", "stride_w")
         sizes = site.positive("filter_h", "filter_w")
         pads = [site.padding(x.dims[1 + i], sizes[i], strides[i]) for i in range(2)]
-        params = {"filter_size": sizes, "stride": strides, "pad_amount": pads}
+        params: dict[str, Any] = {"filter_size": sizes, "stride": strides, "pad_amount": pads}
+        if op == "PoolAvg2d" and x.dtype.is_fixed_point:
+            params["ties_away_from_zero"] = True
         return site.activated(op, [x], params)
 
     return convert

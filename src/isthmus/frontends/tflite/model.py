@@ -172,6 +172,12 @@ class SubgraphEntry:
                 entry = self._operators_read[index] = self._operator(index, self._operators[index])
             yield entry
 
+    def operator_name(self, entry: OperatorEntry) -> str:
+        """The name of an operator: that of its first result, since the file gives it none."""
+        if entry.outputs and entry.outputs[0] >= 0:
+            return self.tensor(entry.outputs[0]).name
+        return f"{entry.code}_{entry.index}"
+
     def _operator(self, index: int, table: Table) -> OperatorEntry:
         code = self.model.operator_name(table.integer(OperatorField.OPCODE_INDEX, "u32"))
         custom = table.array(OperatorField.CUSTOM_OPTIONS, np.uint8)
@@ -211,6 +217,23 @@ class ModelFile:
         if entry is None:
             entry = self._read[index] = SubgraphEntry(self, index, self._subgraphs[index])
         return entry
+
+    def reachable(self, initializers: bool) -> Iterator[SubgraphEntry]:
+        """The main subgraph and those it calls, directly or not; those it calls once only if asked for.
+
+        Stops after `MAX_OPERATORS` operators in all, since many subgraphs may share their operators.
+        """
+        pending, seen, scanned = [0], {0}, 0
+        while pending and scanned < MAX_OPERATORS:
+            subgraph = self.subgraph(pending.pop())
+            yield subgraph
+            for operator in subgraph.operators():
+                scanned += 1
+                if operator.code == "CALL_ONCE" and not initializers:
+                    continue
+                called = {value for name, value in operator.options.items() if name.endswith("subgraph")}
+                pending.extend(sorted(called - seen))
+                seen |= called
 
     def operator_name(self, index: int) -> str:
         """The name behind an operator code; a custom operator's is its own name after "CUSTOM:"."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.tflite.model import MAX_OPERATORS, ModelFile, TensorEntry
+from isthmus.frontends.tflite.model import ModelFile, TensorEntry
 from isthmus.frontends.tflite.site import MAX_CONSTANT_BYTES, Resource, data_type, declared_quantization
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import Graph, Tensor, TensorType
@@ -109,13 +109,9 @@ def _assigned_handles(model: ModelFile) -> set[Resource] | None:
     A variable that only an initialisation assigns is a constant.
     """
     assigned: set[Resource] = set()
-    pending, seen, scanned = [0], {0}, 0
-    while pending:
+    for subgraph in model.reachable(initializers=False):
         handles: dict[int, Resource] = {}
-        for operator in model.subgraph(pending.pop()).operators():
-            scanned += 1
-            if scanned > MAX_OPERATORS:
-                return None
+        for operator in subgraph.operators():
             if operator.code == "VAR_HANDLE" and operator.outputs:
                 handles[operator.outputs[0]] = handle(operator.options)
             elif operator.code == "ASSIGN_VARIABLE":
@@ -123,10 +119,6 @@ def _assigned_handles(model: ModelFile) -> set[Resource] | None:
                 if target is None:
                     return None
                 assigned.add(target)
-            elif operator.code != "CALL_ONCE":
-                called = {v for name, v in operator.options.items() if name.endswith("subgraph")} - seen
-                pending.extend(called)
-                seen |= called
     return assigned
 
 

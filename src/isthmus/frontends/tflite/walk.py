@@ -56,8 +56,8 @@ class Scope:
         return self.names.get(index) or self.subgraph.tensor(index).name + self.suffix
 
     def operator(self, entry: OperatorEntry) -> str:
-        """The name of an operator: that of its first result."""
-        return self.name(entry.outputs[0]) if entry.outputs else f"{entry.code}_{entry.index}{self.suffix}"
+        """The name of an operator in this call."""
+        return self.subgraph.operator_name(entry) + self.suffix
 
 
 class Walk:
@@ -74,6 +74,13 @@ class Walk:
         self._initialized: set[int] = set()
         self._steps = 0
         self._folded = 0
+
+    def scan(self) -> None:
+        """Find every operator that has no conversion, also in subgraphs that the walk may not reach because of it."""
+        for subgraph in self.model.reachable(initializers=True):
+            for entry in subgraph.operators():
+                if entry.code not in CONVERTERS and entry.code not in SPECIAL:
+                    self.unsupported.add(entry.code, subgraph.operator_name(entry))
 
     def run(self, scope: Scope) -> list[Value]:
         """Convert the operators of a subgraph and give the values of its outputs."""
@@ -140,8 +147,7 @@ class Walk:
     def _convert(self, scope: Scope, entry: OperatorEntry) -> Sequence[Value]:
         special = SPECIAL.get(entry.code)
         if special is None and entry.code not in CONVERTERS:
-            self.unsupported.add(entry.code, scope.operator(entry))
-            return [UNKNOWN] * len(entry.outputs)
+            return [UNKNOWN] * len(entry.outputs)  # `scan` has found it
         try:
             operands = [self.value(scope, index) for index in entry.inputs]
             if any(isinstance(value, Unknown) for value in operands):
@@ -152,7 +158,7 @@ class Walk:
         except QnnError as error:
             if error.code is not Code.COMMON_NOT_SUPPORTED:
                 raise
-            self.unsupported.add(entry.code, scope.operator(entry), error.rule)
+            self.unsupported.add(entry.code, scope.subgraph.operator_name(entry), error.rule)
         except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
             # The last net under files that nobody vouches for: what a converter or a reference computation
             # stumbles over is a fault of the operator, and is reported as one.

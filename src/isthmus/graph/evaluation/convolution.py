@@ -142,6 +142,11 @@ def _pool_sum(x: np.ndarray, params: Params, outputs: Outputs, edges: bool) -> t
 
 def _pool_avg(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     total, count = _pool_sum(values[0], params, outputs, params["count_pad_for_edges"])
+    quantization = outputs[0].quantization
+    if params.get("ties_away_from_zero") and quantization is not None:
+        stored = np.rint(total / quantization.scale) - count * quantization.offset
+        whole = np.trunc((stored + np.copysign(count // 2, stored)) / count)
+        return (whole + quantization.offset) * quantization.scale
     return total / count
 
 

@@ -222,6 +222,8 @@ _WEIGHTED = {0: REALS, 1: REALS, 2: (*REALS, DataType.INT_32)}
 _BYTES = (DataType.UINT_8, DataType.INT_8)
 _EDGES = optional("count_pad_for_edges", "bool", False)
 _ROUNDING = optional("rounding_mode", "u32", FLOOR)
+_TIES = optional("ties_away_from_zero", "bool", False)
+"""Ours: a fixed-point mean that lies between two stored values goes to the one farther from 0, not to the even one."""
 
 OPERATIONS = (
     *(_conv(n) for n in (1, 2, 3)),
@@ -237,7 +239,7 @@ OPERATIONS = (
         "MatMulInteger", (2, 4), (1, 1), (), _matmul_integer, dict.fromkeys(range(4), _BYTES),
         {0: DataType.INT_32}, ISTHMUS,
     ),
-    _pooling("PoolAvg2d", 2, _EDGES, _ROUNDING),
+    _pooling("PoolAvg2d", 2, _EDGES, _ROUNDING, _TIES),
     _pooling("PoolAvg3d", 3, _EDGES, _ROUNDING),
     _pooling("PoolMax2d", 2, _ROUNDING),
     _pooling("PoolMax3d", 3, _ROUNDING),

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from isthmus.prepare.passes.activation import fuse_activations
 from isthmus.prepare.passes.affine import fold_affine
 from isthmus.prepare.passes.algebra import simplify_arithmetic
-from isthmus.prepare.passes.canonical import canonicalize, flatten_convolutions
+from isthmus.prepare.passes.canonical import canonicalize
 from isthmus.prepare.passes.constants import fold_all_constants, fold_constants
 from isthmus.prepare.passes.dead import remove_dead
 from isthmus.prepare.passes.duplicates import merge_duplicates
+from isthmus.prepare.passes.flatten import flatten_products
 from isthmus.prepare.passes.gates import recognize_gates
 from isthmus.prepare.passes.identities import remove_identities
 from isthmus.prepare.passes.normalization import recognize_normalizations
@@ -45,7 +46,7 @@ PASSES: tuple[Pass, ...] = (
     fold_affine,
     fuse_padding,
     fuse_activations,
-    flatten_convolutions,
+    flatten_products,
     remove_identities,
     merge_duplicates,
     remove_dead,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.graph import Tensor
-from isthmus.prepare.match import floats, operand, per_channel
+from isthmus.prepare.match import floats, number, operand, per_channel
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
@@ -23,7 +23,15 @@ AFFINE = frozenset({"Batchnorm", "ElementWiseMultiply", "ElementWiseAdd"})
 
 def fold_affine(work: Work) -> None:
     """Fold affine steps into the linear steps around them."""
-    rewrite(work, table((AFFINE, _fold_into_producer), (LINEAR, _fold_factor_before), (("ElementWiseAdd",), _pair)))
+    rewrite(
+        work,
+        table(
+            (AFFINE, _fold_into_producer),
+            (LINEAR, _fold_factor_before),
+            (("ElementWiseMultiply",), _fold_through_product),
+            (("ElementWiseAdd",), _pair),
+        ),
+    )
 
 
 def affine(step: Step) -> tuple[np.ndarray | None, np.ndarray | None] | None:
@@ -151,6 +159,31 @@ def _input_channels(step: Step, x: Tensor, weights: np.ndarray) -> _PerInput | N
     if step.params["transpose_in0"] or rank != 2:
         return None
     return _PerInput(1 if step.params["transpose_in1"] else 0, rank)
+
+
+def _fold_through_product(work: Work, step: Step) -> bool:
+    """A number times a product of two computed matrices goes into the weights that one of them comes from."""
+    factor = number(step.inputs[1])
+    product = work.sole_producer(step.inputs[0])
+    if factor is None or product is None or product.op != "MatMul" or product.clamp is not None:
+        return False
+    if operand(product, 2) is not None or product.inputs[0] is product.inputs[1]:
+        return False
+    if step.outputs[0].dims != product.outputs[0].dims:
+        return False
+    for matrix in product.inputs[:2]:
+        linear = work.sole_producer(matrix)
+        while linear is not None and linear.op in ("Reshape", "Transpose"):
+            linear = work.sole_producer(linear.inputs[0])
+        if linear is None or linear.op not in LINEAR or linear.clamp is not None:
+            continue
+        weights, bias = floats(linear.inputs[1]), _bias(linear)
+        if weights is not None and bias is not None:
+            _set_weights(work, linear, weights * factor, None if operand(linear, 2) is None else bias * factor)
+            work.set_clamp(product, step.clamp)
+            work.absorb(product, step)
+            return True
+    return False
 
 
 def _pair(work: Work, step: Step) -> bool:

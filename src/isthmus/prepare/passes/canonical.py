@@ -8,7 +8,7 @@ import numpy as np
 
 from isthmus.graph import Quantization, Tensor
 from isthmus.graph.ops.elementwise import BINARY_OPERATIONS, NEURON_OPERATIONS, UNARY_OPERATIONS
-from isthmus.prepare.match import operand, static
+from isthmus.prepare.match import static
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import same_encoding
@@ -185,43 +185,3 @@ def _constant_last(work: Work, step: Step) -> bool:
         return False
     work.change(step, inputs=[second, first])
     return True
-
-
-_TWO_DIMENSIONAL = {
-    "Conv1d": "Conv2d", "DepthWiseConv1d": "DepthWiseConv2d", "TransposeConv1d": "TransposeConv2d",
-}
-
-
-def flatten_convolutions(work: Work) -> None:
-    """Say one-dimensional convolutions as two-dimensional ones of height 1; the reshapes around them are free."""
-    rewrite(work, table((_TWO_DIMENSIONAL.keys(), _as_two_dimensional)))
-
-
-def _as_two_dimensional(work: Work, step: Step) -> bool:
-    source, weights, result = step.inputs[0], step.inputs[1], step.outputs[0]
-    assert source is not None
-    assert weights is not None
-    params = dict(step.params)
-    params["pad_amount"] = np.stack([np.zeros(2, np.int64), np.asarray(params["pad_amount"]).reshape(2)])
-    for name, unit in (("stride", 1), ("dilation", 1), ("output_padding", 0)):
-        if name in params:
-            params[name] = np.array([unit, params[name]], np.int64)
-    tall = work.insert("Reshape", step, [source], (source.dims[0], 1, *source.dims[1:]), source)
-    filters = _with_height(work, step, weights)
-    flat = work.native(result.name, (result.dims[0], 1, *result.dims[1:]), result.dtype, result.quantization)
-    bias = operand(step, 2)
-    work.change(
-        step, op=_TWO_DIMENSIONAL[step.op], inputs=[tall, filters, bias], outputs=[flat], params=params
-    )
-    work.add("Reshape", flat.name, [flat], [result], near=step)
-    return True
-
-
-def _with_height(work: Work, step: Step, weights: Tensor) -> Tensor:
-    quantization = weights.quantization
-    if quantization is not None and quantization.axis is not None:
-        quantization = Quantization(quantization.scales, quantization.offsets, quantization.axis + 1)
-    data = static(weights)
-    if data is not None:
-        return work.constant(weights.name, data[None], quantization, weights.dtype)
-    return work.insert("Reshape", step, [weights], (1, *weights.dims), weights, quantization=quantization)

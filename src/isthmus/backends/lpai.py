@@ -1,0 +1,577 @@
+"""The LPAI backend: a low-power AI core that runs graphs in memory the client provides, by rules shown whole here.
+
+Three pools. Scratch holds intermediates and may be replaced between executions. Persistent memory holds state and is
+the graph's until its context is freed. IO lies inside scratch unless it is planned out of it or the client brings
+buffers. In ADSP direct mode IO and the model binary may lie in TCM instead. All pools are aligned as the backend asks,
+no two of them overlap, and both must be there before a graph is finalized.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from isthmus.backends.driver import (
+    BackendDriver,
+    ContextDriver,
+    GraphDriver,
+    GraphStats,
+    MemDescriptor,
+    Registration,
+    TensorMemory,
+    unknown_option,
+)
+from isthmus.backends.lpai_config import MEM_TYPES, LpaiConfig, read
+from isthmus.backends.lpai_shared import SharedBuffers
+from isthmus.backends.lpai_options import (
+    UINT32_MAX,
+    BackendProperty,
+    BufferAlignmentReq,
+    ContextConfig,
+    CoreAffinity,
+    GraphConfig,
+    GraphProperty,
+    Mem,
+    MemType,
+    PerfCfg,
+    Prepare,
+)
+from isthmus.engine import lower, serialization
+from isthmus.engine.executor import Executor
+from isthmus.engine.program import Program
+from isthmus.engine.target import host as host_target
+from isthmus.errors import Code, QnnError
+from isthmus.graph import Graph
+from isthmus.log import Log, LogLevel
+from isthmus.memory import Region, holds
+from isthmus.memory.tcm import POOL_BYTES, TcmBuffer
+from isthmus.memory.tcm import pool as tcm_pool
+from isthmus.prepare import schedule
+from isthmus.prepare.schedule import Plan
+
+SCRATCH, PERSISTENT = "scratch memory", "persistent memory"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A graph ready for memory: its program, where IO lies in scratch (empty: planned out), and the plan."""
+
+    program: Program
+    io_offsets: tuple[int, ...]
+    plan: Plan
+
+
+def prepare(graph: Graph, alignment: BufferAlignmentReq, exclude_io: bool) -> Prepared:
+    """Plan a complete graph for the core, which runs it on one thread."""
+    target = host_target()
+    planned = schedule(
+        graph,
+        work_bytes=lambda step: lower.work_bytes(step, target, 1),
+        alignment=alignment.start_addr_alignment,
+        io_in_scratch=not exclude_io,
+    )
+    return Prepared(lower.lower(planned, target, 1), planned.io_offsets, planned.plan)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A program where it executes from, its IO regions, and the buffers that belong to it."""
+
+    program: Program
+    io: tuple[Region, ...]
+    buffers: tuple[TcmBuffer, ...]
+
+    def close(self) -> None:
+        """Give the buffers back."""
+        for buffer in self.buffers:
+            buffer.close()
+
+
+class LpaiBackend(BackendDriver):
+    """The backend, created with a configuration."""
+
+    name = "lpai"
+
+    def __init__(self, config: Any, log: Log) -> None:
+        self.log = log
+        self.config: LpaiConfig = read(config, log)
+        self.check_mem_type(self.config.mem_type)
+
+    def get_property(self, option: int) -> Any:
+        if option == BackendProperty.ALIGNMENT_REQ:
+            return self.config.alignment
+        if option == BackendProperty.REQUIRE_PERSISTENT_BINARY:
+            return True
+        raise unknown_option(Code.BACKEND_NOT_SUPPORTED, "backend 'lpai'", "property", option)
+
+    def create_context(self, configs: Mapping[int, Any]) -> LpaiContext:
+        context = LpaiContext(self)
+        for option, value in configs.items():
+            context.set_config(option, value)
+        return context
+
+    def check_mem_type(self, mem_type: MemType) -> None:
+        """Refuse TCM where there is none. There is no fallback to DDR."""
+        if mem_type is MemType.TCM and self.config.target_env != "adsp":
+            raise QnnError(
+                Code.COMMON_PLATFORM_NOT_SUPPORTED,
+                self.config.source,
+                f"TCM is only available in ADSP direct mode, the target environment is {self.config.target_env}",
+                'Set lpai_backend.target_env to "adsp", or lpai_graph.execute.mem_type to "ddr".',
+            )
+        if mem_type is MemType.TCM and self.config.hw_ver < "v6":
+            self.log(LogLevel.WARN, f"TCM is documented from v6 on; the configuration names {self.config.hw_ver}")
+
+
+class LpaiContext(ContextDriver):
+    """A context: its graphs execute one after the other and may share scratch."""
+
+    def __init__(self, backend: LpaiBackend) -> None:
+        self.backend = backend
+        self.mem_type = backend.config.mem_type
+        self.island = False
+        self.turn = threading.Lock()
+        self._graphs: list[LpaiGraph] = []
+        self._shared = SharedBuffers()
+
+    def get_property(self, option: int) -> Any:
+        if option == ContextConfig.MODEL_BUFFER_MEM_TYPE:
+            return self.mem_type
+        if option == ContextConfig.ENABLE_ISLAND:
+            return self.island
+        raise unknown_option(Code.CONTEXT_INVALID_ARGUMENT, "LPAI context", "property", option)
+
+    def set_config(self, option: int, value: Any) -> None:
+        if option == ContextConfig.MODEL_BUFFER_MEM_TYPE:
+            if isinstance(value, bool) or value not in (MemType.DDR, MemType.TCM, MemType.UNDEFINED):
+                raise QnnError(
+                    Code.CONTEXT_INVALID_CONFIG, f"model memory type {value!r}", "must be MemType.DDR or MemType.TCM"
+                )
+            if self._graphs:
+                raise QnnError(
+                    Code.CONTEXT_INVALID_CONFIG, "model memory type", "must be set before the context has graphs"
+                )
+            self.backend.check_mem_type(MemType(value))
+            self.mem_type = MemType(value)
+        elif option == ContextConfig.ENABLE_ISLAND:
+            if not isinstance(value, bool):
+                raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"island {value!r}", "must be true or false")
+            self.island = value
+        else:
+            raise unknown_option(Code.CONTEXT_INVALID_CONFIG, "LPAI context", "config", option)
+
+    def create_graph(self, graph: Graph) -> LpaiGraph:
+        driver = LpaiGraph(self, graph)
+        self._graphs.append(driver)
+        return driver
+
+    def register(self, descriptors: Sequence[MemDescriptor]) -> list[Registration]:
+        return self._shared.register(descriptors)
+
+    def close(self) -> None:
+        for graph in self._graphs:
+            graph.close()
+        self._shared.close()
+
+
+class LpaiGraph(GraphDriver):
+    """A graph and the pools it was given."""
+
+    def __init__(self, context: LpaiContext, graph: Graph) -> None:
+        self.graph = graph
+        self._context = context
+        config = context.backend.config
+        self._prepare, self._performance, self._affinity = config.prepare, config.performance, config.affinity
+        self._prepared: Prepared | None = None
+        self._pools: dict[str, holds.Hold] = {}
+        self._model: Model | None = None
+        self._executor: Executor | None = None
+        self._running = False
+        self._own_io: list[Region | None] = []
+        self._bound: Sequence[TensorMemory | None] | None = None
+        self._uses: list[holds.Hold] = []
+        self._stats = GraphStats()
+        self._per_execution: dict[str, int] = {}
+        self._counted = 0
+
+    # -- properties ----------------------------------------------------------------------------------------------------
+
+    def get_property(self, option: int) -> Any:
+        if option in (GraphProperty.SCRATCH_MEM_SIZE, GraphProperty.PERSISTENT_MEM_SIZE):
+            return self._required(SCRATCH if option == GraphProperty.SCRATCH_MEM_SIZE else PERSISTENT)
+        if option == GraphProperty.PERF_CFG:
+            return self._performance
+        if option == GraphProperty.CORE_AFFINITY:
+            return self._affinity
+        if option == GraphProperty.IO_OFFSETS:
+            return self._ready().io_offsets
+        raise unknown_option(Code.GRAPH_INVALID_ARGUMENT, self._what, "property", option)
+
+    @property
+    def program(self) -> Program:
+        return self._ready().program
+
+    @property
+    def plan(self) -> Plan:
+        return self._ready().plan
+
+    @property
+    def _what(self) -> str:
+        return f"graph '{self.graph.name}'"
+
+    @property
+    def _alignment(self) -> BufferAlignmentReq:
+        return self._context.backend.config.alignment
+
+    def _ready(self) -> Prepared:
+        """The prepared graph. To ask for a size ends composition: sizes are those of a complete graph."""
+        if self._prepared is None:
+            if not self.graph.finalized:
+                self.graph.finalize()
+            exclude_io = self._prepare.exclude_io or self._context.mem_type is MemType.TCM
+            self._prepared = prepare(self.graph, self._alignment, exclude_io)
+        return self._prepared
+
+    def _required(self, pool: str) -> int:
+        program = self._ready().program
+        nbytes = self._alignment.padded(program.scratch_bytes if pool == SCRATCH else program.state_bytes)
+        if nbytes > UINT32_MAX:
+            raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, self._what, f"needs {nbytes} bytes of {pool}, over 32 bits")
+        return nbytes
+
+    # -- configs -------------------------------------------------------------------------------------------------------
+
+    def set_config(self, option: int, value: Any) -> None:
+        setters: Mapping[int, Callable[[Any], None]] = {
+            GraphConfig.SCRATCH_MEM: self._set_scratch,
+            GraphConfig.PERSISTENT_MEM: self._set_persistent,
+            GraphConfig.PERF_CFG: self._set_performance,
+            GraphConfig.CORE_AFFINITY: self._set_affinity,
+            GraphConfig.PREPARE: self._set_prepare,
+            GraphConfig.RESET_STATE: lambda _: self.reset(),
+        }
+        if option not in setters:
+            raise unknown_option(Code.GRAPH_INVALID_ARGUMENT, self._what, "config", option)
+        setters[option](value)
+
+    def _set_scratch(self, memory: Mem) -> None:
+        region = self._checked_pool(SCRATCH, memory)
+        turn = self._context.turn
+        if not turn.acquire(blocking=False):
+            if self._running:
+                raise QnnError(
+                    Code.COMMON_OPERATION_NOT_PERMITTED,
+                    f"scratch memory of {self._what}",
+                    "it cannot be replaced while an execution runs",
+                    "Replace it between executions.",
+                )
+            turn.acquire()
+        try:
+            self._hold(SCRATCH, region, f"scratch memory of {self._what} until it is replaced or the context is freed")
+            if self._executor is not None:
+                self._executor.bind_scratch(region)
+                self._own_io = self._planned_io(region)
+                self._bound = None
+        finally:
+            turn.release()
+
+    def _set_persistent(self, memory: Mem) -> None:
+        if self._executor is not None:
+            raise QnnError(
+                Code.GRAPH_FINALIZED,
+                f"persistent memory of {self._what}",
+                "it holds the state of a finalized graph and cannot be replaced",
+                "It is the graph's until the context is freed.",
+            )
+        region = self._checked_pool(PERSISTENT, memory)
+        self._hold(PERSISTENT, region, f"persistent memory of {self._what} until its context is freed")
+
+    def _set_performance(self, value: PerfCfg) -> None:
+        self._performance = self._structure(value, PerfCfg)
+
+    def _set_affinity(self, value: CoreAffinity) -> None:
+        self._affinity = self._structure(value, CoreAffinity)
+
+    def _set_prepare(self, value: Prepare) -> None:
+        if self._executor is not None:
+            raise QnnError(Code.GRAPH_FINALIZED, self._what, "it is prepared and finalized")
+        self._prepare = self._structure(value, Prepare)
+        self._prepared = None
+
+    def _structure(self, value: Any, kind: type) -> Any:
+        if not isinstance(value, kind):
+            raise QnnError(
+                Code.GRAPH_INVALID_ARGUMENT, self._what, f"this config takes a {kind.__name__}, got {value!r}"
+            )
+        return value
+
+    # -- pools ---------------------------------------------------------------------------------------------------------
+
+    def _checked_pool(self, pool: str, memory: Any) -> Region:
+        """The region that a client means, if the graph can work in it."""
+        what = f"{pool} of {self._what}"
+
+        def refuse(rule: str, hint: str = "") -> QnnError:
+            return QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule, hint)
+
+        self._structure(memory, Mem)
+        if memory.mem_type != MemType.DDR:
+            raise refuse(f"must be in DDR, is given as {_mem_type_name(memory.mem_type)}")
+        size, start, step = memory.size, self._alignment.start_addr_alignment, self._alignment.size_alignment
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 0 <= size <= UINT32_MAX:
+            raise refuse(f"size {size!r} must be a whole number of at most 32 bits")
+        required = self._required(pool)
+        if memory.addr is None or (isinstance(memory.addr, int) and memory.addr == 0):
+            if required == 0 and size == 0:
+                return Region(0, 0, None)
+            raise refuse("its address is null", f"The graph needs {required} bytes.")
+        if isinstance(memory.addr, (int, np.integer)):
+            region = Region(int(memory.addr), int(size), None)
+        else:
+            whole = Region.of(memory.addr, what)
+            if whole.nbytes < size:
+                raise refuse(f"is said to have {size} bytes, its buffer has {whole.nbytes}")
+            region = Region(whole.address, int(size), whole.owner)
+        if region.address % start:
+            raise refuse(
+                f"starts at {region.address:#x}, which is not a multiple of {start}",
+                f"isthmus.memory.host(nbytes, alignment={start}) allocates aligned memory.",
+            )
+        if size % step:
+            raise refuse(f"size {size} is not a multiple of {step}", f"Round it up to {self._alignment.padded(size)}.")
+        if size < required:
+            raise refuse(f"has {size} bytes, {required} are needed")
+        return region
+
+    def _hold(self, pool: str, region: Region, holder: str) -> None:
+        self._pools[pool] = holds.claim(
+            region,
+            f"{pool} of {self._what}",
+            holder,
+            # One context's graphs take turns, so their scratch may be the same memory.
+            group=self._context if pool == SCRATCH else None,
+            replacing=self._pools.get(pool),
+            code=Code.GRAPH_INVALID_ARGUMENT,
+        )
+
+    def _pool(self, pool: str) -> Region:
+        """A pool as set, checked once more against what the graph needs now."""
+        required = self._required(pool)
+        hold = self._pools.get(pool)
+        if hold is None and required == 0:
+            return Region(0, 0, None)
+        option = GraphConfig.SCRATCH_MEM if pool == SCRATCH else GraphConfig.PERSISTENT_MEM
+        hint = f"Call set_config({option.name}, Mem(MemType.DDR, {required}, buffer)) before finalize()."
+        if hold is None:
+            raise QnnError(Code.GRAPH_FINALIZE_FAILED, self._what, f"its {pool} is not set", hint)
+        if hold.region.nbytes < required:
+            rule = f"its {pool} has {hold.region.nbytes} bytes, {required} are needed"
+            raise QnnError(Code.GRAPH_FINALIZE_FAILED, self._what, rule, hint)
+        return hold.region
+
+    # -- finalize ------------------------------------------------------------------------------------------------------
+
+    def finalize(self) -> None:
+        scratch, persistent = self._pool(SCRATCH), self._pool(PERSISTENT)
+        model = self._place_model()
+        try:
+            # The client may still choose its IO memory, execution by execution.
+            unbound = [Region(0, info.nbytes, None) for info in self.tensors]
+            executor = Executor(model.program, scratch, persistent, unbound)
+        except BaseException:
+            model.close()
+            raise
+        executor.reset()
+        self._executor, self._model = executor, model
+        self._own_io = self._planned_io(scratch)
+
+    def _place_model(self) -> Model:
+        """The program, and the buffers that hold it and its IO where the memory type asks for their own."""
+        program = self.program
+        if self._context.mem_type is MemType.DDR:
+            return Model(program, (), ())
+        buffers: list[TcmBuffer] = []
+        try:
+            binary = serialization.to_bytes(program)
+            place = self._allocate("model binary", len(binary), buffers).array[: len(binary)]
+            place[:] = np.frombuffer(binary, np.uint8)
+            program = serialization.from_bytes(memoryview(place))
+            io = []
+            if not self._prepare.exclude_io:
+                for info in self.tensors:
+                    array = self._allocate(f"buffer of tensor '{info.name}'", info.nbytes, buffers).array
+                    io.append(Region(array.ctypes.data, info.nbytes, array))
+        except BaseException:
+            Model(program, (), tuple(buffers)).close()
+            raise
+        return Model(program, tuple(io), tuple(buffers))
+
+    def _allocate(self, what: str, nbytes: int, buffers: list[TcmBuffer]) -> TcmBuffer:
+        """What LPAI's backend extensions do: IO buffers and the model binary in the memory type of the config."""
+        context = self._context
+        alignment = max(self._alignment.start_addr_alignment, serialization.ALIGNMENT)
+        required = self._alignment.padded(nbytes)
+        if context.mem_type is not MemType.TCM:
+            context.backend.log(LogLevel.ERROR, "Memory type only supports DDR & TCM")
+            raise QnnError(
+                Code.COMMON_MEM_ALLOC,
+                f"{what} of {self._what}",
+                f"cannot be allocated: the memory type in {context.backend.config.source} is unknown",
+                f"Set lpai_graph.execute.mem_type to {' or '.join(map(repr, MEM_TYPES))}.",
+            )
+        buffer = tcm_pool().allocate(required, alignment, context.backend.log)
+        if buffer is None:
+            raise QnnError(
+                Code.COMMON_MEM_ALLOC,
+                f"{what} of {self._what}",
+                f"{required} bytes of TCM are needed, {tcm_pool().free_bytes} of {POOL_BYTES} are left",
+                'Make the model or its tensors smaller, or set mem_type to "ddr".',
+            )
+        buffers.append(buffer)
+        return buffer
+
+    def _planned_io(self, scratch: Region) -> list[Region | None]:
+        """The graph's own memory for each input and output, if it has any."""
+        if self._model is not None and self._model.io:
+            return list(self._model.io)
+        offsets = self._ready().io_offsets
+        if not offsets:
+            return [None] * len(self.tensors)
+        return [
+            Region(scratch.address + offset, info.nbytes, scratch.owner)
+            for offset, info in zip(offsets, self.tensors, strict=True)
+        ]
+
+    # -- execute -------------------------------------------------------------------------------------------------------
+
+    def execute(self, memories: Sequence[TensorMemory | None]) -> None:
+        with self._context.turn:
+            executor = self._finalized()
+            if memories is not self._bound:
+                self._bind(executor, memories)
+            self._running = True
+            try:
+                executor.run()
+            finally:
+                self._running = False
+            self._stats.executions += 1
+
+    def place(self, index: int) -> Region | None:
+        self._finalized()
+        return self._own_io[index]
+
+    def reset(self) -> None:
+        with self._context.turn:
+            self._finalized().reset()
+
+    def stats(self) -> GraphStats:
+        self._count()
+        return replace(self._stats, in_place_bytes=dict(self._stats.in_place_bytes))
+
+    def close(self) -> None:
+        with self._context.turn:
+            if self._executor is not None:
+                self._executor.close()
+                self._executor = None
+            for hold in (*self._pools.values(), *self._uses):
+                hold.release()
+            self._pools.clear()
+            self._uses.clear()
+            if self._model is not None:
+                self._model.close()
+                self._model = None
+            self._own_io, self._bound = [], None
+
+    def _finalized(self) -> Executor:
+        if self._executor is None:
+            raise QnnError(Code.GRAPH_NOT_FINALIZED, self._what, "only a finalized graph can be executed")
+        return self._executor
+
+    def _bind(self, executor: Executor, memories: Sequence[TensorMemory | None]) -> None:
+        """Use these memories from now on; checked as a whole first."""
+        regions, kinds = [], []
+        for index, memory in enumerate(memories):
+            region, kind = self._checked_io(index, memory)
+            regions.append(region)
+            kinds.append(kind)
+        self._check_apart(memories)
+        self._count()
+        for hold in self._uses:
+            hold.release()
+        self._uses.clear()
+        self._per_execution.clear()
+        for index, (region, kind) in enumerate(zip(regions, kinds, strict=True)):
+            executor.bind_io(index, region)
+            self._per_execution[kind] = self._per_execution.get(kind, 0) + self.tensors[index].nbytes
+            if memories[index] is not None:
+                holder = f"memory of tensor '{self.tensors[index].name}' of {self._what}, which is executing,"
+                self._uses.append(holds.use(region, holder, lambda: self._running))
+        self._bound = memories
+
+    def _checked_io(self, index: int, memory: TensorMemory | None) -> tuple[Region, str]:
+        info, own, direct = self.tensors[index], self._own_io[index], self._context.mem_type is MemType.TCM
+        what = f"tensor '{info.name}' of {self._what}"
+        if memory is None:
+            if own is None:
+                raise QnnError(
+                    Code.GRAPH_INVALID_TENSOR, what, "needs a buffer: its IO is planned out of scratch (exclude_io)"
+                )
+            return own, "tcm" if direct else "scratch"
+        region = memory.region
+        if region.nbytes < info.nbytes:
+            raise QnnError(
+                Code.GRAPH_INVALID_TENSOR, what, f"its buffer has {region.nbytes} bytes, {info.nbytes} are needed"
+            )
+        start = self._alignment.start_addr_alignment
+        if region.address == 0 or region.address % start:
+            raise QnnError(
+                Code.GRAPH_INVALID_TENSOR,
+                what,
+                f"its buffer starts at {region.address:#x}, which is not a multiple of {start}",
+                f"isthmus.memory.host(nbytes, alignment={start}) allocates aligned memory.",
+            )
+        if tcm_pool().holds(region) is not direct:
+            raise QnnError(
+                Code.GRAPH_INVALID_TENSOR,
+                what,
+                f"its buffer must be in {'TCM' if direct else 'DDR'} like the model binary; memory types cannot be mixed",
+            )
+        region = Region(region.address, info.nbytes, region.owner)
+        for hold in holds.holders(region):
+            mine = own is not None and (own.address, own.nbytes) == (region.address, region.nbytes)
+            if hold.active is None and not (mine and hold is self._pools.get(SCRATCH)):
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its buffer overlaps the {hold.holder}")
+        return region, "tcm" if direct else "raw" if memory.registration is None else "shared"
+
+    def _check_apart(self, memories: Sequence[TensorMemory | None]) -> None:
+        """An output must not lie over another tensor of the client's."""
+        inputs = len(self.program.inputs)
+        given = [
+            (Region(memory.region.address, info.nbytes, None), info)
+            for memory, info in zip(memories, self.tensors, strict=True)
+            if memory is not None
+        ]
+        outputs = {info.name for info in self.tensors[inputs:]}
+        for position, (region, info) in enumerate(given):
+            for other, other_info in given[:position]:
+                if info.name in outputs and holds.overlap(region, other):
+                    raise QnnError(
+                        Code.GRAPH_INVALID_TENSOR,
+                        f"tensor '{info.name}' of {self._what}",
+                        f"its buffer overlaps that of tensor '{other_info.name}'",
+                    )
+
+    def _count(self) -> None:
+        """Add what was executed with the present binding to the totals."""
+        executions = self._stats.executions - self._counted
+        for kind, nbytes in self._per_execution.items():
+            self._stats.in_place_bytes[kind] = self._stats.in_place_bytes.get(kind, 0) + executions * nbytes
+        self._counted = self._stats.executions
+
+
+def _mem_type_name(value: object) -> str:
+    return value.name if isinstance(value, MemType) else repr(value)

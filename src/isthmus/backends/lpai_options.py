@@ -1,0 +1,177 @@
+"""The words of LPAI's custom properties and configs: option numbers and structures, as QNN's LPAI headers name them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+
+UINT32_MAX = (1 << 32) - 1
+
+
+class BackendProperty(IntEnum):
+    """QNN_LPAI_BACKEND_GET_PROP_*."""
+
+    ALIGNMENT_REQ = 0
+    REQUIRE_PERSISTENT_BINARY = 1
+
+
+class ContextConfig(IntEnum):
+    """QNN_LPAI_CONTEXT_SET_CFG_*."""
+
+    MODEL_BUFFER_MEM_TYPE = 1
+    ENABLE_ISLAND = 11
+
+
+class GraphProperty(IntEnum):
+    """QNN_LPAI_GRAPH_GET_PROP_*; numbers from 20001 on are this project's own."""
+
+    SCRATCH_MEM_SIZE = 1
+    PERSISTENT_MEM_SIZE = 101
+    PERF_CFG = 20001
+    CORE_AFFINITY = 20002
+    IO_OFFSETS = 20003
+    """Where each input, then each output lies in scratch; empty when IO is planned out of it."""
+
+
+class GraphConfig(IntEnum):
+    """QNN_LPAI_GRAPH_SET_CFG_*; numbers from 20001 on are this project's own."""
+
+    SCRATCH_MEM = 1
+    PERSISTENT_MEM = 101
+    PERF_CFG = 201
+    CORE_AFFINITY = 301
+    PREPARE = 10001
+    RESET_STATE = 20001
+    """Put the initial state into persistent memory; takes None."""
+
+
+class MemType(IntEnum):
+    """QNN_LPAI_MEM_TYPE_*."""
+
+    DDR = 1
+    LLC = 2
+    TCM = 3
+    UNDEFINED = 0x7FFFFFFF
+
+
+class ClientType(IntEnum):
+    """QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_*."""
+
+    REAL_TIME = 1
+    NON_REAL_TIME = 2
+
+
+class Affinity(IntEnum):
+    """QNN_LPAI_GRAPH_CORE_AFFINITY_*."""
+
+    SOFT = 1
+    HARD = 2
+
+
+@dataclass(frozen=True)
+class BufferAlignmentReq:
+    """What addresses and sizes of scratch, persistent and user IO memory must be multiples of."""
+
+    start_addr_alignment: int
+    size_alignment: int
+
+    def padded(self, nbytes: int) -> int:
+        """The next allowed size."""
+        return -(-nbytes // self.size_alignment) * self.size_alignment
+
+
+@dataclass(frozen=True)
+class Mem:
+    """Memory that the client gives to a graph (QnnLpaiGraph_Mem_t).
+
+    Parameters
+    ----------
+    mem_type
+        Scratch and persistent memory are always DDR.
+    size
+        Bytes.
+    addr
+        A buffer, an array or a bare address. What Python can keep alive is kept alive.
+    """
+
+    mem_type: MemType = MemType.DDR
+    size: int = 0
+    addr: Any = None
+
+
+@dataclass(frozen=True)
+class PerfCfg:
+    """How often and how fast a graph is wanted (QnnLpaiGraph_PerfCfg_t)."""
+
+    fps: int = 1
+    ftrt_ratio: int = 10
+    client_type: ClientType = ClientType.REAL_TIME
+
+    def __post_init__(self) -> None:
+        _whole("fps", self.fps, 1)
+        _whole("ftrt_ratio", self.ftrt_ratio, 0)
+        _member("client_type", self.client_type, ClientType)
+
+
+@dataclass(frozen=True)
+class CoreAffinity:
+    """Which core a graph prefers or insists on (QnnLpaiGraph_CoreAffinity_t); no bit set means any core."""
+
+    affinity: Affinity = Affinity.SOFT
+    core_selection: int = 0
+
+    def __post_init__(self) -> None:
+        _member("affinity", self.affinity, Affinity)
+        _whole("core_selection", self.core_selection, 0)
+        if self.core_selection & (self.core_selection - 1):
+            raise QnnError(
+                Code.GRAPH_INVALID_ARGUMENT,
+                f"core_selection={self.core_selection:#x}",
+                "selects several cores; a graph runs on one",
+                "Set one bit, or none for any core.",
+            )
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """How a graph is prepared (QnnLpaiGraph_CustomConfigPrepare_t).
+
+    Parameters
+    ----------
+    enable_batchnorm_fold
+        Accepted and reported; preparation always folds.
+    exclude_io
+        Plan inputs and outputs out of scratch: the client provides their memory.
+    """
+
+    enable_batchnorm_fold: bool = False
+    exclude_io: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("enable_batchnorm_fold", "exclude_io"):
+            if not isinstance(getattr(self, name), bool):
+                raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"{name}={getattr(self, name)!r}", "must be true or false")
+
+
+@dataclass(frozen=True)
+class MemInfo:
+    """A shared buffer for one tensor (QnnLpaiMem_MemInfoCustom_t): a file descriptor and a 32-bit offset in it."""
+
+    fd: int
+    offset: int = 0
+
+
+def _whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= UINT32_MAX:
+        raise QnnError(
+            Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be a whole number, {least} to {UINT32_MAX}"
+        )
+
+
+def _member(name: str, value: object, kind: type[IntEnum]) -> None:
+    if isinstance(value, bool) or value not in list(kind):
+        known = ", ".join(f"{member.name} {int(member)}" for member in kind)
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be one of {known}")

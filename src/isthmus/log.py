@@ -1,0 +1,87 @@
+"""QNN's log: five levels, a client's callback, and Python's own logging beside it under the name ``isthmus``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import IntEnum
+
+from isthmus.errors import Code, QnnError
+
+
+class LogLevel(IntEnum):
+    """QNN_LOG_LEVEL: the higher, the more is told."""
+
+    ERROR = 1
+    WARN = 2
+    INFO = 3
+    VERBOSE = 4
+    DEBUG = 5
+
+
+PYTHON_LEVELS = {
+    LogLevel.ERROR: logging.ERROR,
+    LogLevel.WARN: logging.WARNING,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.VERBOSE: 15,
+    LogLevel.DEBUG: logging.DEBUG,
+}
+"""Python has no level between INFO and DEBUG; 15 lies there."""
+
+Callback = Callable[[LogLevel, str], object]
+_logger = logging.getLogger("isthmus")
+
+
+class Log:
+    """Where messages go (QnnLog_create).
+
+    Parameters
+    ----------
+    callback
+        Called with the level and the text of each message up to `level`.
+    level
+        The most talkative level that reaches the callback. Python's logging filters by its own levels.
+
+    Examples
+    --------
+    >>> heard = []
+    >>> log = Log(lambda level, text: heard.append((level.name, text)), LogLevel.INFO)
+    >>> log(LogLevel.INFO, "pool registered")
+    >>> log(LogLevel.DEBUG, "not heard")
+    >>> heard
+    [('INFO', 'pool registered')]
+    """
+
+    def __init__(self, callback: Callback | None = None, level: LogLevel | int = LogLevel.INFO) -> None:
+        if callback is not None and not callable(callback):
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "log callback", f"a {type(callback).__name__} cannot be called")
+        self._callback = callback
+        self.set_level(level)
+
+    def set_level(self, level: LogLevel | int) -> None:
+        """Change the most talkative level (QnnLog_setLogLevel)."""
+        try:
+            self.level = LogLevel(level)
+        except ValueError:
+            known = ", ".join(f"{known.name} {int(known)}" for known in LogLevel)
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"log level {level!r}", f"must be one of {known}") from None
+
+    def __call__(self, level: LogLevel, text: str) -> None:
+        """Say something."""
+        _logger.log(PYTHON_LEVELS[level], "%s", text)
+        if self._callback is not None and level <= self.level:
+            try:
+                self._callback(level, text)
+            except Exception:
+                # A log must not change what the caller of the library sees.
+                _logger.exception("the log callback failed")
+
+    def free(self) -> None:
+        """Stop calling back; safe to call again."""
+        self._callback = None
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.free()

@@ -1,0 +1,36 @@
+"""The API as QNN names it: one object for each handle, one method for each function, over any backend.
+
+Backends, devices, contexts, graphs, memory handles, logs and profiles. Custom properties and configs of a backend are
+in a module of its name: `isthmus.qnn.lpai`.
+"""
+
+from isthmus.backends.driver import DescriptorType, GraphStats, MemDescriptor
+from isthmus.log import Log, LogLevel
+from isthmus.qnn import lpai
+from isthmus.qnn.backend import Backend
+from isthmus.qnn.context import Context
+from isthmus.qnn.device import Device
+from isthmus.qnn.graph import Graph, GraphConfig, Priority
+from isthmus.qnn.mem import MemHandle
+from isthmus.qnn.profile import Event, Profile, ProfileLevel
+from isthmus.qnn.tensor import ClientTensor
+
+__all__ = [
+    "Backend",
+    "ClientTensor",
+    "Context",
+    "DescriptorType",
+    "Device",
+    "Event",
+    "Graph",
+    "GraphConfig",
+    "GraphStats",
+    "Log",
+    "LogLevel",
+    "MemDescriptor",
+    "MemHandle",
+    "Priority",
+    "Profile",
+    "ProfileLevel",
+    "lpai",
+]

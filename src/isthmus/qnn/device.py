@@ -1,0 +1,26 @@
+"""A device: the core of a backend that contexts are created on (QnnDevice_*)."""
+
+from __future__ import annotations
+
+from isthmus.errors import Code, QnnError
+from isthmus.qnn.backend import Backend
+from isthmus.qnn.handle import Handle
+
+
+class Device(Handle):
+    """A device (QnnDevice_create)."""
+
+    invalid = Code.DEVICE_INVALID_HANDLE
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(f"device of {backend._what}", backend)
+        self.backend = backend
+        self.contexts: list[Handle] = []
+        """The contexts on this device."""
+
+    def _may_free(self) -> None:
+        # A backend that is being freed has freed its contexts before its devices, since they are younger.
+        if any(context.alive for context in self.contexts):
+            raise QnnError(
+                Code.DEVICE_ASSOCIATED_TO_CONTEXT, self._what, "a context still uses it", "Free the context first."
+            )
