@@ -8,15 +8,17 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "isthmus"
 MAY_IMPORT = {
     "errors": set(),
+    "log": {"errors"},
     "planning": set(),
     "graph": {"errors"},
-    "memory": {"errors"},
+    "memory": {"errors", "log"},
     "frontends": {"graph", "errors"},
     "prepare": {"graph", "planning", "errors"},
     "engine": {"graph", "prepare", "memory", "errors"},
-    "backends": {"engine", "prepare", "graph", "memory", "errors"},
-    "session": {"backends", "engine", "frontends", "prepare", "graph", "memory", "errors"},
-    "tools": {"session", "planning", "errors"},
+    "backends": {"engine", "prepare", "graph", "memory", "log", "errors"},
+    "qnn": {"backends", "engine", "frontends", "prepare", "graph", "memory", "log", "errors"},
+    "session": {"qnn", "backends", "engine", "frontends", "prepare", "graph", "memory", "log", "errors"},
+    "tools": {"session", "planning", "log", "errors"},
 }
 
 

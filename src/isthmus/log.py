@@ -54,7 +54,8 @@ class Log:
 
     def __init__(self, callback: Callback | None = None, level: LogLevel | int = LogLevel.INFO) -> None:
         if callback is not None and not callable(callback):
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "log callback", f"a {type(callback).__name__} cannot be called")
+            kind = type(callback).__name__
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "log callback", f"a {kind} cannot be called")
         self._callback = callback
         self.set_level(level)
 

@@ -7,20 +7,24 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from isthmus import qnn
 from isthmus.backends import cpu
 from isthmus.engine.program import Program, TensorInfo
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import load
-from isthmus.memory import Region, host
+from isthmus.log import Log
+from isthmus.memory import HostBuffer, Region, host, tcm
 from isthmus.prepare.schedule import Plan
+from isthmus.qnn import lpai
 
-BACKENDS = ("cpu",)
+BACKENDS = ("cpu", "lpai")
 _IO_ALIGNMENT = 64
 
 
@@ -47,7 +51,7 @@ class Session:
     path
         A ``.tflite`` or ``.onnx`` file.
     backend
-        Where it runs: "cpu".
+        Where it runs: "cpu" or "lpai".
     shapes
         Dimensions for inputs that the file leaves dynamic, by input name; dimensions not given become 1.
     threads
@@ -55,6 +59,10 @@ class Session:
     constants
         Values for inputs that are to be fixed when the model is loaded (an input that decides a shape, say); they are
         no inputs of the session.
+    config
+        The backend's configuration: for "lpai" a file, a dictionary, or a list of them.
+    log
+        Where the backend tells what it does.
 
     Examples
     --------
@@ -73,6 +81,8 @@ class Session:
         shapes: Mapping[str, Iterable[int]] | None = None,
         threads: int = 1,
         constants: Mapping[str, np.ndarray] | None = None,
+        config: Any = None,
+        log: Log | None = None,
     ) -> None:
         if backend not in BACKENDS:
             raise QnnError(
@@ -80,27 +90,29 @@ class Session:
             )
         self.backend = backend
         self.path = Path(path)
-        graph = load(self.path, _checked_shapes(shapes), constants)
-        self.program, self.plan = cpu.prepare(graph, threads)
         self.stats = Stats()
         self._lock = threading.Lock()
-        views, regions = _io_memory(self.program)
-        count = len(self.program.inputs)
-        self.inputs: Mapping[str, np.ndarray] = MappingProxyType(dict(views[:count]))
+        opener = _CpuModel if backend == "cpu" else _LpaiModel
+        model = opener(self.path, _checked_shapes(shapes), constants, threads, config, log)
+        self._model: _CpuModel | _LpaiModel | None = model
+        self.program, self.plan = model.program, model.plan
+        self.inputs_survive = model.inputs_survive
+        self.inputs: Mapping[str, np.ndarray] = MappingProxyType(model.inputs)
         """The inputs by the model file's names: views of the memory that the model reads."""
-        self.outputs: Mapping[str, np.ndarray] = MappingProxyType(dict(views[count:]))
+        self.outputs: Mapping[str, np.ndarray] = MappingProxyType(model.outputs)
         """The outputs by the model file's names: views of the memory that the model writes."""
-        self._graph: cpu.CpuGraph | None = cpu.CpuGraph(self.program, regions)
 
     program: Program
     """The executable form of the model."""
     plan: Plan
     """How scratch memory was planned."""
+    inputs_survive: bool
+    """Whether a run leaves the inputs as they were; inputs inside scratch are to be written before each run."""
 
     @property
     def engine_run(self) -> Callable[[], None]:
-        """The engine's own run: one native call on the bound memory and nothing else."""
-        return self._open().executor.run
+        """A run on the bound memory without this object's book-keeping; on the CPU one native call and nothing else."""
+        return self._open().engine_run
 
     def run(self, feeds: Mapping[str, Any] | None = None, *, allow_nan: bool = False) -> dict[str, np.ndarray]:
         """Execute once.
@@ -108,7 +120,7 @@ class Session:
         Parameters
         ----------
         feeds
-            Without it, the model runs in place on what `inputs` holds. With it, every input is copied in first, and
+            Without it, the model runs in place on what `inputs` holds now. With it, every input is copied in first, and
             copies of all outputs are returned.
         allow_nan
             Let NaN pass in `feeds`; it is refused otherwise, since it is nearly always a mistake.
@@ -118,7 +130,7 @@ class Session:
         dict
             Copies of the outputs by name; empty when run in place.
         """
-        graph = self._open()
+        model = self._open()
         arrays = None if feeds is None else self._checked_feeds(feeds, allow_nan)
         with self._lock:
             if arrays is not None:
@@ -126,7 +138,7 @@ class Session:
                     np.copyto(self.inputs[name], array)
                     self.stats.copied_in_bytes += self.inputs[name].nbytes
             begin = time.perf_counter()
-            graph.execute()
+            model.execute()
             self.stats.last_ms = (time.perf_counter() - begin) * 1e3
             self.stats.runs += 1
             if arrays is None:
@@ -137,15 +149,15 @@ class Session:
 
     def reset(self) -> None:
         """Put the model's state back to its initial values."""
-        graph = self._open()
+        model = self._open()
         with self._lock:
-            graph.reset()
+            model.reset()
 
     def close(self) -> None:
         """Free what the session holds; safe to call again. Views taken earlier stay readable."""
-        if self._graph is not None:
-            self._graph.close()
-            self._graph = None
+        if self._model is not None:
+            self._model.close()
+            self._model = None
 
     def __enter__(self) -> Session:
         return self
@@ -153,10 +165,10 @@ class Session:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _open(self) -> cpu.CpuGraph:
-        if self._graph is None:
+    def _open(self) -> _CpuModel | _LpaiModel:
+        if self._model is None:
             raise QnnError(Code.GRAPH_INVALID_HANDLE, f"session of '{self.path.name}'", "it is closed")
-        return self._graph
+        return self._model
 
     def _checked_feeds(self, feeds: Mapping[str, Any], allow_nan: bool) -> dict[str, np.ndarray]:
         """The feeds as arrays; refused as a whole before anything is written."""
@@ -181,6 +193,92 @@ class Session:
                 raise refuse(f"input '{name}'", "it holds NaN", "Pass allow_nan=True to run it all the same.")
             arrays[name] = array
         return arrays
+
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class _CpuModel:
+    """A model on the CPU, straight on the engine: a run costs one native call."""
+
+    inputs_survive = True
+
+    def __init__(
+        self, path: Path, shapes: Shapes | None, constants: Any, threads: int, config: Any, log: Log | None
+    ) -> None:
+        if config is not None:
+            raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration")
+        self.program, self.plan = cpu.prepare(load(path, shapes, constants), threads)
+        views, regions = _io_memory(self.program)
+        count = len(self.program.inputs)
+        self.inputs, self.outputs = dict(views[:count]), dict(views[count:])
+        self._graph = cpu.CpuGraph(self.program, regions)
+        self.execute = self.engine_run = self._graph.executor.run
+        self.reset, self.close = self._graph.reset, self._graph.close
+
+
+class _LpaiModel:
+    """A model on LPAI, by the documented workflow."""
+
+    def __init__(
+        self, path: Path, shapes: Shapes | None, constants: Any, threads: int, config: Any, log: Log | None
+    ) -> None:
+        if threads != 1:
+            rule = "an LPAI core runs a graph on one thread"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"threads={threads}", rule)
+        self._buffers: list[HostBuffer | tcm.TcmBuffer] = []
+        self._backend = qnn.Backend("lpai", config, log)
+        try:
+            self._prepare(path, shapes, constants)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, path: Path, shapes: Shapes | None, constants: Any) -> None:
+        alignment = self._backend.get_property(lpai.ALIGNMENT_REQ)
+        context = self._backend.create_context()
+        graph = context.compose(path, None, shapes, constants)
+        for size, option in (
+            (lpai.SCRATCH_MEM_SIZE, lpai.SCRATCH_MEM),
+            (lpai.PERSISTENT_MEM_SIZE, lpai.PERSISTENT_MEM),
+        ):
+            buffer = host(graph.get_property(size), alignment.start_addr_alignment)
+            self._buffers.append(buffer)
+            graph.set_config(option, lpai.Mem(lpai.MemType.DDR, buffer.nbytes, buffer))
+        graph.finalize()
+        self.program, self.plan = graph.program, graph.plan
+        self.inputs, self.outputs = dict(graph.inputs), dict(graph.outputs)
+        self.inputs_survive = not graph.get_property(lpai.IO_OFFSETS)
+        if not self.inputs and not self.outputs:
+            self._bring_io(context, graph, alignment)
+        else:
+            self.execute: Callable[[], None] = graph.execute
+        self.engine_run = self.execute
+        self.reset = graph.reset
+
+    def _bring_io(self, context: qnn.Context, graph: qnn.Graph, alignment: lpai.BufferAlignmentReq) -> None:
+        """Memory for IO that is planned out of scratch, of the type that the model binary has."""
+        in_tcm = context.get_property(lpai.MODEL_BUFFER_MEM_TYPE) is lpai.MemType.TCM
+        tensors: list[list[qnn.ClientTensor]] = []
+        for infos, views in ((graph.input_tensors, self.inputs), (graph.output_tensors, self.outputs)):
+            tensors.append([])
+            for info in infos:
+                size, start = alignment.padded(info.nbytes), alignment.start_addr_alignment
+                what = f"buffer of tensor '{info.name}'"
+                log = self._backend.log
+                buffer = tcm.pool().require(size, start, log, what) if in_tcm else host(size, start)
+                self._buffers.append(buffer)
+                views[info.name] = Region(buffer.region.address, info.nbytes, buffer.array).view(
+                    info.dtype.numpy, info.dims
+                )
+                tensors[-1].append(qnn.ClientTensor(info.name, buffer))
+        self.execute = partial(graph.execute, tuple(tensors[0]), tuple(tensors[1]))
+
+    def close(self) -> None:
+        self._backend.free()
+        for buffer in self._buffers:
+            buffer.close()
+        self._buffers.clear()
 
 
 def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tuple[int, ...]] | None:

@@ -1,12 +1,25 @@
 """The CPU backend: a graph prepared for this machine's instruction set and run in the caller's process.
 
-Its rules: scratch and state are the backend's own; inputs and outputs are the client's, at any address.
+Its rules: scratch and state are the backend's own; inputs and outputs are the client's, at any address, and the
+backend's own where the client brings none. It has no custom options and registers no memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from isthmus.backends.driver import (
+    BackendDriver,
+    ContextDriver,
+    GraphDriver,
+    GraphStats,
+    MemDescriptor,
+    Registration,
+    TensorMemory,
+    unknown_option,
+)
 from isthmus.engine import lower
 from isthmus.engine.executor import Executor
 from isthmus.engine.program import Program
@@ -14,11 +27,13 @@ from isthmus.engine.target import Target
 from isthmus.engine.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
-from isthmus.memory import Region, host
+from isthmus.log import Log
+from isthmus.memory import HostBuffer, Region, host
 from isthmus.prepare import schedule
 from isthmus.prepare.schedule import Plan
 
 MAX_THREADS = 64
+_IO_ALIGNMENT = 64
 
 
 def prepare(graph: Graph, threads: int = 1, target: Target | None = None) -> tuple[Program, Plan]:
@@ -57,3 +72,128 @@ class CpuGraph:
         self.executor.close()
         self._scratch.close()
         self._state.close()
+
+
+class CpuBackend(BackendDriver):
+    """The backend as the QNN API drives it."""
+
+    name = "cpu"
+
+    def __init__(self, config: Any, log: Log) -> None:
+        if config:
+            raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration")
+
+    def get_property(self, option: int) -> Any:
+        raise unknown_option(Code.BACKEND_NOT_SUPPORTED, "backend 'cpu'", "property", option)
+
+    def create_context(self, configs: Mapping[int, Any]) -> CpuContext:
+        context = CpuContext()
+        for option, value in configs.items():
+            context.set_config(option, value)
+        return context
+
+
+class CpuContext(ContextDriver):
+    """A context on the CPU."""
+
+    def __init__(self) -> None:
+        self._graphs: list[CpuGraphDriver] = []
+
+    def get_property(self, option: int) -> Any:
+        raise unknown_option(Code.CONTEXT_INVALID_ARGUMENT, "CPU context", "property", option)
+
+    def set_config(self, option: int, value: Any) -> None:
+        raise unknown_option(Code.CONTEXT_INVALID_CONFIG, "CPU context", "config", option)
+
+    def create_graph(self, graph: Graph) -> CpuGraphDriver:
+        driver = CpuGraphDriver(graph)
+        self._graphs.append(driver)
+        return driver
+
+    def register(self, descriptors: Sequence[MemDescriptor]) -> list[Registration]:
+        raise QnnError(
+            Code.COMMON_NOT_SUPPORTED, "CPU context", "it registers no memory", "Raw buffers are used in place here."
+        )
+
+    def close(self) -> None:
+        for graph in self._graphs:
+            graph.close()
+
+
+class CpuGraphDriver(GraphDriver):
+    """A graph on the CPU."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._turn = threading.Lock()
+        self._prepared: tuple[Program, Plan] | None = None
+        self._cpu: CpuGraph | None = None
+        self._own: list[HostBuffer] = []
+        self._bound: Sequence[TensorMemory | None] | None = None
+        self._stats = GraphStats()
+
+    def get_property(self, option: int) -> Any:
+        raise unknown_option(Code.GRAPH_INVALID_ARGUMENT, f"graph '{self.graph.name}'", "property", option)
+
+    def set_config(self, option: int, value: Any) -> None:
+        raise unknown_option(Code.GRAPH_INVALID_ARGUMENT, f"graph '{self.graph.name}'", "config", option)
+
+    def finalize(self) -> None:
+        self._own = [host(info.nbytes, _IO_ALIGNMENT) for info in self.tensors]
+        self._cpu = CpuGraph(self.program, [buffer.region for buffer in self._own])
+
+    def execute(self, memories: Sequence[TensorMemory | None]) -> None:
+        with self._turn:
+            cpu = self._finalized()
+            if memories is not self._bound:
+                regions = [
+                    own.region if memory is None else memory.region
+                    for own, memory in zip(self._own, memories, strict=True)
+                ]
+                for region, info in zip(regions, self.tensors, strict=True):
+                    region.check(f"memory of tensor '{info.name}'", info.nbytes)
+                for index, region in enumerate(regions):
+                    cpu.executor.bind_io(index, region)
+                self._bound = memories
+            cpu.execute()
+            self._stats.executions += 1
+
+    @property
+    def program(self) -> Program:
+        return self._ready()[0]
+
+    @property
+    def plan(self) -> Plan:
+        return self._ready()[1]
+
+    def place(self, index: int) -> Region | None:
+        self._finalized()
+        return self._own[index].region
+
+    def reset(self) -> None:
+        with self._turn:
+            self._finalized().reset()
+
+    def stats(self) -> GraphStats:
+        nbytes = self._stats.executions * sum(info.nbytes for info in self.tensors)
+        return GraphStats(self._stats.executions, in_place_bytes={"raw": nbytes} if nbytes else {})
+
+    def close(self) -> None:
+        with self._turn:
+            if self._cpu is not None:
+                self._cpu.close()
+                self._cpu = None
+
+    def _ready(self) -> tuple[Program, Plan]:
+        if self._prepared is None:
+            if not self.graph.finalized:
+                self.graph.finalize()
+            self._prepared = prepare(self.graph)
+        return self._prepared
+
+    def _finalized(self) -> CpuGraph:
+        if self._cpu is None:
+            raise QnnError(
+                Code.GRAPH_NOT_FINALIZED, f"graph '{self.graph.name}'", "only a finalized graph can be executed"
+            )
+        return self._cpu

@@ -108,10 +108,7 @@ class GraphStats:
 
 
 class GraphDriver(ABC):
-    """A graph in a backend.
-
-    The API completes the graph (`complete`) before it asks for anything that depends on all its nodes.
-    """
+    """A graph in a backend. To ask for what depends on all its nodes ends its composition."""
 
     graph: Graph
 
@@ -218,8 +215,8 @@ class BackendDriver(ABC):
     def create_context(self, configs: Mapping[int, Any]) -> ContextDriver:
         """A context with these custom configs."""
 
-    def close(self) -> None:
-        """Let go of everything; safe to call again."""
+    def close(self) -> None:  # noqa: B027
+        """Let go of everything; safe to call again. Most backends hold nothing outside their contexts."""
 
 
 def unknown_option(code: Code, what: str, kind: str, option: int) -> QnnError:

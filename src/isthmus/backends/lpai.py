@@ -9,12 +9,12 @@ no two of them overlap, and both must be there before a graph is finalized.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
+from isthmus.backends import lpai_rules
 from isthmus.backends.driver import (
     BackendDriver,
     ContextDriver,
@@ -25,8 +25,8 @@ from isthmus.backends.driver import (
     TensorMemory,
     unknown_option,
 )
-from isthmus.backends.lpai_config import MEM_TYPES, LpaiConfig, read
-from isthmus.backends.lpai_shared import SharedBuffers
+from isthmus.backends.lpai_config import LpaiConfig, read
+from isthmus.backends.lpai_model import Allocator, Model, Prepared, prepare
 from isthmus.backends.lpai_options import (
     UINT32_MAX,
     BackendProperty,
@@ -40,55 +40,46 @@ from isthmus.backends.lpai_options import (
     PerfCfg,
     Prepare,
 )
-from isthmus.engine import lower, serialization
+from isthmus.backends.lpai_report import describe_pools
+from isthmus.backends.lpai_shared import SharedBuffers
 from isthmus.engine.executor import Executor
 from isthmus.engine.program import Program
-from isthmus.engine.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.log import Log, LogLevel
 from isthmus.memory import Region, holds
-from isthmus.memory.tcm import POOL_BYTES, TcmBuffer
-from isthmus.memory.tcm import pool as tcm_pool
-from isthmus.prepare import schedule
 from isthmus.prepare.schedule import Plan
+
+__all__ = ["LpaiBackend", "LpaiContext", "LpaiGraph", "describe_pools"]
 
 SCRATCH, PERSISTENT = "scratch memory", "persistent memory"
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A graph ready for memory: its program, where IO lies in scratch (empty: planned out), and the plan."""
+class _Kept:
+    """What a graph holds of the client's and of TCM, let go together, also when the graph is forgotten unfreed."""
 
-    program: Program
-    io_offsets: tuple[int, ...]
-    plan: Plan
+    def __init__(self) -> None:
+        self.pools: dict[str, holds.Hold] = {}
+        self.io: list[holds.Hold] = []
+        self.model: Model | None = None
+        self.running = False
 
+    def use_io(self, region: Region, holder: str) -> None:
+        self.io.append(holds.use(region, holder, lambda: self.running))
 
-def prepare(graph: Graph, alignment: BufferAlignmentReq, exclude_io: bool) -> Prepared:
-    """Plan a complete graph for the core, which runs it on one thread."""
-    target = host_target()
-    planned = schedule(
-        graph,
-        work_bytes=lambda step: lower.work_bytes(step, target, 1),
-        alignment=alignment.start_addr_alignment,
-        io_in_scratch=not exclude_io,
-    )
-    return Prepared(lower.lower(planned, target, 1), planned.io_offsets, planned.plan)
+    def release_io(self) -> None:
+        for hold in self.io:
+            hold.release()
+        self.io.clear()
 
-
-@dataclass(frozen=True)
-class Model:
-    """A program where it executes from, its IO regions, and the buffers that belong to it."""
-
-    program: Program
-    io: tuple[Region, ...]
-    buffers: tuple[TcmBuffer, ...]
-
-    def close(self) -> None:
-        """Give the buffers back."""
-        for buffer in self.buffers:
-            buffer.close()
+    def release(self) -> None:
+        self.release_io()
+        for hold in self.pools.values():
+            hold.release()
+        self.pools.clear()
+        if self.model is not None:
+            self.model.close()
+            self.model = None
 
 
 class LpaiBackend(BackendDriver):
@@ -187,13 +178,12 @@ class LpaiGraph(GraphDriver):
         config = context.backend.config
         self._prepare, self._performance, self._affinity = config.prepare, config.performance, config.affinity
         self._prepared: Prepared | None = None
-        self._pools: dict[str, holds.Hold] = {}
-        self._model: Model | None = None
+        self._allocator = Allocator(context.mem_type, config.alignment, config.source, context.backend.log)
+        self._kept = _Kept()
+        self._finalizer = weakref.finalize(self, self._kept.release)
         self._executor: Executor | None = None
-        self._running = False
         self._own_io: list[Region | None] = []
         self._bound: Sequence[TensorMemory | None] | None = None
-        self._uses: list[holds.Hold] = []
         self._stats = GraphStats()
         self._per_execution: dict[str, int] = {}
         self._counted = 0
@@ -233,7 +223,7 @@ class LpaiGraph(GraphDriver):
             if not self.graph.finalized:
                 self.graph.finalize()
             exclude_io = self._prepare.exclude_io or self._context.mem_type is MemType.TCM
-            self._prepared = prepare(self.graph, self._alignment, exclude_io)
+            self._prepared = prepare(self.graph, self._alignment.start_addr_alignment, exclude_io)
         return self._prepared
 
     def _required(self, pool: str) -> int:
@@ -259,10 +249,10 @@ class LpaiGraph(GraphDriver):
         setters[option](value)
 
     def _set_scratch(self, memory: Mem) -> None:
-        region = self._checked_pool(SCRATCH, memory)
+        region = self._checked(SCRATCH, memory)
         turn = self._context.turn
         if not turn.acquire(blocking=False):
-            if self._running:
+            if self._kept.running:
                 raise QnnError(
                     Code.COMMON_OPERATION_NOT_PERMITTED,
                     f"scratch memory of {self._what}",
@@ -287,7 +277,7 @@ class LpaiGraph(GraphDriver):
                 "it holds the state of a finalized graph and cannot be replaced",
                 "It is the graph's until the context is freed.",
             )
-        region = self._checked_pool(PERSISTENT, memory)
+        region = self._checked(PERSISTENT, memory)
         self._hold(PERSISTENT, region, f"persistent memory of {self._what} until its context is freed")
 
     def _set_performance(self, value: PerfCfg) -> None:
@@ -311,57 +301,25 @@ class LpaiGraph(GraphDriver):
 
     # -- pools ---------------------------------------------------------------------------------------------------------
 
-    def _checked_pool(self, pool: str, memory: Any) -> Region:
-        """The region that a client means, if the graph can work in it."""
+    def _checked(self, pool: str, memory: Mem) -> Region:
         what = f"{pool} of {self._what}"
-
-        def refuse(rule: str, hint: str = "") -> QnnError:
-            return QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule, hint)
-
-        self._structure(memory, Mem)
-        if memory.mem_type != MemType.DDR:
-            raise refuse(f"must be in DDR, is given as {_mem_type_name(memory.mem_type)}")
-        size, start, step = memory.size, self._alignment.start_addr_alignment, self._alignment.size_alignment
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 0 <= size <= UINT32_MAX:
-            raise refuse(f"size {size!r} must be a whole number of at most 32 bits")
-        required = self._required(pool)
-        if memory.addr is None or (isinstance(memory.addr, int) and memory.addr == 0):
-            if required == 0 and size == 0:
-                return Region(0, 0, None)
-            raise refuse("its address is null", f"The graph needs {required} bytes.")
-        if isinstance(memory.addr, (int, np.integer)):
-            region = Region(int(memory.addr), int(size), None)
-        else:
-            whole = Region.of(memory.addr, what)
-            if whole.nbytes < size:
-                raise refuse(f"is said to have {size} bytes, its buffer has {whole.nbytes}")
-            region = Region(whole.address, int(size), whole.owner)
-        if region.address % start:
-            raise refuse(
-                f"starts at {region.address:#x}, which is not a multiple of {start}",
-                f"isthmus.memory.host(nbytes, alignment={start}) allocates aligned memory.",
-            )
-        if size % step:
-            raise refuse(f"size {size} is not a multiple of {step}", f"Round it up to {self._alignment.padded(size)}.")
-        if size < required:
-            raise refuse(f"has {size} bytes, {required} are needed")
-        return region
+        return lpai_rules.pool_region(what, self._structure(memory, Mem), self._required(pool), self._alignment)
 
     def _hold(self, pool: str, region: Region, holder: str) -> None:
-        self._pools[pool] = holds.claim(
+        self._kept.pools[pool] = holds.claim(
             region,
             f"{pool} of {self._what}",
             holder,
             # One context's graphs take turns, so their scratch may be the same memory.
             group=self._context if pool == SCRATCH else None,
-            replacing=self._pools.get(pool),
+            replacing=self._kept.pools.get(pool),
             code=Code.GRAPH_INVALID_ARGUMENT,
         )
 
     def _pool(self, pool: str) -> Region:
         """A pool as set, checked once more against what the graph needs now."""
         required = self._required(pool)
-        hold = self._pools.get(pool)
+        hold = self._kept.pools.get(pool)
         if hold is None and required == 0:
             return Region(0, 0, None)
         option = GraphConfig.SCRATCH_MEM if pool == SCRATCH else GraphConfig.PERSISTENT_MEM
@@ -377,7 +335,7 @@ class LpaiGraph(GraphDriver):
 
     def finalize(self) -> None:
         scratch, persistent = self._pool(SCRATCH), self._pool(PERSISTENT)
-        model = self._place_model()
+        model = self._allocator.place(self.program, self._what, with_io=not self._prepare.exclude_io)
         try:
             # The client may still choose its IO memory, execution by execution.
             unbound = [Region(0, info.nbytes, None) for info in self.tensors]
@@ -386,58 +344,13 @@ class LpaiGraph(GraphDriver):
             model.close()
             raise
         executor.reset()
-        self._executor, self._model = executor, model
+        self._executor, self._kept.model = executor, model
         self._own_io = self._planned_io(scratch)
-
-    def _place_model(self) -> Model:
-        """The program, and the buffers that hold it and its IO where the memory type asks for their own."""
-        program = self.program
-        if self._context.mem_type is MemType.DDR:
-            return Model(program, (), ())
-        buffers: list[TcmBuffer] = []
-        try:
-            binary = serialization.to_bytes(program)
-            place = self._allocate("model binary", len(binary), buffers).array[: len(binary)]
-            place[:] = np.frombuffer(binary, np.uint8)
-            program = serialization.from_bytes(memoryview(place))
-            io = []
-            if not self._prepare.exclude_io:
-                for info in self.tensors:
-                    array = self._allocate(f"buffer of tensor '{info.name}'", info.nbytes, buffers).array
-                    io.append(Region(array.ctypes.data, info.nbytes, array))
-        except BaseException:
-            Model(program, (), tuple(buffers)).close()
-            raise
-        return Model(program, tuple(io), tuple(buffers))
-
-    def _allocate(self, what: str, nbytes: int, buffers: list[TcmBuffer]) -> TcmBuffer:
-        """What LPAI's backend extensions do: IO buffers and the model binary in the memory type of the config."""
-        context = self._context
-        alignment = max(self._alignment.start_addr_alignment, serialization.ALIGNMENT)
-        required = self._alignment.padded(nbytes)
-        if context.mem_type is not MemType.TCM:
-            context.backend.log(LogLevel.ERROR, "Memory type only supports DDR & TCM")
-            raise QnnError(
-                Code.COMMON_MEM_ALLOC,
-                f"{what} of {self._what}",
-                f"cannot be allocated: the memory type in {context.backend.config.source} is unknown",
-                f"Set lpai_graph.execute.mem_type to {' or '.join(map(repr, MEM_TYPES))}.",
-            )
-        buffer = tcm_pool().allocate(required, alignment, context.backend.log)
-        if buffer is None:
-            raise QnnError(
-                Code.COMMON_MEM_ALLOC,
-                f"{what} of {self._what}",
-                f"{required} bytes of TCM are needed, {tcm_pool().free_bytes} of {POOL_BYTES} are left",
-                'Make the model or its tensors smaller, or set mem_type to "ddr".',
-            )
-        buffers.append(buffer)
-        return buffer
 
     def _planned_io(self, scratch: Region) -> list[Region | None]:
         """The graph's own memory for each input and output, if it has any."""
-        if self._model is not None and self._model.io:
-            return list(self._model.io)
+        if self._kept.model is not None and self._kept.model.io:
+            return list(self._kept.model.io)
         offsets = self._ready().io_offsets
         if not offsets:
             return [None] * len(self.tensors)
@@ -453,11 +366,11 @@ class LpaiGraph(GraphDriver):
             executor = self._finalized()
             if memories is not self._bound:
                 self._bind(executor, memories)
-            self._running = True
+            self._kept.running = True
             try:
                 executor.run()
             finally:
-                self._running = False
+                self._kept.running = False
             self._stats.executions += 1
 
     def place(self, index: int) -> Region | None:
@@ -477,13 +390,7 @@ class LpaiGraph(GraphDriver):
             if self._executor is not None:
                 self._executor.close()
                 self._executor = None
-            for hold in (*self._pools.values(), *self._uses):
-                hold.release()
-            self._pools.clear()
-            self._uses.clear()
-            if self._model is not None:
-                self._model.close()
-                self._model = None
+            self._kept.release()
             self._own_io, self._bound = [], None
 
     def _finalized(self) -> Executor:
@@ -498,18 +405,16 @@ class LpaiGraph(GraphDriver):
             region, kind = self._checked_io(index, memory)
             regions.append(region)
             kinds.append(kind)
-        self._check_apart(memories)
+        lpai_rules.check_apart(self._what, self.tensors, len(self.program.inputs), memories)
         self._count()
-        for hold in self._uses:
-            hold.release()
-        self._uses.clear()
+        self._kept.release_io()
         self._per_execution.clear()
         for index, (region, kind) in enumerate(zip(regions, kinds, strict=True)):
             executor.bind_io(index, region)
             self._per_execution[kind] = self._per_execution.get(kind, 0) + self.tensors[index].nbytes
             if memories[index] is not None:
                 holder = f"memory of tensor '{self.tensors[index].name}' of {self._what}, which is executing,"
-                self._uses.append(holds.use(region, holder, lambda: self._running))
+                self._kept.use_io(region, holder)
         self._bound = memories
 
     def _checked_io(self, index: int, memory: TensorMemory | None) -> tuple[Region, str]:
@@ -521,49 +426,10 @@ class LpaiGraph(GraphDriver):
                     Code.GRAPH_INVALID_TENSOR, what, "needs a buffer: its IO is planned out of scratch (exclude_io)"
                 )
             return own, "tcm" if direct else "scratch"
-        region = memory.region
-        if region.nbytes < info.nbytes:
-            raise QnnError(
-                Code.GRAPH_INVALID_TENSOR, what, f"its buffer has {region.nbytes} bytes, {info.nbytes} are needed"
-            )
-        start = self._alignment.start_addr_alignment
-        if region.address == 0 or region.address % start:
-            raise QnnError(
-                Code.GRAPH_INVALID_TENSOR,
-                what,
-                f"its buffer starts at {region.address:#x}, which is not a multiple of {start}",
-                f"isthmus.memory.host(nbytes, alignment={start}) allocates aligned memory.",
-            )
-        if tcm_pool().holds(region) is not direct:
-            raise QnnError(
-                Code.GRAPH_INVALID_TENSOR,
-                what,
-                f"its buffer must be in {'TCM' if direct else 'DDR'} like the model binary; memory types cannot be mixed",
-            )
-        region = Region(region.address, info.nbytes, region.owner)
-        for hold in holds.holders(region):
-            mine = own is not None and (own.address, own.nbytes) == (region.address, region.nbytes)
-            if hold.active is None and not (mine and hold is self._pools.get(SCRATCH)):
-                raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its buffer overlaps the {hold.holder}")
+        region = lpai_rules.io_region(what, memory.region, info.nbytes, self._alignment, direct)
+        at_home = own is not None and (own.address, own.nbytes) == (region.address, region.nbytes)
+        lpai_rules.check_free(what, region, self._kept.pools.get(SCRATCH) if at_home else None)
         return region, "tcm" if direct else "raw" if memory.registration is None else "shared"
-
-    def _check_apart(self, memories: Sequence[TensorMemory | None]) -> None:
-        """An output must not lie over another tensor of the client's."""
-        inputs = len(self.program.inputs)
-        given = [
-            (Region(memory.region.address, info.nbytes, None), info)
-            for memory, info in zip(memories, self.tensors, strict=True)
-            if memory is not None
-        ]
-        outputs = {info.name for info in self.tensors[inputs:]}
-        for position, (region, info) in enumerate(given):
-            for other, other_info in given[:position]:
-                if info.name in outputs and holds.overlap(region, other):
-                    raise QnnError(
-                        Code.GRAPH_INVALID_TENSOR,
-                        f"tensor '{info.name}' of {self._what}",
-                        f"its buffer overlaps that of tensor '{other_info.name}'",
-                    )
 
     def _count(self) -> None:
         """Add what was executed with the present binding to the totals."""
@@ -571,7 +437,3 @@ class LpaiGraph(GraphDriver):
         for kind, nbytes in self._per_execution.items():
             self._stats.in_place_bytes[kind] = self._stats.in_place_bytes.get(kind, 0) + executions * nbytes
         self._counted = self._stats.executions
-
-
-def _mem_type_name(value: object) -> str:
-    return value.name if isinstance(value, MemType) else repr(value)

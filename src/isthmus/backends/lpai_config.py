@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,9 @@ class LpaiConfig:
     target_env: str = "x86"
     hw_ver: str = DEFAULT_HARDWARE
     alignment: BufferAlignmentReq = HARDWARE[DEFAULT_HARDWARE]
-    prepare: Prepare = Prepare()
-    performance: PerfCfg = PerfCfg()
-    affinity: CoreAffinity = CoreAffinity()
+    prepare: Prepare = field(default_factory=Prepare)
+    performance: PerfCfg = field(default_factory=PerfCfg)
+    affinity: CoreAffinity = field(default_factory=CoreAffinity)
     mem_type: MemType = MemType.DDR
     is_persistent_binary: bool = False
     source: str = "configuration"

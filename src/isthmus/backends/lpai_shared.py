@@ -1,4 +1,4 @@
-"""LPAI's shared buffers: memory that a client registers by file descriptor and 32-bit offset, mapped and used in place."""
+"""LPAI's shared buffers: memory registered by file descriptor and 32-bit offset, mapped and used in place."""
 
 from __future__ import annotations
 

@@ -11,12 +11,14 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-import llvmlite.binding as llvm
+from typing import TYPE_CHECKING
 
 from isthmus.engine import cache
 from isthmus.engine.target import Target
 from isthmus.errors import Code, QnnError
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
 
 _lock = threading.Lock()
 _addresses: dict[tuple[str, str], int] = {}
@@ -55,6 +57,8 @@ def _objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
 
 
 def _load(objects: dict[str, bytes], target: Target) -> None:
+    import llvmlite.binding as llvm  # here, so that preparing and planning without running do without it
+
     # A kernel has the same symbol on every target, so each target has an engine of its own.
     engine = _engines.get(target.name)
     if engine is None:

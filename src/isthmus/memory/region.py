@@ -59,7 +59,7 @@ class Region:
             start = self.address - self.owner.ctypes.data
             content = self.owner.reshape(-1).view(np.uint8)[start : start + self.nbytes]
         else:
-            content = np.frombuffer((ctypes.c_uint8 * self.nbytes).from_address(self.address), np.uint8)
+            content = np.ctypeslib.as_array((ctypes.c_uint8 * self.nbytes).from_address(self.address))
         return content.view(dtype).reshape(dims)
 
     def check(self, what: str, nbytes: int, alignment: int = 1) -> None:

@@ -82,6 +82,18 @@ class TcmPool:
             array = self._memory.array[offset : offset + nbytes]
             return TcmBuffer(self, offset, Region(array.ctypes.data, nbytes, array), array)
 
+    def require(self, nbytes: int, alignment: int, log: Say, what: str) -> TcmBuffer:
+        """A buffer, or the refusal of `what` it was for."""
+        buffer = self.allocate(nbytes, alignment, log)
+        if buffer is None:
+            raise QnnError(
+                Code.COMMON_MEM_ALLOC,
+                what,
+                f"{nbytes} bytes of TCM are needed, {self.free_bytes} of {POOL_BYTES} are left",
+                'Make the model or its tensors smaller, or set mem_type to "ddr".',
+            )
+        return buffer
+
     def holds(self, region: Region) -> bool:
         """Whether a region lies inside the pool."""
         if self._memory is None:

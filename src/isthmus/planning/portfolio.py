@@ -51,9 +51,9 @@ class Limits:
 
     def load(self, task: Task, capacity: int) -> Advance:
         """The compiled search. Loading it takes its time, but not from the planning."""
+        began = time.perf_counter()
         code = compiled()
         if not self.loaded:
-            began = time.perf_counter()
             Attempt(task, capacity, 0, 0, machine=True).run(code, 0)
             self.loading = time.perf_counter() - began
             self.deadline += self.loading

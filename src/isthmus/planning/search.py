@@ -95,34 +95,39 @@ class State(NamedTuple):
 
 def lift(s: State, x: int, offset: int) -> int:
     """The lowest offset from the given one on that is aligned and keeps clear of fixed buffers."""
-    step = s.alignment[x]
+    size, alignment, barrier_first = s.size, s.alignment, s.barrier_first
+    barrier_low, barrier_high = s.barrier_low, s.barrier_high
+    step = alignment[x]
     at = offset if step == 1 else -(-offset // step) * step
-    for k in range(s.barrier_first[x], s.barrier_first[x + 1]):
-        if at < s.barrier_high[k] and at + s.size[x] > s.barrier_low[k]:
-            at = -(-s.barrier_high[k] // step) * step
+    for k in range(barrier_first[x], barrier_first[x + 1]):
+        if at < barrier_high[k] and at + size[x] > barrier_low[k]:
+            at = -(-barrier_high[k] // step) * step
     return at
 
 
 def undo(s: State, top: int, mark: int) -> int:
     """Take back everything on the trail above the mark."""
+    size, piece_first, piece_left, piece_right = s.size, s.piece_first, s.piece_left, s.piece_right
+    left, right, group, floor, reach, placed = s.left, s.right, s.group, s.floor, s.reach, s.placed
+    total, spans, turn, group_last, group_top = s.total, s.spans, s.turn, s.group_last, s.group_top
     trail = s.trail
     while top > mark:
         top -= ENTRY
         x = trail[top + 1]
         if trail[top] == ROSE:
-            s.floor[x] = trail[top + 2]
-            s.reach[x] = trail[top + 3]
+            floor[x] = trail[top + 2]
+            reach[x] = trail[top + 3]
         elif trail[top] == PLACED:
-            s.placed[x] = 0
-            s.group_last[s.group[x]] = trail[top + 2]
-            s.group_top[s.group[x]] = trail[top + 3]
-            for k in range(s.piece_first[x], s.piece_first[x + 1]):
-                for t in range(s.piece_left[k], s.piece_right[k]):
-                    s.total[t] += s.size[x]
-            for t in range(s.left[x], s.right[x] - 1):
-                s.spans[t] += 1
+            placed[x] = 0
+            group_last[group[x]] = trail[top + 2]
+            group_top[group[x]] = trail[top + 3]
+            for k in range(piece_first[x], piece_first[x + 1]):
+                for t in range(piece_left[k], piece_right[k]):
+                    total[t] += size[x]
+            for t in range(left[x], right[x] - 1):
+                spans[t] += 1
         else:
-            s.turn[x] = trail[top + 2]
+            turn[x] = trail[top + 2]
     return top
 
 
@@ -141,14 +146,16 @@ def raised(s: State, x: int, lowest: int) -> int:
 
     Nothing that is still to be placed goes below `lowest`.
     """
+    size, conflict_first, conflict, floor = s.size, s.conflict_first, s.conflict, s.floor
+    reach, placed = s.reach, s.placed
     best = FAR
-    top = s.floor[x] + s.size[x]
-    for k in range(s.conflict_first[x], s.conflict_first[x + 1]):
-        y = s.conflict[k]
-        if s.placed[y] == 0:
-            at = max(s.reach[y], lowest)
-            if at < top and at + s.size[y] < best:
-                best = at + s.size[y]
+    top = floor[x] + size[x]
+    for k in range(conflict_first[x], conflict_first[x + 1]):
+        y = conflict[k]
+        if placed[y] == 0:
+            at = max(reach[y], lowest)
+            if at < top and at + size[y] < best:
+                best = at + size[y]
     return lift(s, x, best) if best < FAR else best
 
 
@@ -158,7 +165,7 @@ def sort_by_reach(s: State, first: int, count: int) -> None:
     Seen from the end, a raised buffer is one that reaches higher than something behind it. Those are taken out, and
     merged back in.
     """
-    order, reach, bag = s.order, s.reach, s.bag
+    reach, order, bag = s.reach, s.order, s.bag
     least = FAR
     taken = 0
     gap = first + count
@@ -190,36 +197,40 @@ def sort_by_reach(s: State, first: int, count: int) -> None:
 
 def fits(s: State, first: int, count: int, begin: int, end: int) -> bool:
     """Whether the sections from begin to end have room for a stretch of the order that is sorted by reach."""
-    load = s.load
-    ceiling = s.ceiling[0]
+    size, piece_first, piece_left, piece_right = s.size, s.piece_first, s.piece_left, s.piece_right
+    left, right, ceiling, reach, order = s.left, s.right, s.ceiling, s.reach, s.order
+    blame, load = s.blame, s.load
+    roof = ceiling[0]
     for t in range(begin, end):
         load[t] = 0
     for i in range(first + count - 1, first - 1, -1):
-        x = s.order[i]
-        if s.left[x] < end and s.right[x] > begin:
-            size = s.size[x]
+        x = order[i]
+        if left[x] < end and right[x] > begin:
+            height = size[x]
             most = 0
-            for k in range(s.piece_first[x], s.piece_first[x + 1]):
-                for t in range(max(s.piece_left[k], begin), min(s.piece_right[k], end)):
-                    loaded = load[t] + size
+            for k in range(piece_first[x], piece_first[x + 1]):
+                for t in range(max(piece_left[k], begin), min(piece_right[k], end)):
+                    loaded = load[t] + height
                     load[t] = loaded
                     most = max(most, loaded)
-            if s.reach[x] + most > ceiling:
-                s.blame[x] += 1
+            if reach[x] + most > roof:
+                blame[x] += 1
                 return False
     return True
 
 
 def give_turns(s: State, top: int, first: int, count: int) -> int:
     """Order the buffers of a new part by preference, and remember that as their turns."""
-    order, crowd, rank = s.order, s.crowd, s.rank
+    piece_first, piece_left, piece_right = s.piece_first, s.piece_left, s.piece_right
+    by_crowd, rank, total, turn, order = s.by_crowd, s.rank, s.total, s.turn, s.order
+    crowd = s.crowd
     for i in range(first, first + count):
         x = order[i]
         most = 0
-        if s.by_crowd[0] == 1:
-            for k in range(s.piece_first[x], s.piece_first[x + 1]):
-                for t in range(s.piece_left[k], s.piece_right[k]):
-                    most = max(most, s.total[t])
+        if by_crowd[0] == 1:
+            for k in range(piece_first[x], piece_first[x + 1]):
+                for t in range(piece_left[k], piece_right[k]):
+                    most = max(most, total[t])
         crowd[x] = most
     for i in range(first + 1, first + count):
         x = order[i]
@@ -232,8 +243,8 @@ def give_turns(s: State, top: int, first: int, count: int) -> int:
         order[j + 1] = x
     for i in range(first, first + count):
         x = order[i]
-        top = note(s, top, TURN, x, s.turn[x], 0)
-        s.turn[x] = i - first
+        top = note(s, top, TURN, x, turn[x], 0)
+        turn[x] = i - first
     return top
 
 
@@ -246,14 +257,19 @@ def advance(s: State, nodes: int) -> int:
         ``SOLVED``: `floor` holds the offsets. ``EXHAUSTED``: no layout exists. ``PAUSED``: the nodes are used up.
         ``FULL``: go on with a longer trail and order. The register ``NODES_LEFT`` holds the nodes that were not needed.
     """
-    order, floor, reach, placed, frames = s.order, s.floor, s.reach, s.placed, s.frames
-    depth = s.registers[DEPTH]
-    top = s.registers[TRAIL_TOP]
-    phase = s.registers[PHASE]
+    size, limit, conflict_first, conflict = s.size, s.limit, s.conflict_first, s.conflict
+    piece_first, piece_left, piece_right, left = s.piece_first, s.piece_left, s.piece_right, s.left
+    right, group, rank, twin, floor, reach = s.right, s.group, s.rank, s.twin, s.floor, s.reach
+    placed, total, spans, turn, order = s.placed, s.total, s.spans, s.turn, s.order
+    group_last, group_top, frames, trail = s.group_last, s.group_top, s.frames, s.trail
+    registers, blame = s.registers, s.blame
+    depth = registers[DEPTH]
+    top = registers[TRAIL_TOP]
+    phase = registers[PHASE]
     # No node writes more than this: an entry for each buffer that rises, is reviewed or gets a turn, and the order of
     # those that are left when one is placed, twice if they fall into parts.
-    trail_reserve = ENTRY * (4 * len(s.size) + 8)
-    order_reserve = 2 * len(s.size)
+    trail_reserve = ENTRY * (4 * len(size) + 8)
+    order_reserve = 2 * len(size)
     result = PAUSED
     while True:
         frame = depth * FRAME
@@ -277,11 +293,11 @@ def advance(s: State, nodes: int) -> int:
             while members == 0 and stop < frames[frame + RIGHT]:
                 begin = stop
                 stop = begin + 1
-                while stop < frames[frame + RIGHT] and s.spans[stop - 1] > 0:
+                while stop < frames[frame + RIGHT] and spans[stop - 1] > 0:
                     stop += 1
                 for i in range(first, after):
                     x = order[i]
-                    if s.left[x] >= begin and s.right[x] <= stop:
+                    if left[x] >= begin and right[x] <= stop:
                         order[after + members] = x
                         members += 1
             if members == 0:
@@ -304,7 +320,7 @@ def advance(s: State, nodes: int) -> int:
             phase = ENTER
             continue
 
-        if nodes <= 0 or len(s.trail) - top < trail_reserve or len(order) - after < order_reserve:
+        if nodes <= 0 or len(trail) - top < trail_reserve or len(order) - after < order_reserve:
             result = PAUSED if nodes <= 0 else FULL
             break
         nodes -= 1
@@ -316,10 +332,10 @@ def advance(s: State, nodes: int) -> int:
         if phase == RETRY:
             c = frames[frame + CHOSEN]
             top = undo(s, top, frames[frame + CHOICE_MARK])
-            changed_from = s.left[c]
-            changed_to = s.right[c]
+            changed_from = left[c]
+            changed_to = right[c]
             at = raised(s, c, floor[c])
-            if at > s.limit[c]:
+            if at > limit[c]:
                 alive = False
             else:
                 top = note(s, top, ROSE, c, floor[c], reach[c])
@@ -335,14 +351,14 @@ def advance(s: State, nodes: int) -> int:
                 x = order[i]
                 if reach[x] > floor[x]:
                     at = raised(s, x, lowest)
-                    if at > s.limit[x]:
+                    if at > limit[x]:
                         alive = False
                         break
                     if at > reach[x]:
                         top = note(s, top, ROSE, x, floor[x], reach[x])
                         reach[x] = at
-                        changed_from = min(changed_from, s.left[x])
-                        changed_to = max(changed_to, s.right[x])
+                        changed_from = min(changed_from, left[x])
+                        changed_to = max(changed_to, right[x])
         if alive:
             sort_by_reach(s, first, count)
             alive = fits(s, first, count, changed_from, changed_to)
@@ -352,7 +368,7 @@ def advance(s: State, nodes: int) -> int:
                 x = order[i]
                 if c >= 0 and reach[x] > floor[c]:
                     break
-                if reach[x] == floor[x] and (c < 0 or s.turn[x] < s.turn[c]):
+                if reach[x] == floor[x] and (c < 0 or turn[x] < turn[c]):
                     c = x
             alive = c >= 0
         if not alive:
@@ -367,41 +383,41 @@ def advance(s: State, nodes: int) -> int:
         frames[frame + CHOSEN] = c
         frames[frame + CHOICE_MARK] = top
         phase = RETRY
-        group = s.group[c]
-        below = s.group_last[group]
-        if s.twin[c] >= 0 and placed[s.twin[c]] == 0:
+        kin = group[c]
+        below = group_last[kin]
+        if twin[c] >= 0 and placed[twin[c]] == 0:
             continue
-        if below >= 0 and s.group_top[group] == floor[c] and s.rank[below] > s.rank[c]:
+        if below >= 0 and group_top[kin] == floor[c] and rank[below] > rank[c]:
             continue
 
         # Place it, and lift what conflicts with it.
-        up = floor[c] + s.size[c]
-        top = note(s, top, PLACED, c, below, s.group_top[group])
+        up = floor[c] + size[c]
+        top = note(s, top, PLACED, c, below, group_top[kin])
         placed[c] = 1
-        s.group_last[group] = c
-        s.group_top[group] = up
-        for k in range(s.piece_first[c], s.piece_first[c + 1]):
-            for t in range(s.piece_left[k], s.piece_right[k]):
-                s.total[t] -= s.size[c]
+        group_last[kin] = c
+        group_top[kin] = up
+        for k in range(piece_first[c], piece_first[c + 1]):
+            for t in range(piece_left[k], piece_right[k]):
+                total[t] -= size[c]
         splits = False
-        for t in range(s.left[c], s.right[c] - 1):
-            s.spans[t] -= 1
-            if s.spans[t] == 0:
+        for t in range(left[c], right[c] - 1):
+            spans[t] -= 1
+            if spans[t] == 0:
                 splits = True
-        changed_from = s.left[c]
-        changed_to = s.right[c]
-        for k in range(s.conflict_first[c], s.conflict_first[c + 1]):
-            x = s.conflict[k]
+        changed_from = left[c]
+        changed_to = right[c]
+        for k in range(conflict_first[c], conflict_first[c + 1]):
+            x = conflict[k]
             if placed[x] == 0 and floor[x] < up:
                 top = note(s, top, ROSE, x, floor[x], reach[x])
                 at = lift(s, x, up)
                 floor[x] = at
                 reach[x] = max(reach[x], at)
-                changed_from = min(changed_from, s.left[x])
-                changed_to = max(changed_to, s.right[x])
-                if at > s.limit[x]:
+                changed_from = min(changed_from, left[x])
+                changed_to = max(changed_to, right[x])
+                if at > limit[x]:
                     alive = False
-                    s.blame[x] += 1
+                    blame[x] += 1
         if not alive:
             continue
         if count == 1:
@@ -431,10 +447,10 @@ def advance(s: State, nodes: int) -> int:
         depth += 1
         phase = NEXT_PART if splits else ENTER
 
-    s.registers[DEPTH] = depth
-    s.registers[TRAIL_TOP] = top
-    s.registers[PHASE] = phase
-    s.registers[NODES_LEFT] = nodes
+    registers[DEPTH] = depth
+    registers[TRAIL_TOP] = top
+    registers[PHASE] = phase
+    registers[NODES_LEFT] = nodes
     return result
 
 
@@ -449,9 +465,9 @@ def compiled() -> Advance:
     names: Sequence[str] = ("lift", "undo", "note", "raised", "sort_by_reach", "fits", "give_turns")
     scope = dict(globals())
     for name in names:
-        scope[name] = njit(forceinline=True)(FunctionType(scope[name].__code__, scope, name))
+        scope[name] = njit(forceinline=True, error_model="numpy")(FunctionType(scope[name].__code__, scope, name))
     main = FunctionType(advance.__code__, scope, "advance")
     main.__module__ = __name__
     main.__qualname__ = "advance"
-    machine_code: Advance = njit(cache=True, nogil=True)(main)
+    machine_code: Advance = njit(cache=True, nogil=True, error_model="numpy")(main)
     return machine_code

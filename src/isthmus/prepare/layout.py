@@ -65,6 +65,7 @@ def lay_out(
         peak_step=peak_step,
         peak_live=peak_live,
         rows=tuple(rows),
+        steps=tuple((step.op, step.name) for step in steps),
         order_saved_bytes=order_saved,
         aliased_bytes=aliased,
         seconds=time.perf_counter() - began,

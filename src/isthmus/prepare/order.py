@@ -1,7 +1,7 @@
 """The order of operations: among all orders that data allows, one in which fewer bytes are live at once.
 
 A beam search, bounded in the number of partial orders it looks at rather than in time, so that the same graph always
-gets the same order.
+gets the same order. Where the beam never overflows, nothing was left out, and the order found is a best one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from isthmus.prepare.inplace import IN_PLACE
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import Block, Storage
 
-EFFORT = 4000
-"""Partial orders to look at: the width of the beam times the number of steps."""
-WIDEST = 8
+EFFORT = 6000
+"""Partial orders to keep: the width of the beam times the number of steps."""
+WIDEST = 64
 
 
 @dataclass(frozen=True)
@@ -216,22 +216,38 @@ def choose(graph: Flow) -> tuple[list[int], int]:
     """An order of the steps, and the bytes by which its peak is below that of the given order."""
     count = len(graph.after)
     given = list(range(count))
-    before = peak(graph, given)
-    if count < 2 or before <= _needed(graph):
+    before, needed = peak(graph, given), _needed(graph)
+    if count < 2 or before <= needed:
         return given, 0
-    beam = [_State(graph)]
+    start = _State(graph)
+    start.peak = max(start.peak, needed)
+    beam = [start]
     width = max(1, min(WIDEST, EFFORT // count))
     for _ in range(count):
         found: dict[int, tuple[tuple[int, int, int], _State, int]] = {}
         for state in beam:
-            for step in state.ready:
-                during, after = state.cost(graph, step)
-                rank = (max(state.peak, during), after, step)
-                done = state.done | 1 << step
+            for rank in _candidates(graph, state):
+                done = state.done | 1 << rank[2]
                 if rank[0] < before and (done not in found or rank < found[done][0]):
-                    found[done] = (rank, state, step)
+                    found[done] = (rank, state, rank[2])
         if not found:
             return given, 0
         best = sorted(found.values(), key=lambda entry: entry[0])[:width]
         beam = [state.take(graph, step) for _, state, step in best]
-    return beam[0].order(), before - beam[0].peak
+    order = beam[0].order()
+    return order, before - peak(graph, order)
+
+
+def _candidates(graph: Flow, state: _State) -> list[tuple[int, int, int]]:
+    """The steps that may come next, each as (peak so far, live bytes after it, step).
+
+    A step that raises neither loses nothing by coming now: wherever else an order has it, moving it here takes bytes
+    away from the steps in between and adds none. So it is then the only candidate.
+    """
+    ranks = []
+    for step in state.ready:
+        during, after = state.cost(graph, step)
+        if during <= state.peak and after <= state.live:
+            return [(state.peak, after, step)]
+        ranks.append((max(state.peak, during), after, step))
+    return ranks

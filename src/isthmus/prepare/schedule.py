@@ -81,6 +81,8 @@ class Plan:
         The names of the blocks that are live there.
     rows
         Every block of scratch, in order of its first step.
+    steps
+        Every step in order, as its operation and its name.
     order_saved_bytes
         Live bytes at the worst step that the choice of operation order took away.
     aliased_bytes
@@ -97,6 +99,7 @@ class Plan:
     peak_step: int
     peak_live: tuple[str, ...]
     rows: tuple[Row, ...]
+    steps: tuple[tuple[str, str], ...]
     order_saved_bytes: int
     aliased_bytes: int
     seconds: float

@@ -45,7 +45,9 @@ class Backend(Handle):
 
     invalid = Code.BACKEND_INVALID_HANDLE
 
-    def __init__(self, name: str, config: Any = None, log: Log | Callable[[LogLevel, str], object] | None = None) -> None:
+    def __init__(
+        self, name: str, config: Any = None, log: Log | Callable[[LogLevel, str], object] | None = None
+    ) -> None:
         if name not in DRIVERS:
             raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"backend '{name}'", f"must be one of {', '.join(DRIVERS)}")
         super().__init__(f"backend '{name}'")

@@ -42,8 +42,9 @@ class Context(Handle):
         self.driver = backend.driver.create_context({int(k): v for k, v in (configs or {}).items()})
         super().__init__(f"context of {backend._what}", backend)
         self.backend = backend
+        self._device = device
         if device is not None:
-            device.contexts.append(self)
+            device.contexts.add(self)
         self.graphs: dict[str, Graph] = {}
         """The graphs by name."""
 
@@ -133,3 +134,5 @@ class Context(Handle):
 
     def _release(self) -> None:
         self.driver.close()
+        if self._device is not None:
+            self._device.contexts.discard(self)

@@ -15,12 +15,12 @@ class Device(Handle):
     def __init__(self, backend: Backend) -> None:
         super().__init__(f"device of {backend._what}", backend)
         self.backend = backend
-        self.contexts: list[Handle] = []
+        self.contexts: set[Handle] = set()
         """The contexts on this device."""
 
-    def _may_free(self) -> None:
-        # A backend that is being freed has freed its contexts before its devices, since they are younger.
-        if any(context.alive for context in self.contexts):
+    def _may_end(self) -> None:
+        # A backend that is being freed has ended its contexts before, since they are younger than their device.
+        if self.contexts:
             raise QnnError(
                 Code.DEVICE_ASSOCIATED_TO_CONTEXT, self._what, "a context still uses it", "Free the context first."
             )

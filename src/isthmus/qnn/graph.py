@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,15 @@ class Priority(IntEnum):
     HIGH = 200
 
 
+@dataclass(frozen=True)
+class _Bound:
+    """What a client passed last, and the memories that it means."""
+
+    inputs: tuple[ClientTensor, ...]
+    outputs: tuple[ClientTensor, ...]
+    memories: Sequence[TensorMemory | None]
+
+
 class Graph(Handle):
     """A graph of a context. Made by `Context.create_graph`, `Context.compose` or `Context.retrieve`."""
 
@@ -54,9 +64,8 @@ class Graph(Handle):
         self.name = driver.graph.name
         self.finalized = False
         self.priority = Priority.NORMAL
-        self._given: tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]] | None = None
-        self._memories: Sequence[TensorMemory | None] = ()
-        self._binding = threading.Lock()
+        self._last: _Bound | None = None
+        self._queue = threading.Lock()
         self._pending = 0
         self._worker: ThreadPoolExecutor | None = None
 
@@ -160,7 +169,7 @@ class Graph(Handle):
         The answer is a future that `notify` is called with at the end. At most 64 executions wait.
         """
         self._check()
-        with self._binding:
+        with self._queue:
             if self._pending >= ASYNC_QUEUE_DEPTH:
                 raise QnnError(
                     Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, self._what, f"{self._pending} executions are waiting already"
@@ -173,7 +182,7 @@ class Graph(Handle):
             try:
                 self.execute(inputs, outputs)
             finally:
-                with self._binding:
+                with self._queue:
                     self._pending -= 1
 
         future = self._worker.submit(run)
@@ -231,9 +240,7 @@ class Graph(Handle):
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def free(self) -> None:
-        """A graph ends with its context."""
-        if self._owner is not None and self._owner._freeing.locked():
-            super().free()
+        """Do nothing: QNN has no call that frees a graph, it ends with its context."""
 
     def _release(self) -> None:
         if self._worker is not None:
@@ -259,10 +266,11 @@ class Graph(Handle):
         self, inputs: tuple[ClientTensor, ...], outputs: tuple[ClientTensor, ...]
     ) -> Sequence[TensorMemory | None]:
         """The memory of each input and output in order; the same object as long as the client passes the same."""
-        if self._given == (inputs, outputs):
+        last = self._last
+        if last is not None and (last.inputs, last.outputs) == (inputs, outputs):
             for tensor in (*inputs, *outputs):
                 tensor.check()
-            return self._memories
+            return last.memories
         infos = (self.input_tensors, self.output_tensors)
         memories: list[TensorMemory | None] = []
         for kind, given, known in zip(("input", "output"), (inputs, outputs), infos, strict=True):
@@ -274,15 +282,14 @@ class Graph(Handle):
                     raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{tensor.name}'", "it is given twice")
                 named[tensor.name] = tensor
             for info in known:
-                tensor_ = named.pop(info.name, None)
-                memories.append(tensor_ and tensor_.memory(info, self.context, kind == "output"))
+                mine = named.pop(info.name, None)
+                memories.append(None if mine is None else mine.memory(info, self.context, kind == "output"))
             for name in named:
                 names = ", ".join(f"'{info.name}'" for info in known)
                 raise QnnError(
                     Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", f"{self._what} has no such {kind}; it has {names}"
                 )
-        with self._binding:
-            self._given, self._memories = (inputs, outputs), memories
+        self._last = _Bound(inputs, outputs, memories)
         return memories
 
 

@@ -13,7 +13,7 @@ _Self = TypeVar("_Self", bound="Handle")
 class Handle:
     """An object of the API that is freed explicitly; a context manager.
 
-    Freeing twice is harmless, and so is any order: what a handle owns is freed with it.
+    Freeing twice is harmless, and so is any order: what a handle owns ends with it.
     """
 
     invalid: ClassVar[Code]
@@ -21,13 +21,13 @@ class Handle:
 
     def __init__(self, what: str, owner: Handle | None = None) -> None:
         self._what = what
+        self._owner = owner
         self._owned: list[Handle] = []
         self._alive = True
-        self._freeing = threading.Lock()
+        self._ending = threading.Lock()
         if owner is not None:
             owner._check()
             owner._owned.append(self)
-        self._owner = owner
 
     @property
     def alive(self) -> bool:
@@ -36,19 +36,22 @@ class Handle:
 
     def free(self) -> None:
         """Free it and all that it owns; safe to call again."""
-        with self._freeing:
+        self._end()
+        if self._owner is not None and self in self._owner._owned:
+            self._owner._owned.remove(self)
+
+    def _end(self) -> None:
+        with self._ending:
             if not self._alive:
                 return
-            self._may_free()
+            self._may_end()
             for handle in reversed(self._owned):
-                handle.free()
+                handle._end()
             self._owned.clear()
             self._alive = False
             self._release()
-        if self._owner is not None and self._owner._alive and self in self._owner._owned:
-            self._owner._owned.remove(self)
 
-    def _may_free(self) -> None:
+    def _may_end(self) -> None:
         """Refuse to be freed now."""
 
     def _release(self) -> None:

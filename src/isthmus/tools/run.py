@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
+from isthmus.log import Log, LogLevel
 from isthmus.session import BACKENDS, Session
 
 
@@ -32,6 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outputs", type=Path, metavar="OUT.npz", help="write the outputs of the last run here")
     parser.add_argument("--threads", type=int, default=1, metavar="N")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (lpai: JSON)")
+    parser.add_argument(
+        "--direct_mode", choices=["adsp"], help="run LPAI in ADSP direct mode, whatever the configuration says"
+    )
+    parser.add_argument(
+        "--log_level", choices=[level.name.lower() for level in LogLevel], help="show the backend's messages"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -40,15 +48,23 @@ def main(options: argparse.Namespace) -> int:
     if options.repeat < 1:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--repeat {options.repeat}", "must be at least 1")
     shapes = dict(parse_shape(text) for text in options.shape)
+    log = None if options.log_level is None else Log(_print_message, LogLevel[options.log_level.upper()])
     begin = time.perf_counter()
-    with Session(options.model, backend=options.backend, shapes=shapes, threads=options.threads) as session:
+    with Session(
+        options.model,
+        backend=options.backend,
+        shapes=shapes,
+        threads=options.threads,
+        config=backend_config(options),
+        log=log,
+    ) as session:
         load_seconds = time.perf_counter() - begin
         feeds = read_arrays(options.inputs) if options.inputs else {}
         feeds = {**generated_inputs(session.inputs, skip=feeds), **feeds}
         results = session.run(feeds)
         latencies = [session.stats.last_ms]
         for _ in range(options.repeat - 1):
-            session.run()
+            session.run(None if session.inputs_survive else feeds)
             latencies.append(session.stats.last_ms)
         if options.repeat > 1:
             results = {name: view.copy() for name, view in session.outputs.items()}
@@ -60,6 +76,16 @@ def main(options: argparse.Namespace) -> int:
     else:
         print_report(report, results)
     return 0
+
+
+def backend_config(options: argparse.Namespace) -> list[Any] | None:
+    """The configurations that the options name, in the order in which later ones win."""
+    direct = {"lpai_backend": {"target_env": options.direct_mode}} if options.direct_mode else None
+    return [source for source in (options.config, direct) if source is not None] or None
+
+
+def _print_message(level: LogLevel, text: str) -> None:
+    print(f"[{level.name}] {text}", file=sys.stderr)
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -33,8 +33,8 @@ def packed(target: Target, variant: str) -> Any:
     """``c = clamp(a @ b + bias)`` for a batch of matrices; the variant names the tile, ``rows x vectors``.
 
     Words: a, panels, c, table (for each batch the byte offsets of a, panels, c; 0 for one batch), batches, rows,
-    columns, depth, bytes between a's rows, bytes between a's columns, bytes between c's rows, tiles in a block, depth in
-    a block, least, most.
+    columns, depth, bytes between a's rows, bytes between a's columns, bytes between c's rows, tiles in a block, depth
+    in a block, least, most.
     """
     height, vectors = shape_of(variant)
     half = max(1, height // 2)

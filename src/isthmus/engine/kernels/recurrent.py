@@ -177,7 +177,7 @@ def _gru_update(update_gate, new_sum, before, out, u):  # type: ignore[no-untype
 
 @generated
 def gru(target: Target, variant: str) -> Any:
-    """Steps of a Gru; the variant is the number of vectors in a panel, after an "l" where the product comes before reset.
+    """Steps of a Gru; the variant is the number of vectors in a panel, after an "l" where reset follows the product.
 
     Words: as `lstm` to the phases (1 update and reset gate, 2 new gate, 3 both); space for hidden states after the
     reset, panels of the new gate. Gates are update, reset, new.

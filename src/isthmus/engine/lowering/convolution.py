@@ -96,7 +96,7 @@ def _emit_window(
     e: Emitter, window: Window, weights: np.ndarray, bias: np.ndarray | None, source: int, result: int,
     steps: tuple[int, int, int, int], clamp: tuple[float, float] | None,
 ) -> None:  # fmt: skip
-    """Emit a convolution by lists of addresses; `steps` are bytes between the result's batches, planes, rows, pixels."""
+    """Emit a convolution by lists of addresses; `steps` are the bytes between batches, planes, rows, pixels of out."""
     cut, groups = Cut.of(window, e.target), window.groups
     width = cut.tile.width(e.target)
     filters, channels = window.filters // groups, window.channels // groups

@@ -1,0 +1,159 @@
+"""What a model needs of LPAI's memory before it ships: the three pools, padding, and whether it fits TCM."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from isthmus.backends.lpai_config import LpaiConfig, read
+from isthmus.backends.lpai_model import Prepared, prepare
+from isthmus.backends.lpai_options import BufferAlignmentReq
+from isthmus.engine import serialization
+from isthmus.graph import Graph
+from isthmus.log import Log
+from isthmus.memory.tcm import MAX_ALLOCATIONS, POOL_BYTES
+
+
+@dataclass(frozen=True)
+class PoolNeed:
+    """One pool: the bytes to provide, and how many of them only alignment asks for."""
+
+    bytes: int
+    padding: int
+
+
+@dataclass(frozen=True)
+class TcmFit:
+    """Whether IO plus model binary fit TCM.
+
+    Parameters
+    ----------
+    bytes, padding
+        What they take of the pool, and how much of that is alignment.
+    binary_bytes, io_bytes
+        The two by themselves.
+    buffers
+        How many buffers that is.
+    spare
+        Bytes left of the pool; negative if it is too small.
+    remedies
+        What would make it fit, if it does not.
+    """
+
+    bytes: int
+    padding: int
+    binary_bytes: int
+    io_bytes: int
+    buffers: int
+    spare: int
+    remedies: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the pool can hold it all."""
+        return self.spare >= 0 and self.buffers <= MAX_ALLOCATIONS
+
+
+@dataclass(frozen=True)
+class PoolReport:
+    """The memory of one model on LPAI; `io_in_scratch` says that scratch holds IO too."""
+
+    hw_ver: str
+    alignment: BufferAlignmentReq
+    scratch: PoolNeed
+    persistent: PoolNeed
+    io: PoolNeed
+    io_in_scratch: bool
+    tcm: TcmFit
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**asdict(self), "tcm": {**asdict(self.tcm), "fits": self.tcm.fits, "pool_bytes": POOL_BYTES}}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        start, size = self.alignment.start_addr_alignment, self.alignment.size_alignment
+        place = "inside scratch" if self.io_in_scratch else "provided by the client"
+        tcm = self.tcm
+        verdict = f"fits, {tcm.spare:,} bytes to spare" if tcm.fits else f"does not fit: {_excess(tcm)}"
+        return [
+            f"LPAI {self.hw_ver}: addresses a multiple of {start}, sizes of {size}",
+            f"  scratch     {self.scratch.bytes:>11,} bytes, {self.scratch.padding:,} of them for alignment",
+            f"  persistent  {self.persistent.bytes:>11,} bytes, {self.persistent.padding:,} of them for alignment",
+            f"  io          {self.io.bytes:>11,} bytes, {self.io.padding:,} of them for alignment; {place}",
+            f"  tcm         {tcm.bytes:>11,} bytes for binary {tcm.binary_bytes:,} and io {tcm.io_bytes:,} "
+            f"of {POOL_BYTES:,}: {verdict}",
+            *(f"              {remedy}" for remedy in tcm.remedies),
+        ]
+
+
+def describe_pools(graph: Graph, config: Any = None) -> PoolReport:
+    """What a complete graph needs on LPAI with a configuration.
+
+    Parameters
+    ----------
+    graph
+        A finalized graph.
+    config
+        A configuration as `isthmus.qnn.Backend` takes it.
+    """
+    settings: LpaiConfig = read(config, Log())
+    alignment = settings.alignment
+    exclude_io = settings.prepare.exclude_io
+    prepared = prepare(graph, alignment.start_addr_alignment, exclude_io)
+    packed = prepare(graph, 1, exclude_io)
+    program = prepared.program
+    sizes = [info.nbytes for info in (*program.inputs, *program.outputs)]
+    scratch = alignment.padded(program.scratch_bytes)
+    persistent = alignment.padded(program.state_bytes)
+    direct = prepared if exclude_io else prepare(graph, alignment.start_addr_alignment, True)
+    return PoolReport(
+        hw_ver=settings.hw_ver,
+        alignment=alignment,
+        # Two searches for the best plan may end differently; padding is never less than nothing.
+        scratch=PoolNeed(scratch, max(0, scratch - packed.program.scratch_bytes)),
+        persistent=PoolNeed(persistent, persistent - sum(info.nbytes for info in program.states)),
+        io=PoolNeed(_total(sizes, alignment), _total(sizes, alignment) - sum(sizes)),
+        io_in_scratch=not exclude_io,
+        tcm=_tcm_fit(graph, direct, sizes, alignment),
+    )
+
+
+def _tcm_fit(graph: Graph, prepared: Prepared, io: list[int], alignment: BufferAlignmentReq) -> TcmFit:
+    binary = len(serialization.to_bytes(prepared.program))
+    total = _total([binary, *io], alignment)
+    fit = TcmFit(total, total - binary - sum(io), binary, sum(io), 1 + len(io), POOL_BYTES - total, ())
+    if fit.fits:
+        return fit
+    weights = sum(t.nbytes for t in graph.tensors.values() if t.is_static and t.dtype.is_float)
+    return TcmFit(**{**asdict(fit), "remedies": tuple(_remedies(fit, weights))})
+
+
+def _remedies(fit: TcmFit, float_weights: int) -> list[str]:
+    remedies = []
+    over = -fit.spare
+    if fit.buffers > MAX_ALLOCATIONS:
+        remedies.append(f"have at most {MAX_ALLOCATIONS - 1} inputs and outputs")
+    if over > 0:
+        saved = float_weights * 3 // 4
+        if saved >= over:
+            remedies.append(f"quantize the weights to 8 bits, which saves about {saved:,} bytes")
+        if fit.io_bytes > over:
+            remedies.append(f"make inputs and outputs {over:,} bytes smaller; they take {fit.io_bytes:,}")
+        if fit.binary_bytes > over:
+            remedies.append(f"make the model binary {over:,} bytes smaller; it takes {fit.binary_bytes:,}")
+    return [*remedies, 'leave mem_type at "ddr"']
+
+
+def _excess(fit: TcmFit) -> str:
+    if fit.spare < 0:
+        return f"{-fit.spare:,} bytes too many"
+    return f"{fit.buffers} buffers, the allocator has {MAX_ALLOCATIONS}"
+
+
+def _total(sizes: list[int], alignment: BufferAlignmentReq) -> int:
+    """The bytes that buffers of these sizes take one behind the other."""
+    end = 0
+    for nbytes in sizes:
+        end = -(-end // alignment.start_addr_alignment) * alignment.start_addr_alignment + alignment.padded(nbytes)
+    return end

@@ -1,0 +1,301 @@
+"""The memory map: steps from left to right, addresses from bottom to top, and every block where it lies and when."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from string import ascii_lowercase, ascii_uppercase, digits
+from typing import TypeVar
+
+from isthmus.prepare.schedule import Plan, Row
+from isthmus.report.names import shorten
+
+COLORS = (39, 208, 41, 177, 220, 203, 45, 141, 149, 212, 75, 180, 37, 105)
+"""Numbers in the terminal's palette of 256, easy to tell apart on dark and on light."""
+WIDEST_STEP = 6
+"""The most columns of one step: a model of three steps need not fill the screen."""
+FULL, SPARSE = 0.34, 0.12
+"""The part of a cell in use from which it shows a block, and from which it shows a dot."""
+_GUTTER = 10
+_TICKS_APART = 6
+
+_Choice = TypeVar("_Choice")
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """The characters of the picture besides the blocks' own."""
+
+    upper: str
+    lower: str
+    dot: str
+    peak: str
+    rail: str
+    floor: str
+    corner: str
+    tick: str
+    ellipsis: str
+
+
+_UNICODE = _Marks("▀", "▄", "·", "▼", "│", "─", "└", "┴", "…")
+_ASCII = _Marks("^", "_", ".", "v", "|", "-", "+", "+", "~")
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A block of scratch as it is drawn."""
+
+    row: Row
+    letter: str
+    color: int
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """How steps become columns and bytes become lines."""
+
+    begin: int
+    steps: int
+    columns: int
+    lines: int
+    bytes: int
+
+    def column(self, step: int) -> int:
+        """The column in the middle of a step."""
+        return min(int((step - self.begin + 0.5) * self.columns / self.steps), self.columns - 1)
+
+
+def draw(
+    plan: Plan, *, columns: int = 80, lines: int = 16, color: bool = False, unicode: bool = True, legend: int = 8
+) -> str:
+    """The memory map of a plan, with a legend of the largest blocks and those that are live at the peak.
+
+    Parameters
+    ----------
+    plan
+        What to draw.
+    columns, lines
+        The width of the whole and the height of the map.
+    color
+        Whether to use the terminal's colours. Without them every block is drawn with its letter.
+    unicode
+        Whether to use characters beyond ASCII.
+    legend
+        How many blocks the legend names besides those at the peak.
+
+    Examples
+    --------
+    >>> rows = (Row("conv_1", 128, 0, 1, 0), Row("conv_2", 64, 1, 2, 128), Row("sum", 64, 2, 3, 0))
+    >>> plan = Plan(192, 192, "optimal", 192, 256, 1, ("conv_1", "conv_2"), rows, (("Relu", "r"),) * 4, 0, 0, 0.0)
+    >>> print(draw(plan, columns=40, lines=3))
+                       ▼ peak: step 1
+         192 B │      BBBBBBBBBBBB
+               │AAAAAAAAAAAA
+           0 B │AAAAAAAAAAAACCCCCCCCCCCC
+               └───────────┴───────────┴
+               step 0              3
+    <BLANKLINE>
+          A         128 bytes  steps 0-1  at the peak  conv_1
+    """
+    marks = _UNICODE if unicode else _ASCII
+    blocks = _blocks(plan.rows)
+    if not blocks:
+        return "no scratch memory is in use"
+    scale = _scale(plan, max(columns - _GUTTER - 2, 16), lines)
+    picture = _in_color(blocks, scale, marks) if color else _in_letters(blocks, scale, marks)
+    out = [f"{'':{_GUTTER}}  {_peak_line(plan.peak_step, scale, marks)}"]
+    out += [f"{label:>{_GUTTER}} {marks.rail}{line}" for label, line in zip(_labels(plan.bytes, lines), picture)]
+    out += _axis(scale, marks)
+    out += ["", *_legend(plan, blocks, columns, legend, color, marks)]
+    return "\n".join(line.rstrip() for line in out)
+
+
+def size(count: int) -> str:
+    """Bytes in at most eight characters.
+
+    Examples
+    --------
+    >>> size(848), size(6272), size(1530112)
+    ('848 B', '6.1 KiB', '1.5 MiB')
+    """
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            break
+        amount /= 1024
+    else:
+        unit = "GiB"
+    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+
+
+def _blocks(rows: Sequence[Row]) -> list[_Block]:
+    """The blocks with their letters and colours: capitals by size, then what no neighbour in time has."""
+    rows = [row for row in rows if row.bytes]
+    by_size = sorted(range(len(rows)), key=lambda i: (-rows[i].bytes, rows[i].first, rows[i].offset))
+    capitals = dict(zip(by_size, ascii_uppercase))
+    blocks: list[_Block] = []
+    near: list[_Block] = []
+    for index in sorted(range(len(rows)), key=lambda i: (rows[i].first, rows[i].offset)):
+        row = rows[index]
+        near = [block for block in near if block.row.last >= row.first - 1]
+        letter = capitals.get(index) or _unused(ascii_lowercase + digits, len(blocks), {b.letter for b in near})
+        # Five is no divisor of the number of colours, so that blocks in a row get colours far apart.
+        color = _unused(COLORS, 5 * len(blocks), {b.color for b in near})
+        blocks.append(_Block(row, letter, color))
+        near.append(blocks[-1])
+    return blocks
+
+
+def _unused(choices: Sequence[_Choice], start: int, used: set[_Choice]) -> _Choice:
+    """The first choice from a place on that is not in use; the one at that place if all are."""
+    turned = [choices[(start + i) % len(choices)] for i in range(len(choices))]
+    return next((choice for choice in turned if choice not in used), turned[0])
+
+
+def _scale(plan: Plan, room: int, lines: int) -> _Scale:
+    begin = min(0, *(row.first for row in plan.rows))
+    steps = max(len(plan.steps), *(row.last + 1 for row in plan.rows)) - begin
+    columns = steps * min(WIDEST_STEP, room // steps) if steps <= room else room
+    return _Scale(begin, steps, columns, lines, plan.bytes)
+
+
+def _cells(blocks: Sequence[_Block], scale: _Scale, lines: int) -> list[list[_Block | str | None]]:
+    """For each line from the top and each column: the block that fills most of it, "" for little, None for nothing."""
+    steps_a_column = scale.steps / scale.columns
+    bytes_a_line = scale.bytes / lines
+    filled: list[list[float]] = [[0.0] * scale.columns for _ in range(lines)]
+    most: list[list[float]] = [[0.0] * scale.columns for _ in range(lines)]
+    cells: list[list[_Block | str | None]] = [[None] * scale.columns for _ in range(lines)]
+    for block in blocks:
+        row = block.row
+        across = list(_overlaps(row.first - scale.begin, row.last + 1 - scale.begin, steps_a_column, scale.columns))
+        for line, high in _overlaps(row.offset, row.offset + row.bytes, bytes_a_line, lines):
+            for column, wide in across:
+                area = high * wide
+                filled[line][column] += area
+                if area > most[line][column]:
+                    most[line][column] = area
+                    cells[line][column] = block
+    for line in range(lines):
+        for column in range(scale.columns):
+            if filled[line][column] < FULL:
+                cells[line][column] = "" if filled[line][column] >= SPARSE else None
+    return cells[::-1]
+
+
+def _overlaps(low: float, high: float, unit: float, count: int) -> Iterator[tuple[int, float]]:
+    """The cells of a given width that a stretch touches, each with the part of it that is covered."""
+    for cell in range(int(low / unit), min(math.ceil(high / unit - 1e-9), count)):
+        covered = (min(high, (cell + 1) * unit) - max(low, cell * unit)) / unit
+        if covered > 1e-9:
+            yield cell, covered
+
+
+def _in_letters(blocks: Sequence[_Block], scale: _Scale, marks: _Marks) -> list[str]:
+    def text(cell: _Block | str | None) -> str:
+        return cell.letter if isinstance(cell, _Block) else " " if cell is None else marks.dot
+
+    return ["".join(map(text, line)) for line in _cells(blocks, scale, scale.lines)]
+
+
+def _in_color(blocks: Sequence[_Block], scale: _Scale, marks: _Marks) -> list[str]:
+    """Every line holds two rows of cells: the upper half in the foreground, the lower in the background."""
+    halves = _cells(blocks, scale, 2 * scale.lines)
+    pairs = list(zip(halves[0::2], halves[1::2], strict=True))
+    spots = _letter_spots(pairs)
+    picture = []
+    for line, (upper, lower) in enumerate(pairs):
+        out, style = [], ""
+        for column, (above, below) in enumerate(zip(upper, lower, strict=True)):
+            wanted, char = _cell(above, below, spots.get((line, column), " "), marks)
+            if wanted != style:
+                out.append(f"\x1b[0{wanted}m")
+                style = wanted
+            out.append(char)
+        picture.append("".join(out) + ("\x1b[0m" if style else ""))
+    return picture
+
+
+def _cell(above: _Block | str | None, below: _Block | str | None, letter: str, marks: _Marks) -> tuple[str, str]:
+    """Colours and character of one place on the screen."""
+    if isinstance(above, _Block) and isinstance(below, _Block):
+        if above is below:
+            return f";30;48;5;{above.color}", letter
+        return f";38;5;{above.color};48;5;{below.color}", marks.upper
+    if isinstance(above, _Block):
+        return f";38;5;{above.color}", marks.upper
+    if isinstance(below, _Block):
+        return f";38;5;{below.color}", marks.lower
+    return ("", " ") if above is None and below is None else (";2", marks.dot)
+
+
+def _letter_spots(pairs: Sequence[tuple[list[_Block | str | None], list[_Block | str | None]]]) -> dict[tuple, str]:
+    """The place nearest to the middle of each block that has one to itself."""
+    own: dict[_Block, list[tuple[int, int]]] = {}
+    for line, (upper, lower) in enumerate(pairs):
+        for column, (above, below) in enumerate(zip(upper, lower, strict=True)):
+            if isinstance(above, _Block) and above is below:
+                own.setdefault(above, []).append((line, column))
+    spots = {}
+    for block, places in own.items():
+        middle = [sum(place[axis] for place in places) / len(places) for axis in (0, 1)]
+        spot = min(places, key=lambda place: abs(place[0] - middle[0]) * 2 + abs(place[1] - middle[1]))
+        spots[spot] = block.letter
+    return spots
+
+
+def _labels(total: int, lines: int) -> list[str]:
+    """Addresses beside the lines: the top, the bottom and a few between."""
+    every = max(lines // 4, 1)
+    labels = [""] * lines
+    for line in range(0, lines - every // 2, every):
+        labels[line] = size(total * (lines - line) // lines)
+    labels[-1] = size(0)
+    return labels
+
+
+def _peak_line(peak: int, scale: _Scale, marks: _Marks) -> str:
+    column = scale.column(peak)
+    text = f"peak: step {peak}"
+    if column + len(text) + 2 <= scale.columns or column < len(text) + 1:
+        return f"{' ' * column}{marks.peak} {text}"
+    return f"{' ' * (column - len(text) - 1)}{text} {marks.peak}"
+
+
+def _axis(scale: _Scale, marks: _Marks) -> list[str]:
+    """The line under the map with a tick every so many steps, and the numbers of those steps."""
+    rail, numbers = [marks.floor] * scale.columns, [" "] * scale.columns
+    every = next(n for n in _round_numbers() if n * scale.columns >= _TICKS_APART * scale.steps)
+    for step in range(0, scale.begin + scale.steps, every):
+        column, text = scale.column(step), str(step)
+        rail[column] = marks.tick
+        if column + len(text) <= scale.columns:
+            numbers[column : column + len(text)] = text
+    return [f"{'':{_GUTTER}} {marks.corner}{''.join(rail)}", f"{'step':>{_GUTTER}}  {''.join(numbers)}"]
+
+
+def _round_numbers() -> Iterator[int]:
+    for power in itertools.count():
+        yield from (10**power, 2 * 10**power, 5 * 10**power)
+
+
+def _legend(
+    plan: Plan, blocks: Sequence[_Block], columns: int, count: int, color: bool, marks: _Marks
+) -> Iterator[str]:
+    at_peak = {block for block in blocks if block.row.first <= plan.peak_step <= block.row.last}
+    by_size = sorted(blocks, key=lambda b: (-b.row.bytes, b.row.first, b.row.offset))
+    shown = [block for place, block in enumerate(by_size) if place < count or block in at_peak][: 2 * count]
+    spans = [f"{b.row.first}-{b.row.last}" if b.row.last > b.row.first else str(b.row.first) for b in shown]
+    wide = max(map(len, spans))
+    names = shorten([b.row.name for b in shown], max(columns - 25 - wide, 12), marks.ellipsis)
+    yield f"{'':4}{'bytes':>13}  {'steps':<{max(wide, 5)}}     name"
+    for block, span, name in zip(shown, spans, names, strict=True):
+        letter = f"\x1b[30;48;5;{block.color}m {block.letter} \x1b[0m" if color else f" {block.letter} "
+        mark = marks.peak if block in at_peak else " "
+        yield f" {letter}{block.row.bytes:>13,}  {span:<{max(wide, 5)}}  {mark}  {name}"
+    rest = len(blocks) - len(shown)
+    if rest:
+        yield f"{'':4}{sum(b.row.bytes for b in blocks) - sum(b.row.bytes for b in shown):>13,}  in {rest} smaller blocks"
+    yield f"{'':4}{marks.peak} live at the peak"

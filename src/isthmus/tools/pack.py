@@ -1,0 +1,116 @@
+"""``isthmus pack``: give buffers with known lifetimes their places in memory, exactly."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from isthmus.planning import (
+    Buffer,
+    PlanningError,
+    Problem,
+    Solution,
+    Status,
+    check,
+    greedy_by_size,
+    read_csv,
+    solve,
+    write_csv,
+)
+
+MEANING = {
+    Status.OPTIMAL: "no layout is smaller",
+    Status.FEASIBLE: "it fits; a smaller layout may exist",
+    Status.INFEASIBLE: "no layout fits",
+    Status.UNKNOWN: "neither a layout nor a proof that there is none",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument(
+        "problem",
+        type=Path,
+        metavar="PROBLEM.csv",
+        help="one buffer a row: id, lower, upper, size, and where needed alignment, gaps, offset",
+    )
+    parser.add_argument("--capacity", type=int, metavar="N", help="bytes to fit into; the smallest layout if not given")
+    parser.add_argument("--align", type=int, metavar="A", help="alignment of buffers for which the file gives none")
+    parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds to search (default 10)")
+    parser.add_argument("--out", type=Path, metavar="SOLUTION.csv", help="write the problem with its offsets here")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command: 0 with a layout, 1 without one, 2 for bad input."""
+    try:
+        problem = _problem(options)
+        solution = solve(problem, timeout=options.timeout)
+        if solution.offsets is not None:
+            # Whatever the planner says, nothing leaves here that an independent check has not seen.
+            check(problem, solution.offsets)
+            if options.out:
+                write_csv(options.out, problem, solution.offsets)
+    except PlanningError as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror}")
+    print(json.dumps(_facts(problem, solution)) if options.json else _report(problem, solution))
+    if solution.nodes == 0 and solution.status is Status.INFEASIBLE:
+        needed = solution.lower_bound
+        return _refuse(f"{options.problem}: capacity {problem.capacity} is below the {needed} bytes live at once")
+    return 0 if solution.offsets is not None else 1
+
+
+def _problem(options: argparse.Namespace) -> Problem:
+    if options.align is not None:
+        try:
+            Buffer("", 0, 1, 0, options.align)
+        except PlanningError:
+            raise PlanningError(f"--align {options.align} is not an alignment") from None
+    problem = read_csv(options.problem, alignment=options.align)
+    return problem if options.capacity is None else replace(problem, capacity=options.capacity)
+
+
+def _refuse(message: str) -> int:
+    print(f"isthmus pack: {message}", file=sys.stderr)
+    return 2
+
+
+def _facts(problem: Problem, solution: Solution) -> dict[str, object]:
+    return {
+        "status": solution.status.value,
+        "peak": solution.peak,
+        "lower_bound": solution.lower_bound,
+        "seconds": solution.seconds,
+        "nodes": solution.nodes,
+        "stopped_by": solution.stopped_by,
+        "loading_seconds": solution.loading,
+        "buffers": len(problem),
+        "capacity": problem.capacity,
+        "greedy_by_size": _greedy_peak(problem),
+    }
+
+
+def _report(problem: Problem, solution: Solution) -> str:
+    facts = [
+        ("status", f"{solution.status} ({MEANING[solution.status]})"),
+        ("buffers", f"{len(problem):,}"),
+        ("peak", "none" if solution.peak is None else f"{solution.peak:,} bytes"),
+        ("lower bound", f"{solution.lower_bound:,} bytes"),
+        ("greedy by size", f"{_greedy_peak(problem):,} bytes"),
+    ]
+    if problem.capacity is not None:
+        facts.insert(2, ("capacity", f"{problem.capacity:,} bytes"))
+    searched = f"{solution.seconds:.3f} s, {solution.nodes:,} nodes, ended by {solution.stopped_by}"
+    if solution.loading >= 0.01:
+        searched += f" (and {solution.loading:.1f} s to load the compiled search)"
+    facts.append(("search", searched))
+    return "\n".join(f"{name:<16}{value}" for name, value in facts)
+
+
+def _greedy_peak(problem: Problem) -> int:
+    return max((o + b.size for o, b in zip(greedy_by_size(problem), problem.buffers, strict=True)), default=0)

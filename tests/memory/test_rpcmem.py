@@ -1,0 +1,208 @@
+"""Shared memory is one memory under many views, has a descriptor, cannot shrink, and is not freed while in use."""
+
+import ctypes
+import gc
+import mmap
+import os
+
+import numpy as np
+import pytest
+
+from isthmus import Code, QnnError
+from isthmus.memory import Region, holds, rpcmem
+from isthmus.memory.shareable import map_whole, shared_file
+
+
+def alloc(size):
+    return rpcmem.alloc(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, size)
+
+
+def descriptors():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_all_views_of_a_buffer_are_the_same_memory():
+    with alloc(64) as buffer:
+        memoryview(buffer)[0] = 1
+        np.asarray(buffer)[1] = 2
+        np.from_dlpack(buffer)[2] = 3
+        buffer.array[3] = 4
+        buffer.view(np.uint8, (2,), offset=4)[:] = 5, 6
+        with mmap.mmap(rpcmem.to_fd(buffer), 64) as other:
+            assert other[:6] == bytes([1, 2, 3, 4, 5, 6])
+            other[6] = 7
+        assert buffer.array[6] == 7
+        assert Region.of(buffer).address == buffer.array.ctypes.data
+
+
+def test_memory_is_page_aligned_zeroed_and_faulted_in():
+    with alloc(3 * mmap.PAGESIZE) as buffer:
+        assert buffer.region.address % mmap.PAGESIZE == 0
+        assert not buffer.array.any()
+        resident = (ctypes.c_ubyte * 3)()
+        address = ctypes.c_void_p(buffer.region.address)
+        assert ctypes.CDLL(None).mincore(address, ctypes.c_size_t(buffer.nbytes), resident) == 0
+        assert all(page & 1 for page in resident)
+
+
+def test_nobody_can_change_the_size():
+    with alloc(100) as buffer:
+        for size in (50, 200):
+            with pytest.raises(OSError, match="not permitted"):
+                os.ftruncate(buffer.fd, size)
+
+
+def test_freeing_ends_the_descriptor_and_is_safe_to_repeat():
+    before = descriptors()
+    buffer = alloc(100)
+    fd = buffer.fd
+    rpcmem.free(buffer)
+    rpcmem.free(buffer)
+    assert rpcmem.to_fd(buffer) == -1
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(fd)
+    with pytest.raises(QnnError, match="has been freed"):
+        _ = buffer.region
+    assert descriptors() == before
+
+
+def test_what_is_no_buffer_is_ignored_when_freed():
+    for thing in (None, 0, 0x1234, np.zeros(3)):
+        rpcmem.free(thing)
+        assert rpcmem.to_fd(thing) == -1
+
+
+def test_a_view_outlives_its_buffer_and_nothing_leaks():
+    before = descriptors()
+    buffer = alloc(100)
+    view = buffer.array
+    view[:] = 7
+    buffer.close()
+    assert (view == 7).all()
+    del buffer, view
+    assert descriptors() == before
+
+
+def test_a_buffer_that_is_forgotten_is_freed():
+    before = descriptors()
+    alloc(100)
+    assert descriptors() == before
+
+
+def test_memory_in_use_is_not_freed_and_its_users_are_named():
+    buffer = alloc(100)
+    uses = [holds.use(buffer.region, f"memory of handle {n}", lambda: True) for n in (1, 2)]
+    with pytest.raises(QnnError, match=r"the memory of handle 1, the memory of handle 2") as refusal:
+        rpcmem.free(buffer)
+    assert refusal.value.code is Code.COMMON_OPERATION_NOT_PERMITTED
+    buffer.array[0] = 1
+    for use in uses:
+        use.release()
+    rpcmem.free(buffer)
+
+
+def test_alloc_ends_at_two_gibibytes_and_alloc2_does_not():
+    with pytest.raises(QnnError, match="rpcmem_alloc2 takes 64 bits") as refusal:
+        alloc(1 << 31)
+    assert refusal.value.code is Code.COMMON_MEM_ALLOC
+    with rpcmem.alloc2(25, 1, (1 << 31) + 4096) as buffer:
+        buffer.array[-1] = 9
+        assert buffer.nbytes == (1 << 31) + 4096
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, None, True, 1 << 62, 1 << 70])
+def test_impossible_sizes_are_refused(size):
+    before = descriptors()
+    with pytest.raises(QnnError) as refusal:
+        rpcmem.alloc2(25, 1, size)
+    assert refusal.value.code is Code.COMMON_MEM_ALLOC
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize(("heap", "flags"), [(-1, 1), (25, -1), ("x", 1), (25, 1 << 32)])
+def test_senseless_heaps_and_flags_are_refused(heap, flags):
+    with pytest.raises(QnnError, match="heap id"):
+        rpcmem.alloc(heap, flags, 10)
+
+
+def test_views_stay_inside():
+    with alloc(100) as buffer:
+        for shape, offset in (((26,), 0), ((1,), 97), ((1,), -4)):
+            with pytest.raises(QnnError, match="outside"):
+                buffer.view(np.float32, shape, offset)
+
+
+def test_a_duplicate_of_the_descriptor_leads_to_the_buffer():
+    with alloc(100) as buffer:
+        twin = os.dup(buffer.fd)
+        try:
+            assert rpcmem.buffer_of(twin) is buffer
+        finally:
+            os.close(twin)
+
+
+def test_a_source_that_the_machine_lacks_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("ISTHMUS_RPCMEM", str(tmp_path / "libcdsprpc.so"))
+    with pytest.raises(QnnError, match="cannot be used") as refusal:
+        alloc(100)
+    assert refusal.value.code is Code.COMMON_PLATFORM_NOT_SUPPORTED
+    if not os.path.exists("/dev/dma_heap/system"):
+        monkeypatch.setenv("ISTHMUS_RPCMEM", "dma_heap")
+        with pytest.raises(QnnError, match="dma_heap") as refusal:
+            alloc(100)
+        assert refusal.value.code is Code.COMMON_MEM_ALLOC
+
+
+class DeviceLibrary:
+    """What a device's rpcmem library does, with a memfd in its place."""
+
+    def __init__(self):
+        self.fds = {}
+
+    def rpcmem_alloc2(self, heap_id, flags, size):
+        fd = os.memfd_create("device")
+        os.ftruncate(fd, size)
+        self.fds[1000 + fd] = fd
+        return 1000 + fd
+
+    def rpcmem_to_fd(self, pointer):
+        return self.fds[pointer]
+
+    def rpcmem_free(self, pointer):
+        os.close(self.fds.pop(pointer))
+
+
+def test_a_device_library_gives_memory_and_gets_it_back():
+    library = DeviceLibrary()
+    with rpcmem.Library(library).allocate(25, 1, 100) as buffer:
+        buffer.array[:] = 3
+        assert os.pread(next(iter(library.fds.values())), 100, 0) == bytes([3]) * 100
+    assert not library.fds
+
+
+def test_only_shared_memory_passes_for_it(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(100))
+    file = os.open(tmp_path / "file", os.O_RDWR)
+    pipe = os.pipe()
+    folder = os.open(tmp_path, os.O_RDONLY)
+    closed = os.dup(file)
+    os.close(closed)
+    try:
+        for fd in (file, *pipe, folder, closed, -1, None, "3", True, 1 << 40):
+            with pytest.raises(QnnError) as refusal:
+                shared_file(fd, "memory")
+            assert refusal.value.code is Code.MEM_INVALID_ARGUMENT
+    finally:
+        for fd in (file, *pipe, folder):
+            os.close(fd)
+
+
+def test_memory_that_cannot_be_mapped_is_refused():
+    fd = os.memfd_create("sealed", os.MFD_ALLOW_SEALING)
+    try:
+        with pytest.raises(QnnError) as refusal:
+            map_whole(fd, 1 << 62, "memory")
+        assert refusal.value.code is Code.MEM_MAPPING
+    finally:
+        os.close(fd)
