@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 .PHONY: demo test bench lint clean
 
 demo: $(VENV)/demo.stamp
+	$(BIN)/python examples/lpai_wake_word.py
+	@echo
 	$(BIN)/python examples/wake_word.py
 
 test: $(VENV)/test.stamp

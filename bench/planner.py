@@ -40,9 +40,9 @@ def sliced(pieces: int, seed: int, *, dropped: float = 0.0, side: int = 1024) ->
 
 
 def woven(pieces: int, seed: int, *, steps: int = 100, height: int = 1024) -> Problem:
-    """Buffers of all widths laid on the lowest place of a growing pile, up to a level top: no straight cut goes through.
+    """Buffers of all widths laid on the lowest place of a growing pile, up to a level top.
 
-    The level is the capacity, again enough and tight.
+    No straight cut goes through. The level is the capacity, again enough and tight.
     """
     chance = random.Random(seed)
     pile = [0] * steps

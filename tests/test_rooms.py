@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "backends": {"engine", "prepare", "graph", "memory", "log", "errors"},
     "qnn": {"backends", "engine", "frontends", "prepare", "graph", "memory", "log", "errors"},
     "session": {"qnn", "backends", "engine", "frontends", "prepare", "graph", "memory", "log", "errors"},
-    "tools": {"session", "planning", "log", "errors"},
+    "report": {"prepare", "errors"},
+    "tools": {"session", "report", "backends", "engine", "frontends", "prepare", "planning", "graph", "log", "errors"},
 }
 
 

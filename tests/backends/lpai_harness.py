@@ -33,7 +33,7 @@ def counter(context: qnn.Context, name: str = "counter", width: int = WIDTH) -> 
     graph.add_node("add", "ElementWiseAdd", [x, state], [total])
     graph.add_node("soft", "Softmax", [total], [soft])
     graph.add_node("double", "ElementWiseMultiply", [total, two], [y])
-    graph.driver.graph.update_state(state, total)
+    graph.update_state(state, total)
     return graph
 
 

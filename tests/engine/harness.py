@@ -168,7 +168,7 @@ def bind(
         places[tensor] = Place(len(bases), 0)
         bases.append(buffers[tensor.name].address)
     emitter = Emitter(target, threads, places)
-    emitter.begin(step, 0)
+    emitter.begin(step, 0, threads)
     lowering.emit(step, emitter)
     constants = GuardedBuffer(emitter.constants().nbytes)
     constants.bytes[:] = emitter.constants()
@@ -178,7 +178,7 @@ def bind(
     kernels = list(emitter.kernels)
     found = compiled(kernels, target)
     words = np.array([w if w < 1 << 63 else w - (1 << 64) for w in emitter.words] or [0], np.int64)
-    calls = [(_KERNEL(found[kernels[k]]), words.ctypes.data + 8 * first) for k, first in emitter.table]
+    calls = [(_KERNEL(found[kernels[k]]), words.ctypes.data + 8 * first) for k, first, _ in emitter.table]
 
     def view(tensor: Tensor) -> np.ndarray:
         return buffers[tensor.name].bytes.view(tensor.dtype.numpy).reshape(tensor.dims)

@@ -45,8 +45,10 @@ def weights(kind: str, shape: Sequence[int], axis: int, per_channel: bool = True
     return T("i8", shape, stored, scale, 0, axis)
 
 
-def bias(size: int) -> T:
-    return T("i32", [size], np.random.default_rng(4).integers(-2000, 2000, size), 0.0005)
+def weighted(x: T, factors: T, size: int) -> list[T]:
+    """Input, weights, and a bias in units of their product."""
+    unit = np.float32(x.scale) * np.atleast_1d(factors.scale).astype(np.float32)
+    return [x, factors, T("i32", [size], np.random.default_rng(4).integers(-2000, 2000, size), unit)]
 
 
 def convolutions(kind: str) -> list[Case]:
@@ -69,14 +71,14 @@ def convolutions(kind: str) -> list[Case]:
         )  # fmt: skip
 
     return [
-        Case("conv 1x1", "CONV_2D", [x(1, 7, 9, 24), weights(kind, [40, 1, 1, 24], 0), bias(40)], y([1, 7, 9, 40]), plain(0, 1)),
-        Case("conv 3x3 stride 2", "CONV_2D", [x(1, 15, 13, 3), weights(kind, [16, 3, 3, 3], 0), bias(16)], y([1, 8, 7, 16], 0.1), plain(0, 2, "relu6")),
-        Case("conv 3x3 spread", "CONV_2D", [x(1, 15, 13, 8), weights(kind, [16, 3, 3, 8], 0), bias(16)], y([1, 11, 9, 16]), plain(1, 1, "relu", 2)),
-        Case("depthwise 3x3", "DEPTHWISE_CONV_2D", [x(1, 12, 11, 40), weights(kind, [1, 3, 3, 40], 3), bias(40)], y([1, 12, 11, 40], 0.1), depthwise(0, 1)),
-        Case("depthwise 5x5 stride 2", "DEPTHWISE_CONV_2D", [x(1, 12, 11, 18), weights(kind, [1, 5, 5, 18], 3), bias(18)], y([1, 6, 6, 18], 0.1), depthwise(0, 2)),
-        Case("depthwise of one channel", "DEPTHWISE_CONV_2D", [x(1, 12, 11, 1), weights(kind, [1, 3, 3, 8], 3), bias(8)], y([1, 12, 11, 8], 0.1), depthwise(0, 1, 8)),
-        Case("depthwise twice", "DEPTHWISE_CONV_2D", [x(1, 12, 11, 3), weights(kind, [1, 3, 3, 6], 3), bias(6)], y([1, 12, 11, 6], 0.1), depthwise(0, 1, 2)),
-        Case("fully connected", "FULLY_CONNECTED", [x(3, 65), weights(kind, [33, 65], 0, False), bias(33)], y([3, 33]), options("FullyConnected", fusedActivationFunction=0)),
+        Case("conv 1x1", "CONV_2D", weighted(x(1, 7, 9, 24), weights(kind, [40, 1, 1, 24], 0), 40), y([1, 7, 9, 40]), plain(0, 1)),
+        Case("conv 3x3 stride 2", "CONV_2D", weighted(x(1, 15, 13, 3), weights(kind, [16, 3, 3, 3], 0), 16), y([1, 8, 7, 16], 0.1), plain(0, 2, "relu6")),
+        Case("conv 3x3 spread", "CONV_2D", weighted(x(1, 15, 13, 8), weights(kind, [16, 3, 3, 8], 0), 16), y([1, 11, 9, 16]), plain(1, 1, "relu", 2)),
+        Case("depthwise 3x3", "DEPTHWISE_CONV_2D", weighted(x(1, 12, 11, 40), weights(kind, [1, 3, 3, 40], 3), 40), y([1, 12, 11, 40], 0.1), depthwise(0, 1)),
+        Case("depthwise 5x5 stride 2", "DEPTHWISE_CONV_2D", weighted(x(1, 12, 11, 18), weights(kind, [1, 5, 5, 18], 3), 18), y([1, 6, 6, 18], 0.1), depthwise(0, 2)),
+        Case("depthwise of one channel", "DEPTHWISE_CONV_2D", weighted(x(1, 12, 11, 1), weights(kind, [1, 3, 3, 8], 3), 8), y([1, 12, 11, 8], 0.1), depthwise(0, 1, 8)),
+        Case("depthwise twice", "DEPTHWISE_CONV_2D", weighted(x(1, 12, 11, 3), weights(kind, [1, 3, 3, 6], 3), 6), y([1, 12, 11, 6], 0.1), depthwise(0, 1, 2)),
+        Case("fully connected", "FULLY_CONNECTED", weighted(x(3, 65), weights(kind, [33, 65], 0, False), 33), y([3, 33]), options("FullyConnected", fusedActivationFunction=0)),
     ]  # fmt: skip
 
 
@@ -116,7 +118,7 @@ def functions(kind: str) -> list[Case]:
         Case("relu", "RELU", [x], y),
         Case("relu6", "RELU6", [x], y),
         Case("relu in the same scale", "RELU", [x], same),
-        Case("requantize", "QUANTIZE", [x], y),
+        Case("requantize", "QUANTIZE", [x], y, exact=kind == "i8"),
         Case("to the other sign", "QUANTIZE", [x], T("u8" if kind == "i8" else "i8", [1, 16, 16], None, 0.05, -4 + (128 if kind == "i8" else 0))),
         Case("to another scale and sign", "QUANTIZE", [x], T("u8" if kind == "i8" else "i8", [1, 16, 16], None, 0.03, 3)),
         Case("dequantize", "DEQUANTIZE", [x], T("f32", [1, 16, 16])),
@@ -124,13 +126,13 @@ def functions(kind: str) -> list[Case]:
     if kind == "i8":
         found += [
             Case("elu", "ELU", [x], y),
-            Case("negative", "NEG", [T(kind, [1, 16, 16], None, 0.05, 0)], T(kind, [1, 16, 16], None, 0.05, 0)),
+            Case("negative", "NEG", [T(kind, [1, 16, 16], None, 0.05, 0)], T(kind, [1, 16, 16], None, 0.05, 0), values={0: np.maximum(every, -127)}),
             Case("absolute", "ABS", [x], y, options("Abs")),
             Case("reciprocal square root", "RSQRT", [T(kind, [1, 16, 16], None, 0.05, -128)], y),
             Case("gelu", "GELU", [x], y, options("Gelu", approximate=False)),
             Case("exponential", "EXP", [x], T(kind, [1, 16, 16], None, 1.0, -100), options("Exp")),
         ]
-    return [Case(c.name, c.code, c.inputs, c.output, c.options, c.exact, {0: every}) for c in found]
+    return [Case(c.name, c.code, c.inputs, c.output, c.options, c.exact, c.values or {0: every}) for c in found]
 
 
 def gathering(kind: str) -> list[Case]:

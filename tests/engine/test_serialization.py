@@ -20,7 +20,7 @@ def small_program() -> Program:
     x = TensorInfo("x", DataType.SFIXED_POINT_8, (1, 4), quantization, 4)
     s = TensorInfo("s", DataType.FLOAT_32, (2,), None, 8)
     return Program(
-        name="g", target="portable", threads=2, kernels=("m:k", "m:l"), table=np.array([[0, 0], [1, 2]]),
+        name="g", target="portable", threads=2, kernels=("m:k", "m:l"), table=np.array([[0, 0, 1], [1, 2, 2]]),
         words=np.array([1, 2, 3, 1 << 62]), labels=("first", "second"), constants=np.arange(100, dtype=np.uint8),
         inputs=(x,), outputs=(x,), states=(s,), state_offsets=(8,), state_initial=np.arange(16, dtype=np.uint8),
         scratch_bytes=1234, alignment=64,

@@ -94,6 +94,8 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
     "Upsample": (1,),
 }
 
+OLDEST_OPSET = 7
+
 TYPES = frozenset(
     (
         TensorProto.FLOAT,
@@ -188,6 +190,8 @@ def _exclusion(model: ModelProto, folder: Path) -> str | None:
     values = [*model.graph.input, *model.graph.output]
     if domains := sorted({node.domain for node in nodes} - {"", "ai.onnx"}):
         return f"operations of the domain {domains[0]}"
+    if (opset := _operator_set(model)) < OLDEST_OPSET:
+        return f"operator set {opset}, older than {OLDEST_OPSET}"
     if any(not value.type.HasField("tensor_type") for value in [*values, *_inner_values(model.graph)]):
         return "sequences, maps and optional values"
     if foreign := sorted(_types(model) - TYPES):
@@ -201,6 +205,10 @@ def _exclusion(model: ModelProto, folder: Path) -> str | None:
     if any(0 in _read_dims(path) for path in sorted((folder / "test_data_set_0").glob("*.pb"))):
         return "empty tensors, which QNN does not have"
     return None
+
+
+def _operator_set(model: ModelProto) -> int:
+    return next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
 
 
 def _nodes(graph: GraphProto) -> Iterator[NodeProto]:

@@ -311,7 +311,7 @@ class LpaiGraph(GraphDriver):
             f"{pool} of {self._what}",
             holder,
             # One context's graphs take turns, so their scratch may be the same memory.
-            group=self._context if pool == SCRATCH else None,
+            group=self._context.turn if pool == SCRATCH else None,
             replacing=self._kept.pools.get(pool),
             code=Code.GRAPH_INVALID_ARGUMENT,
         )
@@ -400,16 +400,13 @@ class LpaiGraph(GraphDriver):
 
     def _bind(self, executor: Executor, memories: Sequence[TensorMemory | None]) -> None:
         """Use these memories from now on; checked as a whole first."""
-        regions, kinds = [], []
-        for index, memory in enumerate(memories):
-            region, kind = self._checked_io(index, memory)
-            regions.append(region)
-            kinds.append(kind)
-        lpai_rules.check_apart(self._what, self.tensors, len(self.program.inputs), memories)
+        places = [self._checked_io(index, memory) for index, memory in enumerate(memories)]
+        brought = [None if kind == "scratch" else region for region, kind in places]
+        lpai_rules.check_apart(self._what, self.tensors, len(self.program.inputs), brought)
         self._count()
         self._kept.release_io()
         self._per_execution.clear()
-        for index, (region, kind) in enumerate(zip(regions, kinds, strict=True)):
+        for index, (region, kind) in enumerate(places):
             executor.bind_io(index, region)
             self._per_execution[kind] = self._per_execution.get(kind, 0) + self.tensors[index].nbytes
             if memories[index] is not None:
@@ -429,7 +426,9 @@ class LpaiGraph(GraphDriver):
         region = lpai_rules.io_region(what, memory.region, info.nbytes, self._alignment, direct)
         at_home = own is not None and (own.address, own.nbytes) == (region.address, region.nbytes)
         lpai_rules.check_free(what, region, self._kept.pools.get(SCRATCH) if at_home else None)
-        return region, "tcm" if direct else "raw" if memory.registration is None else "shared"
+        if direct or at_home:
+            return region, "tcm" if direct else "scratch"
+        return region, "raw" if memory.registration is None else "shared"
 
     def _count(self) -> None:
         """Add what was executed with the present binding to the totals."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from isthmus.backends.driver import TensorMemory
 from isthmus.backends.lpai_options import UINT32_MAX, BufferAlignmentReq, Mem, MemType
 from isthmus.engine.program import TensorInfo
 from isthmus.errors import Code, QnnError
@@ -67,22 +66,15 @@ def check_free(what: str, region: Region, allowed: holds.Hold | None) -> None:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its buffer overlaps the {hold.holder}")
 
 
-def check_apart(
-    graph: str, tensors: Sequence[TensorInfo], inputs: int, memories: Sequence[TensorMemory | None]
-) -> None:
+def check_apart(graph: str, tensors: Sequence[TensorInfo], inputs: int, given: Sequence[Region | None]) -> None:
     """Refuse an output buffer that lies over another buffer of the client's; inputs may share one."""
-    given = [
-        (index, info, Region(memory.region.address, info.nbytes, None))
-        for index, (memory, info) in enumerate(zip(memories, tensors, strict=True))
-        if memory is not None
-    ]
-    for index, info, region in given:
-        for earlier, other, taken in given:
-            if earlier < index and index >= inputs and holds.overlap(region, taken):
+    for index, region in enumerate(given):
+        for earlier, other in enumerate(given[:index] if index >= inputs else ()):
+            if region is not None and other is not None and holds.overlap(region, other):
                 raise QnnError(
                     Code.GRAPH_INVALID_TENSOR,
-                    f"tensor '{info.name}' of {graph}",
-                    f"its buffer overlaps that of tensor '{other.name}'",
+                    f"tensor '{tensors[index].name}' of {graph}",
+                    f"its buffer overlaps that of tensor '{tensors[earlier].name}'",
                 )
 
 

@@ -18,6 +18,8 @@ from isthmus.engine.target import Target
 
 _MAGIC = b"ISTHMUS\x01"
 _KERNELS = Path(__file__).parent / "kernels"
+_LAYOUTS = {"isthmus.engine.control": "../control", "isthmus.engine.doorbell": "../doorbell"}
+"""What kernels import from outside their folder that decides about their code: layouts of memory."""
 
 
 def directory() -> Path:
@@ -44,6 +46,8 @@ def _sources(module: str) -> frozenset[str]:
             prefix, _, rest = node.module.partition("isthmus.engine.kernels")
             if prefix == "" and rest.startswith("."):
                 found |= _sources(rest[1:])
+            elif node.module in _LAYOUTS:
+                found.add(_LAYOUTS[node.module])
     return frozenset(found)
 
 

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from isthmus.engine import control, loader
+from isthmus.engine.control import ROW_WORDS
 from isthmus.engine.program import Program
 from isthmus.engine.target import by_name
 from isthmus.errors import Code, QnnError
@@ -70,6 +71,11 @@ class Executor:
         self._stop = _start_workers(self._code, self._control_buffer, program.threads, (self._table, self._bases))
         self._finalizer = weakref.finalize(self, self._stop)
 
+    @property
+    def control(self) -> int:
+        """The address of its control block, which native code runs it by."""
+        return self._control
+
     def bind_scratch(self, region: Region) -> None:
         """Use this scratch from the next run on."""
         region.check("scratch memory", self.program.scratch_bytes, self.program.alignment)
@@ -107,11 +113,12 @@ class Executor:
     def _native_table(self) -> np.ndarray:
         program = self.program
         self._words = np.ascontiguousarray(program.words, np.int64)
-        table = np.empty((len(program.table), 2), np.int64)
+        table = np.empty((len(program.table), ROW_WORDS), np.int64)
         code = np.array([self._code[name] for name in program.kernels], np.int64)
         if len(table):
             table[:, 0] = code[program.table[:, 0]]
             table[:, 1] = self._words.ctypes.data + 8 * program.table[:, 1]
+            table[:, 2] = program.table[:, 2]
         return table
 
 

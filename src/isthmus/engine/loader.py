@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _lock = threading.Lock()
 _addresses: dict[tuple[str, str], int] = {}
+_ensured: set[tuple[str, str]] = set()
 _engines: dict[str, llvm.ExecutionEngine] = {}
 
 
@@ -33,6 +34,15 @@ def addresses(kernels: Iterable[str], target: Target) -> dict[str, int]:
         if missing:
             _load(_objects(missing, target), target)
         return {k: _addresses[k, target.name] for k in wanted}
+
+
+def ensure(kernels: Iterable[str], target: Target) -> None:
+    """Compile what the cache lacks, for another process to load."""
+    with _lock:
+        missing = [k for k in sorted(set(kernels)) if (k, target.name) not in _ensured]
+        if missing:
+            _objects(missing, target)
+            _ensured.update((k, target.name) for k in missing)
 
 
 def _objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:

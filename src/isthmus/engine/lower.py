@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from isthmus.engine.cost import WORTH_SHARING, nanoseconds
 from isthmus.engine.lowering import (
     convolution,
     elementwise,
@@ -33,6 +34,8 @@ _FAMILIES = (
     selection,
 )  # fmt: skip
 _PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
+_AS_STORED = frozenset(("Cast",))
+"""Operations that are about stored elements, not about what those mean."""
 _MOVED: Mapping[str, Lowering] = {op: moved(_PLAIN[op]) for op in quantized.MOVEMENTS if op in _PLAIN}
 _THROUGH_FLOAT: Mapping[str, Lowering] = {op: through_float(entry) for op, entry in _PLAIN.items()}
 
@@ -44,7 +47,7 @@ def lowering_of(step: Step) -> Lowering:
     the way through float.
     """
     activations = [t for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static]
-    if any(t.dtype.is_fixed_point for t in activations):
+    if step.op not in _AS_STORED and any(t.dtype.is_fixed_point for t in activations):
         covers, entry = quantized.QUANTIZED.get(step.op, (None, None))
         if covers is not None and entry is not None and covers(step):
             return entry
@@ -65,9 +68,9 @@ def work_bytes(step: Step, target: Target, threads: int) -> int:
 
 def lower(schedule: Schedule, target: Target, threads: int) -> Program:
     """The program of a schedule."""
-    emitter = Emitter(target, threads, schedule.places)
+    emitter = Emitter(target, threads, schedule.places, schedule.numerics)
     for step, work in zip(schedule.steps, schedule.work, strict=True):
-        emitter.begin(step, work)
+        emitter.begin(step, work, threads if nanoseconds(step) > WORTH_SHARING else 1)
         lowering_of(step).emit(step, emitter)
     state = np.zeros(schedule.state_bytes, np.uint8)
     for tensor, offset in zip(schedule.states, schedule.state_offsets, strict=True):
@@ -79,7 +82,7 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
         target=target.name,
         threads=threads,
         kernels=tuple(emitter.kernels),
-        table=np.array(emitter.table, np.int64).reshape(-1, 2),
+        table=np.array(emitter.table, np.int64).reshape(-1, 3),
         words=np.array(emitter.words, np.int64),
         labels=tuple(emitter.labels),
         constants=emitter.constants(),

@@ -42,7 +42,7 @@ class Program:
     kernels
         Names of the kernels, in the order that `table` numbers them.
     table
-        One row an instruction: kernel number, index of its first word in `words`.
+        One row an instruction: kernel number, index of its first word in `words`, into how many shares it is split.
     words
         The instructions' operands and parameters.
     labels

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 import struct
 from typing import Any
 
@@ -16,6 +18,7 @@ import numpy as np
 from isthmus.engine.program import Program, TensorInfo
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Quantization
+from isthmus.graph.tensor import MAX_BYTES
 
 MAGIC = b"ISTHPROG"
 VERSION = 1
@@ -24,6 +27,10 @@ ALIGNMENT = 64
 """What a program's bytes must start at a multiple of for its constants to be used in place."""
 _ARRAYS = {"table": np.int64, "words": np.int64, "constants": np.uint8, "state_initial": np.uint8}
 _TENSORS = ("inputs", "outputs", "states")
+_KERNEL = re.compile(r"(?!executor|doorbell)[a-z][a-z0-9_]*:[a-z][a-z0-9_]*(\.[A-Za-z0-9_.,=+-]*)?")
+"""Names that a program may call kernels by; what drives programs is not for them."""
+MAX_THREADS = 64
+MAX_ALIGNMENT = 1 << 16
 
 
 def to_bytes(program: Program) -> bytes:
@@ -50,8 +57,14 @@ def to_bytes(program: Program) -> bytes:
     return _PREFIX.pack(MAGIC, VERSION, len(text), hashlib.sha256(body).digest()) + bytes(body)
 
 
-def from_bytes(content: bytes | memoryview) -> Program:
-    """The program in a block of bytes; its arrays are views of that block."""
+def from_bytes(content: bytes | memoryview, verify: bool = True) -> Program:
+    """The program in a block of bytes; its arrays are views of that block.
+
+    Parameters
+    ----------
+    verify
+        Whether to compute the checksum. Everything else is checked in any case.
+    """
 
     def refuse(rule: str, code: Code = Code.COMMON_LOADING_BINARIES) -> QnnError:
         return QnnError(code, "program", rule)
@@ -64,7 +77,7 @@ def from_bytes(content: bytes | memoryview) -> Program:
         raise refuse("it does not begin as a program does")
     if version != VERSION:
         raise refuse(f"version {version} is not {VERSION}", Code.COMMON_INCOMPATIBLE_BINARIES)
-    if hashlib.sha256(view[_PREFIX.size :]).digest() != digest:
+    if verify and hashlib.sha256(view[_PREFIX.size :]).digest() != digest:
         raise refuse("its checksum is wrong: it is damaged or cut short")
     if length > len(view) - _PREFIX.size:
         raise refuse("its header is longer than the file")
@@ -77,28 +90,37 @@ def from_bytes(content: bytes | memoryview) -> Program:
             if offset < 0 or nbytes < 0 or offset % 8 or body_start + offset + nbytes > len(view):
                 raise refuse(f"array '{name}' lies outside the file")
             arrays[name] = np.frombuffer(view[body_start + offset : body_start + offset + nbytes], dtype)
-        parts: dict[str, Any] = {**arrays, "table": arrays["table"].reshape(-1, 2)}
+        parts: dict[str, Any] = {**arrays, "table": arrays["table"].reshape(-1, 3)}
         parts |= {kind: tuple(_tensor_from_json(info) for info in header[kind]) for kind in _TENSORS}
         parts |= {name: str(header[name]) for name in ("name", "target")}
         parts |= {name: int(header[name]) for name in ("threads", "scratch_bytes", "alignment")}
         parts |= {name: tuple(map(str, header[name])) for name in ("kernels", "labels")}
         program = Program(state_offsets=tuple(map(int, header["state_offsets"])), **parts)
-    except (KeyError, TypeError, ValueError) as problem:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as problem:
         raise refuse(f"its header is not well-formed: {problem}") from None
     _check(program, refuse)
     return program
 
 
 def _check(program: Program, refuse: Any) -> None:
-    kernels, starts = program.table[:, 0], program.table[:, 1]
+    kernels, starts, shares = program.table.T
     if len(program.table) and (kernels.min() < 0 or kernels.max() >= len(program.kernels)):
         raise refuse("an instruction names a kernel that is not there")
     if len(program.table) and (starts.min() < 0 or starts.max() > len(program.words)):
         raise refuse("an instruction's words lie outside the program")
+    if len(program.table) and (shares.min() < 1 or shares.max() > program.threads):
+        raise refuse("an instruction is split into more shares than there are threads")
     if len(program.labels) != len(program.table) or len(program.state_offsets) != len(program.states):
         raise refuse("its tables differ in length")
-    if program.threads < 1 or program.scratch_bytes < 0 or program.alignment < 1:
-        raise refuse("a size is negative")
+    if program.threads < 1 or program.threads > MAX_THREADS or not 0 <= program.scratch_bytes <= MAX_BYTES:
+        raise refuse("a size is out of bounds")
+    if not 1 <= program.alignment <= MAX_ALIGNMENT or program.alignment & (program.alignment - 1):
+        raise refuse(f"alignment {program.alignment} is no power of two up to {MAX_ALIGNMENT}")
+    if not all(_KERNEL.fullmatch(kernel) for kernel in program.kernels):
+        raise refuse("a kernel's name is not well-formed")
+    for tensors in (program.inputs, program.outputs, program.states):
+        if len({info.name for info in tensors}) != len(tensors):
+            raise refuse("two of its tensors have the same name")
     for info, offset in zip(program.states, program.state_offsets, strict=True):
         if offset < 0 or offset + info.nbytes > program.state_bytes:
             raise refuse(f"state '{info.name}' lies outside state memory")
@@ -122,9 +144,9 @@ def _tensor_from_json(fields: dict[str, Any]) -> TensorInfo:
     dims = tuple(int(d) for d in fields["dims"])
     if any(d < 0 for d in dims):
         raise ValueError(f"tensor '{fields['name']}' has a negative dimension")
-    elements = 1
-    for d in dims:
-        elements *= d
+    elements = math.prod(dims)
+    if elements * dtype.itemsize > MAX_BYTES:
+        raise ValueError(f"tensor '{fields['name']}' has {elements} elements")
     return TensorInfo(
         str(fields["name"]),
         dtype,

@@ -59,10 +59,11 @@ _X86 = "x86_64-unknown-linux-gnu"
 _ARM = "aarch64-unknown-linux-gnu"
 _AVX2 = ("avx2", "fma", "f16c", "bmi2")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
+_ICE_LAKE = (*_AVX512, "avx512_vnni", "avx512vbmi", "avx512_vbmi2", "avx512_bitalg", "avx512ifma", "avx512_vpopcntdq")
 
 TARGETS: tuple[Target, ...] = (
     Target(
-        "avx512-vnni", _X86, "icelake-server", "+prefer-no-gather,-prefer-256-bit", (*_AVX512, "avx512_vnni"), 64, "vnni"
+        "avx512-vnni", _X86, "icelake-server", "+prefer-no-gather,-prefer-256-bit", _ICE_LAKE, 64, "vnni"
     ),
     Target("avx512", _X86, "skylake-avx512", "-prefer-256-bit", _AVX512, 64),
     Target("avx2-vnni", _X86, "haswell", "+avxvnni", (*_AVX2, "avx_vnni"), 32, "avxvnni"),

@@ -54,6 +54,8 @@ class Graph:
         if not name:
             raise QnnError(Code.GRAPH_INVALID_NAME, "graph", "a graph needs a name")
         self.name = name
+        self.numerics = "exact"
+        """How 8-bit results are rounded: "exact" to the nearest stored value, "litert" by LiteRT's own multipliers."""
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
         self.state_updates: dict[str, Tensor] = {}

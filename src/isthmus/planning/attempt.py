@@ -24,7 +24,7 @@ from .search import ENTRY, FRAME, FULL, NEXT_PART, NODES_LEFT, PHASE, Advance, S
 PREFERENCES = (("crowd", "width", "area"), ("crowd", "area", "width"), ("width", "area"))
 TRIES_PER_DOUBLING = 6
 FIRST_NODES = 4
-SHAKE = (0.05, 0.15)
+SHAKE = (0.05, 0.3)
 BLAME_WEIGHT = 0.3
 BLAME_DECAY = 0.9
 
@@ -115,13 +115,23 @@ class Task:
         }
 
     @cached_property
+    def start_arrays(self) -> dict[str, Any]:
+        """The same as arrays."""
+        return {name: np.array(values, dtype=np.int64) for name, values in self.start.items()}
+
+    @cached_property
     def crowding(self) -> list[int]:
         """For each member the most that is live at once during its lifetime."""
         tables, total = self.fixed_tables, self.start["total"]
         first, left, right = tables["piece_first"], tables["piece_left"], tables["piece_right"]
-        return [
-            max(max(total[left[p] : right[p]]) for p in range(first[k], first[k + 1])) for k in range(len(self))
-        ]
+        return [max(max(total[left[p] : right[p]]) for p in range(first[k], first[k + 1])) for k in range(len(self))]
+
+    @cached_property
+    def widths_and_areas(self) -> tuple[list[float], list[float]]:
+        """For each member how long it is live, and that times its size."""
+        buffers = [self.problem.buffers[i] for i in self.component.members]
+        width = [float(sum(end - start for start, end in b.lifetimes)) for b in buffers]
+        return width, [w * b.size for w, b in zip(width, buffers, strict=True)]
 
     def limits(self, capacity: int) -> list[int]:
         """The highest offset of each member at which it ends below the capacity."""
@@ -196,8 +206,9 @@ class Attempt:
             "twin": _twins(task, rank),
         }
         if machine:
-            arrays = {name: np.array(values, dtype=np.int64) for name, values in (task.start | own).items()}
-            self.state = State(**task.fixed_arrays, **arrays)
+            fresh = {name: values.copy() for name, values in task.start_arrays.items()}
+            arrays = {name: np.array(values, dtype=np.int64) for name, values in own.items()}
+            self.state = State(**task.fixed_arrays, **fresh, **arrays)
         else:
             self.state = State(**task.fixed_tables, **{k: list(v) for k, v in task.start.items()}, **own)
 
@@ -237,15 +248,16 @@ def _ranks(task: Task, preference: Sequence[str], seed: int, blame: Sequence[flo
     """Place of each member in a strict order of preference; seed 0 leaves it as it is."""
     chance = random.Random(seed)
     shake = SHAKE[seed % len(SHAKE)] if seed else 0.0
-    buffers = [task.problem.buffers[i] for i in task.component.members]
-    width = [float(sum(e - s for s, e in b.lifetimes)) for b in buffers]
-    area = [w * b.size for w, b in zip(width, buffers, strict=True)]
+    weight = [1 + BLAME_WEIGHT * b for b in blame]
+    width, area = task.widths_and_areas
+    # Negative, so that the largest comes first.
     measures = {
-        "crowd": [float(c) for c in task.crowding],
-        "width": [w * (1 + shake * chance.uniform(-1, 1)) * (1 + BLAME_WEIGHT * b) for w, b in zip(width, blame)],
-        "area": [a * (1 + shake * chance.uniform(-1, 1)) * (1 + BLAME_WEIGHT * b) for a, b in zip(area, blame)],
+        "crowd": [-float(c) for c in task.crowding],
+        "width": [-w * (1 + shake * chance.uniform(-1, 1)) * p for w, p in zip(width, weight, strict=True)],
+        "area": [-a * (1 + shake * chance.uniform(-1, 1)) * p for a, p in zip(area, weight, strict=True)],
     }
-    order = sorted(range(len(task)), key=lambda k: ([-measures[name][k] for name in preference], k))
+    keys = list(zip(*(measures[name] for name in preference), strict=True))
+    order = sorted(range(len(task)), key=keys.__getitem__)
     rank = [0] * len(task)
     for place, k in enumerate(order):
         rank[k] = place

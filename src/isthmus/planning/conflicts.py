@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ class Conflicts:
     def lists(self) -> list[list[int]]:
         """The same as Python lists, which are faster to walk through outside compiled code."""
         flat, first = self.others.tolist(), self.first.tolist()
-        return [flat[a:b] for a, b in zip(first, first[1:], strict=False)]
+        return [flat[a:b] for a, b in pairwise(first)]
 
 
 def find_conflicts(problem: Problem) -> Conflicts:

@@ -118,9 +118,7 @@ def _join(before: Answer, now: Answer, limits: Limits) -> Answer:
 class _Race:
     """Attempts that run side by side: the lowest in turn with an answer wins, and later ones are given up."""
 
-    def __init__(
-        self, task: Task, capacity: int, plan: list[tuple[int, int]], limits: Limits, code: Advance
-    ) -> None:
+    def __init__(self, task: Task, capacity: int, plan: list[tuple[int, int]], limits: Limits, code: Advance) -> None:
         self.task, self.capacity, self.plan, self.limits, self.code = task, capacity, plan, limits, code
         self.lock = threading.Lock()
         self.winner = len(plan)

@@ -235,9 +235,7 @@ def give_turns(s: State, top: int, first: int, count: int) -> int:
     for i in range(first + 1, first + count):
         x = order[i]
         j = i - 1
-        while j >= first and (
-            crowd[order[j]] < crowd[x] or (crowd[order[j]] == crowd[x] and rank[order[j]] > rank[x])
-        ):
+        while j >= first and (crowd[order[j]] < crowd[x] or (crowd[order[j]] == crowd[x] and rank[order[j]] > rank[x])):
             order[j + 1] = order[j]
             j -= 1
         order[j + 1] = x

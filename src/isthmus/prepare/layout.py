@@ -55,7 +55,7 @@ def lay_out(
         key=lambda row: (row.first, row.offset),
     )
     greedy = greedy_by_size(problem)
-    peak_step, peak_live = _peak(rows)
+    peak_step, peak_live = _peak(rows, len(steps))
     plan = Plan(
         bytes=solution.peak,
         lower_bound=solution.lower_bound,
@@ -86,12 +86,13 @@ def _name(block: Block) -> str:
     return "" if largest is None else largest.name
 
 
-def _peak(rows: Sequence[Row]) -> tuple[int, tuple[str, ...]]:
-    """The step with the most live bytes, and what is live there."""
+def _peak(rows: Sequence[Row], steps: int) -> tuple[int, tuple[str, ...]]:
+    """The step with the most live bytes, and what is live there; the times before and after count to the nearest."""
     change: dict[int, int] = {}
     for row in rows:
-        change[row.first] = change.get(row.first, 0) + row.bytes
-        change[row.last + 1] = change.get(row.last + 1, 0) - row.bytes
+        first, end = min(max(row.first, 0), max(steps - 1, 0)), min(max(row.last, 0) + 1, max(steps, 1))
+        change[first] = change.get(first, 0) + row.bytes
+        change[end] = change.get(end, 0) - row.bytes
     live = most = 0
     step = -1
     for moment in sorted(change):

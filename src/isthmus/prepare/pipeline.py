@@ -113,6 +113,7 @@ def schedule(
         io_offsets=tuple(layout.blocks[b] for b in io) if io_in_scratch else (),
         alignment=alignment,
         plan=layout.plan,
+        numerics=graph.numerics,
     )
 
 

@@ -121,6 +121,8 @@ class Schedule:
         Where each state lies in state memory.
     alignment
         What the addresses of scratch, state and IO memory must be a multiple of.
+    numerics
+        How 8-bit results are rounded, as the graph says.
     """
 
     name: str
@@ -136,3 +138,4 @@ class Schedule:
     io_offsets: tuple[int, ...]
     alignment: int
     plan: Plan
+    numerics: str = "exact"

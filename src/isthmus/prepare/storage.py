@@ -116,6 +116,15 @@ def _share_reshape(work: Work, step: Step, storage: Storage) -> list[Step]:
     return []
 
 
+def _share_cast(work: Work, step: Step, storage: Storage) -> list[Step]:
+    """A cast between a fixed-point type and the integers that store it gives the same bytes another meaning."""
+    source, result = step.inputs[0], step.outputs[0]
+    assert source is not None
+    if source.is_static or source.dtype.numpy != result.dtype.numpy or not storage.join(source, result):
+        return [step]
+    return []
+
+
 def _share_slice(work: Work, step: Step, storage: Storage) -> list[Step]:
     source, result = step.inputs[0], step.outputs[0]
     assert source is not None
@@ -186,6 +195,7 @@ def _movable(storage: Storage, part: Tensor, result: Tensor) -> bool:
 
 
 _RULES = {
+    "Cast": _share_cast,
     "Reshape": _share_reshape,
     "StridedSlice": _share_slice,
     "Split": _share_split,

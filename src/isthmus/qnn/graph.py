@@ -97,6 +97,11 @@ class Graph(Handle):
         self._check_composing()
         self.driver.graph.add_node(name, op, inputs, outputs, params)
 
+    def update_state(self, state: ir.Tensor, value: ir.Tensor) -> None:
+        """Say which value a state (an APP_READWRITE tensor) has after an execution."""
+        self._check_composing()
+        self.driver.graph.update_state(state, value)
+
     # -- properties and configs ----------------------------------------------------------------------------------------
 
     def get_property(self, option: int) -> Any:

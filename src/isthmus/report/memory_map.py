@@ -89,15 +89,19 @@ def draw(
     --------
     >>> rows = (Row("conv_1", 128, 0, 1, 0), Row("conv_2", 64, 1, 2, 128), Row("sum", 64, 2, 3, 0))
     >>> plan = Plan(192, 192, "optimal", 192, 256, 1, ("conv_1", "conv_2"), rows, (("Relu", "r"),) * 4, 0, 0, 0.0)
-    >>> print(draw(plan, columns=40, lines=3))
-                       ▼ peak: step 1
+    >>> print(draw(plan, columns=50, lines=3))
+                         ▼ peak: step 1
          192 B │      BBBBBBBBBBBB
-               │AAAAAAAAAAAA
+         128 B │AAAAAAAAAAAA
            0 B │AAAAAAAAAAAACCCCCCCCCCCC
-               └───────────┴───────────┴
-               step 0              3
+               └───┴─────┴─────┴─────┴──
+          step     0     1     2     3
     <BLANKLINE>
-          A         128 bytes  steps 0-1  at the peak  conv_1
+                bytes  steps     name
+      A           128  0-1    ▼  conv_1
+      B            64  1-2    ▼  conv_2
+      C            64  2-3       sum
+        ▼ live at the peak
     """
     marks = _UNICODE if unicode else _ASCII
     blocks = _blocks(plan.rows)
@@ -106,7 +110,8 @@ def draw(
     scale = _scale(plan, max(columns - _GUTTER - 2, 16), lines)
     picture = _in_color(blocks, scale, marks) if color else _in_letters(blocks, scale, marks)
     out = [f"{'':{_GUTTER}}  {_peak_line(plan.peak_step, scale, marks)}"]
-    out += [f"{label:>{_GUTTER}} {marks.rail}{line}" for label, line in zip(_labels(plan.bytes, lines), picture)]
+    labels = _labels(plan.bytes, lines)
+    out += [f"{label:>{_GUTTER}} {marks.rail}{line}" for label, line in zip(labels, picture, strict=True)]
     out += _axis(scale, marks)
     out += ["", *_legend(plan, blocks, columns, legend, color, marks)]
     return "\n".join(line.rstrip() for line in out)
@@ -120,21 +125,16 @@ def size(count: int) -> str:
     >>> size(848), size(6272), size(1530112)
     ('848 B', '6.1 KiB', '1.5 MiB')
     """
-    amount = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if amount < 1024:
-            break
-        amount /= 1024
-    else:
-        unit = "GiB"
-    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+    power = next(p for p in range(4) if count < 1024 ** (p + 1) or p == 3)
+    amount = count / 1024**power
+    return f"{amount:.{0 if power == 0 or amount >= 100 else 1}f} {('B', 'KiB', 'MiB', 'GiB')[power]}"
 
 
 def _blocks(rows: Sequence[Row]) -> list[_Block]:
     """The blocks with their letters and colours: capitals by size, then what no neighbour in time has."""
     rows = [row for row in rows if row.bytes]
     by_size = sorted(range(len(rows)), key=lambda i: (-rows[i].bytes, rows[i].first, rows[i].offset))
-    capitals = dict(zip(by_size, ascii_uppercase))
+    capitals = dict(zip(by_size, ascii_uppercase, strict=False))
     blocks: list[_Block] = []
     near: list[_Block] = []
     for index in sorted(range(len(rows)), key=lambda i: (rows[i].first, rows[i].offset)):
@@ -281,21 +281,30 @@ def _round_numbers() -> Iterator[int]:
         yield from (10**power, 2 * 10**power, 5 * 10**power)
 
 
+def _span(row: Row, steps: int) -> str:
+    """The steps of a block; inputs and outputs in scratch live before the first and after the last."""
+    first = "start" if row.first < 0 else str(row.first)
+    last = "end" if row.last >= steps else str(row.last)
+    return first if first == last else f"{first}-{last}"
+
+
 def _legend(
     plan: Plan, blocks: Sequence[_Block], columns: int, count: int, color: bool, marks: _Marks
 ) -> Iterator[str]:
     at_peak = {block for block in blocks if block.row.first <= plan.peak_step <= block.row.last}
     by_size = sorted(blocks, key=lambda b: (-b.row.bytes, b.row.first, b.row.offset))
     shown = [block for place, block in enumerate(by_size) if place < count or block in at_peak][: 2 * count]
-    spans = [f"{b.row.first}-{b.row.last}" if b.row.last > b.row.first else str(b.row.first) for b in shown]
-    wide = max(map(len, spans))
-    names = shorten([b.row.name for b in shown], max(columns - 25 - wide, 12), marks.ellipsis)
-    yield f"{'':4}{'bytes':>13}  {'steps':<{max(wide, 5)}}     name"
+    spans = [_span(block.row, len(plan.steps)) for block in shown]
+    steps = max(5, *map(len, spans))
+    amounts = max(13, 2 + len(f"{sum(block.row.bytes for block in blocks):,}"))
+    names = shorten([b.row.name for b in shown], max(columns - 11 - amounts - steps, 1), marks.ellipsis)
+    yield f"{'':4}{'bytes':>{amounts}}  {'steps':<{steps}}     name"
     for block, span, name in zip(shown, spans, names, strict=True):
         letter = f"\x1b[30;48;5;{block.color}m {block.letter} \x1b[0m" if color else f" {block.letter} "
         mark = marks.peak if block in at_peak else " "
-        yield f" {letter}{block.row.bytes:>13,}  {span:<{max(wide, 5)}}  {mark}  {name}"
-    rest = len(blocks) - len(shown)
+        yield f" {letter}{block.row.bytes:>{amounts},}  {span:<{steps}}  {mark}  {name}"
+    rest = [block for block in blocks if block not in shown]
     if rest:
-        yield f"{'':4}{sum(b.row.bytes for b in blocks) - sum(b.row.bytes for b in shown):>13,}  in {rest} smaller blocks"
+        blocks_left = f"{len(rest)} smaller block{'s' * (len(rest) > 1)}"
+        yield f"{'':4}{sum(block.row.bytes for block in rest):>{amounts},}  in {blocks_left}"
     yield f"{'':4}{marks.peak} live at the peak"

@@ -13,7 +13,7 @@ def shorten(names: Sequence[str], width: int, ellipsis: str = "…") -> list[str
     """Names cut to a width so that what differs between them stays.
 
     Of names that a converter joined with ``;`` the first counts. Folders that all of the names share are left out, and
-    of what is still too long the end is kept.
+    of what is still too long the end is kept. Characters that a terminal would act on are replaced.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def shorten(names: Sequence[str], width: int, ellipsis: str = "…") -> list[str
     >>> shorten(["encoder/layer.0/attention/self/query"], 16)
     ['…/self/query']
     """
-    parts = [_split(name) for name in names]
+    parts = [_split("".join(char if char.isprintable() else "?" for char in name)) for name in names]
     shared = _shared_folders([path for path, _ in parts])
     short = ["/".join(path[shared:]) + tail for path, tail in parts]
     return [s if len(s) <= width else _end(s, width, ellipsis) for s in short]

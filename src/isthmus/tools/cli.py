@@ -12,6 +12,7 @@ from isthmus.errors import QnnError
 
 COMMANDS = {
     "run": "run a model and tell what happened",
+    "plan": "tell and draw the memory that a model needs, without running it",
     "pack": "solve a memory packing problem",
 }
 

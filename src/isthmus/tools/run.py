@@ -94,11 +94,14 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     try:
         if not (equals and name):
             raise ValueError(text)
-        return name, tuple(int(d) for d in dims.split(","))
+        shape = tuple(int(d) for d in dims.split(","))
     except ValueError:
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT, f"--shape {text}", "must look like name=1,3,48,320"
         ) from None
+    if any(d < 1 for d in shape):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--shape {text}", "dimensions must be positive")
+    return name, shape
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

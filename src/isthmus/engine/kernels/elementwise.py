@@ -110,10 +110,10 @@ UNARY_INTEGER: dict[str, Callable] = {
     "sign": device(lambda x, a, b: np.int64(x > 0) - np.int64(x < 0)),
     "not": device(lambda x, a, b: np.uint8(x == 0)),
 }
-_INFINITY_BITS = np.int32(0x7F800000)
+_INFINITY = f32(math.inf)
 UNARY_TO_BOOL: dict[str, Callable] = {
     "isnan": device(lambda x, a, b: np.uint8(x != x)),
-    "isinf": device(lambda x, a, b: np.uint8(mathematics.bits_of(mathematics.absolute(x)) == _INFINITY_BITS)),
+    "isinf": device(lambda x, a, b: np.uint8(((x == -_INFINITY) & (a != _ZERO)) | ((x == _INFINITY) & (b != _ZERO)))),
 }
 
 
@@ -204,6 +204,11 @@ def _float_modulo(a, b):  # type: ignore[no-untyped-def]
     return rest + b if rest != _ZERO and (rest < _ZERO) != (b < _ZERO) else rest
 
 
+def _wide(function: Callable) -> Callable:
+    """A function computed in 64 bits: numba joins types of different signs to a float."""
+    return device(lambda a, b: function(np.int64(a), np.int64(b)))
+
+
 BINARY_F32: dict[str, Callable] = {
     "add": device(lambda a, b: a + b),
     "subtract": device(lambda a, b: a - b),
@@ -222,11 +227,11 @@ BINARY_INTEGER: dict[str, Callable] = {
     "add": device(lambda a, b: a + b),
     "subtract": device(lambda a, b: a - b),
     "multiply": device(lambda a, b: a * b),
-    "divide": _divide,
-    "floor_div": _floor_divide,
-    "mod": _modulo,
-    "fmod": _remainder,
-    "power": _integer_power,
+    "divide": _wide(_divide),
+    "floor_div": _wide(_floor_divide),
+    "mod": _wide(_modulo),
+    "fmod": _wide(_remainder),
+    "power": _wide(_integer_power),
     "maximum": device(lambda a, b: max(a, b)),
     "minimum": device(lambda a, b: min(a, b)),
     "squared_difference": device(lambda a, b: (a - b) * (a - b)),

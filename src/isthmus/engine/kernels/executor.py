@@ -1,7 +1,9 @@
-"""The executor: walks a program's table and calls one kernel after the other, alone or as one of several threads.
+"""The executor: walks a program's table and calls one kernel after the other, alone or helped by worker threads.
 
-Threads meet at a barrier after each instruction. A worker waits for the next run by spinning briefly, then sleeping
-on a futex. All shared words are in the control block, one to a cache line, laid out in `isthmus.engine.control`.
+Only instructions that are worth it are split into shares. Whoever is free takes the next share, the caller's thread
+too: so a worker that is asleep, or that the system has put aside, delays nothing. Shares are always cut alike, so
+results do not depend on who computes them. All shared words are in the control block, laid out in
+`isthmus.engine.control`.
 """
 
 from __future__ import annotations
@@ -12,19 +14,39 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from isthmus.engine.control import ARRIVED, BARRIER_BASE, BASES, COUNT, REQUEST, SLEEPERS, STOP, TABLE
+from isthmus.engine.control import (
+    BASES,
+    COUNT,
+    CURRENT,
+    DONE,
+    ROW_WORDS,
+    SLEEPERS,
+    STOP,
+    TABLE,
+    TICKET,
+    TICKETS,
+    WAKE,
+)
+from isthmus.engine.kernels.atomics import (
+    FUTEX,
+    YIELD,
+    architecture,
+    atomic_add,
+    atomic_load,
+    atomic_store,
+    pause_of,
+    system_call,
+)
 from isthmus.engine.kernels.base import I64, device, generated, load_i64
 from isthmus.engine.target import Target
 
-_SPINS_BEFORE_SLEEP = 20_000
-_SPINS_BEFORE_YIELD = 2_000
-_FUTEX = {"x86_64": 202, "aarch64": 98}
-_YIELD = {"x86_64": 24, "aarch64": 124}
+_SPINS_BEFORE_SLEEP = 4_000
+_SPINS_BEFORE_YIELD = 400
 _FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
 
 
 @intrinsic
-def _call_kernel(typing_context: Any, function: Any, p: Any, b: Any, tid: Any, nt: Any) -> Any:
+def call_kernel(typing_context: Any, function: Any, p: Any, b: Any, tid: Any, nt: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
         builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
@@ -33,141 +55,87 @@ def _call_kernel(typing_context: Any, function: Any, p: Any, b: Any, tid: Any, n
     return types.void(*[types.int64] * 5), emit
 
 
-@intrinsic
-def _atomic_load(typing_context: Any, address: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(builder.inttoptr(args[0], I64.as_pointer()), "seq_cst", 8)
-
-    return types.int64(types.int64), emit
-
-
-@intrinsic
-def _atomic_store(typing_context: Any, address: Any, value: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store_atomic(args[1], builder.inttoptr(args[0], I64.as_pointer()), "seq_cst", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), emit
-
-
-@intrinsic
-def _atomic_add(typing_context: Any, address: Any, value: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.atomic_rmw("add", builder.inttoptr(args[0], I64.as_pointer()), args[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), emit
-
-
-@intrinsic
-def _system_call(typing_context: Any, number: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        module = builder.module
-        function = module.globals.get("syscall")
-        if function is None:
-            function = ir.Function(module, ir.FunctionType(I64, [I64], var_arg=True), "syscall")
-        return builder.call(function, args)
-
-    return types.int64(*[types.int64] * 5), emit
-
-
-def _pause(target: Target) -> Any:
-    """The instruction that tells an x86 processor it is spinning; nothing elsewhere."""
-    name = "llvm.x86.sse2.pause"
-
-    @intrinsic
-    def pause(typing_context: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            if target.triple.startswith("x86_64"):
-                function = builder.module.globals.get(name)
-                if function is None:
-                    function = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), []), name)
-                builder.call(function, [])
-            return context.get_dummy_value()
-
-        return types.void(), emit
-
-    return pause
-
-
 @device
-def _alone(control: int) -> None:
-    table, count, bases = load_i64(control + TABLE, 0), load_i64(control + COUNT, 0), load_i64(control + BASES, 0)
-    for i in range(count):
-        _call_kernel(load_i64(table, 2 * i), load_i64(table, 2 * i + 1), bases, 0, 1)
-
-
-def _walk(target: Target) -> Any:
-    """One thread's share of a run, with a barrier after each instruction."""
-    architecture = target.triple.partition("-")[0]
-    pause, yield_number = _pause(target), _YIELD[architecture]
-
-    @device
-    def walk(control, tid, nt):  # type: ignore[no-untyped-def]
-        table, count = load_i64(control + TABLE, 0), load_i64(control + COUNT, 0)
-        bases, base = load_i64(control + BASES, 0), load_i64(control + BARRIER_BASE, 0)
-        for i in range(count):
-            _call_kernel(load_i64(table, 2 * i), load_i64(table, 2 * i + 1), bases, tid, nt)
-            goal = base + nt * (i + 1)
-            _atomic_add(control + ARRIVED, 1)
-            spins = 0
-            while _atomic_load(control + ARRIVED) < goal:
-                pause()
-                spins += 1
-                if spins > _SPINS_BEFORE_YIELD:
-                    # A sibling may be waiting for this very processor.
-                    _system_call(yield_number, 0, 0, 0, 0)
-                    spins = 0
-
-    return walk
+def _take_shares(control):  # type: ignore[no-untyped-def]
+    """Compute shares of the current instruction until none is left to take."""
+    table, bases = load_i64(control + TABLE, 0), load_i64(control + BASES, 0)
+    while True:
+        # Looking first keeps the counter from running on while nothing is shared.
+        seen = atomic_load(control + TICKET)
+        row = table + 8 * ROW_WORDS * atomic_load(control + CURRENT)
+        shares = load_i64(row, 2)
+        if seen % TICKETS >= shares:
+            return
+        ticket = atomic_add(control + TICKET, 1)
+        # The instruction cannot have changed if a share of it was left: it is not finished before that share is.
+        row = table + 8 * ROW_WORDS * atomic_load(control + CURRENT)
+        shares = load_i64(row, 2)
+        if ticket % TICKETS >= shares:
+            return
+        call_kernel(load_i64(row, 0), load_i64(row, 1), bases, ticket % TICKETS, shares)
+        atomic_add(control + DONE, 1)
 
 
 @generated
 def run(target: Target, variant: str) -> Any:
-    """Run the program once; the calling thread is thread 0. Arguments: control block, 0, 0, number of threads."""
-    walk, futex = _walk(target), _FUTEX[target.triple.partition("-")[0]]
+    """Run the program once on the calling thread and any workers. Arguments: control block, 0, 0, threads."""
+    pause, futex, yield_number = pause_of(target), FUTEX[architecture(target)], YIELD[architecture(target)]
 
     @device
     def run_program(control, unused, zero, nt):  # type: ignore[no-untyped-def]
-        if nt == 1:
-            _alone(control)
-            return
-        _atomic_store(control + BARRIER_BASE, _atomic_load(control + ARRIVED))
-        _atomic_add(control + REQUEST, 1)
-        if _atomic_load(control + SLEEPERS) > 0:
-            _system_call(futex, control + REQUEST, _FUTEX_WAKE_PRIVATE, 1 << 30, 0)
-        walk(control, 0, nt)
+        table, count, bases = load_i64(control + TABLE, 0), load_i64(control + COUNT, 0), load_i64(control + BASES, 0)
+        for i in range(count):
+            row = table + 8 * ROW_WORDS * i
+            shares = load_i64(row, 2)
+            if shares == 1:
+                call_kernel(load_i64(row, 0), load_i64(row, 1), bases, 0, 1)
+                continue
+            atomic_store(control + DONE, 0)
+            atomic_store(control + CURRENT, i)
+            atomic_store(control + TICKET, (atomic_load(control + TICKET) // TICKETS + 1) * TICKETS)
+            if atomic_load(control + SLEEPERS) > 0:
+                atomic_add(control + WAKE, 1)
+                system_call(futex, control + WAKE, _FUTEX_WAKE_PRIVATE, 1 << 30, 0)
+            _take_shares(control)
+            spins = 0
+            while atomic_load(control + DONE) < shares:
+                pause()
+                spins += 1
+                if spins > _SPINS_BEFORE_YIELD:
+                    # Whoever computes the last share may be waiting for this very processor.
+                    system_call(yield_number, 0, 0, 0, 0)
+                    spins = 0
 
     return run_program
 
 
 @generated
 def work(target: Target, variant: str) -> Any:
-    """The life of a worker thread: wait for a run, take part, until stopped.
+    """The life of a worker thread: take shares while there are any, rest, until stopped.
 
     Arguments: control block, 0, thread, threads.
     """
-    walk, pause = _walk(target), _pause(target)
-    futex = _FUTEX[target.triple.partition("-")[0]]
+    pause, futex = pause_of(target), FUTEX[architecture(target)]
 
     @device
     def work_until_stopped(control, unused, tid, nt):  # type: ignore[no-untyped-def]
-        seen = 0
-        while True:
-            spins = 0
-            while _atomic_load(control + REQUEST) == seen:
-                if spins < _SPINS_BEFORE_SLEEP:
-                    pause()
-                    spins += 1
-                else:
-                    _atomic_add(control + SLEEPERS, 1)
-                    if _atomic_load(control + REQUEST) == seen:
-                        # The futex compares the low half of the counter.
-                        _system_call(futex, control + REQUEST, _FUTEX_WAIT_PRIVATE, seen & 0xFFFFFFFF, 0)
-                    _atomic_add(control + SLEEPERS, -1)
-            seen += 1
-            if _atomic_load(control + STOP) != 0:
-                return
-            walk(control, tid, nt)
+        seen, spins = atomic_load(control + TICKET) // TICKETS, 0
+        while atomic_load(control + STOP) == 0:
+            shared = atomic_load(control + TICKET) // TICKETS
+            if shared != seen:
+                seen, spins = shared, 0
+                _take_shares(control)
+            elif spins < _SPINS_BEFORE_SLEEP:
+                pause()
+                spins += 1
+            else:
+                spins = 0
+                awake = atomic_load(control + WAKE)
+                atomic_add(control + SLEEPERS, 1)
+                if atomic_load(control + TICKET) // TICKETS == seen and atomic_load(control + STOP) == 0:
+                    # The futex compares the low half of the counter.
+                    system_call(futex, control + WAKE, _FUTEX_WAIT_PRIVATE, awake & 0xFFFFFFFF, 0)
+                atomic_add(control + SLEEPERS, -1)
 
     return work_until_stopped
 
@@ -175,12 +143,12 @@ def work(target: Target, variant: str) -> Any:
 @generated
 def stop(target: Target, variant: str) -> Any:
     """End the workers. Arguments: control block, 0, 0, threads."""
-    futex = _FUTEX[target.triple.partition("-")[0]]
+    futex = FUTEX[architecture(target)]
 
     @device
     def stop_workers(control, unused, zero, nt):  # type: ignore[no-untyped-def]
-        _atomic_store(control + STOP, 1)
-        _atomic_add(control + REQUEST, 1)
-        _system_call(futex, control + REQUEST, _FUTEX_WAKE_PRIVATE, 1 << 30, 0)
+        atomic_store(control + STOP, 1)
+        atomic_add(control + WAKE, 1)
+        system_call(futex, control + WAKE, _FUTEX_WAKE_PRIVATE, 1 << 30, 0)
 
     return stop_workers

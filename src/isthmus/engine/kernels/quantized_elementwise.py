@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 
 from isthmus.engine.kernels.base import (
+    I8,
     address,
     device,
     generated,
@@ -28,6 +30,8 @@ from isthmus.engine.kernels.base import (
     write_u8,
     write_u16,
 )
+from isthmus.engine.kernels.requantization import byte_mask
+from isthmus.engine.kernels.vector import Code, outlined, vector_type
 from isthmus.engine.target import Target
 
 READ = {"s8": read_i8, "u8": read_u8, "s16": read_i16, "u16": read_u16, "s32": read_i32}
@@ -95,13 +99,52 @@ def quantize(target: Target, variant: str) -> Any:
     return kernel
 
 
-@device
-def lookup(p, b, tid, nt):
+def _permuted(target: Target) -> Any:
+    """Look up 64 bytes at a time in a table that fills four vector registers. Arguments: x, y, count, table."""
+    kind = vector_type(I8, 64)
+
+    def emit(code: Code, x: Any, y: Any, count: Any, table: Any) -> None:
+        builder = code.builder
+        quarters = [code.load(table, kind, 64 * i) for i in range(4)]
+
+        def found(index: Any) -> Any:
+            low, high = (
+                code.call("llvm.x86.avx512.vpermi2var.qi.512", kind, [quarters[i], index, quarters[i + 1]])
+                for i in (0, 2)
+            )
+            return builder.select(builder.icmp_signed("<", index, ir.Constant(kind, None)), high, low)
+
+        whole = builder.and_(count, code.number(-64))
+        with builder.if_then(code.below(0, whole)):
+            loop = code.loop(whole, step=64)
+            code.store(found(code.load(code.plus(x, loop.index), kind)), code.plus(y, loop.index))
+            loop.end()
+        with builder.if_then(code.below(whole, count)):
+            mask = byte_mask(code, builder.sub(count, whole), 64)
+            index = code.masked_load(code.plus(x, whole), mask, kind)
+            code.masked_store(found(index), code.plus(y, whole), mask)
+
+    return outlined("lookup_permuted", "iiii", target, emit)
+
+
+@generated
+def lookup(target: Target, variant: str) -> Any:
     """Each byte replaced by its entry in a table of 256. Words: x, y, count, table."""
-    x, y, table = address(p, b, 0), address(p, b, 1), address(p, b, 3)
-    low, high = share(word(p, 2), tid, nt)
-    for i in range(low, high):
-        write_u8(y, i, read_u8(table, np.int64(read_u8(x, i))))
+    permuted = _permuted(target) if target.name == "avx512-vnni" else None
+
+    @device
+    def by_register(p, b, tid, nt):
+        low, high = share(word(p, 2), tid, nt)
+        permuted(address(p, b, 0) + low, address(p, b, 1) + low, high - low, address(p, b, 3))
+
+    @device
+    def by_memory(p, b, tid, nt):
+        x, y, table = address(p, b, 0), address(p, b, 1), address(p, b, 3)
+        low, high = share(word(p, 2), tid, nt)
+        for i in range(low, high):
+            write_u8(y, i, read_u8(table, np.int64(read_u8(x, i))))
+
+    return by_register if permuted is not None else by_memory
 
 
 @generated

@@ -1,4 +1,4 @@
-"""Kernels on 8-bit fixed-point tensors that gather many elements into one: means, average pools, softmax."""
+"""Kernels on 8-bit fixed-point tensors that gather many elements into one: means, pools, softmax, resizing."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from isthmus.engine.target import Target
 
 @generated
 def mean(target: Target, variant: str) -> Any:
-    """Means over a middle axis: ``rint((sum - count * zero) * scale) + zero'``, limited.
+    """Means over a middle axis: ``rint((sum - offset) * scale + bias) + zero``, limited.
 
-    Words: x, y, outer, count, inner, work (i32 per inner, per thread), scale, count * zero, zero', least, most.
+    Words: x, y, outer, count, inner, work (i32 per inner, per thread), scale, offset, bias, zero, least, most.
     """
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
@@ -36,8 +36,8 @@ def mean(target: Target, variant: str) -> Any:
     def kernel(p, b, tid, nt):
         x, y, count, inner = address(p, b, 0), address(p, b, 1), word(p, 3), word(p, 4)
         sums = address(p, b, 5) + tid * inner * 4
-        scale, offset, zero = np.float32(real(p, 6)), np.int32(word(p, 7)), np.int32(word(p, 8))
-        least, most = np.float32(word(p, 9) - word(p, 8)), np.float32(word(p, 10) - word(p, 8))
+        scale, offset, bias = np.float32(real(p, 6)), np.int32(word(p, 7)), np.float32(real(p, 8))
+        zero, least, most = np.int32(word(p, 9)), np.float32(word(p, 10) - word(p, 9)), np.float32(word(p, 11) - word(p, 9))
         low, high = share(word(p, 2), tid, nt)
         for row in range(low, high):
             fill_bytes(sums, 0, inner * 4)
@@ -47,7 +47,7 @@ def mean(target: Target, variant: str) -> Any:
                     store_i32(sums, i, load_i32(sums, i) + np.int32(read(source, i)))
             result = y + row * inner
             for i in range(inner):
-                value = np.float32(load_i32(sums, i) - offset) * scale
+                value = np.float32(load_i32(sums, i) - offset) * scale + bias
                 write(result, i, stored(np.int32(np.rint(min(max(value, least), most))) + zero))
 
     return kernel
@@ -145,3 +145,34 @@ def softmax(target: Target, variant: str) -> Any:
     return kernel
 
 
+@generated
+def resize_bilinear(target: Target, variant: str) -> Any:
+    """Bilinear resizing, NHWC, by weights of 11 fractional bits, rounded half up.
+
+    Words: x, y, batch, height, width, channels, out height, out width, rows, columns. `rows` and `columns` are i32
+    triples for each output row and column: the input row (column) before it, the one after it, the weight of the latter.
+    """
+    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
+
+    @device
+    def kernel(p, b, tid, nt):
+        x, y, height, width, channels = address(p, b, 0), address(p, b, 1), word(p, 3), word(p, 4), word(p, 5)
+        out_height, out_width, rows, columns = word(p, 6), word(p, 7), address(p, b, 8), address(p, b, 9)
+        low, high = share(word(p, 2) * out_height, tid, nt)
+        for row in range(low, high):
+            n, oh = row // out_height, row % out_height
+            above = x + (n * height + np.int64(load_i32(rows, 3 * oh))) * width * channels
+            below = x + (n * height + np.int64(load_i32(rows, 3 * oh + 1))) * width * channels
+            down = load_i32(rows, 3 * oh + 2)
+            for ow in range(out_width):
+                left = np.int64(load_i32(columns, 3 * ow)) * channels
+                right = np.int64(load_i32(columns, 3 * ow + 1)) * channels
+                across = load_i32(columns, 3 * ow + 2)
+                result = y + (row * out_width + ow) * channels
+                for c in range(channels):
+                    a, d = np.int32(read(above + left, c)), np.int32(read(below + left, c))
+                    first = (a << 11) + (np.int32(read(above + right, c)) - a) * across
+                    second = (d << 11) + (np.int32(read(below + right, c)) - d) * across
+                    write(result, c, stored(((first << 11) + (second - first) * down + (1 << 21)) >> 22))
+
+    return kernel

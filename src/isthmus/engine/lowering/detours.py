@@ -12,8 +12,8 @@ from isthmus.engine.lowering.fixed_point import (
     emit_quantize,
     is_eight_bit,
     quantization_of,
-    real_codes,
 )
+from isthmus.engine.lowering.tables import converted_codes
 from isthmus.engine.target import Target
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.schedule import Step
@@ -112,7 +112,7 @@ def moved(plain: Lowering) -> Lowering:
         for tensor in differing(step):
             temporary = Tensor(tensor.name, TensorType.NATIVE, output.dtype, tensor.dims, output.quantization)
             e.place_in_work(temporary, offset)
-            emit_lookup(e, tensor, e.at(temporary), real_codes(tensor), step, output)
+            emit_lookup(e, tensor, e.at(temporary), converted_codes(tensor, output, e.numerics), step, output)
             replaced[id(tensor)] = temporary
             offset += _padded(temporary.nbytes)
         inputs = [replaced.get(id(t), t) for t in step.inputs]

@@ -40,11 +40,20 @@ _UNARY: dict[str, str] = {
     "Cosh": "cosh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Silu": "silu", "IsNaN": "isnan",
     "IsInf": "isinf",
 }  # fmt: skip
-_ON_INTEGERS = frozenset(("abs", "neg", "sign"))
+_SIGNED = ("i8", "i16", "i32", "i64")
+_INTEGERS = (*_SIGNED, "u8", "u16", "u32", "u64")
+_UNARY_KINDS: dict[str, tuple[str, ...]] = {
+    "abs": ("f32", *_INTEGERS),
+    "neg": ("f32", *_SIGNED),
+    "not": ("bool",),
+    "sign": ("f32", *_INTEGERS),
+}
+"""The kinds that a function of one operand takes, where they are not f32 alone."""
 _CLAMPS: dict[str, tuple[float, float]] = {"Relu": (0.0, inf), "Relu1": (-1.0, 1.0), "Relu6": (0.0, 6.0)}
 _PARAMETERS: dict[str, tuple[str, ...]] = {
     "elu": ("alpha",),
     "hard_sigmoid": ("alpha", "beta"),
+    "isinf": ("detect_negative", "detect_positive"),
     "softplus": ("beta", "threshold"),
 }
 _BINARY: dict[str, str] = {
@@ -59,10 +68,11 @@ _BINARY: dict[str, str] = {
 _COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
 _BINARY_KINDS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("and", "or", "xor"), ("bool",)),
-    **dict.fromkeys(_COMPARISONS, ("f32", "i32", "i64", "bool", "u8")),
+    **dict.fromkeys(_COMPARISONS, ("f32", *_INTEGERS, "bool")),
+    **dict.fromkeys(("divide", "floor_div", "mod", "fmod", "power"), ("f32", *_INTEGERS[:-1])),
     "prelu": ("f32",),
 }
-"""The kinds that a function of two operands takes, where they are not f32, i32 and i64."""
+"""The kinds that a function of two operands takes, where they are not f32 and all integers."""
 
 # A power with one of these constant exponents is a plain function.
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
@@ -75,6 +85,10 @@ def kind_of(tensor: Tensor, e: Emitter) -> str:
     if tensor.dtype not in KINDS:
         raise e.refuse(f"{tensor.describe()} has a data type that this kernel does not compute with")
     return KINDS[tensor.dtype]
+
+
+def _stored_kind(tensor: Tensor, e: Emitter) -> str:
+    return KINDS[DataType.of(tensor.dtype.numpy)] if tensor.dtype.is_fixed_point else kind_of(tensor, e)
 
 
 def clamp_in_place(step: Step, e: Emitter) -> None:
@@ -91,10 +105,7 @@ def _emit_unary(step: Step, e: Emitter, name: str) -> None:
     x, output = operand(step, 0), step.outputs[0]
     kind = kind_of(x, e)
     parameters = [float(step.params[p]) for p in _PARAMETERS.get(name, ())]
-    if name == "isinf" and not (step.params["detect_negative"] and step.params["detect_positive"]):
-        raise e.refuse("only both infinities together are detected")
-    allowed = ("bool",) if name == "not" else ("f32", "i32", "i64") if name in _ON_INTEGERS else ("f32",)
-    if kind not in allowed:
+    if kind not in _UNARY_KINDS.get(name, ("f32",)):
         raise e.refuse(f"{name} of {x.describe()} is not supported")
     if name in ("sin", "cos"):
         e.emit(f"elementwise:trigonometric.{name}", e.at(output), e.at(x), x.elements)
@@ -118,12 +129,13 @@ def _emit_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
 def _emit_integer_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
     x, output = operand(step, 0), step.outputs[0]
     kind = kind_of(x, e)
-    if kind not in ("i32", "i64"):
+    if kind not in _INTEGERS:
         raise e.refuse(f"a clamp of {x.describe()} is not supported")
     source = e.at(x)
     for name, limit in (("maximum", low), ("minimum", high)):
         if np.isfinite(limit):
-            still = e.constant(np.array([limit], x.dtype.numpy))
+            bounds = np.iinfo(x.dtype.numpy)
+            still = e.constant(np.array([min(max(int(limit), bounds.min), bounds.max)], x.dtype.numpy))
             e.emit(
                 f"elementwise:binary.{name}_{kind}", e.at(output), source, still, x.elements, max(x.elements, 1), 2,
                 0.0, 0.0, 0,
@@ -152,7 +164,7 @@ def rows(
 def _emit_binary(step: Step, e: Emitter, name: str) -> None:
     left, right, output = operand(step, 0), operand(step, 1), step.outputs[0]
     kind = kind_of(left, e)
-    allowed = _BINARY_KINDS.get(name, ("f32", "i32", "i64"))
+    allowed = _BINARY_KINDS.get(name, ("f32", *_INTEGERS))
     if kind not in allowed or right.dtype is not left.dtype:
         raise e.refuse(f"{name} of {left.describe()} and {right.describe()} is not supported")
     if name == "power" and kind == "f32" and right.is_static and right.elements == 1:
@@ -201,8 +213,9 @@ def _emit_select(step: Step, e: Emitter) -> None:
 
 
 def _emit_cast(step: Step, e: Emitter) -> None:
+    """Stored elements keep their number, those of fixed-point tensors too."""
     x, output = operand(step, 0), step.outputs[0]
-    source, goal = kind_of(x, e), kind_of(output, e)
+    source, goal = (_stored_kind(tensor, e) for tensor in (x, output))
     e.emit(f"elementwise:cast.{source}_{goal}", e.at(output), e.at(x), x.elements)
     clamp_in_place(step, e)
 

@@ -33,11 +33,14 @@ class Lowering:
 class Emitter:
     """Collects the instructions and constants of a program under construction."""
 
-    def __init__(self, target: Target, threads: int, places: Mapping[Tensor, Place]) -> None:
+    def __init__(
+        self, target: Target, threads: int, places: Mapping[Tensor, Place], numerics: str = "exact"
+    ) -> None:
         self.target = target
         self.threads = threads
+        self.numerics = numerics
         self.kernels: dict[str, int] = {}
-        self.table: list[tuple[int, int]] = []
+        self.table: list[tuple[int, int, int]] = []
         self.words: list[int] = []
         self.labels: list[str] = []
         self._places = dict(places)
@@ -46,10 +49,11 @@ class Emitter:
         self._known: dict[tuple[int, bytes], int] = {}
         self._step: Step | None = None
         self._work = 0
+        self._shares = 1
 
-    def begin(self, step: Step, work_offset: int) -> None:
-        """Start the instructions of a step, whose work space lies at that offset in scratch."""
-        self._step, self._work = step, work_offset
+    def begin(self, step: Step, work_offset: int, shares: int = 1) -> None:
+        """Start the instructions of a step: where its work space lies in scratch, and how many threads share it."""
+        self._step, self._work, self._shares = step, work_offset, shares
 
     @contextmanager
     def nested(self, step: Step, offset: int) -> Iterator[None]:
@@ -66,7 +70,7 @@ class Emitter:
     def emit(self, kernel: str, *words: int | float) -> None:
         """Append an instruction. Floats travel as the bits of a double."""
         number = self.kernels.setdefault(kernel, len(self.kernels))
-        self.table.append((number, len(self.words)))
+        self.table.append((number, len(self.words), self._shares))
         self.labels.append(f"{self._step.op} {self._step.name}" if self._step else kernel)
         for value in words:
             if isinstance(value, (float, np.floating)):

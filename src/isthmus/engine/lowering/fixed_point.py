@@ -103,13 +103,16 @@ def real_codes(tensor: Tensor) -> np.ndarray:
     return quantization_of(tensor).dequantize(codes(tensor))
 
 
-def emit_lookup(e: Emitter, source: Tensor, target: int, reals: np.ndarray, step: Step, output: Tensor) -> None:
-    """Map each byte of `source` to the output's stored value of the real in that byte's row of a table."""
-    least, most = stored_limits(step, output)
+def nearest(reals: np.ndarray, output: Tensor) -> np.ndarray:
+    """The stored values nearest to reals, half to even, not yet limited."""
     quantization = quantization_of(output)
     with np.errstate(invalid="ignore", over="ignore"):
-        stored = np.rint(np.nan_to_num(reals / np.float32(quantization.scale))) + quantization.zero_point
-    table = np.clip(stored, least, most).astype(output.dtype.numpy)
+        return np.rint(np.nan_to_num(reals / np.float32(quantization.scale))) + quantization.zero_point
+
+
+def emit_lookup(e: Emitter, source: Tensor, target: int, stored: np.ndarray, step: Step, output: Tensor) -> None:
+    """Map each byte of `source` to the stored value in that byte's row of a table, limited as the output is."""
+    table = np.clip(stored, *stored_limits(step, output)).astype(output.dtype.numpy)
     e.emit("quantized_elementwise:lookup", e.at(source), target, source.elements, e.constant(table))
 
 

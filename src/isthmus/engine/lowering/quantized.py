@@ -15,12 +15,11 @@ from isthmus.engine.lowering.fixed_point import (
     emit_quantize,
     is_eight_bit,
     quantization_of,
-    real_codes,
     stored_limits,
 )
+from isthmus.engine.lowering.tables import function_codes
 from isthmus.engine.target import Target
-from isthmus.graph import DataType, Tensor, TensorType
-from isthmus.graph.evaluate import evaluate
+from isthmus.graph import Tensor
 from isthmus.prepare.schedule import Step
 
 Covers = Callable[[Step], bool]
@@ -48,23 +47,8 @@ def _covers_function(step: Step) -> bool:
 
 
 def _emit_function(step: Step, e: Emitter) -> None:
-    """One table holds the function of every stored value, computed once in float."""
     x, output = _operand(step, 0), step.outputs[0]
-    reals = real_codes(x)
-    if step.op != "Convert":
-        given = Tensor("codes", TensorType.NATIVE, DataType.FLOAT_32, (256,))
-        inputs, arrays = [given], [reals]
-        if len(step.inputs) > 1:
-            slope = _operand(step, 1)
-            assert slope.data is not None
-            value = quantization_of(slope).dequantize(slope.data) if slope.dtype.is_fixed_point else slope.data
-            value = value.reshape(1).astype(np.float32)
-            inputs.append(Tensor("slope", TensorType.STATIC, DataType.FLOAT_32, (1,), None, value))
-            arrays.append(value)
-        result = Tensor("reals", TensorType.NATIVE, DataType.FLOAT_32, (256,))
-        with np.errstate(all="ignore"):
-            [reals] = evaluate(step.op, inputs, arrays, step.params, [result])
-    emit_lookup(e, x, e.at(output), reals, step, output)
+    emit_lookup(e, x, e.at(output), function_codes(step, e.numerics), step, output)
 
 
 # -- sums and products -------------------------------------------------------------------------------------------------
@@ -174,11 +158,17 @@ def _emit_mean(step: Step, e: Emitter) -> None:
     assert extents is not None
     outer, count, inner = extents
     qx, qy = quantization_of(x), quantization_of(output)
-    scale = np.float32(qx.scale) / (np.float32(qy.scale) * np.float32(count))
+    ratio = np.float32(qx.scale) / np.float32(qy.scale)
+    if e.numerics == "litert":
+        # Both zero points are added in float, before the only rounding.
+        offset, zero = 0, 0
+        bias = np.float32(qy.zero_point) - np.float32(qx.zero_point) * ratio
+    else:
+        offset, zero, bias = count * qx.zero_point, qy.zero_point, np.float32(0)
     e.emit(
         f"quantized_reduction:mean.{STORED[output.dtype]}",
-        e.at(x), e.at(output), outer, count, inner, e.work(), float(scale), count * qx.zero_point, qy.zero_point,
-        *stored_limits(step, output),
+        e.at(x), e.at(output), outer, count, inner, e.work(), float(ratio / np.float32(count)), offset, float(bias),
+        zero, *stored_limits(step, output),
     )  # fmt: skip
 
 
@@ -217,6 +207,33 @@ def _emit_softmax(step: Step, e: Emitter) -> None:
     )  # fmt: skip
 
 
+def _covers_resize(step: Step) -> bool:
+    same = quantization_of(_operand(step, 0)) == quantization_of(step.outputs[0]) if _covers_one_to_one(step) else False
+    return same and step.clamp is None
+
+
+def _neighbours(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
+    """For each output index the input index before it, the one after it, and the weight of the latter in 11 bits."""
+    corner = int(align_corners and out > 1)
+    scale = np.float32(size - corner) / np.float32(out - corner)
+    place = np.arange(out, dtype=np.float32) * scale
+    if half_pixel_centers:
+        place = np.clip(place + (np.float32(0.5) * scale - np.float32(0.5)), np.float32(0), np.float32(size - 1))
+    before = np.minimum(place.astype(np.int32), size - 1)
+    weight = np.rint((place - before.astype(np.float32)) * np.float32(1 << 11))
+    return np.stack([before, np.minimum(before + 1, size - 1), weight.astype(np.int32)], axis=1)
+
+
+def _emit_resize(step: Step, e: Emitter) -> None:
+    x, output = _operand(step, 0), step.outputs[0]
+    modes = bool(step.params["align_corners"]), bool(step.params["half_pixel_centers"])
+    tables = [e.constant(_neighbours(x.dims[a], output.dims[a], *modes)) for a in (1, 2)]
+    e.emit(
+        f"quantized_reduction:resize_bilinear.{STORED[output.dtype]}",
+        e.at(x), e.at(output), *x.dims, *output.dims[1:3], *tables,
+    )  # fmt: skip
+
+
 # -- to and from reals -------------------------------------------------------------------------------------------------
 
 
@@ -241,6 +258,7 @@ QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     "ElementWiseMultiply": (_covers_binary, Lowering(_emit_multiply)),
     "ReduceMean": (_covers_mean, Lowering(_emit_mean, _mean_work)),
     "PoolAvg2d": (_covers_one_to_one, Lowering(_emit_average_pool, _pool_work)),
+    "ResizeBilinear": (_covers_resize, Lowering(_emit_resize)),
     "Softmax": (_covers_softmax, Lowering(_emit_softmax)),
     "Dequantize": (_always, Lowering(_emit_dequantize)),
     "Quantize": (_always, Lowering(_emit_quantize)),
@@ -250,6 +268,6 @@ QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
 MOVEMENTS = frozenset((
     "Reshape", "Squeeze", "ExpandDims", "Transpose", "Concat", "Split", "Pack", "UnPack", "StridedSlice", "Pad", "Tile",
     "Gather", "GatherElements", "GatherNd", "DepthToSpace", "SpaceToDepth", "SpaceToBatch", "BatchToSpace",
-    "ChannelShuffle", "Reverse", "ReverseSequence", "PoolMax2d", "ReduceMax", "ReduceMin", "Argmax", "Argmin", "Cast",
+    "ChannelShuffle", "Reverse", "ReverseSequence", "PoolMax2d", "ReduceMax", "ReduceMin", "Argmax", "Argmin",
 ))  # fmt: skip
 """Operations that only choose among stored elements, so that any type will do once quantizations agree."""

@@ -90,16 +90,16 @@ def _operand(step: Step, index: int) -> Tensor:
 
 
 def product_of(step: Step) -> Product:
-    """The product that a step computes."""
+    """The product that a step computes. A depthwise convolution is one with a group for each input channel."""
     x, weights, output = _operand(step, 0), _operand(step, 1), step.outputs[0]
-    if step.op != "Conv2d":
+    if step.op in ("FullyConnected", "MatMul"):
         width = output.dims[-1] if step.op == "MatMul" else weights.dims[0]
         depth = weights.elements // width
         count = x.elements // depth
         return Product(1, 1, count, depth, depth, 1, count, width, width)
     batch, height, total_width, channels = x.dims
     _, out_height, out_width, filters = output.dims
-    group = int(step.params["group"])
+    group = int(step.params["group"]) if step.op == "Conv2d" else channels
     (top, _), (left, _) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
     stride, dilation = (tuple(np.asarray(step.params[n]).reshape(2).tolist()) for n in ("stride", "dilation"))
     product = Product(
@@ -230,12 +230,14 @@ def _offsets(product: Product, cut: Cut) -> np.ndarray:
     )
 
 
-def _work(step: Step, target: Target, threads: int) -> int:
+def work_of(step: Step, target: Target, threads: int) -> int:
+    """Scratch for rows that cannot be read in place."""
     signed = _operand(step, 0).dtype is DataType.SFIXED_POINT_8
     return cut(product_of(step), signed, target, threads).work_bytes * threads
 
 
-def _emit(step: Step, e: Emitter) -> None:
+def emit(step: Step, e: Emitter) -> None:
+    """One instruction for each group of channels."""
     x, output, product = _operand(step, 0), step.outputs[0], product_of(step)
     qx, qy = quantization_of(x), quantization_of(output)
     plan = cut(product, x.dtype is DataType.SFIXED_POINT_8, e.target, e.threads)
@@ -299,8 +301,8 @@ def _covers_matmul(step: Step) -> bool:
 
 
 QUANTIZED = {
-    "Conv2d": (covers_convolution, Lowering(_emit, _work)),
-    "FullyConnected": (_covers_fully_connected, Lowering(_emit, _work)),
-    "MatMul": (_covers_matmul, Lowering(_emit, _work)),
+    "Conv2d": (covers_convolution, Lowering(emit, work_of)),
+    "FullyConnected": (_covers_fully_connected, Lowering(emit, work_of)),
+    "MatMul": (_covers_matmul, Lowering(emit, work_of)),
 }
 """For each operation, which steps its 8-bit lowering covers, and that lowering."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.engine.lowering import quantized_convolution
 from isthmus.engine.lowering.emitter import Emitter, Lowering
 from isthmus.engine.lowering.fixed_point import (
     bias_of,
@@ -14,7 +15,6 @@ from isthmus.engine.lowering.fixed_point import (
     signed_result,
     weight_scales,
 )
-from isthmus.engine.lowering.quantized_convolution import covers_convolution
 from isthmus.engine.target import Target
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.schedule import Step
@@ -22,6 +22,7 @@ from isthmus.prepare.schedule import Step
 _L1_SHARE = 24 << 10
 _MOST_OUTPUTS = 4
 _NARROWEST = 16
+_MOST_GROUPS = 64
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,14 @@ def _cut(step: Step, target: Target) -> _Cut:
     )
 
 
+def _multiplies_channels(step: Step) -> bool:
+    """Whether a channel has several filters; it is then a group of an ordinary convolution."""
+    return _operand(step, 0).dims[3] != step.outputs[0].dims[3]
+
+
 def _work(step: Step, target: Target, threads: int) -> int:
+    if _multiplies_channels(step):
+        return quantized_convolution.work_of(step, target, threads)
     return _cut(step, target).work_bytes * threads
 
 
@@ -120,6 +128,9 @@ def _order(width: int) -> np.ndarray:
 
 
 def _emit(step: Step, e: Emitter) -> None:
+    if _multiplies_channels(step):
+        quantized_convolution.emit(step, e)
+        return
     x, weights, output = _operand(step, 0), _operand(step, 1), step.outputs[0]
     qx, qy = quantization_of(x), quantization_of(output)
     batch, height, width, channels = x.dims
@@ -158,7 +169,8 @@ def _emit(step: Step, e: Emitter) -> None:
 
 
 def _covers(step: Step) -> bool:
-    return covers_convolution(step) and _operand(step, 0).dims[3] == step.outputs[0].dims[3]
+    few = _operand(step, 0).dims[3] <= _MOST_GROUPS
+    return quantized_convolution.covers_convolution(step) and (few or not _multiplies_channels(step))
 
 
 QUANTIZED = {"DepthWiseConv2d": (_covers, Lowering(_emit, _work))}

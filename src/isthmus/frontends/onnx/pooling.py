@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.frontends.onnx.layout import Value, channel_last
-from isthmus.frontends.onnx.node import Converter, OnnxNode
+from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
 from isthmus.frontends.onnx.windows import Windows, read_windows, window_params
 from isthmus.graph import Tensor
 
@@ -36,13 +36,13 @@ def _windows(node: OnnxNode, x: Value) -> Windows:
     return read_windows(node, x.dims[2:], node.attr("kernel_shape", ()))
 
 
-def _max_pool(node: OnnxNode) -> Value:
+def _max_pool(node: OnnxNode) -> Results:
     x = node.value(0)
     windows = _windows(node, x)
     if node.wants(1):
-        node.unsupported("output Indices")
+        return _max_with_indices(node, x, windows)
     if any(d != 1 for d in windows.dilations):
-        return _dilated_max(node, x, windows)
+        return _max_of_taps(node, x, windows)
     return _pool(node, x, "PoolMax", windows, {})
 
 
@@ -73,25 +73,74 @@ def _padded(node: OnnxNode, x: Value, windows: Windows, fill: float) -> tuple[Te
     return tensor, counts
 
 
-def _dilated_max(node: OnnxNode, x: Value, windows: Windows) -> Value:
-    """The largest of the taps, each a strided slice of the padded operand."""
+def _taps(windows: Windows) -> list[tuple[int, ...]]:
+    """The positions in a window, the last axis fastest."""
+    return list(product(*(range(k) for k in windows.kernel)))
+
+
+def _slices(node: OnnxNode, x: Value, windows: Windows) -> tuple[list[Tensor], list[int]]:
+    """For each tap of the windows what it sees, a strided slice of the padded operand; and how many windows there are."""
     if math.prod(windows.kernel) > 256:
-        node.unsupported("dilated windows of more than 256 taps")
+        node.unsupported("windows of more than 256 taps with dilations or indices")
     dtype = x.tensor.dtype
-    lowest = float(np.finfo(np.float32).min) if dtype.is_float else int(np.iinfo(dtype.numpy).min)
-    tensor, counts = _padded(node, x, windows, lowest)
-    result: Tensor | None = None
-    for tap in product(*(range(k) for k in windows.kernel)):
+    tensor, counts = _padded(node, x, windows, -math.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min))
+    slices = []
+    for tap in _taps(windows):
         ranges = [(0, tensor.dims[0], 1)]
         for index, dilation, stride, count in zip(tap, windows.dilations, windows.strides, counts, strict=True):
             begin = index * dilation
             ranges.append((begin, begin + (count - 1) * stride + 1, stride))
         ranges.append((0, tensor.dims[-1], 1))
-        part = node.emit("StridedSlice", [tensor], {"ranges": ranges})
-        result = part if result is None else node.emit("ElementWiseMaximum", [result, part])
-    if result is None:
-        node.refuse("its windows are empty")
+        slices.append(node.emit("StridedSlice", [tensor], {"ranges": ranges}))
+    return slices, counts
+
+
+def _max_of_taps(node: OnnxNode, x: Value, windows: Windows) -> Value:
+    result, *others = _slices(node, x, windows)[0]
+    for other in others:
+        result = node.emit("ElementWiseMaximum", [result, other])
     return Value(result, channel_last(x.rank))
+
+
+def _max_with_indices(node: OnnxNode, x: Value, windows: Windows) -> Results:
+    """The largest of the taps and its place in the whole operand, as ONNX's own layout numbers the elements."""
+    (result, *others), counts = _slices(node, x, windows)
+    places = _places(x.dims[2:], windows, counts, column_major=bool(node.attr("storage_order", 0)))
+    place = node.builder.constant(places[0][None, ..., None])
+    for other, there in zip(others, places[1:], strict=True):
+        larger = node.emit("ElementWiseGreater", [other, result])
+        result = node.emit("ElementWiseSelect", [larger, other, result])
+        place = node.emit("ElementWiseSelect", [larger, node.builder.constant(there[None, ..., None]), place])
+    batch, channels = x.dims[:2]
+    planes = (np.arange(batch * channels) * math.prod(x.dims[2:])).reshape(batch, *[1] * windows.spatial, channels)
+    indices = node.emit("ElementWiseAdd", [place, node.builder.constant(planes)])
+    return Value(result, channel_last(x.rank)), Value(indices, channel_last(x.rank))
+
+
+def _places(
+    sizes: Sequence[int], windows: Windows, counts: Sequence[int], column_major: bool
+) -> list[np.ndarray]:
+    """For each tap the number of the element it sees in each window; in the padding, the first one inside.
+
+    An element wins only by being larger, and padding is never larger, so only a first tap in the padding keeps its
+    number: when no element of the window is larger than the lowest value.
+    """
+    strides = np.cumprod([1, *sizes[:-1]]) if column_major else np.cumprod([1, *sizes[:0:-1]])[::-1]
+    axes = []
+    for size, stride, dilation, kernel, count, (before, _) in zip(
+        sizes, windows.strides, windows.dilations, windows.kernel, counts, windows.pads, strict=True
+    ):
+        seen = np.arange(count)[:, None] * stride - before + np.arange(kernel) * dilation
+        inside = (seen >= 0) & (seen < size)
+        first = np.min(seen, axis=1, where=inside, initial=size - 1, keepdims=True)
+        axes.append(np.where(inside, seen, first))
+    places = []
+    for tap in _taps(windows):
+        place = np.zeros((), np.int64)
+        for axis, index in enumerate(tap):
+            place = np.add.outer(place, axes[axis][:, index] * strides[axis])
+        places.append(place)
+    return places
 
 
 def average_pool(node: OnnxNode, x: Value, **output: Any) -> Value:

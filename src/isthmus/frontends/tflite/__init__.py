@@ -41,6 +41,7 @@ def load(
     model = ModelFile(data, name)
     main = model.subgraph(0)
     graph = Graph(name)
+    graph.numerics = "litert"
     values = _inputs(graph, main, dict(shapes or {}))
     scope = Scope(main, values, names=_names(graph, main))
     walk = Walk(graph, model, frozenset(scope.names.values()))

@@ -108,6 +108,16 @@ class SubgraphEntry:
             )
         return tuple(int(i) for i in array)
 
+    @property
+    def tensor_count(self) -> int:
+        """How many tensors there are."""
+        return len(self._tensors)
+
+    @property
+    def operator_count(self) -> int:
+        """How many operators there are."""
+        return len(self._operators)
+
     def tensor(self, index: int) -> TensorEntry:
         """Tensor `index`."""
         entry = self._read.get(index)
@@ -210,6 +220,11 @@ class ModelFile:
         self._read: dict[int, SubgraphEntry] = {}
         if not len(self._subgraphs):
             self.file.refuse("it has no subgraph")
+
+    @property
+    def subgraph_count(self) -> int:
+        """How many subgraphs there are."""
+        return len(self._subgraphs)
 
     def subgraph(self, index: int) -> SubgraphEntry:
         """Subgraph `index`."""

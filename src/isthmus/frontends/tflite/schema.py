@@ -17,7 +17,18 @@ class ModelField(IntEnum):
     VERSION = 0
     OPERATOR_CODES = 1
     SUBGRAPHS = 2
+    DESCRIPTION = 3
     BUFFERS = 4
+    METADATA_BUFFER = 5
+    METADATA = 6
+    SIGNATURES = 7
+
+
+class MetadataField(IntEnum):
+    """Fields of a metadata entry: a name, and the number of the buffer that holds what it says."""
+
+    NAME = 0
+    BUFFER = 1
 
 
 class OperatorCodeField(IntEnum):
@@ -61,6 +72,7 @@ class OperatorField(IntEnum):
     OPTIONS_TYPE = 3
     OPTIONS = 4
     CUSTOM_OPTIONS = 5
+    LARGE_CUSTOM_OPTIONS_OFFSET = 9
     OPTIONS_2_TYPE = 11
     OPTIONS_2 = 12
 

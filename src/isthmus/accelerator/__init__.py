@@ -1,0 +1,9 @@
+"""The accelerator: another process that sees only the memory whose file descriptors it was handed, and runs graphs there.
+
+`Accelerator` and `Lane` are the client's side; `python -m isthmus.accelerator` is the other.
+"""
+
+from isthmus.accelerator.lane import Lane
+from isthmus.accelerator.process import Accelerator
+
+__all__ = ["Accelerator", "Lane"]

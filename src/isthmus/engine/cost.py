@@ -1,0 +1,39 @@
+"""How long a step takes on one thread, roughly: enough to tell what is worth sharing between threads."""
+
+from __future__ import annotations
+
+import math
+
+from isthmus.prepare.schedule import Step
+
+WORTH_SHARING = 8_000.0
+"""Nanoseconds below which handing out shares costs more than it saves."""
+
+_PRODUCTS_PER_NANOSECOND = 25.0
+_BYTES_PER_NANOSECOND = 8.0
+_RECURRENT_GATES = {"Lstm": 4, "Gru": 3}
+
+
+def products(step: Step) -> int:
+    """How many products a step forms; 0 where it is not linear."""
+    if len(step.inputs) < 2 or step.inputs[0] is None or step.inputs[1] is None:
+        return 0
+    x, weights, result = step.inputs[0], step.inputs[1], step.outputs[0]
+    if step.op.startswith(("Conv", "DepthWiseConv")):
+        return result.elements * math.prod(weights.dims[:-1])
+    if step.op.startswith("TransposeConv"):
+        return x.elements * weights.elements // max(weights.dims[-2], 1)
+    if step.op == "FullyConnected":
+        return result.elements * weights.dims[-1]
+    if step.op in ("MatMul", "MatMulInteger"):
+        return result.elements * x.dims[-2 if step.params.get("transpose_in0") else -1]
+    if step.op in _RECURRENT_GATES:
+        hidden = weights.dims[0]
+        return _RECURRENT_GATES[step.op] * math.prod(x.dims[:-1]) * hidden * (hidden + x.dims[-1])
+    return 0
+
+
+def nanoseconds(step: Step) -> float:
+    """The estimated time of a step."""
+    nbytes = sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None)
+    return products(step) / _PRODUCTS_PER_NANOSECOND + nbytes / _BYTES_PER_NANOSECOND

@@ -1,0 +1,39 @@
+"""The layout of a doorbell: the page through which one process asks another to run a graph, and what serves it.
+
+All words have 64 bits. Words that one side writes while the other polls are a cache line apart.
+"""
+
+PAGE_BYTES = 16384
+REQUEST = 0
+"""Counts requests; the client writes it last."""
+REQUEST_SLEEPER = 64
+"""Not zero while the server sleeps on REQUEST."""
+RESPONSE = 128
+"""The request that was answered last, or `GONE`."""
+RESPONSE_SLEEPER = 192
+"""Not zero while the client sleeps on RESPONSE."""
+CLIENT_CPU, SERVER_CPU = 256, 320
+"""The processor each side was last seen on: there is no use in spinning on the one that the other side needs."""
+STATUS = 384
+"""QNN's code for the answered request."""
+GRAPH = 448
+"""Which graph to run; -1 ends the service."""
+SLOTS = 512
+"""For each input, then each output, the number of the registered memory it lies in."""
+MAX_IO = (PAGE_BYTES - SLOTS) // 8
+
+GONE = -1
+"""In RESPONSE: the server has died."""
+
+SPINS = 4000
+"""Pauses before a waiting side goes to sleep: about 100 microseconds."""
+
+# The server's own block of words, which no other process sees.
+RUN, GRAPHS, GRAPH_COUNT, MEMORY, MEMORY_COUNT = 0, 8, 16, 24, 32
+SERVICE_BYTES = 64
+# A row of the table at GRAPHS: control block, threads, how many inputs and outputs, where their sizes are listed.
+GRAPH_CONTROL, GRAPH_THREADS, GRAPH_IO, GRAPH_SIZES = 0, 8, 16, 24
+GRAPH_ROW = 32
+# A row of the table at MEMORY: address (0: none) and bytes.
+MEMORY_ADDRESS, MEMORY_SIZE = 0, 8
+MEMORY_ROW = 16

@@ -1,0 +1,228 @@
+"""``isthmus plan``: the memory that a model needs, why it needs that much, and a picture of it, without running it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from isthmus.backends import cpu, lpai_model
+from isthmus.backends.lpai_config import DEFAULT_HARDWARE, HARDWARE
+from isthmus.engine.program import Program
+from isthmus.errors import Code, QnnError
+from isthmus.frontends import load
+from isthmus.frontends.tflite.model import ModelFile
+from isthmus.frontends.tflite.offline_plan import ALIGNMENT, arena_tensors, embed
+from isthmus.graph import Graph
+from isthmus.planning import Buffer, Problem, check, greedy_by_size, solve
+from isthmus.prepare.schedule import Plan
+from isthmus.report import draw, shorten, tabulate
+from isthmus.tools.run import parse_shape
+
+EMBED_SECONDS = 2.0
+WIDEST = 160
+
+
+def _prepare_lpai(graph: Graph, threads: int) -> tuple[Program, Plan]:
+    """As LPAI does without configuration: inputs and outputs inside scratch, the default hardware's alignment."""
+    if threads != 1:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"threads={threads}", "an LPAI core runs a graph on one thread")
+    prepared = lpai_model.prepare(graph, HARDWARE[DEFAULT_HARDWARE].start_addr_alignment, exclude_io=False)
+    return prepared.program, prepared.plan
+
+
+PREPARE: Mapping[str, Callable[[Graph, int], tuple[Program, Plan]]] = {"cpu": cpu.prepare, "lpai": _prepare_lpai}
+"""How each backend turns a graph and a number of threads into a program and a plan."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx file")
+    parser.add_argument("--backend", choices=tuple(PREPARE), default="cpu")
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="NAME=1,3,48,320",
+        help="dimensions of an input that the file leaves open; may be repeated",
+    )
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads to plan for: each has work space")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--table", action="store_true", help="print every block of scratch")
+    parser.add_argument(
+        "--embed",
+        type=Path,
+        metavar="OUT.tflite",
+        help="write a copy of a .tflite file with a memory plan for TFLite Micro in it",
+    )
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    if options.embed is not None:
+        _check_embed(options.model, options.embed)
+    began = time.perf_counter()
+    graph = load(options.model, dict(parse_shape(text) for text in options.shape))
+    program, plan = PREPARE[options.backend](graph, options.threads)
+    report = describe(options.model, options.backend, program, plan, time.perf_counter() - began)
+    if options.embed is not None:
+        report["embedded"] = write_embedded(options.model, options.embed)
+    if options.json:
+        print(json.dumps(report))
+        return 0
+    columns = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
+    print_report(report, plan, columns)
+    if options.table and plan.rows:
+        print(f"\n{tabulate(plan.rows, columns)}")
+    return 0
+
+
+def describe(model: Path, backend: str, program: Program, plan: Plan, seconds: float) -> dict[str, Any]:
+    """What a plan is, as plain data."""
+    peak = None
+    if 0 <= plan.peak_step < len(plan.steps):
+        live = [row for row in plan.rows if row.first <= plan.peak_step <= row.last]
+        op, name = plan.steps[plan.peak_step]
+        peak = {
+            "step": plan.peak_step,
+            "op": op,
+            "name": name,
+            "live_bytes": sum(row.bytes for row in live),
+            "live": [{"name": row.name, "bytes": row.bytes, "offset": row.offset} for row in live],
+        }
+    return {
+        "model": str(model),
+        "backend": backend,
+        "target": program.target,
+        "threads": program.threads,
+        "steps": len(plan.steps),
+        "scratch_bytes": plan.bytes,
+        "state_bytes": program.state_bytes,
+        "io_bytes": sum(info.nbytes for info in (*program.inputs, *program.outputs)),
+        "constant_bytes": program.constant_bytes,
+        "status": plan.status,
+        "lower_bound": plan.lower_bound,
+        "greedy_bytes": plan.greedy_bytes,
+        "unshared_bytes": plan.unshared_bytes,
+        "order_saved_bytes": plan.order_saved_bytes,
+        "aliased_bytes": plan.aliased_bytes,
+        "peak": peak,
+        "plan_seconds": plan.seconds,
+        "seconds": seconds,
+        "tensors": [
+            {"name": r.name, "bytes": r.bytes, "first": r.first, "last": r.last, "offset": r.offset} for r in plan.rows
+        ],
+    }
+
+
+def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
+    """The same for people."""
+    unicode = "utf" in (sys.stdout.encoding or "").lower()
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    scratch = report["scratch_bytes"]
+    proof = {
+        "optimal": "proved optimal: no layout of these blocks is smaller",
+        "feasible": f"not proved: at least {report['lower_bound']:,} are needed",
+    }[report["status"]]
+    inside = any(row.first < 0 or row.last >= len(plan.steps) for row in plan.rows)
+    threads = f"{report['threads']} thread{'s' * (report['threads'] > 1)}"
+    print(f"{report['model']} on {report['backend']} ({report['target']}, {threads}), {report['steps']} steps")
+    for name, note in (
+        ("scratch", proof),
+        ("state", "kept from run to run"),
+        ("io", f"inputs and outputs{', inside scratch' * inside}"),
+        ("constant", "weights, packed for the kernels"),
+    ):
+        print(f"  {name + 's' * (name == 'constant'):<10}{report[f'{name}_bytes']:>13,}  {note}")
+    print("  instead of scratch:")
+    for name, note in (("unshared", "without sharing"), ("greedy", "greedy by size")):
+        print(f"  {'':10}{report[f'{name}_bytes']:>13,}  {note}{_ratio(report[f'{name}_bytes'], scratch)}")
+    print(f"  {'':10}{report['lower_bound']:>13,}  lower bound")
+    print("  saved on the way:")
+    print(f"  {'':10}{report['order_saved_bytes']:>13,}  live bytes at the peak, by the order of operations")
+    print(f"  {'':10}{report['aliased_bytes']:>13,}  bytes by tensors that lie in each other's memory")
+    if "embedded" in report:
+        written = report["embedded"]
+        print(
+            f"  embedded  {written['arena_bytes']:>13,}  of arena for {written['planned']} tensors, {written['status']}; "
+            f"greedy by size {written['greedy_bytes']:,}; in {written['path']}"
+        )
+    if report["peak"]:
+        peak = report["peak"]
+        name = shorten([peak["name"]], max(columns - 50, 16))[0] if unicode else ascii(peak["name"])[1:-1]
+        print(f"  peak      {peak['live_bytes']:>13,}  live at step {peak['step']}, {peak['op']} {name}")
+    print(f"  planned in {report['plan_seconds'] * 1e3:.1f} ms; {report['seconds']:.2f} s with loading the model")
+    print(f"\n{draw(plan, columns=columns, color=color, unicode=unicode)}")
+
+
+def write_embedded(model: Path, out: Path) -> dict[str, Any]:
+    """Plan the arena of a TFLite file as TFLite Micro uses it, and write a copy of the file with that plan."""
+    file = ModelFile(model.read_bytes(), model.name)
+    tensors = arena_tensors(file)
+    problem = Problem(
+        tuple(
+            Buffer(f"{t.index} {t.name}", t.first, t.last + 1, -(-t.bytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
+            for t in tensors
+        )
+    )
+    solution = solve(problem, timeout=EMBED_SECONDS)
+    offsets = solution.offsets or ()
+    arena = check(problem, offsets)
+    _write(out, embed(file, {t.index: offset for t, offset in zip(tensors, offsets, strict=True)}))
+    return {
+        "path": str(out),
+        "planned": len(tensors),
+        "arena_bytes": arena,
+        "status": str(solution.status),
+        "greedy_bytes": check(problem, greedy_by_size(problem)),
+    }
+
+
+def _check_embed(model: Path, out: Path) -> None:
+    """Refuse what cannot work before any planning is done."""
+    what = f"--embed {out}"
+    try:
+        with model.open("rb") as stream:
+            head = stream.read(8)
+    except OSError:
+        return  # loading the model says what is wrong
+    if head[4:] != b"TFL3":
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"only a TFLite file can hold a plan, '{model}' is none")
+    if out.exists() and out.samefile(model):
+        raise QnnError(
+            Code.COMMON_INVALID_ARGUMENT, what, "it is the model itself", "Name another file; the model stays as it is."
+        )
+    if out.is_dir():
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is a directory, not a file")
+
+
+def _write(out: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    try:
+        handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
+            os.replace(name, out)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as problem:
+        raise QnnError(
+            Code.COMMON_INVALID_ARGUMENT, f"--embed {out}", f"cannot be written: {problem.strerror}"
+        ) from None
+
+
+def _ratio(bytes_: int, scratch: int) -> str:
+    """How many times the scratch that is."""
+    return f", {bytes_ / scratch:.2f} times as much" if scratch and bytes_ != scratch else ""

@@ -1,0 +1,94 @@
+"""Runs models on LPAI with every pool and every IO buffer between pages that must not be touched.
+
+A process of its own, since one wrong byte ends it: `python guard_pages.py KEY...` prints a line for each model that ran.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+
+import numpy as np
+import zoo
+from lpai_harness import pools
+
+from isthmus import QnnError, qnn
+from isthmus.graph import DataType
+from isthmus.memory import Region
+from isthmus.qnn import ClientTensor, lpai
+
+PAGE = mmap.PAGESIZE
+ALIGNMENT = 4
+# The smallest alignment leaves the fewest bytes between the end of a buffer and its guard.
+CONFIG = {
+    "lpai_backend": {"start_addr_alignment": ALIGNMENT, "size_alignment": 1},
+    "lpai_graph": {"prepare": {"exclude_io": True}},
+}
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Guarded:
+    """Memory between two guard pages, at the very beginning or at the very end of its span."""
+
+    def __init__(self, nbytes: int, at_end: bool) -> None:
+        span = -(-max(nbytes, 1) // PAGE) * PAGE
+        self._map = mmap.mmap(-1, span + 2 * PAGE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        for page in (start, start + PAGE + span):
+            if _libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), 0):
+                raise OSError(ctypes.get_errno(), "mprotect")
+        address = start + PAGE
+        if at_end:
+            address += span - -(-nbytes // ALIGNMENT) * ALIGNMENT
+        # Counted from the start of the mapping, whose first byte must not be read.
+        whole = np.frombuffer(self._map, np.uint8)
+        self.array = whole[address - start : address - start + nbytes]
+        self.array[:] = 0xA5
+        self.region = Region(address, nbytes, self.array)
+
+
+def tensors(infos: tuple, at_end: bool) -> tuple[list[ClientTensor], list[Guarded]]:
+    buffers = [Guarded(info.nbytes, at_end) for info in infos]
+    return [ClientTensor(i.name, b.region) for i, b in zip(infos, buffers, strict=True)], buffers
+
+
+def run(key: str, at_end: bool) -> list[bytes]:
+    """Two executions in guarded memory; the bytes of all outputs."""
+    model = zoo.MODELS[key]
+    constants = {}
+    if model.constants:
+        constants = {name: np.array(value, np.int64) for name, value in model.constants.items()}
+    with qnn.Backend("lpai", CONFIG) as backend:
+        graph = backend.create_context().compose(zoo.path(key), None, dict(model.shapes) or None, constants or None)
+        sizes = [buffer.nbytes for buffer in pools(backend, graph)]
+        held = [Guarded(size, at_end) for size in sizes]
+        for option, pool, size in zip((lpai.SCRATCH_MEM, lpai.PERSISTENT_MEM), held, sizes, strict=True):
+            graph.set_config(option, lpai.Mem(lpai.MemType.DDR, size, pool.region if size else None))
+        graph.finalize()
+        inputs, given = tensors(graph.input_tensors, at_end)
+        outputs, results = tensors(graph.output_tensors, at_end)
+        chance = np.random.default_rng(1)
+        answers = []
+        for _ in range(2):
+            for info, buffer in zip(graph.input_tensors, given, strict=True):
+                view = buffer.array.view(info.dtype.numpy)
+                is_float = info.dtype in (DataType.FLOAT_32, DataType.FLOAT_16)
+                view[:] = chance.random(view.shape) if is_float else chance.integers(0, 2, view.shape)
+            graph.execute(inputs, outputs)
+            answers += [buffer.array.tobytes() for buffer in results]
+        return answers
+
+
+def main() -> None:
+    for key in sys.argv[1:]:
+        try:
+            answers = [run(key, at_end) for at_end in (False, True)]
+        except QnnError as refusal:
+            print(f"{key} refused {refusal}", flush=True)
+            continue
+        print(f"{key} {'ran' if answers[0] == answers[1] else 'differs'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

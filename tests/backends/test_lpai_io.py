@@ -1,0 +1,301 @@
+"""LPAI's inputs and outputs: inside scratch, raw in place, or shared by file descriptor; aligned, apart, never copied."""
+
+import mmap
+import os
+import threading
+
+import numpy as np
+import pytest
+from lpai_harness import OUT_OF_SCRATCH, WIDTH, count, counter, ddr, ready, running
+
+from isthmus import Code, QnnError, memory, qnn
+from isthmus.graph import DataType
+from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, lpai
+
+BYTES = 4 * WIDTH
+
+
+def refused(code, match):
+    return pytest.raises(QnnError, match=rf"^\[{int(code)} .*{match}")
+
+
+def raw(name, value=0.0):
+    buffer = memory.host(BYTES, 128)
+    buffer.view(np.float32, (1, WIDTH))[...] = value
+    return buffer, ClientTensor(name, buffer)
+
+
+def floats(buffer):
+    return buffer.view(np.float32, (1, WIDTH))
+
+
+def test_by_default_io_lies_in_scratch_and_the_client_gets_views():
+    with qnn.Backend("lpai") as backend:
+        graph = counter(backend.create_context())
+        scratch, _ = ready(backend, graph)
+        for view in (graph.inputs["x"], graph.outputs["y"]):
+            assert np.shares_memory(view, scratch.array)
+            assert view.ctypes.data % 128 == 0
+        offset = graph.get_property(lpai.IO_OFFSETS)[0]
+        assert graph.inputs["x"].ctypes.data == scratch.region.address + offset
+        assert count(graph, 1) == 4
+        assert graph.stats.in_place_bytes == {"scratch": 2 * BYTES}
+        assert graph.stats.copied_bytes == 0
+
+
+def test_excluded_io_takes_no_scratch_and_must_be_given():
+    with running(OUT_OF_SCRATCH) as graph, running() as default:
+        assert graph.get_property(lpai.SCRATCH_MEM_SIZE) < default.get_property(lpai.SCRATCH_MEM_SIZE)
+        assert graph.get_property(lpai.IO_OFFSETS) == ()
+        assert not graph.inputs
+        with refused(Code.GRAPH_INVALID_TENSOR, "'x' .*needs a buffer.*exclude_io"):
+            graph.execute()
+        (_, x), (out, y) = raw("x", 1), raw("y")
+        with refused(Code.GRAPH_INVALID_TENSOR, "'y' .*needs a buffer"):
+            graph.execute([x])
+        graph.execute([x], [y])
+        assert (floats(out) == 4).all()
+
+
+@pytest.mark.parametrize("config", [None, OUT_OF_SCRATCH])
+def test_raw_buffers_are_used_in_place(config):
+    with running(config) as graph:
+        (source, x), (result, y) = raw("x", 1), raw("y")
+        for expected in (4, 6, 8):
+            graph.execute([x], [y])
+            assert (floats(result) == expected).all()
+            assert (floats(source) == 1).all(), "an input is only read"
+        assert graph.stats.copied_bytes == 0
+        assert graph.stats.in_place_bytes == {"raw": 3 * 2 * BYTES}
+
+
+def test_raw_and_planned_memory_may_be_mixed_tensor_by_tensor():
+    with running() as graph:
+        _, x = raw("x", 1)
+        graph.execute([x])
+        assert (graph.outputs["y"] == 4).all()
+        result, y = raw("y")
+        graph.inputs["x"][...] = 2
+        graph.execute((), [y])
+        assert (floats(result) == 8).all()
+        assert graph.stats.in_place_bytes == {"raw": 2 * BYTES, "scratch": 2 * BYTES}
+
+
+def test_prepare_config_plans_io_out_of_scratch_too():
+    with qnn.Backend("lpai") as backend:
+        graph = counter(backend.create_context())
+        inside = graph.get_property(lpai.SCRATCH_MEM_SIZE)
+        graph.set_config(lpai.PREPARE, lpai.Prepare(exclude_io=True))
+        assert graph.get_property(lpai.SCRATCH_MEM_SIZE) < inside
+        ready(backend, graph)
+        with refused(Code.GRAPH_FINALIZED, "prepared"):
+            graph.set_config(lpai.PREPARE, lpai.Prepare())
+
+
+def unaligned():
+    return memory.host(BYTES + 128, 128).array[64 : 64 + BYTES]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "rule"),
+    [
+        (lambda g: ClientTensor("x", unaligned()), "tensor 'x' .*not a multiple of 128"),
+        (lambda g: ClientTensor("x", memory.host(BYTES - 4, 128)), f"{BYTES - 4} bytes, {BYTES} are needed"),
+        (lambda g: ClientTensor("z", memory.host(BYTES, 128)), "input 'z'.*no such input; it has 'x'"),
+        (lambda g: ClientTensor("x", np.zeros((1, WIDTH))), "its array is float64"),
+        (lambda g: ClientTensor("x", np.zeros((WIDTH,), np.float32)), "its array is float32"),
+        (lambda g: "x", "not a ClientTensor"),
+    ],
+)
+def test_a_buffer_that_cannot_be_used_is_refused_with_its_tensor(tensor, rule):
+    with running() as graph:
+        with refused(Code.GRAPH_INVALID_TENSOR, rule):
+            graph.execute([tensor(graph)])
+        assert count(graph, 1) == 4, "nothing was executed, nothing was lost"
+
+
+def test_a_tensor_given_twice_is_refused():
+    with running() as graph:
+        _, x = raw("x")
+        with refused(Code.GRAPH_INVALID_TENSOR, "'x': it is given twice"):
+            graph.execute([x, x])
+
+
+def test_an_output_must_be_writable():
+    with running() as graph, refused(Code.COMMON_INVALID_ARGUMENT, "tensor 'y': its memory is read-only"):
+        graph.execute([], [ClientTensor("y", bytes(BYTES))])
+
+
+def test_a_closed_buffer_is_refused_also_when_it_was_used_before():
+    with running() as graph:
+        source, x = raw("x", 1)
+        graph.execute([x])
+        source.close()
+        with refused(Code.COMMON_INVALID_ARGUMENT, "closed"):
+            graph.execute([x])
+        assert count(graph, 1) == 6
+
+
+def test_an_output_over_an_input_is_refused():
+    with running() as graph:
+        buffer, x = raw("x", 1)
+        with refused(Code.GRAPH_INVALID_TENSOR, "tensor 'y' .*overlaps that of tensor 'x'"):
+            graph.execute([x], [ClientTensor("y", buffer)])
+
+
+@pytest.mark.parametrize("pool", ["scratch", "persistent"])
+def test_io_in_a_pool_is_refused_with_its_owner(pool):
+    with qnn.Backend("lpai") as backend:
+        graph, other = counter(backend.create_context()), counter(backend.create_context(), "other")
+        held = dict(zip(("scratch", "persistent"), ready(backend, graph), strict=True))[pool]
+        ready(backend, other)
+        with refused(Code.GRAPH_INVALID_TENSOR, f"tensor 'x' of graph 'other'.*{pool} memory of graph 'counter'"):
+            other.execute([ClientTensor("x", held.array)])
+        assert count(other, 1) == 4
+
+
+def test_the_planned_place_may_be_named_as_a_buffer():
+    with running() as graph:
+        graph.inputs["x"][...] = 1
+        graph.execute([ClientTensor("x", graph.inputs["x"])], [ClientTensor("y", graph.outputs["y"])])
+        assert (graph.outputs["y"] == 4).all()
+
+
+def test_io_cannot_be_closed_while_an_execution_runs():
+    with running() as graph:
+        source, x = raw("x", 1)
+        began, go_on = threading.Event(), threading.Event()
+        real = graph.driver._executor.run
+        graph.driver._executor.run = lambda: (began.set(), go_on.wait(10), real())
+        thread = threading.Thread(target=graph.execute, args=([x],))
+        thread.start()
+        assert began.wait(10)
+        with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "memory of tensor 'x' of graph 'counter'"):
+            source.close()
+        go_on.set()
+        thread.join()
+        source.close()
+        assert (graph.outputs["y"] == 4).all()
+
+
+# -- shared buffers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shared():
+    """A shared buffer of a page, and another mapping of the same memory."""
+    fd = os.memfd_create("io")
+    os.ftruncate(fd, 4096)
+    with mmap.mmap(fd, 4096) as window:
+        yield fd, window
+    os.close(fd)
+
+
+def descriptor(fd, offset=0, dims=(1, WIDTH), dtype=DataType.FLOAT_32):
+    return MemDescriptor(dims, dtype, DescriptorType.CUSTOM, custom=lpai.MemInfo(fd, offset))
+
+
+def test_shared_buffers_are_used_in_place(shared):
+    fd, window = shared
+    with running() as graph:
+        x, y = graph.context.mem_register([descriptor(fd), descriptor(fd, 1024)])
+        window[:BYTES] = np.ones(WIDTH, np.float32).tobytes()
+        tensors = [ClientTensor("x", mem_handle=x)], [ClientTensor("y", mem_handle=y)]
+        graph.execute(*tensors)
+        assert (np.frombuffer(window[1024 : 1024 + BYTES], np.float32) == 4).all(), "seen through another mapping"
+        graph.execute(*tensors)
+        assert graph.stats.copied_bytes == 0
+        assert graph.stats.in_place_bytes == {"shared": 4 * BYTES}
+
+
+def test_deregistered_and_foreign_handles_are_refused(shared):
+    fd, _ = shared
+    with running() as graph, running() as other:
+        [x] = graph.context.mem_register([descriptor(fd)])
+        tensor = ClientTensor("x", mem_handle=x)
+        graph.execute([tensor])
+        with refused(Code.MEM_INVALID_HANDLE, "another context"):
+            other.execute([tensor])
+        graph.context.mem_deregister([x])
+        with refused(Code.MEM_INVALID_HANDLE, "freed"):
+            graph.execute([tensor])
+        [again] = graph.context.mem_register([descriptor(fd)])
+        graph.execute([ClientTensor("x", mem_handle=again)])
+
+
+def test_registering_is_atomic_and_deregistering_is_not(shared):
+    fd, _ = shared
+    with running() as graph:
+        context = graph.context
+        with refused(Code.MEM_INVALID_SHAPE, "descriptor 1: bytes 4000 to 4160 lie outside a buffer of 4096"):
+            context.mem_register([descriptor(fd), descriptor(fd, 4000)])
+        [x] = context.mem_register([descriptor(fd)])
+        with refused(Code.MEM_ALREADY_REGISTERED, r"descriptor 0: offset 0 .* as FLOAT_32\[1, 40\]"):
+            context.mem_register([descriptor(fd)])
+        [y] = context.mem_register([descriptor(fd, 1024)])
+        with refused(Code.MEM_INVALID_HANDLE, r"\[1\] of the list"):
+            context.mem_deregister([x, None, y])
+        assert len(context.mem_register([descriptor(fd), descriptor(fd, 1024)])) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "rule"),
+    [
+        (lambda fd: descriptor(-1), Code.MEM_INVALID_ARGUMENT, "-1 is not one"),
+        (lambda fd: descriptor(99999), Code.MEM_INVALID_ARGUMENT, "99999 cannot be used"),
+        (lambda fd: descriptor(fd, -4), Code.MEM_INVALID_ARGUMENT, "offset -4"),
+        (lambda fd: descriptor(fd, 1 << 32), Code.MEM_INVALID_ARGUMENT, "32 bits"),
+        (lambda fd: descriptor(fd, 4096), Code.MEM_INVALID_SHAPE, "outside a buffer of 4096"),
+        (lambda fd: MemDescriptor((1,), DataType.INT_8, DescriptorType.ION, fd), Code.MEM_UNSUPPORTED_MEMTYPE, "ION"),
+        (
+            lambda fd: MemDescriptor((1,), DataType.INT_8, DescriptorType.CUSTOM, custom=fd),
+            Code.MEM_INVALID_ARGUMENT,
+            "must be a MemInfo",
+        ),
+    ],
+)
+def test_memory_that_cannot_be_shared_is_refused(shared, make, code, rule):
+    with running() as graph:
+        with refused(code, rule):
+            graph.context.mem_register([make(shared[0])])
+        assert count(graph, 1) == 4
+
+
+def test_pipes_and_files_are_no_shared_memory(tmp_path):
+    read, write = os.pipe()
+    with running() as graph, open(tmp_path / "file", "w+b") as file:
+        file.truncate(4096)
+        for fd in (read, file.fileno()):
+            with refused(Code.MEM_INVALID_ARGUMENT, "no shared memory"):
+                graph.context.mem_register([descriptor(fd)])
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "rule"),
+    [
+        ({"dims": (1, WIDTH // 2)}, Code.MEM_INVALID_SHAPE, r"registered as FLOAT_32\[1, 20\]"),
+        ({"dtype": DataType.INT_32}, Code.MEM_INVALID_SHAPE, "registered as INT_32"),
+        ({"offset": 64}, Code.GRAPH_INVALID_TENSOR, "not a multiple of 128"),
+    ],
+)
+def test_a_handle_must_fit_its_tensor(shared, given, code, rule):
+    with running() as graph:
+        [x] = graph.context.mem_register([descriptor(shared[0], **given)])
+        with refused(code, rule):
+            graph.execute([ClientTensor("x", mem_handle=x)])
+        assert count(graph, 1) == 4
+
+
+def test_shared_memory_can_hold_a_pool(shared):
+    with qnn.Backend("lpai") as backend:
+        graph = counter(backend.create_context())
+        _, window = shared
+        graph.get_property(lpai.SCRATCH_MEM_SIZE)
+        scratch = np.frombuffer(window, np.uint8)[: graph.get_property(lpai.SCRATCH_MEM_SIZE)]
+        graph.set_config(lpai.SCRATCH_MEM, ddr(scratch))
+        graph.set_config(lpai.PERSISTENT_MEM, ddr(memory.host(graph.get_property(lpai.PERSISTENT_MEM_SIZE), 128)))
+        graph.finalize()
+        assert count(graph, 1) == 4
+    del scratch, graph

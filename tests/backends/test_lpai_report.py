@@ -1,0 +1,77 @@
+"""The report says what the workflow later asks for: pools to the byte, padding, and the fit in TCM."""
+
+import json
+
+import numpy as np
+import pytest
+from lpai_harness import IN_TCM, counter, pools, ready
+
+from isthmus import QnnError, qnn
+from isthmus.backends.lpai import describe_pools
+from isthmus.graph import DataType, Graph, TensorType
+from isthmus.memory import tcm
+
+
+def dense(width, inputs=1):
+    """Matrix products with `width` x `width` float weights, one for each input."""
+    graph = Graph("dense")
+    weights = graph.constant("w", np.ones((width, width), np.float32))
+    for i in range(inputs):
+        x = graph.create_tensor(f"x{i}", TensorType.APP_WRITE, DataType.FLOAT_32, (1, width))
+        y = graph.create_tensor(f"y{i}", TensorType.APP_READ, DataType.FLOAT_32, (1, width))
+        graph.add_node(f"n{i}", "FullyConnected", [x, weights], [y])
+    graph.finalize()
+    return graph
+
+
+@pytest.mark.parametrize("config", [None, {"lpai_backend": {"enable_hw_ver": "v4"}}])
+def test_pools_are_those_that_the_graph_asks_for(config):
+    with qnn.Backend("lpai", config) as backend:
+        graph = counter(backend.create_context())
+        scratch, persistent = pools(backend, graph)
+        report = describe_pools(graph.driver.graph, config)
+        assert (report.scratch.bytes, report.persistent.bytes) == (scratch.nbytes, persistent.nbytes)
+        assert report.io_in_scratch
+        assert report.persistent.padding == persistent.nbytes - 160
+        assert report.io.bytes - report.io.padding == 2 * 160
+
+
+def test_the_fit_in_tcm_is_what_the_allocator_finds(monkeypatch):
+    pool = tcm.TcmPool()
+    monkeypatch.setattr(tcm, "_pool", pool)
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        graph = counter(backend.create_context())
+        ready(backend, graph)
+        fit = describe_pools(graph.driver.graph, IN_TCM).tcm
+        assert fit.fits
+        assert (fit.spare, fit.buffers) == (pool.free_bytes, pool.allocations)
+        assert fit.remedies == ()
+
+
+def test_a_model_that_does_not_fit_is_told_by_how_much_and_what_would_help():
+    report = describe_pools(dense(800))
+    fit = report.tcm
+    assert not fit.fits
+    assert fit.bytes - 2_035_712 == -fit.spare > 0
+    assert "quantize the weights to 8 bits, which saves about 1,920,000 bytes" in fit.remedies
+    text = "\n".join(report.lines())
+    assert f"does not fit: {-fit.spare:,} bytes too many" in text
+    assert 'leave mem_type at "ddr"' in text
+
+
+def test_more_buffers_than_the_allocator_has_do_not_fit_either():
+    fit = describe_pools(dense(4, inputs=16)).tcm
+    assert (fit.fits, fit.buffers) == (False, 33)
+    assert "at most 31 inputs and outputs" in fit.remedies[0]
+
+
+def test_a_report_is_plain_data_too():
+    report = json.loads(json.dumps(describe_pools(dense(8)).to_json()))
+    assert report["tcm"]["fits"] is True
+    assert report["tcm"]["pool_bytes"] == 2_035_712
+    assert report["alignment"] == {"start_addr_alignment": 128, "size_alignment": 128}
+
+
+def test_a_wrong_configuration_is_refused():
+    with pytest.raises(QnnError, match=r"lpai_graph\.execute\.fps"):
+        describe_pools(dense(8), {"lpai_graph": {"execute": {"fps": 0}}})

@@ -1,0 +1,264 @@
+"""TCM: in ADSP direct mode only, for IO and the model binary alike, up to the last byte; every message to the letter."""
+
+import logging
+
+import numpy as np
+import pytest
+import zoo
+from lpai_harness import DIRECT, IN_TCM, count, counter, pools, ready
+
+from isthmus import Code, QnnError, memory, qnn
+from isthmus.engine import serialization
+from isthmus.graph import DataType, TensorType
+from isthmus.memory import tcm
+from isthmus.qnn import ClientTensor, LogLevel, lpai
+
+POOL = 2_035_712
+
+
+@pytest.fixture(autouse=True)
+def fresh_pool(monkeypatch):
+    """A pool that nothing was allocated from yet, as in a new process; it must be empty in the end."""
+    pool = tcm.TcmPool()
+    monkeypatch.setattr(tcm, "_pool", pool)
+    yield pool
+    assert pool.free_bytes == POOL, "everything was given back"
+
+
+class Heard(list):
+    """A log callback that remembers."""
+
+    def __call__(self, level, text):
+        self.append((level, text))
+
+
+def refused(code, match):
+    return pytest.raises(QnnError, match=rf"^\[{int(code)} .*{match}")
+
+
+def padded(nbytes):
+    return -(-nbytes // 128) * 128
+
+
+def test_io_and_binary_are_in_tcm_scratch_and_state_in_ddr(fresh_pool):
+    heard = Heard()
+    with qnn.Backend("lpai", IN_TCM, heard) as backend:
+        graph = counter(backend.create_context())
+        scratch, persistent = ready(backend, graph)
+        model = graph.driver._kept.model
+        assert fresh_pool.holds(memory.Region.of(model.program.constants, writable=False)), "weights are read from TCM"
+        for view in (*graph.inputs.values(), *graph.outputs.values()):
+            assert fresh_pool.holds(memory.Region.of(view))
+        for buffer in (scratch, persistent):
+            assert not fresh_pool.holds(buffer.region)
+        assert [count(graph, 1), count(graph, 1)] == [4, 6]
+        assert graph.stats.in_place_bytes == {"tcm": 2 * 2 * 160}
+        assert graph.stats.copied_bytes == 0
+        binary = padded(len(serialization.to_bytes(graph.program)))
+    assert heard == [
+        (LogLevel.INFO, "TCM pool current size: 0 max_size: 2035712"),
+        (LogLevel.INFO, f"Allocate size {binary} from tcm pool 0"),
+        (LogLevel.INFO, "Allocate size 256 from tcm pool 0"),
+        (LogLevel.INFO, "Allocate size 256 from tcm pool 0"),
+    ]
+
+
+def test_the_pool_is_registered_once_and_each_allocation_told():
+    heard = Heard()
+    for _ in range(2):
+        with qnn.Backend("lpai", IN_TCM, heard) as backend:
+            ready(backend, counter(backend.create_context()))
+    assert [text.split(" ")[0] for _, text in heard] == ["TCM"] + 6 * ["Allocate"]
+
+
+def test_messages_reach_pythons_logging_too(caplog):
+    with caplog.at_level(logging.DEBUG, "isthmus"), qnn.Backend("lpai", IN_TCM) as backend:
+        ready(backend, counter(backend.create_context()))
+    assert (caplog.records[0].levelno, caplog.messages[0]) == (
+        logging.INFO,
+        "TCM pool current size: 0 max_size: 2035712",
+    )
+
+
+@pytest.mark.parametrize("environment", ["x86", "arm"])
+def test_tcm_is_refused_outside_adsp_direct_mode_without_a_fallback(environment):
+    config = {**IN_TCM, "lpai_backend": {"target_env": environment}}
+    with refused(Code.COMMON_PLATFORM_NOT_SUPPORTED, f"only available in ADSP direct mode.* {environment}"):
+        qnn.Backend("lpai", config)
+    with qnn.Backend("lpai", {"lpai_backend": {"target_env": environment}}) as backend:
+        with refused(Code.COMMON_PLATFORM_NOT_SUPPORTED, "ADSP direct mode"):
+            backend.create_context({lpai.MODEL_BUFFER_MEM_TYPE: lpai.MemType.TCM})
+        graph = counter(backend.create_context())
+        ready(backend, graph)
+        assert count(graph, 1) == 4
+
+
+def test_ddr_is_the_default_in_direct_mode_too(fresh_pool):
+    with qnn.Backend("lpai", DIRECT) as backend:
+        graph = counter(backend.create_context())
+        ready(backend, graph)
+        assert count(graph, 1) == 4
+        assert fresh_pool.allocations == 0
+
+
+def test_a_context_may_choose_tcm_by_itself(fresh_pool):
+    with qnn.Backend("lpai", DIRECT) as backend:
+        context = backend.create_context({lpai.MODEL_BUFFER_MEM_TYPE: lpai.MemType.TCM})
+        ready(backend, counter(context))
+        assert fresh_pool.allocations == 3
+        with refused(Code.CONTEXT_INVALID_CONFIG, "before the context has graphs"):
+            context.set_config(lpai.MODEL_BUFFER_MEM_TYPE, lpai.MemType.DDR)
+        with refused(Code.CONTEXT_INVALID_CONFIG, "must be MemType.DDR or MemType.TCM"):
+            backend.create_context({lpai.MODEL_BUFFER_MEM_TYPE: lpai.MemType.LLC})
+
+
+def test_an_unknown_memory_type_fails_as_documented(tmp_path):
+    heard = Heard()
+    path = tmp_path / "eaiParams_direct.conf"
+    path.write_text('{"lpai_graph": {"execute": {"mem_type": "vtcm"}}}')
+    with qnn.Backend("lpai", [path, DIRECT], heard) as backend:
+        assert heard == [(LogLevel.ERROR, "Invalid memory type")]
+        context = backend.create_context()
+        assert context.get_property(lpai.MODEL_BUFFER_MEM_TYPE) is lpai.MemType.UNDEFINED
+        graph = counter(context)
+        with refused(Code.COMMON_MEM_ALLOC, "binary of graph 'counter'.*eaiParams_direct.conf.*mem_type to 'ddr' or 'tcm'"):
+            ready(backend, graph)
+        assert heard[1:] == [(LogLevel.ERROR, "Memory type only supports DDR & TCM")]
+        fixed = counter(backend.create_context({lpai.MODEL_BUFFER_MEM_TYPE: lpai.MemType.DDR}), "fixed")
+        ready(backend, fixed)
+        assert count(fixed, 1) == 4
+
+
+@pytest.mark.parametrize("config", [IN_TCM, DIRECT])
+def test_memory_types_of_io_and_binary_cannot_be_mixed(config, fresh_pool):
+    with qnn.Backend("lpai", config) as backend:
+        graph = counter(backend.create_context())
+        ready(backend, graph)
+        if config is IN_TCM:
+            wrong, places = memory.host(256, 128), "DDR.*TCM"
+        else:
+            wrong, places = fresh_pool.allocate(256, 128, backend.log), "TCM.*DDR"
+        with refused(Code.GRAPH_INVALID_TENSOR, f"tensor 'x' .*{places}; memory types cannot be mixed"):
+            graph.execute([ClientTensor("x", wrong)])
+        assert count(graph, 1) == 4
+        wrong.close()
+
+
+def test_excluded_io_may_be_brought_in_tcm(fresh_pool):
+    config = {**DIRECT, "lpai_graph": {"prepare": {"exclude_io": True}, "execute": {"mem_type": "tcm"}}}
+    with qnn.Backend("lpai", config) as backend:
+        graph = counter(backend.create_context())
+        ready(backend, graph)
+        x, y = (fresh_pool.allocate(256, 128, backend.log) for _ in range(2))
+        x.array[:160].view(np.float32)[:] = 1
+        graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
+        assert (y.array[:160].view(np.float32) == 4).all()
+        backend.free()
+        x.close()
+        y.close()
+
+
+def test_pools_cannot_lie_in_tcm(fresh_pool):
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        graph = counter(backend.create_context())
+        scratch, _ = pools(backend, graph)
+        with fresh_pool.allocate(scratch.nbytes, 128, backend.log) as fast:
+            with refused(Code.GRAPH_INVALID_ARGUMENT, "scratch memory .*must be in DDR, lies in TCM"):
+                graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, fast.nbytes, fast))
+        ready(backend, graph)
+
+
+def picker(context, extra):
+    """A graph with about 1.2 MB of weights whose input is `extra` bytes long; it adds the weights to part of it."""
+    graph = context.create_graph("picker")
+    weights = np.arange(1_200_000 // 4, dtype=np.int32)
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.UINT_8, (extra,))
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.INT_32, (64,))
+    first = graph.create_tensor("first", TensorType.NATIVE, DataType.UINT_8, (64,))
+    table = graph.create_tensor("table", TensorType.STATIC, DataType.INT_32, weights.shape, None, weights)
+    index = graph.create_tensor("index", TensorType.NATIVE, DataType.INT_32, (64,))
+    ranges = np.array([[0, 64, 1]], np.int32)
+    graph.add_node("slice", "StridedSlice", [x], [first], {"ranges": ranges})
+    graph.add_node("cast", "Cast", [first], [index])
+    graph.add_node("gather", "Gather", [table, index], [y], {"axis": 0})
+    return graph
+
+
+def needed(extra):
+    """What a picker takes of TCM in all."""
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        graph = picker(backend.create_context(), extra)
+        return padded(len(serialization.to_bytes(graph.program))) + padded(extra) + padded(256)
+
+
+def test_exactly_the_whole_pool_fits_and_one_byte_more_does_not(fresh_pool):
+    extra = 700_032
+    extra += POOL - needed(extra)
+    assert needed(extra) == POOL
+    heard = Heard()
+    with qnn.Backend("lpai", IN_TCM, heard) as backend:
+        graph = picker(backend.create_context(), extra)
+        ready(backend, graph)
+        assert fresh_pool.free_bytes == 0
+        graph.inputs["x"][:64] = np.arange(64)
+        graph.execute()
+        assert np.array_equal(graph.outputs["y"], np.arange(64))
+    assert not [text for level, text in heard if level is LogLevel.ERROR]
+
+    heard.clear()
+    with qnn.Backend("lpai", IN_TCM, heard) as backend:
+        graph = picker(backend.create_context(), extra + 1)
+        with refused(Code.COMMON_MEM_ALLOC, "graph 'picker'.*are left.*ddr"):
+            ready(backend, graph)
+        assert heard[-1][0] is LogLevel.ERROR
+        assert heard[-1][1].startswith("TCM memory allocation failure: required size: ")
+        assert fresh_pool.free_bytes == POOL, "nothing half-initialised stays behind"
+        smaller = picker(backend.create_context(), extra)
+        ready(backend, smaller)
+        smaller.execute()
+
+
+def test_the_failing_line_names_the_size_that_was_asked_for():
+    heard = Heard()
+    with qnn.Backend("lpai", IN_TCM, heard) as backend:
+        with refused(Code.COMMON_MEM_ALLOC, "buffer of tensor 'x'"):
+            ready(backend, picker(backend.create_context(), 2_000_000))
+    assert heard[-1] == (LogLevel.ERROR, f"TCM memory allocation failure: required size: {padded(2_000_000)}")
+
+
+def test_a_model_of_too_many_tensors_is_a_fatal_error(fresh_pool):
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        graph = backend.create_context().create_graph("many")
+        for i in range(16):
+            x = graph.create_tensor(f"x{i}", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))
+            y = graph.create_tensor(f"y{i}", TensorType.APP_READ, DataType.FLOAT_32, (1, 8))
+            graph.add_node(f"relu{i}", "Relu", [x], [y])
+        with refused(Code.COMMON_SYSTEM_COMMUNICATION_FATAL, "32 individual buffers"):
+            ready(backend, graph)
+        assert fresh_pool.allocations == 0
+
+
+def test_hardware_before_v6_is_warned_of():
+    heard = Heard()
+    qnn.Backend("lpai", {**IN_TCM, "lpai_backend": {"target_env": "adsp", "enable_hw_ver": "v5"}}, heard).free()
+    assert [(level, "v6" in text) for level, text in heard] == [(LogLevel.WARN, True)]
+
+
+def test_the_wake_word_runs_from_tcm():
+    try:
+        path = zoo.path("okay_nabu")
+    except zoo.Unavailable as reason:
+        pytest.skip(str(reason))
+    from test_lpai_state import DATA
+
+    features, expected = np.load(DATA / "okay_nabu_in_int8.npy"), np.load(DATA / "okay_nabu_out_uint8_litert.npy")
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        graph = backend.create_context().compose(path)
+        ready(backend, graph)
+        [x], [y] = graph.inputs.values(), graph.outputs.values()
+        heard = []
+        for step in range(len(expected.reshape(-1))):
+            x[...] = features[3 * step : 3 * step + 3]
+            graph.execute()
+            heard.append(int(y[0, 0]))
+    assert np.array_equal(heard, expected.reshape(-1))

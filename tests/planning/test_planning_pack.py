@@ -1,0 +1,88 @@
+"""``isthmus pack`` answers on one screen, in JSON or in a file, and refuses bad input in one line."""
+
+import json
+
+import pytest
+
+from isthmus.planning import check, read_csv
+from isthmus.tools import cli
+
+PROBLEM = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n"
+
+
+@pytest.fixture
+def pack(tmp_path, capsys):
+    def pack(*options, text=PROBLEM):
+        path = tmp_path / "problem.csv"
+        path.write_text(text)
+        status = cli.main(["pack", str(path), *map(str, options)])
+        output = capsys.readouterr()
+        return status, output.out, output.err
+
+    return pack
+
+
+def test_the_smallest_layout(pack):
+    status, out, err = pack("--json")
+    facts = json.loads(out)
+    assert (status, err) == (0, "")
+    assert (facts["status"], facts["peak"], facts["lower_bound"]) == ("optimal", 12, 12)
+    assert facts["seconds"] >= 0
+    assert facts["nodes"] == 0
+
+
+def test_a_layout_for_people(pack):
+    status, out, _ = pack("--capacity", 64)
+    assert status == 0
+    assert "optimal (no layout is smaller)" in out
+    assert "12 bytes" in out
+
+
+def test_the_layout_is_written_with_its_offsets(pack, tmp_path):
+    assert pack("--capacity", 12, "--out", tmp_path / "solution.csv")[0] == 0
+    layout = read_csv(tmp_path / "solution.csv")
+    assert check(layout, [b.offset for b in layout.buffers]) == 12
+
+
+def test_alignment_for_all(pack):
+    _, out, _ = pack("--align", 16, "--json")
+    assert json.loads(out)["peak"] == 36
+
+
+def test_a_capacity_below_the_lower_bound_is_bad_input(pack):
+    status, out, err = pack("--capacity", 11, "--json")
+    assert status == 2
+    assert json.loads(out)["status"] == "infeasible"
+    assert "capacity 11 is below the 12 bytes" in err
+
+
+def test_a_capacity_that_only_a_search_can_refute_is_an_answer(pack):
+    text = "id,lower,upper,size,offset\na,0,2,4,\nwall,0,2,1,3\n"
+    status, out, err = pack("--capacity", 6, "--json", text=text)
+    assert (status, err) == (1, "")
+    assert json.loads(out)["status"] == "infeasible"
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "message"),
+    [
+        ([], "id,lower,upper,size\n", "problem.csv:1: no buffers"),
+        ([], PROBLEM + "b6,4,2,1\n", "problem.csv:7: buffer 'b6': ends at 2"),
+        ([], PROBLEM + "b1,4,5,1\n", "problem.csv:7: two buffers have the id 'b1'"),
+        (["--capacity", -1], PROBLEM, "capacity -1 is negative"),
+        (["--capacity", 10**30], PROBLEM, "above the limit"),
+        (["--align", 0], PROBLEM, "--align 0 is not an alignment"),
+        (["--timeout", -1], PROBLEM, "timeout -1.0 is negative"),
+        (["--out", "/no/such/folder/solution.csv"], PROBLEM, "/no/such/folder/solution.csv: No such file"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(pack, options, text, message):
+    status, out, err = pack(*options, text=text)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_that_is_not_there(capsys):
+    assert cli.main(["pack", "/no/such/file.csv"]) == 2
+    assert capsys.readouterr().err == "isthmus pack: /no/such/file.csv: No such file or directory\n"

@@ -1,0 +1,48 @@
+"""Messages reach the callback up to its level, and Python's logging always."""
+
+import logging
+
+import pytest
+
+from isthmus import QnnError
+from isthmus.log import Log, LogLevel
+
+
+@pytest.mark.parametrize("level", LogLevel)
+def test_a_callback_hears_up_to_its_level(level):
+    heard = []
+    log = Log(lambda *message: heard.append(message[0]), level)
+    for message in LogLevel:
+        log(message, "text")
+    assert heard == [known for known in LogLevel if known <= level]
+
+
+def test_pythons_logging_hears_everything_at_matching_levels(caplog):
+    with caplog.at_level(1, "isthmus"):
+        log = Log(None, LogLevel.ERROR)
+        for level in LogLevel:
+            log(level, "100 % of it")
+    assert [r.levelno for r in caplog.records] == [logging.ERROR, logging.WARNING, logging.INFO, 15, logging.DEBUG]
+    assert set(caplog.messages) == {"100 % of it"}
+
+
+def test_levels_have_qnns_numbers():
+    assert [int(level) for level in LogLevel] == [1, 2, 3, 4, 5]
+
+
+def test_a_failing_callback_does_not_disturb(caplog):
+    with caplog.at_level(logging.ERROR, "isthmus"):
+        Log(lambda level, text: 1 / 0)(LogLevel.ERROR, "still said")
+    assert caplog.messages == ["still said", "the log callback failed"]
+
+
+def test_a_freed_log_is_silent_and_wrong_arguments_are_refused():
+    heard = []
+    with Log(lambda level, text: heard.append(text)) as log:
+        log.set_level(LogLevel.DEBUG)
+    log(LogLevel.ERROR, "not heard")
+    assert not heard
+    with pytest.raises(QnnError, match="must be one of ERROR 1"):
+        log.set_level(6)
+    with pytest.raises(QnnError, match="cannot be called"):
+        Log("callback")

@@ -1,0 +1,173 @@
+"""``isthmus plan`` tells and draws the memory of a model without compiling or running anything."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from onnx import helper
+
+from isthmus.tools.cli import main
+
+MODELS = Path(__file__).parents[2] / ".models"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """Four branches side by side, each large in the middle."""
+    nodes, parts = [], []
+    for i in range(4):
+        nodes.append(helper.make_node("MatMul", ["x", f"up{i}"], [f"wide/branch_{i}"]))
+    for i in range(4):
+        nodes.append(helper.make_node("MatMul", [f"wide/branch_{i}", f"down{i}"], [f"narrow/branch_{i}"]))
+        parts.append(f"narrow/branch_{i}")
+    nodes.append(helper.make_node("Sum", parts, ["y"]))
+    rng = np.random.default_rng(0)
+    constants = {f"up{i}": rng.standard_normal((8, 1024)).astype(np.float32) for i in range(4)}
+    constants |= {f"down{i}": rng.standard_normal((1024, 8)).astype(np.float32) for i in range(4)}
+    path = tmp_path_factory.mktemp("models") / "branches.onnx"
+    return tiny.save(path, nodes, {"x": ["n", 8]}, {"y": ["n", 8]}, constants)
+
+
+@pytest.fixture
+def wake_word():
+    path = MODELS / "okay_nabu.tflite"
+    if not path.exists():
+        pytest.skip(f"{path.name} has not been fetched")
+    return path
+
+
+def plan(capsys, *arguments):
+    status = main(["plan", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_json_is_one_object_with_all_that_is_promised(model, capsys):
+    status, out, _ = plan(capsys, model, "--shape", "x=16,8", "--json")
+    report = json.loads(out)
+    assert status == 0
+    assert report["status"] == "optimal"
+    assert report["lower_bound"] == report["scratch_bytes"] <= report["greedy_bytes"] <= report["unshared_bytes"]
+    assert report["io_bytes"] == 2 * 16 * 8 * 4
+    assert report["constant_bytes"] >= 8 * 8 * 1024 * 4
+    assert report["state_bytes"] == 0
+    assert report["order_saved_bytes"] >= 2 * 16 * 1024 * 4
+    assert report["aliased_bytes"] >= 0
+    assert 0 < report["plan_seconds"] < report["seconds"]
+    for row in report["tensors"]:
+        assert set(row) == {"name", "bytes", "first", "last", "offset"}
+    assert max(r["offset"] + r["bytes"] for r in report["tensors"]) == report["scratch_bytes"]
+
+
+def test_the_peak_names_its_step_and_what_is_live_there(model, capsys):
+    report = json.loads(plan(capsys, model, "--shape", "x=16,8", "--json")[1])
+    peak = report["peak"]
+    live = [r for r in report["tensors"] if r["first"] <= peak["step"] <= r["last"]]
+    assert [r["name"] for r in live] == [r["name"] for r in peak["live"]]
+    assert peak["live_bytes"] == sum(r["bytes"] for r in live) <= report["scratch_bytes"]
+    assert peak["op"]
+
+
+def test_the_report_for_people_has_figures_and_a_picture_that_fits(model, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, _ = plan(capsys, model, "--shape", "x=16,8")
+    assert status == 0
+    for words in ("proved optimal", "without sharing", "greedy by size", "lower bound", "order of operations", "▼ peak"):
+        assert words in out
+    picture = out[out.index("▼ peak") :]
+    assert max(map(len, picture.splitlines())) <= 80
+    assert "\x1b" not in out
+
+
+def test_the_table_lists_every_block(model, capsys):
+    status, out, _ = plan(capsys, model, "--shape", "x=16,8", "--table")
+    rows = json.loads(plan(capsys, model, "--shape", "x=16,8", "--json")[1])["tensors"]
+    assert status == 0
+    assert len(out[out.index("offset") :].splitlines()) == 1 + len(rows)
+
+
+def test_more_threads_may_need_more_work_space_and_never_less(model, capsys):
+    one, four = (json.loads(plan(capsys, model, "--threads", n, "--json")[1])["scratch_bytes"] for n in (1, 4))
+    assert one <= four
+
+
+def test_lpai_plans_inputs_and_outputs_into_scratch(model, capsys):
+    cpu, lpai = (
+        json.loads(plan(capsys, model, "--shape", "x=16,8", "--backend", b, "--json")[1]) for b in ("cpu", "lpai")
+    )
+    assert "x" not in [r["name"] for r in cpu["tensors"]]
+    assert "x" in [r["name"] for r in lpai["tensors"]]
+    assert "inside scratch" in plan(capsys, model, "--backend", "lpai")[1]
+
+
+def test_a_model_that_needs_no_scratch_says_so(tmp_path, capsys):
+    path = tiny.save(tmp_path / "relu.onnx", [helper.make_node("Relu", ["x"], ["y"])], {"x": [1, 4]}, {"y": [1, 4]})
+    status, out, _ = plan(capsys, path)
+    assert status == 0
+    assert "no scratch memory is in use" in out
+    assert json.loads(plan(capsys, path, "--json")[1])["peak"] is None
+
+
+def test_planning_loads_no_compiler(model):
+    script = (
+        "import sys; from isthmus.tools.cli import main; main(['plan', sys.argv[1]]);"
+        "print([m for m in ('numba', 'llvmlite', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(model)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]")
+
+
+@pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="LiteRT is not installed")
+def test_embed_writes_a_copy_and_reports_its_arena(wake_word, tmp_path, capsys):
+    out = tmp_path / "planned.tflite"
+    before = wake_word.read_bytes()
+    report = json.loads(plan(capsys, wake_word, "--embed", out, "--json")[1])["embedded"]
+    assert wake_word.read_bytes() == before
+    assert out.read_bytes().endswith(before)
+    assert b"OfflineMemoryAllocation" in out.read_bytes()
+    assert report["status"] == "optimal"
+    assert 0 < report["arena_bytes"] <= report["greedy_bytes"]
+    assert [p.name for p in tmp_path.iterdir()] == ["planned.tflite"]
+    status, text, _ = plan(capsys, out, "--embed", tmp_path / "again.tflite")
+    assert status == 0
+    assert "embedded" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["absent.onnx"], "absent.onnx"),
+        (["MODEL", "--shape", "x"], "must look like"),
+        (["MODEL", "--shape", "x=0,8"], "positive"),
+        (["MODEL", "--shape", "z=1"], "z"),
+        (["MODEL", "--threads", "0"], "number of threads"),
+        (["MODEL", "--threads", "2", "--backend", "lpai"], "one thread"),
+        (["MODEL", "--embed", "out.tflite"], "only a TFLite file"),
+        (["absent.tflite", "--embed", "out.tflite"], "no such file"),
+        (["WAKE", "--embed", "WAKE"], "the model itself"),
+        (["WAKE", "--embed", "."], "directory"),
+        (["WAKE", "--embed", "no/such/folder/out.tflite"], "cannot be written"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_status_two(model, wake_word, capsys, arguments, words):
+    names = {"MODEL": str(model), "WAKE": str(wake_word)}
+    status, out, err = plan(capsys, *[names.get(a, a) for a in arguments])
+    assert status == 2
+    assert out == ""
+    assert words in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_file_with_open_shapes_gets_no_plan_and_nothing_is_written(tmp_path, capsys):
+    path = MODELS / "precise_vad.tflite"
+    if not path.exists():
+        pytest.skip(f"{path.name} has not been fetched")
+    status, out, err = plan(capsys, path, "--embed", tmp_path / "out.tflite")
+    assert (status, out) == (2, "")
+    assert "is open" in err
+    assert not any(tmp_path.iterdir())
