@@ -31,4 +31,4 @@ $(VENV)/%.stamp: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .models build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .models .cache build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

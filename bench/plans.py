@@ -64,11 +64,11 @@ def main() -> int:
         wrong += bool(found)
         print(
             f"{key:34}{len(made.steps):>6}{len(made.rows):>7}{made.bytes:>12,}{made.status:>9}{made.greedy_bytes:>12,}"
-            f"{made.unshared_bytes:>12,}{made.order_saved_bytes:>11,}{made.aliased_bytes:>12,}{made.seconds * 1e3:>8.1f}"
-            f"{'  ' + ', '.join(found) if found else ''}",
+            f"{made.unshared_bytes:>12,}{made.order_saved_bytes:>11,}{made.aliased_bytes:>12,}"
+            f"{made.seconds * 1e3:>8.1f}{'  ' + ', '.join(found) if found else ''}",
             flush=True,
         )
-    print(f"{wrong} of {len(keys)} plans fall short" if wrong else "every plan is proved, in time and never above greedy")
+    print(f"{wrong} plans fall short" if wrong else "every plan is proved, in time and never above greedy")
     return 1 if wrong else 0
 
 

@@ -77,7 +77,8 @@ def to_bytes(graphs: Sequence[GraphBinary], backend: str, producer: str = "isthm
     sections = [serialization.to_bytes(graph.program) for graph in graphs]
 
     def header(start: int) -> tuple[bytes, int]:
-        entries, position = [], start
+        entries: list[dict[str, Any]] = []
+        position = total = start
         for graph, section in zip(graphs, sections, strict=True):
             entries.append(
                 {
@@ -88,8 +89,8 @@ def to_bytes(graphs: Sequence[GraphBinary], backend: str, producer: str = "isthm
                     "io_offsets": list(graph.io_offsets),
                 }
             )
-            position = _aligned(position + len(section))
-        total = entries[-1]["offset"] + entries[-1]["nbytes"] if entries else start
+            total = position + len(section)
+            position = _aligned(total)
         return json.dumps({"backend": backend, "producer": producer, "graphs": entries}).encode(), total
 
     # Offsets are part of the header whose length they depend on; room for the largest ones settles it.

@@ -1,6 +1,6 @@
 """Runs models on LPAI with every pool and every IO buffer between pages that must not be touched.
 
-A process of its own, since one wrong byte ends it: `python guard_pages.py KEY...` prints a line for each model that ran.
+A process of its own, since one wrong byte ends it: `python guard_pages.py KEY...` prints a line for each model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""No model reads or writes a byte outside the memory it was given: each runs between guard pages, which end a trespasser.
+"""No model reads or writes a byte outside the memory it was given: guard pages around it end the trespasser.
 
 Scratch, persistent memory, and every input and output lie flush with a guard page, at their start and then at their
 end. These are the models that are quantized or smaller than 2 MB.

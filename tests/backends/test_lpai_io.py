@@ -1,4 +1,4 @@
-"""LPAI's inputs and outputs: inside scratch, raw in place, or shared by file descriptor; aligned, apart, never copied."""
+"""LPAI's inputs and outputs: inside scratch, raw, or shared by file descriptor; aligned, apart, never copied."""
 
 import mmap
 import os

@@ -1,4 +1,4 @@
-"""LPAI's pools: asked for, aligned, set in order, held, replaced, and refused by name. After a refusal all still works."""
+"""LPAI's pools: asked for, aligned, set in order, held, replaced, refused by name; after a refusal all still works."""
 
 import gc
 import threading
@@ -222,7 +222,7 @@ def test_pools_cannot_be_closed_while_an_execution_runs(midway):
 
 def test_persistent_memory_is_held_until_the_context_is_freed(backend, graph):
     _, persistent = ready(backend, graph)
-    with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "persistent memory of graph 'counter' until its context is freed"):
+    with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "persistent memory of graph 'counter' until its context"):
         persistent.close()
     assert count(graph, 1) == 4
     graph.context.free()
@@ -364,3 +364,19 @@ def test_island_mode_is_kept_and_told(backend):
     assert context.get_property(lpai.ENABLE_ISLAND) is True
     with refused(Code.CONTEXT_INVALID_CONFIG, "island"):
         backend.create_context({lpai.ENABLE_ISLAND: "yes"})
+
+
+@pytest.mark.parametrize("start", [64, 128, 512])
+def test_everything_in_scratch_and_persistent_memory_is_planned_at_aligned_offsets(start):
+    with running({"lpai_backend": {"start_addr_alignment": start}}) as graph:
+        assert graph.plan.rows
+        offsets = [row.offset for row in graph.plan.rows] + list(graph.program.state_offsets)
+        offsets += graph.get_property(lpai.IO_OFFSETS)
+        assert all(offset % start == 0 for offset in offsets)
+        assert max(row.offset + row.bytes for row in graph.plan.rows) <= graph.get_property(lpai.SCRATCH_MEM_SIZE)
+
+
+def test_what_inputs_and_outputs_need_can_be_asked(graph):
+    [x], [y] = graph.input_tensors, graph.output_tensors
+    assert (x.name, x.dtype.name, tuple(x.dims), x.nbytes) == ("x", "FLOAT_32", (1, 40), 160)
+    assert (y.name, y.nbytes) == ("y", 160)

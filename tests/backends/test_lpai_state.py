@@ -1,4 +1,4 @@
-"""State lives in persistent memory only: it survives garbage in scratch, starts over on reset, and is each graph's own."""
+"""State lives in persistent memory only: it survives garbage in scratch, starts over on reset, is each graph's own."""
 
 from pathlib import Path
 

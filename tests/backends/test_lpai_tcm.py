@@ -1,4 +1,4 @@
-"""TCM: in ADSP direct mode only, for IO and the model binary alike, up to the last byte; every message to the letter."""
+"""TCM: in ADSP direct mode only, for IO and the model binary alike, up to the last byte; messages to the letter."""
 
 import logging
 
@@ -121,7 +121,7 @@ def test_an_unknown_memory_type_fails_as_documented(tmp_path):
         context = backend.create_context()
         assert context.get_property(lpai.MODEL_BUFFER_MEM_TYPE) is lpai.MemType.UNDEFINED
         graph = counter(context)
-        with refused(Code.COMMON_MEM_ALLOC, "binary of graph 'counter'.*eaiParams_direct.conf.*mem_type to 'ddr' or 'tcm'"):
+        with refused(Code.COMMON_MEM_ALLOC, "binary of graph 'counter'.*_direct.conf.*mem_type to 'ddr' or 'tcm'"):
             ready(backend, graph)
         assert heard[1:] == [(LogLevel.ERROR, "Memory type only supports DDR & TCM")]
         fixed = counter(backend.create_context({lpai.MODEL_BUFFER_MEM_TYPE: lpai.MemType.DDR}), "fixed")
@@ -162,9 +162,10 @@ def test_pools_cannot_lie_in_tcm(fresh_pool):
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = counter(backend.create_context())
         scratch, _ = pools(backend, graph)
-        with fresh_pool.allocate(scratch.nbytes, 128, backend.log) as fast:
-            with refused(Code.GRAPH_INVALID_ARGUMENT, "scratch memory .*must be in DDR, lies in TCM"):
-                graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, fast.nbytes, fast))
+        fast = fresh_pool.allocate(scratch.nbytes, 128, backend.log)
+        with refused(Code.GRAPH_INVALID_ARGUMENT, "scratch memory .*must be in DDR, lies in TCM"):
+            graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, fast.nbytes, fast))
+        fast.close()
         ready(backend, graph)
 
 
@@ -220,9 +221,8 @@ def test_exactly_the_whole_pool_fits_and_one_byte_more_does_not(fresh_pool):
 
 def test_the_failing_line_names_the_size_that_was_asked_for():
     heard = Heard()
-    with qnn.Backend("lpai", IN_TCM, heard) as backend:
-        with refused(Code.COMMON_MEM_ALLOC, "buffer of tensor 'x'"):
-            ready(backend, picker(backend.create_context(), 2_000_000))
+    with qnn.Backend("lpai", IN_TCM, heard) as backend, refused(Code.COMMON_MEM_ALLOC, "buffer of tensor 'x'"):
+        ready(backend, picker(backend.create_context(), 2_000_000))
     assert heard[-1] == (LogLevel.ERROR, f"TCM memory allocation failure: required size: {padded(2_000_000)}")
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from isthmus.engine import cache, compiler, loader
 from isthmus.engine.lower import lowering_of
 from isthmus.engine.lowering.emitter import Emitter, Lowering
-from isthmus.engine.target import Target, by_name, host
+from isthmus.engine.target import Target, host, portable
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.prepare.schedule import Place, Pool, Step
@@ -210,8 +210,7 @@ def run(
 
 def targets() -> list[Target]:
     """The targets that tests run on: this machine's best one and the portable one."""
-    portable = by_name("portable" if host().triple.startswith("x86") else "portable-arm")
-    return list(dict.fromkeys([host(), portable]))
+    return list(dict.fromkeys([host(), portable()]))
 
 
 def expected(step: Step, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:

@@ -28,19 +28,24 @@ def test_a_view_of_a_held_buffer_holds_it_too():
     buffer.close()
 
 
-@pytest.mark.parametrize(("start", "length", "shared"), [(0, 64, False), (0, 65, True), (127, 1, True), (128, 64, False)])
-def test_only_bytes_that_are_held_are_taken(start, length, shared):
+@pytest.mark.parametrize(("start", "end"), [(0, 65), (127, 128), (0, 256), (80, 90)])
+def test_bytes_that_are_held_are_not_given_twice(start, end):
     with memory.host(256) as buffer:
         first = holds.claim(Region.of(buffer.array[64:128]), "first", "first holder")
-        try:
-            second = holds.claim(Region.of(buffer.array[start : start + length]), "second", "second holder")
-        except QnnError as refusal:
-            assert shared
-            assert "second: overlaps the first holder (64 bytes" in str(refusal)
-        else:
-            assert not shared
-            second.release()
+        with pytest.raises(QnnError, match=r"second: overlaps the first holder \(64 bytes"):
+            holds.claim(Region.of(buffer.array[start:end]), "second", "second holder")
+        assert holds.holders(buffer.region) == [first]
         first.release()
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 64), (128, 256)])
+def test_bytes_beside_are_free(start, end):
+    with memory.host(256) as buffer:
+        first = holds.claim(Region.of(buffer.array[64:128]), "first", "first holder")
+        second = holds.claim(Region.of(buffer.array[start:end]), "second", "second holder")
+        assert len(holds.holders(buffer.region)) == 2
+        first.release()
+        second.release()
 
 
 def test_a_group_may_share_and_a_replacement_takes_over():

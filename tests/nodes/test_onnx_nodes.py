@@ -2,16 +2,19 @@
 
 Every case ends as passed, failed or skipped with the reason why it is out of scope. Cases that fail and are
 listed in `known_failures.txt` are expected to: a new failure fails the suite, and so does a line in that file
-whose case passes by now. Of the cases in scope at least 95 % must pass, whatever the file says.
+whose case passes by now. Of the cases in scope at least 95 % must pass, so that file may name no more than the rest.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import compilation
 import node_cases
 import numpy as np
 import pytest
@@ -19,6 +22,10 @@ import zoo
 from node_cases import Array, Case
 
 import isthmus
+from isthmus.backends import cpu
+from isthmus.engine.program import Program
+from isthmus.engine.target import Target, host, portable
+from isthmus.frontends import load
 
 PASS_SHARE = 0.95
 KNOWN_FAILURES = Path(__file__).with_name("known_failures.txt")
@@ -46,9 +53,8 @@ def known_failures() -> dict[str, str]:
     return {name.strip(): reason.strip() for name, _, reason in lines if name.strip()}
 
 
-@functools.cache
 def outcome(case: Case) -> Outcome:
-    """Run a case, once in the life of the process."""
+    """Run a case."""
     feeds, constants, expected = case.arrays()
     try:
         with isthmus.Session(case.model_path, constants=constants) as session:
@@ -81,10 +87,33 @@ def _compare(answer: Array, reference: Array, quantized: bool) -> None:
         np.testing.assert_array_equal(answer, reference)
 
 
+def programs(cases: Iterable[Case], target: Target) -> Iterator[Program]:
+    """What the cases run, of those that can be prepared; the others say why when they are tested."""
+    for case in cases:
+        with suppress(Exception):
+            yield cpu.prepare(load(case.model_path, constants=case.arrays()[1]), target=target)[0]
+
+
+def selected(request: pytest.FixtureRequest, test: Callable) -> list[Case]:
+    """The cases in scope that this run will ask of a test."""
+    items = (item for item in request.session.items if getattr(item, "function", None) is test)
+    return [case for item in items if (case := item.callspec.params["case"]).excluded is None]
+
+
+@pytest.fixture(scope="session")
+def kernels(request: pytest.FixtureRequest) -> None:
+    """The kernels of all cases, compiled at once."""
+    compilation.compile_for(programs(selected(request, test_node), host()))
+
+
 @pytest.mark.parametrize("case", _all_cases(), ids=lambda case: case.name)
-def test_node(case: Case) -> None:
+def test_node(case: Case, record_property: Callable[[str, str], None], request: pytest.FixtureRequest) -> None:
+    record_property("onnx node", case.name)
     if case.excluded is not None:
+        record_property("scope", "out of scope")
         pytest.skip(f"out of scope: {case.excluded}")
+    record_property("scope", "in scope" if case.listed else "beyond")
+    request.getfixturevalue("kernels")
     result = outcome(case)
     known = known_failures().get(case.name)
     if result.verdict == "passed":
@@ -97,12 +126,35 @@ def test_node(case: Case) -> None:
     pytest.fail(f"{case.operation}: {result.verdict}: {result.reason}", pytrace=False)
 
 
-def test_the_share_of_passed_cases_in_scope_is_high_enough() -> None:
+def _one_of_each_operation() -> list[Case]:
+    """The largest case in scope of each operation."""
     in_scope = [case for case in _all_cases() if case.listed and case.excluded is None]
+    by_size = sorted(in_scope, key=lambda case: (case.model_path.stat().st_size, case.name))
+    return list({case.operation: case for case in by_size}.values())
+
+
+@pytest.fixture(scope="session")
+def portable_kernels(request: pytest.FixtureRequest) -> None:
+    cases = selected(request, test_a_case_of_each_operation_passes_on_the_portable_path)
+    compilation.compile_for(programs(cases, portable()))
+
+
+@pytest.mark.parametrize("case", _one_of_each_operation(), ids=lambda case: case.operation)
+def test_a_case_of_each_operation_passes_on_the_portable_path(
+    case: Case, portable_kernels: None, portable_path: None
+) -> None:
+    if case.name in known_failures():
+        pytest.skip(f"{case.name} is known to fail")
+    result = outcome(case)
+    assert result.verdict == "passed", result.reason
+
+
+def test_the_known_failures_leave_a_share_of_passed_cases_that_is_high_enough() -> None:
+    in_scope = {case.name for case in _all_cases() if case.listed and case.excluded is None}
     if not in_scope:
         pytest.skip("the ONNX node tests are not here; run `python tests/zoo.py fetch`")
-    passed = sum(outcome(case).verdict == "passed" for case in in_scope)
-    assert passed >= PASS_SHARE * len(in_scope), f"{passed} of {len(in_scope)} cases in scope pass"
+    passed = in_scope - known_failures().keys()
+    assert len(passed) >= PASS_SHARE * len(in_scope), f"{len(passed)} of {len(in_scope)} cases in scope pass"
 
 
 def test_known_failures_name_cases_that_exist_and_say_why() -> None:

@@ -69,7 +69,8 @@ def test_a_long_graph_gets_a_valid_order_that_is_never_worse(seed):
 def test_branches_that_are_listed_side_by_side_are_computed_one_after_the_other():
     b = Builder()
     x = b.input(1, 64)
-    branches = [b.op("Tile", b.op("ElementWiseSin", b.op("ElementWiseAdd", x, float(i))), multiples=[8, 1]) for i in range(4)]
+    starts = [b.op("ElementWiseSin", b.op("ElementWiseAdd", x, float(i))) for i in range(4)]
+    branches = [b.op("Tile", start, multiples=[8, 1]) for start in starts]
     small = [b.op("ReduceSum", branch, axes=[0]) for branch in branches]
     total = small[0]
     for part in small[1:]:

@@ -77,7 +77,7 @@ def test_the_report_for_people_has_figures_and_a_picture_that_fits(model, capsys
     monkeypatch.setenv("COLUMNS", "80")
     status, out, _ = plan(capsys, model, "--shape", "x=16,8")
     assert status == 0
-    for words in ("proved optimal", "without sharing", "greedy by size", "lower bound", "order of operations", "▼ peak"):
+    for words in ("proved optimal", "without sharing", "greedy by size", "lower bound", "order of op", "▼ peak"):
         assert words in out
     picture = out[out.index("▼ peak") :]
     assert max(map(len, picture.splitlines())) <= 80

@@ -1,4 +1,4 @@
-"""The accelerator: another process that sees only the memory whose file descriptors it was handed, and runs graphs there.
+"""The accelerator: another process that sees only memory whose file descriptors it was handed, and runs graphs there.
 
 `Accelerator` and `Lane` are the client's side; `python -m isthmus.accelerator` is the other.
 """

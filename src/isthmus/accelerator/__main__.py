@@ -1,4 +1,4 @@
-"""The accelerator process: ``python -m isthmus.accelerator SOCKET PARENT``, started by `isthmus.accelerator.process`."""
+"""The accelerator process: ``python -m isthmus.accelerator SOCKET PARENT``, as `isthmus.accelerator.process` starts it."""
 
 from __future__ import annotations
 

@@ -91,7 +91,10 @@ class Accelerator:
         return answer
 
     def register(self, windows: Sequence[tuple[int, int, int]]) -> list[int]:
-        """Let the accelerator see memory, given as (descriptor, offset, bytes); the numbers it knows it by. All or none."""
+        """Let the accelerator see memory, given as (descriptor, offset, bytes): all or none.
+
+        The answer are the numbers that it knows the memory by.
+        """
         slots: list[int] = []
         try:
             for start in range(0, len(windows), MAX_FDS):

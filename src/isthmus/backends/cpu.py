@@ -13,6 +13,7 @@ from typing import Any
 from isthmus.backends.driver import (
     BackendDriver,
     ContextDriver,
+    DeviceDriver,
     GraphDriver,
     GraphStats,
     MemDescriptor,
@@ -86,7 +87,7 @@ class CpuBackend(BackendDriver):
     def get_property(self, option: int) -> Any:
         raise unknown_option(Code.BACKEND_NOT_SUPPORTED, "backend 'cpu'", "property", option)
 
-    def create_context(self, configs: Mapping[int, Any]) -> CpuContext:
+    def create_context(self, configs: Mapping[int, Any], device: DeviceDriver | None = None) -> CpuContext:
         context = CpuContext()
         for option, value in configs.items():
             context.set_config(option, value)

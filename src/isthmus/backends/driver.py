@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar
 
+from isthmus.binary import ContextBinary, GraphBinary
 from isthmus.engine.program import Program, TensorInfo
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Graph
+from isthmus.graph import DataType, Graph, TensorType
 from isthmus.log import Log
 from isthmus.memory import Region
 from isthmus.prepare.schedule import Plan
@@ -42,6 +43,8 @@ class MemDescriptor:
         The file descriptor of ION and DMA_BUF memory; -1 when unused.
     custom
         The backend's own structure.
+    address
+        Where the client has mapped DMA_BUF memory.
     """
 
     dims: tuple[int, ...]
@@ -49,6 +52,7 @@ class MemDescriptor:
     mem_type: DescriptorType
     fd: int = -1
     custom: Any = None
+    address: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -94,12 +98,20 @@ class GraphStats:
         Bytes that executions copied between the client's memory and memory of the backend.
     in_place_bytes
         Bytes of inputs and outputs that executions used where they lay, by the kind of memory.
+    staging_prepare_bytes, staging_execute_bytes
+        Memory that the backend has reserved for copies of raw buffers: when the graph was prepared, and since then by
+        executions that came with raw buffers after all.
+    first_execution_us
+        How long the first execution took.
     """
 
     executions: int = 0
     copied_in_bytes: int = 0
     copied_out_bytes: int = 0
     in_place_bytes: dict[str, int] = field(default_factory=dict)
+    staging_prepare_bytes: int = 0
+    staging_execute_bytes: int = 0
+    first_execution_us: float = 0.0
 
     @property
     def copied_bytes(self) -> int:
@@ -111,6 +123,10 @@ class GraphDriver(ABC):
     """A graph in a backend. To ask for what depends on all its nodes ends its composition."""
 
     graph: Graph
+    finalized: bool = False
+    """Whether it came finalized out of a context binary."""
+    priority: int = 100
+    """QNN_PRIORITY_*, as the client has set it."""
 
     @abstractmethod
     def get_property(self, option: int) -> Any:
@@ -182,6 +198,22 @@ class ContextDriver(ABC):
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[Registration]:
         """Register all of these, or none."""
 
+    def graph_binaries(self) -> list[GraphBinary]:
+        """The context's graphs as a context binary holds them."""
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", "the backend does not make them")
+
+    def restore(self, binary: ContextBinary) -> list[GraphDriver]:
+        """Drivers for the graphs of a context binary."""
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", "the backend does not take them")
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything; safe to call again."""
+
+
+class DeviceDriver(ABC):
+    """A device of a backend that has any."""
+
     @abstractmethod
     def close(self) -> None:
         """Let go of everything; safe to call again."""
@@ -211,12 +243,28 @@ class BackendDriver(ABC):
         """Set a custom config."""
         raise unknown_option(Code.BACKEND_NOT_SUPPORTED, f"backend '{self.name}'", "config", option)
 
+    def create_device(self) -> DeviceDriver | None:
+        """A device; None where the backend has nothing to it."""
+        return None
+
     @abstractmethod
-    def create_context(self, configs: Mapping[int, Any]) -> ContextDriver:
-        """A context with these custom configs."""
+    def create_context(self, configs: Mapping[int, Any], device: DeviceDriver | None = None) -> ContextDriver:
+        """A context with these custom configs, on a device of this backend or on its only one."""
 
     def close(self) -> None:  # noqa: B027
         """Let go of everything; safe to call again. Most backends hold nothing outside their contexts."""
+
+
+def outline(binary: GraphBinary) -> Graph:
+    """A graph out of a context binary as far as a client sees it: its inputs and outputs."""
+    graph = Graph(binary.program.name)
+    for kind, infos in ((TensorType.APP_WRITE, binary.program.inputs), (TensorType.APP_READ, binary.program.outputs)):
+        for info in infos:
+            graph.create_tensor(info.name, kind, info.dtype, info.dims, info.quantization)
+    for tensor, mem_type in zip((*graph.inputs, *graph.outputs), binary.mem_types, strict=True):
+        tensor.mem_type = mem_type
+    graph.finalized = True
+    return graph
 
 
 def unknown_option(code: Code, what: str, kind: str, option: int) -> QnnError:

@@ -18,6 +18,7 @@ from isthmus.backends import lpai_rules
 from isthmus.backends.driver import (
     BackendDriver,
     ContextDriver,
+    DeviceDriver,
     GraphDriver,
     GraphStats,
     MemDescriptor,
@@ -99,7 +100,7 @@ class LpaiBackend(BackendDriver):
             return True
         raise unknown_option(Code.BACKEND_NOT_SUPPORTED, "backend 'lpai'", "property", option)
 
-    def create_context(self, configs: Mapping[int, Any]) -> LpaiContext:
+    def create_context(self, configs: Mapping[int, Any], device: DeviceDriver | None = None) -> LpaiContext:
         context = LpaiContext(self)
         for option, value in configs.items():
             context.set_config(option, value)

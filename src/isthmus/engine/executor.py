@@ -23,7 +23,8 @@ from isthmus.memory import Region, host
 from isthmus.prepare.schedule import Pool
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
-_EXECUTOR = ("executor:run", "executor:work", "executor:stop")
+KERNELS = ("executor:run", "executor:work", "executor:stop")
+"""The kernels that every program needs besides its own."""
 
 
 class Executor:
@@ -43,7 +44,7 @@ class Executor:
 
     def __init__(self, program: Program, scratch: Region, state: Region, io: Sequence[Region]) -> None:
         self.program = program
-        self._code = loader.addresses((*program.kernels, *_EXECUTOR), by_name(program.target))
+        self._code = loader.addresses((*program.kernels, *KERNELS), by_name(program.target))
         self._constants = _aligned(program.constants)
         self._control_buffer = host(control.CONTROL_BYTES, 64)
         self._control = self._control_buffer.region.address

@@ -5,11 +5,13 @@ The process that runs models needs LLVM's loader only; numba is loaded by the ch
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,16 +87,45 @@ def _load(objects: dict[str, bytes], target: Target) -> None:
 
 
 def compile_into_cache(kernels: Sequence[str], target: Target) -> None:
-    """Compile kernels in as many child processes as there are processors, showing progress on a terminal."""
+    """Compile the kernels that the cache lacks; what several processes need at a time, one of them compiles."""
+    with _alone_in_cache():
+        absent = [kernel for kernel in kernels if cache.read(kernel, target) is None]
+        if absent:
+            _compile(absent, target)
+
+
+@contextmanager
+def _alone_in_cache() -> Iterator[None]:
+    """Make the cache folder, and keep other processes from compiling into it."""
     try:
         cache.directory().mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(cache.directory() / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as problem:
         raise QnnError(
             Code.COMMON_SYSTEM,
             f"kernel cache {cache.directory()}",
-            f"cannot be created: {problem.strerror}",
+            f"cannot be written: {problem.strerror}",
             "Set ISTHMUS_CACHE_DIR to a folder that can be written.",
         ) from None
+    try:
+        _wait_for(lock)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _wait_for(lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("isthmus: waiting for another process that compiles kernels", file=sys.stderr, flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except OSError:
+        pass  # a file system without locks: work may be done twice, the cache stays sound
+
+
+def _compile(kernels: Sequence[str], target: Target) -> None:
+    """Compile kernels in as many child processes as there are processors, showing progress on a terminal."""
     shares = [s for s in (kernels[i :: len(os.sched_getaffinity(0))] for i in range(len(os.sched_getaffinity(0)))) if s]
     source = str(Path(__file__).parents[2])
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH")))))

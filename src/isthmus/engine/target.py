@@ -104,12 +104,17 @@ def runnable(target: Target) -> bool:
     )
 
 
+def portable() -> Target:
+    """The target that every machine of this architecture runs."""
+    return next(target for target in TARGETS if not target.needs and runnable(target))
+
+
 @lru_cache(maxsize=1)
 def host() -> Target:
     """The best target of this machine, or the one that ``ISTHMUS_TARGET`` names."""
     wanted = os.environ.get("ISTHMUS_TARGET")
     if wanted:
-        target = by_name("portable-arm" if wanted == "portable" and platform.machine() == "aarch64" else wanted)
+        target = portable() if wanted == "portable" else by_name(wanted)
         if not runnable(target):
             raise QnnError(
                 Code.COMMON_PLATFORM_NOT_SUPPORTED,

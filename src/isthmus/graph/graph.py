@@ -55,7 +55,7 @@ class Graph:
             raise QnnError(Code.GRAPH_INVALID_NAME, "graph", "a graph needs a name")
         self.name = name
         self.numerics = "exact"
-        """How 8-bit results are rounded: "exact" to the nearest stored value, "litert" by LiteRT's own multipliers."""
+        """How 8-bit results are rounded: "exact" to the nearest, "litert" or "onnxruntime" as those runtimes do."""
         self.tensors: dict[str, Tensor] = {}
         self.nodes: list[Node] = []
         self.state_updates: dict[str, Tensor] = {}

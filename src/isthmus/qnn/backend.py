@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import isthmus
 from isthmus.backends.driver import BackendDriver
+from isthmus.binary import Source
 from isthmus.errors import Code, QnnError
 from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log, LogLevel
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from isthmus.qnn.context import Context
     from isthmus.qnn.device import Device
 
-DRIVERS = {"cpu": ("isthmus.backends.cpu", "CpuBackend"), "lpai": ("isthmus.backends.lpai", "LpaiBackend")}
+DRIVERS = {
+    "cpu": ("isthmus.backends.cpu", "CpuBackend"),
+    "htp": ("isthmus.backends.htp", "HtpBackend"),
+    "lpai": ("isthmus.backends.lpai", "LpaiBackend"),
+}
 API_VERSION = (2, 40, 0)
 """The version of QNN's core API whose names and numbers these are."""
 
@@ -29,9 +34,9 @@ class Backend(Handle):
     Parameters
     ----------
     name
-        "cpu" or "lpai".
+        "cpu", "htp" or "lpai".
     config
-        The backend's configuration: for LPAI a path, a dictionary, or a list of them of which later ones win.
+        The backend's configuration: a path, a dictionary, or for LPAI a list of them of which later ones win.
     log
         A `Log`, or a callback that is given a level and a text.
 
@@ -93,6 +98,20 @@ class Backend(Handle):
         from isthmus.qnn.context import Context
 
         return Context(self, configs, device)
+
+    def create_context_from_binary(
+        self, binary: Source, configs: Mapping[int, Any] | None = None, device: Device | None = None
+    ) -> Context:
+        """A context with the graphs of a context binary (QnnContext_createFromBinary).
+
+        Parameters
+        ----------
+        binary
+            A file, which is mapped, or the contents of one.
+        """
+        from isthmus.qnn.context import Context
+
+        return Context(self, configs, device, binary)
 
     def _release(self) -> None:
         self.driver.close()

@@ -15,6 +15,7 @@ class Device(Handle):
     def __init__(self, backend: Backend) -> None:
         super().__init__(f"device of {backend._what}", backend)
         self.backend = backend
+        self.driver = backend.driver.create_device()
         self.contexts: set[Handle] = set()
         """The contexts on this device."""
 
@@ -24,3 +25,7 @@ class Device(Handle):
             raise QnnError(
                 Code.DEVICE_ASSOCIATED_TO_CONTEXT, self._what, "a context still uses it", "Free the context first."
             )
+
+    def _release(self) -> None:
+        if self.driver is not None:
+            self.driver.close()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
@@ -18,15 +16,13 @@ from isthmus.backends.driver import GraphDriver, GraphStats, TensorMemory
 from isthmus.engine.program import Program, TensorInfo
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Plan
+from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.profile import Event, Profile, ProfileLevel
 from isthmus.qnn.tensor import ClientTensor
 
 if TYPE_CHECKING:
     from isthmus.qnn.context import Context
-
-ASYNC_QUEUE_DEPTH = 64
-
 
 class GraphConfig(IntEnum):
     """QNN_GRAPH_CONFIG_OPTION_* that every backend has; a backend's own options are in the module of its name."""
@@ -62,12 +58,9 @@ class Graph(Handle):
         self.context = context
         self.driver = driver
         self.name = driver.graph.name
-        self.finalized = False
+        self.finalized = driver.finalized
         self.priority = Priority.NORMAL
         self._last: _Bound | None = None
-        self._queue = threading.Lock()
-        self._pending = 0
-        self._worker: ThreadPoolExecutor | None = None
 
     # -- composition ---------------------------------------------------------------------------------------------------
 
@@ -121,6 +114,7 @@ class Graph(Handle):
             known = ", ".join(f"{known.name} {int(known)}" for known in Priority)
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"priority {value!r}", f"must be one of {known}")
         self.priority = Priority(value)
+        self.driver.priority = int(value)
 
     # -- finalize and execute ------------------------------------------------------------------------------------------
 
@@ -167,33 +161,18 @@ class Graph(Handle):
         self,
         inputs: Sequence[ClientTensor] = (),
         outputs: Sequence[ClientTensor] = (),
-        notify: Callable[[Future[None]], object] | None = None,
-    ) -> Future[None]:
-        """Run once on another thread (QnnGraph_executeAsync), in the order of the calls.
+        notify: Callable[[Execution], object] | None = None,
+    ) -> Execution:
+        """Run once on another thread (QnnGraph_executeAsync), in the order of such calls to the context.
 
-        The answer is a future that `notify` is called with at the end. At most 64 executions wait.
+        The answer is a future that can be awaited, and that `notify` is called with at the end. At most 64 executions
+        of a graph wait.
         """
         self._check()
-        with self._queue:
-            if self._pending >= ASYNC_QUEUE_DEPTH:
-                raise QnnError(
-                    Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, self._what, f"{self._pending} executions are waiting already"
-                )
-            self._pending += 1
-            if self._worker is None:
-                self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"isthmus-{self.name}")
-
-        def run() -> None:
-            try:
-                self.execute(inputs, outputs)
-            finally:
-                with self._queue:
-                    self._pending -= 1
-
-        future = self._worker.submit(run)
+        execution = self.context.executions.submit(self, self._what, lambda: self.execute(inputs, outputs))
         if notify is not None:
-            future.add_done_callback(notify)
-        return future
+            execution.add_done_callback(notify)  # type: ignore[arg-type]
+        return execution
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 
@@ -246,10 +225,6 @@ class Graph(Handle):
 
     def free(self) -> None:
         """Do nothing: QNN has no call that frees a graph, it ends with its context."""
-
-    def _release(self) -> None:
-        if self._worker is not None:
-            self._worker.shutdown(wait=True, cancel_futures=True)
 
     def _check_composing(self) -> None:
         self._check()

@@ -150,10 +150,9 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
     print(f"  {'':10}{report['aliased_bytes']:>13,}  bytes by tensors that lie in each other's memory")
     if "embedded" in report:
         written = report["embedded"]
-        print(
-            f"  embedded  {written['arena_bytes']:>13,}  of arena for {written['planned']} tensors, {written['status']}; "
-            f"greedy by size {written['greedy_bytes']:,}; in {written['path']}"
-        )
+        how = f"{written['status']}, greedy by size {written['greedy_bytes']:,}"
+        print(f"  embedded  {written['arena_bytes']:>13,}  of arena for {written['planned']} tensors ({how})")
+        print(f"  {'':23}  in {written['path']}")
     if report["peak"]:
         peak = report["peak"]
         name = shorten([peak["name"]], max(columns - 50, 16))[0] if unicode else ascii(peak["name"])[1:-1]

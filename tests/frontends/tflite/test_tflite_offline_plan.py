@@ -50,8 +50,9 @@ def branches() -> bytes:
 
 def planned(data: bytes) -> tuple[list[ArenaTensor], Problem, dict[int, int]]:
     tensors = arena_tensors(ModelFile(data, "m"))
+    sizes = [-(-t.bytes // ALIGNMENT) * ALIGNMENT for t in tensors]
     problem = Problem(
-        tuple(Buffer(str(t.index), t.first, t.last + 1, -(-t.bytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT) for t in tensors)
+        tuple(Buffer(str(t.index), t.first, t.last + 1, s, ALIGNMENT) for t, s in zip(tensors, sizes, strict=True))
     )
     found = solve(problem).offsets or ()
     return tensors, problem, {t.index: offset for t, offset in zip(tensors, found, strict=True)}

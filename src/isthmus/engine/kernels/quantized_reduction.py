@@ -146,6 +146,35 @@ def softmax(target: Target, variant: str) -> Any:
 
 
 @generated
+def softmax_of_integers(target: Target, variant: str) -> Any:
+    """Softmax over the last axis in whole numbers: exponentials from a table, quotients rounded half up.
+
+    Words: x, y, rows, length, table (256 i32, entry d for distance d from the largest), factor, zero', least, most.
+    """
+    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
+
+    @device
+    def kernel(p, b, tid, nt):
+        x, y, length, table = address(p, b, 0), address(p, b, 1), word(p, 3), address(p, b, 4)
+        factor, zero, least, most = word(p, 5), word(p, 6), word(p, 7), word(p, 8)
+        low, high = share(word(p, 2), tid, nt)
+        for row in range(low, high):
+            source, result = x + row * length, y + row * length
+            top = np.int32(read(source, 0))
+            for i in range(length):
+                top = max(top, np.int32(read(source, i)))
+            total = 0
+            for i in range(length):
+                total += np.int64(load_i32(table, np.int64(top - np.int32(read(source, i)))))
+            for i in range(length):
+                power = np.int64(load_i32(table, np.int64(top - np.int32(read(source, i)))))
+                value = (power * factor + (total >> 1)) // total + zero
+                write(result, i, stored(min(max(value, least), most)))
+
+    return kernel
+
+
+@generated
 def resize_bilinear(target: Target, variant: str) -> Any:
     """Bilinear resizing, NHWC, by weights of 11 fractional bits, rounded half up.
 

@@ -198,11 +198,29 @@ def _covers_softmax(step: Step) -> bool:
 def _emit_softmax(step: Step, e: Emitter) -> None:
     x, output = _operand(step, 0), step.outputs[0]
     qx, qy = quantization_of(x), quantization_of(output)
+    if e.numerics == "onnxruntime":
+        _emit_integer_softmax(step, e)
+        return
     table = np.exp(-np.arange(256, dtype=np.float64) * qx.scale * float(step.params["beta"])).astype(np.float32)
     length = x.dims[-1]
     e.emit(
         f"quantized_reduction:softmax.{STORED[output.dtype]}",
         e.at(x), e.at(output), x.elements // length, length, e.constant(table), 1.0 / qy.scale, qy.zero_point,
+        *stored_limits(step, output),
+    )  # fmt: skip
+
+
+def _emit_integer_softmax(step: Step, e: Emitter) -> None:
+    """Exponentials of up to 23 bits, such that their sum fits 32; a factor that is cut to a whole number."""
+    x, output = _operand(step, 0), step.outputs[0]
+    qx, qy = quantization_of(x), quantization_of(output)
+    length = x.dims[-1]
+    largest = min(float(0xFFFFFFFF) / length, float(0x7FFFFF))
+    table = np.rint(largest * np.exp(-np.arange(256) * float(np.float32(qx.scale)) * float(step.params["beta"])))
+    factor = int(np.floor(np.float32(1) / np.float32(qy.scale)))
+    e.emit(
+        f"quantized_reduction:softmax_of_integers.{STORED[output.dtype]}",
+        e.at(x), e.at(output), x.elements // length, length, e.constant(table.astype(np.int32)), factor, qy.zero_point,
         *stored_limits(step, output),
     )  # fmt: skip
 

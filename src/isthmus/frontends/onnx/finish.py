@@ -13,6 +13,7 @@ def finished(work: Graph, outputs: Sequence[tuple[str, Tensor]]) -> Graph:
     A tensor made by a node becomes the output itself; an input, a constant or a tensor wanted twice is copied.
     """
     graph = Graph(work.name)
+    graph.numerics = "onnxruntime"
     tensors: dict[str, Tensor] = {}
     for tensor in work.inputs:
         tensors[tensor.name] = graph.create_tensor(

@@ -79,7 +79,7 @@ def _taps(windows: Windows) -> list[tuple[int, ...]]:
 
 
 def _slices(node: OnnxNode, x: Value, windows: Windows) -> tuple[list[Tensor], list[int]]:
-    """For each tap of the windows what it sees, a strided slice of the padded operand; and how many windows there are."""
+    """What each tap of the windows sees, a strided slice of the padded operand; and how many windows there are."""
     if math.prod(windows.kernel) > 256:
         node.unsupported("windows of more than 256 taps with dilations or indices")
     dtype = x.tensor.dtype

@@ -1,0 +1,212 @@
+"""HTP's registered memory: the rules for ION, shared buffers and DMA buffers, whole.
+
+ION and DMA_BUF memory belongs to one tensor: one descriptor, one handle. A shared buffer holds many tensors, each at an
+offset with a handle of its own. A registration is all or nothing; a handle belongs to one context.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.accelerator import Accelerator
+from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
+from isthmus.backends.htp_options import Descriptor, MemType, Reregistration
+from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType
+from isthmus.memory import Region, holds, rpcmem
+from isthmus.memory.shareable import map_whole, shared_file
+
+_MAX_OFFSET = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Window:
+    """A tensor's part of a buffer.
+
+    Parameters
+    ----------
+    identity
+        Which buffer, whatever descriptor it is known by.
+    whole
+        Whether the tensor has the buffer to itself.
+    """
+
+    fd: int
+    identity: tuple[int, int]
+    offset: int
+    nbytes: int
+    whole: bool
+
+
+class HtpRegistration(Registration):
+    """One window that the accelerator sees."""
+
+    def __init__(
+        self, number: int, descriptor: MemDescriptor, window: Window, region: Region, forget: Callable[[int], None]
+    ) -> None:
+        self.number = number
+        self.descriptor = descriptor
+        self.window = window
+        self.slot = -1
+        self._region = region
+        self._forget = forget
+        self._hold = holds.use(region, f"memory of {self.name}", lambda: True)
+        self._open = True
+
+    @property
+    def name(self) -> str:
+        """The handle as messages call it."""
+        return f"handle {self.number} ({self.descriptor.dtype.name}{list(self.descriptor.dims)})"
+
+    @property
+    def region(self) -> Region:
+        return self._region
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._hold.release()
+            self._forget(self.number)
+
+
+class HtpMemory:
+    """The registered memory of one context.
+
+    Parameters
+    ----------
+    accelerator
+        Who is to see it.
+    policy
+        What to do about a place that is registered already.
+    """
+
+    def __init__(self, accelerator: Accelerator, policy: Reregistration) -> None:
+        self._accelerator = accelerator
+        self.policy = policy
+        self._numbers = itertools.count(1)
+        self._all: dict[int, HtpRegistration] = {}
+
+    def register(self, descriptors: Sequence[MemDescriptor]) -> list[HtpRegistration]:
+        """Register all of these, or none."""
+        made: list[HtpRegistration] = []
+        try:
+            for index, descriptor in enumerate(descriptors):
+                made.append(self._one(f"memory descriptor {index}", descriptor))
+            windows = [(r.window.fd, r.window.offset, r.window.nbytes) for r in made]
+            for registration, slot in zip(made, self._accelerator.register(windows), strict=True):
+                registration.slot = slot
+        except BaseException:
+            for registration in made:
+                registration.close()
+            raise
+        return made
+
+    def close(self) -> None:
+        """Deregister all; safe to call again."""
+        for registration in list(self._all.values()):
+            registration.close()
+
+    def _one(self, what: str, descriptor: MemDescriptor) -> HtpRegistration:
+        window = _window(what, descriptor)
+        self._check_new(what, descriptor, window)
+        number = next(self._numbers)
+        self._all[number] = HtpRegistration(number, descriptor, window, _seen_here(what, window), self._forget)
+        return self._all[number]
+
+    def _check_new(self, what: str, descriptor: MemDescriptor, window: Window) -> None:
+        for known in self._all.values():
+            if known.window.identity != window.identity:
+                continue
+            shared = not (known.window.whole or window.whole)
+            if shared and known.window.offset != window.offset:
+                continue
+            other_shape = (known.descriptor.dims, known.descriptor.dtype) != (descriptor.dims, descriptor.dtype)
+            if other_shape and self.policy is Reregistration.OTHER_SHAPE:
+                continue
+            place = f"offset {known.window.offset} of this buffer" if shared else "this buffer"
+            kind = known.descriptor.mem_type.name
+            raise QnnError(
+                Code.MEM_ALREADY_REGISTERED,
+                what,
+                f"{place} is registered as {kind} {known.name}",
+                "Deregister it first, or use that handle.",
+            )
+
+    def _forget(self, number: int) -> None:
+        slot = self._all.pop(number).slot
+        if slot >= 0 and self._accelerator.alive:
+            try:
+                self._accelerator.deregister([slot])
+            except QnnError as problem:
+                # With the process gone there is nothing left to deregister.
+                if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
+                    raise
+
+
+def _window(what: str, descriptor: MemDescriptor) -> Window:
+    """What a descriptor means, if it is well-formed."""
+    if not isinstance(descriptor, MemDescriptor):
+        raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"{descriptor!r} is not a MemDescriptor")
+    nbytes = _tensor_bytes(what, descriptor)
+    if descriptor.mem_type in (DescriptorType.ION, DescriptorType.DMA_BUF):
+        if descriptor.mem_type is DescriptorType.DMA_BUF and not descriptor.address:
+            raise QnnError(Code.MEM_INVALID_ARGUMENT, what, "DMA_BUF memory needs the address it is mapped at")
+        file = shared_file(descriptor.fd, what)
+        if file.nbytes < nbytes:
+            raise QnnError(
+                Code.MEM_INVALID_SHAPE, what, f"its buffer has {file.nbytes} bytes, the tensor needs {nbytes}"
+            )
+        return Window(descriptor.fd, file.identity, 0, nbytes, True)
+    if descriptor.mem_type is DescriptorType.CUSTOM:
+        return _shared_window(what, descriptor, nbytes)
+    raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, f"memory type {descriptor.mem_type!r} is unknown to HTP")
+
+
+def _shared_window(what: str, descriptor: MemDescriptor, nbytes: int) -> Window:
+    custom = descriptor.custom
+    if not isinstance(custom, Descriptor):
+        raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"its custom structure must be a Descriptor, is {custom!r}")
+    if custom.type is not MemType.SHARED_BUFFER:
+        raise QnnError(
+            Code.MEM_UNSUPPORTED_MEMTYPE,
+            what,
+            f"custom memory of type {getattr(custom.type, 'name', custom.type)} cannot be registered from the host",
+            "SHARED_BUFFER can.",
+        )
+    for name, value in (("offset", custom.offset), ("size", custom.size)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_OFFSET:
+            raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"{name} {value!r} must be a whole number of 64 bits")
+    file = shared_file(custom.fd, what)
+    if custom.size > file.nbytes:
+        rule = f"its buffer is said to have {custom.size} bytes, it has {file.nbytes}"
+        raise QnnError(Code.MEM_MAPPING, what, rule)
+    if custom.offset + nbytes > custom.size:
+        rule = f"bytes {custom.offset} to {custom.offset + nbytes} lie outside a buffer of {custom.size} bytes"
+        raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
+    if custom.offset % descriptor.dtype.itemsize:
+        rule = f"offset {custom.offset} is not a multiple of {descriptor.dtype.itemsize}, the size of an element"
+        raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
+    return Window(custom.fd, file.identity, custom.offset, nbytes, False)
+
+
+def _tensor_bytes(what: str, descriptor: MemDescriptor) -> int:
+    dims = descriptor.dims
+    whole = isinstance(dims, tuple) and all(isinstance(d, int) and not isinstance(d, bool) for d in dims)
+    if not whole or any(d < 1 for d in dims):
+        raise QnnError(Code.MEM_INVALID_SHAPE, what, f"dimensions {dims!r} must be positive whole numbers")
+    if not isinstance(descriptor.dtype, DataType) or descriptor.dtype is DataType.UNDEFINED:
+        raise QnnError(Code.MEM_INVALID_SHAPE, what, f"data type {descriptor.dtype!r} has no size")
+    return descriptor.nbytes
+
+
+def _seen_here(what: str, window: Window) -> Region:
+    """The window in this process: in a buffer that is mapped already, or mapped now."""
+    buffer = rpcmem.buffer_of(window.fd)
+    if buffer is not None:
+        return Region(buffer.region.address + window.offset, window.nbytes, buffer.array)
+    pages = np.frombuffer(map_whole(window.fd, window.offset + window.nbytes, what), np.uint8)
+    return Region(pages.ctypes.data + window.offset, window.nbytes, pages)

@@ -1,0 +1,79 @@
+"""Asynchronous executions: in the order of the calls, on one thread a context, with a bounded queue."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+
+QUEUE_DEPTH = 64
+"""How many executions of a graph may wait."""
+
+
+class Execution(Future[None]):
+    """An execution under way: a future that can also be awaited."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return asyncio.wrap_future(self).__await__()
+
+
+class ExecutionQueue:
+    """The executions that one context has still to do."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[object, int] = {}
+        self._worker: ThreadPoolExecutor | None = None
+
+    def submit(self, graph: object, what: str, run: Callable[[], None]) -> Execution:
+        """Run after all that was submitted before.
+
+        Raises
+        ------
+        QnnError
+            GRAPH_EXECUTION_ASYNC_FIFO_FULL when too many executions of the graph wait.
+        """
+        execution = Execution()
+
+        def work() -> None:
+            try:
+                if execution.set_running_or_notify_cancel():
+                    _settle(execution, run)
+            finally:
+                with self._lock:
+                    self._waiting[graph] -= 1
+
+        def cancelled(task: Future[None]) -> None:
+            if task.cancelled():
+                execution.cancel()
+                execution.set_running_or_notify_cancel()
+
+        with self._lock:
+            waiting = self._waiting.get(graph, 0)
+            if waiting >= QUEUE_DEPTH:
+                raise QnnError(
+                    Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, what, f"{waiting} executions are waiting already"
+                )
+            self._waiting[graph] = waiting + 1
+            if self._worker is None:
+                self._worker = ThreadPoolExecutor(1, thread_name_prefix="isthmus-executions")
+            self._worker.submit(work).add_done_callback(cancelled)
+        return execution
+
+    def close(self) -> None:
+        """Finish the execution that runs, cancel the others; safe to call again."""
+        if self._worker is not None:
+            self._worker.shutdown(wait=True, cancel_futures=True)
+
+
+def _settle(execution: Execution, run: Callable[[], None]) -> None:
+    try:
+        run()
+    except BaseException as problem:
+        execution.set_exception(problem)
+    else:
+        execution.set_result(None)

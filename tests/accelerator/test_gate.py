@@ -1,0 +1,69 @@
+"""Executions enter in the order of their priority, one of a lane at a time, and as many as there are units."""
+
+import threading
+import time
+
+from isthmus.accelerator.gate import Gate
+
+
+def enter_later(gate, lane, priority, log, name):
+    def life():
+        gate.enter(lane, priority)
+        log.append(name)
+        gate.leave(lane)
+
+    thread = threading.Thread(target=life)
+    thread.start()
+    while len(gate._waiting) + len(log) == 0 or not any(w.lane is lane for w in gate._waiting):
+        time.sleep(0.001)
+        if not thread.is_alive():
+            break
+    return thread
+
+
+def test_higher_priorities_enter_first_and_equal_ones_in_order():
+    gate, log = Gate(1), []
+    gate.enter("first", 100)
+    lanes = [(f"lane {n}", priority) for n, priority in enumerate((0, 100, 200, 100, 150))]
+    threads = [enter_later(gate, lane, priority, log, (priority, lane)) for lane, priority in lanes]
+    gate.leave("first")
+    for thread in threads:
+        thread.join()
+    assert [priority for priority, _ in log] == [200, 150, 100, 100, 0]
+    assert [lane for priority, lane in log if priority == 100] == ["lane 1", "lane 3"]
+
+
+def test_a_busy_lane_does_not_hold_up_another():
+    gate, log = Gate(2), []
+    gate.enter("busy", 100)
+    blocked = enter_later(gate, "busy", 200, log, "same lane")
+    free = enter_later(gate, "other", 0, log, "other lane")
+    free.join()
+    assert log == ["other lane"]
+    gate.leave("busy")
+    blocked.join()
+    assert log == ["other lane", "same lane"]
+
+
+def test_no_more_run_than_there_are_units():
+    gate, running, most = Gate(3), [], []
+    lock = threading.Lock()
+
+    def life(lane):
+        for _ in range(20):
+            gate.enter(lane, 100)
+            with lock:
+                running.append(lane)
+                most.append(len(running))
+                assert len(set(running)) == len(running), "one execution of a lane at a time"
+            time.sleep(0.0005)
+            with lock:
+                running.remove(lane)
+            gate.leave(lane)
+
+    threads = [threading.Thread(target=life, args=(n % 5,)) for n in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 3

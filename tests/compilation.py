@@ -1,0 +1,22 @@
+"""Compiles the kernels that many tests need in one batch, which takes a fraction of compiling them test by test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from isthmus.engine import cache, loader
+from isthmus.engine.executor import KERNELS as EXECUTOR
+from isthmus.engine.program import Program
+from isthmus.engine.target import by_name
+
+
+def compile_for(programs: Iterable[Program]) -> None:
+    """Bring all kernels of some programs into the cache."""
+    wanted: dict[str, set[str]] = {}
+    for program in programs:
+        wanted.setdefault(program.target, set(EXECUTOR)).update(program.kernels)
+    for name, kernels in wanted.items():
+        target = by_name(name)
+        absent = [kernel for kernel in sorted(kernels) if cache.read(kernel, target) is None]
+        if absent:
+            loader.compile_into_cache(absent, target)

@@ -1,0 +1,77 @@
+"""What all tests share: a kernel cache inside the project, and the account of the ONNX node tests at the end.
+
+The node tests record on their reports what they are (see `nodes/test_onnx_nodes.py`), so that the account is the same
+when several processes run them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from isthmus.engine import target
+
+os.environ.setdefault("ISTHMUS_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "kernels"))
+
+_SHOWN = 40  # failures named in the account
+
+
+@pytest.fixture
+def portable_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Models that are opened meanwhile run the portable code."""
+    monkeypatch.setenv("ISTHMUS_TARGET", "portable")
+    target.host.cache_clear()
+    yield
+    target.host.cache_clear()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    found = _node_reports(terminalreporter)
+    if not found:
+        return
+    write = terminalreporter.write_line
+    terminalreporter.section("ONNX node tests")
+    passed, missed = found["in scope", "passed"], found["in scope", "failed"] | found["in scope", "xfailed"]
+    share = 100 * len(passed) / max(1, len(passed) + len(missed))
+    write(f"passed: {len(passed)} of {len(passed) + len(missed)} in scope ({share:.1f} %)")
+    write(f"passed beyond the list of operations: {len(found['beyond', 'passed'])}")
+    for end, title in (("failed", "failed"), ("xfailed", "known to fail")):
+        reasons = found["in scope", end] | found["beyond", end]
+        write(f"{title}: {len(reasons)}")
+        for name in sorted(reasons)[:_SHOWN]:
+            write(f"    {name}: {reasons[name]}")
+        if len(reasons) > _SHOWN:
+            write(f"    and {len(reasons) - _SHOWN} more")
+    skipped = found["out of scope", "skipped"] | found["beyond", "skipped"]
+    counts = Counter(skipped.values())
+    write(f"out of scope: {counts.total()}")
+    for reason, count in counts.most_common():
+        write(f"    {count:4} {reason}")
+        if terminalreporter.verbosity > 0:
+            for name in sorted(n for n, why in skipped.items() if why == reason):
+                write(f"         {name}")
+
+
+def _node_reports(terminalreporter: pytest.TerminalReporter) -> dict[tuple[str, str], dict[str, str]]:
+    """Reason by name of case, for each scope and kind of end."""
+    found: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    for end in ("passed", "failed", "xfailed", "skipped"):
+        for report in terminalreporter.stats.get(end, ()):
+            # Each test also leaves reports of its set-up and tear-down.
+            if getattr(report, "when", None) == "call":
+                recorded = dict(report.user_properties)
+                if "onnx node" in recorded:
+                    found[recorded["scope"], end][recorded["onnx node"]] = _reason(report)
+    return found
+
+
+def _reason(report: pytest.TestReport) -> str:
+    if hasattr(report, "wasxfail"):
+        return str(report.wasxfail).removeprefix("reason: ")
+    if report.skipped and isinstance(report.longrepr, tuple):
+        return report.longrepr[2].removeprefix("Skipped: ").removeprefix("out of scope: ")
+    return str(report.longrepr).splitlines()[0] if report.longrepr else ""

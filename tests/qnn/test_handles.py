@@ -1,0 +1,112 @@
+"""Handles know their owner, refuse use after free with their component's code, and may be freed in any order."""
+
+import pytest
+
+from isthmus import Code, QnnError, qnn
+from isthmus.graph import DataType, TensorType
+
+
+def doubling(context, name="doubling"):
+    graph = context.create_graph(name)
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 4))
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 4))
+    graph.add_node("add", "ElementWiseAdd", [x, x], [y])
+    return graph
+
+
+def refused(code, match=""):
+    return pytest.raises(QnnError, match=rf"^\[{int(code)} .*{match}")
+
+
+def test_an_unknown_backend_is_refused():
+    with refused(Code.BACKEND_INVALID_ARGUMENT, "must be one of cpu, lpai"):
+        qnn.Backend("npu")
+
+
+def test_use_after_free_answers_the_components_code():
+    backend = qnn.Backend("cpu")
+    context = backend.create_context()
+    graph = doubling(context)
+    device = backend.create_device()
+    backend.free()
+    with refused(Code.BACKEND_INVALID_HANDLE, "freed"):
+        backend.create_context()
+    with refused(Code.BACKEND_INVALID_HANDLE, "freed"):
+        backend.get_property(0)
+    with refused(Code.CONTEXT_INVALID_HANDLE, "freed"):
+        context.create_graph("g")
+    with refused(Code.GRAPH_INVALID_HANDLE, "freed"):
+        graph.finalize()
+    with refused(Code.GRAPH_INVALID_HANDLE, "freed"):
+        graph.execute()
+    assert not device.alive
+    for handle in (backend, context, device):
+        handle.free()
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_frees_are_safe_in_any_order(order):
+    backend = qnn.Backend("lpai")
+    handles = [backend, backend.create_context(), backend.create_context()]
+    for index in order:
+        handles[index].free()
+    assert not any(handle.alive for handle in handles)
+
+
+def test_freeing_a_context_ends_its_graphs_and_no_others():
+    with qnn.Backend("cpu") as backend:
+        first, second = backend.create_context(), backend.create_context()
+        ended, stays = doubling(first), doubling(second)
+        first.free()
+        with refused(Code.GRAPH_INVALID_HANDLE):
+            ended.finalize()
+        stays.finalize()
+        stays.execute()
+
+
+def test_a_device_cannot_be_freed_under_a_context():
+    with qnn.Backend("cpu") as backend, qnn.Backend("cpu") as other:
+        device = backend.create_device()
+        context = backend.create_context(device=device)
+        with refused(Code.DEVICE_ASSOCIATED_TO_CONTEXT):
+            device.free()
+        with refused(Code.CONTEXT_INVALID_ARGUMENT, "another backend"):
+            other.create_context(device=device)
+        context.free()
+        device.free()
+        with refused(Code.DEVICE_INVALID_HANDLE, "freed"):
+            backend.create_context(device=device)
+
+
+def test_graph_names_are_unique_in_a_context_and_found_again():
+    with qnn.Backend("cpu") as backend:
+        context = backend.create_context()
+        graph = doubling(context, "a")
+        with refused(Code.GRAPH_INVALID_NAME, "one of that name"):
+            context.create_graph("a")
+        assert context.retrieve("a") is graph
+        with refused(Code.GRAPH_DOES_NOT_EXIST, "the context has 'a'"):
+            context.retrieve("b")
+
+
+def test_a_refused_context_leaves_the_backend_usable():
+    with qnn.Backend("cpu") as backend:
+        with refused(Code.CONTEXT_INVALID_CONFIG):
+            backend.create_context({1: 1})
+        assert backend.create_context().alive
+
+
+def test_many_contexts_leave_nothing_behind():
+    with qnn.Backend("cpu") as backend:
+        device = backend.create_device()
+        for _ in range(50):
+            backend.create_context(device=device).free()
+        assert backend._owned == [device]
+        assert not device.contexts
+
+
+def test_a_backend_tells_who_it_is():
+    with qnn.Backend("cpu") as backend:
+        assert backend.get_api_version() == (2, 40, 0)
+        assert backend.get_build_id().startswith("isthmus-")
+        assert "Conv2d" in backend.get_supported_operations()

@@ -1,0 +1,173 @@
+"""A context binary holds graphs as they were, is mapped and not copied, and is refused when a single bit is wrong."""
+
+import json
+import os
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isthmus import Code, QnnError, binary
+from isthmus.backends import cpu
+from isthmus.frontends import load
+from isthmus.graph.datatypes import MemType
+
+RAW, MEMHANDLE = MemType.RAW, MemType.MEMHANDLE
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    conv = cpu.prepare(load(tiny.convolution(folder / "conv.onnx")))[0]
+    gate = cpu.prepare(load(tiny.gate(folder / "gate.onnx")))[0]
+    return [binary.GraphBinary(conv, (RAW, MEMHANDLE)), binary.GraphBinary(gate, (MEMHANDLE, RAW, RAW))]
+
+
+@pytest.fixture(scope="module")
+def content(graphs):
+    return binary.to_bytes(graphs, "htp")
+
+
+def test_graphs_survive_the_way_into_a_binary_and_back(graphs, content):
+    info = binary.inspect(content)
+    assert (info.version, info.backend, info.nbytes) == (binary.VERSION, "htp", len(content))
+    assert list(info.graphs) == [graph.program.name for graph in graphs]
+    for graph in graphs:
+        back = info.graphs[graph.program.name]
+        assert back.mem_types == graph.mem_types
+        assert back.tensors == graph.tensors
+        assert np.array_equal(back.program.constants, graph.program.constants)
+        assert np.array_equal(back.program.words, graph.program.words)
+
+
+def test_the_programs_of_a_file_are_views_of_its_mapping(content, tmp_path):
+    path = tmp_path / "model.bin"
+    path.write_bytes(content)
+    with binary.ContextBinary(path) as opened:
+        for graph in opened.graphs.values():
+            assert not graph.program.constants.flags.owndata
+            assert not graph.program.constants.flags.writeable
+            assert graph.program.constants.ctypes.data % 64 == 0
+        with open("/proc/self/maps") as maps:
+            assert sum(str(path) in line for line in maps) == 1, "one mapping serves all graphs"
+
+
+def test_bytes_become_memory_that_nobody_can_change(content):
+    with binary.ContextBinary(content) as opened:
+        assert binary.is_sealed(opened.fd)
+        with pytest.raises(OSError, match="not permitted"):
+            os.pwrite(opened.fd, b"x", 0)
+
+
+def test_opening_and_closing_leaves_nothing_behind(content, tmp_path):
+    path = tmp_path / "model.bin"
+    path.write_bytes(content)
+    before = len(os.listdir("/proc/self/fd"))
+    for source in (content, path, bytearray(content), memoryview(content)):
+        opened = binary.ContextBinary(source)
+        opened.close()
+        opened.close()
+        del opened
+    for damaged in (content[:-1], b"", b"short"):
+        with pytest.raises(QnnError):
+            binary.ContextBinary(damaged)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_another_version_is_refused_as_such(content):
+    other = bytearray(content)
+    other[8:12] = struct.pack("<I", binary.VERSION + 1)
+    with pytest.raises(QnnError, match="Generate it again") as refusal:
+        binary.inspect(other)
+    assert refusal.value.code is Code.CONTEXT_BINARY_VERSION
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_flipped_bit_or_a_missing_end_is_always_found(content, data):
+    damaged = bytearray(content)
+    where = st.one_of(st.integers(0, 400), st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        damaged[data.draw(where)] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        damaged = damaged[: data.draw(where)]
+    with pytest.raises(QnnError) as refusal:
+        binary.read(bytes(damaged))
+    assert refusal.value.code in (Code.CONTEXT_CREATE_FROM_BINARY, Code.CONTEXT_BINARY_VERSION)
+
+
+def forged(content, change):
+    """A binary whose header was changed by someone who knows how to make its checksum right."""
+    magic, version, length, total, _ = binary._PREFIX.unpack_from(content)
+    start = binary._PREFIX.size
+    header = json.loads(content[start : start + length])
+    change(header)
+    text = json.dumps(header).encode()
+    room = header["graphs"][0]["offset"] if isinstance(header["graphs"][0].get("offset"), int) else 4096
+    body = bytearray(content)
+    body[start : start + length] = bytes(length)
+    assert start + len(text) < max(room, 4096)
+    body[start : start + len(text)] = text
+    body[:start] = binary._PREFIX.pack(magic, version, len(text), total, binary._digest(version, total, text))
+    return bytes(body)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h["graphs"][0].update(offset=0),
+        lambda h: h["graphs"][0].update(offset=-4096),
+        lambda h: h["graphs"][0].update(offset=4097),
+        lambda h: h["graphs"][0].update(nbytes=1 << 60),
+        lambda h: h["graphs"][0].update(nbytes=10),
+        lambda h: h["graphs"][0].update(nbytes=1.5),
+        lambda h: h["graphs"][1].update(offset=h["graphs"][0]["offset"]),
+        lambda h: h["graphs"][1].update(name=h["graphs"][0]["name"]),
+        lambda h: h["graphs"][0].update(name="other"),
+        lambda h: h["graphs"][0].update(mem_types=["RAW"]),
+        lambda h: h["graphs"][0].update(mem_types=["RAW", "ROM"]),
+        lambda h: h["graphs"][0].update(io_offsets=[0]),
+        lambda h: h["graphs"][0].update(io_offsets=[0, 1 << 50]),
+        lambda h: h["graphs"][0].update(io_offsets=[-1, 0]),
+        lambda h: h["graphs"].pop(),
+        lambda h: h["graphs"].append(None),
+        lambda h: h.pop("backend"),
+    ],
+)
+def test_a_forged_header_is_refused(content, change):
+    with pytest.raises(QnnError) as refusal:
+        binary.read(forged(content, change))
+    assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kernels": ("os:system",)},
+        {"kernels": ("executor:stop",)},
+        {"kernels": ("../x:y",)},
+        {"alignment": 3},
+        {"threads": 10**6},
+        {"scratch_bytes": 1 << 60},
+    ],
+)
+def test_a_program_with_senseless_fields_is_refused(graphs, fields):
+    program = graphs[0].program
+    if fields.get("kernels") == ("os:system",):
+        fields = {"kernels": ("elementwise:\nimport os",)}
+    hostile = replace(graphs[0], program=replace(program, **{k: v * len(program.kernels) if k == "kernels" else v
+                                                            for k, v in fields.items()}))
+    with pytest.raises(QnnError) as refusal:
+        binary.inspect(binary.to_bytes([hostile], "htp"))
+    assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
+
+
+@pytest.mark.parametrize("source", [None, 3.5, "/nowhere/model.bin", "/tmp", "a\0b"])
+def test_what_is_no_binary_is_refused(source):
+    with pytest.raises(QnnError) as refusal:
+        binary.ContextBinary(source)
+    assert refusal.value.code is Code.CONTEXT_INVALID_ARGUMENT

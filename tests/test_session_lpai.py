@@ -1,0 +1,125 @@
+"""A session on LPAI gives the CPU's answers, wherever its configuration puts inputs and outputs, and ends clean."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+
+import isthmus
+from isthmus import Code, QnnError
+from isthmus.memory import tcm
+from isthmus.tools.cli import main
+
+PREPARED_OUT = {"prepare": {"exclude_io": True}}
+DIRECT = {"target_env": "adsp"}
+CONFIGS = {
+    "default": None,
+    "v5": {"lpai_backend": {"enable_hw_ver": "v5"}},
+    "arm": {"lpai_backend": {"target_env": "arm"}},
+    "excluded": {"lpai_graph": PREPARED_OUT},
+    "tcm": {"lpai_backend": DIRECT, "lpai_graph": {"execute": {"mem_type": "tcm"}}},
+    "tcm, excluded": {"lpai_backend": DIRECT, "lpai_graph": {**PREPARED_OUT, "execute": {"mem_type": "tcm"}}},
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny.convolution(tmp_path_factory.mktemp("models") / "conv.onnx")
+
+
+def image(seed=0):
+    return np.random.default_rng(seed).standard_normal((1, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_answers_are_those_of_the_cpu(model, name):
+    with (
+        isthmus.Session(model) as cpu,
+        isthmus.Session(model, backend="lpai", config=CONFIGS[name]) as session,
+    ):
+        for seed in range(3):
+            expected = cpu.run({"x": image(seed)})["y"]
+            assert np.array_equal(session.run({"x": image(seed)})["y"], expected)
+            session.inputs["x"][...] = image(seed)
+            session.run()
+            assert np.array_equal(session.outputs["y"], expected)
+        assert session.stats.copied_bytes == 3 * (image().nbytes + expected.nbytes), "only the feeds were copied"
+    assert tcm.pool().allocations == 0
+
+
+def test_inputs_survive_a_run_only_outside_scratch(model):
+    for name, survive in (("default", False), ("excluded", True), ("tcm", True)):
+        with isthmus.Session(model, backend="lpai", config=CONFIGS[name]) as session:
+            assert session.inputs_survive is survive
+
+
+def test_a_closed_session_is_refused_and_its_views_stay_readable(model):
+    session = isthmus.Session(model, backend="lpai")
+    session.inputs["x"][...] = 1
+    session.run()
+    y = session.outputs["y"]
+    session.close()
+    session.close()
+    assert np.isfinite(y).all()
+    with pytest.raises(QnnError) as refusal:
+        session.run()
+    assert refusal.value.code is Code.GRAPH_INVALID_HANDLE
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"backend": "lpai", "threads": 2}, "one thread"),
+        ({"backend": "cpu", "config": {}}, "no configuration"),
+        ({"backend": "lpai", "config": {"lpai": 1}}, "no such key"),
+        ({"backend": "lpai", "config": {"lpai_graph": {"execute": {"mem_type": "tcm"}}}}, "ADSP direct mode"),
+    ],
+)
+def test_senseless_options_are_refused(model, options, rule):
+    with pytest.raises(QnnError, match=rule):
+        isthmus.Session(model, **options)
+
+
+@pytest.fixture
+def direct_config(tmp_path):
+    path = tmp_path / "eaiParams_direct.conf"
+    path.write_text('{"lpai_graph": {"execute": {"mem_type": "tcm"}}}')
+    return path
+
+
+def test_the_command_runs_lpai_and_shows_its_messages(model, direct_config, capsys, monkeypatch):
+    monkeypatch.setattr(tcm, "_pool", tcm.TcmPool())
+    arguments = ["run", model, "--backend", "lpai", "--config", direct_config, "--direct_mode", "adsp"]
+    assert main([*map(str, arguments), "--log_level", "debug", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["backend"] == "lpai"
+    first, *others = captured.err.splitlines()
+    assert first == "[INFO] TCM pool current size: 0 max_size: 2035712"
+    assert all(line.startswith("[INFO] Allocate size ") for line in others)
+    assert len(others) == 3
+
+
+def test_the_command_repeats_with_inputs_in_scratch(model, tmp_path, capsys):
+    x = image(4)
+    np.savez(tmp_path / "in.npz", x=x)
+    arguments = ["run", model, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz", "--repeat", 3]
+    assert main([*map(str, arguments), "--backend", "lpai"]) == 0
+    with np.load(tmp_path / "out.npz") as written, isthmus.Session(model) as cpu:
+        assert np.array_equal(written["y"], cpu.run({"x": x})["y"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--backend", "lpai", "--config", "CONFIG"], "ADSP direct mode"),
+        (["--backend", "lpai", "--config", "absent.conf"], "absent.conf"),
+        (["--backend", "cpu", "--config", "CONFIG"], "no configuration"),
+    ],
+)
+def test_the_command_answers_bad_configurations_with_one_line(model, direct_config, capsys, options, words):
+    status = main(["run", str(model), *(str(direct_config) if o == "CONFIG" else o for o in options)])
+    captured = capsys.readouterr()
+    assert (status, captured.out) == (2, "")
+    assert words in captured.err
+    assert len(captured.err.strip().splitlines()) == 1
