@@ -19,6 +19,7 @@ test: $(VENV)/test.stamp
 bench: $(VENV)/bench.stamp
 	$(BIN)/python tests/zoo.py fetch
 	$(BIN)/python bench/models.py
+	$(BIN)/python bench/lpai.py
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

@@ -204,7 +204,9 @@ def main() -> None:
         same = "same" if np.array_equal(ours, theirs) else f"{np.mean(ours != theirs):.2%} of results differ"
         best = min(np.median(s) for n, s in seconds.items() if n != "isthmus")
         figures = "  ".join(f"{n} {np.median(s) * 1e6:8.1f} ({s.min() * 1e6:8.1f})" for n, s in seconds.items())
-        print(f"{name:14s} {np.median(seconds['isthmus']) / best:5.2f} of the best peer   {figures}   {same}", flush=True)
+        print(
+            f"{name:14s} {np.median(seconds['isthmus']) / best:5.2f} of the best peer   {figures}   {same}", flush=True
+        )
         session.close()
 
 

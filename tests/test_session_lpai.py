@@ -123,3 +123,19 @@ def test_the_command_answers_bad_configurations_with_one_line(model, direct_conf
     assert (status, captured.out) == (2, "")
     assert words in captured.err
     assert len(captured.err.strip().splitlines()) == 1
+
+
+def test_the_plan_tells_the_three_pools_and_the_fit_in_tcm(model, tmp_path, capsys):
+    config = tmp_path / "v5.conf"
+    config.write_text('{"lpai_backend": {"enable_hw_ver": "v5"}}')
+    assert main(["plan", str(model), "--backend", "lpai", "--config", str(config)]) == 0
+    text = capsys.readouterr().out
+    for words in ("LPAI v5: addresses a multiple of 64, sizes of 64", "persistent", "inside scratch", "fits"):
+        assert words in text
+    assert main(["plan", str(model), "--backend", "lpai", "--config", str(config), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["lpai"]
+    with isthmus.Session(model, backend="lpai", config=config) as session:
+        assert told["scratch"]["bytes"] == -(-session.program.scratch_bytes // 64) * 64
+    assert told["tcm"]["fits"] is True
+    assert main(["plan", str(model), "--config", str(config)]) == 2
+    assert "no configuration" in capsys.readouterr().err

@@ -19,12 +19,14 @@ from isthmus.backends import cpu
 from isthmus.engine.program import Program, TensorInfo
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import load
+from isthmus.graph import MemType
 from isthmus.log import Log
-from isthmus.memory import HostBuffer, Region, host, tcm
+from isthmus.memory import HostBuffer, Region, host, rpcmem, tcm
 from isthmus.prepare.schedule import Plan
-from isthmus.qnn import lpai
+from isthmus.qnn import htp, lpai
 
-BACKENDS = ("cpu", "lpai")
+BACKENDS = ("cpu", "htp", "lpai")
+IO_KINDS = ("memhandle", "raw")
 _IO_ALIGNMENT = 64
 
 
@@ -51,7 +53,7 @@ class Session:
     path
         A ``.tflite`` or ``.onnx`` file.
     backend
-        Where it runs: "cpu" or "lpai".
+        Where it runs: "cpu", "htp" or "lpai".
     shapes
         Dimensions for inputs that the file leaves dynamic, by input name; dimensions not given become 1.
     threads
@@ -60,9 +62,12 @@ class Session:
         Values for inputs that are to be fixed when the model is loaded (an input that decides a shape, say); they are
         no inputs of the session.
     config
-        The backend's configuration: for "lpai" a file, a dictionary, or a list of them.
+        The backend's configuration: for "htp" a file or a dictionary, for "lpai" also a list of them.
     log
         Where the backend tells what it does.
+    io
+        On "htp", what inputs and outputs are: "memhandle", memory that the accelerator shares (the default), or "raw",
+        memory that is copied to it and back at each run.
 
     Examples
     --------
@@ -83,18 +88,22 @@ class Session:
         constants: Mapping[str, np.ndarray] | None = None,
         config: Any = None,
         log: Log | None = None,
+        io: str | None = None,
     ) -> None:
         if backend not in BACKENDS:
             raise QnnError(
                 Code.COMMON_INVALID_ARGUMENT, f"backend '{backend}'", f"must be one of {', '.join(BACKENDS)}"
             )
+        if io is not None and (backend != "htp" or io not in IO_KINDS):
+            rule = f"must be one of {', '.join(IO_KINDS)}" if backend == "htp" else "only backend 'htp' has a choice of it"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"io '{io}'", rule)
         self.backend = backend
         self.path = Path(path)
         self.stats = Stats()
         self._lock = threading.Lock()
-        opener = _CpuModel if backend == "cpu" else _LpaiModel
-        model = opener(self.path, _checked_shapes(shapes), constants, threads, config, log)
-        self._model: _CpuModel | _LpaiModel | None = model
+        opener = {"cpu": _CpuModel, "htp": partial(_HtpModel, io or "memhandle"), "lpai": _LpaiModel}[backend]
+        model: _Model = opener(self.path, _checked_shapes(shapes), constants, threads, config, log)
+        self._model: _Model | None = model
         self.program, self.plan = model.program, model.plan
         self.inputs_survive = model.inputs_survive
         self.inputs: Mapping[str, np.ndarray] = MappingProxyType(model.inputs)
@@ -147,6 +156,11 @@ class Session:
             self.stats.copied_out_bytes += sum(result.nbytes for result in results.values())
             return results
 
+    @property
+    def graph_stats(self) -> qnn.GraphStats | None:
+        """What the backend did so far: bytes it copied and reserved, bytes used in place; None on the CPU."""
+        return self._open().graph_stats()
+
     def reset(self) -> None:
         """Put the model's state back to its initial values."""
         model = self._open()
@@ -165,7 +179,7 @@ class Session:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _open(self) -> _CpuModel | _LpaiModel:
+    def _open(self) -> _Model:
         if self._model is None:
             raise QnnError(Code.GRAPH_INVALID_HANDLE, f"session of '{self.path.name}'", "it is closed")
         return self._model
@@ -209,12 +223,16 @@ class _CpuModel:
         if config is not None:
             raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration")
         self.program, self.plan = cpu.prepare(load(path, shapes, constants), threads)
-        views, regions = _io_memory(self.program)
+        views, _ = _io_memory(self.program, host)
+        regions = [Region(view.ctypes.data, view.nbytes, view) for _, view in views]
         count = len(self.program.inputs)
         self.inputs, self.outputs = dict(views[:count]), dict(views[count:])
         self._graph = cpu.CpuGraph(self.program, regions)
         self.execute = self.engine_run = self._graph.executor.run
         self.reset, self.close = self._graph.reset, self._graph.close
+
+    def graph_stats(self) -> None:
+        return None
 
 
 class _LpaiModel:
@@ -255,6 +273,7 @@ class _LpaiModel:
             self.execute: Callable[[], None] = graph.execute
         self.engine_run = self.execute
         self.reset = graph.reset
+        self.graph_stats = lambda: graph.stats
 
     def _bring_io(self, context: qnn.Context, graph: qnn.Graph, alignment: lpai.BufferAlignmentReq) -> None:
         """Memory for IO that is planned out of scratch, of the type that the model binary has."""
@@ -281,6 +300,69 @@ class _LpaiModel:
         self._buffers.clear()
 
 
+class _HtpModel:
+    """A model on HTP, with IO in one buffer that the accelerator shares, or in raw memory."""
+
+    inputs_survive = True
+
+    def __init__(
+        self, io: str, path: Path, shapes: Shapes | None, constants: Any, threads: int, config: Any, log: Log | None
+    ) -> None:
+        self._buffer: rpcmem.RpcBuffer | None = None
+        self._backend = qnn.Backend("htp", config, log)
+        try:
+            self._prepare(io == "memhandle", path, shapes, constants, threads)
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self, shared: bool, path: Path, shapes: Shapes | None, constants: Any, threads: int) -> None:
+        context = self._backend.create_context()
+        mem_type = MemType.MEMHANDLE if shared else MemType.RAW
+        graph = context.compose(path, None, shapes, constants, mem_type)
+        if threads != 1:
+            graph.set_config(htp.THREADS, threads)
+        graph.finalize()
+        self.program, self.plan = graph.program, graph.plan
+        if shared:
+            views, tensors = self._share(context)
+        else:
+            views, _ = _io_memory(self.program, host)
+            tensors = [qnn.ClientTensor(name, view) for name, view in views]
+        count = len(self.program.inputs)
+        self.inputs, self.outputs = dict(views[:count]), dict(views[count:])
+        self.execute: Callable[[], None] = partial(graph.execute, tuple(tensors[:count]), tuple(tensors[count:]))
+        self.engine_run = self.execute
+        self.reset = graph.reset
+        self.graph_stats = lambda: graph.stats
+
+    def _share(self, context: qnn.Context) -> tuple[list[tuple[str, np.ndarray]], list[qnn.ClientTensor]]:
+        def allocate(nbytes: int, alignment: int) -> rpcmem.RpcBuffer:
+            self._buffer = rpcmem.alloc2(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, max(nbytes, 1))
+            return self._buffer
+
+        views, offsets = _io_memory(self.program, allocate)
+        assert self._buffer is not None
+        handles = context.mem_register(
+            qnn.MemDescriptor(
+                info.dims,
+                info.dtype,
+                qnn.DescriptorType.CUSTOM,
+                custom=htp.Descriptor(self._buffer.nbytes, self._buffer.fd, offset),
+            )
+            for info, offset in zip((*self.program.inputs, *self.program.outputs), offsets, strict=True)
+        )
+        return views, [qnn.ClientTensor(name, mem_handle=h) for (name, _), h in zip(views, handles, strict=True)]
+
+    def close(self) -> None:
+        self._backend.free()
+        if self._buffer is not None:
+            self._buffer.close()
+
+
+_Model = _CpuModel | _HtpModel | _LpaiModel
+
+
 def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tuple[int, ...]] | None:
     if shapes is None:
         return None
@@ -299,16 +381,18 @@ def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tup
     return checked
 
 
-def _io_memory(program: Program) -> tuple[list[tuple[str, np.ndarray]], list[Region]]:
-    """One buffer for all inputs and outputs, with a view and a region of each."""
+def _io_memory(
+    program: Program, allocate: Callable[[int, int], HostBuffer | rpcmem.RpcBuffer]
+) -> tuple[list[tuple[str, np.ndarray]], list[int]]:
+    """One buffer for all inputs and outputs, with a view and the offset of each."""
     infos: tuple[TensorInfo, ...] = (*program.inputs, *program.outputs)
     offsets, total = [], 0
     for info in infos:
         offsets.append(total)
         total += -(-info.nbytes // _IO_ALIGNMENT) * _IO_ALIGNMENT
-    buffer = host(total, _IO_ALIGNMENT)
+    buffer = allocate(total, _IO_ALIGNMENT)
     views = [
         (info.name, buffer.view(info.dtype.numpy, info.dims, offset))
         for info, offset in zip(infos, offsets, strict=True)
     ]
-    return views, [Region(view.ctypes.data, view.nbytes, view) for _, view in views]
+    return views, offsets

@@ -1,7 +1,7 @@
 """No model reads or writes a byte outside the memory it was given: guard pages around it end the trespasser.
 
 Scratch, persistent memory, and every input and output lie flush with a guard page, at their start and then at their
-end. These are the models that are quantized or smaller than 2 MB.
+end, with IO inside scratch and outside. These are the models that are quantized or smaller than 2 MB.
 """
 
 import os

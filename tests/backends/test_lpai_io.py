@@ -10,6 +10,7 @@ from lpai_harness import OUT_OF_SCRATCH, WIDTH, count, counter, ddr, ready, runn
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType
+from isthmus.memory import holds
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, lpai
 
 BYTES = 4 * WIDTH
@@ -176,6 +177,20 @@ def test_io_cannot_be_closed_while_an_execution_runs():
         thread.join()
         source.close()
         assert (graph.outputs["y"] == 4).all()
+
+
+def test_changing_buffers_and_scratch_leaves_nothing_behind():
+    with qnn.Backend("lpai") as backend:
+        graph = counter(backend.create_context())
+        scratch, _ = ready(backend, graph)
+        scratches = [scratch, memory.host(scratch.nbytes, 128)]
+        buffers = [raw("x", 1)[1] for _ in range(3)]
+        before = len(holds._holds), len(os.listdir("/proc/self/fd"))
+        for step in range(60):
+            graph.set_config(lpai.SCRATCH_MEM, ddr(scratches[step % 2]))
+            graph.execute([buffers[step % 3]])
+        assert (len(holds._holds), len(os.listdir("/proc/self/fd"))) == (before[0] + 1, before[1])
+        assert graph.stats.in_place_bytes == {"raw": 60 * BYTES, "scratch": 60 * BYTES}
 
 
 # -- shared buffers ----------------------------------------------------------------------------------------------------

@@ -355,8 +355,8 @@ def test_unknown_options_are_refused(backend, graph, option):
             call()
 
 
-def test_the_backend_uses_a_binary_in_place_and_says_so(backend):
-    assert backend.get_property(lpai.REQUIRE_PERSISTENT_BINARY) is True
+def test_the_backend_says_whether_a_binary_must_outlive_its_context(backend):
+    assert backend.get_property(lpai.REQUIRE_PERSISTENT_BINARY) is False
 
 
 def test_island_mode_is_kept_and_told(backend):

@@ -15,7 +15,9 @@ from isthmus.engine.lower import lowering_of
 from isthmus.engine.target import Target, by_name, runnable
 from isthmus.graph import DataType, Quantization
 
-TARGETS = [t for t in map(by_name, ("avx512-vnni", "avx512", "avx2-vnni", "avx2", "portable", "neon-dot")) if runnable(t)]
+TARGETS = [
+    t for t in map(by_name, ("avx512-vnni", "avx512", "avx2-vnni", "avx2", "portable", "neon-dot")) if runnable(t)
+]
 SIGNED, UNSIGNED = np.int8, np.uint8
 
 
@@ -153,11 +155,11 @@ def test_pointwise_convolutions_of_any_size_are_exact(
         ((9, 9), (1, 1), (1, 1), ((0, 0), (0, 0))),
     ],
 )
-def test_convolutions_with_every_kind_of_window_are_exact(kind: type, kernel: Any, stride: Any, dilation: Any, pad: Any) -> None:
+def test_convolutions_with_every_kind_of_window_are_exact(
+    kind: type, kernel: Any, stride: Any, dilation: Any, pad: Any
+) -> None:
     for channels, filters in ((3, 32), (8, 20)):
-        check_convolution(
-            (2, 9, 10, channels), filters, kernel, stride=stride, dilation=dilation, pad=pad, kind=kind
-        )
+        check_convolution((2, 9, 10, channels), filters, kernel, stride=stride, dilation=dilation, pad=pad, kind=kind)
 
 
 @pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
@@ -179,13 +181,13 @@ def test_a_fused_activation_limits_stored_values(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
-@pytest.mark.parametrize(("kernel", "stride"), product([(3, 3), (5, 5), (2, 4), (7, 3), (1, 1)], [(1, 1), (2, 2), (1, 3)]))
+@pytest.mark.parametrize(
+    ("kernel", "stride"), product([(3, 3), (5, 5), (2, 4), (7, 3), (1, 1)], [(1, 1), (2, 2), (1, 3)])
+)
 def test_depthwise_convolutions_of_every_window_are_exact(kind: type, kernel: Any, stride: Any) -> None:
     pad = ((kernel[0] // 2, (kernel[0] - 1) // 2), (kernel[1] // 2, (kernel[1] - 1) // 2))
     for channels in (5, 80):
-        check_convolution(
-            (1, 11, 13, channels), channels, kernel, stride=stride, pad=pad, kind=kind, depthwise=True
-        )
+        check_convolution((1, 11, 13, channels), channels, kernel, stride=stride, pad=pad, kind=kind, depthwise=True)
 
 
 @pytest.mark.parametrize("channels", [1, 16, 24, 33, 64, 130])

@@ -119,7 +119,9 @@ def test_functions_of_one_byte_are_looked_up(kind: type, count: int) -> None:
         ("ElementWiseExp", np.exp(real), 0.5, zero(kind, -128)),
     ):
         wanted = np.clip(np.rint(function / scale) + point, info.min, info.max).astype(kind)
-        check(op, [quantized(x, 0.05, zero(kind, -4))], {}, [result(kind, scale, point)], [wanted], in_place=[0], steps=1)
+        check(
+            op, [quantized(x, 0.05, zero(kind, -4))], {}, [result(kind, scale, point)], [wanted], in_place=[0], steps=1
+        )
 
 
 def test_convert_changes_scale_and_sign() -> None:
@@ -138,8 +140,11 @@ def test_reals_become_the_nearest_stored_values_and_come_back(kind: type, axis: 
     scales, points = rng.uniform(0.01, 0.1, count), rng.integers(-5, 6, count) if axis is None else np.zeros(count)
     if np.dtype(kind).kind == "u":
         points = points + 20
-    quantization = Quantization.per_channel(scales, points, axis or 0) if axis is not None else (
-        Quantization.per_tensor(scales[0], int(points[0])))
+    quantization = (
+        Quantization.per_channel(scales, points, axis or 0)
+        if axis is not None
+        else (Quantization.per_tensor(scales[0], int(points[0])))
+    )
     reals = (rng.standard_normal(dims) * 3).astype(np.float32)
     reals[0, 0, :3] = (1e30, -1e30, 0)
     stored = quantization.quantize(reals, np.dtype(kind))
@@ -186,7 +191,14 @@ def test_average_pools_of_any_border_stay_within_a_step(kind: type, away: bool) 
     padded = np.pad(x.astype(np.float64) - zero(kind, -4), ((0, 0), (1, 1), (0, 1), (0, 0)), constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), (1, 2))[:, ::2]
     wanted = np.rint(np.nanmean(windows, (-2, -1)) + zero(kind, -4)).astype(kind)
-    check("PoolAvg2d", [quantized(x, 0.05, zero(kind, -4))], params, [result(kind, 0.05, zero(kind, -4))], [wanted], steps=1)
+    check(
+        "PoolAvg2d",
+        [quantized(x, 0.05, zero(kind, -4))],
+        params,
+        [result(kind, 0.05, zero(kind, -4))],
+        [wanted],
+        steps=1,
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -197,17 +209,26 @@ def test_softmax_is_the_nearest_stored_probability(kind: type, dims: tuple[int, 
     power = np.exp(real - real.max(-1, keepdims=True))
     stored = np.rint(power / power.sum(-1, keepdims=True) * 256) + zero(kind, -128)
     wanted = np.minimum(stored, np.iinfo(kind).max).astype(kind)
-    check("Softmax", [quantized(x, 0.05, zero(kind, 3))], {}, [result(kind, 1 / 256, zero(kind, -128))], [wanted], steps=1)
+    check(
+        "Softmax", [quantized(x, 0.05, zero(kind, 3))], {}, [result(kind, 1 / 256, zero(kind, -128))], [wanted], steps=1
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bilinear_resizing_keeps_within_a_step_of_the_reals(kind: type) -> None:
     x = random(kind, (2, 5, 6, 19))
     q = Quantization.per_tensor(0.05, zero(kind, 3))
-    for out, corners, half in (((10, 12), False, True), (((3, 17)), False, False), ((9, 11), True, False), ((1, 1), True, False)):
+    for out, corners, half in (
+        ((10, 12), False, True),
+        (((3, 17)), False, False),
+        ((9, 11), True, False),
+        ((1, 1), True, False),
+    ):
         params = {"align_corners": corners, "half_pixel_centers": half}
         dims = (2, *out, 19)
-        step, arrays = harness.make_step("ResizeBilinear", [Operand(x, quantization=q)], params, [Result(dims, None, q)])
+        step, arrays = harness.make_step(
+            "ResizeBilinear", [Operand(x, quantization=q)], params, [Result(dims, None, q)]
+        )
         check("ResizeBilinear", [Operand(x, quantization=q)], params, [Result(dims, DataType.fixed_point(kind), q)],
               harness.expected(step, arrays), steps=1)  # fmt: skip
 
@@ -219,7 +240,9 @@ def test_parts_of_other_scales_are_joined_in_the_scale_of_the_whole(kind: type) 
     info = np.iinfo(kind)
     moved = np.clip(np.rint((a.astype(np.float64) - za) * sa / sy) + zy, info.min, info.max).astype(kind)
     wanted = np.concatenate([moved, b], 1)
-    check("Concat", [quantized(a, sa, za), quantized(b, sb, zb)], {"axis": 1}, [result(kind, sy, zy, (2, 7, 5))], [wanted])
+    check(
+        "Concat", [quantized(a, sa, za), quantized(b, sb, zb)], {"axis": 1}, [result(kind, sy, zy, (2, 7, 5))], [wanted]
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -239,7 +262,9 @@ def test_what_has_no_8_bit_kernel_is_computed_in_float() -> None:
     b[b == 0] = 1
     real = a.astype(np.float64) * 0.05 / (b.astype(np.float64) * 0.5)
     wanted = np.clip(np.rint(real / 0.02), -128, 127).astype(np.int8)
-    check("ElementWiseDivide", [quantized(a, 0.05), quantized(b, 0.5)], {}, [result(np.int8, 0.02, 0)], [wanted], steps=1)
+    check(
+        "ElementWiseDivide", [quantized(a, 0.05), quantized(b, 0.5)], {}, [result(np.int8, 0.02, 0)], [wanted], steps=1
+    )
     weights = random(np.int8, (40, 8), 2)
     product = (a.astype(np.float64) * 0.05) @ (weights.astype(np.float64) * 0.01)
     wanted = np.clip(np.rint(product / 0.1), -128, 127).astype(np.int8)

@@ -71,15 +71,63 @@ def convolutions(kind: str) -> list[Case]:
         )  # fmt: skip
 
     return [
-        Case("conv 1x1", "CONV_2D", weighted(x(1, 7, 9, 24), weights(kind, [40, 1, 1, 24], 0), 40), y([1, 7, 9, 40]), plain(0, 1)),
-        Case("conv 3x3 stride 2", "CONV_2D", weighted(x(1, 15, 13, 3), weights(kind, [16, 3, 3, 3], 0), 16), y([1, 8, 7, 16], 0.1), plain(0, 2, "relu6")),
-        Case("conv 3x3 spread", "CONV_2D", weighted(x(1, 15, 13, 8), weights(kind, [16, 3, 3, 8], 0), 16), y([1, 11, 9, 16]), plain(1, 1, "relu", 2)),
-        Case("depthwise 3x3", "DEPTHWISE_CONV_2D", weighted(x(1, 12, 11, 40), weights(kind, [1, 3, 3, 40], 3), 40), y([1, 12, 11, 40], 0.1), depthwise(0, 1)),
-        Case("depthwise 5x5 stride 2", "DEPTHWISE_CONV_2D", weighted(x(1, 12, 11, 18), weights(kind, [1, 5, 5, 18], 3), 18), y([1, 6, 6, 18], 0.1), depthwise(0, 2)),
-        Case("depthwise of one channel", "DEPTHWISE_CONV_2D", weighted(x(1, 12, 11, 1), weights(kind, [1, 3, 3, 8], 3), 8), y([1, 12, 11, 8], 0.1), depthwise(0, 1, 8)),
-        Case("depthwise twice", "DEPTHWISE_CONV_2D", weighted(x(1, 12, 11, 3), weights(kind, [1, 3, 3, 6], 3), 6), y([1, 12, 11, 6], 0.1), depthwise(0, 1, 2)),
-        Case("fully connected", "FULLY_CONNECTED", weighted(x(3, 65), weights(kind, [33, 65], 0, False), 33), y([3, 33]), options("FullyConnected", fusedActivationFunction=0)),
-    ]  # fmt: skip
+        Case(
+            "conv 1x1",
+            "CONV_2D",
+            weighted(x(1, 7, 9, 24), weights(kind, [40, 1, 1, 24], 0), 40),
+            y([1, 7, 9, 40]),
+            plain(0, 1),
+        ),
+        Case(
+            "conv 3x3 stride 2",
+            "CONV_2D",
+            weighted(x(1, 15, 13, 3), weights(kind, [16, 3, 3, 3], 0), 16),
+            y([1, 8, 7, 16], 0.1),
+            plain(0, 2, "relu6"),
+        ),
+        Case(
+            "conv 3x3 spread",
+            "CONV_2D",
+            weighted(x(1, 15, 13, 8), weights(kind, [16, 3, 3, 8], 0), 16),
+            y([1, 11, 9, 16]),
+            plain(1, 1, "relu", 2),
+        ),
+        Case(
+            "depthwise 3x3",
+            "DEPTHWISE_CONV_2D",
+            weighted(x(1, 12, 11, 40), weights(kind, [1, 3, 3, 40], 3), 40),
+            y([1, 12, 11, 40], 0.1),
+            depthwise(0, 1),
+        ),
+        Case(
+            "depthwise 5x5 stride 2",
+            "DEPTHWISE_CONV_2D",
+            weighted(x(1, 12, 11, 18), weights(kind, [1, 5, 5, 18], 3), 18),
+            y([1, 6, 6, 18], 0.1),
+            depthwise(0, 2),
+        ),
+        Case(
+            "depthwise of one channel",
+            "DEPTHWISE_CONV_2D",
+            weighted(x(1, 12, 11, 1), weights(kind, [1, 3, 3, 8], 3), 8),
+            y([1, 12, 11, 8], 0.1),
+            depthwise(0, 1, 8),
+        ),
+        Case(
+            "depthwise twice",
+            "DEPTHWISE_CONV_2D",
+            weighted(x(1, 12, 11, 3), weights(kind, [1, 3, 3, 6], 3), 6),
+            y([1, 12, 11, 6], 0.1),
+            depthwise(0, 1, 2),
+        ),
+        Case(
+            "fully connected",
+            "FULLY_CONNECTED",
+            weighted(x(3, 65), weights(kind, [33, 65], 0, False), 33),
+            y([3, 33]),
+            options("FullyConnected", fusedActivationFunction=0),
+        ),
+    ]
 
 
 def arithmetic(kind: str) -> list[Case]:
@@ -93,13 +141,24 @@ def arithmetic(kind: str) -> list[Case]:
     constant = t([11], 0.031, 9, np.arange(11) + other(kind, -5))
     cases = []
     for code, kind_of_options in (("ADD", "Add"), ("SUB", "Sub"), ("MUL", "Mul")):
-        for name, left, right in (("", a, b), (" row", a, row), (" one", a, one), (" column", a, column), (" reversed", row, a), (" constant", a, constant)):
-            cases.append(Case(code.lower() + name, code, [left, right], y, options(kind_of_options, fusedActivationFunction=0)))
-        cases.append(Case(code.lower() + " relu6", code, [a, b], y, options(kind_of_options, fusedActivationFunction=3)))
+        for name, left, right in (
+            ("", a, b),
+            (" row", a, row),
+            (" one", a, one),
+            (" column", a, column),
+            (" reversed", row, a),
+            (" constant", a, constant),
+        ):
+            cases.append(
+                Case(code.lower() + name, code, [left, right], y, options(kind_of_options, fusedActivationFunction=0))
+            )
+        cases.append(
+            Case(code.lower() + " relu6", code, [a, b], y, options(kind_of_options, fusedActivationFunction=3))
+        )
     cases += [
         Case("maximum", "MAXIMUM", [a, a], a, options("MaximumMinimum")),
         Case("minimum", "MINIMUM", [a, a], a, options("MaximumMinimum")),
-    ]  # fmt: skip
+    ]
     return cases
 
 
@@ -119,14 +178,34 @@ def functions(kind: str) -> list[Case]:
         Case("relu6", "RELU6", [x], y),
         Case("relu in the same scale", "RELU", [x], same),
         Case("requantize", "QUANTIZE", [x], y, exact=kind == "i8"),
-        Case("to the other sign", "QUANTIZE", [x], T("u8" if kind == "i8" else "i8", [1, 16, 16], None, 0.05, -4 + (128 if kind == "i8" else 0))),
-        Case("to another scale and sign", "QUANTIZE", [x], T("u8" if kind == "i8" else "i8", [1, 16, 16], None, 0.03, 3)),
+        Case(
+            "to the other sign",
+            "QUANTIZE",
+            [x],
+            T("u8" if kind == "i8" else "i8", [1, 16, 16], None, 0.05, -4 + (128 if kind == "i8" else 0)),
+        ),
+        Case(
+            "to another scale and sign", "QUANTIZE", [x], T("u8" if kind == "i8" else "i8", [1, 16, 16], None, 0.03, 3)
+        ),
+        Case(
+            "quantize",
+            "QUANTIZE",
+            [T("f32", [1, 16, 16])],
+            y,
+            values={0: np.random.default_rng(2).uniform(-10, 10, (1, 16, 16)).astype(np.float32)},
+        ),
         Case("dequantize", "DEQUANTIZE", [x], T("f32", [1, 16, 16])),
-    ]  # fmt: skip
+    ]
     if kind == "i8":
         found += [
             Case("elu", "ELU", [x], y),
-            Case("negative", "NEG", [T(kind, [1, 16, 16], None, 0.05, 0)], T(kind, [1, 16, 16], None, 0.05, 0), values={0: np.maximum(every, -127)}),
+            Case(
+                "negative",
+                "NEG",
+                [T(kind, [1, 16, 16], None, 0.05, 0)],
+                T(kind, [1, 16, 16], None, 0.05, 0),
+                values={0: np.maximum(every, -127)},
+            ),
             Case("absolute", "ABS", [x], y, options("Abs")),
             Case("reciprocal square root", "RSQRT", [T(kind, [1, 16, 16], None, 0.05, -128)], y),
             Case("gelu", "GELU", [x], y, options("Gelu", approximate=False)),
@@ -154,20 +233,74 @@ def gathering(kind: str) -> list[Case]:
         Case("max pool", "MAX_POOL_2D", [image], t([1, 6, 6, 19]), pool(0, 2, 3)),
         Case("mean", "MEAN", [image, axes], t([1, 19], 0.02, 5), options("Reducer", keepDims=False)),
         Case("mean in the same scale", "MEAN", [image, axes], t([1, 1, 1, 19]), options("Reducer", keepDims=True)),
-        Case("mean of channels", "MEAN", [image, T("i32", [1], [3])], t([1, 12, 11], 0.02, 5), options("Reducer", keepDims=False)),
+        Case(
+            "mean of channels",
+            "MEAN",
+            [image, T("i32", [1], [3])],
+            t([1, 12, 11], 0.02, 5),
+            options("Reducer", keepDims=False),
+        ),
         Case("sum", "SUM", [image, axes], t([1, 19], 0.9, 5), options("Reducer", keepDims=False)),
         Case("largest", "REDUCE_MAX", [image, axes], t([1, 19]), options("Reducer", keepDims=False)),
-        Case("softmax", "SOFTMAX", [t([5, 37], 0.1)], T(kind, [5, 37], None, 1 / 256, other(kind, -128)), options("Softmax", beta=1.0)),
-        Case("softmax of few", "SOFTMAX", [t([5, 3], 0.02)], T(kind, [5, 3], None, 1 / 256, other(kind, -128)), options("Softmax", beta=1.0)),
-        Case("concatenation", "CONCATENATION", [t([1, 4, 5]), t([1, 4, 5])], t([1, 4, 10]), options("Concatenation", axis=2, fusedActivationFunction=0)),
-        Case("concatenation of other scales", "CONCATENATION", [t([1, 4, 5]), t([1, 4, 7], 0.03, 10)], t([1, 4, 12], 0.06, 2), options("Concatenation", axis=2, fusedActivationFunction=0)),
+        Case(
+            "softmax",
+            "SOFTMAX",
+            [t([5, 37], 0.1)],
+            T(kind, [5, 37], None, 1 / 256, other(kind, -128)),
+            options("Softmax", beta=1.0),
+        ),
+        Case(
+            "softmax of few",
+            "SOFTMAX",
+            [t([5, 3], 0.02)],
+            T(kind, [5, 3], None, 1 / 256, other(kind, -128)),
+            options("Softmax", beta=1.0),
+        ),
+        Case(
+            "concatenation",
+            "CONCATENATION",
+            [t([1, 4, 5]), t([1, 4, 5])],
+            t([1, 4, 10]),
+            options("Concatenation", axis=2, fusedActivationFunction=0),
+        ),
+        Case(
+            "concatenation of other scales",
+            "CONCATENATION",
+            [t([1, 4, 5]), t([1, 4, 7], 0.03, 10)],
+            t([1, 4, 12], 0.06, 2),
+            options("Concatenation", axis=2, fusedActivationFunction=0),
+        ),
         Case("pad", "PAD", [image, T("i32", [4, 2], [[0, 0], [1, 2], [0, 3], [0, 0]])], t([1, 15, 14, 19])),
-        Case("resize to twice the size", "RESIZE_BILINEAR", [image, T("i32", [2], [24, 22])], t([1, 24, 22, 19]), options("ResizeBilinear", alignCorners=False, halfPixelCenters=True)),
-        Case("resize", "RESIZE_BILINEAR", [image, T("i32", [2], [17, 5])], t([1, 17, 5, 19]), options("ResizeBilinear", alignCorners=False, halfPixelCenters=False)),
-        Case("resize from corner to corner", "RESIZE_BILINEAR", [image, T("i32", [2], [17, 15])], t([1, 17, 15, 19]), options("ResizeBilinear", alignCorners=True, halfPixelCenters=False)),
-        Case("resize to the nearest", "RESIZE_NEAREST_NEIGHBOR", [image, T("i32", [2], [24, 22])], t([1, 24, 22, 19]), options("ResizeNearestNeighbor", alignCorners=False, halfPixelCenters=False)),
+        Case(
+            "resize to twice the size",
+            "RESIZE_BILINEAR",
+            [image, T("i32", [2], [24, 22])],
+            t([1, 24, 22, 19]),
+            options("ResizeBilinear", alignCorners=False, halfPixelCenters=True),
+        ),
+        Case(
+            "resize",
+            "RESIZE_BILINEAR",
+            [image, T("i32", [2], [17, 5])],
+            t([1, 17, 5, 19]),
+            options("ResizeBilinear", alignCorners=False, halfPixelCenters=False),
+        ),
+        Case(
+            "resize from corner to corner",
+            "RESIZE_BILINEAR",
+            [image, T("i32", [2], [17, 15])],
+            t([1, 17, 15, 19]),
+            options("ResizeBilinear", alignCorners=True, halfPixelCenters=False),
+        ),
+        Case(
+            "resize to the nearest",
+            "RESIZE_NEAREST_NEIGHBOR",
+            [image, T("i32", [2], [24, 22])],
+            t([1, 24, 22, 19]),
+            options("ResizeNearestNeighbor", alignCorners=False, halfPixelCenters=False),
+        ),
         Case("transpose", "TRANSPOSE", [image, T("i32", [4], [0, 2, 3, 1])], t([1, 11, 19, 12])),
-    ]  # fmt: skip
+    ]
 
 
 CASES = [
@@ -192,9 +325,9 @@ def test_an_operator_agrees_with_litert(kind: str, case: Case, tmp_path: Path) -
     feeds = {}
     for detail in peer.get_input_details():
         index = int(detail["name"][1:])
-        info = np.iinfo(detail["dtype"])
         array = case.values.get(index)
         if array is None:
+            info = np.iinfo(detail["dtype"])
             array = rng.integers(info.min, info.max + 1, detail["shape"]).astype(detail["dtype"])
         peer.set_tensor(detail["index"], array)
         feeds[detail["name"]] = array

@@ -19,7 +19,6 @@ from oracles import Array, Feeds
 
 import isthmus
 
-FLOAT_TOLERANCE = 1e-4
 SAME_SHARE = 0.999
 
 STATEFUL = ("okay_nabu", "alexa", "hey_jarvis", "hey_mycroft")
@@ -70,13 +69,13 @@ def assert_within_a_step(ours: Array, reference: Array, step: float, name: str) 
     assert same >= SAME_SHARE, told
 
 
-def assert_close(ours: Array, reference: Array, name: str) -> None:
+def assert_close(ours: Array, reference: Array, tolerance: float, name: str) -> None:
     if not np.issubdtype(reference.dtype, np.floating):
         np.testing.assert_array_equal(ours, reference, err_msg=name)
         return
     largest = float(np.abs(reference).max())
     difference = float(np.abs(ours.astype(np.float64) - reference).max())  # NaN fails the comparison below
-    assert difference <= FLOAT_TOLERANCE * largest, (
+    assert difference <= tolerance * largest, (
         f"{name}: {difference:.3g} apart, {difference / largest:.3g} of the largest value {largest:.3g}"
     )
 
@@ -94,7 +93,7 @@ def test_answers_are_those_of_the_reference_runtime(key: str) -> None:
         if model.numerics == "int8":
             assert_within_a_step(ours, reference, model.step, name)
         else:
-            assert_close(ours, reference, name)
+            assert_close(ours, reference, model.tolerance, name)
 
 
 @pytest.mark.parametrize("key", [model.key for model in zoo.CORE])

@@ -7,12 +7,13 @@ offset with a handle of its own. A registration is all or nothing; a handle belo
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.accelerator import Accelerator
+from isthmus.accelerator import Lane
 from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.backends.htp_options import Descriptor, MemType, Reregistration
 from isthmus.errors import Code, QnnError
@@ -21,6 +22,8 @@ from isthmus.memory import Region, holds, rpcmem
 from isthmus.memory.shareable import map_whole, shared_file
 
 _MAX_OFFSET = (1 << 64) - 1
+_WHOLE = -1
+_ANY_PRIORITY = 100
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,22 @@ class Window:
     nbytes: int
     whole: bool
 
+    @property
+    def place(self) -> int:
+        """What tells it from other windows of its buffer."""
+        return _WHOLE if self.whole else self.offset
+
 
 class HtpRegistration(Registration):
     """One window that the accelerator sees."""
 
     def __init__(
-        self, number: int, descriptor: MemDescriptor, window: Window, region: Region, forget: Callable[[int], None]
+        self,
+        number: int,
+        descriptor: MemDescriptor,
+        window: Window,
+        region: Region,
+        forget: Callable[[HtpRegistration], None],
     ) -> None:
         self.number = number
         self.descriptor = descriptor
@@ -69,8 +82,8 @@ class HtpRegistration(Registration):
     def close(self) -> None:
         if self._open:
             self._open = False
+            self._forget(self)
             self._hold.release()
-            self._forget(self.number)
 
 
 class HtpMemory:
@@ -78,73 +91,85 @@ class HtpMemory:
 
     Parameters
     ----------
-    accelerator
-        Who is to see it.
+    lane
+        The way to the accelerator that is to see it.
     policy
         What to do about a place that is registered already.
     """
 
-    def __init__(self, accelerator: Accelerator, policy: Reregistration) -> None:
-        self._accelerator = accelerator
+    def __init__(self, lane: Lane, policy: Reregistration) -> None:
+        self._lane = lane
         self.policy = policy
         self._numbers = itertools.count(1)
-        self._all: dict[int, HtpRegistration] = {}
+        self._lock = threading.RLock()
+        self._buffers: dict[tuple[int, int], dict[int, list[HtpRegistration]]] = {}
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[HtpRegistration]:
         """Register all of these, or none."""
         made: list[HtpRegistration] = []
-        try:
-            for index, descriptor in enumerate(descriptors):
-                made.append(self._one(f"memory descriptor {index}", descriptor))
-            windows = [(r.window.fd, r.window.offset, r.window.nbytes) for r in made]
-            for registration, slot in zip(made, self._accelerator.register(windows), strict=True):
-                registration.slot = slot
-        except BaseException:
-            for registration in made:
-                registration.close()
-            raise
+        with self._lock:
+            try:
+                for index, descriptor in enumerate(descriptors):
+                    made.append(self._one(f"memory descriptor {index}", descriptor))
+                windows = [(r.window.fd, r.window.offset, r.window.nbytes) for r in made]
+                for registration, slot in zip(made, self._lane.accelerator.register(windows), strict=True):
+                    registration.slot = slot
+            except BaseException:
+                for registration in made:
+                    registration.close()
+                raise
         return made
 
     def close(self) -> None:
         """Deregister all; safe to call again."""
-        for registration in list(self._all.values()):
+        with self._lock:
+            known = [r for places in self._buffers.values() for group in places.values() for r in group]
+        for registration in known:
             registration.close()
 
     def _one(self, what: str, descriptor: MemDescriptor) -> HtpRegistration:
         window = _window(what, descriptor)
         self._check_new(what, descriptor, window)
-        number = next(self._numbers)
-        self._all[number] = HtpRegistration(number, descriptor, window, _seen_here(what, window), self._forget)
-        return self._all[number]
+        region = _seen_here(what, window)
+        made = HtpRegistration(next(self._numbers), descriptor, window, region, self._forget)
+        self._buffers.setdefault(window.identity, {}).setdefault(window.place, []).append(made)
+        return made
 
     def _check_new(self, what: str, descriptor: MemDescriptor, window: Window) -> None:
-        for known in self._all.values():
-            if known.window.identity != window.identity:
-                continue
-            shared = not (known.window.whole or window.whole)
-            if shared and known.window.offset != window.offset:
-                continue
+        places = self._buffers.get(window.identity, {})
+        rivals = places if window.whole else [place for place in (_WHOLE, window.offset) if place in places]
+        for known in itertools.chain.from_iterable(places[place] for place in rivals):
             other_shape = (known.descriptor.dims, known.descriptor.dtype) != (descriptor.dims, descriptor.dtype)
             if other_shape and self.policy is Reregistration.OTHER_SHAPE:
                 continue
-            place = f"offset {known.window.offset} of this buffer" if shared else "this buffer"
-            kind = known.descriptor.mem_type.name
+            place = "this buffer" if known.window.whole else f"offset {known.window.offset} of this buffer"
             raise QnnError(
                 Code.MEM_ALREADY_REGISTERED,
                 what,
-                f"{place} is registered as {kind} {known.name}",
+                f"{place} is registered as {known.descriptor.mem_type.name} {known.name}",
                 "Deregister it first, or use that handle.",
             )
 
-    def _forget(self, number: int) -> None:
-        slot = self._all.pop(number).slot
-        if slot >= 0 and self._accelerator.alive:
+    def _forget(self, registration: HtpRegistration) -> None:
+        """Take it away from the accelerator, after an execution that is under way."""
+        if registration.slot >= 0 and self._lane.accelerator.alive:
+            self._lane.enter(_ANY_PRIORITY)
             try:
-                self._accelerator.deregister([slot])
+                self._lane.accelerator.deregister([registration.slot])
             except QnnError as problem:
                 # With the process gone there is nothing left to deregister.
                 if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
                     raise
+            finally:
+                self._lane.leave()
+        with self._lock:
+            window = registration.window
+            places = self._buffers[window.identity]
+            places[window.place].remove(registration)
+            if not places[window.place]:
+                del places[window.place]
+            if not places:
+                del self._buffers[window.identity]
 
 
 def _window(what: str, descriptor: MemDescriptor) -> Window:

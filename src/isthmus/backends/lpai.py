@@ -24,10 +24,11 @@ from isthmus.backends.driver import (
     MemDescriptor,
     Registration,
     TensorMemory,
+    outline,
     unknown_option,
 )
 from isthmus.backends.lpai_config import LpaiConfig, read
-from isthmus.backends.lpai_model import Allocator, Model, Prepared, prepare
+from isthmus.backends.lpai_model import Allocator, Model, Prepared, prepare, restored
 from isthmus.backends.lpai_options import (
     UINT32_MAX,
     BackendProperty,
@@ -43,6 +44,7 @@ from isthmus.backends.lpai_options import (
 )
 from isthmus.backends.lpai_report import describe_pools
 from isthmus.backends.lpai_shared import SharedBuffers
+from isthmus.binary import ContextBinary, GraphBinary
 from isthmus.engine.executor import Executor
 from isthmus.engine.program import Program
 from isthmus.errors import Code, QnnError
@@ -97,7 +99,8 @@ class LpaiBackend(BackendDriver):
         if option == BackendProperty.ALIGNMENT_REQ:
             return self.config.alignment
         if option == BackendProperty.REQUIRE_PERSISTENT_BINARY:
-            return True
+            # The contents of a context binary are copied once, when the context is created.
+            return False
         raise unknown_option(Code.BACKEND_NOT_SUPPORTED, "backend 'lpai'", "property", option)
 
     def create_context(self, configs: Mapping[int, Any], device: DeviceDriver | None = None) -> LpaiContext:
@@ -161,6 +164,16 @@ class LpaiContext(ContextDriver):
         self._graphs.append(driver)
         return driver
 
+    def graph_binaries(self) -> list[GraphBinary]:
+        return [graph.binary() for graph in self._graphs]
+
+    def restore(self, binary: ContextBinary) -> list[GraphDriver]:
+        start = self.backend.config.alignment.start_addr_alignment
+        found = [(outline(entry), restored(entry, start)) for entry in binary.graphs.values()]
+        drivers = [LpaiGraph(self, graph, prepared) for graph, prepared in found]
+        self._graphs += drivers
+        return list(drivers)
+
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[Registration]:
         return self._shared.register(descriptors)
 
@@ -173,12 +186,14 @@ class LpaiContext(ContextDriver):
 class LpaiGraph(GraphDriver):
     """A graph and the pools it was given."""
 
-    def __init__(self, context: LpaiContext, graph: Graph) -> None:
+    def __init__(self, context: LpaiContext, graph: Graph, prepared: Prepared | None = None) -> None:
         self.graph = graph
+        self._restored = prepared is not None
         self._context = context
         config = context.backend.config
         self._prepare, self._performance, self._affinity = config.prepare, config.performance, config.affinity
-        self._prepared: Prepared | None = None
+        self._prepared = prepared
+        self._plan: Plan | None = None
         self._allocator = Allocator(context.mem_type, config.alignment, config.source, context.backend.log)
         self._kept = _Kept()
         self._finalizer = weakref.finalize(self, self._kept.release)
@@ -208,7 +223,15 @@ class LpaiGraph(GraphDriver):
 
     @property
     def plan(self) -> Plan:
-        return self._ready().plan
+        self._ready()
+        if self._plan is None:
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, self._what, "a context binary holds no plan, only its result")
+        return self._plan
+
+    def binary(self) -> GraphBinary:
+        """The graph as a context binary holds it."""
+        mem_types = tuple(tensor.mem_type for tensor in (*self.graph.inputs, *self.graph.outputs))
+        return GraphBinary(self.program, mem_types, self._ready().io_offsets)
 
     @property
     def _what(self) -> str:
@@ -224,7 +247,7 @@ class LpaiGraph(GraphDriver):
             if not self.graph.finalized:
                 self.graph.finalize()
             exclude_io = self._prepare.exclude_io or self._context.mem_type is MemType.TCM
-            self._prepared = prepare(self.graph, self._alignment.start_addr_alignment, exclude_io)
+            self._prepared, self._plan = prepare(self.graph, self._alignment.start_addr_alignment, exclude_io)
         return self._prepared
 
     def _required(self, pool: str) -> int:
@@ -290,6 +313,8 @@ class LpaiGraph(GraphDriver):
     def _set_prepare(self, value: Prepare) -> None:
         if self._executor is not None:
             raise QnnError(Code.GRAPH_FINALIZED, self._what, "it is prepared and finalized")
+        if self._restored:
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self._what, "it came prepared out of a context binary")
         self._prepare = self._structure(value, Prepare)
         self._prepared = None
 

@@ -8,8 +8,10 @@ import numpy as np
 
 from isthmus.backends.lpai_config import MEM_TYPES
 from isthmus.backends.lpai_options import BufferAlignmentReq, MemType
+from isthmus.binary import GraphBinary
 from isthmus.engine import lower, serialization
 from isthmus.engine.program import Program
+from isthmus.engine.target import by_name, runnable
 from isthmus.engine.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
@@ -23,14 +25,13 @@ from isthmus.prepare.schedule import Plan
 
 @dataclass(frozen=True)
 class Prepared:
-    """A graph ready for memory: its program, where IO lies in scratch (empty: planned out), and the plan."""
+    """A graph ready for memory: its program, and where IO lies in scratch (empty: planned out)."""
 
     program: Program
     io_offsets: tuple[int, ...]
-    plan: Plan
 
 
-def prepare(graph: Graph, alignment: int, exclude_io: bool) -> Prepared:
+def prepare(graph: Graph, alignment: int, exclude_io: bool) -> tuple[Prepared, Plan]:
     """Plan a complete graph for the core, which runs it on one thread."""
     target = host_target()
     planned = schedule(
@@ -39,7 +40,24 @@ def prepare(graph: Graph, alignment: int, exclude_io: bool) -> Prepared:
         alignment=alignment,
         io_in_scratch=not exclude_io,
     )
-    return Prepared(lower.lower(planned, target, 1), planned.io_offsets, planned.plan)
+    return Prepared(lower.lower(planned, target, 1), planned.io_offsets), planned.plan
+
+
+def restored(binary: GraphBinary, alignment: int) -> Prepared:
+    """A graph out of a context binary, if this machine and the configured alignment can run it."""
+    program = binary.program
+
+    def refuse(rule: str) -> QnnError:
+        what = f"graph '{program.name}'"
+        return QnnError(Code.COMMON_INCOMPATIBLE_BINARIES, what, rule, "Generate the binary again.")
+
+    if not runnable(by_name(program.target)):
+        raise refuse(f"it was prepared for {program.target}, which this machine is not")
+    if program.threads != 1:
+        raise refuse(f"it was prepared for {program.threads} threads, an LPAI core runs one")
+    if alignment % program.alignment:
+        raise refuse(f"its pools must start at multiples of {program.alignment}, the backend asks for {alignment} only")
+    return Prepared(program, binary.io_offsets)
 
 
 @dataclass(frozen=True)

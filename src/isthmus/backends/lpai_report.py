@@ -100,13 +100,13 @@ def describe_pools(graph: Graph, config: Any = None) -> PoolReport:
     settings: LpaiConfig = read(config, Log())
     alignment = settings.alignment
     exclude_io = settings.prepare.exclude_io
-    prepared = prepare(graph, alignment.start_addr_alignment, exclude_io)
-    packed = prepare(graph, 1, exclude_io)
+    prepared, _ = prepare(graph, alignment.start_addr_alignment, exclude_io)
+    packed, _ = prepare(graph, 1, exclude_io)
     program = prepared.program
     sizes = [info.nbytes for info in (*program.inputs, *program.outputs)]
     scratch = alignment.padded(program.scratch_bytes)
     persistent = alignment.padded(program.state_bytes)
-    direct = prepared if exclude_io else prepare(graph, alignment.start_addr_alignment, True)
+    direct = prepared if exclude_io else prepare(graph, alignment.start_addr_alignment, True)[0]
     return PoolReport(
         hw_ver=settings.hw_ver,
         alignment=alignment,

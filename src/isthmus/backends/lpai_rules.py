@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from isthmus.backends.lpai_options import UINT32_MAX, BufferAlignmentReq, Mem, MemType
 from isthmus.engine.program import TensorInfo
@@ -20,15 +23,16 @@ def pool_region(what: str, memory: Mem, required: int, alignment: BufferAlignmen
     if memory.mem_type != MemType.DDR:
         given = memory.mem_type.name if isinstance(memory.mem_type, MemType) else repr(memory.mem_type)
         raise refuse(f"must be in DDR, is given as {given}", "Only IO buffers and the model binary can be in TCM.")
-    size, start, step = memory.size, alignment.start_addr_alignment, alignment.size_alignment
-    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= UINT32_MAX:
-        raise refuse(f"size {size!r} must be a whole number of at most 32 bits")
-    if memory.addr is None or (isinstance(memory.addr, int) and memory.addr == 0):
+    size, start, step = _whole(memory.size), alignment.start_addr_alignment, alignment.size_alignment
+    if size is None or not 0 <= size <= UINT32_MAX:
+        raise refuse(f"size {memory.size!r} must be a whole number of at most 32 bits")
+    address = 0 if memory.addr is None else _whole(memory.addr)
+    if address == 0:
         if required == 0 and size == 0:
             return Region(0, 0, None)
         raise refuse("its address is null", f"The graph needs {required} bytes.")
-    if isinstance(memory.addr, int):
-        region = Region(memory.addr, size, None)
+    if address is not None:
+        region = Region(address, size, None)
     else:
         whole = Region.of(memory.addr, what)
         if whole.nbytes < size:
@@ -76,6 +80,11 @@ def check_apart(graph: str, tensors: Sequence[TensorInfo], inputs: int, given: S
                     f"tensor '{tensors[index].name}' of {graph}",
                     f"its buffer overlaps that of tensor '{tensors[earlier].name}'",
                 )
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number, also one of numpy's; None for anything else."""
+    return int(value) if isinstance(value, (int, np.integer)) and not isinstance(value, bool) else None
 
 
 def _check_start(refuse: Callable[[str, str], QnnError], subject: str, address: int, alignment: int) -> None:

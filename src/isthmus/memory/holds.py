@@ -38,8 +38,7 @@ class Hold:
     def release(self) -> None:
         """Let go; safe to call again."""
         with _lock:
-            if self in _holds:
-                _holds.remove(self)
+            _holds.pop(id(self), None)
 
     @property
     def counts(self) -> bool:
@@ -47,8 +46,10 @@ class Hold:
         return self.active is None or self.active()
 
 
-_lock = threading.Lock()
-_holds: list[Hold] = []
+# A hold may be released by the garbage collector at any allocation, also by the thread that is in here: the lock can be
+# taken again, and what is walked through is a copy.
+_lock = threading.RLock()
+_holds: dict[int, Hold] = {}
 
 
 def overlap(one: Region, other: Region) -> bool:
@@ -63,7 +64,7 @@ def overlap(one: Region, other: Region) -> bool:
 def holders(region: Region) -> list[Hold]:
     """The holds that share a byte with a region."""
     with _lock:
-        return [hold for hold in _holds if hold.counts and overlap(hold.region, region)]
+        return [hold for hold in list(_holds.values()) if hold.counts and overlap(hold.region, region)]
 
 
 def claim(
@@ -84,7 +85,7 @@ def claim(
     """
     hold = Hold(region, holder, group)
     with _lock:
-        for other in _holds:
+        for other in list(_holds.values()):
             shared = group is not None and other.group is group
             if other is not replacing and not shared and other.counts and overlap(other.region, region):
                 raise QnnError(
@@ -93,9 +94,8 @@ def claim(
                     f"overlaps the {other.holder} ({other.region.nbytes} bytes at {other.region.address:#x})",
                     "Give each pool memory of its own.",
                 )
-        if replacing in _holds:
-            _holds.remove(replacing)
-        _holds.append(hold)
+        _holds.pop(id(replacing), None)
+        _holds[id(hold)] = hold
     return hold
 
 
@@ -103,5 +103,5 @@ def use(region: Region, holder: str, active: Callable[[], bool]) -> Hold:
     """Record a region as held whenever `active` says so, whatever else holds it."""
     hold = Hold(region, holder, active=active)
     with _lock:
-        _holds.append(hold)
+        _holds[id(hold)] = hold
     return hold

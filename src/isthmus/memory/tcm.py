@@ -38,7 +38,8 @@ class TcmPool:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # The garbage collector may give a buffer back while its thread is in here.
+        self._lock = threading.RLock()
         self._memory: HostBuffer | None = None
         self._spans: list[tuple[int, int]] = []
 

@@ -22,8 +22,6 @@ from .search import ENTRY, FRAME, FULL, NEXT_PART, NODES_LEFT, PHASE, Advance, S
 
 # Preferences, taken in turns: whether where memory is scarcest comes first, then which of width and area decides.
 PREFERENCES = (("crowd", "width", "area"), ("crowd", "area", "width"), ("width", "area"))
-TRIES_PER_DOUBLING = 6
-FIRST_NODES = 4
 SHAKE = (0.05, 0.3)
 BLAME_WEIGHT = 0.3
 BLAME_DECAY = 0.9
@@ -163,11 +161,6 @@ class Task:
             key = (lifetime, padding) if self.scale.is_plain(index) else index
             groups.append(numbers.setdefault(key, len(numbers)))
         return groups
-
-
-def usual_nodes(members: int, turn: int) -> int:
-    """How many nodes an attempt is worth: a few for each member at first, twice as many after each few turns."""
-    return FIRST_NODES * members << (turn // TRIES_PER_DOUBLING)
 
 
 class Attempt:

@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from .attempt import Attempt, Task, usual_nodes
+from .attempt import Attempt, Task
 from .search import PAUSED, SOLVED, Advance, advance, compiled
 
 MACHINE_SLICE = 2048
@@ -71,7 +71,7 @@ class Answer:
     nodes: int = 0
 
 
-def answer(task: Task, capacity: int, first_turn: int, nodes: int, limits: Limits) -> Answer:
+def answer(task: Task, capacity: int, first_turn: int, attempts: int, nodes: int, limits: Limits) -> Answer:
     """Try to place a component below a capacity.
 
     Parameters
@@ -80,19 +80,18 @@ def answer(task: Task, capacity: int, first_turn: int, nodes: int, limits: Limit
         What to place, and in how many bytes.
     first_turn
         How many attempts there were at this component; each searches in another way.
-    nodes
-        About how many nodes to spend.
+    attempts, nodes
+        How many more to make, and how many nodes each may look at.
     limits
         Updated with what is used up.
     """
     plan: list[tuple[int, int]] = []
     left = limits.nodes
-    while nodes > 0 and left > 0:
-        turn = first_turn + len(plan)
-        share = int(min(usual_nodes(len(task), turn), left))
-        plan.append((turn, share))
-        nodes -= share
+    for turn in range(first_turn, first_turn + attempts):
+        share = int(min(nodes, left))
         left -= share
+        if share:
+            plan.append((turn, share))
 
     total = Answer()
     for turn, share in plan:

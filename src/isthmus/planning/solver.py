@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from itertools import count
 
 from .attempt import Task
 from .bound import lower_bound
@@ -15,8 +16,11 @@ from .portfolio import Limits, answer
 from .problem import PlanningError, Problem
 from .solution import Solution, Status
 
-FIRST_ROUND = 64
-"""Nodes for each buffer that the first round spends on one capacity; each round doubles them."""
+FIRST_NODES = 4
+"""Nodes for each member of a component that an attempt of the first round gets; each round doubles them."""
+
+ATTEMPTS = 16
+"""Attempts of a round at the capacity that matters most; others get a part of them."""
 
 
 def solve(
@@ -131,29 +135,28 @@ class _Planner:
 
     def decide(self, capacity: int) -> str:
         """Search for a layout below the capacity, or for the proof that there is none."""
-        nodes = FIRST_ROUND * len(self.problem)
-        while True:
-            found = self._try(capacity, nodes)
+        for effort in count():
+            found = self._try(capacity, ATTEMPTS, effort)
             if found is not None:
                 if not found:
                     self.bound = max(self.bound, self._next_peak(capacity))
                 return "proof"
             # A tighter goal leaves the search fewer ways to go wrong; now and then that is what it takes.
-            if self.bound < capacity and self._try(self.bound, nodes // 4):
+            if self.bound < capacity and self._try(self.bound, ATTEMPTS // 4, effort):
                 return "proof"
             reached = self.limits.reached()
             if reached:
                 return reached
-            nodes *= 2
+        raise AssertionError
 
     def minimise(self) -> str:
         """Raise the lower bound and lower the peak until they meet."""
-        nodes = FIRST_ROUND * len(self.problem)
-        while not self.finished():
-            # Below this, the round found no answer; from there it closes in on the peak.
+        for effort in count():
+            # Half of a round goes into the bound. The rest closes in on the peak from below, ever more closely.
             goal = open_below = self.bound
-            while open_below < self.peak:
-                found = self._try(goal, nodes)
+            attempts = ATTEMPTS
+            while open_below < self.peak - ((int(self.peak) - self.bound) >> (effort + 2)):
+                found = self._try(goal, attempts, effort)
                 if self.finished():
                     return "proof"
                 reached = self.limits.reached()
@@ -165,8 +168,8 @@ class _Planner:
                 elif found is None:
                     open_below = goal + 1
                 goal = (open_below + int(self.peak) - 1) // 2
-            nodes *= 2
-        return "proof"
+                attempts = ATTEMPTS // 2
+        raise AssertionError
 
     def solution(self, stopped_by: str) -> Solution:
         capacity = self.problem.capacity
@@ -186,8 +189,8 @@ class _Planner:
             self.limits.loading,
         )
 
-    def _try(self, capacity: int, nodes: int) -> bool | None:
-        """Whether a capacity is enough; ``None`` if that many nodes do not tell."""
+    def _try(self, capacity: int, attempts: int, effort: int) -> bool | None:
+        """Whether a capacity is enough; ``None`` if that many attempts do not tell."""
         solved = True
         for hard in self.hard:
             if hard.refuted >= capacity:
@@ -196,7 +199,8 @@ class _Planner:
                 continue
             if self.limits.reached():
                 return None
-            found = answer(hard.task, capacity, hard.turns, nodes, self.limits)
+            nodes = FIRST_NODES * len(hard.task) << effort
+            found = answer(hard.task, capacity, hard.turns, attempts, nodes, self.limits)
             hard.turns += found.turns
             self.spent += found.nodes
             if found.refuted:

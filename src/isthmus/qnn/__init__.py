@@ -1,12 +1,14 @@
 """The API as QNN names it: one object for each handle, one method for each function, over any backend.
 
 Backends, devices, contexts, graphs, memory handles, logs and profiles. Custom properties and configs of a backend are
-in a module of its name: `isthmus.qnn.lpai`.
+in a module of its name: `isthmus.qnn.htp`, `isthmus.qnn.lpai`.
 """
 
 from isthmus.backends.driver import DescriptorType, GraphStats, MemDescriptor
+from isthmus.graph import DataType, MemType, Quantization, TensorType
 from isthmus.log import Log, LogLevel
-from isthmus.qnn import lpai
+from isthmus.qnn import htp, lpai
+from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.backend import Backend
 from isthmus.qnn.context import Context
 from isthmus.qnn.device import Device
@@ -22,6 +24,7 @@ __all__ = [
     "DescriptorType",
     "Device",
     "Event",
+    "Execution",
     "Graph",
     "GraphConfig",
     "GraphStats",
@@ -32,5 +35,6 @@ __all__ = [
     "Priority",
     "Profile",
     "ProfileLevel",
+    "htp",
     "lpai",
 ]

@@ -11,6 +11,8 @@ import isthmus
 from isthmus.backends.driver import BackendDriver
 from isthmus.binary import Source
 from isthmus.errors import Code, QnnError
+from isthmus.graph import Tensor
+from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log, LogLevel
 from isthmus.qnn.handle import Handle
@@ -86,6 +88,21 @@ class Backend(Handle):
         """The operations that graphs may hold (QnnBackend_getSupportedOperations)."""
         self._check()
         return tuple(OPERATIONS)
+
+    def validate_op_config(
+        self,
+        name: str,
+        op: str,
+        inputs: Sequence[Tensor | None],
+        outputs: Sequence[Tensor],
+        params: dict[str, Any] | None = None,
+    ) -> None:
+        """Refuse a node that no graph could take, without a graph (QnnBackend_validateOpConfig)."""
+        self._check()
+        operation = OPERATIONS.get(op)
+        if operation is None:
+            raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, f"node '{name}' ({op})", "there is no such operation")
+        operation.verify(Call(name, op, list(inputs), operation.complete(name, params or {}), list(outputs)))
 
     def create_device(self) -> Device:
         """A device of this backend (QnnDevice_create)."""

@@ -128,6 +128,8 @@ class Graph(Handle):
         self.finalized = True
         if profile is not None:
             profile.add(Event("finalize", (time.perf_counter() - begin) * 1e6, "us"))
+            if profile.level is ProfileLevel.DETAILED:
+                profile.add(Event("staging reserved", _staging(self.driver.stats()), "bytes"))
 
     def execute(
         self,
@@ -278,8 +280,13 @@ def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after:
     if level is ProfileLevel.DETAILED:
         events.append(Event("copied in", after.copied_in_bytes - before.copied_in_bytes, "bytes"))
         events.append(Event("copied out", after.copied_out_bytes - before.copied_out_bytes, "bytes"))
+        events.append(Event("staging reserved", _staging(after) - _staging(before), "bytes"))
         events += [
             Event(f"used in place: {kind}", nbytes - before.in_place_bytes.get(kind, 0), "bytes")
             for kind, nbytes in after.in_place_bytes.items()
         ]
     return events
+
+
+def _staging(stats: GraphStats) -> int:
+    return stats.staging_prepare_bytes + stats.staging_execute_bytes

@@ -13,14 +13,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends import cpu, lpai_model
-from isthmus.backends.lpai_config import DEFAULT_HARDWARE, HARDWARE
+from isthmus.backends import cpu, lpai_config, lpai_model
+from isthmus.backends.lpai import describe_pools
 from isthmus.engine.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import load
 from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.offline_plan import ALIGNMENT, arena_tensors, embed
 from isthmus.graph import Graph
+from isthmus.log import Log
 from isthmus.planning import Buffer, Problem, check, greedy_by_size, solve
 from isthmus.prepare.schedule import Plan
 from isthmus.report import draw, shorten, tabulate
@@ -30,16 +31,25 @@ EMBED_SECONDS = 2.0
 WIDEST = 160
 
 
-def _prepare_lpai(graph: Graph, threads: int) -> tuple[Program, Plan]:
-    """As LPAI does without configuration: inputs and outputs inside scratch, the default hardware's alignment."""
+def _prepare_cpu(graph: Graph, threads: int, config: Path | None) -> tuple[Program, Plan]:
+    if config is not None:
+        raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration")
+    return cpu.prepare(graph, threads)
+
+
+def _prepare_lpai(graph: Graph, threads: int, config: Path | None) -> tuple[Program, Plan]:
     if threads != 1:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"threads={threads}", "an LPAI core runs a graph on one thread")
-    prepared = lpai_model.prepare(graph, HARDWARE[DEFAULT_HARDWARE].start_addr_alignment, exclude_io=False)
-    return prepared.program, prepared.plan
+    settings = lpai_config.read(config, Log())
+    prepared, plan = lpai_model.prepare(graph, settings.alignment.start_addr_alignment, settings.prepare.exclude_io)
+    return prepared.program, plan
 
 
-PREPARE: Mapping[str, Callable[[Graph, int], tuple[Program, Plan]]] = {"cpu": cpu.prepare, "lpai": _prepare_lpai}
-"""How each backend turns a graph and a number of threads into a program and a plan."""
+PREPARE: Mapping[str, Callable[[Graph, int, Path | None], tuple[Program, Plan]]] = {
+    "cpu": _prepare_cpu,
+    "lpai": _prepare_lpai,
+}
+"""How each backend turns a graph, a number of threads and a configuration into a program and a plan."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=1,3,48,320",
         help="dimensions of an input that the file leaves open; may be repeated",
     )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (lpai: JSON)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads to plan for: each has work space")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--table", action="store_true", help="print every block of scratch")
@@ -70,8 +81,11 @@ def main(options: argparse.Namespace) -> int:
         _check_embed(options.model, options.embed)
     began = time.perf_counter()
     graph = load(options.model, dict(parse_shape(text) for text in options.shape))
-    program, plan = PREPARE[options.backend](graph, options.threads)
+    program, plan = PREPARE[options.backend](graph, options.threads, options.config)
     report = describe(options.model, options.backend, program, plan, time.perf_counter() - began)
+    pools = describe_pools(graph, options.config) if options.backend == "lpai" else None
+    if pools is not None:
+        report["lpai"] = pools.to_json()
     if options.embed is not None:
         report["embedded"] = write_embedded(options.model, options.embed)
     if options.json:
@@ -79,6 +93,8 @@ def main(options: argparse.Namespace) -> int:
         return 0
     columns = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
     print_report(report, plan, columns)
+    if pools is not None:
+        print("\n" + "\n".join(pools.lines()))
     if options.table and plan.rows:
         print(f"\n{tabulate(plan.rows, columns)}")
     return 0

@@ -15,7 +15,7 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
-from isthmus.session import BACKENDS, Session
+from isthmus.session import BACKENDS, IO_KINDS, Session
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outputs", type=Path, metavar="OUT.npz", help="write the outputs of the last run here")
     parser.add_argument("--threads", type=int, default=1, metavar="N")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run")
+    parser.add_argument(
+        "--io", choices=IO_KINDS, help="htp: share inputs and outputs with the accelerator (default), or copy them"
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (lpai: JSON)")
     parser.add_argument(
         "--direct_mode", choices=["adsp"], help="run LPAI in ADSP direct mode, whatever the configuration says"
@@ -57,6 +60,7 @@ def main(options: argparse.Namespace) -> int:
         threads=options.threads,
         config=backend_config(options),
         log=log,
+        io=options.io,
     ) as session:
         load_seconds = time.perf_counter() - begin
         feeds = read_arrays(options.inputs) if options.inputs else {}
@@ -78,8 +82,10 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def backend_config(options: argparse.Namespace) -> list[Any] | None:
+def backend_config(options: argparse.Namespace) -> Any:
     """The configurations that the options name, in the order in which later ones win."""
+    if options.backend == "htp" and not options.direct_mode:
+        return options.config
     direct = {"lpai_backend": {"target_env": options.direct_mode}} if options.direct_mode else None
     return [source for source in (options.config, direct) if source is not None] or None
 
@@ -140,7 +146,7 @@ def generated_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) 
 
 def describe(session: Session, latencies: list[float], load_seconds: float) -> dict[str, Any]:
     """What a run was, as plain data."""
-    program = session.program
+    program, graph = session.program, session.graph_stats
 
     def tensors(views: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {name: {"shape": list(view.shape), "dtype": str(view.dtype)} for name, view in views.items()}
@@ -165,6 +171,8 @@ def describe(session: Session, latencies: list[float], load_seconds: float) -> d
         },
         "load_seconds": load_seconds,
         "copied_bytes": session.stats.copied_bytes,
+        "backend_copied_bytes": 0 if graph is None else graph.copied_bytes,
+        "staging_bytes": 0 if graph is None else graph.staging_prepare_bytes + graph.staging_execute_bytes,
     }
 
 
@@ -183,7 +191,10 @@ def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -
         f"  time    p50 {latency['p50']:.3f} ms  p99 {latency['p99']:.3f} ms over {report['runs']} run(s), "
         f"{report['instructions']} instructions; loaded in {report['load_seconds']:.2f} s"
     )
-    print(f"  copied  {report['copied_bytes']:,} bytes between your arrays and IO memory")
+    print(
+        f"  copied  {report['copied_bytes']:,} bytes between your arrays and IO memory, "
+        f"{report['backend_copied_bytes']:,} by the backend; {report['staging_bytes']:,} reserved for its copies"
+    )
     for name, array in results.items():
         with np.printoptions(precision=4, suppress=True, threshold=8):
             print(f"  {name} = {np.array2string(array.reshape(-1), threshold=8)}", file=sys.stdout)

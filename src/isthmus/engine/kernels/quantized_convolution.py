@@ -121,7 +121,12 @@ def convolve(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        x, y, weights, offsets = address(p, b, x_at), address(p, b, y_at), address(p, b, weights_at), address(p, b, offsets_at)
+        x, y, weights, offsets = (
+            address(p, b, x_at),
+            address(p, b, y_at),
+            address(p, b, weights_at),
+            address(p, b, offsets_at),
+        )
         work = address(p, b, work_at) + tid * word(p, work_bytes_at)
         out_height, out_width, out_pixel = word(p, out_height_at), word(p, out_width_at), word(p, out_pixel_at)
         wanted, taps, groups, panel_bytes = word(p, columns_at), word(p, taps_at), word(p, groups_at), word(p, panel_at)

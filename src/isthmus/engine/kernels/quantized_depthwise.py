@@ -197,11 +197,21 @@ def convolve(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        x, y, weights, blocks = address(p, b, x_at), address(p, b, y_at), address(p, b, weights_at), address(p, b, blocks_at)
+        x, y, weights, blocks = (
+            address(p, b, x_at),
+            address(p, b, y_at),
+            address(p, b, weights_at),
+            address(p, b, blocks_at),
+        )
         offsets, blank = address(p, b, offsets_at), address(p, b, blank_at)
         work = address(p, b, work_at) + tid * word(p, work_bytes_at)
         channels, out_height, out_width = word(p, channels_at), word(p, out_height_at), word(p, out_width_at)
-        together, segment, steps, block_count = word(p, together_at), word(p, segment_at), word(p, steps_at), word(p, count_at)
+        together, segment, steps, block_count = (
+            word(p, together_at),
+            word(p, segment_at),
+            word(p, steps_at),
+            word(p, count_at),
+        )
         zero, least, most, flip = word(p, zero_at), word(p, least_at), word(p, most_at), word(p, flip_at)
         bands, segments = (out_height + together - 1) // together, (out_width + segment - 1) // segment
         first, last = share(word(p, batch_at) * bands * segments * block_count, tid, nt)

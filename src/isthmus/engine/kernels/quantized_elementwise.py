@@ -1,4 +1,4 @@
-"""Kernels on fixed-point tensors, element by element: to and from reals, tables of 256 entries, sums and products."""
+"""Kernels on fixed-point tensors, element by element: to and from reals, and tables of 256 entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from isthmus.engine.kernels.base import (
     read_i32,
     read_u8,
     read_u16,
-    real,
     share,
     word,
     write_f32,
@@ -47,23 +46,25 @@ def dequantize(target: Target, variant: str) -> Any:
     Words: x, y, outer, axis, inner, scales (f32 each), zero points (i32 each).
     """
     read, size = READ[variant], SIZE[variant]
+    # Small integers are exact in float, where the difference costs less.
+    number = np.int32 if variant == "s32" else np.float32
 
     @device
     def kernel(p, b, tid, nt):
         x, y, inner, axis = address(p, b, 0), address(p, b, 1), word(p, 4), word(p, 3)
         scales, zeros = address(p, b, 5), address(p, b, 6)
         if axis == 1:
-            scale, zero = load_f32(scales, 0), load_i32(zeros, 0)
+            scale, zero = load_f32(scales, 0), number(load_i32(zeros, 0))
             low, high = share(word(p, 2) * inner, tid, nt)
             for i in range(low, high):
-                write_f32(y, i, np.float32(np.int32(read(x, i)) - zero) * scale)
+                write_f32(y, i, np.float32(number(read(x, i)) - zero) * scale)
             return
         low, high = share(word(p, 2) * axis, tid, nt)
         for row in range(low, high):
-            scale, zero = load_f32(scales, row % axis), load_i32(zeros, row % axis)
+            scale, zero = load_f32(scales, row % axis), number(load_i32(zeros, row % axis))
             source, result = x + row * inner * size, y + row * inner * 4
             for i in range(inner):
-                write_f32(result, i, np.float32(np.int32(read(source, i)) - zero) * scale)
+                write_f32(result, i, np.float32(number(read(source, i)) - zero) * scale)
 
     return kernel
 
@@ -72,29 +73,35 @@ def dequantize(target: Target, variant: str) -> Any:
 def quantize(target: Target, variant: str) -> Any:
     """Stored integers nearest to reals, half to even, limited to the type.
 
-    Words: x, y, outer, axis, inner, scales, zero points.
+    Words: x, y, outer, axis, inner, divisors (f32 each), factors (f32 each), zero points (i32 each). A real is divided by
+    the divisor and multiplied by the factor, of which one is 1.
     """
     write, size, stored = WRITE[variant], SIZE[variant], STORED[variant]
     least, most = np.float32(np.iinfo(stored).min), np.float32(np.iinfo(stored).max)
+    one = np.float32(1)
 
     @device
     def kernel(p, b, tid, nt):
         x, y, inner, axis = address(p, b, 0), address(p, b, 1), word(p, 4), word(p, 3)
-        scales, zeros = address(p, b, 5), address(p, b, 6)
-        if axis == 1:
-            scale, zero = load_f32(scales, 0), np.float32(load_i32(zeros, 0))
-            low, high = share(word(p, 2) * inner, tid, nt)
-            for i in range(low, high):
-                value = np.rint(read_f32(x, i) / scale) + zero
-                write(y, i, stored(np.int32(min(max(value, least), most))))
-            return
-        low, high = share(word(p, 2) * axis, tid, nt)
-        for row in range(low, high):
-            scale, zero = load_f32(scales, row % axis), np.float32(load_i32(zeros, row % axis))
-            source, result = x + row * inner * 4, y + row * inner * size
-            for i in range(inner):
-                value = np.rint(read_f32(source, i) / scale) + zero
-                write(result, i, stored(np.int32(min(max(value, least), most))))
+        divisors, factors, zeros = address(p, b, 5), address(p, b, 6), address(p, b, 7)
+        # With one scale for all, threads share the elements.
+        rows, length = word(p, 2) * axis, inner
+        first, last = share(rows * length, tid, nt)
+        while first < last:
+            row = first // length
+            count = min(length - (first - row * length), last - first)
+            source, result = x + first * 4, y + first * size
+            divisor, factor = load_f32(divisors, row % axis), load_f32(factors, row % axis)
+            zero = np.float32(load_i32(zeros, row % axis))
+            if divisor == one:
+                for i in range(count):
+                    value = np.rint(read_f32(source, i) * factor) + zero
+                    write(result, i, stored(np.int32(min(max(value, least), most))))
+            else:
+                for i in range(count):
+                    value = np.rint(read_f32(source, i) / divisor) + zero
+                    write(result, i, stored(np.int32(min(max(value, least), most))))
+            first += count
 
     return kernel
 
@@ -145,86 +152,3 @@ def lookup(target: Target, variant: str) -> Any:
             write_u8(y, i, read_u8(table, np.int64(read_u8(x, i))))
 
     return by_register if permuted is not None else by_memory
-
-
-@generated
-def add(target: Target, variant: str) -> Any:
-    """Weighted sums in fixed point, rounded half up: ``(a * fa + b * fb + bias) >> shift``, plus zero point, limited.
-
-    Operands are runs: row `r` of the result is `inner` elements, and takes operands at the row offsets listed in
-    tables. Words: a, b, y, rows, inner, a offsets, b offsets, a step, b step, fa, fb, bias, shift, zero, least, most.
-    """
-    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
-
-    @device
-    def kernel(p, b, tid, nt):
-        left, right, y = address(p, b, 0), address(p, b, 1), address(p, b, 2)
-        rows, inner, left_rows, right_rows = word(p, 3), word(p, 4), address(p, b, 5), address(p, b, 6)
-        left_step, right_step = word(p, 7), word(p, 8)
-        fa, fb, bias = np.int32(word(p, 9)), np.int32(word(p, 10)), np.int32(word(p, 11))
-        shift, zero = np.int32(word(p, 12)), np.int32(word(p, 13))
-        least, most = np.int32(word(p, 14)), np.int32(word(p, 15))
-        first, last = share(rows * inner, tid, nt)
-        while first < last:
-            row = first // inner
-            column = first - row * inner
-            count = min(inner - column, last - first)
-            u = left + np.int64(load_i32(left_rows, row)) + column * left_step
-            v = right + np.int64(load_i32(right_rows, row)) + column * right_step
-            z = y + first
-            if left_step == 1 and right_step == 1:
-                for i in range(count):
-                    total = (np.int32(read(u, i)) * fa + np.int32(read(v, i)) * fb + bias) >> shift
-                    write(z, i, stored(min(max(total + zero, least), most)))
-            elif left_step == 1:
-                fixed = np.int32(read(v, 0)) * fb + bias
-                for i in range(count):
-                    total = (np.int32(read(u, i)) * fa + fixed) >> shift
-                    write(z, i, stored(min(max(total + zero, least), most)))
-            else:
-                fixed = np.int32(read(u, 0)) * fa + bias
-                for i in range(count):
-                    total = (np.int32(read(v, i * right_step)) * fb + fixed) >> shift
-                    write(z, i, stored(min(max(total + zero, least), most)))
-            first += count
-
-    return kernel
-
-
-@generated
-def multiply(target: Target, variant: str) -> Any:
-    """Products, scaled in float and rounded half to even.
-
-    Words: a, b, y, rows, inner, a offsets, b offsets, a step, b step, a zero, b zero, scale, zero, least, most.
-    """
-    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
-
-    @device
-    def kernel(p, b, tid, nt):
-        left, right, y = address(p, b, 0), address(p, b, 1), address(p, b, 2)
-        rows, inner, left_rows, right_rows = word(p, 3), word(p, 4), address(p, b, 5), address(p, b, 6)
-        left_step, right_step = word(p, 7), word(p, 8)
-        za, zb, scale = np.int32(word(p, 9)), np.int32(word(p, 10)), np.float32(real(p, 11))
-        zero = np.int32(word(p, 12))
-        least, most = np.float32(word(p, 13) - word(p, 12)), np.float32(word(p, 14) - word(p, 12))
-        first, last = share(rows * inner, tid, nt)
-        while first < last:
-            row = first // inner
-            column = first - row * inner
-            count = min(inner - column, last - first)
-            u = left + np.int64(load_i32(left_rows, row)) + column * left_step
-            v = right + np.int64(load_i32(right_rows, row)) + column * right_step
-            z = y + first
-            if left_step == 1 and right_step == 1:
-                for i in range(count):
-                    product = np.float32((np.int32(read(u, i)) - za) * (np.int32(read(v, i)) - zb)) * scale
-                    write(z, i, stored(np.int32(np.rint(min(max(product, least), most))) + zero))
-            else:
-                for i in range(count):
-                    product = np.float32(
-                        (np.int32(read(u, i * left_step)) - za) * (np.int32(read(v, i * right_step)) - zb)
-                    )
-                    write(z, i, stored(np.int32(np.rint(min(max(product * scale, least), most))) + zero))
-            first += count
-
-    return kernel

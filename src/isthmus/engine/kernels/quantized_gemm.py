@@ -31,10 +31,14 @@ def accumulate(code: Code, total: Any, row: Any, weights: Any) -> Any:
     bytes_type, halves_type = vector_type(I8, 4 * lanes), vector_type(I16, 2 * lanes)
     if target.dot in ("vnni", "avxvnni"):
         name = f"llvm.x86.avx512.vpdpbusd.{target.vector_bytes * 8}"
-        return code.call(name, total.type, [total, builder.bitcast(row, bytes_type), builder.bitcast(weights, bytes_type)])
+        return code.call(
+            name, total.type, [total, builder.bitcast(row, bytes_type), builder.bitcast(weights, bytes_type)]
+        )
     if target.dot == "sdot":
         name = f"llvm.aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8"
-        return code.call(name, total.type, [total, builder.bitcast(row, bytes_type), builder.bitcast(weights, bytes_type)])
+        return code.call(
+            name, total.type, [total, builder.bitcast(row, bytes_type), builder.bitcast(weights, bytes_type)]
+        )
     if target.triple.startswith("x86_64"):
         products = code.call(
             _PAIR_PRODUCTS[lanes],

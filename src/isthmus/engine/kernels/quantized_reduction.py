@@ -37,7 +37,11 @@ def mean(target: Target, variant: str) -> Any:
         x, y, count, inner = address(p, b, 0), address(p, b, 1), word(p, 3), word(p, 4)
         sums = address(p, b, 5) + tid * inner * 4
         scale, offset, bias = np.float32(real(p, 6)), np.int32(word(p, 7)), np.float32(real(p, 8))
-        zero, least, most = np.int32(word(p, 9)), np.float32(word(p, 10) - word(p, 9)), np.float32(word(p, 11) - word(p, 9))
+        zero, least, most = (
+            np.int32(word(p, 9)),
+            np.float32(word(p, 10) - word(p, 9)),
+            np.float32(word(p, 11) - word(p, 9)),
+        )
         low, high = share(word(p, 2), tid, nt)
         for row in range(low, high):
             fill_bytes(sums, 0, inner * 4)

@@ -47,15 +47,20 @@ class Requantizer:
         """
         code, builder = self._code, self._code.builder
         whole = [
-            code.call(
-                f"llvm.lrint.{type_suffix(code.ints)}.{type_suffix(code.floats)}",
-                code.ints,
-                [builder.fmul(builder.sitofp(total, code.floats), scale)],
-            )
+            self.rounded(builder.fmul(builder.sitofp(total, code.floats), scale))
             for total, scale in zip(sums, scales, strict=True)
         ]
+        return self.packed(whole, interleaved)
+
+    def rounded(self, value: Any) -> Any:
+        """The nearest integers, half to even."""
+        code = self._code
+        return code.call(f"llvm.lrint.{type_suffix(code.ints)}.{type_suffix(code.floats)}", code.ints, [value])
+
+    def packed(self, whole: list[Any], interleaved: bool = False) -> Any:
+        """The bytes of up to four vectors of integers, which lack only the zero point and the limits."""
         packed = self._packed_x86(whole, interleaved) if self._x86 else self._packed(whole)
-        return builder.xor(packed, self._flip)
+        return self._code.builder.xor(packed, self._flip)
 
     def _limited(self, value: Any) -> Any:
         code, kind = self._code, value.type
@@ -111,9 +116,7 @@ def byte_mask(code: Code, count: Any, lanes: int) -> Any:
     return builder.bitcast(narrow, vector_type(I1, lanes))
 
 
-def store_rows(
-    code: Code, stored: list[Any], places: list[Any], width: int, present: Any, wanted: Any
-) -> None:
+def store_rows(code: Code, stored: list[Any], places: list[Any], width: int, present: Any, wanted: Any) -> None:
     """Store rows of `width` bytes packed several to a vector: those present, and the wanted bytes of each."""
     builder = code.builder
     each = stored[0].type.count // width
@@ -129,5 +132,3 @@ def store_rows(
         with all_of_them:
             for piece, place in zip(pieces, places, strict=True):
                 code.store(piece, place)
-
-

@@ -144,7 +144,10 @@ def emit_quantize(e: Emitter, source: int, output: Tensor) -> None:
     if output.dtype not in STORED:
         raise e.refuse(f"{output.describe()} cannot be made from reals")
     outer, axis, inner, scales, zeros = _scales(output)
+    ones = np.ones_like(scales)
+    # LiteRT multiplies by the reciprocal of the scale.
+    divisors, factors = (ones, ones / scales) if e.numerics == "litert" else (scales, ones)
     e.emit(
         f"quantized_elementwise:quantize.{STORED[output.dtype]}",
-        source, e.at(output), outer, axis, inner, e.constant(scales), e.constant(zeros),
+        source, e.at(output), outer, axis, inner, *map(e.constant, (divisors, factors, zeros)),
     )  # fmt: skip

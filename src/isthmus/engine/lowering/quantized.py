@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,7 @@ from isthmus.engine.lowering.fixed_point import (
     emit_quantize,
     is_eight_bit,
     quantization_of,
+    signed_result,
     stored_limits,
 )
 from isthmus.engine.lowering.tables import function_codes
@@ -23,6 +25,7 @@ from isthmus.graph import Tensor
 from isthmus.prepare.schedule import Step
 
 Covers = Callable[[Step], bool]
+_LARGEST_SCALE = 2.0**14
 
 
 def _operand(step: Step, index: int) -> Tensor:
@@ -60,46 +63,58 @@ def _covers_binary(step: Step) -> bool:
     )
 
 
-def _runs(step: Step, e: Emitter) -> list[int]:
-    """Rows, their length, and for each operand the offsets of its rows and the step within them."""
-    output = step.outputs[0]
-    rank = output.rank
-    dims = [(1,) * (rank - t.rank) + t.dims for t in (_operand(step, 0), _operand(step, 1))]
-    # The longest tail of axes along which each operand runs through, or stays.
-    modes: list[int | None] = [None, None]
-    axis = rank
+def _modes(output: Tensor, dims: list[tuple[int, ...]]) -> tuple[int, list[bool]]:
+    """The first axis of the longest tail along which each operand runs with the result or stays; which of them run."""
+    modes: list[bool | None] = [None, None]
+    axis = output.rank
     while axis > 0:
         size = output.dims[axis - 1]
-        wanted = [None if size == 1 else int(d[axis - 1] == size) for d in dims]
-        if any(w is not None and m is not None and w != m for w, m in zip(wanted, modes, strict=True)):
+        wanted = [None if size == 1 else d[axis - 1] == size for d in dims]
+        clash = any(w is not None and m is not None and w != m for w, m in zip(wanted, modes, strict=True))
+        if clash:
             break
         modes = [m if w is None else w for w, m in zip(wanted, modes, strict=True)]
         axis -= 1
-    inner = int(np.prod(output.dims[axis:], dtype=np.int64))
-    rows = int(np.prod(output.dims[:axis], dtype=np.int64))
+    return axis, [m is not False for m in modes]
+
+
+def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, int], list[int | float]]) -> None:
+    """One instruction over runs; an operand that stays within a run comes second.
+
+    `parameters` gives the last words, by the numbers of the first and the second operand.
+    """
+    operands, output = [_operand(step, 0), _operand(step, 1)], step.outputs[0]
+    rank = output.rank
+    dims = [(1,) * (rank - t.rank) + t.dims for t in operands]
+    axis, moves = _modes(output, dims)
     offsets = []
     for shape in dims:
-        tail = int(np.prod(shape[axis:], dtype=np.int64))
-        index = np.arange(int(np.prod(shape[:axis], dtype=np.int64))).reshape(shape[:axis]) * tail
+        tail = math.prod(shape[axis:])
+        index = np.arange(math.prod(shape[:axis])).reshape(shape[:axis]) * tail
         offsets.append(e.constant(np.broadcast_to(index, output.dims[:axis]).astype(np.int32)))
-    return [rows, inner, *offsets, *(1 if m is None else m for m in modes)]
+    first, second = (0, 1) if moves[0] else (1, 0)
+    e.emit(
+        f"quantized_binary:{kernel}.{STORED[output.dtype]}", e.at(operands[first]), e.at(operands[second]), e.at(output),
+        math.prod(output.dims[:axis]), math.prod(output.dims[axis:]), offsets[first], offsets[second],
+        int(not all(moves)), *signed_result(step, output), *parameters(first, second),
+    )  # fmt: skip
 
 
 def _emit_add(step: Step, e: Emitter) -> None:
-    left, right, output = _operand(step, 0), _operand(step, 1), step.outputs[0]
-    qa, qb, qy = map(quantization_of, (left, right, output))
-    sign = -1 if step.op == "ElementWiseSubtract" else 1
-    ratios = np.float32(qa.scale) / np.float32(qy.scale), np.float32(qb.scale) / np.float32(qy.scale)
+    scale = np.float32(quantization_of(step.outputs[0]).scale)
+    quantizations = [quantization_of(_operand(step, i)) for i in (0, 1)]
+    ratios = [np.float32(q.scale) / scale for q in quantizations]
     # Multipliers of about 20 bits: the sum of two products of bytes then fits 32 bits.
     shift = 20 - (int(np.frexp(max(ratios))[1]) - 1)
-    fa, fb = (int(np.rint(np.ldexp(np.float64(r), shift))) for r in ratios)
-    fb *= sign
-    bias = (1 << (shift - 1)) - fa * qa.zero_point - fb * qb.zero_point
-    e.emit(
-        f"quantized_elementwise:add.{STORED[output.dtype]}",
-        e.at(left), e.at(right), e.at(output), *_runs(step, e), fa, fb, bias, shift, qy.zero_point,
-        *stored_limits(step, output),
-    )  # fmt: skip
+    factors = [int(np.rint(np.ldexp(np.float64(r), shift))) for r in ratios]
+    if step.op == "ElementWiseSubtract":
+        factors[1] = -factors[1]
+    zeros = sum(f * q.zero_point for f, q in zip(factors, quantizations, strict=True))
+
+    def parameters(first: int, second: int) -> list[int | float]:
+        return [factors[first], factors[second], (1 << (shift - 1)) - zeros, shift]
+
+    _emit_runs("add", step, e, parameters)
 
 
 def _covers_add(step: Step) -> bool:
@@ -111,14 +126,21 @@ def _covers_add(step: Step) -> bool:
 
 
 def _emit_multiply(step: Step, e: Emitter) -> None:
-    left, right, output = _operand(step, 0), _operand(step, 1), step.outputs[0]
-    qa, qb, qy = map(quantization_of, (left, right, output))
-    scale = np.float32(qa.scale) * np.float32(qb.scale) / np.float32(qy.scale)
-    e.emit(
-        f"quantized_elementwise:multiply.{STORED[output.dtype]}",
-        e.at(left), e.at(right), e.at(output), *_runs(step, e), qa.zero_point, qb.zero_point, float(scale),
-        qy.zero_point, *stored_limits(step, output),
-    )  # fmt: skip
+    quantizations = [quantization_of(_operand(step, i)) for i in (0, 1)]
+    scales = [np.float32(q.scale) for q in (*quantizations, quantization_of(step.outputs[0]))]
+
+    def parameters(first: int, second: int) -> list[int | float]:
+        zeros = quantizations[first].zero_point, quantizations[second].zero_point
+        return [*zeros, float(scales[0] * scales[1] / scales[2])]
+
+    _emit_runs("multiply", step, e, parameters)
+
+
+def _covers_multiply(step: Step) -> bool:
+    if not _covers_binary(step):
+        return False
+    first, second, result = map(quantization_of, (_operand(step, 0), _operand(step, 1), step.outputs[0]))
+    return first.scale * second.scale / result.scale < _LARGEST_SCALE
 
 
 # -- many elements into one --------------------------------------------------------------------------------------------
@@ -136,10 +158,7 @@ def _mean_extents(step: Step) -> tuple[int, int, int] | None:
     if axes != list(range(axes[0], axes[-1] + 1)):
         return None
 
-    def product(part: tuple[int, ...]) -> int:
-        return int(np.prod(part, dtype=np.int64))
-
-    return product(dims[: axes[0]]), product(dims[axes[0] : axes[-1] + 1]), product(dims[axes[-1] + 1 :])
+    return math.prod(dims[: axes[0]]), math.prod(dims[axes[0] : axes[-1] + 1]), math.prod(dims[axes[-1] + 1 :])
 
 
 def _covers_mean(step: Step) -> bool:
@@ -273,7 +292,7 @@ QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     **{op: (_covers_function, Lowering(_emit_function)) for op in _FUNCTIONS},
     "ElementWiseAdd": (_covers_add, Lowering(_emit_add)),
     "ElementWiseSubtract": (_covers_add, Lowering(_emit_add)),
-    "ElementWiseMultiply": (_covers_binary, Lowering(_emit_multiply)),
+    "ElementWiseMultiply": (_covers_multiply, Lowering(_emit_multiply)),
     "ReduceMean": (_covers_mean, Lowering(_emit_mean, _mean_work)),
     "PoolAvg2d": (_covers_one_to_one, Lowering(_emit_average_pool, _pool_work)),
     "ResizeBilinear": (_covers_resize, Lowering(_emit_resize)),

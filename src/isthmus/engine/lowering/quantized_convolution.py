@@ -108,9 +108,7 @@ def product_of(step: Step) -> Product:
     )  # fmt: skip
     if product.kernel == stride == (1, 1) and product.stays_inside:
         pixels = batch * height * total_width
-        return Product(
-            1, 1, pixels, channels, product.channels, 1, pixels, filters, product.columns, groups=group
-        )
+        return Product(1, 1, pixels, channels, product.channels, 1, pixels, filters, product.columns, groups=group)
     return product
 
 
@@ -171,9 +169,7 @@ def cut(product: Product, signed: bool, target: Target, threads: int) -> Cut:
     groups = -(-run // 4)
     rows, vectors = _tile(product, groups, target)
     contiguous = product.pixel == product.channels or product.run_pixels == 1
-    in_place = (
-        form == 0 and product.stays_inside and contiguous and run % 4 == 0 and product.out_width >= rows
-    )
+    in_place = form == 0 and product.stays_inside and contiguous and run % 4 == 0 and product.out_width >= rows
     under_result = product.kernel[0] * product.stride[1] * product.channels * size
     wanted = min(_L1_SHARE // under_result, -(-product.out_width * product.rows // (4 * threads)))
     segment = min(max(wanted // rows, 1) * rows, product.out_width)
@@ -189,7 +185,9 @@ def cut(product: Product, signed: bool, target: Target, threads: int) -> Cut:
     return Cut(rows, vectors, form or 1, size, groups, segment, pitch, -(-work // 64) * 64)
 
 
-def _panels(matrix: np.ndarray, bias: np.ndarray, scales: np.ndarray, columns: int, lanes: int, per_group: int) -> np.ndarray:
+def _panels(
+    matrix: np.ndarray, bias: np.ndarray, scales: np.ndarray, columns: int, lanes: int, per_group: int
+) -> np.ndarray:
     """Panels of `columns` columns: bias, scales, then the groups of each tap. The last panel may be narrower."""
     taps, depth, width = matrix.shape
     groups = -(-depth // per_group)

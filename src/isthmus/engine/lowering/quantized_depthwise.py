@@ -80,9 +80,7 @@ def _cut(step: Step, target: Target) -> _Cut:
     segment = min(max(wanted // _MOST_OUTPUTS, 2) * _MOST_OUTPUTS, out_width)
     # Tiles read the columns of results that are not there.
     pitch = (-(-segment // _MOST_OUTPUTS) * _MOST_OUTPUTS - 1) * stride_w + span
-    return _Cut(
-        group_rows, row_groups, together, needed_rows, span, segment, pitch, row_groups * pitch * column_bytes
-    )
+    return _Cut(group_rows, row_groups, together, needed_rows, span, segment, pitch, row_groups * pitch * column_bytes)
 
 
 def _multiplies_channels(step: Step) -> bool:

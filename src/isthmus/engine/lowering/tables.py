@@ -109,7 +109,9 @@ def _rescaled_twice_rounded(values: np.ndarray, scale: float) -> np.ndarray:
 
 
 def _rescaled_across_signs(x: Tensor, output: Tensor) -> np.ndarray:
-    factor, exponent = _multiplier(float(np.float32(quantization_of(x).scale)) / float(np.float32(quantization_of(output).scale)))
+    factor, exponent = _multiplier(
+        float(np.float32(quantization_of(x).scale)) / float(np.float32(quantization_of(output).scale))
+    )
     product = _high_product(_centred_codes(x) << max(exponent, 0), factor, _WORD_BITS)
     shift = max(-exponent, 0)
     return ((product + (1 << shift >> 1)) >> shift) + quantization_of(output).zero_point

@@ -1,0 +1,449 @@
+"""The HTP backend: graphs run in another process that sees only shared memory, by rules shown whole here.
+
+Raw buffers are invisible to the accelerator: they are copied through staging memory, which is reserved when the graph is
+prepared, or, for tensors prepared as MEMHANDLE, at the first execution that comes with a raw buffer all the same.
+Registered memory is used where it lies. Both may be mixed tensor by tensor, and every copy and reserve is counted.
+
+When the accelerator dies, its contexts, graphs and handles are dead and answer COMMON_SYSTEM_COMMUNICATION. Backend and
+device live on: the next context starts a new accelerator.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from isthmus.accelerator import Accelerator, Lane
+from isthmus.accelerator.process import gone
+from isthmus.backends.cpu import MAX_THREADS, prepare
+from isthmus.backends.driver import (
+    BackendDriver,
+    ContextDriver,
+    DeviceDriver,
+    GraphDriver,
+    GraphStats,
+    MemDescriptor,
+    Registration,
+    TensorMemory,
+    outline,
+    unknown_option,
+)
+from isthmus.backends.htp_memory import HtpMemory, HtpRegistration, Window
+from isthmus.backends.htp_options import ContextConfig, DeviceProperty, GraphConfig, Reregistration
+from isthmus.binary import ContextBinary, GraphBinary, to_bytes
+from isthmus.engine.program import Program, TensorInfo
+from isthmus.errors import Code, QnnError
+from isthmus.graph import Graph, MemType
+from isthmus.log import Log, LogLevel
+from isthmus.memory import Region, rpcmem
+from isthmus.prepare.schedule import Plan
+
+_STAGING_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class HtpConfig:
+    """HTP's configuration, under the key ``htp`` of a file or a dictionary.
+
+    Parameters
+    ----------
+    reregistration
+        Whether a place may be registered again with another shape.
+    units
+        How many executions the accelerator runs at a time; 0 for one a processor.
+    threads
+        How many threads an execution uses.
+    """
+
+    reregistration: Reregistration = Reregistration.REFUSE
+    units: int = 0
+    threads: int = 1
+
+
+def read_config(source: Any) -> HtpConfig:
+    """Check a configuration: a path, a dictionary, or nothing."""
+    what = "HTP configuration" if not isinstance(source, (str, os.PathLike)) else f"configuration file '{source}'"
+
+    def refuse(rule: str) -> QnnError:
+        return QnnError(Code.BACKEND_INVALID_CONFIG, what, rule)
+
+    if source is None:
+        return HtpConfig()
+    if isinstance(source, (str, os.PathLike)):
+        try:
+            source = json.loads(Path(source).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as problem:
+            raise refuse(f"it cannot be read: {problem}") from None
+    settings = source.get("htp", {}) if isinstance(source, Mapping) and not set(source) - {"htp"} else None
+    if not isinstance(settings, Mapping):
+        raise refuse("it must be an object with the one key 'htp', which holds an object")
+    checked: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name == "reregistration":
+            known = {policy.value: policy for policy in Reregistration}
+            if value not in list(known):
+                raise refuse(f"'{name}' must be one of {', '.join(map(repr, known))}, is {value!r}")
+            checked[name] = known[value]
+        elif name in ("units", "threads"):
+            least = 1 if name == "threads" else 0
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_THREADS:
+                raise refuse(f"'{name}' must be a whole number from {least} to {MAX_THREADS}, is {value!r}")
+            checked[name] = value
+        else:
+            raise refuse(f"there is no key '{name}'; known are reregistration, threads, units")
+    return HtpConfig(**checked)
+
+
+class HtpDevice(DeviceDriver):
+    """A device: an accelerator process, started when it is first needed and again when it has died."""
+
+    def __init__(self, config: HtpConfig, log: Log) -> None:
+        self._config, self._log = config, log
+        self._lock = threading.Lock()
+        self._accelerator: Accelerator | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if there is one."""
+        accelerator = self._accelerator
+        return accelerator.pid if accelerator is not None and accelerator.alive else None
+
+    def accelerator(self) -> Accelerator:
+        """The running accelerator."""
+        with self._lock:
+            if self._accelerator is None or not self._accelerator.alive:
+                if self._accelerator is not None:
+                    self._accelerator.close()
+                    self._log(LogLevel.WARN, "The accelerator has ended; starting it again")
+                self._accelerator = Accelerator(self._config.units or None)
+                self._log(LogLevel.INFO, f"Accelerator process {self._accelerator.pid} started")
+            return self._accelerator
+
+    def close(self) -> None:
+        with self._lock:
+            if self._accelerator is not None:
+                self._accelerator.close()
+                self._accelerator = None
+
+
+class HtpBackend(BackendDriver):
+    """The backend, created with a configuration."""
+
+    name = "htp"
+
+    def __init__(self, config: Any, log: Log) -> None:
+        self.log = log
+        self.config = read_config(config)
+        self._device = HtpDevice(self.config, log)
+
+    def get_property(self, option: int) -> Any:
+        if option == DeviceProperty.ACCELERATOR_PID:
+            return self._device.pid
+        raise unknown_option(Code.BACKEND_NOT_SUPPORTED, "backend 'htp'", "property", option)
+
+    def create_device(self) -> HtpDevice:
+        device = HtpDevice(self.config, self.log)
+        device.accelerator()
+        return device
+
+    def create_context(self, configs: Mapping[int, Any], device: DeviceDriver | None = None) -> HtpContext:
+        here = self._device if device is None else device
+        assert isinstance(here, HtpDevice)
+        context = HtpContext(self.config, here.accelerator())
+        try:
+            for option, value in configs.items():
+                context.set_config(option, value)
+        except BaseException:
+            context.close()
+            raise
+        return context
+
+    def close(self) -> None:
+        self._device.close()
+
+
+class HtpContext(ContextDriver):
+    """A context: a lane to the accelerator, so its executions are ordered."""
+
+    def __init__(self, config: HtpConfig, accelerator: Accelerator) -> None:
+        self.config = config
+        self.lane = Lane(accelerator)
+        self.memory = HtpMemory(self.lane, config.reregistration)
+        self._graphs: list[HtpGraph] = []
+
+    def check(self, what: str) -> None:
+        """Refuse to be used after the accelerator has died."""
+        if not self.lane.accelerator.alive:
+            raise gone(what)
+
+    def get_property(self, option: int) -> Any:
+        if option == ContextConfig.REREGISTRATION:
+            return self.memory.policy
+        raise unknown_option(Code.CONTEXT_INVALID_ARGUMENT, "HTP context", "property", option)
+
+    def set_config(self, option: int, value: Any) -> None:
+        if option != ContextConfig.REREGISTRATION:
+            raise unknown_option(Code.CONTEXT_INVALID_CONFIG, "HTP context", "config", option)
+        if not isinstance(value, Reregistration):
+            raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"reregistration {value!r}", "must be a Reregistration")
+        self.memory.policy = value
+
+    def create_graph(self, graph: Graph) -> HtpGraph:
+        self.check("HTP context")
+        self._graphs.append(HtpGraph(self, graph))
+        return self._graphs[-1]
+
+    def register(self, descriptors: Sequence[MemDescriptor]) -> list[Registration]:
+        self.check("memory registration")
+        return list(self.memory.register(descriptors))
+
+    def graph_binaries(self) -> list[GraphBinary]:
+        self.check("context binary")
+        return [graph.binary for graph in self._graphs]
+
+    def restore(self, binary: ContextBinary) -> list[GraphDriver]:
+        numbers = self.lane.load(binary)
+        for name, graph in binary.graphs.items():
+            self._graphs.append(HtpGraph(self, outline(graph)))
+            self._graphs[-1].restore(graph, numbers[name])
+        return list(self._graphs)
+
+    def close(self) -> None:
+        self.lane.close()
+        for graph in self._graphs:
+            graph.close()
+        self.memory.close()
+
+
+class HtpGraph(GraphDriver):
+    """A graph that lives in the accelerator."""
+
+    def __init__(self, context: HtpContext, graph: Graph) -> None:
+        self.graph = graph
+        self._context = context
+        self._threads = context.config.threads
+        self._prepared: tuple[Program, Plan | None] | None = None
+        self._number = -1
+        self._staging = _Staging(context)
+        self._bound: Sequence[TensorMemory | None] | None = None
+        self._slots: list[int] = []
+        self._copies_in: list[tuple[int, int, int]] = []
+        self._copies_out: list[tuple[int, int, int]] = []
+        self._per_execution = GraphStats()
+        self._stats = GraphStats()
+
+    # -- what it is ----------------------------------------------------------------------------------------------------
+
+    def get_property(self, option: int) -> Any:
+        if option == GraphConfig.THREADS:
+            return self._threads
+        raise unknown_option(Code.GRAPH_INVALID_ARGUMENT, self._what, "property", option)
+
+    def set_config(self, option: int, value: Any) -> None:
+        if option != GraphConfig.THREADS:
+            raise unknown_option(Code.GRAPH_INVALID_ARGUMENT, self._what, "config", option)
+        if self._prepared is not None:
+            raise QnnError(Code.GRAPH_FINALIZED, self._what, "it is prepared: the number of threads is fixed")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_THREADS:
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self._what, f"threads must be 1 to {MAX_THREADS}, not {value!r}")
+        self._threads = value
+
+    @property
+    def _what(self) -> str:
+        return f"graph '{self.graph.name}'"
+
+    @property
+    def program(self) -> Program:
+        return self._ready()[0]
+
+    @property
+    def plan(self) -> Plan:
+        plan = self._ready()[1]
+        if plan is None:
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, self._what, "a context binary does not carry the plan of a graph")
+        return plan
+
+    @property
+    def binary(self) -> GraphBinary:
+        """The graph as a context binary holds it."""
+        return GraphBinary(self.program, self._mem_types)
+
+    @property
+    def _mem_types(self) -> tuple[MemType, ...]:
+        return tuple(self.graph.tensors[info.name].mem_type for info in self.tensors)
+
+    def _ready(self) -> tuple[Program, Plan | None]:
+        if self._prepared is None:
+            if not self.graph.finalized:
+                self.graph.finalize()
+            self._prepared = prepare(self.graph, self._threads)
+        return self._prepared
+
+    # -- prepare -------------------------------------------------------------------------------------------------------
+
+    def finalize(self) -> None:
+        self._context.check(self._what)
+        with ContextBinary(to_bytes([self.binary], "htp")) as content:
+            self._load(self._context.lane.load(content)[self.graph.name])
+
+    def restore(self, binary: GraphBinary, number: int) -> None:
+        """Become a graph that was loaded from a context binary."""
+        self._prepared = binary.program, None
+        self._threads = binary.program.threads
+        self._load(number)
+        self.finalized = True
+
+    def _load(self, number: int) -> None:
+        raw = [i for i, mem_type in enumerate(self._mem_types) if mem_type is MemType.RAW]
+        self._stats.staging_prepare_bytes = self._staging.reserve(self.tensors, raw)
+        self._number = number
+
+    # -- execute -------------------------------------------------------------------------------------------------------
+
+    def execute(self, memories: Sequence[TensorMemory | None]) -> None:
+        lane, begin = self._context.lane, time.perf_counter()
+        lane.enter(self.priority)
+        try:
+            if memories is not self._bound:
+                self._bind(memories)
+            for target, source, nbytes in self._copies_in:
+                ctypes.memmove(target, source, nbytes)
+            lane.execute(self._number, self._slots)
+            for target, source, nbytes in self._copies_out:
+                ctypes.memmove(target, source, nbytes)
+            self._count(begin)
+        finally:
+            lane.leave()
+
+    def _bind(self, memories: Sequence[TensorMemory | None]) -> None:
+        """Use these memories from now on; checked as a whole before anything is reserved."""
+        self._context.check(self._what)
+        inputs = len(self.program.inputs)
+        for info, memory in zip(self.tensors, memories, strict=True):
+            self._check_memory(info, memory)
+        self._check_apart(memories)
+        raw = [i for i, memory in enumerate(memories) if memory is not None and memory.registration is None]
+        self._stats.staging_execute_bytes += self._staging.reserve(self.tensors, raw)
+        self._bound = None
+        self._slots, self._copies_in, self._copies_out = [], [], []
+        self._per_execution = GraphStats()
+        shared = 0
+        for index, (info, memory) in enumerate(zip(self.tensors, memories, strict=True)):
+            assert memory is not None
+            if isinstance(memory.registration, HtpRegistration):
+                self._slots.append(memory.registration.slot)
+                shared += info.nbytes
+                continue
+            stage, slot = self._staging[index]
+            self._slots.append(slot)
+            if index < inputs:
+                self._copies_in.append((stage, memory.region.address, info.nbytes))
+                self._per_execution.copied_in_bytes += info.nbytes
+            else:
+                self._copies_out.append((memory.region.address, stage, info.nbytes))
+                self._per_execution.copied_out_bytes += info.nbytes
+        self._per_execution.in_place_bytes = {"shared": shared}
+        self._bound = memories
+
+    def _check_memory(self, info: TensorInfo, memory: TensorMemory | None) -> None:
+        what = f"tensor '{info.name}' of {self._what}"
+        if memory is None:
+            raise QnnError(
+                Code.GRAPH_INVALID_TENSOR, what, "needs memory: HTP has none of its own", "Pass RAW or MEMHANDLE memory."
+            )
+        if memory.region.nbytes < info.nbytes:
+            rule = f"its buffer has {memory.region.nbytes} bytes, {info.nbytes} are needed"
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
+
+    def _check_apart(self, memories: Sequence[TensorMemory | None]) -> None:
+        """Refuse an output that lies over another tensor in shared memory; inputs may share it."""
+        windows: list[tuple[TensorInfo, Window]] = []
+        for index, (info, memory) in enumerate(zip(self.tensors, memories, strict=True)):
+            if memory is None or not isinstance(memory.registration, HtpRegistration):
+                continue
+            mine = memory.registration.window
+            for other, theirs in windows if index >= len(self.program.inputs) else ():
+                apart = mine.offset >= theirs.offset + theirs.nbytes or theirs.offset >= mine.offset + mine.nbytes
+                if mine.identity == theirs.identity and not apart:
+                    rule = f"its memory overlaps that of tensor '{other.name}'"
+                    raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor '{info.name}' of {self._what}", rule)
+            windows.append((info, mine))
+
+    def _count(self, begin: float) -> None:
+        total, once = self._stats, self._per_execution
+        total.executions += 1
+        total.copied_in_bytes += once.copied_in_bytes
+        total.copied_out_bytes += once.copied_out_bytes
+        if total.executions == 1:
+            total.first_execution_us = (time.perf_counter() - begin) * 1e6
+        for kind, nbytes in once.in_place_bytes.items():
+            total.in_place_bytes[kind] = total.in_place_bytes.get(kind, 0) + nbytes
+
+    def place(self, index: int) -> Region | None:
+        return None
+
+    def reset(self) -> None:
+        self._context.check(self._what)
+        lane = self._context.lane
+        lane.enter(self.priority)
+        try:
+            lane.reset(self._number)
+        finally:
+            lane.leave()
+
+    def stats(self) -> GraphStats:
+        return replace(self._stats, in_place_bytes=dict(self._stats.in_place_bytes))
+
+    def close(self) -> None:
+        self._staging.close()
+        self._bound = None
+
+
+class _Staging:
+    """Memory that raw buffers are copied through: for each tensor its address here and its number in the accelerator."""
+
+    def __init__(self, context: HtpContext) -> None:
+        self._context = context
+        self._places: dict[int, tuple[int, int]] = {}
+        self._buffers: list[rpcmem.RpcBuffer] = []
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        return self._places[index]
+
+    def reserve(self, tensors: Sequence[TensorInfo], wanted: Sequence[int]) -> int:
+        """See to it that these tensors have staging memory; how many bytes that took."""
+        missing = [index for index in wanted if index not in self._places]
+        if not missing:
+            return 0
+        offsets, total = [], 0
+        for index in missing:
+            offsets.append(total)
+            total += -(-tensors[index].nbytes // _STAGING_ALIGNMENT) * _STAGING_ALIGNMENT
+        buffer = rpcmem.alloc2(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, max(total, 1))
+        windows = [(buffer.fd, offset, tensors[index].nbytes) for index, offset in zip(missing, offsets, strict=True)]
+        slots = self._context.lane.accelerator.register(windows)
+        self._buffers.append(buffer)
+        for index, offset, slot in zip(missing, offsets, slots, strict=True):
+            self._places[index] = buffer.region.address + offset, slot
+        return buffer.nbytes
+
+    def close(self) -> None:
+        slots = [slot for _, slot in self._places.values()]
+        self._places.clear()
+        if slots and self._context.lane.accelerator.alive:
+            try:
+                self._context.lane.accelerator.deregister(slots)
+            except QnnError as problem:
+                # With the process gone there is nothing left to deregister.
+                if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
+                    raise
+        for buffer in self._buffers:
+            buffer.close()
+        self._buffers.clear()

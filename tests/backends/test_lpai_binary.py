@@ -1,0 +1,107 @@
+"""Offline preparation: a context binary gives the same pools and results as the graph it was made of."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from lpai_harness import IN_TCM, count, counter, pools, ready
+
+from isthmus import Code, QnnError, memory, qnn
+from isthmus import binary as context_binary
+from isthmus.engine.target import TARGETS, runnable
+from isthmus.memory import tcm
+from isthmus.qnn import ClientTensor, lpai
+
+
+def refused(code, match):
+    return pytest.raises(QnnError, match=rf"^\[{int(code)} .*{match}")
+
+
+@pytest.fixture
+def binary():
+    with qnn.Backend("lpai") as backend:
+        context = backend.create_context()
+        for name in ("first", "second"):
+            ready(backend, counter(context, name))
+        return context.get_binary()
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_graphs_are_retrieved_sized_and_run(binary, tmp_path, as_file):
+    source = binary
+    if as_file:
+        source = tmp_path / "model.serialized.bin"
+        source.write_bytes(binary)
+    with qnn.Backend("lpai") as backend:
+        fresh = counter(backend.create_context())
+        graph = backend.create_context_from_binary(source).retrieve("second")
+        assert [b.nbytes for b in pools(backend, graph)] == [b.nbytes for b in pools(backend, fresh)]
+        with refused(Code.GRAPH_FINALIZE_FAILED, "is not set"):
+            graph.finalize()
+        ready(backend, graph)
+        assert [count(graph, 1), count(graph, 1)] == [4, 6]
+
+
+def test_what_io_needs_can_be_asked_of_the_binary_alone(binary):
+    info = context_binary.inspect(binary)
+    assert list(info.graphs) == ["first", "second"]
+    x, y = info.graphs["first"].tensors
+    assert [(t.name, t.dtype.name, tuple(t.dims), t.nbytes) for t in (x, y)] == [
+        ("x", "FLOAT_32", (1, 40), 160),
+        ("y", "FLOAT_32", (1, 40), 160),
+    ]
+
+
+def test_a_binary_runs_from_tcm(binary, monkeypatch):
+    pool = tcm.TcmPool()
+    monkeypatch.setattr(tcm, "_pool", pool)
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        graph = backend.create_context_from_binary(binary).retrieve("first")
+        ready(backend, graph)
+        assert pool.allocations == 3
+        assert count(graph, 1) == 4
+    assert pool.allocations == 0
+
+
+def test_io_that_was_planned_out_stays_out():
+    with qnn.Backend("lpai", {"lpai_graph": {"prepare": {"exclude_io": True}}}) as backend:
+        context = backend.create_context()
+        ready(backend, counter(context))
+        binary = context.get_binary()
+    with qnn.Backend("lpai") as backend:
+        graph = backend.create_context_from_binary(binary).retrieve("counter")
+        ready(backend, graph)
+        with refused(Code.GRAPH_INVALID_TENSOR, "needs a buffer"):
+            graph.execute()
+        x, y = memory.host(160, 128), memory.host(160, 128)
+        x.view(np.float32, (40,))[:] = 1
+        graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
+        assert (y.view(np.float32, (40,)) == 4).all()
+
+
+def test_a_restored_graph_cannot_be_prepared_anew(binary):
+    with qnn.Backend("lpai") as backend:
+        graph = backend.create_context_from_binary(binary).retrieve("first")
+        with refused(Code.GRAPH_INVALID_ARGUMENT, "out of a context binary"):
+            graph.set_config(lpai.PREPARE, lpai.Prepare(exclude_io=True))
+        with refused(Code.COMMON_NOT_SUPPORTED, "no plan"):
+            _ = graph.plan
+
+
+def test_a_binary_for_stricter_alignment_is_refused(binary):
+    with (
+        qnn.Backend("lpai", {"lpai_backend": {"enable_hw_ver": "v5"}}) as backend,
+        refused(Code.COMMON_INCOMPATIBLE_BINARIES, "multiples of 128, the backend asks for 64"),
+    ):
+        backend.create_context_from_binary(binary)
+
+
+def test_a_binary_for_another_machine_is_refused(binary):
+    foreign = next(target for target in TARGETS if not runnable(target))
+    info = context_binary.inspect(binary)
+    graphs = [replace(g, program=replace(g.program, target=foreign.name)) for g in info.graphs.values()]
+    with (
+        qnn.Backend("lpai") as backend,
+        refused(Code.COMMON_INCOMPATIBLE_BINARIES, f"prepared for {foreign.name}"),
+    ):
+        backend.create_context_from_binary(context_binary.to_bytes(graphs, "lpai"))
