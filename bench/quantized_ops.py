@@ -1,7 +1,7 @@
 """Single 8-bit operations beside LiteRT and ONNX Runtime, measured interleaved.
 
-``python bench/quantized_ops.py [NAME...] [--threads N] [--rounds N]``. LiteRT and we run the same int8 file; ONNX Runtime
-runs its equivalent with unsigned activations between QuantizeLinear and DequantizeLinear, in its NCHW layout.
+``python bench/quantized_ops.py [NAME...] [--threads N] [--rounds N]``. LiteRT and we run the same int8 file; ONNX
+Runtime runs its equivalent with unsigned activations between QuantizeLinear and DequantizeLinear, in its NCHW layout.
 Times are microseconds, median and least of the rounds.
 """
 

@@ -95,14 +95,18 @@ class Session:
                 Code.COMMON_INVALID_ARGUMENT, f"backend '{backend}'", f"must be one of {', '.join(BACKENDS)}"
             )
         if io is not None and (backend != "htp" or io not in IO_KINDS):
-            rule = f"must be one of {', '.join(IO_KINDS)}" if backend == "htp" else "only backend 'htp' has a choice of it"
+            rule = f"must be one of {', '.join(IO_KINDS)}" if backend == "htp" else "only backend 'htp' has a choice"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"io '{io}'", rule)
         self.backend = backend
         self.path = Path(path)
         self.stats = Stats()
         self._lock = threading.Lock()
-        opener = {"cpu": _CpuModel, "htp": partial(_HtpModel, io or "memhandle"), "lpai": _LpaiModel}[backend]
-        model: _Model = opener(self.path, _checked_shapes(shapes), constants, threads, config, log)
+        openers: dict[str, Callable[..., _Model]] = {
+            "cpu": _CpuModel,
+            "htp": partial(_HtpModel, io or "memhandle"),
+            "lpai": _LpaiModel,
+        }
+        model = openers[backend](self.path, _checked_shapes(shapes), constants, threads, config, log)
         self._model: _Model | None = model
         self.program, self.plan = model.program, model.plan
         self.inputs_survive = model.inputs_survive

@@ -45,7 +45,8 @@ def test_many_tensors_lie_in_one_shared_buffer(context):
     views = buffer.view(np.float32, (8, *DIMS))
     for n, graph in enumerate(graphs):
         views[2 * n] = n
-        graph.execute([ClientTensor("x", mem_handle=handles[2 * n])], [ClientTensor("y", mem_handle=handles[2 * n + 1])])
+        x, y = handles[2 * n : 2 * n + 2]
+        graph.execute([ClientTensor("x", mem_handle=x)], [ClientTensor("y", mem_handle=y)])
     for n in range(4):
         assert (views[2 * n + 1] == 2 * n).all()
 
@@ -277,7 +278,8 @@ def test_read_only_memory_cannot_be_registered(context):
 )
 def test_memory_of_another_shape_or_type_is_refused_by_the_graph(context, dims, dtype):
     graph = doubler(context)
-    [handle] = context.mem_register([ion(alloc(), dims, dtype)])
+    buffer = alloc()
+    [handle] = context.mem_register([ion(buffer, dims, dtype)])
     with refused(Code.MEM_INVALID_SHAPE, "registered as"):
         graph.execute([ClientTensor("x", mem_handle=handle)], [ClientTensor("y", np.zeros(DIMS, np.float32))])
     assert graph.stats.executions == 0

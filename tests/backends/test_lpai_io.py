@@ -223,6 +223,31 @@ def test_shared_buffers_are_used_in_place(shared):
         assert graph.stats.in_place_bytes == {"shared": 4 * BYTES}
 
 
+def test_shared_buffers_that_overlap_are_noticed(shared):
+    with running() as graph:
+        x, y = graph.context.mem_register([descriptor(shared[0]), descriptor(shared[0], 128)])
+        with refused(Code.GRAPH_INVALID_TENSOR, "tensor 'y' .*overlaps that of tensor 'x'"):
+            graph.execute([ClientTensor("x", mem_handle=x)], [ClientTensor("y", mem_handle=y)])
+        assert count(graph, 1) == 4
+
+
+def test_registering_a_thousand_times_leaves_nothing_behind(shared):
+    def counts():
+        with open("/proc/self/maps") as maps:
+            return len(os.listdir("/proc/self/fd")), sum("memfd:io" in line for line in maps)
+
+    with running() as graph:
+        context = graph.context
+        before = counts()
+        for _ in range(1000):
+            handles = context.mem_register([descriptor(shared[0]), descriptor(shared[0], 1024)])
+            graph.execute([ClientTensor("x", mem_handle=handles[0])], [ClientTensor("y", mem_handle=handles[1])])
+            context.mem_deregister(handles)
+        graph.execute()
+        del handles
+        assert counts() == before
+
+
 def test_deregistered_and_foreign_handles_are_refused(shared):
     fd, _ = shared
     with running() as graph, running() as other:

@@ -33,7 +33,7 @@ def test_a_published_instance_is_packed_to_its_lower_bound(name):
 @needs_files
 def test_the_hardest_published_instance_is_packed_below_its_capacity():
     problem = read_csv(FOLDER / f"D.{CAPACITY}.csv")
-    plan = solve(problem, timeout=None, node_limit=150_000)
+    plan = solve(problem, timeout=None, node_limit=400_000)
     assert check(problem, plan.offsets) == plan.peak <= CAPACITY
 
 

@@ -1,4 +1,4 @@
-"""The accelerator process: ``python -m isthmus.accelerator SOCKET PARENT``, as `isthmus.accelerator.process` starts it."""
+"""The accelerator process: ``python -m isthmus.accelerator SOCKET PARENT``, started by the client's `Accelerator`."""
 
 from __future__ import annotations
 

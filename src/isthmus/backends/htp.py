@@ -1,7 +1,7 @@
 """The HTP backend: graphs run in another process that sees only shared memory, by rules shown whole here.
 
-Raw buffers are invisible to the accelerator: they are copied through staging memory, which is reserved when the graph is
-prepared, or, for tensors prepared as MEMHANDLE, at the first execution that comes with a raw buffer all the same.
+Raw buffers are invisible to the accelerator: they are copied through staging memory, which is reserved when the graph
+is prepared, or, for tensors prepared as MEMHANDLE, at the first execution that brings a raw buffer all the same.
 Registered memory is used where it lies. Both may be mixed tensor by tensor, and every copy and reserve is counted.
 
 When the accelerator dies, its contexts, graphs and handles are dead and answer COMMON_SYSTEM_COMMUNICATION. Backend and
@@ -252,7 +252,8 @@ class HtpGraph(GraphDriver):
         if self._prepared is not None:
             raise QnnError(Code.GRAPH_FINALIZED, self._what, "it is prepared: the number of threads is fixed")
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_THREADS:
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self._what, f"threads must be 1 to {MAX_THREADS}, not {value!r}")
+            rule = f"the number of threads must be 1 to {MAX_THREADS}, is {value!r}"
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self._what, rule)
         self._threads = value
 
     @property
@@ -355,9 +356,8 @@ class HtpGraph(GraphDriver):
     def _check_memory(self, info: TensorInfo, memory: TensorMemory | None) -> None:
         what = f"tensor '{info.name}' of {self._what}"
         if memory is None:
-            raise QnnError(
-                Code.GRAPH_INVALID_TENSOR, what, "needs memory: HTP has none of its own", "Pass RAW or MEMHANDLE memory."
-            )
+            rule = "needs memory: HTP has none of its own"
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, "Pass a raw buffer or a memory handle.")
         if memory.region.nbytes < info.nbytes:
             rule = f"its buffer has {memory.region.nbytes} bytes, {info.nbytes} are needed"
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
@@ -407,7 +407,7 @@ class HtpGraph(GraphDriver):
 
 
 class _Staging:
-    """Memory that raw buffers are copied through: for each tensor its address here and its number in the accelerator."""
+    """Memory that raw buffers are copied through: for each tensor its address here, and its number over there."""
 
     def __init__(self, context: HtpContext) -> None:
         self._context = context

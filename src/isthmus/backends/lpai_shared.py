@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
-import os
-import stat
 from collections.abc import Sequence
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -13,9 +11,7 @@ from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.backends.lpai_options import UINT32_MAX, MemInfo
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Region
-
-_SHAREABLE = ("/memfd:", "/dmabuf", "/dev/shm/")
-"""What the link in /proc/self/fd begins with for memory that another processor can be given."""
+from isthmus.memory.shareable import SharedFile, map_whole, shared_file
 
 _Key = tuple[int, int, int]
 
@@ -42,6 +38,7 @@ class SharedBuffers:
 
     def __init__(self) -> None:
         self._all: dict[_Key, SharedBuffer] = {}
+        self._files: WeakValueDictionary[tuple[int, int], np.ndarray] = WeakValueDictionary()
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[Registration]:
         """Map each descriptor's window; on a refusal none is registered."""
@@ -69,8 +66,8 @@ class SharedBuffers:
         offset = info.offset
         if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= UINT32_MAX:
             raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"offset {offset!r} must be a whole number of 32 bits")
-        status = _status(what, info.fd)
-        key = (status.st_dev, status.st_ino, offset)
+        file = shared_file(info.fd, what)
+        key = (*file.identity, offset)
         if key in self._all:
             earlier = self._all[key].descriptor
             raise QnnError(
@@ -79,41 +76,21 @@ class SharedBuffers:
                 f"offset {offset} of this buffer is registered as {earlier.dtype.name}{list(earlier.dims)}",
                 "Deregister it first.",
             )
-        size = status.st_size or os.lseek(info.fd, 0, os.SEEK_END)
-        if offset + descriptor.nbytes > size:
+        if offset + descriptor.nbytes > file.nbytes:
             raise QnnError(
                 Code.MEM_INVALID_SHAPE,
                 what,
-                f"bytes {offset} to {offset + descriptor.nbytes} lie outside a buffer of {size} bytes",
+                f"bytes {offset} to {offset + descriptor.nbytes} lie outside a buffer of {file.nbytes} bytes",
             )
-        self._all[key] = SharedBuffer(descriptor, _mapped(what, info, descriptor.nbytes), key, self._all)
+        window = self._window(what, info, file, descriptor.nbytes)
+        self._all[key] = SharedBuffer(descriptor, window, key, self._all)
         return self._all[key]
 
-
-def _status(what: str, fd: object) -> os.stat_result:
-    if isinstance(fd, bool) or not isinstance(fd, int) or fd < 0:
-        raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"file descriptor {fd!r} is not one")
-    try:
-        status, link = os.fstat(fd), os.readlink(f"/proc/self/fd/{fd}")
-    except OSError as problem:
-        rule = f"file descriptor {fd} cannot be used: {problem.strerror}"
-        raise QnnError(Code.MEM_INVALID_ARGUMENT, what, rule) from None
-    if not link.startswith(_SHAREABLE) or stat.S_ISDIR(status.st_mode):
-        raise QnnError(
-            Code.MEM_INVALID_ARGUMENT,
-            what,
-            f"file descriptor {fd} is no shared memory ({link})",
-            "os.memfd_create() makes one.",
-        )
-    return status
-
-
-def _mapped(what: str, info: MemInfo, nbytes: int) -> Region:
-    skip = info.offset % mmap.ALLOCATIONGRANULARITY
-    try:
-        window = mmap.mmap(info.fd, skip + max(nbytes, 1), offset=info.offset - skip)
-    except (OSError, ValueError) as problem:
-        rule = f"file descriptor {info.fd} cannot be mapped: {problem}"
-        raise QnnError(Code.MEM_MAPPING, what, rule) from None
-    array = np.frombuffer(window, np.uint8, nbytes, skip)
-    return Region(array.ctypes.data, nbytes, array)
+    def _window(self, what: str, info: MemInfo, file: SharedFile, nbytes: int) -> Region:
+        """A part of the one mapping of a file: tensors that share bytes of it share addresses, so that it shows."""
+        whole = self._files.get(file.identity)
+        if whole is None or whole.nbytes < file.nbytes:
+            whole = np.frombuffer(map_whole(info.fd, file.nbytes, what), np.uint8)
+            self._files[file.identity] = whole
+        array = whole[info.offset : info.offset + nbytes]
+        return Region(whole.ctypes.data + info.offset, nbytes, array)

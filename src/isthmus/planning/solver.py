@@ -157,16 +157,16 @@ class _Planner:
             attempts = ATTEMPTS
             while open_below < self.peak - ((int(self.peak) - self.bound) >> (effort + 2)):
                 found = self._try(goal, attempts, effort)
-                if self.finished():
-                    return "proof"
-                reached = self.limits.reached()
-                if reached:
-                    return reached
                 if found is False:
                     self.bound = self._next_peak(goal)
                     open_below = max(open_below, self.bound)
                 elif found is None:
                     open_below = goal + 1
+                if self.finished():
+                    return "proof"
+                reached = self.limits.reached()
+                if reached:
+                    return reached
                 goal = (open_below + int(self.peak) - 1) // 2
                 attempts = ATTEMPTS // 2
         raise AssertionError

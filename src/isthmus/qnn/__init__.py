@@ -5,7 +5,6 @@ in a module of its name: `isthmus.qnn.htp`, `isthmus.qnn.lpai`.
 """
 
 from isthmus.backends.driver import DescriptorType, GraphStats, MemDescriptor
-from isthmus.graph import DataType, MemType, Quantization, TensorType
 from isthmus.log import Log, LogLevel
 from isthmus.qnn import htp, lpai
 from isthmus.qnn.asynchronous import Execution

@@ -27,11 +27,12 @@ WORDS = (
 )  # fmt: skip
 """The words of the instruction, in order.
 
-blocks: i64 triples for each block of channels: its first channel, its kind (see `block_kinds`), where its weights begin.
-offsets: i64 for each step, the column of its groups. blank: bytes that mean 0. together: output rows that share groups.
-row_groups: groups above each other. needed_rows: input rows under those output rows. span: input columns under a result.
-segment: results of a row computed together. pitch: columns of work space for a row of groups. steps: dot products for a
-result. input_flip: flips the sign bit of input bytes. zero, least, most, flip: of the result, see `requantization`.
+blocks: i64 triples for each block of channels: its first channel, its kind (see `block_kinds`), where its weights
+begin. offsets: i64 for each step, the column of its groups. blank: bytes that mean 0. together: output rows that share
+groups. row_groups: groups above each other. needed_rows: input rows under those output rows. span: input columns under
+a result. segment: results of a row computed together. pitch: columns of work space for a row of groups. steps: dot
+products for a result. input_flip: flips the sign bit of input bytes. zero, least, most, flip: of the result, see
+`requantization`.
 
 A block's weights are: bias i32, scale f32, then for each of the rows together, for each step, four bytes a channel.
 """

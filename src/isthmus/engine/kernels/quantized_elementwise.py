@@ -73,8 +73,8 @@ def dequantize(target: Target, variant: str) -> Any:
 def quantize(target: Target, variant: str) -> Any:
     """Stored integers nearest to reals, half to even, limited to the type.
 
-    Words: x, y, outer, axis, inner, divisors (f32 each), factors (f32 each), zero points (i32 each). A real is divided by
-    the divisor and multiplied by the factor, of which one is 1.
+    Words: x, y, outer, axis, inner, divisors (f32 each), factors (f32 each), zero points (i32 each). A real is divided
+    by the divisor, or multiplied by the factor where that is 1.
     """
     write, size, stored = WRITE[variant], SIZE[variant], STORED[variant]
     least, most = np.float32(np.iinfo(stored).min), np.float32(np.iinfo(stored).max)

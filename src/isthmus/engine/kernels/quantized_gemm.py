@@ -1,7 +1,7 @@
 """Micro-kernels of 8-bit products: a tile of rows times a panel of packed weights, summed in 32 bits, scaled to 8.
 
 Rows are read in groups of four bytes, in the form that the target multiplies: unsigned bytes, signed bytes, or pairs of
-16-bit numbers where there is no four-way dot product (see `row_form`). A panel holds for each group four bytes a column.
+16-bit numbers where there is no four-way dot product. A panel holds for each group four bytes a column.
 
 Panel layout, for `columns` = vectors * lanes: bias i32[columns], scale f32[columns], then the groups of each tap.
 """
@@ -17,12 +17,6 @@ from isthmus.engine.kernels.vector import Code, outlined, vector_type
 from isthmus.engine.target import Target
 
 _PAIR_PRODUCTS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
-_FORMS = {"vnni": "u8", "avxvnni": "u8", "sdot": "s8", "none": "s16"}
-
-
-def row_form(target: Target) -> str:
-    """How a target wants the elements of rows: ``u8``, ``s8``, or ``s16`` with the zero point taken off."""
-    return _FORMS[target.dot]
 
 
 def accumulate(code: Code, total: Any, row: Any, weights: Any) -> Any:
@@ -59,8 +53,8 @@ def tile(target: Target, rows: int, vectors: int) -> Callable:
     """A tile: `rows` rows of results for one panel, of which those present are stored.
 
     Arguments: first row, bytes between rows, list of the taps' offsets from a row's start, taps, groups a tap, panel,
-    result, bytes between result rows, rows present, columns present; zero point, least, most and flip of the result (see
-    `Requantizer`).
+    result, bytes between result rows, rows present, columns present; zero point, least, most and flip of the result
+    (see `Requantizer`).
     Rows that are not present are read all the same.
     """
     lanes = target.lanes

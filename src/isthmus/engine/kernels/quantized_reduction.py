@@ -183,7 +183,7 @@ def resize_bilinear(target: Target, variant: str) -> Any:
     """Bilinear resizing, NHWC, by weights of 11 fractional bits, rounded half up.
 
     Words: x, y, batch, height, width, channels, out height, out width, rows, columns. `rows` and `columns` are i32
-    triples for each output row and column: the input row (column) before it, the one after it, the weight of the latter.
+    triples for each output row and column: the input row (column) before it, the one after it, the latter's weight.
     """
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 

@@ -27,6 +27,12 @@ def is_eight_bit(tensor: Tensor | None) -> bool:
     )
 
 
+def pair(step: Step, name: str) -> tuple[int, int]:
+    """A parameter with a number for height and one for width."""
+    first, second = np.asarray(step.params[name]).reshape(2).tolist()
+    return first, second
+
+
 def quantization_of(tensor: Tensor) -> Quantization:
     """The quantization of a fixed-point tensor."""
     assert tensor.quantization is not None
@@ -74,7 +80,9 @@ def bias_of(step: Step, columns: int) -> np.ndarray:
     bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
     if bias is None:
         return np.zeros(columns, np.int64)
-    assert bias.data is not None and x is not None and weights is not None
+    assert bias.data is not None
+    assert x is not None
+    assert weights is not None
     if bias.dtype.is_float:
         unit = quantization_of(x).scale * weight_scales(weights, columns).astype(np.float64)
         return np.rint(bias.data.reshape(-1) / unit).astype(np.int64)
@@ -87,7 +95,8 @@ def sums_fit(step: Step, columns: int, depth: int) -> bool:
     The sums themselves wrap around, as they do in other runtimes: biases of channels that hardly vary may be enormous.
     """
     x, weights = step.inputs[0], step.inputs[1]
-    assert x is not None and weights is not None
+    assert x is not None
+    assert weights is not None
     scales = quantization_of(x).scale * weight_scales(weights, columns) / quantization_of(step.outputs[0]).scale
     largest = np.minimum(depth * 255 * 128 + np.abs(bias_of(step, columns)), 1 << 31)
     return bool((largest * scales < (1 << 31) - 256).all())

@@ -19,6 +19,7 @@ from isthmus.engine.lowering.fixed_point import (
     signed_result,
     stored_limits,
 )
+from isthmus.engine.lowering.layout import operand
 from isthmus.engine.lowering.tables import function_codes
 from isthmus.engine.target import Target
 from isthmus.graph import Tensor
@@ -26,12 +27,6 @@ from isthmus.prepare.schedule import Step
 
 Covers = Callable[[Step], bool]
 _LARGEST_SCALE = 2.0**14
-
-
-def _operand(step: Step, index: int) -> Tensor:
-    tensor = step.inputs[index]
-    assert tensor is not None
-    return tensor
 
 
 # -- functions of one element ------------------------------------------------------------------------------------------
@@ -45,12 +40,12 @@ _FUNCTIONS = (
 
 
 def _covers_function(step: Step) -> bool:
-    slope_is_one_number = len(step.inputs) < 2 or (_operand(step, 1).is_static and _operand(step, 1).elements == 1)
+    slope_is_one_number = len(step.inputs) < 2 or (operand(step, 1).is_static and operand(step, 1).elements == 1)
     return is_eight_bit(step.inputs[0]) and is_eight_bit(step.outputs[0]) and slope_is_one_number
 
 
 def _emit_function(step: Step, e: Emitter) -> None:
-    x, output = _operand(step, 0), step.outputs[0]
+    x, output = operand(step, 0), step.outputs[0]
     emit_lookup(e, x, e.at(output), function_codes(step, e.numerics), step, output)
 
 
@@ -83,7 +78,7 @@ def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, i
 
     `parameters` gives the last words, by the numbers of the first and the second operand.
     """
-    operands, output = [_operand(step, 0), _operand(step, 1)], step.outputs[0]
+    operands, output = [operand(step, 0), operand(step, 1)], step.outputs[0]
     rank = output.rank
     dims = [(1,) * (rank - t.rank) + t.dims for t in operands]
     axis, moves = _modes(output, dims)
@@ -94,7 +89,8 @@ def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, i
         offsets.append(e.constant(np.broadcast_to(index, output.dims[:axis]).astype(np.int32)))
     first, second = (0, 1) if moves[0] else (1, 0)
     e.emit(
-        f"quantized_binary:{kernel}.{STORED[output.dtype]}", e.at(operands[first]), e.at(operands[second]), e.at(output),
+        f"quantized_binary:{kernel}.{STORED[output.dtype]}",
+        e.at(operands[first]), e.at(operands[second]), e.at(output),
         math.prod(output.dims[:axis]), math.prod(output.dims[axis:]), offsets[first], offsets[second],
         int(not all(moves)), *signed_result(step, output), *parameters(first, second),
     )  # fmt: skip
@@ -102,7 +98,7 @@ def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, i
 
 def _emit_add(step: Step, e: Emitter) -> None:
     scale = np.float32(quantization_of(step.outputs[0]).scale)
-    quantizations = [quantization_of(_operand(step, i)) for i in (0, 1)]
+    quantizations = [quantization_of(operand(step, i)) for i in (0, 1)]
     ratios = [np.float32(q.scale) / scale for q in quantizations]
     # Multipliers of about 20 bits: the sum of two products of bytes then fits 32 bits.
     shift = 20 - (int(np.frexp(max(ratios))[1]) - 1)
@@ -120,13 +116,13 @@ def _emit_add(step: Step, e: Emitter) -> None:
 def _covers_add(step: Step) -> bool:
     if not _covers_binary(step):
         return False
-    scales = [quantization_of(t).scale for t in (_operand(step, 0), _operand(step, 1), step.outputs[0])]
+    scales = [quantization_of(t).scale for t in (operand(step, 0), operand(step, 1), step.outputs[0])]
     largest = max(scales[0], scales[1]) / scales[2]
     return 2.0**-10 <= largest < 2.0**8
 
 
 def _emit_multiply(step: Step, e: Emitter) -> None:
-    quantizations = [quantization_of(_operand(step, i)) for i in (0, 1)]
+    quantizations = [quantization_of(operand(step, i)) for i in (0, 1)]
     scales = [np.float32(q.scale) for q in (*quantizations, quantization_of(step.outputs[0]))]
 
     def parameters(first: int, second: int) -> list[int | float]:
@@ -139,7 +135,7 @@ def _emit_multiply(step: Step, e: Emitter) -> None:
 def _covers_multiply(step: Step) -> bool:
     if not _covers_binary(step):
         return False
-    first, second, result = map(quantization_of, (_operand(step, 0), _operand(step, 1), step.outputs[0]))
+    first, second, result = map(quantization_of, (operand(step, 0), operand(step, 1), step.outputs[0]))
     return first.scale * second.scale / result.scale < _LARGEST_SCALE
 
 
@@ -148,12 +144,12 @@ def _covers_multiply(step: Step) -> bool:
 
 def _covers_one_to_one(step: Step) -> bool:
     x, output = step.inputs[0], step.outputs[0]
-    return is_eight_bit(x) and is_eight_bit(output) and _operand(step, 0).dtype is output.dtype
+    return is_eight_bit(x) and is_eight_bit(output) and operand(step, 0).dtype is output.dtype
 
 
 def _mean_extents(step: Step) -> tuple[int, int, int] | None:
     """Outer, reduced and inner extents, when the reduced axes are neighbours."""
-    dims = _operand(step, 0).dims
+    dims = operand(step, 0).dims
     axes = sorted({int(a) % len(dims) for a in np.asarray(step.params["axes"]).reshape(-1)} or set(range(len(dims))))
     if axes != list(range(axes[0], axes[-1] + 1)):
         return None
@@ -172,7 +168,7 @@ def _mean_work(step: Step, target: Target, threads: int) -> int:
 
 
 def _emit_mean(step: Step, e: Emitter) -> None:
-    x, output = _operand(step, 0), step.outputs[0]
+    x, output = operand(step, 0), step.outputs[0]
     extents = _mean_extents(step)
     assert extents is not None
     outer, count, inner = extents
@@ -192,11 +188,11 @@ def _emit_mean(step: Step, e: Emitter) -> None:
 
 
 def _pool_work(step: Step, target: Target, threads: int) -> int:
-    return 4 * _operand(step, 0).dims[3] * threads
+    return 4 * operand(step, 0).dims[3] * threads
 
 
 def _emit_average_pool(step: Step, e: Emitter) -> None:
-    x, output = _operand(step, 0), step.outputs[0]
+    x, output = operand(step, 0), step.outputs[0]
     qx, qy = quantization_of(x), quantization_of(output)
     (kh, kw), (sh, sw) = (np.asarray(step.params[n]).reshape(2).tolist() for n in ("filter_size", "stride"))
     (top, bottom), (left, right) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
@@ -211,11 +207,11 @@ def _emit_average_pool(step: Step, e: Emitter) -> None:
 
 
 def _covers_softmax(step: Step) -> bool:
-    return _covers_one_to_one(step) and int(step.params["axis"]) in (-1, _operand(step, 0).rank - 1)
+    return _covers_one_to_one(step) and int(step.params["axis"]) in (-1, operand(step, 0).rank - 1)
 
 
 def _emit_softmax(step: Step, e: Emitter) -> None:
-    x, output = _operand(step, 0), step.outputs[0]
+    x, output = operand(step, 0), step.outputs[0]
     qx, qy = quantization_of(x), quantization_of(output)
     if e.numerics == "onnxruntime":
         _emit_integer_softmax(step, e)
@@ -231,7 +227,7 @@ def _emit_softmax(step: Step, e: Emitter) -> None:
 
 def _emit_integer_softmax(step: Step, e: Emitter) -> None:
     """Exponentials of up to 23 bits, such that their sum fits 32; a factor that is cut to a whole number."""
-    x, output = _operand(step, 0), step.outputs[0]
+    x, output = operand(step, 0), step.outputs[0]
     qx, qy = quantization_of(x), quantization_of(output)
     length = x.dims[-1]
     largest = min(float(0xFFFFFFFF) / length, float(0x7FFFFF))
@@ -245,7 +241,7 @@ def _emit_integer_softmax(step: Step, e: Emitter) -> None:
 
 
 def _covers_resize(step: Step) -> bool:
-    same = quantization_of(_operand(step, 0)) == quantization_of(step.outputs[0]) if _covers_one_to_one(step) else False
+    same = quantization_of(operand(step, 0)) == quantization_of(step.outputs[0]) if _covers_one_to_one(step) else False
     return same and step.clamp is None
 
 
@@ -262,7 +258,7 @@ def _neighbours(size: int, out: int, align_corners: bool, half_pixel_centers: bo
 
 
 def _emit_resize(step: Step, e: Emitter) -> None:
-    x, output = _operand(step, 0), step.outputs[0]
+    x, output = operand(step, 0), step.outputs[0]
     modes = bool(step.params["align_corners"]), bool(step.params["half_pixel_centers"])
     tables = [e.constant(_neighbours(x.dims[a], output.dims[a], *modes)) for a in (1, 2)]
     e.emit(
@@ -275,11 +271,11 @@ def _emit_resize(step: Step, e: Emitter) -> None:
 
 
 def _emit_dequantize(step: Step, e: Emitter) -> None:
-    emit_dequantize(e, _operand(step, 0), e.at(step.outputs[0]))
+    emit_dequantize(e, operand(step, 0), e.at(step.outputs[0]))
 
 
 def _emit_quantize(step: Step, e: Emitter) -> None:
-    emit_quantize(e, e.at(_operand(step, 0)), step.outputs[0])
+    emit_quantize(e, e.at(operand(step, 0)), step.outputs[0])
 
 
 def _always(step: Step) -> bool:

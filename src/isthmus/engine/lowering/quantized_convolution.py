@@ -12,13 +12,15 @@ from isthmus.engine.lowering.fixed_point import (
     bias_of,
     centred_weights,
     is_eight_bit,
+    pair,
     quantization_of,
     signed_result,
     sums_fit,
     weight_scales,
 )
+from isthmus.engine.lowering.layout import operand
 from isthmus.engine.target import Target
-from isthmus.graph import DataType, Tensor
+from isthmus.graph import DataType
 from isthmus.prepare.schedule import Step
 
 _TILES = {
@@ -83,15 +85,9 @@ class Product:
         return self.kernel[0] * self.kernel[1] // self.run_pixels
 
 
-def _operand(step: Step, index: int) -> Tensor:
-    tensor = step.inputs[index]
-    assert tensor is not None
-    return tensor
-
-
 def product_of(step: Step) -> Product:
     """The product that a step computes. A depthwise convolution is one with a group for each input channel."""
-    x, weights, output = _operand(step, 0), _operand(step, 1), step.outputs[0]
+    x, weights, output = operand(step, 0), operand(step, 1), step.outputs[0]
     if step.op in ("FullyConnected", "MatMul"):
         width = output.dims[-1] if step.op == "MatMul" else weights.dims[0]
         depth = weights.elements // width
@@ -101,10 +97,10 @@ def product_of(step: Step) -> Product:
     _, out_height, out_width, filters = output.dims
     group = int(step.params["group"]) if step.op == "Conv2d" else channels
     (top, _), (left, _) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
-    stride, dilation = (tuple(np.asarray(step.params[n]).reshape(2).tolist()) for n in ("stride", "dilation"))
+    stride, dilation = pair(step, "stride"), pair(step, "dilation")
     product = Product(
         batch * out_height, height, total_width, channels, channels // group, out_height, out_width, filters,
-        filters // group, weights.dims[:2], stride, dilation, top, left, group,
+        filters // group, (weights.dims[0], weights.dims[1]), stride, dilation, top, left, group,
     )  # fmt: skip
     if product.kernel == stride == (1, 1) and product.stays_inside:
         pixels = batch * height * total_width
@@ -207,7 +203,7 @@ def _panels(
 
 def _matrix(step: Step, product: Product) -> np.ndarray:
     """The centred weights as [taps, depth, columns], all groups of columns side by side."""
-    centred = centred_weights(_operand(step, 1))
+    centred = centred_weights(operand(step, 1))
     assert centred is not None
     if step.op == "FullyConnected":
         return centred.T[None]
@@ -230,13 +226,13 @@ def _offsets(product: Product, cut: Cut) -> np.ndarray:
 
 def work_of(step: Step, target: Target, threads: int) -> int:
     """Scratch for rows that cannot be read in place."""
-    signed = _operand(step, 0).dtype is DataType.SFIXED_POINT_8
+    signed = operand(step, 0).dtype is DataType.SFIXED_POINT_8
     return cut(product_of(step), signed, target, threads).work_bytes * threads
 
 
 def emit(step: Step, e: Emitter) -> None:
     """One instruction for each group of channels."""
-    x, output, product = _operand(step, 0), step.outputs[0], product_of(step)
+    x, output, product = operand(step, 0), step.outputs[0], product_of(step)
     qx, qy = quantization_of(x), quantization_of(output)
     plan = cut(product, x.dtype is DataType.SFIXED_POINT_8, e.target, e.threads)
     # What an element that means 0 is as it is multiplied.
@@ -244,7 +240,7 @@ def emit(step: Step, e: Emitter) -> None:
     if plan.staged == 2:
         origin = qx.zero_point + (128 if x.dtype is DataType.SFIXED_POINT_8 else -128)
     total = product.columns * product.groups
-    scales = np.float32(qx.scale) * weight_scales(_operand(step, 1), total) / np.float32(qy.scale)
+    scales = np.float32(qx.scale) * weight_scales(operand(step, 1), total) / np.float32(qy.scale)
     matrix, bias = _matrix(step, product), bias_of(step, total)
     columns = plan.vectors * e.target.lanes
     panel_bytes = columns * (8 + 4 * product.taps * plan.groups)
@@ -292,7 +288,7 @@ def _covers_fully_connected(step: Step) -> bool:
 
 
 def _covers_matmul(step: Step) -> bool:
-    weights = _operand(step, 1)
+    weights = operand(step, 1)
     if step.params["transpose_in0"] or weights.rank < 2 or math.prod(weights.dims[:-2]) != 1:
         return False
     return _covers_weights(step, weights.rank - (2 if step.params["transpose_in1"] else 1))

@@ -11,12 +11,14 @@ from isthmus.engine.lowering.emitter import Emitter, Lowering
 from isthmus.engine.lowering.fixed_point import (
     bias_of,
     centred_weights,
+    pair,
     quantization_of,
     signed_result,
     weight_scales,
 )
+from isthmus.engine.lowering.layout import operand
 from isthmus.engine.target import Target
-from isthmus.graph import DataType, Tensor
+from isthmus.graph import DataType
 from isthmus.prepare.schedule import Step
 
 _L1_SHARE = 24 << 10
@@ -55,20 +57,9 @@ class _Cut:
     work_bytes: int
 
 
-def _operand(step: Step, index: int) -> Tensor:
-    tensor = step.inputs[index]
-    assert tensor is not None
-    return tensor
-
-
-def _pair(step: Step, name: str) -> tuple[int, int]:
-    first, second = np.asarray(step.params[name]).reshape(2).tolist()
-    return first, second
-
-
 def _cut(step: Step, target: Target) -> _Cut:
-    kernel_h, kernel_w = _operand(step, 1).dims[:2]
-    (stride_h, stride_w), (dilation_h, dilation_w) = _pair(step, "stride"), _pair(step, "dilation")
+    kernel_h, kernel_w = operand(step, 1).dims[:2]
+    (stride_h, stride_w), (dilation_h, dilation_w) = pair(step, "stride"), pair(step, "dilation")
     group_rows = 2 if target.dot == "none" else 4
     row_groups = -(-kernel_h // group_rows)
     together = 1 if dilation_h > 1 else (group_rows * row_groups - kernel_h) // stride_h + 1
@@ -85,7 +76,7 @@ def _cut(step: Step, target: Target) -> _Cut:
 
 def _multiplies_channels(step: Step) -> bool:
     """Whether a channel has several filters; it is then a group of an ordinary convolution."""
-    return _operand(step, 0).dims[3] != step.outputs[0].dims[3]
+    return operand(step, 0).dims[3] != step.outputs[0].dims[3]
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
@@ -129,11 +120,11 @@ def _emit(step: Step, e: Emitter) -> None:
     if _multiplies_channels(step):
         quantized_convolution.emit(step, e)
         return
-    x, weights, output = _operand(step, 0), _operand(step, 1), step.outputs[0]
+    x, weights, output = operand(step, 0), operand(step, 1), step.outputs[0]
     qx, qy = quantization_of(x), quantization_of(output)
     batch, height, width, channels = x.dims
     kernel_h, kernel_w = weights.dims[:2]
-    stride, dilation = _pair(step, "stride"), _pair(step, "dilation")
+    stride, dilation = pair(step, "stride"), pair(step, "dilation")
     (top, _), (left, _) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
     cut = _cut(step, e.target)
     signed, wants_signed = x.dtype is DataType.SFIXED_POINT_8, e.target.dot == "sdot"
@@ -167,7 +158,7 @@ def _emit(step: Step, e: Emitter) -> None:
 
 
 def _covers(step: Step) -> bool:
-    few = _operand(step, 0).dims[3] <= _MOST_GROUPS
+    few = operand(step, 0).dims[3] <= _MOST_GROUPS
     return quantized_convolution.covers_convolution(step) and (few or not _multiplies_channels(step))
 
 

@@ -46,7 +46,8 @@ def function_codes(step: Step, numerics: str) -> np.ndarray:
 
 def _slope(step: Step) -> np.float32:
     slope = step.inputs[1]
-    assert slope is not None and slope.data is not None
+    assert slope is not None
+    assert slope.data is not None
     value = quantization_of(slope).dequantize(slope.data) if slope.dtype.is_fixed_point else slope.data
     return np.float32(value.reshape(-1)[0])
 
@@ -142,11 +143,11 @@ def _limited(low: float, high: float) -> Callable[[Step, Tensor, Tensor], np.nda
 def _rectified(x: Tensor, output: Tensor, low: float, high: float) -> np.ndarray:
     quantization = quantization_of(output)
     stored = _rescaled_twice_rounded(_centred_codes(x), float(_ratio(x, output))) + quantization.zero_point
-    limits = [
-        limit if math.isinf(limit) else np.rint(limit / quantization.scale) + quantization.zero_point
+    least, most = (
+        limit if math.isinf(limit) else float(np.rint(limit / quantization.scale)) + quantization.zero_point
         for limit in (low, high)
-    ]
-    return np.clip(stored, *limits)
+    )
+    return np.clip(stored, least, most)
 
 
 def _rectified_between(step: Step, x: Tensor, output: Tensor) -> np.ndarray:

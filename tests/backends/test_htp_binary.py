@@ -1,0 +1,179 @@
+"""Contexts go into binaries and come back with their graphs, in this process or another, whole or not at all."""
+
+import gc
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from htp_harness import DIMS, NBYTES, counter, doubler
+
+from isthmus import Code, QnnError, binary, qnn
+from isthmus.graph import MemType
+from isthmus.qnn import ClientTensor
+
+
+@pytest.fixture(scope="module")
+def backend():
+    with qnn.Backend("htp") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def content(backend):
+    with backend.create_context() as context:
+        doubler(context, "double", (MemType.MEMHANDLE, MemType.RAW))
+        counter(context, "count")
+        made = context.get_binary()
+        assert context.get_binary_size() == len(made)
+        return made
+
+
+def run(graph, value):
+    x, y = np.full(DIMS, value, np.float32), np.zeros(DIMS, np.float32)
+    graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
+    return float(y[0, 0])
+
+
+def test_a_context_comes_back_with_all_its_graphs(backend, content):
+    with backend.create_context_from_binary(content) as context:
+        assert run(context.retrieve("double"), 4) == 8
+        assert [run(context.retrieve("count"), 1) for _ in range(3)] == [2, 3, 4]
+
+
+def test_graphs_of_a_binary_are_finalized_and_described(backend, content):
+    with backend.create_context_from_binary(content) as context:
+        graph = context.retrieve("double")
+        assert graph.finalized
+        assert [(info.name, info.dims) for info in (*graph.input_tensors, *graph.output_tensors)] == [
+            ("x", DIMS),
+            ("y", DIMS),
+        ]
+        with pytest.raises(QnnError) as refusal:
+            graph.finalize()
+        assert refusal.value.code is Code.GRAPH_FINALIZED
+        with pytest.raises(QnnError) as refusal:
+            context.retrieve("nobody")
+        assert refusal.value.code is Code.GRAPH_DOES_NOT_EXIST
+
+
+def test_the_memory_types_of_the_preparation_decide_what_is_reserved(backend, content):
+    with backend.create_context_from_binary(content) as context:
+        assert context.retrieve("double").stats.staging_prepare_bytes == NBYTES
+        assert context.retrieve("count").stats.staging_prepare_bytes == 2 * NBYTES
+
+
+def test_a_restored_context_makes_the_same_binary(backend, content):
+    with backend.create_context_from_binary(content) as context:
+        assert context.get_binary() == content
+
+
+def test_more_graphs_can_be_added_to_a_restored_context(backend, content):
+    with backend.create_context_from_binary(content) as context:
+        more = doubler(context, "more")
+        assert (run(more, 1), run(context.retrieve("double"), 2)) == (2, 4)
+        assert list(binary.inspect(context.get_binary()).graphs) == ["double", "count", "more"]
+
+
+def test_a_graph_that_is_not_finalized_stops_the_binary(backend):
+    with backend.create_context() as context:
+        context.create_graph("empty")
+        with pytest.raises(QnnError, match="'empty'.*not finalized") as refusal:
+            context.get_binary()
+        assert refusal.value.code is Code.CONTEXT_GET_BINARY_FAILED
+
+
+def test_system_context_inspection_needs_no_backend(content, tmp_path):
+    path = tmp_path / "model.bin"
+    path.write_bytes(content)
+    script = (
+        "import sys; from isthmus import binary; info = binary.inspect(sys.argv[1]);"
+        "print(info.backend, [(n, [t.name for t in g.tensors], [m.name for m in g.mem_types])"
+        " for n, g in info.graphs.items()], 'numba' in sys.modules, 'isthmus.backends' in sys.modules)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", script, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
+    ).stdout
+    assert told.strip() == (
+        "htp [('double', ['x', 'y'], ['MEMHANDLE', 'RAW']), ('count', ['x', 'y'], ['RAW', 'RAW'])] False False"
+    )
+
+
+def test_a_file_is_mapped_by_the_accelerator_and_not_copied(backend, content, tmp_path):
+    path = tmp_path / "model.bin"
+    path.write_bytes(content)
+    with backend.create_context_from_binary(path) as context:
+        pid = context.driver.lane.accelerator.pid
+        with open(f"/proc/{pid}/maps") as maps:
+            assert sum(str(path) in line for line in maps) == 1
+        assert run(context.retrieve("double"), 3) == 6
+    gc.collect()
+    with open(f"/proc/{pid}/maps") as maps:
+        assert str(path) not in maps.read()
+
+
+def test_damaged_binaries_leave_the_backend_as_it_was(backend, content, tmp_path):
+    generator = np.random.default_rng(0)
+    before = backend.create_context()
+    accelerator = before.driver.lane.accelerator
+    counts = accelerator.counts()
+    for _ in range(20):
+        damaged = bytearray(content)
+        damaged[generator.integers(len(content))] ^= 1 << int(generator.integers(8))
+        for bad in (bytes(damaged), content[: generator.integers(len(content))]):
+            with pytest.raises(QnnError) as refusal:
+                backend.create_context_from_binary(bad)
+            assert refusal.value.code in (Code.CONTEXT_CREATE_FROM_BINARY, Code.CONTEXT_BINARY_VERSION)
+    after = accelerator.counts()
+    assert (after["lanes"], after["graphs"], after["descriptors"]) == (
+        counts["lanes"],
+        counts["graphs"],
+        counts["descriptors"],
+    )
+    before.free()
+
+
+def test_a_binary_of_another_backend_is_refused(backend, content):
+    other = binary.to_bytes(list(binary.inspect(content).graphs.values()), "lpai")
+    with pytest.raises(QnnError, match="made for backend 'lpai'") as refusal:
+        backend.create_context_from_binary(other)
+    assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
+
+
+def test_a_program_that_goes_wild_takes_only_the_accelerator_with_it(backend, content):
+    """Operands cannot be checked from outside; that is why programs run in a process of their own."""
+    graph = binary.inspect(content).graphs["double"]
+    words = np.full_like(graph.program.words, 1 << 46)
+    object.__setattr__(graph.program, "words", words)
+    with backend.create_context_from_binary(binary.to_bytes([graph], "htp")) as context:
+        with pytest.raises(QnnError) as refusal:
+            run(context.retrieve("double"), 1)
+        assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+    with backend.create_context_from_binary(content) as context:
+        assert run(context.retrieve("double"), 2) == 4
+
+
+def test_many_contexts_from_one_binary_leave_nothing_behind(backend, content):
+    def cycle():
+        with backend.create_context_from_binary(content) as context:
+            assert run(context.retrieve("double"), 1) == 2
+            return context.driver.lane.accelerator
+
+    for _ in range(5):
+        accelerator = cycle()
+    gc.collect()
+    before, mine = accelerator.counts(), len(os.listdir("/proc/self/fd"))
+    for _ in range(50):
+        cycle()
+    gc.collect()
+    after = accelerator.counts()
+    for kind in ("descriptors", "lanes", "graphs", "memory"):
+        assert after[kind] == before[kind], kind
+    assert after["mappings"] <= before["mappings"] + 4
+    assert after["resident_bytes"] <= before["resident_bytes"] + (2 << 20)
+    assert len(os.listdir("/proc/self/fd")) == mine

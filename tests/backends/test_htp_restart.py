@@ -1,0 +1,258 @@
+"""Subsystem restart: the accelerator dies at any step, every call answers 1007, nothing is lost, and recovery works."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from htp_harness import DIMS, Doubler, alloc, counter, doubler, ion, kill
+
+from isthmus import Code, QnnError, qnn
+from isthmus.memory import rpcmem
+from isthmus.qnn import ClientTensor, htp
+
+GONE = Code.COMMON_SYSTEM_COMMUNICATION
+
+
+@pytest.fixture(scope="module")
+def backend():
+    with qnn.Backend("htp") as made:
+        yield made
+
+
+def wait_for_death(context):
+    while context.driver.lane.accelerator.alive:
+        time.sleep(0.001)
+
+
+def test_every_call_that_needs_the_dead_answers_1007(backend):
+    context = backend.create_context()
+    site = Doubler(context)
+    state = counter(context)
+    other = backend.create_context()
+    late = other.create_graph("late")
+    kill(backend)
+    wait_for_death(context)
+    spare = alloc()
+    x = [ClientTensor("x", np.zeros(DIMS, np.float32))]
+    y = [ClientTensor("y", np.zeros(DIMS, np.float32))]
+    for call in (
+        site.run,
+        lambda: state.execute(x, y),
+        lambda: state.execute_async(x, y).result(5),
+        state.reset,
+        late.finalize,
+        context.get_binary,
+        lambda: context.create_graph("another"),
+        lambda: doubler(context, "composed"),
+        lambda: context.mem_register([ion(spare)]),
+    ):
+        begin = time.perf_counter()
+        with pytest.raises(QnnError) as refusal:
+            call()
+        assert refusal.value.code is GONE, call
+        assert time.perf_counter() - begin < 1
+    context.free()
+    other.free()
+    spare.close()
+
+
+def test_buffers_keep_their_contents_and_recovery_is_free_create_register(backend):
+    device = backend.create_device()
+    context = backend.create_context(device=device)
+    site = Doubler(context)
+    site.x[:] = np.arange(16)
+    site.run()
+    result = site.y.copy()
+    os.kill(context.driver.lane.accelerator.pid, signal.SIGKILL)
+    with pytest.raises(QnnError):
+        while True:
+            site.run()
+    assert np.array_equal(site.x[0], np.arange(16))
+    assert np.array_equal(site.y, result)
+    context.mem_deregister(site.handles)
+    context.free()
+    assert device.alive
+    fresh = backend.create_context(device=device)
+    site.context = fresh
+    site.graph = doubler(fresh)
+    site.register()
+    site.y[:] = 0
+    site.run()
+    assert np.array_equal(site.y, result)
+    fresh.free()
+    device.free()
+
+
+def test_freeing_a_dead_context_lets_its_buffers_go(backend):
+    context = backend.create_context()
+    buffer = alloc()
+    context.mem_register([ion(buffer)])
+    kill(backend)
+    wait_for_death(context)
+    with pytest.raises(QnnError):
+        rpcmem.free(buffer)
+    context.free()
+    rpcmem.free(buffer)
+
+
+def test_pending_asynchronous_executions_all_answer(backend):
+    context = backend.create_context()
+    graph = doubler(context)
+    x = [ClientTensor("x", np.ones(DIMS, np.float32))]
+    y = [ClientTensor("y", np.zeros(DIMS, np.float32))]
+    pid = backend.get_property(htp.ACCELERATOR_PID)
+    os.kill(pid, signal.SIGSTOP)
+    pending = [graph.execute_async(x, y) for _ in range(20)]
+    os.kill(pid, signal.SIGKILL)
+    for execution in pending:
+        problem = execution.exception(5)
+        assert problem is None or problem.code is GONE
+    assert pending[-1].exception().code is GONE
+    context.free()
+
+
+def test_each_thread_recovers_by_itself(backend):
+    """Eight threads run while the accelerator is killed again and again; each one frees, creates and goes on."""
+    wrong, recoveries, stop = [], [], threading.Event()
+
+    def life(seed):
+        value = np.float32(seed + 1)
+        x, y = np.full(DIMS, value), np.zeros(DIMS, np.float32)
+        rounds = 0
+        while not stop.is_set() or rounds < 1:
+            context = None
+            try:
+                context = backend.create_context()
+                graph = doubler(context)
+                while not stop.is_set() or rounds < 1:
+                    y[:] = 0
+                    graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
+                    rounds += 1
+                    if not (y == 2 * value).all():
+                        wrong.append(seed)
+            except QnnError as problem:
+                if problem.code is not GONE:
+                    wrong.append(problem)
+                recoveries.append(seed)
+            finally:
+                if context is not None:
+                    context.free()
+
+    threads = [threading.Thread(target=life, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        time.sleep(0.6)
+        pid = backend.get_property(htp.ACCELERATOR_PID)
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+    time.sleep(0.3)
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive(), "nothing may hang"
+    assert not wrong
+    assert recoveries
+
+
+# -- a program of many steps, the accelerator killed before each of them ------------------------------------------------
+
+
+class Program:
+    """Every kind of call, one step after the other; `kill_before` says where the accelerator dies."""
+
+    def __init__(self, backend, kill_before):
+        self.backend, self.kill_before, self.step = backend, kill_before, 0
+        self.buffers = [alloc() for _ in range(4)]
+        self.arrays = [buffer.view(np.float32, DIMS) for buffer in self.buffers]
+        self.codes = []
+
+    def do(self, call):
+        if self.step == self.kill_before and (pid := self.backend.get_property(htp.ACCELERATOR_PID)) is not None:
+            os.kill(pid, signal.SIGKILL)
+        self.step += 1
+        return call()
+
+    def run(self):
+        """The results, or the first error."""
+        context = self.do(self.backend.create_context)
+        try:
+            self.use(context)
+        finally:
+            self.do(context.free)
+
+    def use(self, context):
+        x, y, out, extra = self.arrays
+        x[:] = 3
+        double = self.do(lambda: doubler(context, "double"))
+        count = self.do(lambda: counter(context, "count"))
+        handles = self.do(lambda: context.mem_register([ion(self.buffers[0]), ion(self.buffers[1])]))
+        shared = [ClientTensor("x", mem_handle=handles[0])], [ClientTensor("y", mem_handle=handles[1])]
+        raw = [ClientTensor("x", x)], [ClientTensor("y", out)]
+        for round_ in range(3):
+            y[:], out[:] = 0, 0
+            self.do(lambda: double.execute(*shared))
+            assert (y == 6).all()
+            self.do(lambda: double.execute(*raw))
+            assert (out == 6).all()
+            self.do(lambda: count.execute(*raw))
+            assert (out == 4 + 3 * round_).all()
+            self.do(lambda: double.execute_async(*shared).result(10))
+            self.do(lambda: double.execute([shared[0][0]], raw[1]))
+        self.do(count.reset)
+        self.do(lambda: count.execute(*raw))
+        assert (out == 4).all()
+        content = self.do(context.get_binary)
+        other = self.do(lambda: self.backend.create_context_from_binary(content))
+        try:
+            again = self.do(lambda: other.retrieve("double"))
+            for _ in range(3):
+                [handle] = self.do(lambda: other.mem_register([ion(self.buffers[3])]))
+                self.do(lambda: again.execute(raw[0], [ClientTensor("y", mem_handle=handle)]))  # noqa: B023
+                assert (extra == 6).all()
+                self.do(lambda: other.mem_deregister([handle]))  # noqa: B023
+        finally:
+            self.do(other.free)
+        self.do(lambda: context.mem_deregister(handles))
+        handles = self.do(lambda: context.mem_register([ion(self.buffers[1]), ion(self.buffers[0])]))
+        for _ in range(15):
+            self.do(lambda: double.execute([ClientTensor("x", mem_handle=handles[1])],
+                                           [ClientTensor("y", mem_handle=handles[0])]))  # fmt: skip
+            assert (y == 6).all()
+
+    def close(self):
+        for buffer in self.buffers:
+            buffer.close()
+
+
+def steps_of_the_program(backend):
+    whole = Program(backend, kill_before=-1)
+    whole.run()
+    whole.close()
+    return whole.step
+
+
+def check_killed_at(backend, step):
+    """The accelerator dies before a step: 1007 or no harm done, and then the whole program works."""
+    broken = Program(backend, kill_before=step)
+    try:
+        broken.run()
+    except QnnError as problem:
+        assert problem.code is GONE, f"step {step}: {problem}"
+    broken.close()
+    after = Program(backend, kill_before=-1)
+    after.run()
+    after.close()
+
+
+def test_the_program_has_at_least_fifty_steps(backend):
+    assert steps_of_the_program(backend) >= 50
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_killed_at_every_step_of_a_program_it_recovers(backend, part):
+    for step in range(part, steps_of_the_program(backend), 5):
+        check_killed_at(backend, step)
