@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,11 +21,15 @@ _SHOWN = 40  # failures named in the account
 
 
 @pytest.fixture
-def portable_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Models that are opened meanwhile run the portable code."""
-    monkeypatch.setenv("ISTHMUS_TARGET", "portable")
-    target.host.cache_clear()
-    yield
+def take_code_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Makes models that are opened in this test run the code of the named target."""
+
+    def take(name: str) -> None:
+        monkeypatch.setenv("ISTHMUS_TARGET", name)
+        target.host.cache_clear()
+
+    yield take
+    monkeypatch.undo()
     target.host.cache_clear()
 
 

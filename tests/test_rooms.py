@@ -15,11 +15,17 @@ MAY_IMPORT = {
     "frontends": {"graph", "errors"},
     "prepare": {"graph", "planning", "errors"},
     "engine": {"graph", "prepare", "memory", "errors"},
-    "backends": {"engine", "prepare", "graph", "memory", "log", "errors"},
-    "qnn": {"backends", "engine", "frontends", "prepare", "graph", "memory", "log", "errors"},
-    "session": {"qnn", "backends", "engine", "frontends", "prepare", "graph", "memory", "log", "errors"},
+    "binary": {"engine", "graph", "errors"},
+    "accelerator": {"binary", "engine", "graph", "memory", "errors"},
+    "backends": {"accelerator", "binary", "engine", "prepare", "graph", "memory", "log", "errors"},
+    "qnn": {"backends", "binary", "engine", "frontends", "prepare", "graph", "memory", "log", "errors"},
+    "bound": {"qnn", "engine", "memory"},
+    "session": {"bound", "qnn", "backends", "engine", "frontends", "prepare", "graph", "memory", "log", "errors"},
     "report": {"prepare", "errors"},
-    "tools": {"session", "report", "backends", "engine", "frontends", "prepare", "planning", "graph", "log", "errors"},
+    "tools": {
+        "session", "bound", "qnn", "report", "backends", "engine", "frontends", "prepare", "planning", "graph", "log",
+        "errors",
+    },
 }
 
 

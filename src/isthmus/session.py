@@ -16,18 +16,18 @@ import numpy as np
 
 from isthmus import qnn
 from isthmus.backends import cpu
-from isthmus.engine.program import Program, TensorInfo
+from isthmus.bound import BoundGraph, io_memory
+from isthmus.engine.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import load
 from isthmus.graph import MemType
 from isthmus.log import Log
-from isthmus.memory import HostBuffer, Region, host, rpcmem, tcm
+from isthmus.memory import Region, host
 from isthmus.prepare.schedule import Plan
-from isthmus.qnn import htp, lpai
+from isthmus.qnn import htp
 
 BACKENDS = ("cpu", "htp", "lpai")
 IO_KINDS = ("memhandle", "raw")
-_IO_ALIGNMENT = 64
 
 
 @dataclass
@@ -103,8 +103,8 @@ class Session:
         self._lock = threading.Lock()
         openers: dict[str, Callable[..., _Model]] = {
             "cpu": _CpuModel,
-            "htp": partial(_HtpModel, io or "memhandle"),
-            "lpai": _LpaiModel,
+            "htp": partial(_AcceleratedModel, "htp", io != "raw"),
+            "lpai": partial(_AcceleratedModel, "lpai", False),
         }
         model = openers[backend](self.path, _checked_shapes(shapes), constants, threads, config, log)
         self._model: _Model | None = model
@@ -227,7 +227,7 @@ class _CpuModel:
         if config is not None:
             raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration")
         self.program, self.plan = cpu.prepare(load(path, shapes, constants), threads)
-        views, _ = _io_memory(self.program, host)
+        _, views, _ = io_memory(self.program, host)
         regions = [Region(view.ctypes.data, view.nbytes, view) for _, view in views]
         count = len(self.program.inputs)
         self.inputs, self.outputs = dict(views[:count]), dict(views[count:])
@@ -239,132 +239,52 @@ class _CpuModel:
         return None
 
 
-class _LpaiModel:
-    """A model on LPAI, by the documented workflow."""
+class _AcceleratedModel:
+    """A model on a backend that is driven through the QNN API."""
 
     def __init__(
-        self, path: Path, shapes: Shapes | None, constants: Any, threads: int, config: Any, log: Log | None
+        self,
+        backend: str,
+        shared: bool,
+        path: Path,
+        shapes: Shapes | None,
+        constants: Any,
+        threads: int,
+        config: Any,
+        log: Log | None,
     ) -> None:
-        if threads != 1:
+        if backend == "lpai" and threads != 1:
             rule = "an LPAI core runs a graph on one thread"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"threads={threads}", rule)
-        self._buffers: list[HostBuffer | tcm.TcmBuffer] = []
-        self._backend = qnn.Backend("lpai", config, log)
+        self._bound: BoundGraph | None = None
+        self._backend = qnn.Backend(backend, config, log)
         try:
-            self._prepare(path, shapes, constants)
+            context = self._backend.create_context()
+            mem_type = MemType.MEMHANDLE if shared else MemType.RAW
+            graph = context.compose(path, None, shapes, constants, mem_type)
+            if threads != 1:
+                graph.set_config(htp.THREADS, threads)
+            self._bound = bound = BoundGraph(context, graph)
+            bound.bind(shared)
         except BaseException:
             self.close()
             raise
-
-    def _prepare(self, path: Path, shapes: Shapes | None, constants: Any) -> None:
-        alignment = self._backend.get_property(lpai.ALIGNMENT_REQ)
-        context = self._backend.create_context()
-        graph = context.compose(path, None, shapes, constants)
-        for size, option in (
-            (lpai.SCRATCH_MEM_SIZE, lpai.SCRATCH_MEM),
-            (lpai.PERSISTENT_MEM_SIZE, lpai.PERSISTENT_MEM),
-        ):
-            buffer = host(graph.get_property(size), alignment.start_addr_alignment)
-            self._buffers.append(buffer)
-            graph.set_config(option, lpai.Mem(lpai.MemType.DDR, buffer.nbytes, buffer))
-        graph.finalize()
         self.program, self.plan = graph.program, graph.plan
-        self.inputs, self.outputs = dict(graph.inputs), dict(graph.outputs)
-        self.inputs_survive = not graph.get_property(lpai.IO_OFFSETS)
-        if not self.inputs and not self.outputs:
-            self._bring_io(context, graph, alignment)
-        else:
-            self.execute: Callable[[], None] = graph.execute
-        self.engine_run = self.execute
+        self.inputs, self.outputs, self.inputs_survive = bound.inputs, bound.outputs, bound.inputs_survive
+        self.execute = self.engine_run = bound.execute
         self.reset = graph.reset
-        self.graph_stats = lambda: graph.stats
+        self._graph = graph
 
-    def _bring_io(self, context: qnn.Context, graph: qnn.Graph, alignment: lpai.BufferAlignmentReq) -> None:
-        """Memory for IO that is planned out of scratch, of the type that the model binary has."""
-        in_tcm = context.get_property(lpai.MODEL_BUFFER_MEM_TYPE) is lpai.MemType.TCM
-        tensors: list[list[qnn.ClientTensor]] = []
-        for infos, views in ((graph.input_tensors, self.inputs), (graph.output_tensors, self.outputs)):
-            tensors.append([])
-            for info in infos:
-                size, start = alignment.padded(info.nbytes), alignment.start_addr_alignment
-                what = f"buffer of tensor '{info.name}'"
-                log = self._backend.log
-                buffer = tcm.pool().require(size, start, log, what) if in_tcm else host(size, start)
-                self._buffers.append(buffer)
-                views[info.name] = Region(buffer.region.address, info.nbytes, buffer.array).view(
-                    info.dtype.numpy, info.dims
-                )
-                tensors[-1].append(qnn.ClientTensor(info.name, buffer))
-        self.execute = partial(graph.execute, tuple(tensors[0]), tuple(tensors[1]))
+    def graph_stats(self) -> qnn.GraphStats:
+        return self._graph.stats
 
     def close(self) -> None:
         self._backend.free()
-        for buffer in self._buffers:
-            buffer.close()
-        self._buffers.clear()
+        if self._bound is not None:
+            self._bound.close()
 
 
-class _HtpModel:
-    """A model on HTP, with IO in one buffer that the accelerator shares, or in raw memory."""
-
-    inputs_survive = True
-
-    def __init__(
-        self, io: str, path: Path, shapes: Shapes | None, constants: Any, threads: int, config: Any, log: Log | None
-    ) -> None:
-        self._buffer: rpcmem.RpcBuffer | None = None
-        self._backend = qnn.Backend("htp", config, log)
-        try:
-            self._prepare(io == "memhandle", path, shapes, constants, threads)
-        except BaseException:
-            self.close()
-            raise
-
-    def _prepare(self, shared: bool, path: Path, shapes: Shapes | None, constants: Any, threads: int) -> None:
-        context = self._backend.create_context()
-        mem_type = MemType.MEMHANDLE if shared else MemType.RAW
-        graph = context.compose(path, None, shapes, constants, mem_type)
-        if threads != 1:
-            graph.set_config(htp.THREADS, threads)
-        graph.finalize()
-        self.program, self.plan = graph.program, graph.plan
-        if shared:
-            views, tensors = self._share(context)
-        else:
-            views, _ = _io_memory(self.program, host)
-            tensors = [qnn.ClientTensor(name, view) for name, view in views]
-        count = len(self.program.inputs)
-        self.inputs, self.outputs = dict(views[:count]), dict(views[count:])
-        self.execute: Callable[[], None] = partial(graph.execute, tuple(tensors[:count]), tuple(tensors[count:]))
-        self.engine_run = self.execute
-        self.reset = graph.reset
-        self.graph_stats = lambda: graph.stats
-
-    def _share(self, context: qnn.Context) -> tuple[list[tuple[str, np.ndarray]], list[qnn.ClientTensor]]:
-        def allocate(nbytes: int, alignment: int) -> rpcmem.RpcBuffer:
-            self._buffer = rpcmem.alloc2(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, max(nbytes, 1))
-            return self._buffer
-
-        views, offsets = _io_memory(self.program, allocate)
-        assert self._buffer is not None
-        handles = context.mem_register(
-            qnn.MemDescriptor(
-                info.dims,
-                info.dtype,
-                qnn.DescriptorType.CUSTOM,
-                custom=htp.Descriptor(self._buffer.nbytes, self._buffer.fd, offset),
-            )
-            for info, offset in zip((*self.program.inputs, *self.program.outputs), offsets, strict=True)
-        )
-        return views, [qnn.ClientTensor(name, mem_handle=h) for (name, _), h in zip(views, handles, strict=True)]
-
-    def close(self) -> None:
-        self._backend.free()
-        if self._buffer is not None:
-            self._buffer.close()
-
-
-_Model = _CpuModel | _HtpModel | _LpaiModel
+_Model = _CpuModel | _AcceleratedModel
 
 
 def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tuple[int, ...]] | None:
@@ -383,20 +303,3 @@ def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tup
                 Code.COMMON_INVALID_ARGUMENT, f"shape of '{name}'", f"dimensions {checked[name]} must be positive"
             )
     return checked
-
-
-def _io_memory(
-    program: Program, allocate: Callable[[int, int], HostBuffer | rpcmem.RpcBuffer]
-) -> tuple[list[tuple[str, np.ndarray]], list[int]]:
-    """One buffer for all inputs and outputs, with a view and the offset of each."""
-    infos: tuple[TensorInfo, ...] = (*program.inputs, *program.outputs)
-    offsets, total = [], 0
-    for info in infos:
-        offsets.append(total)
-        total += -(-info.nbytes // _IO_ALIGNMENT) * _IO_ALIGNMENT
-    buffer = allocate(total, _IO_ALIGNMENT)
-    views = [
-        (info.name, buffer.view(info.dtype.numpy, info.dims, offset))
-        for info, offset in zip(infos, offsets, strict=True)
-    ]
-    return views, offsets

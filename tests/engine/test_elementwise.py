@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import Result, check, make_step, run, static
+from harness import Result, check, make_step, quantized, run, static
 
 from isthmus.engine.lowering.elementwise import KINDS
 from isthmus.errors import QnnError
-from isthmus.graph import DataType
+from isthmus.graph import DataType, Quantization
 from isthmus.graph.ops.elementwise import BINARY_OPERATIONS, NEURON_OPERATIONS, UNARY_OPERATIONS
 
 RNG = np.random.default_rng(0)
@@ -96,7 +96,8 @@ def test_unary_functions_of_integers(dtype: type) -> None:
 def test_not_and_tests_for_nan_and_infinity() -> None:
     check("ElementWiseNot", [RNG.random(333) > 0.5], in_place=[0])
     check("IsNaN", [np.tile(SPECIAL, 7)])
-    check("IsInf", [np.tile(SPECIAL, 7)])
+    for negative, positive in ((True, True), (True, False), (False, True)):
+        check("IsInf", [np.tile(SPECIAL, 7)], {"detect_negative": negative, "detect_positive": positive})
 
 
 ARITHMETIC = ["Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum", "SquaredDifference"]
@@ -144,6 +145,37 @@ def test_integer_arithmetic(op: str, dtype: type) -> None:
     b = integers(7, 111, dtype=dtype)
     b[b == 0] = 3
     check(f"ElementWise{op}", [integers(7, 111, dtype=dtype), b], in_place=[0])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.uint32, np.uint64])
+def test_arithmetic_of_other_integers_wraps_as_in_numpy(dtype: type) -> None:
+    limits = np.iinfo(dtype)
+    a, b = (RNG.integers(limits.min, limits.max, (7, 111), dtype, endpoint=True) for _ in range(2))
+    for op in ("Add", "Multiply", "Maximum", "Less"):
+        check(f"ElementWise{op}", [a, b])
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("Divide", np.uint8), ("Mod", np.int8), ("Fmod", np.int8), ("Divide", np.uint32)]
+)
+def test_division_of_other_integers(op: str, dtype: type) -> None:
+    limits = np.iinfo(dtype)
+    a, b = (RNG.integers(limits.min, limits.max, 777, dtype, endpoint=True) for _ in range(2))
+    b[b == 0] = 3
+    check(f"ElementWise{op}", [a, b])
+
+
+@pytest.mark.parametrize(("op", "dtype"), [("Abs", np.int8), ("Abs", np.uint8), ("Neg", np.int8), ("Sign", np.int16)])
+def test_functions_of_integers(op: str, dtype: type) -> None:
+    check(f"ElementWise{op}", [integers(301, dtype=dtype, low=-50 if np.iinfo(dtype).min else 0)], in_place=[0])
+
+
+def test_a_cast_keeps_the_stored_numbers_of_fixed_point_tensors() -> None:
+    x = np.arange(-128, 128, dtype=np.int8)
+    widened = check("Cast", [quantized(x, 0.5, 3)], results=[Result((256,), DataType.INT_32)])[0]
+    np.testing.assert_array_equal(widened, x)
+    other = Result((256,), DataType.SFIXED_POINT_8, Quantization.per_tensor(0.25, 7))
+    np.testing.assert_array_equal(check("Cast", [quantized(x, 0.5, 3)], results=[other])[0], x)
 
 
 def test_integer_division_by_zero_and_overflow_do_not_trap() -> None:
@@ -231,6 +263,6 @@ def test_empty_tensors_are_left_alone() -> None:
 
 
 def test_unknown_types_are_refused_by_name() -> None:
-    step, arrays = make_step("ElementWiseAdd", [np.zeros(3, np.uint16), np.zeros(3, np.uint16)])
+    step, arrays = make_step("ElementWiseAdd", [np.zeros(3, np.float16), np.zeros(3, np.float16)])
     with pytest.raises(QnnError, match=r"tested.*in0"):
         run(step, arrays)

@@ -16,7 +16,8 @@ X86 = [t for t in TARGETS if t.triple.startswith("x86_64")]
         (("avx2", "fma", "f16c", "bmi2"), "avx2"),
         (("avx2", "fma", "f16c", "bmi2", "avx_vnni"), "avx2-vnni"),
         (("avx2", "fma", "f16c", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl"), "avx512"),
-        (("avx2", "fma", "f16c", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"), "avx512-vnni"),
+        (("avx2", "fma", "f16c", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"), "avx512"),
+        (by_name("avx512-vnni").needs, "avx512-vnni"),
     ],
 )
 def test_the_best_target_of_an_x86_machine_is_picked(monkeypatch, flags, expected):

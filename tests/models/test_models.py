@@ -3,13 +3,18 @@
 Full int8 models: at most one quantization step away, and 99.9 % of all elements the same. Float: within
 1e-4 of the largest value of the reference. Models of the `core` tier must run; one of the `extra` tier may be
 refused, which is skipped with the refusal as the reason, but never be wrong.
+
+Each model is run with the best code that this machine has, with the code for most machines, and with the portable code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
+import compilation
 import numpy as np
 import oracles
 import pytest
@@ -18,12 +23,19 @@ import zoo
 from oracles import Array, Feeds
 
 import isthmus
+from isthmus.backends import cpu
+from isthmus.engine.program import Program
+from isthmus.engine.target import by_name, host, portable, runnable
+from isthmus.frontends import load
 
 SAME_SHARE = 0.999
 
 STATEFUL = ("okay_nabu", "alexa", "hey_jarvis", "hey_mycroft")
 
+CODE_PATHS = list(dict.fromkeys(t.name for t in (host(), by_name("avx2"), portable()) if runnable(t)))
 
+
+@functools.cache
 def available(key: str) -> tuple[zoo.Model, list[Feeds], list[Feeds]]:
     """A model with its stimuli and the reference's answers to them."""
     model = zoo.MODELS[key]
@@ -45,6 +57,26 @@ def open_session(model: zoo.Model, feed: Feeds, threads: int = 1) -> isthmus.Ses
         if model.tier == "extra":
             pytest.skip(f"refused: {refusal}")
         raise
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels(request: pytest.FixtureRequest) -> None:
+    """The kernels of all models that this run asks for, compiled at once."""
+    asked = [getattr(item, "callspec", None) for item in request.session.items if item.module.__name__ == __name__]
+    compilation.compile_for(
+        program
+        for key, path in sorted({(c.params["key"], c.params.get("path", host().name)) for c in asked if c is not None})
+        for program in programs(key, path)
+    )
+
+
+def programs(key: str, path: str) -> Iterator[Program]:
+    """What a model runs on a code path, if it can be had and prepared; its tests say why otherwise."""
+    model = zoo.MODELS[key]
+    with suppress(zoo.Unavailable, isthmus.QnnError):
+        constants = {name: stimuli.stimuli(key)[0][name] for name in model.constants}
+        graph = load(zoo.path(key), dict(model.shapes) or None, constants or None)
+        yield cpu.prepare(graph, target=by_name(path))[0]
 
 
 def run_all(session: isthmus.Session, model: zoo.Model, feeds: Sequence[Feeds]) -> list[Feeds]:
@@ -80,8 +112,10 @@ def assert_close(ours: Array, reference: Array, tolerance: float, name: str) -> 
     )
 
 
+@pytest.mark.parametrize("path", CODE_PATHS)
 @pytest.mark.parametrize("key", zoo.MODELS)
-def test_answers_are_those_of_the_reference_runtime(key: str) -> None:
+def test_answers_are_those_of_the_reference_runtime(key: str, path: str, take_code_path: Callable[[str], None]) -> None:
+    take_code_path(path)
     model, feeds, expected = available(key)
     with open_session(model, feeds[0]) as session:
         answers = run_all(session, model, feeds)

@@ -141,8 +141,9 @@ def portable_kernels(request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize("case", _one_of_each_operation(), ids=lambda case: case.operation)
 def test_a_case_of_each_operation_passes_on_the_portable_path(
-    case: Case, portable_kernels: None, portable_path: None
+    case: Case, portable_kernels: None, take_code_path: Callable[[str], None]
 ) -> None:
+    take_code_path("portable")
     if case.name in known_failures():
         pytest.skip(f"{case.name} is known to fail")
     result = outcome(case)

@@ -5,5 +5,6 @@
 
 from isthmus.accelerator.lane import Lane
 from isthmus.accelerator.process import Accelerator
+from isthmus.accelerator.remote import RemoteExecutor
 
-__all__ = ["Accelerator", "Lane"]
+__all__ = ["Accelerator", "Lane", "RemoteExecutor"]

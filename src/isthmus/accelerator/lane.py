@@ -49,8 +49,14 @@ class Lane:
             os.close(fd)
         accelerator.watch_over(self)
 
-    def load(self, binary: ContextBinary) -> dict[str, int]:
-        """Load the graphs of a binary; the numbers to run them by."""
+    def load(self, binary: ContextBinary, pools: tuple[int, int] | None = None) -> dict[str, int]:
+        """Load the graphs of a binary; the numbers to run them by.
+
+        Parameters
+        ----------
+        pools
+            Registered memory for scratch and state of its one graph; without it they are the accelerator's own.
+        """
         for name, graph in binary.graphs.items():
             target = by_name(graph.program.target)
             if not runnable(target):
@@ -66,7 +72,7 @@ class Lane:
             loader.ensure((*graph.program.kernels, *SERVING), target)
         self.enter(_NORMAL)
         try:
-            return self.accelerator.call("load", [binary.fd], lane=self._id)["graphs"]
+            return self.accelerator.call("load", [binary.fd], lane=self._id, pools=pools)["graphs"]
         finally:
             self.leave()
 
@@ -98,6 +104,10 @@ class Lane:
         self._call(self._page, self._number, doorbell.SPINS, 0)
         if self._response.value != self._number:
             raise gone("execution")
+
+    def rebind(self, graph: int, scratch: int) -> None:
+        """Have a graph use other scratch memory, in a turn of this lane."""
+        self.accelerator.call("rebind", graph=graph, scratch=scratch)
 
     def reset(self, graph: int) -> None:
         """Put the initial state into a graph's state memory, in a turn of this lane."""

@@ -9,9 +9,11 @@ import numpy as np
 
 from isthmus.engine.doorbell import MEMORY_ROW
 from isthmus.errors import Code, QnnError
+from isthmus.memory import Region
 from isthmus.memory.shareable import SharedFile, map_whole, shared_file
 
 MAX_SLOTS = 1 << 16
+NOTHING = -1
 
 
 @dataclass
@@ -57,6 +59,14 @@ class SharedMemory:
         self._of[slot] = mapping
         self.table[slot] = mapping.address + offset, nbytes
         return slot
+
+    def region(self, slot: int) -> Region:
+        """The memory of a window; none at all for the number -1."""
+        if slot == NOTHING:
+            return Region(0, 0, None)
+        if slot not in self._of:
+            raise QnnError(Code.MEM_INVALID_HANDLE, f"memory {slot} of the accelerator", "it is not registered")
+        return Region(int(self.table[slot, 0]), int(self.table[slot, 1]), self._of[slot])
 
     def deregister(self, slot: int) -> None:
         """Forget a window, and the buffer with its last one; unknown numbers are ignored."""

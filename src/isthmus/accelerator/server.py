@@ -30,7 +30,8 @@ class _Graph:
     number: int
     executor: Executor
     sizes: np.ndarray
-    state: HostBuffer
+    state: HostBuffer | None
+    """Its state memory, unless the client brought it."""
 
 
 @dataclass(eq=False)
@@ -95,6 +96,7 @@ class Server:
             "open": self._open,
             "load": self._load,
             "reset": self._reset,
+            "rebind": self._rebind,
             "close": self._close,
             "counts": self._counts,
         }
@@ -137,7 +139,8 @@ class Server:
         lane.thread.start()
         return {"lane": self._next_lane}
 
-    def _load(self, fds: list[int], lane: int) -> dict[str, Any]:
+    def _load(self, fds: list[int], lane: int, pools: list[int] | None = None) -> dict[str, Any]:
+        """Load a binary; `pools` are the client's own scratch and state memory, for its one graph."""
         here = self._lanes[lane]
         content = mmap.mmap(
             fds[0], 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ
@@ -146,29 +149,33 @@ class Server:
         graphs = binary.read(content, verify=not binary.is_sealed(fds[0])).graphs
         if len(graphs) > len(self._free_numbers):
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", f"it has {MAX_GRAPHS} graphs already")
-        wanted = max((graph.program.scratch_bytes for graph in graphs.values()), default=0)
+        wanted = 0 if pools else max((graph.program.scratch_bytes for graph in graphs.values()), default=0)
         scratch = here.scratch if here.scratch.nbytes >= wanted else host(wanted, binary.SECTION_ALIGNMENT)
         made: dict[str, _Graph] = {}
         try:
             for name, graph in graphs.items():
-                made[name] = self._new_graph(graph, scratch)
+                made[name] = self._new_graph(graph, scratch.region, pools)
         except BaseException:
             for loaded in made.values():
                 self._unload(loaded)
             raise
         here.scratch = scratch
         for older in here.graphs:
-            older.executor.bind_scratch(scratch.region)
+            if older.state is not None:
+                older.executor.bind_scratch(scratch.region)
         here.graphs += made.values()
         return {"graphs": {name: graph.number for name, graph in made.items()}}
 
-    def _new_graph(self, graph: binary.GraphBinary, scratch: HostBuffer) -> _Graph:
+    def _new_graph(self, graph: binary.GraphBinary, scratch: Region, pools: list[int] | None) -> _Graph:
         program = graph.program
-        state = host(program.state_bytes, program.alignment)
+        state = None if pools else host(program.state_bytes, program.alignment)
+        if pools:
+            scratch = self._memory.region(pools[0])
+        persistent = self._memory.region(pools[1]) if pools else state.region  # type: ignore[union-attr]
         sizes = np.array([info.nbytes for info in graph.tensors], np.int64)
         # Inputs and outputs are bound by each request.
         unbound = [Region(0, info.nbytes, None) for info in graph.tensors]
-        executor = Executor(program, scratch.region, state.region, unbound)
+        executor = Executor(program, scratch, persistent, unbound)
         executor.reset()
         made = _Graph(self._free_numbers.pop(), executor, sizes, state)
         self._graphs[made.number] = made
@@ -183,6 +190,10 @@ class Server:
 
     def _reset(self, fds: list[int], graph: int) -> dict[str, Any]:
         self._graphs[graph].executor.reset()
+        return {}
+
+    def _rebind(self, fds: list[int], graph: int, scratch: int) -> dict[str, Any]:
+        self._graphs[graph].executor.bind_scratch(self._memory.region(scratch))
         return {}
 
     def _close(self, fds: list[int], lane: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from isthmus.accelerator import Accelerator, Lane, RemoteExecutor
 from isthmus.backends import lpai_rules
 from isthmus.backends.driver import (
     BackendDriver,
@@ -56,6 +57,7 @@ from isthmus.prepare.schedule import Plan
 __all__ = ["LpaiBackend", "LpaiContext", "LpaiGraph", "describe_pools"]
 
 SCRATCH, PERSISTENT = "scratch memory", "persistent memory"
+_COPIED_IN, _COPIED_OUT = "copied in", "copied out"
 
 
 class _Kept:
@@ -94,6 +96,19 @@ class LpaiBackend(BackendDriver):
         self.log = log
         self.config: LpaiConfig = read(config, log)
         self.check_mem_type(self.config.mem_type)
+        self._accelerator: Accelerator | None = None
+        self._starting = threading.Lock()
+
+    def accelerator(self) -> Accelerator:
+        """The process that plays the core in the "arm" environment, started when it is first needed or has died."""
+        with self._starting:
+            if self._accelerator is None or not self._accelerator.alive:
+                self._accelerator = Accelerator()
+            return self._accelerator
+
+    def close(self) -> None:
+        if self._accelerator is not None:
+            self._accelerator.close()
 
     def get_property(self, option: int) -> Any:
         if option == BackendProperty.ALIGNMENT_REQ:
@@ -101,6 +116,8 @@ class LpaiBackend(BackendDriver):
         if option == BackendProperty.REQUIRE_PERSISTENT_BINARY:
             # The contents of a context binary are copied once, when the context is created.
             return False
+        if option == BackendProperty.SHARED_POOLS:
+            return self.config.target_env == "arm"
         raise unknown_option(Code.BACKEND_NOT_SUPPORTED, "backend 'lpai'", "property", option)
 
     def create_context(self, configs: Mapping[int, Any], device: DeviceDriver | None = None) -> LpaiContext:
@@ -132,6 +149,7 @@ class LpaiContext(ContextDriver):
         self.turn = threading.Lock()
         self._graphs: list[LpaiGraph] = []
         self._shared = SharedBuffers()
+        self._lane: Lane | None = None
 
     def get_property(self, option: int) -> Any:
         if option == ContextConfig.MODEL_BUFFER_MEM_TYPE:
@@ -177,10 +195,22 @@ class LpaiContext(ContextDriver):
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[Registration]:
         return self._shared.register(descriptors)
 
+    def executor(self, program: Program, scratch: Region, persistent: Region) -> Executor | RemoteExecutor:
+        """What runs a program in these pools: this process, or in the "arm" environment the accelerator."""
+        # The client may still choose its IO memory, execution by execution.
+        unbound = [Region(0, info.nbytes, None) for info in (*program.inputs, *program.outputs)]
+        if self.backend.config.target_env != "arm":
+            return Executor(program, scratch, persistent, unbound)
+        if self._lane is None:
+            self._lane = Lane(self.backend.accelerator())
+        return RemoteExecutor(self._lane, program, scratch, persistent)
+
     def close(self) -> None:
         for graph in self._graphs:
             graph.close()
         self._shared.close()
+        if self._lane is not None:
+            self._lane.close()
 
 
 class LpaiGraph(GraphDriver):
@@ -197,7 +227,7 @@ class LpaiGraph(GraphDriver):
         self._allocator = Allocator(context.mem_type, config.alignment, config.source, context.backend.log)
         self._kept = _Kept()
         self._finalizer = weakref.finalize(self, self._kept.release)
-        self._executor: Executor | None = None
+        self._executor: Executor | RemoteExecutor | None = None
         self._own_io: list[Region | None] = []
         self._bound: Sequence[TensorMemory | None] | None = None
         self._stats = GraphStats()
@@ -363,9 +393,7 @@ class LpaiGraph(GraphDriver):
         scratch, persistent = self._pool(SCRATCH), self._pool(PERSISTENT)
         model = self._allocator.place(self.program, self._what, with_io=not self._prepare.exclude_io)
         try:
-            # The client may still choose its IO memory, execution by execution.
-            unbound = [Region(0, info.nbytes, None) for info in self.tensors]
-            executor = Executor(model.program, scratch, persistent, unbound)
+            executor = self._context.executor(model.program, scratch, persistent)
         except BaseException:
             model.close()
             raise
@@ -419,12 +447,12 @@ class LpaiGraph(GraphDriver):
             self._kept.release()
             self._own_io, self._bound = [], None
 
-    def _finalized(self) -> Executor:
+    def _finalized(self) -> Executor | RemoteExecutor:
         if self._executor is None:
             raise QnnError(Code.GRAPH_NOT_FINALIZED, self._what, "only a finalized graph can be executed")
         return self._executor
 
-    def _bind(self, executor: Executor, memories: Sequence[TensorMemory | None]) -> None:
+    def _bind(self, executor: Executor | RemoteExecutor, memories: Sequence[TensorMemory | None]) -> None:
         """Use these memories from now on; checked as a whole first."""
         places = [self._checked_io(index, memory) for index, memory in enumerate(memories)]
         brought = [None if kind == "scratch" else region for region, kind in places]
@@ -434,6 +462,8 @@ class LpaiGraph(GraphDriver):
         self._per_execution.clear()
         for index, (region, kind) in enumerate(places):
             executor.bind_io(index, region)
+            if isinstance(executor, RemoteExecutor) and executor.copies(index):
+                kind = _COPIED_IN if index < len(self.program.inputs) else _COPIED_OUT
             self._per_execution[kind] = self._per_execution.get(kind, 0) + self.tensors[index].nbytes
             if memories[index] is not None:
                 holder = f"memory of tensor '{self.tensors[index].name}' of {self._what}, which is executing,"
@@ -460,5 +490,10 @@ class LpaiGraph(GraphDriver):
         """Add what was executed with the present binding to the totals."""
         executions = self._stats.executions - self._counted
         for kind, nbytes in self._per_execution.items():
-            self._stats.in_place_bytes[kind] = self._stats.in_place_bytes.get(kind, 0) + executions * nbytes
+            if kind == _COPIED_IN:
+                self._stats.copied_in_bytes += executions * nbytes
+            elif kind == _COPIED_OUT:
+                self._stats.copied_out_bytes += executions * nbytes
+            else:
+                self._stats.in_place_bytes[kind] = self._stats.in_place_bytes.get(kind, 0) + executions * nbytes
         self._counted = self._stats.executions

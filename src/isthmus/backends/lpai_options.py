@@ -12,10 +12,12 @@ UINT32_MAX = (1 << 32) - 1
 
 
 class BackendProperty(IntEnum):
-    """QNN_LPAI_BACKEND_GET_PROP_*."""
+    """QNN_LPAI_BACKEND_GET_PROP_*; numbers from 20001 on are this project's own."""
 
     ALIGNMENT_REQ = 0
     REQUIRE_PERSISTENT_BINARY = 1
+    SHARED_POOLS = 20001
+    """Whether scratch and persistent memory must be shared memory: where the core sees nothing else."""
 
 
 class ContextConfig(IntEnum):

@@ -10,7 +10,7 @@ import numpy as np
 from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.backends.lpai_options import UINT32_MAX, MemInfo
 from isthmus.errors import Code, QnnError
-from isthmus.memory import Region
+from isthmus.memory import Region, rpcmem
 from isthmus.memory.shareable import SharedFile, map_whole, shared_file
 
 _Key = tuple[int, int, int]
@@ -90,7 +90,8 @@ class SharedBuffers:
         """A part of the one mapping of a file: tensors that share bytes of it share addresses, so that it shows."""
         whole = self._files.get(file.identity)
         if whole is None or whole.nbytes < file.nbytes:
-            whole = np.frombuffer(map_whole(info.fd, file.nbytes, what), np.uint8)
+            mapped = rpcmem.buffer_of(info.fd)
+            whole = np.frombuffer(map_whole(info.fd, file.nbytes, what), np.uint8) if mapped is None else mapped.array
             self._files[file.identity] = whole
         array = whole[info.offset : info.offset + nbytes]
         return Region(whole.ctypes.data + info.offset, nbytes, array)

@@ -16,6 +16,7 @@ from isthmus.engine.lowering import (
     normalization,
     pooling,
     quantized,
+    quantized_hybrid,
     recurrent,
     reduction,
     resize,
@@ -43,21 +44,21 @@ _THROUGH_FLOAT: Mapping[str, Lowering] = {op: through_float(entry) for op, entry
 def lowering_of(step: Step) -> Lowering:
     """The lowering of a step.
 
-    A step on fixed-point activations goes to its 8-bit kernel where that covers it, moves stored elements, or takes
-    the way through float.
+    A step on fixed-point tensors goes to its 8-bit kernel where that covers it, moves stored elements, or takes the
+    way through float.
     """
-    activations = [t for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static]
-    if step.op not in _AS_STORED and any(t.dtype.is_fixed_point for t in activations):
+    table = _PLAIN
+    tensors = (*step.inputs, *step.outputs)
+    if step.op not in _AS_STORED and any(t is not None and t.dtype.is_fixed_point for t in tensors):
         covers, entry = quantized.QUANTIZED.get(step.op, (None, None))
         if covers is not None and entry is not None and covers(step):
             return entry
+        if quantized_hybrid.covers(step):
+            return quantized_hybrid.HYBRID
         table = _MOVED if step.op in _MOVED else _THROUGH_FLOAT
-    else:
-        table = _PLAIN
     if step.op not in table:
-        raise QnnError(
-            Code.COMMON_NOT_SUPPORTED, f"node '{step.name}' ({step.op})", "the CPU engine does not execute this operation"
-        )
+        what = f"node '{step.name}' ({step.op})"
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, "the CPU engine does not execute this operation")
     return table[step.op]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,13 +64,16 @@ def load(
 
 def _contents(path: Path) -> bytes:
     what = f"model file '{path}'"
-    if path.is_dir():
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is a directory, not a file")
     try:
+        # Looked at before it is opened: a pipe or a device would block, or never end.
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"it is {kind}, not a file")
         data = path.read_bytes()
     except FileNotFoundError:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, MemoryError) as error:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"it cannot be read ({error})") from error
     if not data:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is empty")

@@ -208,6 +208,16 @@ def buffer_of(fd: int) -> RpcBuffer | None:
     return None if buffer is None or buffer.is_closed else buffer
 
 
+def buffer_around(region: Region) -> RpcBuffer | None:
+    """The buffer of this process that a region lies in."""
+    for buffer in list(_buffers.values()):
+        begin = buffer._address
+        inside = begin <= region.address and region.address + region.nbytes <= begin + buffer.nbytes
+        if inside and not buffer.is_closed:
+            return buffer
+    return None
+
+
 def _whole(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 

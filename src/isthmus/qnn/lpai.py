@@ -18,6 +18,7 @@ from isthmus.backends.lpai_options import (
 
 ALIGNMENT_REQ = BackendProperty.ALIGNMENT_REQ
 REQUIRE_PERSISTENT_BINARY = BackendProperty.REQUIRE_PERSISTENT_BINARY
+SHARED_POOLS = BackendProperty.SHARED_POOLS
 MODEL_BUFFER_MEM_TYPE = ContextConfig.MODEL_BUFFER_MEM_TYPE
 ENABLE_ISLAND = ContextConfig.ENABLE_ISLAND
 SCRATCH_MEM_SIZE = GraphProperty.SCRATCH_MEM_SIZE
@@ -44,6 +45,7 @@ __all__ = [
     "RESET_STATE",
     "SCRATCH_MEM",
     "SCRATCH_MEM_SIZE",
+    "SHARED_POOLS",
     "Affinity",
     "BufferAlignmentReq",
     "ClientType",

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from isthmus import __version__
 from isthmus.errors import QnnError
@@ -14,6 +15,8 @@ COMMANDS = {
     "run": "run a model and tell what happened",
     "plan": "tell and draw the memory that a model needs, without running it",
     "pack": "solve a memory packing problem",
+    "context-binary-generator": "prepare models for a backend and keep them in a context binary",
+    "net-run": "run a model or a context binary on raw files",
 }
 
 
@@ -26,16 +29,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, summary in COMMANDS.items():
         subparser = subparsers.add_parser(name, help=summary, description=summary)
         if name in arguments[:1]:
-            import_module(f"isthmus.tools.{name}").add_arguments(subparser)
+            _module(name).add_arguments(subparser)
     options = parser.parse_args(arguments)
     try:
-        return import_module(f"isthmus.tools.{options.command}").main(options)
+        return _module(options.command).main(options)
     except QnnError as error:
         print(f"isthmus {options.command}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         sys.stderr.close()
         return 1
+
+
+def _module(command: str) -> Any:
+    return import_module(f"isthmus.tools.{command.replace('-', '_')}")
 
 
 if __name__ == "__main__":

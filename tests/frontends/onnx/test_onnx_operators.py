@@ -68,6 +68,17 @@ VERSIONS: dict[str, ModelProto] = {
     "TopK-11": model(
         [node("TopK", "x k", "y z", axis=0, largest=0)], {"x": floats(5, 3)}, "y z", {"k": i64(3)}, 11
     ),
+    "MaxPool-indices": model(
+        [node("MaxPool", "x", "y z", kernel_shape=[3, 2], pads=[1, 1, 1, 0], strides=[2, 1])],
+        {"x": floats(2, 3, 6, 5)}, "y z", opset=12,
+    ),
+    "MaxPool-indices-by-column": model(
+        [node("MaxPool", "x", "y z", kernel_shape=[2, 2], dilations=[1, 2], storage_order=1)],
+        {"x": floats(1, 2, 5, 6)}, "y z", opset=12,
+    ),
+    "MaxPool-indices-one-axis": model(
+        [node("MaxPool", "x", "y z", kernel_shape=[3], pads=[2, 2])], {"x": floats(2, 3, 7)}, "y z", opset=12
+    ),
     "Softmax-11": single("Softmax", (2, 3, 4), 11, axis=1),
     "Softmax-13": single("Softmax", (2, 3, 4), 13, axis=1),
     "LogSoftmax-11": single("LogSoftmax", (2, 3, 4), 11),

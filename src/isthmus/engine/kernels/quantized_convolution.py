@@ -17,6 +17,7 @@ from isthmus.engine.kernels.base import (
     device,
     fill_bytes,
     generated,
+    load_i32,
     read_i8,
     read_u8,
     word,
@@ -24,7 +25,7 @@ from isthmus.engine.kernels.base import (
     write_u8,
 )
 from isthmus.engine.kernels.gemm import divide_work
-from isthmus.engine.kernels.quantized_gemm import tile
+from isthmus.engine.kernels.quantized_gemm import float_tile, tile
 from isthmus.engine.target import Target
 
 WORDS = (
@@ -32,7 +33,7 @@ WORDS = (
     "rows", "height", "width", "pixel", "channels", "out_height", "out_width", "out_pixel", "columns",
     "kernel_h", "span", "stride_h", "stride_w", "dilation_h", "top", "left",
     "taps", "groups", "panel_bytes", "segment", "staged", "pitch", "distance",
-    "padding", "input_zero", "zero", "least", "most", "flip", "few_rows",
+    "padding", "input_zero", "zero", "least", "most", "flip", "few_rows", "scaling", "image_step", "result_step",
 )  # fmt: skip
 """The words of the instruction, in order.
 
@@ -42,6 +43,10 @@ segment: results computed together. staged: 0 to read in place, else how rows ar
 bit flipped, 3 and 4 widened from signed and unsigned bytes less `input_zero`). pitch: bytes between copied rows.
 distance: bytes between the taps of neighbouring results. padding: the byte that means 0. zero, least, most, flip: of
 the result, see `requantization`. few_rows: whether threads had better share columns.
+
+Where results are floats, `least` and `most` are reals; `padding` is whether there is one; `scaling` is what quantizing
+the input left (f32 scale, i32 origin), one entry for each image or for each result: `image_step` and `result_step` are
+the bytes from one to the next.
 """
 _AT = {name: index for index, name in enumerate(WORDS)}
 
@@ -68,13 +73,13 @@ def _copy(form, target, source, count, zero):  # type: ignore[no-untyped-def]
 def _stager() -> Any:
     height_at, width_at, pixel_at, channels_at = _AT["height"], _AT["width"], _AT["pixel"], _AT["channels"]
     kernel_at, span_at, dilation_at, stride_at = _AT["kernel_h"], _AT["span"], _AT["dilation_h"], _AT["stride_w"]
-    staged_at, pitch_at, padding_at, zero_at = _AT["staged"], _AT["pitch"], _AT["padding"], _AT["input_zero"]
+    staged_at, pitch_at, zero_at = _AT["staged"], _AT["pitch"], _AT["input_zero"]
 
     @device
-    def stage(p, image, target, top, left, count):  # type: ignore[no-untyped-def]
+    def stage(p, image, target, top, left, count, padding):  # type: ignore[no-untyped-def]
         """Copy the input rows under `count` results, of which the first begins at row `top` and column `left`."""
         height, width, pixel, channels = word(p, height_at), word(p, width_at), word(p, pixel_at), word(p, channels_at)
-        form, pitch, padding = word(p, staged_at), word(p, pitch_at), word(p, padding_at)
+        form, pitch = word(p, staged_at), word(p, pitch_at)
         zero = np.int16(word(p, zero_at))
         size = 2 if form >= 3 else 1
         needed = (count - 1) * word(p, stride_at) + word(p, span_at)
@@ -101,12 +106,22 @@ def _stager() -> Any:
 
 @generated
 def convolve(target: Target, variant: str) -> Any:
-    """Convolution with the tile named by the variant, ``ROWSxVECTORS``. Words: see `WORDS`."""
+    """Convolution of bytes with the tile named by the variant, ``ROWSxVECTORS``. Words: see `WORDS`."""
+    return _kernel(target, variant, False)
+
+
+@generated
+def convolve_to_float(target: Target, variant: str) -> Any:
+    """Convolution of an input that was quantized on the way, with float results. Words: see `WORDS`."""
+    return _kernel(target, variant, True)
+
+
+def _kernel(target: Target, variant: str, to_float: bool) -> Any:
     rows, vectors = (int(n) for n in variant.split("x"))
     lanes = target.lanes
     columns = vectors * lanes
     # The last panel may hold fewer vectors than the others, and has tiles of its own.
-    tiles = [tile(target, rows, v) for v in range(1, vectors + 1)]
+    tiles = [(float_tile if to_float else tile)(target, rows, v) for v in range(1, vectors + 1)]
     widest, narrow = tiles[-1], _narrow(tiles[:-1], lanes)
     stage = _stager()
     x_at, y_at, weights_at, offsets_at, work_at, work_bytes_at = (_AT[n] for n in WORDS[:6])
@@ -118,6 +133,9 @@ def convolve(target: Target, variant: str) -> Any:
     taps_at, groups_at, panel_at, segment_at = _AT["taps"], _AT["groups"], _AT["panel_bytes"], _AT["segment"]
     staged_at, distance_at, few_at = _AT["staged"], _AT["distance"], _AT["few_rows"]
     zero_at, least_at, most_at, flip_at = _AT["zero"], _AT["least"], _AT["most"], _AT["flip"]
+    padding_at, scaling_at = _AT["padding"], _AT["scaling"]
+    image_step_at, result_step_at = _AT["image_step"], _AT["result_step"]
+    size = 4 if to_float else 1
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
@@ -146,21 +164,29 @@ def convolve(target: Target, variant: str) -> Any:
             image = x + n * word(p, height_at) * word(p, width_at) * word(p, pixel_at)
             top = (row - n * out_height) * word(p, stride_h_at) - word(p, top_at)
             left = begin * word(p, stride_w_at) - word(p, left_at)
+            padding, scaling = word(p, padding_at), 0
+            if to_float:
+                scaling = address(p, b, scaling_at) + n * word(p, image_step_at) + begin * word(p, result_step_at)
+                if padding != 0:
+                    padding = load_i32(scaling, 1)
             source = work
             if staged != 0:
-                stage(p, image, work, top, left, count)
+                stage(p, image, work, top, left, count, padding)
             else:
                 source = image + (top * word(p, width_at) + left) * word(p, pixel_at)
             result = y + (row * out_width + begin) * out_pixel
             for panel in range(first_panel, last_panel):
                 column = panel * columns
-                place, packed = result + column, weights + panel * panel_bytes
+                place, packed = result + column * size, weights + panel * panel_bytes
                 done = 0
                 while done < count:
                     present = min(rows, count - done)
                     if staged == 0 and present < rows:
                         # Rows after the last do not exist: take some before it again.
                         done, present = count - rows, rows
+                    if to_float:
+                        zero, least = scaling + done * word(p, result_step_at), word(p, result_step_at)
+                        most, flip = p + 8 * least_at, 0
                     if wanted - column > columns - lanes:
                         widest(
                             source + done * distance, distance, offsets, taps, groups, packed,
