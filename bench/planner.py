@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, default=6)
     options = parser.parse_args()
-    first = solve(with_capacity(sliced(120, seed=0, dropped=0.1), 1024 * UNIT), timeout=0.1)
+    first = solve(with_capacity(sliced(200, seed=0), 1024 * UNIT), timeout=0.1)
     print(f"loading the compiled search: {first.loading:.2f} s")
     if options.folder:
         print(f"\n{HEADER}")

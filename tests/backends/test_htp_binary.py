@@ -79,7 +79,7 @@ def test_more_graphs_can_be_added_to_a_restored_context(backend, content):
 def test_a_graph_that_is_not_finalized_stops_the_binary(backend):
     with backend.create_context() as context:
         context.create_graph("empty")
-        with pytest.raises(QnnError, match="'empty'.*not finalized") as refusal:
+        with pytest.raises(QnnError, match=r"'empty'.*not finalized") as refusal:
             context.get_binary()
         assert refusal.value.code is Code.CONTEXT_GET_BINARY_FAILED
 

@@ -67,9 +67,9 @@ def test_buffers_keep_their_contents_and_recovery_is_free_create_register(backen
     site.run()
     result = site.y.copy()
     os.kill(context.driver.lane.accelerator.pid, signal.SIGKILL)
+    wait_for_death(context)
     with pytest.raises(QnnError):
-        while True:
-            site.run()
+        site.run()
     assert np.array_equal(site.x[0], np.arange(16))
     assert np.array_equal(site.y, result)
     context.mem_deregister(site.handles)
@@ -158,7 +158,7 @@ def test_each_thread_recovers_by_itself(backend):
     assert recoveries
 
 
-# -- a program of many steps, the accelerator killed before each of them ------------------------------------------------
+# -- a program of many steps, the accelerator killed before each of them -----------------------------------------------
 
 
 class Program:
@@ -238,10 +238,12 @@ def steps_of_the_program(backend):
 def check_killed_at(backend, step):
     """The accelerator dies before a step: 1007 or no harm done, and then the whole program works."""
     broken = Program(backend, kill_before=step)
+    code = GONE
     try:
         broken.run()
     except QnnError as problem:
-        assert problem.code is GONE, f"step {step}: {problem}"
+        code = problem.code
+    assert code is GONE, f"step {step}"
     broken.close()
     after = Program(backend, kill_before=-1)
     after.run()

@@ -31,7 +31,9 @@ def rounded(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (stored - zero[:, None]).astype(np.int64), np.float32(1) / factor
 
 
-def run(op: str, inputs: list[Any], params: dict[str, Any], dims: tuple[int, ...], wanted: np.ndarray, clamp: Any = None) -> None:
+def run(
+    op: str, inputs: list[Any], params: dict[str, Any], dims: tuple[int, ...], wanted: np.ndarray, clamp: Any = None
+) -> None:
     step, arrays = harness.make_step(op, inputs, params, [Result(dims, DataType.FLOAT_32)], clamp)
     lowering = lowering_of(step)
     assert lowering is HYBRID
@@ -44,7 +46,9 @@ def run(op: str, inputs: list[Any], params: dict[str, Any], dims: tuple[int, ...
 
 @pytest.mark.parametrize(("rows", "depth", "width"), [(1, 20, 60), (1, 257, 33), (5, 64, 64), (40, 19, 7), (3, 1, 1)])
 @pytest.mark.parametrize("per_channel", [False, True])
-def test_fully_connected_layers_round_each_row_by_its_range(rows: int, depth: int, width: int, per_channel: bool) -> None:
+def test_fully_connected_layers_round_each_row_by_its_range(
+    rows: int, depth: int, width: int, per_channel: bool
+) -> None:
     rng = np.random.default_rng(rows + depth)
     x = (rng.standard_normal((rows, depth)) * rng.uniform(0.1, 5, (rows, 1))).astype(np.float32)
     if rows > 2:
@@ -52,7 +56,9 @@ def test_fully_connected_layers_round_each_row_by_its_range(rows: int, depth: in
     weights = rng.integers(-127, 128, (width, depth)).astype(np.int8)
     bias = rng.standard_normal(width).astype(np.float32)
     scales = rng.uniform(0.005, 0.02, width if per_channel else 1).astype(np.float32)
-    quantization = Quantization.per_channel(scales, np.zeros(width), 0) if per_channel else Quantization.per_tensor(scales[0])
+    quantization = (
+        Quantization.per_channel(scales, np.zeros(width), 0) if per_channel else Quantization.per_tensor(scales[0])
+    )
     whole, scale = rounded(x)
     wanted = (whole @ weights.T.astype(np.int64)).astype(np.float32) * scale[:, None] * scales + bias
     constants = [harness.static(weights, quantization), harness.static(bias)]
@@ -65,7 +71,7 @@ def test_fully_connected_layers_round_each_row_by_its_range(rows: int, depth: in
     [
         ((1, 6, 7, 4), (3, 3), 9, ((1, 1), (1, 1)), 1), ((2, 5, 5, 3), (3, 2), 17, ((0, 1), (1, 0)), 1),
         ((1, 4, 9, 8), (1, 1), 40, ((0, 0), (0, 0)), 1), ((1, 6, 6, 6), (3, 3), 4, ((1, 1), (0, 0)), 2),
-        ((3, 5, 6, 8), (2, 2), 20, ((0, 0), (0, 0)), 1),
+        ((3, 5, 6, 8), (2, 2), 20, ((0, 0), (0, 0)), 1), ((3, 5, 6, 8), (1, 1), 20, ((0, 0), (0, 0)), 1),
     ],
 )  # fmt: skip
 def test_convolutions_round_each_image_by_its_range(dims: Any, kernel: Any, filters: int, pad: Any, group: int) -> None:
@@ -73,7 +79,9 @@ def test_convolutions_round_each_image_by_its_range(dims: Any, kernel: Any, filt
     x = (rng.standard_normal(dims) + 0.5).astype(np.float32)
     weights = rng.integers(-127, 128, (*kernel, dims[3] // group, filters)).astype(np.int8)
     scales = rng.uniform(0.005, 0.02, filters).astype(np.float32)
-    whole, scale = rounded(x.reshape(dims[0], -1))
+    # Where windows are single pixels, each pixel is rounded by itself.
+    whole, scale = rounded(x.reshape((-1, dims[3]) if kernel == (1, 1) else (dims[0], -1)))
+    scale = scale.reshape((*dims[:3], 1) if kernel == (1, 1) else (-1, 1, 1, 1))
     padded = np.pad(whole.reshape(dims), ((0, 0), *pad, (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, (1, 2))
     depth, width = dims[3] // group, filters // group
@@ -82,20 +90,37 @@ def test_convolutions_round_each_image_by_its_range(dims: Any, kernel: Any, filt
                   weights[..., g * width : (g + 1) * width].astype(np.int64))
         for g in range(group)
     ]  # fmt: skip
-    wanted = np.concatenate(parts, -1).astype(np.float32) * scale[:, None, None, None] * scales
+    wanted = np.concatenate(parts, -1).astype(np.float32) * scale * scales
     params = {"stride": (1, 1), "dilation": (1, 1), "pad_amount": pad, "group": group}
     constant = harness.static(weights, Quantization.per_channel(scales, np.zeros(filters), 3))
     run("Conv2d", [x, constant], params, wanted.shape, wanted)
 
 
-def test_a_hybrid_layer_agrees_with_litert(tmp_path: Any) -> None:
-    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+def layers() -> dict[str, tuple[bytes, tuple[int, ...]]]:
+    """Files of one hybrid operator, and the shapes of their inputs."""
     rng = np.random.default_rng(0)
-    stored = rng.integers(-127, 128, (50, 70))
-    x = rng.standard_normal((4, 70)).astype(np.float32)
-    bias = T("f32", [50], rng.standard_normal(50))
+    bias = T("f32", [12], rng.standard_normal(12))
+    dense = T("i8", [12, 70], rng.integers(-127, 128, (12, 70)), 0.01)
     made = options("FullyConnected", fusedActivationFunction=0, asymmetricQuantizeInputs=True)
-    content = single("FULLY_CONNECTED", [T("f32", [4, 70]), T("i8", [50, 70], stored, 0.01), bias], [T("f32", [4, 50])], made)
+    found = {"dense": (single("FULLY_CONNECTED", [T("f32", [4, 70]), dense, bias], [T("f32", [4, 12])], made), (4, 70))}
+    for kernel, stride in ((1, 1), (1, 2), (3, 1), (3, 2)):
+        shape, out = (1, 9, 9, 20), -(-9 // stride)
+        stored = rng.integers(-127, 128, (12, kernel, kernel, 20))
+        weights = T("i8", stored.shape, stored, rng.uniform(0.005, 0.02, 12), 0, 0)
+        made = options(
+            "Conv2D", padding=0, strideH=stride, strideW=stride, dilationHFactor=1, dilationWFactor=1,
+            fusedActivationFunction=1,
+        )  # fmt: skip
+        content = single("CONV_2D", [T("f32", shape), weights, bias], [T("f32", (1, out, out, 12))], made)
+        found[f"convolution of {kernel}x{kernel} by {stride}"] = content, shape
+    return found
+
+
+@pytest.mark.parametrize("layer", layers())
+def test_a_hybrid_layer_agrees_with_litert(layer: str, tmp_path: Any) -> None:
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
+    content, shape = layers()[layer]
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     (tmp_path / "hybrid.tflite").write_bytes(content)
     peer = interpreter.Interpreter(model_content=content, num_threads=1)
     peer.allocate_tensors()

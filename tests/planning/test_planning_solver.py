@@ -194,6 +194,11 @@ def test_impossible_limits_are_refused(options):
         solve(HARD, **options)
 
 
+def test_a_buffer_that_fixed_ones_lift_above_the_capacity_is_noticed():
+    problem = Problem((Buffer("wall", 0, 4, 4, 2, offset=8), Buffer("a", 0, 4, 10, 2), Buffer("b", 2, 6, 3, 4)))
+    agrees_with_brute_force(problem)
+
+
 def test_easy_problems_are_planned_without_numba():
     code = (
         "import sys; from isthmus.planning import Buffer, Problem, solve;"

@@ -227,7 +227,7 @@ class HtpGraph(GraphDriver):
 
     def __init__(self, context: HtpContext, graph: Graph) -> None:
         self.graph = graph
-        self._context = context
+        self._context, self._lane = context, context.lane
         self._threads = context.config.threads
         self._prepared: tuple[Program, Plan | None] | None = None
         self._number = -1
@@ -237,6 +237,7 @@ class HtpGraph(GraphDriver):
         self._copies_in: list[tuple[int, int, int]] = []
         self._copies_out: list[tuple[int, int, int]] = []
         self._per_execution = GraphStats()
+        self._since = 0
         self._stats = GraphStats()
 
     # -- what it is ----------------------------------------------------------------------------------------------------
@@ -292,7 +293,7 @@ class HtpGraph(GraphDriver):
     def finalize(self) -> None:
         self._context.check(self._what)
         with ContextBinary(to_bytes([self.binary], "htp")) as content:
-            self._load(self._context.lane.load(content)[self.graph.name])
+            self._load(self._lane.load(content)[self.graph.name])
 
     def restore(self, binary: GraphBinary, number: int) -> None:
         """Become a graph that was loaded from a context binary."""
@@ -309,19 +310,28 @@ class HtpGraph(GraphDriver):
     # -- execute -------------------------------------------------------------------------------------------------------
 
     def execute(self, memories: Sequence[TensorMemory | None]) -> None:
-        lane, begin = self._context.lane, time.perf_counter()
+        lane = self._lane
         lane.enter(self.priority)
         try:
-            if memories is not self._bound:
+            if memories is self._bound:
+                self._run()
+            else:
+                begin = time.perf_counter()
                 self._bind(memories)
-            for target, source, nbytes in self._copies_in:
-                ctypes.memmove(target, source, nbytes)
-            lane.execute(self._number, self._slots)
-            for target, source, nbytes in self._copies_out:
-                ctypes.memmove(target, source, nbytes)
-            self._count(begin)
+                self._run()
+                if self._stats.executions + self._since == 1:
+                    self._stats.first_execution_us = (time.perf_counter() - begin) * 1e6
         finally:
             lane.leave()
+
+    def _run(self) -> None:
+        """Execute on the bound memory, in a turn of the lane."""
+        for target, source, nbytes in self._copies_in:
+            ctypes.memmove(target, source, nbytes)
+        self._lane.execute(self._number, self._slots)
+        for target, source, nbytes in self._copies_out:
+            ctypes.memmove(target, source, nbytes)
+        self._since += 1
 
     def _bind(self, memories: Sequence[TensorMemory | None]) -> None:
         """Use these memories from now on; checked as a whole before anything is reserved."""
@@ -333,6 +343,7 @@ class HtpGraph(GraphDriver):
         raw = [i for i, memory in enumerate(memories) if memory is not None and memory.registration is None]
         self._stats.staging_execute_bytes += self._staging.reserve(self.tensors, raw)
         self._bound = None
+        self._count()
         self._slots, self._copies_in, self._copies_out = [], [], []
         self._per_execution = GraphStats()
         shared = 0
@@ -376,29 +387,33 @@ class HtpGraph(GraphDriver):
                     raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor '{info.name}' of {self._what}", rule)
             windows.append((info, mine))
 
-    def _count(self, begin: float) -> None:
-        total, once = self._stats, self._per_execution
-        total.executions += 1
-        total.copied_in_bytes += once.copied_in_bytes
-        total.copied_out_bytes += once.copied_out_bytes
-        if total.executions == 1:
-            total.first_execution_us = (time.perf_counter() - begin) * 1e6
+    def _count(self) -> None:
+        """Add what was executed with the present binding to the totals."""
+        total, once, times = self._stats, self._per_execution, self._since
+        self._since = 0
+        total.executions += times
+        total.copied_in_bytes += times * once.copied_in_bytes
+        total.copied_out_bytes += times * once.copied_out_bytes
         for kind, nbytes in once.in_place_bytes.items():
-            total.in_place_bytes[kind] = total.in_place_bytes.get(kind, 0) + nbytes
+            total.in_place_bytes[kind] = total.in_place_bytes.get(kind, 0) + times * nbytes
 
     def place(self, index: int) -> Region | None:
         return None
 
     def reset(self) -> None:
         self._context.check(self._what)
-        lane = self._context.lane
-        lane.enter(self.priority)
+        self._lane.enter(self.priority)
         try:
-            lane.reset(self._number)
+            self._lane.reset(self._number)
         finally:
-            lane.leave()
+            self._lane.leave()
 
     def stats(self) -> GraphStats:
+        self._lane.enter(self.priority)
+        try:
+            self._count()
+        finally:
+            self._lane.leave()
         return replace(self._stats, in_place_bytes=dict(self._stats.in_place_bytes))
 
     def close(self) -> None:

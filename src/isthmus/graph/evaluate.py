@@ -40,6 +40,10 @@ _COMPUTATIONS: dict[str, Computation] = {
     **detection.COMPUTATIONS,
     **_MOVEMENTS,
 }
+_HYBRID_AXES: dict[str, tuple[int, ...]] = {"FullyConnected": (-1,), "Conv2d": (1, 2, 3)}
+"""Operations that take float activations with fixed-point weights, and the axes along which activations are rounded.
+
+A convolution of single pixels is a product of rows, and rounds each."""
 
 
 def evaluate(
@@ -85,6 +89,7 @@ def evaluate(
             exact = _fixed_point_product(call, arrays)
             if exact is not None:
                 return [exact]
+        arrays = _rounded_activations(call, arrays)
         stay = op in _MOVEMENTS and not call.params.get("reduction") and _same_encoding(inputs, outputs)
         if op in ("Pad", "SpaceToBatch"):
             value = np.asarray(call.params.get("pad_constant_value", 0))
@@ -177,6 +182,23 @@ def _fixed_point_product(call: Call, arrays: Sequence[Any]) -> np.ndarray | None
     scaled = total.astype(np.float32) * (unit / np.float32(output.quantization.scale))
     zero = output.quantization.zero_point
     return (np.rint(np.clip(scaled, info.min - zero, info.max - zero)) + zero).astype(output.dtype.numpy)
+
+
+def _rounded_activations(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
+    """Float activations that meet fixed-point weights: rounded to 256 steps of the range of their row or image."""
+    axes = _HYBRID_AXES.get(call.op)
+    if call.op == "Conv2d" and call.tensor(1).dims[:2] == (1, 1) and not np.any(call.params["pad_amount"]):
+        axes = (3,) if np.all(np.asarray(call.params["stride"]) == 1) else axes
+    if axes is None or not call.tensor(0).dtype.is_float or not call.tensor(1).dtype.is_fixed_point:
+        return arrays
+    x = np.asarray(arrays[0], np.float32)
+    low = np.minimum(x.min(axes, keepdims=True, initial=0), 0)
+    high = np.maximum(x.max(axes, keepdims=True, initial=0), 0)
+    factor = np.where(high > low, np.float32(255) / (high - low), np.float32(1)).astype(np.float32)
+    zero = np.where((low + high) * factor > 1, -128 - low * factor, 127 - high * factor)
+    zero = np.rint(np.clip(zero, -128, 127))
+    stored = np.clip(np.rint(x * factor) + zero, -128, 127)
+    return [((stored - zero) / factor).astype(np.float32), *arrays[1:]]
 
 
 def _bias_units(bias: Tensor, array: np.ndarray, unit: np.ndarray) -> np.ndarray:

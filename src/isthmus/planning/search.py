@@ -368,7 +368,8 @@ def advance(s: State, nodes: int) -> int:
                     break
                 if reach[x] == floor[x] and (c < 0 or turn[x] < turn[c]):
                     c = x
-            alive = c >= 0
+            # Only a fixed buffer in the way can have put a floor too high without being noticed before.
+            alive = c >= 0 and floor[c] <= limit[c]
         if not alive:
             top = undo(s, top, frames[frame + ENTRY_MARK])
             depth = frames[frame + CALLER]

@@ -208,6 +208,7 @@ class _Planner:
                 return False
             if found.offsets is not None:
                 hard.keep(found.offsets)
+                assert hard.peak <= capacity
             else:
                 solved = False
         if not solved:

@@ -46,9 +46,8 @@ def main(options: argparse.Namespace) -> int:
     name = backend_name(options.backend)
     mem_type = MEM_TYPES[options.input_output_tensor_mem_type]
     if mem_type is MemType.MEMHANDLE and name != "htp":
-        raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT, "--input_output_tensor_mem_type memhandle", f"backend '{name}' has no such hint"
-        )
+        what = "--input_output_tensor_mem_type memhandle"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"backend '{name}' has no such hint")
     bound: list[BoundGraph] = []
     try:
         with qnn.Backend(name, backend_config(name, options.config_file), log_for(options.log_level)) as backend:

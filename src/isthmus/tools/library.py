@@ -17,7 +17,7 @@ _LIBRARY = re.compile(r"(?:lib)?Qnn(?P<name>[A-Za-z]+?)(?:\.so|\.dll)?")
 def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that QNN's tools have in common."""
     parser.add_argument(
-        "--backend", required=True, metavar="LIBRARY", help="libQnnHtp.so, libQnnLpai.so or libQnnCpu.so: the name counts"
+        "--backend", required=True, metavar="LIBRARY", help="libQnnHtp.so, libQnnLpai.so, libQnnCpu.so: the name counts"
     )
     parser.add_argument("--config_file", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
     parser.add_argument("--output_dir", type=Path, default=Path("output"), metavar="DIR")

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--model", type=Path, metavar="M", help="a .onnx or .tflite file")
     source.add_argument("--retrieve_context", type=Path, metavar="BIN", help="a context binary")
     parser.add_argument(
-        "--input_list", required=True, metavar="F[,F...]", help="files of input files, one for each graph of the context"
+        "--input_list", required=True, metavar="F[,F...]", help="lists of input files, one a graph of the context"
     )
     add_backend_arguments(parser)
     parser.add_argument("--direct_mode", choices=["adsp"], help="run LPAI in ADSP direct mode")
@@ -121,11 +121,12 @@ def read_list(path: Path, inputs: Sequence[TensorInfo]) -> InputList:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"cannot be read: {problem}") from None
     outputs: tuple[str, ...] = ()
     inferences = []
+    names = [info.name for info in inputs]
     for number, line in enumerate(lines, 1):
         if line[:1] in ("#", "%"):
             outputs = tuple(line[1:].split())
         elif line.strip():
-            inferences.append(_files(f"{what}, line {number}", line.split(), [info.name for info in inputs], path.parent))
+            inferences.append(_files(f"{what}, line {number}", line.split(), names, path.parent))
     if not inferences:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it lists no inference")
     return InputList(tuple(inferences), outputs)

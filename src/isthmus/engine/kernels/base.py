@@ -24,12 +24,14 @@ _OPTIONS: dict[str, Any] = {
     "boundscheck": False,
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
+    # Said aloud, since a function that says nothing takes the caller's, whichever caller is compiled first.
+    "fastmath": False,
 }
 
 device = njit(**_OPTIONS)
 """Decorator of a kernel, or of a function that kernels call."""
 
-device_reassociated = njit(**_OPTIONS, fastmath={"reassoc", "contract", "nsz"})
+device_reassociated = njit(**_OPTIONS | {"fastmath": {"reassoc", "contract", "nsz"}})
 """The same, with float sums that may be reordered within a thread's share (so that reductions vectorise)."""
 
 

@@ -1,7 +1,8 @@
 """Lowering of products of float activations with constant 8-bit weights.
 
-The activations are rounded to 8 bits while the model runs, each row (each image, for a convolution) by its own range;
-sums are whole numbers, scaled to floats. LiteRT executes such operators in this way, and the rounding shows.
+The activations are rounded to 8 bits while the model runs, each row by its own range; a row is a whole image where the
+windows of a convolution overlap. Sums are whole numbers, scaled to floats. LiteRT executes such operators this way, and
+the rounding shows.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class _Cut:
     product
         Extents along a pixel are bytes of quantized elements.
     ranges, length
-        Rows (images) that are quantized by a range of their own, and their elements.
+        Rows that are quantized by a range of their own, and their elements.
     pitch
         Bytes between quantized rows.
     scaling
@@ -63,12 +64,21 @@ class _Cut:
     staging: int
 
 
+def _is_product_of_rows(step: Step) -> bool:
+    """Whether each row of results comes from a row of inputs that no other result needs."""
+    if step.op == "FullyConnected":
+        return True
+    product = product_of(step)
+    return product.kernel == product.stride == (1, 1) and product.stays_inside
+
+
 def _cut(step: Step, target: Target, threads: int) -> _Cut:
     x, product = operand(step, 0), product_of(step)
     size = 2 if ROW_FORMS[target.dot] == "s16" else 1
-    if step.op == "FullyConnected":
-        ranges, pitch = product.width, -(-product.channels * size // 4) * 4
-        product = replace(in_bytes(product, size), pixel=pitch, channels=pitch)
+    if _is_product_of_rows(step):
+        ranges, pitch = product.width, -(-product.pixel * size // 4) * 4
+        channels = pitch if product.groups == 1 else product.channels * size
+        product = replace(product, pixel=pitch, channels=channels)
     else:
         ranges, pitch = x.dims[0], x.elements // x.dims[0] * size
         product = in_bytes(product, size)
@@ -98,7 +108,7 @@ def _emit(step: Step, e: Emitter) -> None:
         bias[:] = operand(step, 2).data
     columns = plan.vectors * e.target.lanes
     panel_bytes = columns * (12 + 4 * product.taps * plan.groups)
-    by_row = step.op == "FullyConnected"
+    by_row = _is_product_of_rows(step)
     out_product = replace(product, out_pixel=4 * product.out_pixel)
     for group in range(product.groups):
         part = slice(group * product.columns, (group + 1) * product.columns)
@@ -124,9 +134,8 @@ def covers(step: Step) -> bool:
     floats = all(t is None or t.dtype is DataType.FLOAT_32 for t in (x, bias, *step.outputs))
     if not floats or not weights.is_static or centred_weights(weights) is None or not (bias is None or bias.is_static):
         return False
-    one_image = step.op != "Conv2d" or x.dims[0] == 1 or weights.dims[:2] != (1, 1)
     deep = weights.elements // max(weights.dims[axis], 1) >= _DEEPEST
-    return quantization_of(weights).axis in (None, axis) and one_image and not deep and x.elements > 0
+    return quantization_of(weights).axis in (None, axis) and not deep and x.elements > 0
 
 
 HYBRID = Lowering(_emit, _work)

@@ -78,7 +78,7 @@ class Product:
 def product_of(step: Step) -> Product:
     """The product that a step computes. A depthwise convolution is one with a group for each input channel.
 
-    Where each window is a single pixel, all pixels of an image, or of several, are taken as one row.
+    Where each window is a pixel of its own, all pixels are taken as one row.
     """
     x, weights, output = operand(step, 0), operand(step, 1), step.outputs[0]
     if step.op in ("FullyConnected", "MatMul"):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
-import struct
-
 from isthmus.frontends.tflite.elementwise import Converter
-from isthmus.frontends.tflite.hybrid import activations
+from isthmus.frontends.tflite.hybrid import activations, factors
 from isthmus.frontends.tflite.schema import Padding
 from isthmus.frontends.tflite.site import Site
 from isthmus.graph import Tensor
@@ -22,13 +21,13 @@ IMAGE = (1, 2, 3)
 
 def _conv_2d(site: Site) -> list[Tensor]:
     x = site.ranked(0, 4)
-    weights = site.transposed(site.weights(1, x), HWIO_OF_OHWI)
+    weights = site.transposed(factors(site, x), HWIO_OF_OHWI)
     if weights.dims[2] < 1 or x.dims[3] % weights.dims[2]:
         site.refuse(f"{x.dims[3]} input channels cannot be grouped by the filter's {weights.dims[2]}")
     params = _window(site, x, weights, "stride", "dilation")
     params["group"] = x.dims[3] // weights.dims[2]
     bias = site.bias(2, x, weights, weights.dims[3])
-    return site.activated("Conv2d", [activations(site, x, 1, IMAGE), weights, bias], params)
+    return site.activated("Conv2d", [activations(site, x, weights, 1, IMAGE), weights, bias], params)
 
 
 def _depthwise_conv_2d(site: Site) -> list[Tensor]:
@@ -36,7 +35,7 @@ def _depthwise_conv_2d(site: Site) -> list[Tensor]:
     weights = site.transposed(site.weights(1, x), HW1C_OF_1HWC)
     params = _window(site, x, weights, "stride", "dilation")
     bias = site.bias(2, x, weights, weights.dims[3])
-    return site.activated("DepthWiseConv2d", [activations(site, x, 1, IMAGE), weights, bias], params)
+    return site.activated("DepthWiseConv2d", [activations(site, x, weights, 1, IMAGE), weights, bias], params)
 
 
 def _window(site: Site, x: Tensor, weights: Tensor, stride: str, dilation: str) -> dict:
@@ -65,7 +64,7 @@ def _transpose_conv(site: Site) -> list[Tensor]:
     weights = site.transposed(site.weights(1, x), (1, 2, 3, 0))
     bias = site.bias(3, x, weights, weights.dims[3])
     params = _transposed_window(site, x, weights, strides, (sizes[1], sizes[2]), site.options["padding"])
-    return site.activated("TransposeConv2d", [activations(site, x, 1, IMAGE), weights, bias], params)
+    return site.activated("TransposeConv2d", [activations(site, x, weights, 1, IMAGE), weights, bias], params)
 
 
 def _transposed_window(
@@ -110,13 +109,13 @@ def _fully_connected(site: Site) -> list[Tensor]:
     if site.options["weights_format"]:
         site.unsupported("shuffled weights are not supported")
     x = site.input(0)
-    weights = site.weights(1, x)
+    weights = factors(site, x)
     if weights.rank != 2:
         site.refuse(f"the weights must have rank 2, have rank {weights.rank}")
     bias = site.bias(2, x, weights, weights.dims[0])
     if x.dtype.is_float and x.dims[-1:] != weights.dims[1:] and weights.dims[1] and not x.elements % weights.dims[1]:
         x = site.reshape(x, (x.elements // weights.dims[1], weights.dims[1]))
-    x = activations(site, x, 1, [-1])
+    x = activations(site, x, weights, 1, [-1])
     return site.activated("FullyConnected", [x, weights, bias], {"keep_dims": bool(site.options["keep_num_dims"])})
 
 
@@ -124,7 +123,8 @@ def _batch_matmul(site: Site) -> list[Tensor]:
     left, right = site.input(0), site.input(1)
     params = {"transpose_in0": bool(site.options["adj_x"]), "transpose_in1": bool(site.options["adj_y"])}
     if left.dtype.is_float and right.dtype.is_fixed_point:
-        left, right = activations(site, left, 1, [-2 if site.options["adj_x"] else -1]), site.real(right)
+        right = site.real(right)
+        left = activations(site, left, right, 1, [-2 if site.options["adj_x"] else -1])
     return [site.emit("MatMul", [left, right], params)]
 
 

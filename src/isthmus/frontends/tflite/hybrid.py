@@ -1,8 +1,9 @@
 """Hybrid operators: float activations, integer weights.
 
 LiteRT rounds the activations of such an operator to 8 bits at run time, each row (or image) by its own range, and that
-rounding shows in its results. Here the activations are rounded the same way in float arithmetic, and the weights are
-dequantized once; the product is then an ordinary one.
+rounding shows in its results. A graph does the same where float activations meet fixed-point weights in an ordinary
+convolution or a fully connected layer. Elsewhere the activations are rounded here, by operations in float arithmetic,
+and the weights are dequantized once; the product is then an ordinary one.
 """
 
 from __future__ import annotations
@@ -12,17 +13,36 @@ from collections.abc import Sequence
 import numpy as np
 
 from isthmus.frontends.tflite.site import Site
-from isthmus.graph import Tensor
+from isthmus.graph import DataType, Tensor
 
 SMALLEST_SCALE = np.float32(1e-30)
 """Stands in for the scale of a row of zeros, which has no range."""
 RECIPROCAL = {"operation": 10}
 
 
-def activations(site: Site, x: Tensor, weights: int, axes: Sequence[int]) -> Tensor:
-    """The activations `x`, rounded along `axes` where the weights that they meet, operand `weights`, are integers."""
-    other = site.input(weights)
-    if not (x.dtype.is_float and other.is_static and other.dtype.is_fixed_point):
+def factors(site: Site, x: Tensor) -> Tensor:
+    """The weights, operand 1, of a convolution or fully connected layer: fixed-point where a graph can take that."""
+    weights = site.input(1)
+    quantization = weights.quantization
+    if (
+        x.dtype is DataType.FLOAT_32
+        and weights.is_static
+        and weights.dtype is DataType.SFIXED_POINT_8
+        and quantization is not None
+        and quantization.axis in (None, 0)
+        and not any(quantization.offsets)
+    ):
+        return weights
+    return site.weights(1, x)
+
+
+def activations(site: Site, x: Tensor, weights: Tensor, index: int, axes: Sequence[int]) -> Tensor:
+    """The activations `x`, rounded along `axes` where the file's weights, operand `index`, are integers.
+
+    Not where `weights`, as they go into the graph, still are: the graph rounds then.
+    """
+    other = site.input(index)
+    if not (x.dtype.is_float and other.is_static and other.dtype.is_fixed_point) or weights.dtype.is_fixed_point:
         return x
     return _rounded(site, x, [site.axis(axis, x.rank) for axis in axes])
 

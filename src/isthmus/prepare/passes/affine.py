@@ -65,7 +65,7 @@ def _along(values: np.ndarray, axis: int, rank: int) -> np.ndarray:
 def _set_weights(work: Work, step: Step, weights: np.ndarray | None, bias: np.ndarray | None) -> None:
     old = step.inputs[1]
     assert old is not None
-    dtype = old.dtype.numpy
+    dtype = step.outputs[0].dtype.numpy
     new = old if weights is None else work.constant(old.name, weights.astype(dtype))
     inputs = [step.inputs[0], new]
     if bias is not None:

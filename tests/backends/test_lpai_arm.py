@@ -1,0 +1,96 @@
+"""LPAI's "arm" environment runs in the accelerator process: same rules, pools in shared memory, raw IO copied."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from lpai_harness import WIDTH, count, counter, ddr, pools, ready
+
+from isthmus import Code, QnnError, memory, qnn
+from isthmus.memory import rpcmem
+from isthmus.qnn import ClientTensor, lpai
+
+ARM = {"lpai_backend": {"target_env": "arm"}}
+
+
+@pytest.fixture(scope="module")
+def backend():
+    with qnn.Backend("lpai", ARM) as made:
+        yield made
+
+
+@pytest.fixture
+def graph(backend):
+    with backend.create_context() as context:
+        yield counter(context)
+
+
+def test_state_lies_in_the_clients_persistent_memory(backend, graph):
+    scratch, persistent = ready(backend, graph)
+    assert count(graph, 1) == 4
+    assert (persistent.view(np.float32, (1, WIDTH)) == 2).all()
+    persistent.view(np.float32, (1, WIDTH))[:] = 10
+    scratch.array[:] = 0xAA
+    assert count(graph, 1) == 22
+    graph.reset()
+    assert count(graph, 1) == 4
+    assert graph.stats.copied_bytes == 0, "inputs and outputs lie in shared scratch"
+
+
+def test_scratch_can_be_replaced(backend, graph):
+    ready(backend, graph)
+    count(graph, 1)
+    other, _ = pools(backend, graph)
+    graph.set_config(lpai.SCRATCH_MEM, ddr(other))
+    assert count(graph, 1) == 6
+
+
+def test_private_pools_are_refused_with_a_hint(backend, graph):
+    assert backend.get_property(lpai.SHARED_POOLS)
+    start = backend.get_property(lpai.ALIGNMENT_REQ).start_addr_alignment
+    private = memory.host(graph.get_property(lpai.SCRATCH_MEM_SIZE), start)
+    _, persistent = pools(backend, graph)
+    graph.set_config(lpai.SCRATCH_MEM, ddr(private))
+    graph.set_config(lpai.PERSISTENT_MEM, ddr(persistent))
+    with pytest.raises(QnnError, match=r"not shared memory.*rpcmem") as refusal:
+        graph.finalize()
+    assert refusal.value.code is Code.GRAPH_INVALID_ARGUMENT
+    scratch, _ = pools(backend, graph)
+    graph.set_config(lpai.SCRATCH_MEM, ddr(scratch))
+    graph.finalize()
+    assert count(graph, 1) == 4
+
+
+def test_raw_buffers_are_copied_and_counted_and_shared_ones_are_not(backend, graph):
+    ready(backend, graph)
+    nbytes = 4 * WIDTH
+    start = backend.get_property(lpai.ALIGNMENT_REQ).start_addr_alignment
+    x, y = memory.host(nbytes, start), memory.host(nbytes, start)
+    x.view(np.float32, (1, WIDTH))[:] = 1
+    graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
+    assert (y.view(np.float32, (1, WIDTH)) == 4).all()
+    assert (graph.stats.copied_in_bytes, graph.stats.copied_out_bytes) == (nbytes, nbytes)
+    shared = rpcmem.alloc(25, 1, nbytes), rpcmem.alloc(25, 1, nbytes)
+    shared[0].view(np.float32, (1, WIDTH))[:] = 1
+    graph.execute([ClientTensor("x", shared[0])], [ClientTensor("y", shared[1])])
+    assert (shared[1].view(np.float32, (1, WIDTH)) == 6).all()
+    assert graph.stats.copied_bytes == 2 * nbytes, "nothing more was copied"
+
+
+def test_death_answers_1007_and_the_next_context_works(backend):
+    context = backend.create_context()
+    graph = counter(context)
+    ready(backend, graph)
+    pid = backend.driver.accelerator().pid
+    os.kill(pid, signal.SIGKILL)
+    while backend.driver._accelerator.alive:
+        pass
+    with pytest.raises(QnnError) as refusal:
+        count(graph, 1)
+    assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+    context.free()
+    with backend.create_context() as fresh:
+        again = counter(fresh)
+        ready(backend, again)
+        assert count(again, 1) == 4
