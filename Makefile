@@ -20,6 +20,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python tests/zoo.py fetch
 	$(BIN)/python bench/models.py
 	$(BIN)/python bench/lpai.py
+	$(BIN)/python bench/htp.py
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

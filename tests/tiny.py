@@ -10,11 +10,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def save(path: Path, nodes: list, inputs: dict, outputs: dict, constants: dict | None = None, opset: int = 17) -> Path:
-    """Write a model with float tensors unless a tuple (type, shape) says otherwise."""
+    """Write a model with float inputs and outputs of the given shapes."""
 
     def info(name, spec):
-        kind, shape = spec if isinstance(spec[0], int) and isinstance(spec[1], (list, tuple)) else (TensorProto.FLOAT, spec)
-        return helper.make_tensor_value_info(name, kind, list(shape))
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, list(spec))
 
     graph = helper.make_graph(
         nodes,

@@ -259,6 +259,33 @@ def test_a_forked_child_cannot_use_or_end_it(accelerator, site):
     site.run()
 
 
+def test_who_waits_for_a_lane_that_is_closed_is_told(accelerator, content):
+    site = Site(accelerator, content)
+    site.run()
+    site.lane.enter(100)
+    codes = []
+
+    def wait():
+        try:
+            site.run()
+        except QnnError as problem:
+            codes.append(problem.code)
+
+    closing = threading.Thread(target=site.lane.close)
+    closing.start()
+    while not accelerator.gate._waiting:
+        time.sleep(0.001)
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    while len(accelerator.gate._waiting) < 2:
+        time.sleep(0.001)
+    site.lane.leave()
+    closing.join(5)
+    waiting.join(5)
+    assert codes == [Code.CONTEXT_INVALID_HANDLE]
+    site.close()
+
+
 def test_a_damaged_program_is_refused_by_both_sides(accelerator, content, tmp_path):
     damaged = bytearray(content)
     damaged[-100] ^= 1

@@ -85,5 +85,5 @@ def test_running_cached_kernels_loads_no_numba(empty_cache):
 
 
 def test_an_unknown_target_is_refused_with_the_known_ones():
-    with pytest.raises(loader.QnnError, match="avx2.*portable"):
+    with pytest.raises(loader.QnnError, match=r"avx2.*portable"):
         by_name("z80")

@@ -45,7 +45,7 @@ def test_scratch_too_small_or_misaligned_is_refused_before_anything_is_written(p
     with pytest.raises(QnnError, match="scratch memory: has"):
         Executor(program, Region.of(small), memory.host(0).region, io)
     shifted = memory.host(program.scratch_bytes + 64)
-    with pytest.raises(QnnError, match="scratch memory: starts at .* not a multiple of 64"):
+    with pytest.raises(QnnError, match=r"scratch memory: starts at .* not a multiple of 64"):
         Executor(program, Region.of(shifted.array[8:]), memory.host(0).region, io)
     assert not shifted.array.any()
 
@@ -62,9 +62,8 @@ def test_threads_end_when_the_executor_is_closed_or_forgotten(tmp_path):
     program = cpu.prepare(load(tiny.gate(tmp_path / "gate.onnx")), threads=3)[0]
     before = threading.active_count()
     for forget in (False, True):
-        executor = Executor(
-            program, memory.host(program.scratch_bytes).region, memory.host(0).region, [b.region for b in io_of(program)]
-        )
+        scratch, io = memory.host(program.scratch_bytes), [b.region for b in io_of(program)]
+        executor = Executor(program, scratch.region, memory.host(0).region, io)
         executor.run()
         assert threading.active_count() == before + 2
         if forget:
@@ -79,7 +78,8 @@ def test_many_runs_with_threads_agree_and_do_not_hang(tmp_path):
     path = tiny.gate(tmp_path / "gate.onnx", size=7)
     program = cpu.prepare(load(path), threads=2)[0]
     io = io_of(program)
-    executor = Executor(program, memory.host(program.scratch_bytes).region, memory.host(0).region, [b.region for b in io])
+    scratch = memory.host(program.scratch_bytes)
+    executor = Executor(program, scratch.region, memory.host(0).region, [b.region for b in io])
     x = io[0].view(np.float32, (7,))
     for i in range(2000):
         x[:] = i

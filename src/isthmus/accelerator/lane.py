@@ -41,7 +41,6 @@ class Lane:
             self._page = self._words.ctypes.data
             self._status = ctypes.c_int64.from_address(self._page + doorbell.STATUS)
             self._response = ctypes.c_int64.from_address(self._page + doorbell.RESPONSE)
-            self._number = 0
             self._open = True
             self._asked: tuple[int, Sequence[int]] | None = None
             self._id: int = accelerator.call("open", [fd])["lane"]
@@ -72,6 +71,7 @@ class Lane:
             loader.ensure((*graph.program.kernels, *SERVING), target)
         self.enter(_NORMAL)
         try:
+            self._check_open()
             return self.accelerator.call("load", [binary.fd], lane=self._id, pools=pools)["graphs"]
         finally:
             self.leave()
@@ -88,6 +88,8 @@ class Lane:
         """Run a graph once on registered memory, in a turn of this lane. The same list object means the same memory."""
         asked = self._asked
         if asked is None or asked[0] != graph or asked[1] is not slots:
+            self._check_open()
+            self._asked = None
             self._words[doorbell.GRAPH // 8] = graph
             first = doorbell.SLOTS // 8
             self._words[first : first + len(slots)] = slots
@@ -100,17 +102,19 @@ class Lane:
     def _ring(self) -> None:
         if not self.accelerator.alive:
             raise gone("execution")
-        self._number += 1
-        self._call(self._page, self._number, doorbell.SPINS, 0)
-        if self._response.value != self._number:
+        number = self._response.value + 1
+        self._call(self._page, number, doorbell.SPINS, 0)
+        if self._response.value != number:
             raise gone("execution")
 
     def rebind(self, graph: int, scratch: int) -> None:
         """Have a graph use other scratch memory, in a turn of this lane."""
+        self._check_open()
         self.accelerator.call("rebind", graph=graph, scratch=scratch)
 
     def reset(self, graph: int) -> None:
         """Put the initial state into a graph's state memory, in a turn of this lane."""
+        self._check_open()
         self.accelerator.call("reset", graph=graph)
 
     def hang_up(self) -> None:
@@ -123,10 +127,11 @@ class Lane:
             return
         self.enter(_NORMAL)
         try:
-            self._open = False
+            if not self._open:
+                return
+            self._open, self._asked = False, None
             if self.accelerator.alive:
                 self._words[doorbell.GRAPH // 8] = _END
-                self._asked = None
                 self._ring()
                 self.accelerator.call("close", lane=self._id)
         except QnnError as problem:
@@ -135,6 +140,10 @@ class Lane:
                 raise
         finally:
             self.leave()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise QnnError(Code.CONTEXT_INVALID_HANDLE, "execution", "its context has been freed")
 
     def __enter__(self) -> Lane:
         return self

@@ -102,14 +102,18 @@ class Accelerator:
                 spans = [list(span) for _, *span in part]
                 slots += self.call("register", [fd for fd, _, _ in part], spans=spans)["slots"]
         except QnnError:
-            if slots and self._alive:
-                self.deregister(slots)
+            self.deregister(slots)
             raise
         return slots
 
     def deregister(self, slots: Sequence[int]) -> None:
-        """Take memory away from it."""
-        self.call("deregister", slots=list(slots))
+        """Take memory away from it. A process that has died has none any more."""
+        try:
+            if slots and self._alive:
+                self.call("deregister", slots=list(slots))
+        except QnnError as problem:
+            if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
+                raise
 
     def counts(self) -> dict[str, int]:
         """What the other side holds: descriptors, mappings, resident bytes, lanes, graphs, memory."""

@@ -100,13 +100,7 @@ class RemoteExecutor:
         slots = list(self._windows.values())
         self._windows.clear()
         self._stages.clear()
-        if slots and self._lane.accelerator.alive:
-            try:
-                self._lane.accelerator.deregister(slots)
-            except QnnError as problem:
-                # With the process gone there is nothing left to deregister.
-                if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
-                    raise
+        self._lane.accelerator.deregister(slots)
 
     def _pool(self, what: str, region: Region) -> int:
         if region.nbytes == 0:

@@ -22,6 +22,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.memory import HostBuffer, Region, host
 
 MAX_GRAPHS = 1 << 14
+_SECONDS_TO_END = 2.0
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 
@@ -198,9 +199,12 @@ class Server:
 
     def _close(self, fds: list[int], lane: int) -> dict[str, Any]:
         """End a lane, whose service the client has ended through its doorbell."""
-        ended = self._lanes.pop(lane)
+        ended = self._lanes[lane]
         if ended.thread is not None:
-            ended.thread.join()
+            ended.thread.join(_SECONDS_TO_END)
+            if ended.thread.is_alive():
+                raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, f"lane {lane}", "it is still in use")
+        del self._lanes[lane]
         for graph in ended.graphs:
             self._unload(graph)
         return {}

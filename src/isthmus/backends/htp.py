@@ -11,13 +11,10 @@ device live on: the next context starts a new accelerator.
 from __future__ import annotations
 
 import ctypes
-import json
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from isthmus.accelerator import Accelerator, Lane
@@ -35,70 +32,17 @@ from isthmus.backends.driver import (
     outline,
     unknown_option,
 )
+from isthmus.backends.htp_config import HtpConfig, read_config
 from isthmus.backends.htp_memory import HtpMemory, HtpRegistration, Window
 from isthmus.backends.htp_options import ContextConfig, DeviceProperty, GraphConfig, Reregistration
+from isthmus.backends.htp_staging import Staging
 from isthmus.binary import ContextBinary, GraphBinary, to_bytes
 from isthmus.engine.program import Program, TensorInfo
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, MemType
 from isthmus.log import Log, LogLevel
-from isthmus.memory import Region, rpcmem
+from isthmus.memory import Region
 from isthmus.prepare.schedule import Plan
-
-_STAGING_ALIGNMENT = 64
-
-
-@dataclass(frozen=True)
-class HtpConfig:
-    """HTP's configuration, under the key ``htp`` of a file or a dictionary.
-
-    Parameters
-    ----------
-    reregistration
-        Whether a place may be registered again with another shape.
-    units
-        How many executions the accelerator runs at a time; 0 for one a processor.
-    threads
-        How many threads an execution uses.
-    """
-
-    reregistration: Reregistration = Reregistration.REFUSE
-    units: int = 0
-    threads: int = 1
-
-
-def read_config(source: Any) -> HtpConfig:
-    """Check a configuration: a path, a dictionary, or nothing."""
-    what = "HTP configuration" if not isinstance(source, (str, os.PathLike)) else f"configuration file '{source}'"
-
-    def refuse(rule: str) -> QnnError:
-        return QnnError(Code.BACKEND_INVALID_CONFIG, what, rule)
-
-    if source is None:
-        return HtpConfig()
-    if isinstance(source, (str, os.PathLike)):
-        try:
-            source = json.loads(Path(source).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as problem:
-            raise refuse(f"it cannot be read: {problem}") from None
-    settings = source.get("htp", {}) if isinstance(source, Mapping) and not set(source) - {"htp"} else None
-    if not isinstance(settings, Mapping):
-        raise refuse("it must be an object with the one key 'htp', which holds an object")
-    checked: dict[str, Any] = {}
-    for name, value in settings.items():
-        if name == "reregistration":
-            known = {policy.value: policy for policy in Reregistration}
-            if value not in list(known):
-                raise refuse(f"'{name}' must be one of {', '.join(map(repr, known))}, is {value!r}")
-            checked[name] = known[value]
-        elif name in ("units", "threads"):
-            least = 1 if name == "threads" else 0
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_THREADS:
-                raise refuse(f"'{name}' must be a whole number from {least} to {MAX_THREADS}, is {value!r}")
-            checked[name] = value
-        else:
-            raise refuse(f"there is no key '{name}'; known are reregistration, threads, units")
-    return HtpConfig(**checked)
 
 
 class HtpDevice(DeviceDriver):
@@ -231,7 +175,7 @@ class HtpGraph(GraphDriver):
         self._threads = context.config.threads
         self._prepared: tuple[Program, Plan | None] | None = None
         self._number = -1
-        self._staging = _Staging(context)
+        self._staging = Staging(context.lane)
         self._bound: Sequence[TensorMemory | None] | None = None
         self._slots: list[int] = []
         self._copies_in: list[tuple[int, int, int]] = []
@@ -292,20 +236,27 @@ class HtpGraph(GraphDriver):
 
     def finalize(self) -> None:
         self._context.check(self._what)
-        with ContextBinary(to_bytes([self.binary], "htp")) as content:
-            self._load(self._lane.load(content)[self.graph.name])
+        reserved = self._reserve()
+        try:
+            with ContextBinary(to_bytes([self.binary], "htp")) as content:
+                self._number = self._lane.load(content)[self.graph.name]
+        except BaseException:
+            self._staging.close()
+            raise
+        self._stats.staging_prepare_bytes = reserved
 
     def restore(self, binary: GraphBinary, number: int) -> None:
         """Become a graph that was loaded from a context binary."""
         self._prepared = binary.program, None
         self._threads = binary.program.threads
-        self._load(number)
+        self._number = number
+        self._stats.staging_prepare_bytes = self._reserve()
         self.finalized = True
 
-    def _load(self, number: int) -> None:
+    def _reserve(self) -> int:
+        """Staging memory for what was prepared as raw; how many bytes that took."""
         raw = [i for i, mem_type in enumerate(self._mem_types) if mem_type is MemType.RAW]
-        self._stats.staging_prepare_bytes = self._staging.reserve(self.tensors, raw)
-        self._number = number
+        return self._staging.reserve(self.tensors, raw)
 
     # -- execute -------------------------------------------------------------------------------------------------------
 
@@ -419,46 +370,3 @@ class HtpGraph(GraphDriver):
     def close(self) -> None:
         self._staging.close()
         self._bound = None
-
-
-class _Staging:
-    """Memory that raw buffers are copied through: for each tensor its address here, and its number over there."""
-
-    def __init__(self, context: HtpContext) -> None:
-        self._context = context
-        self._places: dict[int, tuple[int, int]] = {}
-        self._buffers: list[rpcmem.RpcBuffer] = []
-
-    def __getitem__(self, index: int) -> tuple[int, int]:
-        return self._places[index]
-
-    def reserve(self, tensors: Sequence[TensorInfo], wanted: Sequence[int]) -> int:
-        """See to it that these tensors have staging memory; how many bytes that took."""
-        missing = [index for index in wanted if index not in self._places]
-        if not missing:
-            return 0
-        offsets, total = [], 0
-        for index in missing:
-            offsets.append(total)
-            total += -(-tensors[index].nbytes // _STAGING_ALIGNMENT) * _STAGING_ALIGNMENT
-        buffer = rpcmem.alloc2(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, max(total, 1))
-        windows = [(buffer.fd, offset, tensors[index].nbytes) for index, offset in zip(missing, offsets, strict=True)]
-        slots = self._context.lane.accelerator.register(windows)
-        self._buffers.append(buffer)
-        for index, offset, slot in zip(missing, offsets, slots, strict=True):
-            self._places[index] = buffer.region.address + offset, slot
-        return buffer.nbytes
-
-    def close(self) -> None:
-        slots = [slot for _, slot in self._places.values()]
-        self._places.clear()
-        if slots and self._context.lane.accelerator.alive:
-            try:
-                self._context.lane.accelerator.deregister(slots)
-            except QnnError as problem:
-                # With the process gone there is nothing left to deregister.
-                if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
-                    raise
-        for buffer in self._buffers:
-            buffer.close()
-        self._buffers.clear()

@@ -156,10 +156,6 @@ class HtpMemory:
             self._lane.enter(_ANY_PRIORITY)
             try:
                 self._lane.accelerator.deregister([registration.slot])
-            except QnnError as problem:
-                # With the process gone there is nothing left to deregister.
-                if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
-                    raise
             finally:
                 self._lane.leave()
         with self._lock:

@@ -1,0 +1,55 @@
+"""HTP's staging memory: what raw buffers are copied through, since the accelerator does not see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isthmus.accelerator import Lane
+from isthmus.engine.program import TensorInfo
+from isthmus.memory import rpcmem
+
+_ALIGNMENT = 64
+
+
+class Staging:
+    """The staging memory of one graph: for each tensor its address here, and its number over there.
+
+    Parameters
+    ----------
+    lane
+        The way to the accelerator that is to see it.
+    """
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._places: dict[int, tuple[int, int]] = {}
+        self._buffers: list[rpcmem.RpcBuffer] = []
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        return self._places[index]
+
+    def reserve(self, tensors: Sequence[TensorInfo], wanted: Sequence[int]) -> int:
+        """See to it that these tensors have staging memory; how many bytes that took."""
+        missing = [index for index in wanted if index not in self._places]
+        if not missing:
+            return 0
+        offsets, total = [], 0
+        for index in missing:
+            offsets.append(total)
+            total += -(-tensors[index].nbytes // _ALIGNMENT) * _ALIGNMENT
+        buffer = rpcmem.alloc2(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, max(total, 1))
+        windows = [(buffer.fd, offset, tensors[index].nbytes) for index, offset in zip(missing, offsets, strict=True)]
+        slots = self._lane.accelerator.register(windows)
+        self._buffers.append(buffer)
+        for index, offset, slot in zip(missing, offsets, slots, strict=True):
+            self._places[index] = buffer.region.address + offset, slot
+        return buffer.nbytes
+
+    def close(self) -> None:
+        """Give it all back; safe to call again."""
+        slots = [slot for _, slot in self._places.values()]
+        self._places.clear()
+        self._lane.accelerator.deregister(slots)
+        for buffer in self._buffers:
+            buffer.close()
+        self._buffers.clear()
