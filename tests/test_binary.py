@@ -1,5 +1,6 @@
 """A context binary holds graphs as they were, is mapped and not copied, and is refused when a single bit is wrong."""
 
+import gc
 import json
 import os
 import struct
@@ -66,6 +67,7 @@ def test_bytes_become_memory_that_nobody_can_change(content):
 def test_opening_and_closing_leaves_nothing_behind(content, tmp_path):
     path = tmp_path / "model.bin"
     path.write_bytes(content)
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     for source in (content, path, bytearray(content), memoryview(content)):
         opened = binary.ContextBinary(source)

@@ -1,5 +1,6 @@
 """The accelerator computes in shared memory, refuses what it was not given, and ends with its client, never alone."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -204,7 +205,8 @@ def test_death_is_noticed_at_once_by_one_who_waits(content, sign):
     assert waiting.is_alive()
     killed = time.monotonic()
     os.kill(accelerator.pid, sign)
-    os.kill(accelerator.pid, signal.SIGCONT)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(accelerator.pid, signal.SIGCONT)
     waiting.join(5)
     assert answer, "the caller must not hang"
     assert answer[0][0] is Code.COMMON_SYSTEM_COMMUNICATION

@@ -187,7 +187,7 @@ def test_a_fused_activation_limits_stored_values(kind: type) -> None:
 
 @pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
 @pytest.mark.parametrize(
-    ("kernel", "stride"), product([(3, 3), (5, 5), (2, 4), (7, 3), (1, 1)], [(1, 1), (2, 2), (1, 3)])
+    ("kernel", "stride"), list(product([(3, 3), (5, 5), (2, 4), (7, 3), (1, 1)], [(1, 1), (2, 2), (1, 3)]))
 )
 def test_depthwise_convolutions_of_every_window_are_exact(kind: type, kernel: Any, stride: Any) -> None:
     pad = ((kernel[0] // 2, (kernel[0] - 1) // 2), (kernel[1] // 2, (kernel[1] - 1) // 2))

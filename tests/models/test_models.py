@@ -34,6 +34,9 @@ STATEFUL = ("okay_nabu", "alexa", "hey_jarvis", "hey_mycroft")
 
 CODE_PATHS = list(dict.fromkeys(t.name for t in (host(), by_name("avx2"), portable()) if runnable(t)))
 
+ROUNDINGS = {"portable": 2}
+"""The roundings of a multiply-add where it is not fused: the reference has half as many."""
+
 
 @functools.cache
 def available(key: str) -> tuple[zoo.Model, list[Feeds], list[Feeds]]:
@@ -127,7 +130,7 @@ def test_answers_are_those_of_the_reference_runtime(key: str, path: str, take_co
         if model.numerics == "int8":
             assert_within_a_step(ours, reference, model.step, name)
         else:
-            assert_close(ours, reference, model.tolerance, name)
+            assert_close(ours, reference, model.tolerance * ROUNDINGS.get(path, 1), name)
 
 
 @pytest.mark.parametrize("key", [model.key for model in zoo.CORE])

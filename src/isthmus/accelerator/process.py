@@ -84,6 +84,8 @@ class Accelerator:
                 self._channel.send({"call": name, **arguments}, fds)
                 answer, _ = self._channel.receive()
             except ChannelClosed:
+                # The end of the process may not have been told yet, but it is certain.
+                self._alive = False
                 raise gone("accelerator") from None
         refusal = refusal_from_json(answer)
         if refusal is not None:

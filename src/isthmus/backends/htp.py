@@ -100,7 +100,13 @@ class HtpBackend(BackendDriver):
     def create_context(self, configs: Mapping[int, Any], device: DeviceDriver | None = None) -> HtpContext:
         here = self._device if device is None else device
         assert isinstance(here, HtpDevice)
-        context = HtpContext(self.config, here.accelerator())
+        try:
+            context = HtpContext(self.config, here.accelerator())
+        except QnnError as problem:
+            if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
+                raise
+            # It had died unnoticed; nothing of this context was lost with it.
+            context = HtpContext(self.config, here.accelerator())
         try:
             for option, value in configs.items():
                 context.set_config(option, value)

@@ -172,8 +172,8 @@ def _window(what: str, descriptor: MemDescriptor) -> Window:
     """What a descriptor means, if it is well-formed."""
     if not isinstance(descriptor, MemDescriptor):
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"{descriptor!r} is not a MemDescriptor")
-    nbytes = _tensor_bytes(what, descriptor)
     if descriptor.mem_type in (DescriptorType.ION, DescriptorType.DMA_BUF):
+        nbytes = _tensor_bytes(what, descriptor)
         if descriptor.mem_type is DescriptorType.DMA_BUF and not descriptor.address:
             raise QnnError(Code.MEM_INVALID_ARGUMENT, what, "DMA_BUF memory needs the address it is mapped at")
         file = shared_file(descriptor.fd, what)
@@ -183,11 +183,11 @@ def _window(what: str, descriptor: MemDescriptor) -> Window:
             )
         return Window(descriptor.fd, file.identity, 0, nbytes, True)
     if descriptor.mem_type is DescriptorType.CUSTOM:
-        return _shared_window(what, descriptor, nbytes)
+        return _shared_window(what, descriptor)
     raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, f"memory type {descriptor.mem_type!r} is unknown to HTP")
 
 
-def _shared_window(what: str, descriptor: MemDescriptor, nbytes: int) -> Window:
+def _shared_window(what: str, descriptor: MemDescriptor) -> Window:
     custom = descriptor.custom
     if not isinstance(custom, Descriptor):
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"its custom structure must be a Descriptor, is {custom!r}")
@@ -198,6 +198,7 @@ def _shared_window(what: str, descriptor: MemDescriptor, nbytes: int) -> Window:
             f"custom memory of type {getattr(custom.type, 'name', custom.type)} cannot be registered from the host",
             "SHARED_BUFFER can.",
         )
+    nbytes = _tensor_bytes(what, descriptor)
     for name, value in (("offset", custom.offset), ("size", custom.size)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_OFFSET:
             raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"{name} {value!r} must be a whole number of 64 bits")

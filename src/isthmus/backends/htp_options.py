@@ -7,7 +7,7 @@ from enum import Enum, IntEnum
 
 
 class MemType(IntEnum):
-    """QNN_HTP_MEM_*: what a custom descriptor points to."""
+    """QNN_HTP_MEM_*: what a custom descriptor points to. The numbers 2 to 4 are not public: they are this project's."""
 
     QURT = 0
     SHARED_BUFFER = 1

@@ -1,0 +1,24 @@
+"""``isthmus run --backend htp`` shares inputs and outputs or copies them, as it is told, and says what it did."""
+
+import json
+
+import pytest
+import tiny
+
+from isthmus.tools.cli import main
+
+
+@pytest.mark.parametrize("io", ["memhandle", "raw"])
+def test_what_is_copied_depends_on_the_kind_of_memory(tmp_path, capsys, io):
+    model = tiny.convolution(tmp_path / "conv.onnx")
+    assert main(["run", str(model), "--backend", "htp", "--io", io, "--repeat", "3", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["backend"] == "htp"
+    assert report["backend_copied_bytes"] == (3 * report["io_bytes"] if io == "raw" else 0)
+    assert (report["staging_bytes"] > 0) == (io == "raw")
+
+
+def test_other_backends_have_no_such_choice(tmp_path, capsys):
+    model = tiny.convolution(tmp_path / "conv.onnx")
+    assert main(["run", str(model), "--io", "raw"]) == 2
+    assert "only backend 'htp' has a choice" in capsys.readouterr().err
