@@ -10,6 +10,7 @@ import tiny
 
 import isthmus
 from isthmus import Code, QnnError
+from isthmus.engine import lower
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +53,10 @@ def test_running_on_feeds_returns_copies_and_counts_them(model):
 
 
 @pytest.mark.parametrize("threads", [2, 3, 5])
-def test_results_do_not_depend_on_the_number_of_threads(model, threads):
+def test_results_do_not_depend_on_the_number_of_threads(model, threads, monkeypatch):
+    monkeypatch.setattr(lower, "WORTH_SHARING", 0.0)
     with isthmus.Session(model) as one, isthmus.Session(model, threads=threads) as many:
+        assert (many.program.table[:, 2] == threads).all()
         for seed in range(5):
             assert np.array_equal(one.run({"x": image(seed)})["y"], many.run({"x": image(seed)})["y"])
 

@@ -7,14 +7,17 @@ numpy reference of `isthmus.graph.evaluate`, on several targets, with one and wi
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from isthmus.engine import cache, compiler, loader
+from isthmus.engine import cache, loader
 from isthmus.engine.lower import lowering_of
 from isthmus.engine.lowering.emitter import Emitter, Lowering
 from isthmus.engine.target import Target, host, portable
@@ -112,13 +115,31 @@ def make_step(
     return step, [None if o is None else np.ascontiguousarray(o.array).reshape(o.array.shape) for o in operands]
 
 
+_COMPILER = """
+import sys
+from isthmus.engine import compiler
+for line in sys.stdin:
+    compiler.main(line.split())
+"""
+
+
+@functools.cache
+def _compiler() -> subprocess.Popen[str]:
+    """A process that compiles what it is told to: tests need many kernels, and a process for each takes long to start."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _COMPILER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+
+
 def compiled(kernels: Sequence[str], target: Target) -> dict[str, int]:
-    """Addresses of kernels, compiled in this process where the cache has none: tests need many small ones."""
+    """Addresses of kernels, compiled where the cache has none."""
     for kernel in kernels:
         if cache.read(kernel, target) is None:
-            code = compiler.compile_kernel(kernel, target)
-            assert isinstance(code, bytes)
-            cache.write(kernel, target, code)
+            process = _compiler()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(f"{target.name} {kernel}\n")
+            assert process.stdout.readline().strip() == kernel, f"the compiler failed over {kernel}"
     return loader.addresses(kernels, target)
 
 

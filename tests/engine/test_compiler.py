@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from numba import types
+from numba import njit, types
 
+from isthmus.engine.compiler import compile_kernel
 from isthmus.engine.kernels.base import device, device_reassociated
+from isthmus.engine.target import host
 
 
 def test_a_function_keeps_its_rounding_whoever_calls_it_first() -> None:
@@ -14,3 +16,13 @@ def test_a_function_keeps_its_rounding_whoever_calls_it_first() -> None:
     caller.compile(signature)
     assert "fadd reassoc" in caller.overloads[signature].library.get_llvm_str()
     assert "reassoc" not in rounded.overloads[signature].library.get_llvm_str()
+
+
+def test_compiling_a_kernel_leaves_numba_as_it_was_for_others() -> None:
+    compile_kernel("executor:stop", host())
+
+    @njit
+    def twice(x):  # type: ignore[no-untyped-def]
+        return 2 * x
+
+    assert twice(21) == 42

@@ -6,17 +6,19 @@ from isthmus.engine import target as targets
 from isthmus.engine.compiler import compile_kernel
 from isthmus.engine.target import TARGETS, by_name
 
-X86 = [t for t in TARGETS if t.triple.startswith("x86_64")]
+HASWELL = ("avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe")
+SKYLAKE = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+NEOVERSE = ("asimddp", "asimdhp", "asimdrdm", "atomics", "fphp", "lrcpc")
 
 
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
         ((), "portable"),
-        (("avx2", "fma", "f16c", "bmi2"), "avx2"),
-        (("avx2", "fma", "f16c", "bmi2", "avx_vnni"), "avx2-vnni"),
-        (("avx2", "fma", "f16c", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl"), "avx512"),
-        (("avx2", "fma", "f16c", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"), "avx512"),
+        (HASWELL, "avx2"),
+        ((*HASWELL, "avx_vnni"), "avx2-vnni"),
+        ((*HASWELL, *SKYLAKE), "avx512"),
+        ((*HASWELL, *SKYLAKE, "avx512_vnni"), "avx512"),
         (by_name("avx512-vnni").needs, "avx512-vnni"),
     ],
 )
@@ -31,7 +33,10 @@ def test_the_best_target_of_an_x86_machine_is_picked(monkeypatch, flags, expecte
         targets.host.cache_clear()
 
 
-@pytest.mark.parametrize(("flags", "expected"), [(("asimd", "asimddp"), "neon-dot"), (("asimd",), "neon")])
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [((*NEOVERSE, "asimd"), "neon-dot"), (("asimd", "asimddp"), "neon"), (("asimd",), "neon")],
+)
 def test_the_best_target_of_an_arm_machine_is_picked(monkeypatch, flags, expected):
     monkeypatch.setattr(targets, "cpu_flags", lambda: frozenset(flags))
     monkeypatch.setattr(targets.platform, "machine", lambda: "aarch64")

@@ -135,7 +135,7 @@ class Server:
         self._next_lane += 1
         self._lanes[self._next_lane] = lane
         lane.thread = threading.Thread(
-            target=self._serve, args=(page.ctypes.data, self._service.ctypes.data, doorbell.SPINS, 0), daemon=True
+            target=self._serve, args=(page.ctypes.data, self._service.ctypes.data, doorbell.IDLE_SPINS, 0), daemon=True
         )
         lane.thread.start()
         return {"lane": self._next_lane}

@@ -19,6 +19,7 @@ from isthmus.backends.driver import (
     MemDescriptor,
     Registration,
     TensorMemory,
+    check_apart,
     unknown_option,
 )
 from isthmus.engine import lower
@@ -153,6 +154,7 @@ class CpuGraphDriver(GraphDriver):
                 ]
                 for region, info in zip(regions, self.tensors, strict=True):
                     region.check(f"memory of tensor '{info.name}'", info.nbytes)
+                check_apart(f"graph '{self.graph.name}'", self.tensors, len(self.program.inputs), regions)
                 for index, region in enumerate(regions):
                     cpu.executor.bind_io(index, region)
                 self._bound = memories

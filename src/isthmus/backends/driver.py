@@ -17,7 +17,7 @@ from isthmus.engine.program import Program, TensorInfo
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, TensorType
 from isthmus.log import Log
-from isthmus.memory import Region
+from isthmus.memory import Region, holds
 from isthmus.prepare.schedule import Plan
 
 
@@ -270,3 +270,15 @@ def outline(binary: GraphBinary) -> Graph:
 def unknown_option(code: Code, what: str, kind: str, option: int) -> QnnError:
     """The refusal of an option that a backend does not have."""
     return QnnError(code, what, f"it has no {kind} {int(option)}")
+
+
+def check_apart(graph: str, tensors: Sequence[TensorInfo], inputs: int, given: Sequence[Region | None]) -> None:
+    """Refuse an output buffer that lies over another buffer of the client's; inputs may share one."""
+    for index, region in enumerate(given):
+        for earlier, other in enumerate(given[:index] if index >= inputs else ()):
+            if region is not None and other is not None and holds.overlap(region, other):
+                raise QnnError(
+                    Code.GRAPH_INVALID_TENSOR,
+                    f"tensor '{tensors[index].name}' of {graph}",
+                    f"its buffer overlaps that of tensor '{tensors[earlier].name}'",
+                )

@@ -25,6 +25,7 @@ from isthmus.backends.driver import (
     MemDescriptor,
     Registration,
     TensorMemory,
+    check_apart,
     outline,
     unknown_option,
 )
@@ -456,7 +457,7 @@ class LpaiGraph(GraphDriver):
         """Use these memories from now on; checked as a whole first."""
         places = [self._checked_io(index, memory) for index, memory in enumerate(memories)]
         brought = [None if kind == "scratch" else region for region, kind in places]
-        lpai_rules.check_apart(self._what, self.tensors, len(self.program.inputs), brought)
+        check_apart(self._what, self.tensors, len(self.program.inputs), brought)
         self._count()
         self._kept.release_io()
         self._per_execution.clear()

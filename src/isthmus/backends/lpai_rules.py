@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from isthmus.backends.lpai_options import UINT32_MAX, BufferAlignmentReq, Mem, MemType
-from isthmus.engine.program import TensorInfo
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Region, holds
 from isthmus.memory.tcm import pool as tcm_pool
@@ -68,18 +67,6 @@ def check_free(what: str, region: Region, allowed: holds.Hold | None) -> None:
     for hold in holds.holders(region):
         if hold.active is None and hold is not allowed:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its buffer overlaps the {hold.holder}")
-
-
-def check_apart(graph: str, tensors: Sequence[TensorInfo], inputs: int, given: Sequence[Region | None]) -> None:
-    """Refuse an output buffer that lies over another buffer of the client's; inputs may share one."""
-    for index, region in enumerate(given):
-        for earlier, other in enumerate(given[:index] if index >= inputs else ()):
-            if region is not None and other is not None and holds.overlap(region, other):
-                raise QnnError(
-                    Code.GRAPH_INVALID_TENSOR,
-                    f"tensor '{tensors[index].name}' of {graph}",
-                    f"its buffer overlaps that of tensor '{tensors[earlier].name}'",
-                )
 
 
 def _whole(value: Any) -> int | None:

@@ -15,6 +15,7 @@ from functools import cache as remembered
 from pathlib import Path
 
 from isthmus.engine.target import Target
+from isthmus.errors import Code, QnnError
 
 _MAGIC = b"ISTHMUS\x01"
 _KERNELS = Path(__file__).parent / "kernels"
@@ -28,7 +29,17 @@ def directory() -> Path:
     if explicit:
         return Path(explicit)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "isthmus"
+    if base:
+        return Path(base) / "isthmus"
+    try:
+        return Path.home() / ".cache" / "isthmus"
+    except RuntimeError:
+        raise QnnError(
+            Code.COMMON_SYSTEM,
+            "kernel cache",
+            "the user has no home folder to keep it in",
+            "Set ISTHMUS_CACHE_DIR to a folder that can be written.",
+        ) from None
 
 
 def symbol(kernel: str) -> str:

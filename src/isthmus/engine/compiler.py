@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -30,18 +32,28 @@ class CompileError(Exception):
     """A kernel that cannot be compiled: always a mistake in the kernel."""
 
 
-def _initialise() -> None:
+@contextmanager
+def _front_end_only() -> Iterator[None]:
+    """Within, numba writes IR and nothing else; after, it is as it was, for whoever else uses it in this process."""
     from numba.core import codegen, config, cpu
     from numba.core.config import _OptLevel
 
-    # The IR must reach us as the front end wrote it: optimisation belongs to the wanted target. And numba must not turn
-    # it into code for this machine, which may lack what the target has.
-    config.OPT = _OptLevel(0)  # type: ignore[attr-defined]
-    codegen.JITCodeLibrary._finalize_specific = lambda self: None  # type: ignore[method-assign]
-    # In the place of an entry point numba wants a builtin of its own for each function.
-    cpu.CPUContext.get_executable = lambda self, library, fndesc, env: [].append  # type: ignore[method-assign]
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
+    changes: list[tuple[Any, str, Any]] = [
+        # The IR must reach us as the front end wrote it: optimisation belongs to the wanted target.
+        (config, "OPT", _OptLevel(0)),
+        # Numba must not turn it into code for this machine, which may lack what the target has.
+        (codegen.JITCodeLibrary, "_finalize_specific", lambda self: None),
+        # In the place of an entry point it wants a builtin of its own for each function.
+        (cpu.CPUContext, "get_executable", lambda self, library, fndesc, env: [].append),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    for owner, name, value in changes:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
 
 
 def target_machine(target: Target) -> llvm.TargetMachine:
@@ -66,14 +78,13 @@ def front_end(kernel: str, target: Target) -> tuple[str, str]:
     from numba import types
     from numba.core.compiler_lock import global_compiler_lock
 
-    _initialise()
-    function = _device_function(kernel, target)
-    signature = (types.int64,) * 4
-    function.compile(signature)
-    compiled = function.overloads[signature]
-    with global_compiler_lock:
+    with global_compiler_lock, _front_end_only():
+        function = _device_function(kernel, target)
+        signature = (types.int64,) * 4
+        function.compile(signature)
+        compiled = function.overloads[signature]
         compiled.library._ensure_finalized()
-    return compiled.library.get_llvm_str(), compiled.fndesc.llvm_func_name
+        return compiled.library.get_llvm_str(), compiled.fndesc.llvm_func_name
 
 
 def compile_kernel(kernel: str, target: Target, assembly: bool = False) -> bytes | str:

@@ -5,10 +5,8 @@ TABLE, COUNT, BASES = 0, 8, 16
 ROW_WORDS = 3
 """A row of the table: the kernel's address, its instruction's address, into how many shares it is split."""
 TICKET = 64
-"""The instruction being shared: its number since the start, times `TICKETS`, plus the next share to take."""
-TICKETS = 256
-CURRENT = 72
-"""The row of that instruction."""
+"""What is being shared, in one word: a count of such instructions, the row of this one, the next share to take."""
+SHARE_BITS, ROW_BITS, COUNT_BITS = 8, 32, 23
 DONE = 128
 """Shares of it that are finished."""
 SLEEPERS = 192

@@ -13,7 +13,8 @@ RESPONSE = 128
 RESPONSE_SLEEPER = 192
 """Not zero while the client sleeps on RESPONSE."""
 CLIENT_CPU, SERVER_CPU = 256, 320
-"""The processor each side was last seen on: there is no use in spinning on the one that the other side needs."""
+"""The processor each side is on, `ASLEEP` while it sleeps: spinning on the one that the other needs is of no use."""
+ASLEEP = -1
 STATUS = 384
 """QNN's code for the answered request."""
 GRAPH = 448
@@ -25,8 +26,13 @@ MAX_IO = (PAGE_BYTES - SLOTS) // 8
 GONE = -1
 """In RESPONSE: the server has died."""
 
-SPINS = 4000
-"""Pauses before a waiting side goes to sleep: about 100 microseconds."""
+# How long a side spins before it sleeps, in pauses of 15 to 50 nanoseconds each, as the processor has it.
+IDLE_SPINS = 6000
+"""Of a server that has nothing to do."""
+WAKING_SPINS = 2500
+"""Of a client whose server is still asleep, or waits for this very processor."""
+WORKING_SPINS = 80_000
+"""Of a client whose server is awake on another processor."""
 
 # The server's own block of words, which no other process sees.
 RUN, GRAPHS, GRAPH_COUNT, MEMORY, MEMORY_COUNT = 0, 8, 16, 24, 32

@@ -39,7 +39,8 @@ class Executor:
     state
         At least `program.state_bytes`, aligned alike. Call `reset` before the first run.
     io
-        One region per input, then one per output.
+        One region per input, then one per output. Where an output shares bytes with another tensor, the plan must have
+        put them there.
     """
 
     def __init__(self, program: Program, scratch: Region, state: Region, io: Sequence[Region]) -> None:
@@ -55,7 +56,7 @@ class Executor:
         words[control.TABLE // 8] = self._table.ctypes.data
         words[control.COUNT // 8] = len(self._table)
         words[control.BASES // 8] = self._bases.ctypes.data
-        self._kept: dict[int, object] = {}
+        self._kept: dict[int, Region] = {}
         self.bind_scratch(scratch)
         self.bind_state(state)
         if len(io) != len(program.inputs) + len(program.outputs):
@@ -67,9 +68,12 @@ class Executor:
         for index, region in enumerate(io):
             self.bind_io(index, region)
         run = _ENTRY(self._code["executor:run"])
+        # Whoever keeps the call keeps what it touches: it stays safe after the executor is closed or gone.
+        owners = (self._control_buffer.array, self._table, self._bases, self._words, self._constants, self._kept)
+        run.owners = owners  # type: ignore[attr-defined]
         self.run: Callable[[], None] = partial(run, self._control, 0, 0, program.threads)
         """Run once: exactly one native call."""
-        self._stop = _start_workers(self._code, self._control_buffer, program.threads, (self._table, self._bases))
+        self._stop = _start_workers(self._code, self._control, program.threads, owners)
         self._finalizer = weakref.finalize(self, self._stop)
 
     @property
@@ -132,10 +136,9 @@ def _aligned(constants: np.ndarray) -> Region:
 
 
 def _start_workers(
-    code: dict[str, int], block: object, threads: int, kept: tuple[object, ...]
+    code: dict[str, int], address: int, threads: int, owners: tuple[object, ...]
 ) -> Callable[[], None]:
-    """Start threads 1 to `threads` - 1; the answer stops and joins them."""
-    address = block.region.address  # type: ignore[attr-defined]
+    """Start threads 1 to `threads` - 1 on a control block; the answer stops and joins them."""
     work = _ENTRY(code["executor:work"])
 
     def life(tid: int) -> None:
@@ -144,15 +147,23 @@ def _start_workers(
     workers = [
         threading.Thread(target=life, args=(tid,), name=f"isthmus-{tid}", daemon=True) for tid in range(1, threads)
     ]
-    for worker in workers:
-        worker.start()
     stop_entry = _ENTRY(code["executor:stop"])
+    stop_entry.owners = owners  # type: ignore[attr-defined]
 
-    def stop(keep: tuple[object, ...] = (block, *kept)) -> None:
+    def stop() -> None:
         if workers:
             stop_entry(address, 0, 0, threads)
             for worker in workers:
-                worker.join()
+                if worker.ident is not None:
+                    worker.join()
             workers.clear()
 
+    try:
+        for worker in workers:
+            worker.start()
+    except RuntimeError as problem:
+        stop()
+        raise QnnError(
+            Code.COMMON_RESOURCE_UNAVAILABLE, f"{threads} threads", f"the system starts no more: {problem}"
+        ) from None
     return stop

@@ -1,14 +1,16 @@
 """The order of operations: among all orders that data allows, one in which fewer bytes are live at once.
 
-A beam search, bounded in the number of partial orders it looks at rather than in time, so that the same graph always
-gets the same order. Where the beam never overflows, nothing was left out, and the order found is a best one.
+A beam search, bounded in the steps that it weighs rather than in time, so that the same graph always gets the same
+order. Where neither the beam nor that bound cuts anything off, the order found is a best one.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from isthmus.graph import Tensor
 from isthmus.prepare.inplace import IN_PLACE
@@ -18,6 +20,10 @@ from isthmus.prepare.storage import Block, Storage
 EFFORT = 6000
 """Partial orders to keep: the width of the beam times the number of steps."""
 WIDEST = 64
+WEIGHED = 200_000
+"""Steps to weigh as the next one of a partial order, all in all."""
+LONGEST = 8000
+"""Steps beyond which the given order stays."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +70,23 @@ def dependencies(steps: Sequence[Step], storage: Storage) -> list[set[int]]:
     for index, step in enumerate(steps):
         for tensor in step.outputs:
             block, low, high = storage.span(tensor)
-            writers.setdefault(block, []).append((low, high, index))
+            if low < high:
+                writers.setdefault(block, []).append((low, high, index))
+    lows: dict[Block, list[int]] = {}
+    highs: dict[Block, list[int]] = {}
+    for block, written in writers.items():
+        written.sort()
+        lows[block] = [low for low, _, _ in written]
+        highs[block] = list(accumulate((high for _, high, _ in written), max))
     after: list[set[int]] = []
     for index, step in enumerate(steps):
         needed: set[int] = set()
         for operand in step.inputs:
             if operand is not None and not operand.is_static:
                 block, low, high = storage.span(operand)
-                needed.update(w for a, b, w in writers.get(block, ()) if a < high and low < b)
+                if block in writers:
+                    near = slice(bisect_right(highs[block], low), bisect_left(lows[block], high))
+                    needed.update(writer for _, end, writer in writers[block][near] if low < end)
         needed.discard(index)
         after.append(needed)
     return after
@@ -170,7 +185,8 @@ class _State:
         state.peak, state.live = max(self.peak, during), after
         state.waiting, state.left, state.born = self.waiting[:], self.left[:], self.born[:]
         state.advance(graph, step)
-        state.ready = [s for s in self.ready if s != step]
+        state.ready = self.ready[:]
+        state.ready.remove(step)
         for other in graph.before[step]:
             state.waiting[other] -= 1
             if state.waiting[other] == 0:
@@ -216,6 +232,8 @@ def choose(graph: Flow) -> tuple[list[int], int]:
     """An order of the steps, and the bytes by which its peak is below that of the given order."""
     count = len(graph.after)
     given = list(range(count))
+    if count > LONGEST:
+        return given, 0
     before, needed = peak(graph, given), _needed(graph)
     if count < 2 or before <= needed:
         return given, 0
@@ -223,10 +241,17 @@ def choose(graph: Flow) -> tuple[list[int], int]:
     start.peak = max(start.peak, needed)
     beam = [start]
     width = max(1, min(WIDEST, EFFORT // count))
-    for _ in range(count):
+    budget = WEIGHED
+    for remaining in range(count, 0, -1):
+        share = max(1, budget // remaining)
         found: dict[int, tuple[tuple[int, int, int], _State, int]] = {}
         for state in beam:
-            for rank in _candidates(graph, state):
+            if not share:
+                break
+            ready = state.ready[-share:]
+            share -= len(ready)
+            budget -= len(ready)
+            for rank in _candidates(graph, state, ready):
                 done = state.done | 1 << rank[2]
                 if rank[0] < before and (done not in found or rank < found[done][0]):
                     found[done] = (rank, state, rank[2])
@@ -238,14 +263,14 @@ def choose(graph: Flow) -> tuple[list[int], int]:
     return order, before - peak(graph, order)
 
 
-def _candidates(graph: Flow, state: _State) -> list[tuple[int, int, int]]:
-    """The steps that may come next, each as (peak so far, live bytes after it, step).
+def _candidates(graph: Flow, state: _State, ready: Sequence[int]) -> list[tuple[int, int, int]]:
+    """The ready steps that may come next, each as (peak so far, live bytes after it, step).
 
     A step that raises neither loses nothing by coming now: wherever else an order has it, moving it here takes bytes
     away from the steps in between and adds none. So it is then the only candidate.
     """
     ranks = []
-    for step in state.ready:
+    for step in ready:
         during, after = state.cost(graph, step)
         if during <= state.peak and after <= state.live:
             return [(state.peak, after, step)]

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ from isthmus.log import Log
 from isthmus.planning import Buffer, Problem, check, greedy_by_size, solve
 from isthmus.prepare.schedule import Plan
 from isthmus.report import draw, shorten, tabulate
+from isthmus.tools.files import written_whole
 from isthmus.tools.run import parse_shape
 
 EMBED_SECONDS = 2.0
@@ -190,7 +190,9 @@ def write_embedded(model: Path, out: Path) -> dict[str, Any]:
     solution = solve(problem, timeout=EMBED_SECONDS)
     offsets = solution.offsets or ()
     arena = check(problem, offsets)
-    _write(out, embed(file, {t.index: offset for t, offset in zip(tensors, offsets, strict=True)}))
+    planned = embed(file, {t.index: offset for t, offset in zip(tensors, offsets, strict=True)})
+    with written_whole(out, f"--embed {out}") as stream:
+        stream.write(planned)
     return {
         "path": str(out),
         "planned": len(tensors),
@@ -216,26 +218,6 @@ def _check_embed(model: Path, out: Path) -> None:
         )
     if out.is_dir():
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is a directory, not a file")
-
-
-def _write(out: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    try:
-        handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)
-            os.replace(name, out)
-        except BaseException:
-            os.unlink(name)
-            raise
-    except OSError as problem:
-        raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT, f"--embed {out}", f"cannot be written: {problem.strerror}"
-        ) from None
 
 
 def _ratio(bytes_: int, scratch: int) -> str:

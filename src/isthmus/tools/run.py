@@ -16,6 +16,7 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
 from isthmus.session import BACKENDS, IO_KINDS, Session
+from isthmus.tools.files import written_whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,21 +114,24 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an ``.npz`` file."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it holds one array without a name")
+        with archive:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError, AttributeError) as problem:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"inputs '{path}'", f"cannot be read as .npz: {problem}") from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays to an ``.npz`` file under their names, exactly at that path."""
-    try:
-        with path.open("wb") as stream:
-            np.savez(stream, **dict[str, Any](arrays))
-    except OSError as problem:
-        raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT, f"outputs '{path}'", f"cannot be written: {problem.strerror}"
-        ) from None
+    """Write arrays to an ``.npz`` file under their names, exactly at that path; any name will do.
+
+    `numpy.savez` takes the names as keyword arguments, and so not those of its own parameters.
+    """
+    with written_whole(path, f"outputs '{path}'") as stream, zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
 
 
 def generated_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -17,14 +17,15 @@ from numba.extending import intrinsic
 from isthmus.engine.control import (
     BASES,
     COUNT,
-    CURRENT,
+    COUNT_BITS,
     DONE,
+    ROW_BITS,
     ROW_WORDS,
+    SHARE_BITS,
     SLEEPERS,
     STOP,
     TABLE,
     TICKET,
-    TICKETS,
     WAKE,
 )
 from isthmus.engine.kernels.atomics import (
@@ -56,23 +57,29 @@ def call_kernel(typing_context: Any, function: Any, p: Any, b: Any, tid: Any, nt
 
 
 @device
+def _row(table, ticket):  # type: ignore[no-untyped-def]
+    """The row of the table that a ticket is for."""
+    return table + 8 * ROW_WORDS * ((ticket >> SHARE_BITS) & ((1 << ROW_BITS) - 1))
+
+
+@device
 def _take_shares(control):  # type: ignore[no-untyped-def]
-    """Compute shares of the current instruction until none is left to take."""
+    """Compute shares of the instruction being shared until none is left to take."""
     table, bases = load_i64(control + TABLE, 0), load_i64(control + BASES, 0)
+    last_share = (1 << SHARE_BITS) - 1
     while True:
-        # Looking first keeps the counter from running on while nothing is shared.
-        seen = atomic_load(control + TICKET)
-        row = table + 8 * ROW_WORDS * atomic_load(control + CURRENT)
-        shares = load_i64(row, 2)
-        if seen % TICKETS >= shares:
+        # Looking first keeps the share number from running on while nothing is shared.
+        ticket = atomic_load(control + TICKET)
+        if ticket & last_share >= load_i64(_row(table, ticket), 2):
             return
+        # A ticket names its own row, so it stays right however late its holder gets to it; and an instruction does not
+        # end before every share that was taken is finished.
         ticket = atomic_add(control + TICKET, 1)
-        # The instruction cannot have changed if a share of it was left: it is not finished before that share is.
-        row = table + 8 * ROW_WORDS * atomic_load(control + CURRENT)
+        row, share = _row(table, ticket), ticket & last_share
         shares = load_i64(row, 2)
-        if ticket % TICKETS >= shares:
+        if share >= shares:
             return
-        call_kernel(load_i64(row, 0), load_i64(row, 1), bases, ticket % TICKETS, shares)
+        call_kernel(load_i64(row, 0), load_i64(row, 1), bases, share, shares)
         atomic_add(control + DONE, 1)
 
 
@@ -91,8 +98,9 @@ def run(target: Target, variant: str) -> Any:
                 call_kernel(load_i64(row, 0), load_i64(row, 1), bases, 0, 1)
                 continue
             atomic_store(control + DONE, 0)
-            atomic_store(control + CURRENT, i)
-            atomic_store(control + TICKET, (atomic_load(control + TICKET) // TICKETS + 1) * TICKETS)
+            shared = (atomic_load(control + TICKET) >> (SHARE_BITS + ROW_BITS)) + 1
+            shared &= (1 << COUNT_BITS) - 1
+            atomic_store(control + TICKET, (shared << ROW_BITS | i) << SHARE_BITS)
             if atomic_load(control + SLEEPERS) > 0:
                 atomic_add(control + WAKE, 1)
                 system_call(futex, control + WAKE, _FUTEX_WAKE_PRIVATE, 1 << 30, 0)
@@ -119,9 +127,9 @@ def work(target: Target, variant: str) -> Any:
 
     @device
     def work_until_stopped(control, unused, tid, nt):  # type: ignore[no-untyped-def]
-        seen, spins = atomic_load(control + TICKET) // TICKETS, 0
+        seen, spins = atomic_load(control + TICKET) >> SHARE_BITS, 0
         while atomic_load(control + STOP) == 0:
-            shared = atomic_load(control + TICKET) // TICKETS
+            shared = atomic_load(control + TICKET) >> SHARE_BITS
             if shared != seen:
                 seen, spins = shared, 0
                 _take_shares(control)
@@ -132,7 +140,7 @@ def work(target: Target, variant: str) -> Any:
                 spins = 0
                 awake = atomic_load(control + WAKE)
                 atomic_add(control + SLEEPERS, 1)
-                if atomic_load(control + TICKET) // TICKETS == seen and atomic_load(control + STOP) == 0:
+                if atomic_load(control + TICKET) >> SHARE_BITS == seen and atomic_load(control + STOP) == 0:
                     # The futex compares the low half of the counter.
                     system_call(futex, control + WAKE, _FUTEX_WAIT_PRIVATE, awake & 0xFFFFFFFF, 0)
                 atomic_add(control + SLEEPERS, -1)

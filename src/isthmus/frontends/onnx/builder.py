@@ -30,7 +30,10 @@ from isthmus.graph.folding import emit as emit_or_fold
 MAX_CONSTANT_BYTES = 1 << 28
 """The largest constant that a node may make."""
 MAX_NODES = 100_000
-"""The most nodes a model may become (unrolled loops could ask for any number)."""
+"""The most operations a model may become, also those on constants, which leave no node (unrolled loops could ask for
+any number)."""
+MAX_FOLDED_BYTES = 1 << 30
+"""The most bytes of constants that a model may compute while it is loaded, besides eight times what it brings."""
 
 RUNTIME_TYPES = frozenset(
     {
@@ -44,12 +47,16 @@ RUNTIME_TYPES = frozenset(
 class Builder:
     """The graph under construction and what is known of its tensors.
 
-    `node` is the name of the ONNX node at work; what is emitted is named after it.
+    `node` is the name of the ONNX node at work; what is emitted is named after it. `given_bytes` is what the model
+    brings: the larger it is, the more constants may be computed from it.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, given_bytes: int = 0) -> None:
         self.graph = Graph(name)
         self.node = name
+        self.given_bytes = given_bytes
+        self._folds = 0
+        self._folded_bytes = 0
         self._rearranged: dict[tuple, Tensor] = {}
         self._scalars: dict[tuple[float, DataType], Tensor] = {}
         self._dequantized: dict[str, Tensor] = {}
@@ -60,7 +67,11 @@ class Builder:
     ) -> list[Tensor]:
         """Add an operation, or evaluate it when all its inputs are constants; as `Graph.emit`."""
         if all(t is None or t.is_static for t in inputs):
-            return emit_or_fold(self.graph, op, inputs, params, name=self.node, **more)
+            self._check_operations()
+            self._folds += 1
+            outputs = emit_or_fold(self.graph, op, inputs, params, name=self.node, **more)
+            self.count_folded(sum(tensor.nbytes for tensor in outputs))
+            return outputs
         return self._add(op, inputs, params, **more)
 
     def one(
@@ -72,23 +83,39 @@ class Builder:
     def _add(
         self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None, **more: Any
     ) -> list[Tensor]:
-        if len(self.graph.nodes) >= MAX_NODES:
-            raise QnnError(
-                Code.GRAPH_CREATE_FAILED, f"node '{self.node}'", f"the model needs more than {MAX_NODES} operations"
-            )
+        self._check_operations()
         outputs = self.graph.emit(op, inputs, params, name=self.node, **more)
         for tensor in (*outputs, *inputs):
             if tensor is not None and tensor.dtype not in RUNTIME_TYPES:
                 raise unsupported(f"node '{self.node}'", f"data type {tensor.dtype.name} is not supported")
         return outputs
 
+    def _check_operations(self) -> None:
+        if len(self.graph.nodes) + self._folds >= MAX_NODES:
+            raise QnnError(
+                Code.GRAPH_CREATE_FAILED, f"node '{self.node}'", f"the model needs more than {MAX_NODES} operations"
+            )
+
+    def count_folded(self, nbytes: int) -> None:
+        """Refuse a model whose constants, computed from one another, grow without measure."""
+        self._folded_bytes += nbytes
+        if self._folded_bytes > MAX_FOLDED_BYTES + 8 * self.given_bytes:
+            raise QnnError(
+                Code.COMMON_MEM_ALLOC,
+                f"node '{self.node}'",
+                f"the constants that the model computes take {self._folded_bytes} bytes so far",
+                "So much out of so small a model is a mistake in it.",
+            )
+
     def constant(self, value: Any, quantization: Quantization | None = None, name: str | None = None) -> Tensor:
-        """A constant tensor."""
+        """A constant tensor; one with a name of its own comes from the model, one without is computed."""
         array = np.ascontiguousarray(value).reshape(np.shape(value))
         if array.nbytes > MAX_CONSTANT_BYTES and name is None:
             raise QnnError(
                 Code.GRAPH_CREATE_FAILED, f"node '{self.node}'", f"a constant of {array.nbytes} bytes is too large"
             )
+        if name is None:
+            self.count_folded(array.nbytes)
         return self.graph.constant(name or f"{self.node}/constant", array, quantization)
 
     def literal(self, value: Any) -> Value:

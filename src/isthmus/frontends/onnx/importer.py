@@ -24,6 +24,8 @@ from isthmus.graph import DataType, Graph, TensorType
 OLDEST_OPSET = 7
 MAX_DEPTH = 24
 """How deep subgraphs may nest."""
+MAX_STEPS = 50_000
+"""The most nodes a model may run to, each counted as often as loops and functions repeat it."""
 _STANDARD = ("", "ai.onnx")
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
@@ -95,10 +97,11 @@ class Importer:
         self.model = model
         self.folder = folder
         self.name = name
-        self.builder = Builder(name)
+        self.builder = Builder(name, model.ByteSize())
         self.unsupported = Unsupported(name)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.functions = {(function.domain, function.name): function for function in model.functions}
+        self._steps = 0
 
     def convert(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]) -> Graph:
         """The finalized graph."""
@@ -168,7 +171,7 @@ class Importer:
             self.unsupported.add("sparse initializer", graph.sparse_initializer[0].values.name)
         for tensor in graph.initializer:
             if tensor.name not in scope.values:
-                scope.define(tensor.name, self._initializer(tensor), f"initializer '{tensor.name}'")
+                scope.define(tensor.name, self._initializer(tensor, scope), f"initializer '{tensor.name}'")
         self._walk_nodes(graph, scope)
 
     def _walk_nodes(self, graph: Any, scope: Scope) -> None:
@@ -178,7 +181,15 @@ class Importer:
             named = isinstance(proto.name, str) and proto.name
             self._convert(proto, proto.name if named else f"{proto.op_type}_{index}", scope)
 
-    def _initializer(self, proto: Any) -> Value | None:
+    def _step(self, what: str) -> None:
+        """Count a step: what folds or repeats adds no node to the graph, but takes its time all the same."""
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise QnnError(
+                Code.GRAPH_CREATE_FAILED, what, f"with loops and functions expanded the model has over {MAX_STEPS} nodes"
+            )
+
+    def _initializer(self, proto: Any, scope: Scope) -> Value | None:
         if not proto.name:
             raise QnnError(Code.GRAPH_CREATE_FAILED, "initializer", "it has no name")
         try:
@@ -188,11 +199,18 @@ class Importer:
                 raise
             self.unsupported.add("initializer", proto.name, error.rule)
             return None
+        if scope.depth:
+            # A subgraph's initializers are read again whenever it is run.
+            self._step(f"initializer '{proto.name}'")
+            self.builder.count_folded(tensor.nbytes)
+        else:
+            self.builder.given_bytes += tensor.nbytes
         return Value(tensor, identity(tensor.rank))
 
     def _convert(self, proto: Any, name: str, scope: Scope) -> None:
         """Convert a node and name its results."""
         what = f"node '{name}' ({proto.op_type})"
+        self._step(what)
         given = ["" if name in scope.absent else name for name in proto.input]
         inputs = [scope.find(name, what) if name else None for name in given]
         lost = any(value is None and name for value, name in zip(inputs, given, strict=True))
@@ -272,6 +290,7 @@ class Importer:
         """Convert a subgraph in place; its unsupported nodes are noted as the model's own."""
         inner = scope.inside()
         what = f"subgraph of node '{name}'"
+        self._step(what)
         if len(arguments) != len(graph.input):
             raise QnnError(
                 Code.GRAPH_CREATE_FAILED, what, f"it takes {len(graph.input)} inputs, {len(arguments)} are given"

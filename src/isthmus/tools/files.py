@@ -1,0 +1,49 @@
+"""Files that the commands write: each is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from isthmus.errors import Code, QnnError
+
+
+@contextmanager
+def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
+    """A stream whose content becomes the file at `path` when the block ends well; else that path stays as it was.
+
+    `what` names the file in the error that is raised if it cannot be written.
+
+    Examples
+    --------
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with written_whole(folder / "greeting", "greeting") as stream:
+    ...     _ = stream.write(b"hello")
+    >>> [(file.name, file.read_bytes()) for file in folder.iterdir()]
+    [('greeting', b'hello')]
+    """
+    try:
+        if path.exists() and not path.is_file():
+            # A device, a pipe (/dev/stdout): it takes what comes and must not be replaced by a file.
+            with path.open("wb") as stream:
+                yield stream
+            return
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                yield stream
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as problem:
+        raise QnnError(
+            Code.COMMON_INVALID_ARGUMENT, what, f"cannot be written: {problem.strerror or problem}"
+        ) from None
