@@ -1,6 +1,8 @@
 """A session runs a model in place or on copies, in the file's own names and shapes, and refuses bad input whole."""
 
 import gc
+import os
+import sys
 import threading
 
 import numpy as np
@@ -88,6 +90,7 @@ def test_an_input_can_be_fixed_as_a_constant(gate):
         ({"x": np.full((1, 3, 8, 8), np.nan, np.float32)}, "NaN"),
         ({"x": "text"}, "must be float32"),
         ({"x": None}, "must be float32"),
+        (image(), "must map input names to arrays"),
     ],
 )
 def test_bad_feeds_are_refused_with_a_sentence(model, feeds, words):
@@ -122,6 +125,9 @@ def test_nan_passes_when_allowed(gate):
         ({"backend": "abacus"}, "must be one of"),
         ({"threads": 0}, "number of threads"),
         ({"threads": 1000}, "number of threads"),
+        ({"threads": 2.0}, "number of threads"),
+        ({"threads": "2"}, "number of threads"),
+        ({"shapes": 5}, "must map input names"),
         ({"shapes": {"x": "wide"}}, "not a list of dimensions"),
         ({"shapes": {"x": 3}}, "not a list of dimensions"),
         ({"shapes": {"x": (1, 3, -8, 8)}}, "must be positive"),
@@ -181,6 +187,36 @@ def test_one_session_may_be_shared_by_threads(model):
         for thread in threads:
             thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_forked_process_has_a_session_of_its_own(model, threads):
+    if threads == 2 and sys.version_info >= (3, 12):
+        pytest.skip("newer Pythons warn of forking beside threads")
+    with isthmus.Session(model, threads=threads) as session:
+        children = []
+        for seed in range(3):
+            child = os.fork()
+            if child == 0:
+                expected = session.run({"x": image(seed)})["y"]
+                same = all(np.array_equal(session.run({"x": image(seed)})["y"], expected) for _ in range(200))
+                os._exit(0 if same else 1)
+            children.append(child)
+        assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
+
+
+def test_a_kept_engine_run_is_safe_after_the_session_is_closed(model):
+    session = isthmus.Session(model)
+    session.inputs["x"][...] = image()
+    outputs, run = session.outputs["y"], session.engine_run
+    run()
+    expected = outputs.copy()
+    session.close()
+    del session
+    gc.collect()
+    outputs[...] = 0
+    run()
+    assert np.array_equal(outputs, expected)
 
 
 def test_the_engine_is_one_native_call(model):

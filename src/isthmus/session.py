@@ -195,6 +195,8 @@ class Session:
             return QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, hint)
 
         known = ", ".join(f"'{name}'" for name in self.inputs)
+        if not isinstance(feeds, Mapping):
+            raise refuse(f"feeds of type {type(feeds).__name__}", f"must map input names to arrays; inputs are {known}")
         for name in feeds:
             if name not in self.inputs:
                 raise refuse(f"input '{name}'", f"the model has no such input; it has {known}")
@@ -290,6 +292,8 @@ _Model = _CpuModel | _AcceleratedModel
 def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tuple[int, ...]] | None:
     if shapes is None:
         return None
+    if not isinstance(shapes, Mapping):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"shapes {shapes!r}", "must map input names to dimensions")
     checked = {}
     for name, dims in shapes.items():
         try:

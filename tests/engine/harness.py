@@ -9,15 +9,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-import subprocess
-import sys
+import multiprocessing
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from isthmus.engine import cache, loader
+from isthmus.engine.compiler import compile_kernel
 from isthmus.engine.lower import lowering_of
 from isthmus.engine.lowering.emitter import Emitter, Lowering
 from isthmus.engine.target import Target, host, portable
@@ -115,31 +116,23 @@ def make_step(
     return step, [None if o is None else np.ascontiguousarray(o.array).reshape(o.array.shape) for o in operands]
 
 
-_COMPILER = """
-import sys
-from isthmus.engine import compiler
-for line in sys.stdin:
-    compiler.main(line.split())
-"""
-
-
 @functools.cache
-def _compiler() -> subprocess.Popen[str]:
-    """A process that compiles what it is told to: tests need many kernels, and a process for each takes long to start."""
-    return subprocess.Popen(
-        [sys.executable, "-c", _COMPILER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-    )
+def _compiler() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+def compile_apart(kernel: str, target: Target, assembly: bool = False) -> bytes | str:
+    """What the compiler makes of a kernel, in a process of its own: it bends numba, which others use in this one."""
+    return _compiler().submit(compile_kernel, kernel, target, assembly).result()
 
 
 def compiled(kernels: Sequence[str], target: Target) -> dict[str, int]:
-    """Addresses of kernels, compiled where the cache has none."""
+    """Addresses of kernels, compiled one by one where the cache has none."""
     for kernel in kernels:
         if cache.read(kernel, target) is None:
-            process = _compiler()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(f"{target.name} {kernel}\n")
-            assert process.stdout.readline().strip() == kernel, f"the compiler failed over {kernel}"
+            code = compile_apart(kernel, target)
+            assert isinstance(code, bytes)
+            cache.write(kernel, target, code)
     return loader.addresses(kernels, target)
 
 

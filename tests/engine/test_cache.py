@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -61,12 +62,40 @@ def test_the_key_changes_with_kernel_target_and_sources(monkeypatch):
     assert cache.key(KERNEL, host()) != before, "a module that the kernel imports counts too"
 
 
+def test_a_kernel_module_counts_as_a_source_however_it_is_imported(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_KERNELS", tmp_path)
+    (tmp_path / "outer.py").write_text("from isthmus.engine.kernels import inner, near as other\n")
+    (tmp_path / "inner.py").write_text("from isthmus.engine.kernels.deep import something\n")
+    (tmp_path / "near.py").write_text("from isthmus.errors import Code\n")
+    (tmp_path / "deep.py").write_text("")
+    assert cache._sources("outer") == {"outer", "inner", "near", "deep"}
+
+
+@pytest.mark.parametrize("change", [{"vector_bytes": 8}, {"dot": "other"}])
+def test_the_key_changes_with_what_a_target_says_of_vectors(change):
+    assert cache.key(KERNEL, replace(host(), **change)) != cache.key(KERNEL, host())
+
+
 def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path, monkeypatch):
     blocker = tmp_path / "file"
     blocker.write_text("")
     monkeypatch.setenv("ISTHMUS_CACHE_DIR", str(blocker / "cache"))
     with pytest.raises(loader.QnnError, match="ISTHMUS_CACHE_DIR"):
         loader.compile_into_cache([KERNEL], host())
+
+
+def test_without_a_home_folder_the_variable_to_set_is_named(monkeypatch):
+    for name in ("ISTHMUS_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def no_entry(uid):
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", no_entry)
+    with pytest.raises(loader.QnnError, match=r"no home folder.*ISTHMUS_CACHE_DIR"):
+        loader.compile_into_cache([KERNEL], host())
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert str(cache.directory()) == "/caches/isthmus"
 
 
 def test_a_compiler_that_fails_is_reported_with_its_words(empty_cache):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from harness import check, static
 
-from isthmus.engine import compiler
 from isthmus.engine.lowering.windows import Window
 from isthmus.engine.target import by_name, runnable
 from isthmus.errors import QnnError
@@ -151,7 +150,7 @@ def test_other_instruction_sets_of_this_machine_agree(name: str) -> None:
 
 @pytest.mark.parametrize("kernel", ["convolution:indirect.8x2", "depthwise:convolve.4x3s1", "matmul:packed.8x2"])
 def test_kernels_compile_to_fused_vector_instructions_for_arm(kernel: str) -> None:
-    text = compiler.compile_kernel(kernel, by_name("neon"), assembly=True)
+    text = harness.compile_apart(kernel, by_name("neon"), assembly=True)
     assert isinstance(text, str)
     assert text.count("fmla\tv") >= 8
 

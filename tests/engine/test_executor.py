@@ -121,7 +121,9 @@ def test_a_kept_run_outlives_its_executor(program):
     io = io_of(program)
     x = io[0].view(np.float32, program.inputs[0].dims)
     x[...] = np.random.default_rng(0).standard_normal(x.shape)
-    executor = Executor(program, memory.host(program.scratch_bytes).region, memory.host(0).region, [b.region for b in io])
+    scratch = memory.host(program.scratch_bytes).region
+    executor = Executor(program, scratch, memory.host(0).region, [b.region for b in io])
+    del scratch
     run = executor.run
     run()
     expected = io[1].array.copy()

@@ -1,9 +1,9 @@
 """The best code path that the machine has is picked; each path compiles for its target, runnable here or not."""
 
 import pytest
+from harness import compile_apart
 
 from isthmus.engine import target as targets
-from isthmus.engine.compiler import compile_kernel
 from isthmus.engine.target import TARGETS, by_name
 
 HASWELL = ("avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe")
@@ -61,7 +61,7 @@ def test_a_target_the_machine_lacks_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("target", [t.name for t in TARGETS])
 def test_the_executor_compiles_for_every_target(target):
-    assert isinstance(compile_kernel("executor:run", by_name(target)), bytes)
+    assert isinstance(compile_apart("executor:run", by_name(target)), bytes)
 
 
 @pytest.mark.parametrize(
@@ -77,5 +77,5 @@ def test_the_executor_compiles_for_every_target(target):
     ],
 )
 def test_eight_bit_products_use_the_targets_instruction(target, instruction):
-    assembly = compile_kernel("quantized_convolution:convolve.4x2", by_name(target), assembly=True)
+    assembly = compile_apart("quantized_convolution:convolve.4x2", by_name(target), assembly=True)
     assert instruction in assembly

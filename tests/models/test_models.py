@@ -2,7 +2,8 @@
 
 Full int8 models: at most one quantization step away, and 99.9 % of all elements the same. Float: within
 1e-4 of the largest value of the reference. Models of the `core` tier must run; one of the `extra` tier may be
-refused, which is skipped with the refusal as the reason, but never be wrong.
+refused, which is skipped with the refusal as the reason, but never be wrong. Whatever opens has a plan of scratch that
+is proved to be the smallest.
 
 Each model is run with the best code that this machine has, with the code for most machines, and with the portable code.
 """
@@ -27,6 +28,7 @@ from isthmus.backends import cpu
 from isthmus.engine.program import Program
 from isthmus.engine.target import by_name, host, portable, runnable
 from isthmus.frontends import load
+from isthmus.prepare.schedule import Plan
 
 SAME_SHARE = 0.999
 
@@ -115,12 +117,19 @@ def assert_close(ours: Array, reference: Array, tolerance: float, name: str) -> 
     )
 
 
+def assert_least_scratch(plan: Plan) -> None:
+    assert plan.status == "optimal", "the plan is not proved"
+    assert plan.bytes == plan.lower_bound
+    assert plan.bytes <= plan.greedy_bytes
+
+
 @pytest.mark.parametrize("path", CODE_PATHS)
 @pytest.mark.parametrize("key", zoo.MODELS)
 def test_answers_are_those_of_the_reference_runtime(key: str, path: str, take_code_path: Callable[[str], None]) -> None:
     take_code_path(path)
     model, feeds, expected = available(key)
     with open_session(model, feeds[0]) as session:
+        assert_least_scratch(session.plan)
         answers = run_all(session, model, feeds)
     assert set(answers[0]) == set(expected[0])
     for name in expected[0]:

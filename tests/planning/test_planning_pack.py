@@ -73,7 +73,7 @@ def test_a_capacity_that_only_a_search_can_refute_is_an_answer(pack):
         (["--capacity", 10**30], PROBLEM, "above the limit"),
         (["--align", 0], PROBLEM, "--align 0 is not an alignment"),
         (["--timeout", -1], PROBLEM, "timeout -1.0 is negative"),
-        (["--out", "/no/such/folder/solution.csv"], PROBLEM, "/no/such/folder/solution.csv: No such file"),
+        (["--out", "/no/such/folder/solution.csv"], PROBLEM, "cannot be written: No such file"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(pack, options, text, message):

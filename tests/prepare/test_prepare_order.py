@@ -6,7 +6,10 @@ import pytest
 from prepare_interpreter import Builder
 
 from isthmus import prepare
-from isthmus.prepare.order import Flow, _State, choose, peak
+from isthmus.prepare import order as ordering
+from isthmus.prepare.order import Flow, _State, choose, dependencies, peak
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.storage import Storage
 
 
 def random_flow(seed: int, steps: int) -> Flow:
@@ -82,3 +85,65 @@ def test_branches_that_are_listed_side_by_side_are_computed_one_after_the_other(
     assert given.scratch_bytes > 3 * one_branch
     assert ordered.scratch_bytes < 2 * one_branch
     assert ordered.plan.order_saved_bytes >= 2 * one_branch
+
+
+def side_by_side(branches: int) -> Flow:
+    """Branches of two steps that are all ready at once, with a sum that takes them up one by one."""
+    starts, ends = range(branches), range(branches, 2 * branches)
+    reads = [*([] for _ in starts), *([i] for i in starts), [ends[0], ends[1]]]
+    reads += [[2 * branches + i - 2, ends[i]] for i in range(2, branches)]
+    steps = len(reads)
+    before: list[list[int]] = [[] for _ in range(steps)]
+    for step, needed in enumerate(reads):
+        for other in needed:
+            before[other].append(step)
+    return Flow(
+        [set(r) for r in reads],
+        before,
+        [[step] for step in range(steps)],
+        reads,
+        [[(block, 1) for block in (*r, step)] for step, r in enumerate(reads)],
+        [64] * steps,
+        {steps - 1},
+        set(),
+        [0] * steps,
+        [False] * steps,
+    )
+
+
+@pytest.mark.parametrize("branches", [30, 500, 2000])
+def test_the_work_of_the_search_is_bounded_however_many_steps_are_ready(branches, monkeypatch):
+    weighed = 0
+    real = _State.cost
+
+    def counted(state, graph, step):
+        nonlocal weighed
+        weighed += 1
+        return real(state, graph, step)
+
+    monkeypatch.setattr(_State, "cost", counted)
+    flow = side_by_side(branches)
+    steps = len(flow.after)
+    order, saved = choose(flow)
+    assert weighed <= ordering.WEIGHED + max(ordering.EFFORT, steps) + 3 * steps
+    assert sorted(order) == list(range(steps))
+    assert saved > 0.9 * 64 * branches - 4 * 64, "branches are finished one by one even so"
+
+
+def test_a_graph_beyond_the_longest_keeps_its_order(monkeypatch):
+    flow = side_by_side(8)
+    assert choose(flow)[1] > 0
+    monkeypatch.setattr(ordering, "LONGEST", len(flow.after) - 1)
+    assert choose(flow) == (list(range(len(flow.after))), 0)
+
+
+def test_each_step_waits_for_those_that_write_the_bytes_it_reads():
+    b = Builder()
+    whole, parts, middle = b.input(8, 4), [b.input(2, 4) for _ in range(4)], b.input(3, 4)
+    storage = Storage()
+    for i, part in enumerate(parts):
+        assert storage.join(whole, part, i * part.nbytes)
+    assert storage.join(whole, middle, parts[0].nbytes + 16)
+    writers = [Step("Relu", f"writer {i}", [], [parts[i]]) for i in (2, 0, 3, 1)]
+    readers = [Step("Relu", "reader", [tensor], [b.input(1)]) for tensor in (whole, middle, parts[3], b.input(1))]
+    assert dependencies([*writers, *readers], storage)[4:] == [{0, 1, 2, 3}, {3, 0}, {2}, set()]

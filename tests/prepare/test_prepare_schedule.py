@@ -324,7 +324,7 @@ def graphs(draw) -> Graph:
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(graphs(), st.booleans(), st.booleans())
 def test_any_graph_gives_its_own_results_in_planned_memory(graph, io_in_scratch, optimize_order):
-    check(graph, io_in_scratch=io_in_scratch, optimize_order=optimize_order, plan_seconds=0.02)
+    check(graph, io_in_scratch=io_in_scratch, optimize_order=optimize_order, plan_nodes=1000)
 
 
 def test_data_types_of_different_widths_share_scratch():

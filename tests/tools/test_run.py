@@ -7,8 +7,11 @@ import sys
 import numpy as np
 import pytest
 import tiny
+from onnx import helper
 
+from isthmus.errors import QnnError
 from isthmus.tools.cli import main
+from isthmus.tools.run import write_arrays
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,53 @@ def test_inputs_are_read_and_outputs_written(model, tmp_path, capsys):
         assert written["y"].any()
 
 
+@pytest.mark.parametrize("name", ["file", "allow_pickle", "args", "a/b", "größe"])
+def test_an_output_may_have_any_name(tmp_path, capsys, name):
+    path = tiny.save(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], [name])], {"x": [2]}, {name: [2]})
+    assert run(capsys, path, "--outputs", tmp_path / "out.npz")[0] == 0
+    with np.load(tmp_path / "out.npz") as written:
+        assert written.files == [name]
+        assert written[name].shape == (2,)
+
+
+def test_a_plain_npy_file_is_refused_as_inputs(model, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.zeros((1, 3, 1, 8), np.float32))
+    status, _, err = run(capsys, model, "--inputs", tmp_path / "x.npy")
+    assert status == 2
+    assert "cannot be read as .npz: it holds one array without a name" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_outputs_that_cannot_be_written_whole_leave_all_as_it_was(tmp_path, monkeypatch, problem):
+    write_array = np.lib.format.write_array
+
+    def fail_after_the_first(stream, array, **more):
+        if not array.any():
+            raise problem
+        write_array(stream, array, **more)
+
+    monkeypatch.setattr(np.lib.format, "write_array", fail_after_the_first)
+    out = tmp_path / "out.npz"
+    out.write_bytes(b"from before")
+    expected = QnnError if isinstance(problem, OSError) else KeyboardInterrupt
+    with pytest.raises(expected):
+        write_arrays(out, {"a": np.ones(1000), "b": np.zeros(1000)})
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("out.npz", b"from before")]
+
+
+def test_outputs_are_written_through_a_link_and_with_the_usual_permissions(tmp_path):
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (tmp_path / "out.npz").symlink_to(folder / "real.npz")
+    (tmp_path / "plain").write_bytes(b"")
+    write_arrays(tmp_path / "out.npz", {"a": np.ones(2)})
+    assert (tmp_path / "out.npz").is_symlink()
+    assert (folder / "real.npz").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    with np.load(tmp_path / "out.npz") as written:
+        assert written["a"].tolist() == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -59,6 +109,8 @@ def test_inputs_are_read_and_outputs_written(model, tmp_path, capsys):
         (["MODEL", "--inputs", "absent.npz"], "absent.npz"),
         (["MODEL", "--inputs", "MODEL"], "cannot be read as .npz"),
         (["MODEL", "--outputs", "no/such/folder/out.npz"], "cannot be written"),
+        (["MODEL", "--outputs", "MODEL"], "would overwrite"),
+        (["MODEL", "--outputs", "."], "cannot be written"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_status_two(model, capsys, arguments, words):

@@ -103,7 +103,7 @@ class Lane:
         if not self.accelerator.alive:
             raise gone("execution")
         number = self._response.value + 1
-        self._call(self._page, number, doorbell.WAKING_SPINS, doorbell.WORKING_SPINS)
+        self._call(self._page, number, doorbell.WORKING_SPINS, 0)
         if self._response.value != number:
             raise gone("execution")
 

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from isthmus.backends.driver import (
     BackendDriver,
     ContextDriver,
@@ -40,15 +42,16 @@ _IO_ALIGNMENT = 64
 
 def prepare(graph: Graph, threads: int = 1, target: Target | None = None) -> tuple[Program, Plan]:
     """Turn a finalized graph into a program for this machine, and say how its memory was planned."""
-    if not 1 <= threads <= MAX_THREADS:
+    if not isinstance(threads, (int, np.integer)) or not 1 <= threads <= MAX_THREADS:
         raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT, f"threads={threads}", f"the number of threads must be 1 to {MAX_THREADS}"
+            Code.COMMON_INVALID_ARGUMENT, f"threads={threads!r}", f"the number of threads must be 1 to {MAX_THREADS}"
         )
     if not graph.finalized:
         raise QnnError(Code.GRAPH_NOT_FINALIZED, f"graph '{graph.name}'", "finalize it before it is prepared")
     target = target or host_target()
-    planned = schedule(graph, work_bytes=lambda step: lower.work_bytes(step, target, threads))
-    return lower.lower(planned, target, threads), planned.plan
+    count = int(threads)
+    planned = schedule(graph, work_bytes=lambda step: lower.work_bytes(step, target, count))
+    return lower.lower(planned, target, count), planned.plan
 
 
 class CpuGraph:

@@ -57,6 +57,8 @@ def _sources(module: str) -> frozenset[str]:
             prefix, _, rest = node.module.partition("isthmus.engine.kernels")
             if prefix == "" and rest.startswith("."):
                 found |= _sources(rest[1:])
+            elif prefix == rest == "":
+                found = found.union(*(_sources(name.name) for name in node.names))
             elif node.module in _LAYOUTS:
                 found.add(_LAYOUTS[node.module])
     return frozenset(found)

@@ -42,6 +42,7 @@ def _front_end_only() -> Iterator[None]:
         # The IR must reach us as the front end wrote it: optimisation belongs to the wanted target.
         (config, "OPT", _OptLevel(0)),
         # Numba must not turn it into code for this machine, which may lack what the target has.
+        (codegen.JITCPUCodegen, "_add_module", lambda self, module: None),
         (codegen.JITCodeLibrary, "_finalize_specific", lambda self: None),
         # In the place of an entry point it wants a builtin of its own for each function.
         (cpu.CPUContext, "get_executable", lambda self, library, fndesc, env: [].append),

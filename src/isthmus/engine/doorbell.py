@@ -13,8 +13,7 @@ RESPONSE = 128
 RESPONSE_SLEEPER = 192
 """Not zero while the client sleeps on RESPONSE."""
 CLIENT_CPU, SERVER_CPU = 256, 320
-"""The processor each side is on, `ASLEEP` while it sleeps: spinning on the one that the other needs is of no use."""
-ASLEEP = -1
+"""The processor each side was last seen on: spinning on the one that the other side needs is of no use."""
 STATUS = 384
 """QNN's code for the answered request."""
 GRAPH = 448
@@ -29,10 +28,8 @@ GONE = -1
 # How long a side spins before it sleeps, in pauses of 15 to 50 nanoseconds each, as the processor has it.
 IDLE_SPINS = 6000
 """Of a server that has nothing to do."""
-WAKING_SPINS = 2500
-"""Of a client whose server is still asleep, or waits for this very processor."""
 WORKING_SPINS = 80_000
-"""Of a client whose server is awake on another processor."""
+"""Of a client whose request is being worked on."""
 
 # The server's own block of words, which no other process sees.
 RUN, GRAPHS, GRAPH_COUNT, MEMORY, MEMORY_COUNT = 0, 8, 16, 24, 32

@@ -148,18 +148,34 @@ def _compile(kernels: Sequence[str], target: Target) -> None:
         errors.append(child.stderr.read())
 
     readers += [threading.Thread(target=collect, args=(child,)) for child in children]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
-    failed = [child.wait() for child in children]
-    progress.end()
+    try:
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+    except BaseException:
+        # Interrupted: the children's work is of no use to anybody.
+        for child in children:
+            child.kill()
+        raise
+    finally:
+        failed = [child.wait() for child in children]
+        for child in children:
+            for pipe in (child.stdout, child.stderr):
+                if pipe is not None:
+                    pipe.close()
+        progress.end()
     if any(failed):
         raise QnnError(
             Code.COMMON_SYSTEM,
             f"compiling kernels for {target.name}",
-            f"the compiler failed: {' '.join(errors).strip()[-1500:]}",
+            f"the compiler failed: {_last_lines(errors)}",
         )
+
+
+def _last_lines(errors: Sequence[str]) -> str:
+    """What each failing compiler said last."""
+    return "; ".join(text.strip().splitlines()[-1] for text in errors if text.strip())
 
 
 class _Progress:

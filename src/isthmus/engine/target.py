@@ -52,7 +52,7 @@ class Target:
     @property
     def key(self) -> str:
         """What compiled code depends on."""
-        return f"{self.name}|{self.triple}|{self.cpu}|{self.features}"
+        return f"{self.name}|{self.triple}|{self.cpu}|{self.features}|{self.vector_bytes}|{self.dot}"
 
 
 _X86 = "x86_64-unknown-linux-gnu"

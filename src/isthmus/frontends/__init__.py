@@ -18,6 +18,9 @@ _TFLITE_IDENTIFIER = b"TFL3"
 _ONNX_TAGS = frozenset(b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2")
 """The first bytes of a protobuf message that has the fields of ONNX's ModelProto."""
 
+_MAX_BYTES = 1 << 31
+"""Neither flatbuffers nor protobuf messages are longer."""
+
 
 def load(
     path: str | Path,
@@ -70,6 +73,8 @@ def _contents(path: Path) -> bytes:
         if not stat.S_ISREG(mode):
             kind = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"it is {kind}, not a file")
+        if path.stat().st_size > _MAX_BYTES:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is larger than either format allows, 2 GiB")
         data = path.read_bytes()
     except FileNotFoundError:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file") from None

@@ -31,7 +31,9 @@ class HostBuffer:
                 "the size must not be negative, the alignment must be a power of two",
             )
         try:
-            self._map: mmap.mmap | None = mmap.mmap(-1, max(nbytes + alignment, 1))
+            # Private, so that a forked process has memory of its own and not this one's.
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            self._map: mmap.mmap | None = mmap.mmap(-1, max(nbytes + alignment, 1), flags=flags)
         except (OSError, ValueError, OverflowError):
             raise QnnError(
                 Code.COMMON_MEM_ALLOC, f"host buffer of {nbytes} bytes", "the system has not that much memory"

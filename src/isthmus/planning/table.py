@@ -73,8 +73,8 @@ def read_csv(path: str | Path, *, capacity: int | None = None, alignment: int | 
         raise PlanningError(f"{path}:{lines[error.buffer]}: {error}", error.buffer) from None
 
 
-def write_csv(path: str | Path, problem: Problem, offsets: Sequence[int] | None = None) -> None:
-    """Write a problem, or with offsets its layout, as a CSV file.
+def csv_text(problem: Problem, offsets: Sequence[int] | None = None) -> str:
+    """A problem, or with offsets its layout, as the text of a CSV file.
 
     Columns for alignment and gaps appear only where a buffer has any. Without `offsets`, the offset column holds the
     fixed ones, if there are any.
@@ -87,21 +87,27 @@ def write_csv(path: str | Path, problem: Problem, offsets: Sequence[int] | None 
         columns.append("gaps")
     if offsets is not None or any(b.offset is not None for b in buffers):
         columns.append("offset")
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        for index, b in enumerate(buffers):
-            offset = b.offset if offsets is None else int(offsets[index])
-            row = {
-                "id": b.id,
-                "lower": b.start,
-                "upper": b.end,
-                "size": b.size,
-                "alignment": b.alignment,
-                "gaps": " ".join(f"{gap.start}-{gap.end}" for gap in b.gaps),
-                "offset": "" if offset is None else offset,
-            }
-            writer.writerow([row[column] for column in columns])
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for index, b in enumerate(buffers):
+        offset = b.offset if offsets is None else int(offsets[index])
+        row = {
+            "id": b.id,
+            "lower": b.start,
+            "upper": b.end,
+            "size": b.size,
+            "alignment": b.alignment,
+            "gaps": " ".join(f"{gap.start}-{gap.end}" for gap in b.gaps),
+            "offset": "" if offset is None else offset,
+        }
+        writer.writerow([row[column] for column in columns])
+    return text.getvalue()
+
+
+def write_csv(path: str | Path, problem: Problem, offsets: Sequence[int] | None = None) -> None:
+    """Write a problem, or with offsets its layout, as a CSV file."""
+    Path(path).write_text(csv_text(problem, offsets), encoding="utf-8", newline="")
 
 
 def _columns(row: list[str]) -> list[str]:

@@ -13,6 +13,9 @@ from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Plan, Row, Step
 from isthmus.prepare.storage import Block
 
+PATIENCE = 10.0
+"""Seconds after which planning stops in any case: the limit that counts is one of work, the same on every machine."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -30,7 +33,7 @@ def lay_out(
     work: Sequence[int],
     *,
     alignment: int,
-    seconds: float,
+    nodes: int,
     order_saved: int,
     aliased: int,
 ) -> Layout:
@@ -46,7 +49,7 @@ def lay_out(
         names.append(f"{steps[index].name} (work)")
         buffers.append(Buffer(f"work {index}", index, index + 1, work[index], alignment))
     problem = Problem(tuple(buffers))
-    solution = solve(problem, timeout=seconds)
+    solution = solve(problem, timeout=PATIENCE, node_limit=nodes)
     if solution.offsets is None or solution.peak is None:
         raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, "scratch", "the planner found no layout")
     offsets = solution.offsets

@@ -20,7 +20,7 @@ from isthmus.prepare.storage import Block, Storage
 EFFORT = 6000
 """Partial orders to keep: the width of the beam times the number of steps."""
 WIDEST = 64
-WEIGHED = 200_000
+WEIGHED = 120_000
 """Steps to weigh as the next one of a partial order, all in all."""
 LONGEST = 8000
 """Steps beyond which the given order stays."""
@@ -248,7 +248,7 @@ def choose(graph: Flow) -> tuple[list[int], int]:
         for state in beam:
             if not share:
                 break
-            ready = state.ready[-share:]
+            ready = _ends(state.ready, share)
             share -= len(ready)
             budget -= len(ready)
             for rank in _candidates(graph, state, ready):
@@ -261,6 +261,14 @@ def choose(graph: Flow) -> tuple[list[int], int]:
         beam = [state.take(graph, step) for _, state, step in best]
     order = beam[0].order()
     return order, before - peak(graph, order)
+
+
+def _ends(ready: list[int], most: int) -> list[int]:
+    """Of too many ready steps those that have been so for longest, as the given order has it, and the newest."""
+    if len(ready) <= most:
+        return ready
+    oldest = (most + 1) // 2
+    return [*ready[:oldest], *ready[len(ready) - (most - oldest) :]]
 
 
 def _candidates(graph: Flow, state: _State, ready: Sequence[int]) -> list[tuple[int, int, int]]:

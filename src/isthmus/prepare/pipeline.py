@@ -24,7 +24,7 @@ def schedule(
     alignment: int = 64,
     io_in_scratch: bool = False,
     optimize_order: bool = True,
-    plan_seconds: float = 0.25,
+    plan_nodes: int = 20_000,
 ) -> Schedule:
     """Fuse, order and place a graph.
 
@@ -40,8 +40,8 @@ def schedule(
         Whether the plan also gives the graph's inputs and outputs a place in scratch.
     optimize_order
         Whether to look for an order of the steps that needs less memory than the graph's own.
-    plan_seconds
-        How long the planner may look for a better layout, once it has one.
+    plan_nodes
+        Partial layouts that the planner may look at for a better one, once it has one; 0 for fast layouts only.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def schedule(
 
     given: tuple[Tensor, ...] = (*work.inputs, *work.states)
     saved = 0
-    if optimize_order:
+    if optimize_order and len(steps) <= order.LONGEST:
         kept = (*work.outputs, *(v for v in work.updates.values() if not v.is_static))
         graph_flow = order.flow(steps, storage, work_bytes, kept, given, alignment, planned)
         chosen, saved = order.choose(graph_flow)
@@ -87,7 +87,7 @@ def schedule(
         life,
         [work_bytes(step) for step in steps],
         alignment=alignment,
-        seconds=plan_seconds,
+        nodes=plan_nodes,
         order_saved=saved,
         aliased=sum(sum(t.nbytes for t in b.members) - b.size for b in storage.blocks() if b in life),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -23,6 +25,10 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 2 for bad input."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # Names in models and paths may hold what a terminal's encoding lacks.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(prog="isthmus", description="The memory system of QNN, as open software.")
     parser.add_argument("--version", action="version", version=f"isthmus {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -36,9 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except QnnError as error:
         print(f"isthmus {options.command}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"isthmus {options.command}: interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:
-        sys.stderr.close()
+        # Whoever read the output has enough; nothing more is to be written, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as problem:
+        print(f"isthmus {options.command}: {problem}", file=sys.stderr)
+        return 2
 
 
 def _module(command: str) -> Any:

@@ -32,14 +32,15 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
             with path.open("wb") as stream:
                 yield stream
             return
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
+        target = os.path.realpath(path)
+        handle, name = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".writing-")
         try:
             with os.fdopen(handle, "wb") as stream:
                 yield stream
             mask = os.umask(0)
             os.umask(mask)
             os.chmod(name, 0o666 & ~mask)
-            os.replace(name, path)
+            os.replace(name, target)
         except BaseException:
             os.unlink(name)
             raise

@@ -18,8 +18,9 @@ from isthmus.planning import (
     greedy_by_size,
     read_csv,
     solve,
-    write_csv,
 )
+from isthmus.planning.table import csv_text
+from isthmus.tools.files import written_whole
 
 MEANING = {
     Status.OPTIMAL: "no layout is smaller",
@@ -53,7 +54,8 @@ def main(options: argparse.Namespace) -> int:
             # Whatever the planner says, nothing leaves here that an independent check has not seen.
             check(problem, solution.offsets)
             if options.out:
-                write_csv(options.out, problem, solution.offsets)
+                with written_whole(options.out, f"solution '{options.out}'") as stream:
+                    stream.write(csv_text(problem, solution.offsets).encode())
     except PlanningError as error:
         return _refuse(str(error))
     except OSError as error:

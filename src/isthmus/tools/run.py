@@ -51,6 +51,11 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.repeat < 1:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--repeat {options.repeat}", "must be at least 1")
+    if options.outputs and options.outputs.exists():
+        for given in (options.model, options.inputs):
+            if given and given.exists() and options.outputs.samefile(given):
+                rule = f"would overwrite '{given}'"
+                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"outputs '{options.outputs}'", rule)
     shapes = dict(parse_shape(text) for text in options.shape)
     log = None if options.log_level is None else Log(_print_message, LogLevel[options.log_level.upper()])
     begin = time.perf_counter()
@@ -124,9 +129,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays to an ``.npz`` file under their names, exactly at that path; any name will do.
+    """Write arrays to an ``.npz`` file under their names, exactly at that path; the file is there whole or not at all.
 
-    `numpy.savez` takes the names as keyword arguments, and so not those of its own parameters.
+    `numpy.savez` takes names as keyword arguments, and so none of those that its own parameters have, like ``file``.
     """
     with written_whole(path, f"outputs '{path}'") as stream, zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():

@@ -42,11 +42,13 @@ def test_inputs_keep_their_order_and_types() -> None:
         ({"nowhere": (1,)}, "no such input"),
         ({"a": (4, 4)}, "fixes it"),
         ({"a": (4,)}, "rank 2"),
-        ({"a": (-1, 3)}, "from 0 on"),
+        ({"a": (-1, 3)}, "from 0 to 2147483647"),
+        ({"a": (1 << 31, 3)}, "from 0 to 2147483647"),
+        ({"a": (1.5, 3)}, "whole number"),
         ({"a": (4, 3), "b": (5, 1)}, "is 4 in another"),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], rule: str) -> None:
+def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[float, ...]], rule: str) -> None:
     made = model(SUM, {"a": floats("batch", 3), "b": floats("batch", 1)}, "y")
     with pytest.raises(QnnError, match=rule) as caught:
         convert(made, shapes=shapes)

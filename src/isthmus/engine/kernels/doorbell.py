@@ -1,7 +1,7 @@
 """The doorbell between processes: a request is posted and answered in shared memory, without a system call while both
 sides are awake.
 
-A side that waits spins for a while, as long as the other side is awake on another processor, then sleeps on a futex
+A side that waits spins for a while, unless the other side was last seen on its own processor, then sleeps on a futex
 that both processes share. The layout is in `isthmus.engine.doorbell`.
 """
 
@@ -11,7 +11,6 @@ from typing import Any
 
 from isthmus.engine.control import BASES
 from isthmus.engine.doorbell import (
-    ASLEEP,
     CLIENT_CPU,
     GONE,
     GRAPH,
@@ -79,22 +78,17 @@ def _await_change(target: Target) -> Any:
     pause, futex = pause_of(target), FUTEX[architecture(target)]
 
     @device
-    def await_change(word, sleeper, known, own_cpu, other_cpu, asleep, awake):  # type: ignore[no-untyped-def]
-        limit = asleep
-        i = 0
-        while i < limit:
+    def await_change(word, sleeper, known, own_cpu, other_cpu, spins):  # type: ignore[no-untyped-def]
+        for i in range(spins):
             value = atomic_load(word)
             if value != known:
                 return value
             if (i & _LOOKS_AT_CPU) == 0:
-                here, there = current_cpu(), atomic_load(other_cpu)
+                here = current_cpu()
                 atomic_store(own_cpu, here)
-                if there == here:
+                if atomic_load(other_cpu) == here:
                     break
-                limit = asleep if there == ASLEEP else awake
             pause()
-            i += 1
-        atomic_store(own_cpu, ASLEEP)
         while True:
             atomic_store(sleeper, 1)
             value = atomic_load(word)
@@ -111,20 +105,15 @@ def _await_change(target: Target) -> Any:
 
 @generated
 def call(target: Target, variant: str) -> Any:
-    """Post a request and wait for its answer.
-
-    Arguments: page, number of the request, spins while the server is asleep, spins while it is awake.
-    """
+    """Post a request and wait for its answer. Arguments: page, number of the request, spins, 0."""
     post, await_change = _post(target), _await_change(target)
 
     @device
-    def call_server(page, number, asleep, awake):  # type: ignore[no-untyped-def]
+    def call_server(page, number, spins, unused):  # type: ignore[no-untyped-def]
         answered = number - 1
         atomic_store(page + CLIENT_CPU, current_cpu())
         post(page + REQUEST, page + REQUEST_SLEEPER, number)
-        await_change(
-            page + RESPONSE, page + RESPONSE_SLEEPER, answered, page + CLIENT_CPU, page + SERVER_CPU, asleep, awake
-        )
+        await_change(page + RESPONSE, page + RESPONSE_SLEEPER, answered, page + CLIENT_CPU, page + SERVER_CPU, spins)
 
     return call_server
 
@@ -171,7 +160,7 @@ def serve(target: Target, variant: str) -> Any:
         ended = False
         while not ended:
             done = await_change(
-                page + REQUEST, page + REQUEST_SLEEPER, done, page + SERVER_CPU, page + CLIENT_CPU, spins, spins
+                page + REQUEST, page + REQUEST_SLEEPER, done, page + SERVER_CPU, page + CLIENT_CPU, spins
             )
             atomic_store(page + SERVER_CPU, current_cpu())
             number = load_i64(page + GRAPH, 0)

@@ -138,6 +138,7 @@ class Importer:
         bound = bound_arrays(graph, constants)
         for name, array in bound.items():
             tensor = self.builder.constant(array, name=name)
+            self.builder.given_bytes += tensor.nbytes
             scope.define(name, Value(tensor, identity(tensor.rank)), f"constant '{name}'")
         quantizations = input_quantizations(graph, self.folder)
         for entry in graph_inputs(graph, shapes, bound):
@@ -185,9 +186,8 @@ class Importer:
         """Count a step: what folds or repeats adds no node to the graph, but takes its time all the same."""
         self._steps += 1
         if self._steps > MAX_STEPS:
-            raise QnnError(
-                Code.GRAPH_CREATE_FAILED, what, f"with loops and functions expanded the model has over {MAX_STEPS} nodes"
-            )
+            rule = f"with its loops and functions expanded the model has over {MAX_STEPS} nodes"
+            raise QnnError(Code.GRAPH_CREATE_FAILED, what, rule)
 
     def _initializer(self, proto: Any, scope: Scope) -> Value | None:
         if not proto.name:

@@ -1,0 +1,117 @@
+"""Small files that ask for any amount of work or memory while they are loaded are refused, and soon."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx_graphs import convert, floats, model, node, subgraph
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.onnx import builder, importer
+
+SECONDS = 30
+"""Far more than a refusal takes on any machine, far less than the work that is refused."""
+
+
+@pytest.fixture(autouse=True)
+def _ends_soon() -> Iterator[None]:
+    began = time.process_time()
+    yield
+    assert time.process_time() - began < SECONDS
+
+
+def refusal(made: ModelProto) -> QnnError:
+    assert len(made.SerializeToString()) < 4096
+    with pytest.raises(QnnError) as refused:
+        convert(made)
+    return refused.value
+
+
+def doubling_functions(depth: int, innermost: NodeProto, *opening: NodeProto) -> ModelProto:
+    """Functions that each call the next one twice."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("d", 1)]
+    functions = [helper.make_function("d", "f0", ["x"], ["y"], [innermost], opsets)]
+    for level in range(1, depth):
+        calls = [node(f"f{level - 1}", "x", "t", domain="d"), node(f"f{level - 1}", "t", "y", domain="d")]
+        functions.append(helper.make_function("d", f"f{level}", ["x"], ["y"], calls, opsets))
+    nodes = [*opening, node(f"f{depth - 1}", "c" if opening else "x", "t", domain="d"), node("Add", "x t", "y")]
+    return model(nodes, {"x": floats(4)}, "y", functions=functions, domains=["d"])
+
+
+def loop_body(level: int, nodes: Sequence[NodeProto], carried: str) -> GraphProto:
+    """A body that goes on for ever and carries one value."""
+    kinds = {f"i{level}": TensorProto.INT64, f"go{level}": TensorProto.BOOL, f"c{level}": TensorProto.FLOAT}
+    inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()]
+    return subgraph(nodes, inputs, f"go{level} {carried}")
+
+
+def nested_loops(innermost: Sequence[NodeProto], carried: str, turns: int = 1000, depth: int = 2) -> ModelProto:
+    """Loops in loops over constants: no turn adds a node to the graph."""
+    body = loop_body(0, innermost, carried)
+    for level in range(1, depth):
+        body = loop_body(level, [node("Loop", f"n t c{level}", f"d{level}", body=body)], f"d{level}")
+    constants = {"n": np.int64(turns), "t": np.array(True), "zero": np.float32([0]), "size": np.int64([1 << 24])}
+    nodes = [node("Loop", "n t zero", "out", body=body), node("Add", "x out", "y")]
+    return model(nodes, {"x": floats(1)}, "y", constants)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        doubling_functions(23, node("Identity", "x", "y")),
+        doubling_functions(23, node("Neg", "x", "y"), node("Constant", "", "c", value_floats=[1.0])),
+        nested_loops([node("Add", "c0 c0", "d0")], "d0"),
+        nested_loops([], "c0", depth=4),
+    ],
+    ids=["functions", "folding functions", "loops", "loops around nothing"],
+)
+def test_work_that_adds_no_node_is_limited(made: ModelProto) -> None:
+    error = refusal(made)
+    assert error.code is Code.GRAPH_CREATE_FAILED
+    assert f"over {importer.MAX_STEPS} nodes" in error.rule
+
+
+def test_branches_that_run_to_too_much_do_not_hide_it() -> None:
+    """An If that is decided at run time turns what its branches refuse into a note; the walk must end all the same."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("d", 1)]
+    functions = [helper.make_function("d", "f0", ["x", "go"], ["y"], [node("Identity", "x", "y")], opsets)]
+    for level in range(1, 12):
+        call = [node(f"f{level - 1}", "x go", "a", domain="d"), node(f"f{level - 1}", "a go", "p", domain="d")]
+        both = {f"{name}_branch": subgraph(call, outputs="p") for name in ("then", "else")}
+        body = [node("If", "go", "y", **both)]
+        functions.append(helper.make_function("d", f"f{level}", ["x", "go"], ["y"], body, opsets))
+    inputs = {"x": floats(1), "go": (TensorProto.BOOL, ())}
+    error = refusal(model([node("f11", "x go", "y", domain="d")], inputs, "y", functions=functions, domains=["d"]))
+    assert f"over {importer.MAX_STEPS} nodes" in str(error)
+
+
+def test_folded_operations_within_a_node_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "MAX_NODES", 100)
+    error = refusal(nested_loops([node("Add", "c0 c0", "d0")], "d0", depth=1))
+    assert "more than 100 operations" in error.rule
+
+
+def test_constants_that_grow_turn_by_turn_are_limited() -> None:
+    sizable = [node("ConstantOfShape", "size", "big"), node("ReduceMax", "big", "least"), node("Add", "c0 least", "d0")]
+    error = refusal(nested_loops(sizable, "d0"))
+    assert error.code is Code.COMMON_MEM_ALLOC
+    assert "the constants that the model computes" in error.rule
+
+
+def test_what_a_subgraph_brings_counts_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "MAX_FOLDED_BYTES", 1 << 10)
+    made = nested_loops([node("Add", "c0 weight", "d0")], "d0", depth=1)
+    weight = helper.make_tensor("weight", TensorProto.FLOAT, [100], [0.0] * 100)
+    made.graph.node[0].attribute[0].g.initializer.append(weight)
+    assert refusal(made).code is Code.COMMON_MEM_ALLOC
+
+
+def test_weights_of_any_size_may_be_rearranged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "MAX_FOLDED_BYTES", 0)
+    weights = np.ones((64, 3, 3, 3), np.float32)
+    made = model([node("Conv", "x w", "y")], {"x": floats(1, 3, 8, 8)}, "y", {"w": weights})
+    assert len(convert(made).nodes) > 0
