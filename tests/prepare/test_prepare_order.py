@@ -6,6 +6,8 @@ import pytest
 from prepare_interpreter import Builder
 
 from isthmus import prepare
+from isthmus.planning import solve
+from isthmus.prepare import layout
 from isthmus.prepare import order as ordering
 from isthmus.prepare.order import Flow, _State, choose, dependencies, peak
 from isthmus.prepare.schedule import Step
@@ -147,3 +149,18 @@ def test_each_step_waits_for_those_that_write_the_bytes_it_reads():
     writers = [Step("Relu", f"writer {i}", [], [parts[i]]) for i in (2, 0, 3, 1)]
     readers = [Step("Relu", "reader", [tensor], [b.input(1)]) for tensor in (whole, middle, parts[3], b.input(1))]
     assert dependencies([*writers, *readers], storage)[4:] == [{0, 1, 2, 3}, {3, 0}, {2}, set()]
+
+
+def test_planning_is_limited_by_work_and_not_by_the_clock(monkeypatch):
+    limits = []
+
+    def noted(problem, **options):
+        limits.append(options)
+        return solve(problem, **options)
+
+    monkeypatch.setattr(layout, "solve", noted)
+    b = Builder()
+    graph = b.finish(b.op("Transpose", b.op("ElementWiseSin", b.input(4, 4)), perm=[1, 0]))
+    prepare.schedule(graph, work_bytes=lambda step: 0, plan_nodes=7)
+    assert limits == [{"timeout": layout.PATIENCE, "node_limit": 7}]
+    assert layout.PATIENCE >= 10, "the clock is only there for safety"
