@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 from isthmus.engine import cache, loader
 from isthmus.engine.executor import KERNELS as EXECUTOR
 from isthmus.engine.program import Program
 from isthmus.engine.target import by_name
+from isthmus.errors import QnnError
 
 
 def compile_for(programs: Iterable[Program]) -> None:
@@ -18,5 +20,7 @@ def compile_for(programs: Iterable[Program]) -> None:
     for name, kernels in wanted.items():
         target = by_name(name)
         absent = [kernel for kernel in sorted(kernels) if cache.read(kernel, target) is None]
-        if absent:
-            loader.compile_into_cache(absent, target)
+        # What cannot be compiled is told by the tests that need it.
+        with suppress(QnnError):
+            if absent:
+                loader.compile_into_cache(absent, target)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import compilation
@@ -67,7 +68,7 @@ def open_session(model: zoo.Model, feed: Feeds, threads: int = 1) -> isthmus.Ses
 @pytest.fixture(scope="session", autouse=True)
 def kernels(request: pytest.FixtureRequest) -> None:
     """The kernels of all models that this run asks for, compiled at once."""
-    asked = [getattr(item, "callspec", None) for item in request.session.items if item.module.__name__ == __name__]
+    asked = [getattr(item, "callspec", None) for item in request.session.items if item.path == Path(__file__)]
     compilation.compile_for(
         program
         for key, path in sorted({(c.params["key"], c.params.get("path", host().name)) for c in asked if c is not None})
