@@ -19,6 +19,10 @@ test: $(VENV)/test.stamp
 bench: $(VENV)/bench.stamp
 	$(BIN)/python tests/zoo.py fetch
 	$(BIN)/python bench/models.py
+	$(BIN)/python bench/allocations.py
+	$(BIN)/python bench/startup.py
+	$(BIN)/python bench/plans.py
+	$(BIN)/python bench/planner.py
 	$(BIN)/python bench/lpai.py
 	$(BIN)/python bench/htp.py
 
