@@ -20,11 +20,11 @@ from ai_edge_litert import schema_py_generated as tfl
 from ai_edge_litert.interpreter import Interpreter
 from onnx import TensorProto, helper, numpy_helper
 
-from isthmus.engine.executor import Executor
-from isthmus.engine.lowering import convolution, matmul, recurrent
-from isthmus.engine.lowering.emitter import Emitter
-from isthmus.engine.program import Program, TensorInfo
-from isthmus.engine.target import host
+from isthmus.engine.native.executor import Executor
+from isthmus.engine.native.lowering import convolution, matmul, recurrent
+from isthmus.engine.native.lowering.emitter import Emitter
+from isthmus.engine.native.program import Program, TensorInfo
+from isthmus.engine.native.target import host
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS

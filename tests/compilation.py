@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from isthmus.engine import cache, loader
-from isthmus.engine.executor import KERNELS as EXECUTOR
-from isthmus.engine.program import Program
-from isthmus.engine.target import by_name
+from isthmus.engine.native import cache, loader
+from isthmus.engine.native.executor import KERNELS as EXECUTOR
+from isthmus.engine.native.program import Program
+from isthmus.engine.native.target import by_name
 from isthmus.errors import QnnError
 
 

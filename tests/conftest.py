@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.engine import target
+from isthmus.engine.native import target
 
 os.environ.setdefault("ISTHMUS_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "kernels"))
 

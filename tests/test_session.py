@@ -12,7 +12,7 @@ import tiny
 
 import isthmus
 from isthmus import Code, QnnError
-from isthmus.engine import lower
+from isthmus.engine.native import lower
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isthmus.engine import serialization
-from isthmus.engine.program import Program, TensorInfo
+from isthmus.engine.native import serialization
+from isthmus.engine.native.program import Program, TensorInfo
 from isthmus.errors import Code, QnnError
 from isthmus.graph.datatypes import MemType
 

@@ -17,7 +17,7 @@ import numpy as np
 from isthmus import qnn
 from isthmus.backends import cpu
 from isthmus.bound import BoundGraph, io_memory
-from isthmus.engine.program import Program
+from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import load
 from isthmus.graph import MemType

@@ -14,7 +14,7 @@ from accelerator_harness import SIZE, Site, children, exists, expected, gate_bin
 
 from isthmus import Code, QnnError, binary
 from isthmus.accelerator import Accelerator, Lane
-from isthmus.engine import doorbell
+from isthmus.engine.native import doorbell
 from isthmus.memory import rpcmem
 
 

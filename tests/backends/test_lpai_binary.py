@@ -8,7 +8,7 @@ from lpai_harness import IN_TCM, count, counter, pools, ready
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus import binary as context_binary
-from isthmus.engine.target import TARGETS, runnable
+from isthmus.engine.native.target import TARGETS, runnable
 from isthmus.memory import tcm
 from isthmus.qnn import ClientTensor, lpai
 

@@ -8,7 +8,7 @@ import zoo
 from lpai_harness import DIRECT, IN_TCM, count, counter, pools, ready
 
 from isthmus import Code, QnnError, memory, qnn
-from isthmus.engine import serialization
+from isthmus.engine.native import serialization
 from isthmus.graph import DataType, TensorType
 from isthmus.memory import tcm
 from isthmus.qnn import ClientTensor, LogLevel, lpai

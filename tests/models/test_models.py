@@ -26,8 +26,8 @@ from oracles import Array, Feeds
 
 import isthmus
 from isthmus.backends import cpu
-from isthmus.engine.program import Program
-from isthmus.engine.target import by_name, host, portable, runnable
+from isthmus.engine.native.program import Program
+from isthmus.engine.native.target import by_name, host, portable, runnable
 from isthmus.frontends import load
 from isthmus.prepare.schedule import Plan
 

@@ -23,8 +23,8 @@ from node_cases import Array, Case
 
 import isthmus
 from isthmus.backends import cpu
-from isthmus.engine.program import Program
-from isthmus.engine.target import Target, host, portable
+from isthmus.engine.native.program import Program
+from isthmus.engine.native.target import Target, host, portable
 from isthmus.frontends import load
 
 PASS_SHARE = 0.95

@@ -11,9 +11,9 @@ import numpy as np
 
 from isthmus.accelerator.process import SERVING, Accelerator, gone
 from isthmus.binary import ContextBinary
-from isthmus.engine import doorbell, loader
-from isthmus.engine.target import by_name, runnable
-from isthmus.engine.target import host as host_target
+from isthmus.engine.native import doorbell, loader
+from isthmus.engine.native.target import by_name, runnable
+from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)

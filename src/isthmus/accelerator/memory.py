@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.engine.doorbell import MEMORY_ROW
+from isthmus.engine.native.doorbell import MEMORY_ROW
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Region
 from isthmus.memory.shareable import SharedFile, map_whole, shared_file

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.accelerator.channel import MAX_FDS, Channel, ChannelClosed, refusal_from_json
 from isthmus.accelerator.gate import Gate
-from isthmus.engine import loader
-from isthmus.engine.target import host as host_target
+from isthmus.engine.native import loader
+from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 
 if TYPE_CHECKING:

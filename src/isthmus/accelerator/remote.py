@@ -7,7 +7,7 @@ import ctypes
 from isthmus.accelerator.lane import Lane
 from isthmus.accelerator.memory import NOTHING
 from isthmus.binary import ContextBinary, GraphBinary, to_bytes
-from isthmus.engine.program import Program
+from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph.datatypes import MemType
 from isthmus.memory import Region, rpcmem

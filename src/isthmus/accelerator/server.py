@@ -15,9 +15,9 @@ import numpy as np
 from isthmus import binary
 from isthmus.accelerator.channel import Channel, ChannelClosed, refusal_to_json
 from isthmus.accelerator.memory import SharedMemory
-from isthmus.engine import doorbell, loader
-from isthmus.engine.executor import Executor
-from isthmus.engine.target import host as host_target
+from isthmus.engine.native import doorbell, loader
+from isthmus.engine.native.executor import Executor
+from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.memory import HostBuffer, Region, host
 

@@ -24,11 +24,11 @@ from isthmus.backends.driver import (
     check_apart,
     unknown_option,
 )
-from isthmus.engine import lower
-from isthmus.engine.executor import Executor
-from isthmus.engine.program import Program
-from isthmus.engine.target import Target
-from isthmus.engine.target import host as host_target
+from isthmus.engine.native import lower
+from isthmus.engine.native.executor import Executor
+from isthmus.engine.native.program import Program
+from isthmus.engine.native.target import Target
+from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.log import Log

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, ClassVar
 
 from isthmus.binary import ContextBinary, GraphBinary
-from isthmus.engine.program import Program, TensorInfo
+from isthmus.engine.native.program import Program, TensorInfo
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, TensorType
 from isthmus.log import Log

@@ -47,8 +47,8 @@ from isthmus.backends.lpai_options import (
 from isthmus.backends.lpai_report import describe_pools
 from isthmus.backends.lpai_shared import SharedBuffers
 from isthmus.binary import ContextBinary, GraphBinary
-from isthmus.engine.executor import Executor
-from isthmus.engine.program import Program
+from isthmus.engine.native.executor import Executor
+from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.log import Log, LogLevel

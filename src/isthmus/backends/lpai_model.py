@@ -9,10 +9,10 @@ import numpy as np
 from isthmus.backends.lpai_config import MEM_TYPES
 from isthmus.backends.lpai_options import BufferAlignmentReq, MemType
 from isthmus.binary import GraphBinary
-from isthmus.engine import lower, serialization
-from isthmus.engine.program import Program
-from isthmus.engine.target import by_name, runnable
-from isthmus.engine.target import host as host_target
+from isthmus.engine.native import lower, serialization
+from isthmus.engine.native.program import Program
+from isthmus.engine.native.target import by_name, runnable
+from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.log import Log, LogLevel

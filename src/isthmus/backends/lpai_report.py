@@ -8,7 +8,7 @@ from typing import Any
 from isthmus.backends.lpai_config import LpaiConfig, read
 from isthmus.backends.lpai_model import Prepared, prepare
 from isthmus.backends.lpai_options import BufferAlignmentReq
-from isthmus.engine import serialization
+from isthmus.engine.native import serialization
 from isthmus.graph import Graph
 from isthmus.log import Log
 from isthmus.memory.tcm import MAX_ALLOCATIONS, POOL_BYTES

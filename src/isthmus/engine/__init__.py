@@ -1,0 +1,1 @@
+"""Engines turn a schedule into something that executes. `native` compiles kernels for this machine's processor."""

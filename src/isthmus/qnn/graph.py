@@ -13,7 +13,7 @@ import numpy as np
 
 from isthmus import graph as ir
 from isthmus.backends.driver import GraphDriver, GraphStats, TensorMemory
-from isthmus.engine.program import Program, TensorInfo
+from isthmus.engine.native.program import Program, TensorInfo
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Plan
 from isthmus.qnn.asynchronous import Execution

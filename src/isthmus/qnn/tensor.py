@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.driver import TensorMemory
-from isthmus.engine.program import TensorInfo
+from isthmus.engine.native.program import TensorInfo
 from isthmus.errors import Code, QnnError
 from isthmus.graph.datatypes import MemType
 from isthmus.memory import Region

@@ -18,7 +18,7 @@ import numpy as np
 
 from isthmus import qnn
 from isthmus.bound import BoundGraph
-from isthmus.engine.program import TensorInfo
+from isthmus.engine.native.program import TensorInfo
 from isthmus.errors import Code, QnnError
 from isthmus.graph import MemType
 from isthmus.tools.context_binary_generator import write

@@ -14,7 +14,7 @@ from typing import Any
 
 from isthmus.backends import cpu, lpai_config, lpai_model
 from isthmus.backends.lpai import describe_pools
-from isthmus.engine.program import Program
+from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import load
 from isthmus.frontends.tflite.model import ModelFile

@@ -1,1 +1,0 @@
-"""How each operation becomes instructions: one table a family, merged by `isthmus.engine.lower`."""

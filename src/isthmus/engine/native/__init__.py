@@ -1,0 +1,1 @@
+"""The native engine: a schedule becomes a program of machine-code kernels, run by one native call."""

@@ -1,0 +1,169 @@
+"""Runs a program: binds it to memory that the caller provides, then one native call per inference.
+
+Nothing is allocated while it runs. With several threads the caller's is one of them; the others wait in native code
+and never hold Python's lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from isthmus.engine.native import control, loader
+from isthmus.engine.native.control import ROW_WORDS
+from isthmus.engine.native.program import Program
+from isthmus.engine.native.target import by_name
+from isthmus.errors import Code, QnnError
+from isthmus.memory import Region, host
+from isthmus.prepare.schedule import Pool
+
+_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+KERNELS = ("executor:run", "executor:work", "executor:stop")
+"""The kernels that every program needs besides its own."""
+
+
+class Executor:
+    """A program bound to memory.
+
+    Parameters
+    ----------
+    program
+        What to run; it must have been lowered for a target that this machine has.
+    scratch
+        At least `program.scratch_bytes`, aligned to `program.alignment`. Its contents need not survive a run.
+    state
+        At least `program.state_bytes`, aligned alike. Call `reset` before the first run.
+    io
+        One region per input, then one per output. Where an output shares bytes with another tensor, the plan must have
+        put them there.
+    """
+
+    def __init__(self, program: Program, scratch: Region, state: Region, io: Sequence[Region]) -> None:
+        self.program = program
+        self._code = loader.addresses((*program.kernels, *KERNELS), by_name(program.target))
+        self._constants = _aligned(program.constants)
+        self._control_buffer = host(control.CONTROL_BYTES, 64)
+        self._control = self._control_buffer.region.address
+        self._bases = np.zeros(Pool.IO + len(program.inputs) + len(program.outputs), np.int64)
+        self._bases[Pool.CONSTANT] = self._constants.address
+        self._table = self._native_table()
+        words = self._control_buffer.array.view(np.int64)
+        words[control.TABLE // 8] = self._table.ctypes.data
+        words[control.COUNT // 8] = len(self._table)
+        words[control.BASES // 8] = self._bases.ctypes.data
+        self._kept: dict[int, Region] = {}
+        self.bind_scratch(scratch)
+        self.bind_state(state)
+        if len(io) != len(program.inputs) + len(program.outputs):
+            raise QnnError(
+                Code.COMMON_INVALID_ARGUMENT,
+                f"program '{program.name}'",
+                f"has {len(program.inputs)} inputs and {len(program.outputs)} outputs, {len(io)} regions given",
+            )
+        for index, region in enumerate(io):
+            self.bind_io(index, region)
+        run = _ENTRY(self._code["executor:run"])
+        # Whoever keeps the call keeps what it touches: it stays safe after the executor is closed or gone.
+        owners = (self._control_buffer.array, self._table, self._bases, self._words, self._constants, self._kept)
+        run.owners = owners  # type: ignore[attr-defined]
+        self.run: Callable[[], None] = partial(run, self._control, 0, 0, program.threads)
+        """Run once: exactly one native call."""
+        self._stop = _start_workers(self._code, self._control, program.threads, owners)
+        self._finalizer = weakref.finalize(self, self._stop)
+
+    @property
+    def control(self) -> int:
+        """The address of its control block, which native code runs it by."""
+        return self._control
+
+    def bind_scratch(self, region: Region) -> None:
+        """Use this scratch from the next run on."""
+        region.check("scratch memory", self.program.scratch_bytes, self.program.alignment)
+        self._bind(Pool.SCRATCH, region)
+
+    def bind_state(self, region: Region) -> None:
+        """Use this state memory from the next run on."""
+        region.check("state memory", self.program.state_bytes, self.program.alignment)
+        self._bind(Pool.STATE, region)
+
+    def bind_io(self, index: int, region: Region) -> None:
+        """Use this memory for an input or output (inputs first) from the next run on."""
+        info = (*self.program.inputs, *self.program.outputs)[index]
+        region.check(f"memory of tensor '{info.name}'", info.nbytes)
+        self._bind(Pool.IO + index, region)
+
+    def _bind(self, pool: int, region: Region) -> None:
+        self._bases[pool] = region.address
+        self._kept[pool] = region
+
+    def reset(self) -> None:
+        """Put the initial state into state memory."""
+        initial = self.program.state_initial
+        if initial.nbytes:
+            ctypes.memmove(int(self._bases[Pool.STATE]), initial.ctypes.data, initial.nbytes)
+
+    def step(self, index: int) -> None:
+        """Run one instruction alone, on the calling thread (for profiles)."""
+        _ENTRY(int(self._table[index, 0]))(int(self._table[index, 1]), self._bases.ctypes.data, 0, 1)
+
+    def close(self) -> None:
+        """End the threads; safe to call again."""
+        self._finalizer()
+
+    def _native_table(self) -> np.ndarray:
+        program = self.program
+        self._words = np.ascontiguousarray(program.words, np.int64)
+        table = np.empty((len(program.table), ROW_WORDS), np.int64)
+        code = np.array([self._code[name] for name in program.kernels], np.int64)
+        if len(table):
+            table[:, 0] = code[program.table[:, 0]]
+            table[:, 1] = self._words.ctypes.data + 8 * program.table[:, 1]
+            table[:, 2] = program.table[:, 2]
+        return table
+
+
+def _aligned(constants: np.ndarray) -> Region:
+    if constants.ctypes.data % 64 == 0:
+        return Region(constants.ctypes.data, constants.nbytes, constants)
+    buffer = host(constants.nbytes, 64)
+    buffer.array[:] = constants
+    return buffer.region
+
+
+def _start_workers(
+    code: dict[str, int], address: int, threads: int, owners: tuple[object, ...]
+) -> Callable[[], None]:
+    """Start threads 1 to `threads` - 1 on a control block; the answer stops and joins them."""
+    work = _ENTRY(code["executor:work"])
+
+    def life(tid: int) -> None:
+        work(address, 0, tid, threads)
+
+    workers = [
+        threading.Thread(target=life, args=(tid,), name=f"isthmus-{tid}", daemon=True) for tid in range(1, threads)
+    ]
+    stop_entry = _ENTRY(code["executor:stop"])
+    stop_entry.owners = owners  # type: ignore[attr-defined]
+
+    def stop() -> None:
+        if workers:
+            stop_entry(address, 0, 0, threads)
+            for worker in workers:
+                if worker.ident is not None:
+                    worker.join()
+            workers.clear()
+
+    try:
+        for worker in workers:
+            worker.start()
+    except RuntimeError as problem:
+        stop()
+        raise QnnError(
+            Code.COMMON_RESOURCE_UNAVAILABLE, f"{threads} threads", f"the system starts no more: {problem}"
+        ) from None
+    return stop

@@ -1,0 +1,234 @@
+"""Convolutions in float32 over one to three spatial axes, as a matrix product whose left rows are lists of addresses.
+
+Nothing is copied but windows that cross the left or right edge of the input, and those only when a whole row of the
+window is taken as one run. What lies outside the input reads zeros from a constant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isthmus.engine.native.kernels.base import (
+    address,
+    copy_bytes,
+    device,
+    fill_bytes,
+    generated,
+    load_i64,
+    read_i64,
+    real,
+    store_i64,
+    word,
+    write_i64,
+)
+from isthmus.engine.native.kernels.gemm import divide_work, indirect_tile, shape_of
+from isthmus.engine.native.target import Target
+
+_INFINITY = np.float32(np.inf)
+
+# Words of an instruction.
+_X, _PANELS, _Y, _ZEROS, _WORK, _WORK_BYTES, _BLOCK = range(7)
+_BATCHES, _IN, _OUT, _KERNEL, _STRIDE, _DILATION, _PAD = 7, 8, 11, 14, 17, 20, 23
+_PIXEL, _CHANNELS, _GROUPS, _X_GROUP, _PANEL_GROUP, _Y_GROUP, _COLUMNS = range(26, 33)
+_Y_BATCH, _Y_PLANE, _Y_ROW, _Y_PIXEL, _WHOLE_ROWS, _TAP_BLOCK, _LEAST, _MOST = range(33, 41)
+
+
+@device
+def _list_window(p, x, zeros, goal, step, spare, n, od, oh, ow):  # type: ignore[no-untyped-def]
+    """List the taps of one window that may reach over edges; gives the next free byte for copies."""
+    depth, height, width = read_i64(p, _IN), read_i64(p, _IN + 1), read_i64(p, _IN + 2)
+    kernel_width, dilation_width, pixel = read_i64(p, _KERNEL + 2), read_i64(p, _DILATION + 2), read_i64(p, _PIXEL)
+    left = ow * read_i64(p, _STRIDE + 2) - read_i64(p, _PAD + 2)
+    top = oh * read_i64(p, _STRIDE + 1) - read_i64(p, _PAD + 1)
+    front = od * read_i64(p, _STRIDE) - read_i64(p, _PAD)
+    whole_rows = read_i64(p, _WHOLE_ROWS) != 0
+    taps = 1 if whole_rows else kernel_width
+    for kd in range(read_i64(p, _KERNEL)):
+        d = front + kd * read_i64(p, _DILATION)
+        for kh in range(read_i64(p, _KERNEL + 1)):
+            h = top + kh * read_i64(p, _DILATION + 1)
+            row = x + ((n * depth + d) * height + h) * width * pixel
+            if d < 0 or d >= depth or h < 0 or h >= height:
+                for _ in range(taps):
+                    write_i64(goal, 0, zeros)
+                    goal += step
+            elif whole_rows:
+                first, last = max(left, 0), min(left + kernel_width, width)
+                here = row + left * pixel
+                if last - first < kernel_width:
+                    here = zeros
+                    if first < last:
+                        here = spare
+                        fill_bytes(here, 0, kernel_width * pixel)
+                        copy_bytes(here + (first - left) * pixel, row + first * pixel, (last - first) * pixel)
+                        spare += kernel_width * pixel
+                write_i64(goal, 0, here)
+                goal += step
+            else:
+                w = left
+                for _ in range(kernel_width):
+                    write_i64(goal, 0, row + w * pixel if 0 <= w < width else zeros)
+                    w += dilation_width
+                    goal += step
+    return spare
+
+
+@device
+def _inside(p, axis, position):  # type: ignore[no-untyped-def]
+    """Whether windows at that position lie inside the input along an axis."""
+    first = position * read_i64(p, _STRIDE + axis) - read_i64(p, _PAD + axis)
+    reach = (read_i64(p, _KERNEL + axis) - 1) * read_i64(p, _DILATION + axis)
+    return first >= 0 and first + reach < read_i64(p, _IN + axis)
+
+
+def _list_inside(height: int) -> Any:
+    """A function that lists the taps of neighbouring windows inside the input: addresses at regular distances."""
+
+    @device
+    def list_inside(p, x, goal, count, n, od, oh, ow):  # type: ignore[no-untyped-def]
+        pixel = read_i64(p, _PIXEL)
+        row_bytes = read_i64(p, _IN + 2) * pixel
+        plane_bytes = read_i64(p, _IN + 1) * row_bytes
+        w = ow * read_i64(p, _STRIDE + 2) - read_i64(p, _PAD + 2)
+        h = oh * read_i64(p, _STRIDE + 1) - read_i64(p, _PAD + 1)
+        d = n * read_i64(p, _IN) + od * read_i64(p, _STRIDE) - read_i64(p, _PAD)
+        first = x + d * plane_bytes + h * row_bytes + w * pixel
+        between = read_i64(p, _STRIDE + 2) * pixel
+        taps = 1 if read_i64(p, _WHOLE_ROWS) != 0 else read_i64(p, _KERNEL + 2)
+        for kd in range(read_i64(p, _KERNEL)):
+            for kh in range(read_i64(p, _KERNEL + 1)):
+                row = first + kd * read_i64(p, _DILATION) * plane_bytes + kh * read_i64(p, _DILATION + 1) * row_bytes
+                for kw in range(taps):
+                    here = row + kw * read_i64(p, _DILATION + 2) * pixel
+                    if count == height:
+                        for r in range(height):
+                            write_i64(goal, r, here + r * between)
+                    else:
+                        for r in range(count):
+                            write_i64(goal, r, here + r * between)
+                    goal += height * 8
+
+    return list_inside
+
+
+def _list_tiles(height: int) -> Any:
+    """A function that lists the windows and results of the tiles of a block."""
+    list_inside = _list_inside(height)
+
+    @device
+    def list_tiles(p, x, zeros, y, goal, spare, taps, begin, end, rows):  # type: ignore[no-untyped-def]
+        out_depth, out_height, out_width = read_i64(p, _OUT), read_i64(p, _OUT + 1), read_i64(p, _OUT + 2)
+        y_pixel, stride, pad = read_i64(p, _Y_PIXEL), read_i64(p, _STRIDE + 2), read_i64(p, _PAD + 2)
+        # Between these columns windows lie inside the input.
+        inside_from = 0 if pad <= 0 else (pad + stride - 1) // stride
+        room = read_i64(p, _IN + 2) + pad - (read_i64(p, _KERNEL + 2) - 1) * read_i64(p, _DILATION + 2) - 1
+        inside_to = 0 if room < 0 else room // stride + 1
+        m = begin * height
+        ow = m % out_width
+        oh = m // out_width % out_height
+        od = m // (out_width * out_height) % out_depth
+        n = m // (out_width * out_height * out_depth)
+        for _ in range(begin, end):
+            r = 0
+            while r < height:
+                if m >= rows:
+                    # Rows that are not there repeat the last one.
+                    for t in range(taps + 1):
+                        store_i64(goal, t * height + r, load_i64(goal, t * height + r - 1))
+                    r += 1
+                    continue
+                count = min(height - r, out_width - ow)
+                if ow >= inside_from and ow < inside_to and _inside(p, 0, od) and _inside(p, 1, oh):
+                    count = min(count, inside_to - ow)
+                    list_inside(p, x, goal + 8 * r, count, n, od, oh, ow)
+                else:
+                    for i in range(count):
+                        spare = _list_window(p, x, zeros, goal + 8 * (r + i), 8 * height, spare, n, od, oh, ow + i)
+                        if ow + i + 1 == inside_from:
+                            count = i + 1
+                            break
+                here = y + n * read_i64(p, _Y_BATCH) + od * read_i64(p, _Y_PLANE) + oh * read_i64(p, _Y_ROW)
+                for i in range(count):
+                    write_i64(goal, taps * height + r + i, here + (ow + i) * y_pixel)
+                r += count
+                m += count
+                ow += count
+                if ow == out_width:
+                    ow = 0
+                    oh += 1
+                    if oh == out_height:
+                        oh = 0
+                        od += 1
+                        if od == out_depth:
+                            od = 0
+                            n += 1
+            goal += (taps + 1) * height * 8
+
+    return list_tiles
+
+
+@generated
+def indirect(target: Target, variant: str) -> Any:
+    """A convolution; the variant names the tile, ``rows x vectors``.
+
+    Words: input, panels, result, zeros, work space, its bytes for each thread, tiles in a block; batches; then three
+    numbers (depth, height, width) each of the input, the result, the kernel, stride, dilation and padding; bytes of an
+    input pixel, channels of a group, groups, bytes between groups of the input, of panels, of the result, columns of a
+    group; bytes between batches, planes, rows and pixels of the result; whether a tap is a whole row of the kernel;
+    taps in a block, least, most.
+    """
+    height, vectors = shape_of(variant)
+    half = max(1, height // 2)
+    width = vectors * target.lanes
+    tile, half_tile = indirect_tile(target, height, vectors, height), indirect_tile(target, half, vectors, height)
+    list_tiles = _list_tiles(height)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        zeros, columns = address(p, b, _ZEROS), word(p, _COLUMNS)
+        block, tap_block = word(p, _BLOCK), word(p, _TAP_BLOCK)
+        lists = address(p, b, _WORK) + tid * word(p, _WORK_BYTES)
+        rows = word(p, _BATCHES) * word(p, _OUT) * word(p, _OUT + 1) * word(p, _OUT + 2)
+        taps, run = word(p, _KERNEL) * word(p, _KERNEL + 1), word(p, _CHANNELS)
+        if word(p, _WHOLE_ROWS) != 0:
+            run *= word(p, _KERNEL + 2)
+        else:
+            taps *= word(p, _KERNEL + 2)
+        least, most = np.float32(real(p, _LEAST)), np.float32(real(p, _MOST))
+        list_bytes = (taps + 1) * height * 8
+        spare = lists + block * list_bytes
+        panel_bytes = (taps * run + 1) * width * 4
+        tiles, panels = (rows + height - 1) // height, (columns + width - 1) // width
+        first, last, first_panel, last_panel = divide_work(tiles, panels, columns > rows, tid, nt)
+        for group in range(word(p, _GROUPS)):
+            x = address(p, b, _X) + group * word(p, _X_GROUP)
+            y = address(p, b, _Y) + group * word(p, _Y_GROUP)
+            right = address(p, b, _PANELS) + group * word(p, _PANEL_GROUP)
+            begin = first
+            while begin < last:
+                end = min(begin + block, last)
+                list_tiles(p, x, zeros, y, lists, spare, taps, begin, end, rows)
+                done = 0
+                while done < taps:
+                    part = min(taps - done, tap_block)
+                    low, high = -_INFINITY, _INFINITY
+                    if done + part == taps:
+                        low, high = least, most
+                    for j in range(first_panel, last_panel):
+                        bias, present, shift = right + j * panel_bytes, columns - j * width, j * width * 4
+                        panel = bias + (1 + done * run) * width * 4
+                        if done > 0:
+                            bias = 0
+                        for i in range(begin, end):
+                            here = lists + (i - begin) * list_bytes
+                            goals, here = here + taps * height * 8, here + done * height * 8
+                            if rows - i * height > half:
+                                tile(here, part, run * 4, bias, panel, goals, shift, present, low, high)
+                            else:
+                                half_tile(here, part, run * 4, bias, panel, goals, shift, present, low, high)
+                    done += part
+                begin = end
+
+    return kernel

@@ -1,0 +1,225 @@
+"""Depth-wise convolutions in float32: tiles of neighbouring outputs, vectors of channels.
+
+Outputs of a tile share the input columns under their windows. Tiles that reach over an edge of the input take their
+columns from a list of addresses, in which zeros stand for what is outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from isthmus.engine.native.kernels.base import I64, address, device, generated, real, share, store_i64, word
+from isthmus.engine.native.kernels.vector import Code, outlined
+from isthmus.engine.native.target import Target
+
+# Words of an instruction. An axis has nine: size, outputs, kernel, stride, dilation, padding, bytes between elements
+# of the input, of the result, of the weights.
+_X, _WEIGHTS, _Y, _ZEROS, _WORK, _WORK_BYTES, _BATCHES, _CHANNELS, _X_BATCH, _Y_BATCH = range(10)
+_OUTER, _INNER, _LEAST, _MOST = 10, 19, 28, 29
+_SIZE, _OUT, _KERNEL, _STRIDE, _DILATION, _PAD, _STEP, _OUT_STEP, _WEIGHT_STEP = range(9)
+
+
+def _over_channels(code: Code, channels: Any, block: Callable[[Any, Callable, Callable], None]) -> None:
+    """Write `block` for whole vectors of channels, and once more with masks for the rest."""
+    whole = code.builder.and_(channels, code.number(-code.lanes))
+    with code.builder.if_then(code.below(0, whole)):
+        loop = code.loop(whole, step=code.lanes)
+        block(code.times(loop.index, 4), code.load, code.store)
+        loop.end()
+    rest = code.builder.sub(channels, whole)
+    with code.builder.if_then(code.below(0, rest)):
+        mask = code.mask(rest)
+        block(
+            code.times(whole, 4),
+            lambda place: code.masked_load(place, mask),
+            lambda value, place: code.masked_store(value, place, mask),
+        )
+
+
+_PARAMETERS = "iiiiiiiiiiiiff"
+"""Of every tile: inputs, bytes between outer and inner inputs, kernel rows, weights of the first, bytes between outer
+and inner weights, bias, result, bytes between outputs, bytes before the first channel, channels, least, most."""
+
+
+def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bool) -> Callable:
+    """A tile whose outputs share input columns: at regular distances, or each kernel row's from a list of addresses."""
+    columns = (tile - 1) * stride + kernel
+
+    def emit(
+        code: Code, x: Any, x_outer: Any, x_inner: Any, count: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any,
+        y: Any, y_inner: Any, begin: Any, channels: Any, least: Any, most: Any,
+    ) -> None:  # fmt: skip
+        low, high = code.splat(least), code.splat(most)
+
+        def block(shift: Any, load: Callable, store: Callable) -> None:
+            shift = code.plus(shift, begin)
+            first = code.load(code.plus(bias, shift))
+            inputs = x if listed else code.plus(x, shift)
+            loop = code.loop(count, [inputs, code.plus(weights, shift), *[first] * tile])
+            source, factors, *sums = loop.values
+            place, taps = factors, []
+            for _ in range(kernel):
+                taps.append(code.load(place))
+                place = code.plus(place, w_inner)
+            place = source
+            for column in range(columns):
+                if listed:
+                    value = load(code.plus(code.load(source, I64, 8 * column, 8), shift))
+                else:
+                    value = load(place)
+                    place = code.plus(place, x_inner)
+                for t in range(tile):
+                    if 0 <= column - t * stride < kernel:
+                        sums[t] = code.fma(value, taps[column - t * stride], sums[t])
+            after = code.plus(source, 8 * columns if listed else x_outer)
+            sums = loop.end([after, code.plus(factors, w_outer), *sums])[2:]
+            _store_tile(code, sums, code.plus(y, shift), y_inner, low, high, store)
+
+        _over_channels(code, channels, block)
+
+    return outlined(f"shared_{tile}_{kernel}_{stride}_{listed:d}", _PARAMETERS, target, emit)
+
+
+def _store_tile(
+    code: Code, sums: list[Any], place: Any, step: Any, low: Any, high: Any, store: Callable[[Any, Any], None]
+) -> None:
+    for value in sums:
+        store(code.clamp(value, low, high), place)
+        place = code.plus(place, step)
+
+
+def _separate_tile(target: Target, tile: int) -> Callable:
+    """A tile for any kernel: a list names, for each kernel element, the input of each output.
+
+    The third argument is the number of kernel columns.
+    """
+
+    def emit(
+        code: Code, addresses: Any, _: Any, inner: Any, count: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any,
+        y: Any, y_inner: Any, begin: Any, channels: Any, least: Any, most: Any,
+    ) -> None:  # fmt: skip
+        low, high = code.splat(least), code.splat(most)
+
+        def block(shift: Any, load: Callable, store: Callable) -> None:
+            shift = code.plus(shift, begin)
+            first = code.load(code.plus(bias, shift))
+            rows = code.loop(count, [addresses, code.plus(weights, shift), *[first] * tile])
+            here, factors, *sums = rows.values
+            taps = code.loop(inner, [here, factors, *sums])
+            here, factor_place, *sums = taps.values
+            factor = code.load(factor_place)
+            for t in range(tile):
+                place = code.plus(code.load(here, I64, 8 * t, 8), shift)
+                sums[t] = code.fma(load(place), factor, sums[t])
+            here, _, *sums = taps.end([code.plus(here, 8 * tile), code.plus(factor_place, w_inner), *sums])
+            sums = rows.end([here, code.plus(factors, w_outer), *sums])[2:]
+            _store_tile(code, sums, code.plus(y, shift), y_inner, low, high, store)
+
+        _over_channels(code, channels, block)
+
+    return outlined(f"separate_{tile}", _PARAMETERS, target, emit)
+
+
+def _list_tile(tile: int, columns: int) -> Any:
+    """A function that lists the inputs of a tile whose first window begins at (top, left), for some kernel rows.
+
+    With `columns` it lists that many neighbouring ones a row, else for each kernel column the input of each output.
+    """
+
+    @device
+    def list_tile(p, x, zeros, goal, top, left, start, stop):  # type: ignore[no-untyped-def]
+        size, step, stride = word(p, _INNER + _SIZE), word(p, _INNER + _STEP), word(p, _INNER + _STRIDE)
+        for kh in range(start, stop):
+            h = top + kh * word(p, _OUTER + _DILATION)
+            row = x + h * word(p, _OUTER + _STEP)
+            outside = h < 0 or h >= word(p, _OUTER + _SIZE)
+            for kw in range(columns if columns else word(p, _INNER + _KERNEL)):
+                w = left + kw * word(p, _INNER + _DILATION)
+                for _ in range(1 if columns else tile):
+                    store_i64(goal, 0, zeros if outside or w < 0 or w >= size else row + w * step)
+                    goal += 8
+                    w += stride
+
+    return list_tile
+
+
+def _parse(variant: str) -> tuple[int, int, int]:
+    """Outputs of a tile, kernel width and stride of variants such as ``4x3s1``; ``4`` serves any kernel and stride."""
+    tile, _, window = variant.partition("x")
+    kernel, _, stride = window.partition("s")
+    return int(tile), int(kernel or 0), int(stride or 0)
+
+
+@generated
+def convolve(target: Target, variant: str) -> Any:
+    """A depth-wise convolution; see `_parse` for the variant.
+
+    Words: input, weights (bias first, channels padded to whole vectors), result, zeros, work space, its bytes for each
+    thread, batches, channels, bytes between batches of the input and the result, the outer axis, the inner axis, least,
+    most.
+    """
+    tile, kernel_width, stride = _parse(variant)
+    special = kernel_width > 0
+    reach = (tile - 1) * stride + kernel_width if special else 0
+    listed_tile = _shared_tile(target, tile, kernel_width, stride, True) if special else _separate_tile(target, tile)
+    # Without a special tile its call is never reached, and needs only to have the right types.
+    inside_tile = _shared_tile(target, tile, kernel_width, stride, False) if special else listed_tile
+    list_tile = _list_tile(tile, reach)
+    lanes = target.lanes
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        bias, zeros = address(p, b, _WEIGHTS), address(p, b, _ZEROS)
+        addresses = address(p, b, _WORK) + tid * word(p, _WORK_BYTES)
+        channels = word(p, _CHANNELS)
+        weights = bias + (channels + lanes - 1) // lanes * lanes * 4
+        w_outer, w_inner = word(p, _OUTER + _WEIGHT_STEP), word(p, _INNER + _WEIGHT_STEP)
+        x_outer, x_inner = word(p, _OUTER + _STEP), word(p, _INNER + _STEP)
+        y_outer, y_inner = word(p, _OUTER + _OUT_STEP), word(p, _INNER + _OUT_STEP)
+        height, kernel_height = word(p, _OUTER + _SIZE), word(p, _OUTER + _KERNEL)
+        outs, inner_outs = word(p, _OUTER + _OUT), word(p, _INNER + _OUT)
+        dilation = word(p, _OUTER + _DILATION)
+        least, most = np.float32(real(p, _LEAST)), np.float32(real(p, _MOST))
+        rows = word(p, _BATCHES) * outs
+        first, last = share(rows, tid, nt)
+        begin, end = 0, channels
+        if rows < nt:
+            # Too few rows to go round: divide whole vectors of channels.
+            first, last = 0, rows
+            begin, end = share((channels + lanes - 1) // lanes, tid, nt)
+            begin, end = begin * lanes, min(end * lanes, channels)
+        for r in range(first, last if begin < end else first):
+            batch = r // outs
+            out = r - batch * outs
+            x = address(p, b, _X) + batch * word(p, _X_BATCH)
+            y = address(p, b, _Y) + batch * word(p, _Y_BATCH) + out * y_outer
+            top = out * word(p, _OUTER + _STRIDE) - word(p, _OUTER + _PAD)
+            # Kernel rows inside the input; one, of zeros, where there are none.
+            start = min(0 if top >= 0 else (dilation - 1 - top) // dilation, kernel_height - 1)
+            stop = max(min(kernel_height, (height - top + dilation - 1) // dilation), start + 1)
+            factors = weights + start * w_outer
+            done = 0
+            while done < inner_outs:
+                # The last tile is moved back to lie inside the row: some outputs are then computed twice, alike.
+                o = min(done, inner_outs - tile)
+                left = o * word(p, _INNER + _STRIDE) - word(p, _INNER + _PAD)
+                goal = y + o * y_inner
+                inside = 0 <= top + start * dilation < height and left >= 0
+                if special and inside and left + reach <= word(p, _INNER + _SIZE):
+                    source = x + (top + start * dilation) * x_outer + left * x_inner
+                    inside_tile(
+                        source, x_outer * dilation, x_inner, stop - start, factors, w_outer, w_inner, bias, goal,
+                        y_inner, begin * 4, end - begin, least, most,
+                    )  # fmt: skip
+                else:
+                    list_tile(p, x, zeros, addresses, top, left, start, stop)
+                    listed_tile(
+                        addresses, 0, word(p, _INNER + _KERNEL), stop - start, factors, w_outer, w_inner, bias, goal,
+                        y_inner, begin * 4, end - begin, least, most,
+                    )  # fmt: skip
+                done = o + tile
+
+    return kernel

@@ -1,0 +1,435 @@
+"""Elementwise kernels: one small kernel for each function and type, all with the same few loops.
+
+The lowering has resolved broadcasting: what is left are rows, in which each operand either walks or stands still, and
+the offset of each row in each operand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from isthmus.engine.native.kernels import base, mathematics
+from isthmus.engine.native.kernels.base import address, device, generated, real, share, word
+from isthmus.engine.native.kernels.mathematics import f32, select
+from isthmus.engine.native.target import Target
+
+SIZES = {"f32": 4, "f64": 8, "bool": 1} | {f"{s}{8 * n}": n for s in "iu" for n in (1, 2, 4, 8)}
+"""Bytes of an element of each kind."""
+_UNIT = 512
+"""Elements are dealt out to threads in pieces of this many, so that small tensors stay with one of them."""
+
+
+def reader(kind: str) -> Callable:
+    """The streaming read of a kind; bools are bytes."""
+    return getattr(base, f"read_{'u8' if kind == 'bool' else kind}")
+
+
+def writer(kind: str) -> Callable:
+    """The streaming write of a kind."""
+    return getattr(base, f"write_{'u8' if kind == 'bool' else kind}")
+
+
+@device
+def span(total, tid, nt):  # type: ignore[no-untyped-def]
+    """The half-open range of elements that falls to a thread."""
+    begin, end = share((total + _UNIT - 1) // _UNIT, tid, nt)
+    return begin * _UNIT, min(end * _UNIT, total)
+
+
+_ZERO, _HALF, _ONE = f32(0), f32(0.5), f32(1)
+_SQRT_HALF = f32(math.sqrt(0.5))
+
+
+@device
+def _hard_sigmoid(x, a, b):  # type: ignore[no-untyped-def]
+    return mathematics.clamp(mathematics.multiply_add(x, a, b), _ZERO, _ONE)
+
+
+@device
+def _softplus(x, beta, threshold):  # type: ignore[no-untyped-def]
+    scaled = x * beta
+    return select((threshold >= _ZERO) & (scaled > threshold), x, mathematics.softplus(scaled) / beta)
+
+
+@device
+def _sign(x):  # type: ignore[no-untyped-def]
+    return select(x > _ZERO, _ONE, select(x < _ZERO, -_ONE, x))
+
+
+def _plain(function: Callable) -> Callable:
+    """A function of one argument where one of three is expected."""
+    return device(lambda x, a, b: function(x))
+
+
+UNARY_F32: dict[str, Callable] = {
+    "abs": _plain(mathematics.absolute),
+    "acos": device(lambda x, a, b: math.acos(x)),
+    "acosh": device(lambda x, a, b: math.acosh(x)),
+    "asin": device(lambda x, a, b: math.asin(x)),
+    "asinh": device(lambda x, a, b: math.asinh(x)),
+    "atan": device(lambda x, a, b: math.atan(x)),
+    "atanh": device(lambda x, a, b: math.atanh(x)),
+    "ceil": _plain(mathematics.ceil),
+    "clamp": device(lambda x, a, b: mathematics.clamp(x, a, b)),
+    "cosh": device(lambda x, a, b: math.cosh(x)),
+    "elu": device(lambda x, a, b: select(x < _ZERO, a * mathematics.expm1_of_negative(select(x < _ZERO, x, _ZERO)), x)),
+    "erf": _plain(mathematics.erf),
+    "exp": _plain(mathematics.exp),
+    "floor": _plain(mathematics.floor),
+    "gelu": device(lambda x, a, b: _HALF * x * (_ONE + mathematics.erf(x * _SQRT_HALF))),
+    "hard_sigmoid": _hard_sigmoid,
+    "hard_swish": device(lambda x, a, b: x * _hard_sigmoid(x, f32(1 / 6), _HALF)),
+    "log": _plain(mathematics.log),
+    "neg": device(lambda x, a, b: -x),
+    "power": device(lambda x, a, b: x**a),
+    "reciprocal": device(lambda x, a, b: _ONE / x),
+    "round": _plain(mathematics.round_even),
+    "rsqrt": device(lambda x, a, b: _ONE / mathematics.square_root(x)),
+    "sigmoid": _plain(mathematics.sigmoid),
+    "sign": _plain(_sign),
+    "silu": device(lambda x, a, b: x * mathematics.sigmoid(x)),
+    "sinh": device(lambda x, a, b: math.sinh(x)),
+    "softplus": _softplus,
+    "sqrt": _plain(mathematics.square_root),
+    "square": device(lambda x, a, b: x * x),
+    "tan": device(lambda x, a, b: math.tan(x)),
+    "tanh": _plain(mathematics.tanh),
+}
+"""Functions of an element and two parameters."""
+
+UNARY_INTEGER: dict[str, Callable] = {
+    "abs": device(lambda x, a, b: abs(x)),
+    "neg": device(lambda x, a, b: -x),
+    "sign": device(lambda x, a, b: np.int64(x > 0) - np.int64(x < 0)),
+    "not": device(lambda x, a, b: np.uint8(x == 0)),
+}
+_INFINITY = f32(math.inf)
+UNARY_TO_BOOL: dict[str, Callable] = {
+    "isnan": device(lambda x, a, b: np.uint8(x != x)),
+    "isinf": device(lambda x, a, b: np.uint8(((x == -_INFINITY) & (a != _ZERO)) | ((x == _INFINITY) & (b != _ZERO)))),
+}
+
+
+@generated
+def unary(target: Target, variant: str) -> Any:
+    """Words: output, input, elements, parameter, parameter. Variant: ``function_kind``."""
+    name, _, kind = variant.rpartition("_")
+    function = {**UNARY_INTEGER, **UNARY_TO_BOOL, **(UNARY_F32 if kind == "f32" else {})}[name]
+    read, write, size = reader(kind), writer("bool" if name in UNARY_TO_BOOL else kind), SIZES[kind]
+    out_size = 1 if name in UNARY_TO_BOOL else size
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        begin, end = span(word(p, 2), tid, nt)
+        output, x = address(p, b, 0) + begin * out_size, address(p, b, 1) + begin * size
+        first, second = f32(real(p, 3)), f32(real(p, 4))
+        for i in range(end - begin):
+            write(output, i, function(read(x, i), first, second))
+
+    return kernel
+
+
+@generated
+def trigonometric(target: Target, variant: str) -> Any:
+    """Words: output, input, elements. Variant: ``sin`` or ``cos``."""
+    phase = np.int32({"sin": 0, "cos": 1}[variant])
+    exact = {"sin": device(lambda x: math.sin(x)), "cos": device(lambda x: math.cos(x))}[variant]
+    read, write = base.read_f32, base.write_f32
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        begin, end = span(word(p, 2), tid, nt)
+        while begin < end:
+            output, x, count = address(p, b, 0) + begin * 4, address(p, b, 1) + begin * 4, min(end - begin, _UNIT)
+            large = 0
+            for i in range(count):
+                large |= np.int32(not mathematics.absolute(read(x, i)) <= mathematics.LARGEST_ANGLE)
+            if large:
+                for i in range(count):
+                    write(output, i, exact(read(x, i)))
+            else:
+                for i in range(count):
+                    write(output, i, mathematics.sine(read(x, i), phase))
+            begin += count
+
+    return kernel
+
+
+@device
+def _divide(a, b):  # type: ignore[no-untyped-def]
+    """The quotient towards zero; by zero 0, where a processor would trap."""
+    safe = 1 if b == 0 or b == -1 else b
+    quotient = abs(a) // abs(safe)
+    quotient = -quotient if (a < 0) != (safe < 0) else quotient
+    return 0 if b == 0 else -a if b == -1 else quotient
+
+
+@device
+def _remainder(a, b):  # type: ignore[no-untyped-def]
+    """What truncating division leaves, with the sign of `a`."""
+    return 0 if b == 0 else a - _divide(a, b) * b
+
+
+@device
+def _floor_divide(a, b):  # type: ignore[no-untyped-def]
+    quotient = _divide(a, b)
+    return quotient - 1 if b != 0 and (a < 0) != (b < 0) and quotient * b != a else quotient
+
+
+@device
+def _modulo(a, b):  # type: ignore[no-untyped-def]
+    return 0 if b == 0 else a - _floor_divide(a, b) * b
+
+
+@device
+def _integer_power(a, n):  # type: ignore[no-untyped-def]
+    result = 1 if n >= 0 or a == 1 or (a == -1 and (n & 1) == 0) else -1 if a == -1 else 0
+    while n > 0:
+        result = result * a if n & 1 else result
+        a *= a
+        n >>= 1
+    return result
+
+
+@device
+def _float_modulo(a, b):  # type: ignore[no-untyped-def]
+    rest = mathematics.remainder(a, b)
+    return rest + b if rest != _ZERO and (rest < _ZERO) != (b < _ZERO) else rest
+
+
+def _wide(function: Callable) -> Callable:
+    """A function computed in 64 bits: numba joins types of different signs to a float."""
+    return device(lambda a, b: function(np.int64(a), np.int64(b)))
+
+
+BINARY_F32: dict[str, Callable] = {
+    "add": device(lambda a, b: a + b),
+    "subtract": device(lambda a, b: a - b),
+    "multiply": device(lambda a, b: a * b),
+    "divide": device(lambda a, b: a / b),
+    "floor_div": device(lambda a, b: mathematics.floor(a / b)),
+    "mod": _float_modulo,
+    "fmod": mathematics.remainder,
+    "power": device(lambda a, b: a**b),
+    "maximum": mathematics.maximum,
+    "minimum": mathematics.minimum,
+    "squared_difference": device(lambda a, b: (a - b) * (a - b)),
+    "prelu": device(lambda x, slope: select(x < _ZERO, x * slope, x)),
+}
+BINARY_INTEGER: dict[str, Callable] = {
+    "add": device(lambda a, b: a + b),
+    "subtract": device(lambda a, b: a - b),
+    "multiply": device(lambda a, b: a * b),
+    "divide": _wide(_divide),
+    "floor_div": _wide(_floor_divide),
+    "mod": _wide(_modulo),
+    "fmod": _wide(_remainder),
+    "power": _wide(_integer_power),
+    "maximum": device(lambda a, b: max(a, b)),
+    "minimum": device(lambda a, b: min(a, b)),
+    "squared_difference": device(lambda a, b: (a - b) * (a - b)),
+}
+BINARY_TO_BOOL: dict[str, Callable] = {
+    "equal": device(lambda a, b: np.uint8(a == b)),
+    "not_equal": device(lambda a, b: np.uint8(a != b)),
+    "greater": device(lambda a, b: np.uint8(a > b)),
+    "greater_equal": device(lambda a, b: np.uint8(a >= b)),
+    "less": device(lambda a, b: np.uint8(a < b)),
+    "less_equal": device(lambda a, b: np.uint8(a <= b)),
+    "and": device(lambda a, b: np.uint8((a != 0) & (b != 0))),
+    "or": device(lambda a, b: np.uint8((a != 0) | (b != 0))),
+    "xor": device(lambda a, b: np.uint8((a != 0) ^ (b != 0))),
+}
+
+WALKS, LEFT_STANDS, RIGHT_STANDS = 0, 1, 2
+"""How the operands of a row move."""
+
+
+@device
+def outer_offset(p, dims, rank, row, strides):  # type: ignore[no-untyped-def]
+    """The offset of the `row`-th combination of outer indices; `dims` and `strides` say at which words lists begin.
+
+    Both list the innermost dimension first; the outermost one takes what is left of `row`.
+    """
+    offset = 0
+    for d in range(rank - 1):
+        size = word(p, dims + d)
+        quotient = row // size
+        offset += (row - quotient * size) * word(p, strides + d)
+        row = quotient
+    return offset + row * word(p, strides + rank - 1) if rank else offset
+
+
+@generated
+def binary(target: Target, variant: str) -> Any:
+    """Words: output, left, right, elements, row length, mode, low, high, outer rank, dimensions, left, right strides.
+
+    Variant: ``function_kind``. Outer dimensions are innermost first, strides in bytes. Results of f32 arithmetic are
+    limited to [low, high].
+    """
+    name, _, kind = variant.rpartition("_")
+    to_bool = name in BINARY_TO_BOOL
+    function = {**BINARY_INTEGER, **BINARY_TO_BOOL, **(BINARY_F32 if kind == "f32" else {})}[name]
+    read, write, size = reader(kind), writer("bool" if to_bool else kind), SIZES[kind]
+    out_size = 1 if to_bool else size
+    if kind == "f32" and not to_bool:
+        compute = device(lambda a, b, low, high: mathematics.clamp(function(a, b), low, high))
+    else:
+        compute = device(lambda a, b, low, high: function(a, b))
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        begin, end = span(word(p, 3), tid, nt)
+        inner, mode, rank = word(p, 4), word(p, 5), word(p, 8)
+        low, high = f32(real(p, 6)), f32(real(p, 7))
+        row = begin // inner
+        column = begin - row * inner
+        while begin < end:
+            count = min(inner - column, end - begin)
+            output = address(p, b, 0) + begin * out_size
+            left = address(p, b, 1) + outer_offset(p, 9, rank, row, 9 + rank)
+            right = address(p, b, 2) + outer_offset(p, 9, rank, row, 9 + 2 * rank)
+            if mode == WALKS:
+                left, right = left + column * size, right + column * size
+                for i in range(count):
+                    write(output, i, compute(read(left, i), read(right, i), low, high))
+            elif mode == RIGHT_STANDS:
+                left, still = left + column * size, read(right, 0)
+                for i in range(count):
+                    write(output, i, compute(read(left, i), still, low, high))
+            else:
+                right, still = right + column * size, read(left, 0)
+                for i in range(count):
+                    write(output, i, compute(still, read(right, i), low, high))
+            begin += count
+            row += 1
+            column = 0
+
+    return kernel
+
+
+@generated
+def choose(target: Target, variant: str) -> Any:
+    """Words: output, condition, yes, no, elements, row length, outer rank, dimensions, strides of each operand, steps.
+
+    Variant: bytes of an element. The last three words say how far each operand moves per element of a row: 0 or 1.
+    """
+    kind = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[int(variant)]
+    read, write, size = reader(kind), writer(kind), int(variant)
+    read_flag = base.read_u8
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        begin, end = span(word(p, 4), tid, nt)
+        inner, rank = word(p, 5), word(p, 6)
+        steps = 7 + 4 * rank
+        flag_step, yes_step, no_step = word(p, steps), word(p, steps + 1), word(p, steps + 2)
+        row = begin // inner
+        column = begin - row * inner
+        while begin < end:
+            count = min(inner - column, end - begin)
+            output = address(p, b, 0) + begin * size
+            flag = address(p, b, 1) + outer_offset(p, 7, rank, row, 7 + rank) + column * flag_step
+            yes = address(p, b, 2) + outer_offset(p, 7, rank, row, 7 + 2 * rank) + column * yes_step * size
+            no = address(p, b, 3) + outer_offset(p, 7, rank, row, 7 + 3 * rank) + column * no_step * size
+            if flag_step == 1 and yes_step == 1 and no_step == 1:
+                for i in range(count):
+                    taken, other = read(yes, i), read(no, i)
+                    write(output, i, taken if read_flag(flag, i) != 0 else other)
+            elif flag_step == 1 and yes_step == 1:
+                other = read(no, 0)
+                for i in range(count):
+                    taken = read(yes, i)
+                    write(output, i, taken if read_flag(flag, i) != 0 else other)
+            elif flag_step == 1 and no_step == 1:
+                taken = read(yes, 0)
+                for i in range(count):
+                    other = read(no, i)
+                    write(output, i, taken if read_flag(flag, i) != 0 else other)
+            else:
+                for i in range(count):
+                    taken, other = read(yes, i * yes_step), read(no, i * no_step)
+                    write(output, i, taken if read_flag(flag, i * flag_step) != 0 else other)
+            begin += count
+            row += 1
+            column = 0
+
+    return kernel
+
+
+_TWO_TO_31, _BELOW_TWO_TO_31 = f32(2.0**31), f32(2.0**31 - 128)
+_LARGEST_I32 = np.int32(2**31 - 1)
+
+
+@device
+def _to_i32(x):  # type: ignore[no-untyped-def]
+    """Float to integer in a form that vectorises: limited first to what the conversion can take."""
+    x = select(x == x, x, _ZERO)
+    limited = mathematics.int_of_float(mathematics.clamp(x, -_TWO_TO_31, _BELOW_TWO_TO_31))
+    return _LARGEST_I32 if x >= _TWO_TO_31 else limited
+
+
+def _to_small(goal: str) -> Callable:
+    kind = getattr(np, ("uint" if goal[0] == "u" else "int") + goal[1:])
+    low, high = f32(np.iinfo(kind).min), f32(np.iinfo(kind).max)
+    return device(lambda x: kind(mathematics.int_of_float(mathematics.clamp(select(x == x, x, _ZERO), low, high))))
+
+
+def _saturating(source: str, goal: str) -> Callable:
+    """Float to integer towards zero; what does not fit becomes the nearest that does, NaN becomes 0."""
+    if source == "f32" and goal == "i32":
+        return _to_i32
+    if source == "f32" and SIZES[goal] < 4:
+        return _to_small(goal)
+    bits = 8 * SIZES[goal]
+    signed = goal[0] == "i"
+    name = f"llvm.fpto{'s' if signed else 'u'}i.sat.i{bits}.{source}"
+    llvm_source, numba_source = {"f32": (base.F32, types.float32), "f64": (base.F64, types.float64)}[source]
+    numba_goal = getattr(types, f"{'int' if signed else 'uint'}{bits}")
+
+    @intrinsic
+    def convert(typing_context: Any, value: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = ir.FunctionType(ir.IntType(bits), [llvm_source])
+            function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            return builder.call(function, args)
+
+        return numba_goal(numba_source), emit
+
+    return convert
+
+
+def _converter(source: str, goal: str) -> Callable:
+    if goal == "bool":
+        return device(lambda x: np.uint8(x != 0))
+    if goal in ("f32", "f64"):
+        kind = getattr(np, goal.replace("f", "float"))
+        return device(lambda x: kind(x))
+    if source in ("f32", "f64"):
+        return _saturating(source, goal)
+    kind = getattr(np, goal.replace("u", "uint") if goal[0] == "u" else goal.replace("i", "int"))
+    return device(lambda x: kind(x))
+
+
+@generated
+def cast(target: Target, variant: str) -> Any:
+    """Words: output, input, elements. Variant: ``source_goal``, two kinds."""
+    source, _, goal = variant.partition("_")
+    read, write, convert = reader(source), writer(goal), _converter(source, goal)
+    in_size, out_size = SIZES[source], SIZES[goal]
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        begin, end = span(word(p, 2), tid, nt)
+        output, x = address(p, b, 0) + begin * out_size, address(p, b, 1) + begin * in_size
+        for i in range(end - begin):
+            write(output, i, convert(read(x, i)))
+
+    return kernel

@@ -1,0 +1,162 @@
+"""The executor: walks a program's table and calls one kernel after the other, alone or helped by worker threads.
+
+Only instructions that are worth it are split into shares. Whoever is free takes the next share, the caller's thread
+too: so a worker that is asleep, or that the system has put aside, delays nothing. Shares are always cut alike, so
+results do not depend on who computes them. All shared words are in the control block, laid out in
+`isthmus.engine.native.control`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from isthmus.engine.native.control import (
+    BASES,
+    COUNT,
+    COUNT_BITS,
+    DONE,
+    ROW_BITS,
+    ROW_WORDS,
+    SHARE_BITS,
+    SLEEPERS,
+    STOP,
+    TABLE,
+    TICKET,
+    WAKE,
+)
+from isthmus.engine.native.kernels.atomics import (
+    FUTEX,
+    YIELD,
+    architecture,
+    atomic_add,
+    atomic_load,
+    atomic_store,
+    pause_of,
+    system_call,
+)
+from isthmus.engine.native.kernels.base import I64, device, generated, load_i64
+from isthmus.engine.native.target import Target
+
+_SPINS_BEFORE_SLEEP = 4_000
+_SPINS_BEFORE_YIELD = 400
+_FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
+
+
+@intrinsic
+def call_kernel(typing_context: Any, function: Any, p: Any, b: Any, tid: Any, nt: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), emit
+
+
+@device
+def _row(table, ticket):  # type: ignore[no-untyped-def]
+    """The row of the table that a ticket is for."""
+    return table + 8 * ROW_WORDS * ((ticket >> SHARE_BITS) & ((1 << ROW_BITS) - 1))
+
+
+@device
+def _take_shares(control):  # type: ignore[no-untyped-def]
+    """Compute shares of the instruction being shared until none is left to take."""
+    table, bases = load_i64(control + TABLE, 0), load_i64(control + BASES, 0)
+    last_share = (1 << SHARE_BITS) - 1
+    while True:
+        # Looking first keeps the share number from running on while nothing is shared.
+        ticket = atomic_load(control + TICKET)
+        if ticket & last_share >= load_i64(_row(table, ticket), 2):
+            return
+        # A ticket names its own row, so it stays right however late its holder gets to it; and an instruction does not
+        # end before every share that was taken is finished.
+        ticket = atomic_add(control + TICKET, 1)
+        row, share = _row(table, ticket), ticket & last_share
+        shares = load_i64(row, 2)
+        if share >= shares:
+            return
+        call_kernel(load_i64(row, 0), load_i64(row, 1), bases, share, shares)
+        atomic_add(control + DONE, 1)
+
+
+@generated
+def run(target: Target, variant: str) -> Any:
+    """Run the program once on the calling thread and any workers. Arguments: control block, 0, 0, threads."""
+    pause, futex, yield_number = pause_of(target), FUTEX[architecture(target)], YIELD[architecture(target)]
+
+    @device
+    def run_program(control, unused, zero, nt):  # type: ignore[no-untyped-def]
+        table, count, bases = load_i64(control + TABLE, 0), load_i64(control + COUNT, 0), load_i64(control + BASES, 0)
+        for i in range(count):
+            row = table + 8 * ROW_WORDS * i
+            shares = load_i64(row, 2)
+            if shares == 1:
+                call_kernel(load_i64(row, 0), load_i64(row, 1), bases, 0, 1)
+                continue
+            atomic_store(control + DONE, 0)
+            shared = (atomic_load(control + TICKET) >> (SHARE_BITS + ROW_BITS)) + 1
+            shared &= (1 << COUNT_BITS) - 1
+            atomic_store(control + TICKET, (shared << ROW_BITS | i) << SHARE_BITS)
+            if atomic_load(control + SLEEPERS) > 0:
+                atomic_add(control + WAKE, 1)
+                system_call(futex, control + WAKE, _FUTEX_WAKE_PRIVATE, 1 << 30, 0)
+            _take_shares(control)
+            spins = 0
+            while atomic_load(control + DONE) < shares:
+                pause()
+                spins += 1
+                if spins > _SPINS_BEFORE_YIELD:
+                    # Whoever computes the last share may be waiting for this very processor.
+                    system_call(yield_number, 0, 0, 0, 0)
+                    spins = 0
+
+    return run_program
+
+
+@generated
+def work(target: Target, variant: str) -> Any:
+    """The life of a worker thread: take shares while there are any, rest, until stopped.
+
+    Arguments: control block, 0, thread, threads.
+    """
+    pause, futex = pause_of(target), FUTEX[architecture(target)]
+
+    @device
+    def work_until_stopped(control, unused, tid, nt):  # type: ignore[no-untyped-def]
+        seen, spins = atomic_load(control + TICKET) >> SHARE_BITS, 0
+        while atomic_load(control + STOP) == 0:
+            shared = atomic_load(control + TICKET) >> SHARE_BITS
+            if shared != seen:
+                seen, spins = shared, 0
+                _take_shares(control)
+            elif spins < _SPINS_BEFORE_SLEEP:
+                pause()
+                spins += 1
+            else:
+                spins = 0
+                awake = atomic_load(control + WAKE)
+                atomic_add(control + SLEEPERS, 1)
+                if atomic_load(control + TICKET) >> SHARE_BITS == seen and atomic_load(control + STOP) == 0:
+                    # The futex compares the low half of the counter.
+                    system_call(futex, control + WAKE, _FUTEX_WAIT_PRIVATE, awake & 0xFFFFFFFF, 0)
+                atomic_add(control + SLEEPERS, -1)
+
+    return work_until_stopped
+
+
+@generated
+def stop(target: Target, variant: str) -> Any:
+    """End the workers. Arguments: control block, 0, 0, threads."""
+    futex = FUTEX[architecture(target)]
+
+    @device
+    def stop_workers(control, unused, zero, nt):  # type: ignore[no-untyped-def]
+        atomic_store(control + STOP, 1)
+        atomic_add(control + WAKE, 1)
+        system_call(futex, control + WAKE, _FUTEX_WAKE_PRIVATE, 1 << 30, 0)
+
+    return stop_workers

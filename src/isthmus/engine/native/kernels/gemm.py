@@ -1,0 +1,187 @@
+"""The micro-kernels of matrix products in float32: a tile of rows times a panel of columns, kept in registers.
+
+A panel is what the right matrix is packed into: for `vectors` vectors of columns the bias, then one row for each step
+of the depth. The left rows come from a regular matrix (`dense_tile`), from a list of addresses (`indirect_tile`), or
+are a single one (`single_row`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from isthmus.engine.native.kernels.base import F32, I64, device
+from isthmus.engine.native.kernels.vector import Code, outlined
+from isthmus.engine.native.target import Target
+
+
+def _finish(code: Code, sums: list[Any], rows: list[Any], columns: Any, least: Any, most: Any) -> None:
+    """Clamp the sums of a tile and store them: row by row, only the first `columns` of each."""
+    vectors = len(sums) // len(rows)
+    low, high = code.splat(least), code.splat(most)
+    sums = [code.clamp(value, low, high) for value in sums]
+    width = 4 * code.lanes
+    with code.builder.if_else(code.below(columns, vectors * code.lanes)) as (partial, full):
+        with full:
+            for i, value in enumerate(sums):
+                code.store(value, rows[i // vectors], width * (i % vectors))
+        with partial:
+            masks = [code.mask(columns, code.lanes * v) for v in range(vectors)]
+            for i, value in enumerate(sums):
+                code.masked_store(value, rows[i // vectors], masks[i % vectors], width * (i % vectors))
+
+
+def _step(code: Code, sums: list[Any], left: list[Any], offset: Any, panel: Any) -> list[Any]:
+    """The sums after one step of the depth: each row's scalar times the panel's row."""
+    vectors = len(sums) // len(left)
+    offset = code.opaque(offset)
+    right = [code.load(panel, None, 4 * code.lanes * v, 4 * code.lanes) for v in range(vectors)]
+    result = []
+    for m, row in enumerate(left):
+        factor = code.splat(code.load(code.plus(row, offset), F32))
+        result += [code.fma(factor, right[v], sums[m * vectors + v]) for v in range(vectors)]
+    return result
+
+
+def _first_sums(code: Code, rows: list[Any], vectors: int, bias: Any, columns: Any) -> list[Any]:
+    """What a tile starts from: the bias, or, where there is none, the sums that earlier depths left in the result."""
+    width = 4 * code.lanes
+
+    def from_bias() -> list[Any]:
+        return [code.load(bias, None, width * v, width) for v in range(vectors)] * len(rows)
+
+    def from_result() -> list[Any]:
+        return [code.load(row, None, width * v) for row in rows for v in range(vectors)]
+
+    def from_partial_result() -> list[Any]:
+        masks = [code.mask(columns, code.lanes * v) for v in range(vectors)]
+        return [code.masked_load(row, masks[v], None, width * v) for row in rows for v in range(vectors)]
+
+    def go_on() -> list[Any]:
+        return code.either(code.below(columns, vectors * code.lanes), from_partial_result, from_result)
+
+    return code.either(code.builder.icmp_signed("==", bias, code.number(0)), go_on, from_bias)
+
+
+def _clamped_rows(code: Code, first: Any, step: Any, rows: int, present: Any) -> list[Any]:
+    """Addresses of `rows` rows; those that are not present repeat the last one, so a short tile stays in bounds."""
+    result = [first]
+    for m in range(1, rows):
+        here = result[-1]
+        result.append(code.builder.select(code.below(m, present), code.plus(here, step), here))
+    return result
+
+
+def dense_tile(target: Target, rows: int, vectors: int) -> Callable:
+    """Rows at a regular distance.
+
+    Called with: left matrix, bytes between its rows, bytes between its columns, depth, bias (0 to go on from the
+    result), panel after its bias, result, bytes between its rows, rows present, columns present, least, most.
+    """
+    row_bytes = 4 * target.lanes * vectors
+
+    def emit(
+        code: Code, a: Any, a_row: Any, a_column: Any, depth: Any, bias: Any, panel: Any, c: Any, c_row: Any,
+        present: Any, columns: Any, least: Any, most: Any,
+    ) -> None:  # fmt: skip
+        left = _clamped_rows(code, a, a_row, rows, present)
+        results = _clamped_rows(code, c, c_row, rows, present)
+        sums = _first_sums(code, results, vectors, bias, columns)
+        loop = code.loop(depth, [code.number(0), panel, *sums])
+        offset, right = loop.values[:2]
+        sums = _step(code, loop.values[2:], left, offset, right)
+        sums = loop.end([code.plus(offset, a_column), code.plus(right, row_bytes), *sums])[2:]
+        _finish(code, sums, results, columns, least, most)
+
+    return outlined(f"dense_{rows}x{vectors}", "iiiiiiiiiiff", target, emit)
+
+
+def indirect_tile(target: Target, rows: int, vectors: int, listed: int) -> Callable:
+    """Rows gathered in pieces: for each tap a run of floats from an address of its own.
+
+    Called with: the list of addresses (for each tap one for each of `listed` rows), taps, bytes of a run, bias (0 to go
+    on from the result), panel after its bias, the list of the results' addresses, bytes to add to those, columns
+    present, least, most.
+    """
+    row_bytes = 4 * target.lanes * vectors
+
+    def emit(
+        code: Code, addresses: Any, taps: Any, run: Any, bias: Any, panel: Any, goals: Any, shift: Any, columns: Any,
+        least: Any, most: Any,
+    ) -> None:  # fmt: skip
+        def results() -> list[Any]:
+            return [code.plus(code.load(goals, I64, 8 * m, 8), shift) for m in range(rows)]
+
+        outer = code.loop(taps, [addresses, panel, *_first_sums(code, results(), vectors, bias, columns)])
+        here = outer.values[0]
+        left = [code.load(here, I64, 8 * m, 8) for m in range(rows)]
+        inner = code.loop(run, outer.values[1:], step=4)
+        sums = _step(code, inner.values[1:], left, inner.index, inner.values[0])
+        last = inner.end([code.plus(inner.values[0], row_bytes), *sums])
+        sums = outer.end([code.plus(here, 8 * listed), *last])[2:]
+        _finish(code, sums, results(), columns, least, most)
+
+    return outlined(f"indirect_{rows}x{vectors}", "iiiiiiiiff", target, emit)
+
+
+def single_row(target: Target, vectors: int, chains: int) -> Callable:
+    """One row, bound by reading the panel: `chains` independent sums for each vector keep the loads flowing.
+
+    Called with: left row, bytes between its columns, depth, panel with its bias, result, columns present, least, most.
+    """
+    row_bytes = 4 * target.lanes * vectors
+
+    def emit(
+        code: Code, a: Any, a_column: Any, depth: Any, panel: Any, c: Any, columns: Any, least: Any, most: Any
+    ) -> None:
+        builder = code.builder
+        rounds, rest = builder.sdiv(depth, code.number(chains)), builder.srem(depth, code.number(chains))
+        first = [code.load(panel, None, 4 * code.lanes * v, 4 * code.lanes) for v in range(vectors)]
+        start = [a, code.plus(panel, row_bytes), *first]
+
+        def bulk() -> list[Any]:
+            loop = code.loop(rounds, [*start, *[code.constant(0.0)] * (vectors * (chains - 1))])
+            here, right, *sums = loop.values
+            for chain in range(chains):
+                part = slice(chain * vectors, (chain + 1) * vectors)
+                sums[part] = _step(code, sums[part], [here], code.number(0), right)
+                here, right = code.plus(here, a_column), code.plus(right, row_bytes)
+            here, right, *sums = loop.end([here, right, *sums])
+            for chain in range(1, chains):
+                for v in range(vectors):
+                    sums[v] = builder.fadd(sums[v], sums[chain * vectors + v])
+            return [here, right, *sums[:vectors]]
+
+        here, right, *sums = code.either(code.below(0, rounds), bulk, lambda: start)
+
+        def remainder() -> list[Any]:
+            loop = code.loop(rest, [here, right, *sums])
+            step = _step(code, loop.values[2:], loop.values[:1], code.number(0), loop.values[1])
+            return loop.end([code.plus(loop.values[0], a_column), code.plus(loop.values[1], row_bytes), *step])[2:]
+
+        sums = code.either(code.below(0, rest), remainder, lambda: sums)
+        _finish(code, sums, [c], columns, least, most)
+
+    return outlined(f"single_{vectors}x{chains}", "iiiiiiff", target, emit)
+
+
+def shape_of(variant: str) -> tuple[int, int]:
+    """The rows and vectors that a variant such as ``8x3`` names."""
+    rows, _, vectors = variant.partition("x")
+    return int(rows), int(vectors)
+
+
+@device
+def divide_work(rows, columns, favour_columns, tid, nt):  # type: ignore[no-untyped-def]
+    """A thread's range of row tiles and of column panels: one of the two is divided, whichever is more even."""
+    if nt == 1:
+        return 0, rows, 0, columns
+    longest_by_rows = (rows + nt - 1) // nt * columns
+    longest_by_columns = (columns + nt - 1) // nt * rows
+    by_columns = longest_by_columns < longest_by_rows
+    # Where both are about as even, keep the larger operand apart.
+    if abs(longest_by_columns - longest_by_rows) * 16 <= longest_by_rows:
+        by_columns = favour_columns != 0
+    if by_columns:
+        return 0, rows, columns * tid // nt, columns * (tid + 1) // nt
+    return rows * tid // nt, rows * (tid + 1) // nt, 0, columns

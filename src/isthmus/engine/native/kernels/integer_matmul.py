@@ -1,0 +1,77 @@
+"""Products of matrices of bytes, summed in 32 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isthmus.engine.native.kernels.base import (
+    address,
+    device,
+    generated,
+    load_i8,
+    load_i32,
+    load_u8,
+    read_i8,
+    read_u8,
+    share,
+    store_i32,
+    word,
+)
+from isthmus.engine.native.kernels.elementwise import outer_offset
+from isthmus.engine.native.target import Target
+
+_BLOCK = 256
+"""Columns whose sums are kept close while the rows of the right matrix pass."""
+
+
+@generated
+def product(target: Target, variant: str) -> Any:
+    """Words: output, left, right, left zero points, right zero points, their steps (0 or 1), rows, inner, columns,
+    batches, batch rank, dimensions, left and right byte strides. Variant: ``left_right``, each i8 or u8.
+    """
+    left_kind, _, right_kind = variant.partition("_")
+    load_left = {"i8": load_i8, "u8": load_u8}[left_kind]
+    read_right, load_right = {"i8": (read_i8, load_i8), "u8": (read_u8, load_u8)}[right_kind]
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        rows, inner, columns, rank = word(p, 7), word(p, 8), word(p, 9), word(p, 11)
+        blocks = (columns + _BLOCK - 1) // _BLOCK
+        first, last = share(word(p, 10) * rows * blocks, tid, nt)
+        for piece in range(first, last):
+            line = piece // blocks
+            start = (piece - line * blocks) * _BLOCK
+            count = min(_BLOCK, columns - start)
+            batch = line // rows
+            row = line - batch * rows
+            left = address(p, b, 1) + outer_offset(p, 12, rank, batch, 12 + rank) + row * inner
+            right = address(p, b, 2) + outer_offset(p, 12, rank, batch, 12 + 2 * rank) + start
+            out = address(p, b, 0) + (line * columns + start) * 4
+            zero = np.int32(load_left(address(p, b, 3), row * word(p, 5)))
+            total = np.int32(0)
+            for i in range(count):
+                store_i32(out, i, np.int32(0))
+            whole = inner - inner % 4
+            for k in range(0, whole, 4):
+                w0, w1 = np.int32(load_left(left, k) - zero), np.int32(load_left(left, k + 1) - zero)
+                w2, w3 = np.int32(load_left(left, k + 2) - zero), np.int32(load_left(left, k + 3) - zero)
+                total = np.int32(total + w0 + w1 + w2 + w3)
+                x0 = right + k * columns
+                x1, x2, x3 = x0 + columns, x0 + 2 * columns, x0 + 3 * columns
+                for i in range(count):
+                    pair = np.int32(w0 * read_right(x0, i) + w1 * read_right(x1, i))
+                    other = np.int32(w2 * read_right(x2, i) + w3 * read_right(x3, i))
+                    store_i32(out, i, np.int32(load_i32(out, i) + pair + other))
+            for k in range(whole, inner):
+                w0 = np.int32(load_left(left, k) - zero)
+                total = np.int32(total + w0)
+                x0 = right + k * columns
+                for i in range(count):
+                    store_i32(out, i, np.int32(load_i32(out, i) + w0 * read_right(x0, i)))
+            zeros, step = address(p, b, 4), word(p, 6)
+            for i in range(count):
+                store_i32(out, i, np.int32(load_i32(out, i) - total * load_right(zeros, (start + i) * step)))
+
+    return kernel

@@ -1,0 +1,197 @@
+"""Matrix products in float32: `packed` multiplies by panels, `pack` makes panels of a matrix known only at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from isthmus.engine.native.kernels.base import (
+    I32,
+    address,
+    device,
+    generated,
+    load_f32,
+    load_i64,
+    real,
+    share,
+    store_f32,
+    word,
+)
+from isthmus.engine.native.kernels.gemm import dense_tile, divide_work, shape_of, single_row
+from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.target import Target
+
+_CHAINS = 4
+_INFINITY = np.float32(np.inf)
+
+
+@generated
+def packed(target: Target, variant: str) -> Any:
+    """``c = clamp(a @ b + bias)`` for a batch of matrices; the variant names the tile, ``rows x vectors``.
+
+    Words: a, panels, c, table (for each batch the byte offsets of a, panels, c; 0 for one batch), batches, rows,
+    columns, depth, bytes between a's rows, bytes between a's columns, bytes between c's rows, tiles in a block, depth
+    in a block, least, most.
+    """
+    height, vectors = shape_of(variant)
+    half = max(1, height // 2)
+    width = vectors * target.lanes
+    tile, half_tile = dense_tile(target, height, vectors), dense_tile(target, half, vectors)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        a_base, panel_base, c_base = address(p, b, 0), address(p, b, 1), address(p, b, 2)
+        table, batches, m, n, depth = address(p, b, 3), word(p, 4), word(p, 5), word(p, 6), word(p, 7)
+        a_row, a_column, c_row, block, depth_block = word(p, 8), word(p, 9), word(p, 10), word(p, 11), word(p, 12)
+        least, most = np.float32(real(p, 13)), np.float32(real(p, 14))
+        tiles, panels = (m + height - 1) // height, (n + width - 1) // width
+        panel_bytes = (depth + 1) * width * 4
+        first, last, first_panel, last_panel = divide_work(batches * tiles, panels, n > m * batches, tid, nt)
+        while first < last:
+            batch = first // tiles
+            begin = first - batch * tiles
+            end = min(begin + block, min(tiles, begin + last - first))
+            a, panel, c = a_base, panel_base, c_base
+            if table != 0:
+                a += load_i64(table, 3 * batch)
+                panel += load_i64(table, 3 * batch + 1)
+                c += load_i64(table, 3 * batch + 2)
+            done = 0
+            while done < depth:
+                part = min(depth - done, depth_block)
+                low, high = -_INFINITY, _INFINITY
+                if done + part == depth:
+                    low, high = least, most
+                for j in range(first_panel, last_panel):
+                    bias, columns = panel + j * panel_bytes, n - j * width
+                    right = bias + (1 + done) * width * 4
+                    if done > 0:
+                        bias = 0
+                    for i in range(begin, end):
+                        row = i * height
+                        x, y = a + row * a_row + done * a_column, c + row * c_row + j * width * 4
+                        if m - row > half:
+                            tile(x, a_row, a_column, part, bias, right, y, c_row, m - row, columns, low, high)
+                        else:
+                            half_tile(x, a_row, a_column, part, bias, right, y, c_row, m - row, columns, low, high)
+                done += part
+            first += end - begin
+
+    return kernel
+
+
+@generated
+def vector(target: Target, variant: str) -> Any:
+    """``c = clamp(a @ b + bias)`` where each a is a single row; the variant is the number of vectors in a panel.
+
+    Words as `packed`; there is one row a batch, and rows, bytes between rows and blocks are not used.
+    """
+    vectors = int(variant)
+    width = vectors * target.lanes
+    tile = single_row(target, vectors, _CHAINS)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        a_base, panel_base, c_base = address(p, b, 0), address(p, b, 1), address(p, b, 2)
+        table, batches, n, depth, a_column = address(p, b, 3), word(p, 4), word(p, 6), word(p, 7), word(p, 9)
+        least, most = np.float32(real(p, 13)), np.float32(real(p, 14))
+        panels = (n + width - 1) // width
+        first, last = share(batches * panels, tid, nt)
+        for i in range(first, last):
+            batch = i // panels
+            j = i - batch * panels
+            a, panel, c = a_base, panel_base + j * (depth + 1) * width * 4, c_base + j * width * 4
+            if table != 0:
+                a += load_i64(table, 3 * batch)
+                panel += load_i64(table, 3 * batch + 1)
+                c += load_i64(table, 3 * batch + 2)
+            tile(a, a_column, depth, panel, c, n - j * width, least, most)
+
+    return kernel
+
+
+def _transposed_square(target: Target) -> Callable:
+    """Copy a square of lanes x lanes floats with rows and columns exchanged.
+
+    Called with: source, bytes between its rows, goal, bytes between its rows.
+    """
+    lanes = target.lanes
+
+    def emit(code: Code, source: Any, source_row: Any, goal: Any, goal_row: Any) -> None:
+        rows = [code.load(code.plus(source, code.times(source_row, i))) for i in range(lanes)]
+        distance = lanes // 2
+        while distance:
+            # Exchange the off-diagonal quarters of each square of twice the distance.
+            upper = [i if not i & distance else i - distance + lanes for i in range(lanes)]
+            lower = [i + distance if not i & distance else i + lanes for i in range(lanes)]
+            for i in range(lanes):
+                if not i & distance:
+                    pair = rows[i], rows[i + distance]
+                    rows[i], rows[i + distance] = (
+                        code.builder.shuffle_vector(*pair, ir.Constant(vector_type(I32, lanes), order))
+                        for order in (upper, lower)
+                    )
+            distance //= 2
+        for i, row in enumerate(rows):
+            code.store(row, code.plus(goal, code.times(goal_row, i)))
+
+    return outlined("transposed_square", "iiii", target, emit)
+
+
+@generated
+def pack(target: Target, variant: str) -> Any:
+    """Make panels of matrices; the variant is the number of vectors in a panel.
+
+    Words: b, bias (0 for none), panels, table (for each batch the byte offsets of b and of its panels), batches,
+    columns, depth, bytes between b's rows, bytes between b's columns.
+    """
+    lanes = target.lanes
+    width = int(variant) * lanes
+    square = _transposed_square(target)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        source_base, bias, goal_base, table = address(p, b, 0), address(p, b, 1), address(p, b, 2), address(p, b, 3)
+        batches, n, depth, row, column = word(p, 4), word(p, 5), word(p, 6), word(p, 7), word(p, 8)
+        panels = (n + width - 1) // width
+        first, last = share(batches * panels, tid, nt)
+        for i in range(first, last):
+            batch = i // panels
+            j = i - batch * panels
+            source = source_base + load_i64(table, 2 * batch) + j * width * column
+            goal = goal_base + load_i64(table, 2 * batch + 1) + j * (depth + 1) * width * 4
+            columns = min(n - j * width, width)
+            for c in range(width):
+                value = np.float32(0)
+                if bias != 0 and c < columns:
+                    value = load_f32(bias, j * width + c)
+                store_f32(goal, c, value)
+            goal += width * 4
+            if column == 4:
+                for k in range(depth):
+                    for c in range(columns):
+                        store_f32(goal + k * width * 4, c, load_f32(source + k * row, c))
+                    for c in range(columns, width):
+                        store_f32(goal + k * width * 4, c, np.float32(0))
+                continue
+            whole = 0
+            whole_depth = depth // lanes * lanes
+            if row == 4:
+                while whole + lanes <= columns:
+                    for s in range(whole_depth // lanes):
+                        k = s * lanes
+                        square(source + whole * column + k * 4, column, goal + (k * width + whole) * 4, width * 4)
+                    for k in range(whole_depth, depth):
+                        for c in range(whole, whole + lanes):
+                            store_f32(goal, k * width + c, load_f32(source + c * column, k))
+                    whole += lanes
+            for k in range(depth):
+                for c in range(whole, columns):
+                    store_f32(goal, k * width + c, load_f32(source + c * column + k * row, 0))
+                for c in range(columns, width):
+                    store_f32(goal, k * width + c, np.float32(0))
+
+    return kernel

@@ -1,0 +1,277 @@
+"""Kernels that only move elements: strided copies, transposes in tiles, padding, and copies by a table of offsets.
+
+Elements are sizes, not types. Strides and offsets are in bytes and may be negative; outer dimensions are listed
+innermost first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from isthmus.engine.native.kernels import base
+from isthmus.engine.native.kernels.base import address, copy_bytes, device, generated, load_i64, share, word
+from isthmus.engine.native.kernels.elementwise import outer_offset
+from isthmus.engine.native.target import Target
+
+_KINDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
+_UNIT_BYTES = 8192
+"""Copies are dealt out to threads in pieces of about this size."""
+
+
+def mover(size: int) -> Callable:
+    """``move(destination, source)``: one element of that many bytes."""
+    load, store = getattr(base, f"load_{_KINDS[size]}"), getattr(base, f"store_{_KINDS[size]}")
+    return device(lambda destination, source: store(destination, 0, load(source, 0)))
+
+
+@device
+def _span(total, unit, tid, nt):  # type: ignore[no-untyped-def]
+    begin, end = share((total + unit - 1) // unit, tid, nt)
+    return begin * unit, min(end * unit, total)
+
+
+@generated
+def copy(target: Target, variant: str) -> Any:
+    """Words: destination, source, elements, row length, its two strides, outer rank, dimensions, two lists of strides.
+
+    Variant: bytes of an element.
+    """
+    size = int(variant)
+    move, unit = mover(size), _UNIT_BYTES // size
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        begin, end = _span(word(p, 2), unit, tid, nt)
+        inner, to_step, from_step, rank = word(p, 3), word(p, 4), word(p, 5), word(p, 6)
+        row = begin // inner
+        column = begin - row * inner
+        while begin < end:
+            count = min(inner - column, end - begin)
+            goal = address(p, b, 0) + outer_offset(p, 7, rank, row, 7 + rank) + column * to_step
+            source = address(p, b, 1) + outer_offset(p, 7, rank, row, 7 + 2 * rank) + column * from_step
+            if to_step == size and from_step == size:
+                copy_bytes(goal, source, count * size)
+            else:
+                for i in range(count):
+                    move(goal + i * to_step, source + i * from_step)
+            begin += count
+            row += 1
+            column = 0
+
+    return kernel
+
+
+def _tile_edge(target: Target, size: int) -> int:
+    """Elements along each edge of a square that is transposed in registers."""
+    return {1: 16, 2: 8, 4: min(target.lanes, 8), 8: min(target.lanes // 2, 4)}[size]
+
+
+def _transpose_tile(size: int, edge: int) -> Callable:
+    """``(destination, row stride, source, row stride)``: one square tile through registers."""
+
+    @intrinsic
+    def transpose_tile(typing_context: Any, goal: Any, goal_stride: Any, source: Any, source_stride: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8 * size), edge)
+
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            def at(start: Any, stride: Any, row: int) -> Any:
+                offset = builder.add(start, builder.mul(stride, ir.Constant(base.I64, row)))
+                return builder.inttoptr(offset, vector.as_pointer())
+
+            rows = [builder.load(at(args[2], args[3], row), align=1) for row in range(edge)]
+            half = edge // 2
+            low = [v for i in range(half) for v in (i, i + edge)]
+            high = [v + half for v in low]
+            masks = [ir.Constant(ir.VectorType(base.I32, edge), mask) for mask in (low, high)]
+            # Interleaving rows i and i + edge/2, log2(edge) times over, is a transposition.
+            stages = edge.bit_length() - 1
+            for _ in range(stages):
+                rows = [
+                    builder.shuffle_vector(rows[i], rows[i + half], mask) for i in range(half) for mask in masks
+                ]
+            for row, value in enumerate(rows):
+                builder.store(value, at(args[0], args[1], row), align=1)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), emit
+
+    return transpose_tile
+
+
+@generated
+def transpose(target: Target, variant: str) -> Any:
+    """Words: destination, source, rows, columns, destination's row stride, source's column stride, outer rank, lists.
+
+    Rows and columns are the destination's; its columns and the source's rows are dense. Variant: bytes of an element.
+    """
+    size = int(variant)
+    edge = _tile_edge(target, size)
+    tile, move = _transpose_tile(size, edge), mover(size)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        rows, columns, to_stride, from_stride, rank = word(p, 2), word(p, 3), word(p, 4), word(p, 5), word(p, 6)
+        outer = 1
+        for d in range(rank):
+            outer *= word(p, 7 + d)
+        strips = (rows + edge - 1) // edge
+        whole = columns - columns % edge
+        first, last = share(outer * strips, tid, nt)
+        for piece in range(first, last):
+            batch = piece // strips
+            row = (piece - batch * strips) * edge
+            height = min(edge, rows - row)
+            goal = address(p, b, 0) + outer_offset(p, 7, rank, batch, 7 + rank) + row * to_stride
+            source = address(p, b, 1) + outer_offset(p, 7, rank, batch, 7 + 2 * rank) + row * size
+            start = 0
+            if height == edge:
+                while start < whole:
+                    tile(goal + start * size, to_stride, source + start * from_stride, from_stride)
+                    start += edge
+            for r in range(height):
+                for c in range(start, columns):
+                    move(goal + r * to_stride + c * size, source + c * from_stride + r * size)
+
+    return kernel
+
+
+def _interleave_loop(size: int, parts: int, joining: bool) -> Callable:
+    """The loop that joins `parts` dense rows element by element, or parts them again."""
+    read, write = getattr(base, f"read_{_KINDS[size]}"), getattr(base, f"write_{_KINDS[size]}")
+    # Written out, because LLVM vectorises groups of accesses with constant distances only.
+    name = "join" if joining else "part"
+    parameters = ", ".join(f"row{k}" for k in range(parts))
+    body = [
+        f"        write(dense, i * {parts} + {k}, read(row{k}, i))" if joining else
+        f"        write(row{k}, i, read(dense, i * {parts} + {k}))"
+        for k in range(parts)
+    ]  # fmt: skip
+    source = "\n".join([f"def {name}(dense, count, {parameters}):", "    for i in range(count):", *body, ""])
+    namespace: dict[str, Any] = {"read": read, "write": write}
+    exec(source, namespace)
+    return device(namespace[name])
+
+
+@generated
+def interleave(target: Target, variant: str) -> Any:
+    """Words: dense side, first row of the other side, elements of a row, row stride, outer count, two outer strides.
+
+    Variant: ``join_size_parts`` (rows to dense) or ``part_size_parts`` (dense to rows), 2 to 4 parts.
+    """
+    direction, size_text, parts_text = variant.split("_")
+    size, parts = int(size_text), int(parts_text)
+    loop = _interleave_loop(size, parts, direction == "join")
+    calls = {
+        2: device(lambda d, n, r, s: loop(d, n, r, r + s)),
+        3: device(lambda d, n, r, s: loop(d, n, r, r + s, r + 2 * s)),
+        4: device(lambda d, n, r, s: loop(d, n, r, r + s, r + 2 * s, r + 3 * s)),
+    }
+    run, unit = calls[parts], _UNIT_BYTES // size
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        count, stride, outer = word(p, 2), word(p, 3), word(p, 4)
+        pieces = (count + unit - 1) // unit
+        first, last = share(outer * pieces, tid, nt)
+        for piece in range(first, last):
+            batch = piece // pieces
+            begin = (piece - batch * pieces) * unit
+            dense = address(p, b, 0) + batch * word(p, 5) + begin * size * parts
+            row = address(p, b, 1) + batch * word(p, 6) + begin * size
+            run(dense, min(unit, count - begin), row, stride)
+
+    return kernel
+
+
+def _filler(size: int) -> Callable:
+    write = getattr(base, f"write_{_KINDS[size]}")
+
+    @device
+    def fill(goal, value, count):  # type: ignore[no-untyped-def]
+        for i in range(count):
+            write(goal, i, value)
+
+    return fill
+
+
+@generated
+def fill(target: Target, variant: str) -> Any:
+    """Words: destination, elements, value as bits. Variant: bytes of an element."""
+    size = int(variant)
+    put, unit = _filler(size), _UNIT_BYTES // size
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        begin, end = _span(word(p, 1), unit, tid, nt)
+        put(address(p, b, 0) + begin * size, word(p, 2), end - begin)
+
+    return kernel
+
+
+@generated
+def pad(target: Target, variant: str) -> Any:
+    """Words: output, input, value as bits, rows, row length, elements before, elements kept, outer rank, lists.
+
+    The lists are, for each outer dimension: its size, elements before the input's, the input's size, and the input's
+    stride. Variant: bytes of an element.
+    """
+    size = int(variant)
+    put = _filler(size)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        value, inner, before, kept, rank = word(p, 2), word(p, 4), word(p, 5), word(p, 6), word(p, 7)
+        first, last = share(word(p, 3), tid, nt)
+        for row in range(first, last):
+            goal, source = address(p, b, 0) + row * inner * size, address(p, b, 1)
+            rest, inside = row, True
+            for d in range(rank):
+                length = word(p, 8 + d)
+                index = rest % length - word(p, 8 + rank + d)
+                rest //= length
+                inside = inside and 0 <= index < word(p, 8 + 2 * rank + d)
+                source += index * word(p, 8 + 3 * rank + d)
+            if inside:
+                put(goal, value, before)
+                copy_bytes(goal + before * size, source, kept * size)
+                put(goal + (before + kept) * size, value, inner - before - kept)
+            else:
+                put(goal, value, inner)
+
+    return kernel
+
+
+@generated
+def remap(target: Target, variant: str) -> Any:
+    """Words: output, input, rows, row length, table of the row, bytes of an element, outer rank, dimensions, tables.
+
+    Element (i, j, ...) is read at the sum of table entries i, j, ...: byte offsets in the input. Variant: bytes of an
+    element, or ``run`` for elements of any number of bytes.
+    """
+    sized = variant != "run"
+    size = int(variant) if sized else 0
+    move = mover(size) if sized else copy_bytes
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        inner, table, rank = word(p, 3), address(p, b, 4), word(p, 6)
+        length = word(p, 5)
+        first, last = share(word(p, 2), tid, nt)
+        for row in range(first, last):
+            goal, source, rest = address(p, b, 0) + row * inner * length, address(p, b, 1), row
+            for d in range(rank):
+                count = word(p, 7 + d)
+                source += load_i64(address(p, b, 7 + rank + d), rest % count)
+                rest //= count
+            for i in range(inner):
+                if sized:
+                    move(goal + i * size, source + load_i64(table, i))
+                else:
+                    copy_bytes(goal + i * length, source + load_i64(table, i), length)
+
+    return kernel

@@ -1,0 +1,132 @@
+"""Pooling kernels: each output pixel combines the pixels of its window, all channels of a pixel at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from isthmus.engine.native.kernels import base
+from isthmus.engine.native.kernels.base import address, device, generated, share, word
+from isthmus.engine.native.kernels.elementwise import SIZES, reader, writer
+from isthmus.engine.native.kernels.mathematics import f32, select, square_root
+from isthmus.engine.native.target import Target
+
+_PIXELS = 16
+"""Output pixels are dealt out to threads in pieces of this many."""
+
+
+def _functions(name: str, kind: str) -> tuple[Callable, Callable, Callable]:
+    """What is done to an element, to two of them, and to the result and the reciprocal of the count."""
+    keep = device(lambda x: x)
+    if name == "avg":
+        return keep, device(lambda a, b: a + b), device(lambda x, r: x * r)
+    if name == "l2":
+        return device(lambda x: x * x), device(lambda a, b: a + b), device(lambda x, r: square_root(x * r))
+    larger = device(lambda a, b: select(a > b, a, b)) if kind == "f32" else device(lambda a, b: max(a, b))
+    return keep, larger, device(lambda x, r: x)
+
+
+@device
+def _next(w, h, d, across, down):  # type: ignore[no-untyped-def]
+    """The position in a window after this one."""
+    w += 1
+    if w == across:
+        w = 0
+        h += 1
+        if h == down:
+            h = 0
+            d += 1
+    return w, h, d
+
+
+@device
+def _window(out, stride, before, kernel, size):  # type: ignore[no-untyped-def]
+    """The first input index of a window along an axis, and how many of its positions lie in the input."""
+    start = out * stride - before
+    return max(start, 0), min(start + kernel, size) - max(start, 0)
+
+
+@device
+def _counted(out, stride, before, kernel, size, after):  # type: ignore[no-untyped-def]
+    """How many positions of a window lie in the padded input."""
+    start = out * stride - before
+    return min(start + kernel, size + after) - start
+
+
+@generated
+def pool(target: Target, variant: str) -> Any:
+    """Words: output, input, batch, channels, whether padding counts, then for each of three axes: input size, output
+    size, window, stride, padding before and after. Variant: ``function_kind``, function one of max, avg, l2.
+    """
+    name, _, kind = variant.partition("_")
+    single, combine, finish = _functions(name, kind)
+    read, write, size, scaled = reader(kind), writer(kind), SIZES[kind], name != "max"
+    load, store = getattr(base, f"load_{kind}"), getattr(base, f"store_{kind}")
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        batch, channels, edges = word(p, 2), word(p, 3), word(p, 4)
+        in_d, out_d, in_h, out_h, in_w, out_w = (
+            word(p, 5), word(p, 6), word(p, 11), word(p, 12), word(p, 17), word(p, 18)
+        )  # fmt: skip
+        pixels = batch * out_d * out_h * out_w
+        first, last = share((pixels + _PIXELS - 1) // _PIXELS, tid, nt)
+        first, last = first * _PIXELS, min(last * _PIXELS, pixels)
+        pixel_bytes = channels * size
+        row_bytes = in_w * pixel_bytes
+        plane_bytes = in_h * row_bytes
+        while first < last:
+            line = first // out_w
+            column = first - line * out_w
+            end = min(out_w, column + last - first)
+            y0, rest = line % out_h, line // out_h
+            z0 = rest % out_d
+            z, deep = _window(z0, word(p, 8), word(p, 9), word(p, 7), in_d)
+            y, down = _window(y0, word(p, 14), word(p, 15), word(p, 13), in_h)
+            corner = address(p, b, 1) + (rest // out_d * in_d + z) * plane_bytes + y * row_bytes
+            lines = _counted(z0, word(p, 8), word(p, 9), word(p, 7), in_d, word(p, 10))
+            lines *= _counted(y0, word(p, 14), word(p, 15), word(p, 13), in_h, word(p, 16))
+            for x0 in range(column, end):
+                at, across = _window(x0, word(p, 20), word(p, 21), word(p, 19), in_w)
+                taps = deep * down * across
+                counted = lines * _counted(x0, word(p, 20), word(p, 21), word(p, 19), in_w, word(p, 22))
+                factor = f32(1) / f32(counted if edges else taps)
+                x = corner + at * pixel_bytes
+                out = address(p, b, 0) + (line * out_w + x0) * pixel_bytes
+                w, h, d = 0, 0, 0
+                done = 0
+                # Four positions at a time; the first four need no earlier result.
+                while taps - done >= 4:
+                    p0 = x + d * plane_bytes + h * row_bytes + w * pixel_bytes
+                    w, h, d = _next(w, h, d, across, down)
+                    p1 = x + d * plane_bytes + h * row_bytes + w * pixel_bytes
+                    w, h, d = _next(w, h, d, across, down)
+                    p2 = x + d * plane_bytes + h * row_bytes + w * pixel_bytes
+                    w, h, d = _next(w, h, d, across, down)
+                    p3 = x + d * plane_bytes + h * row_bytes + w * pixel_bytes
+                    w, h, d = _next(w, h, d, across, down)
+                    if done == 0:
+                        for c in range(channels):
+                            a, e = combine(single(read(p0, c)), single(read(p1, c))), single(read(p2, c))
+                            write(out, c, combine(a, combine(e, single(read(p3, c)))))
+                    else:
+                        for c in range(channels):
+                            a, e = combine(single(read(p0, c)), single(read(p1, c))), single(read(p2, c))
+                            store(out, c, combine(load(out, c), combine(a, combine(e, single(read(p3, c))))))
+                    done += 4
+                while done < taps:
+                    p0 = x + d * plane_bytes + h * row_bytes + w * pixel_bytes
+                    w, h, d = _next(w, h, d, across, down)
+                    if done == 0:
+                        for c in range(channels):
+                            write(out, c, single(read(p0, c)))
+                    else:
+                        for c in range(channels):
+                            store(out, c, combine(load(out, c), single(read(p0, c))))
+                    done += 1
+                if scaled:
+                    for c in range(channels):
+                        store(out, c, finish(load(out, c), factor))
+            first += end - column
+
+    return kernel

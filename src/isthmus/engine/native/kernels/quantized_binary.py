@@ -1,0 +1,161 @@
+"""Sums and products of two 8-bit tensors, a run at a time.
+
+Row `r` of the result is `inner` elements; each operand's row begins at an offset listed in a table, and runs along with
+the result, except that the second operand may be one element for the whole row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from isthmus.engine.native.kernels.base import F32, I8, I32, address, device, generated, load_i32, real, share, word
+from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, part
+from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.target import Target
+
+
+def _wide(code: Code, value: Any, signed: bool) -> Any:
+    """Bytes, one or a vector of them, as 32-bit integers."""
+    kind = vector_type(I32, value.type.count) if hasattr(value.type, "count") else I32
+    return code.builder.sext(value, kind) if signed else code.builder.zext(value, kind)
+
+
+def _each_block(code: Code, sources: list[Any], y: Any, count: Any, signed: bool, body: Callable) -> None:
+    """Run `body` on blocks of four vectors of 32-bit integers from each source; store the bytes that it makes."""
+    builder, lanes = code.builder, code.lanes
+    block, kind = 4 * lanes, vector_type(I8, lanes)
+    whole = builder.and_(count, code.number(-block))
+    with builder.if_then(code.below(0, whole)):
+        loop = code.loop(whole, step=block)
+        starts = [code.plus(source, loop.index) for source in sources]
+        vectors = [[_wide(code, code.load(s, kind, lanes * k), signed) for s in starts] for k in range(4)]
+        code.store(body(vectors), code.plus(y, loop.index))
+        loop.end()
+    with builder.if_then(code.below(whole, count)):
+        mask = byte_mask(code, builder.sub(count, whole), block)
+        rests = [code.masked_load(code.plus(s, whole), mask, vector_type(I8, block)) for s in sources]
+        vectors = [[_wide(code, part(code, r, lanes * k, lanes), signed) for r in rests] for k in range(4)]
+        code.masked_store(body(vectors), code.plus(y, whole), mask)
+
+
+def _weighted(target: Target, signed: bool, fixed: bool) -> Callable:
+    """``(a * fa + b * fb + bias) >> shift``, plus zero, limited.
+
+    Arguments: a, b, y, count, fa, fb, bias, shift, zero, least, most, flip.
+    """
+
+    def emit(
+        code: Code, a: Any, b: Any, y: Any, count: Any, fa: Any, fb: Any, bias: Any, shift: Any, *result: Any
+    ) -> None:
+        builder = code.builder
+        requantizer = Requantizer(code, *result)
+        fa, fb, bias, shift = (builder.trunc(v, I32) for v in (fa, fb, bias, shift))
+        if fixed:
+            bias = builder.add(bias, builder.mul(_wide(code, code.load(b, I8), signed), fb))
+        fas, fbs, biases, shifts = (code.splat(v) for v in (fa, fb, bias, shift))
+
+        def body(vectors: list[list[Any]]) -> Any:
+            totals = []
+            for values in vectors:
+                total = builder.add(builder.mul(values[0], fas), biases)
+                if not fixed:
+                    total = builder.add(total, builder.mul(values[1], fbs))
+                totals.append(builder.ashr(total, shifts))
+            return requantizer.packed(totals)
+
+        _each_block(code, [a] if fixed else [a, b], y, count, signed, body)
+
+    return outlined(f"weighted_{signed}_{fixed}", "i" * 12, target, emit)
+
+
+def _product(target: Target, signed: bool, fixed: bool) -> Callable:
+    """``rint((a - za) * (b - zb) * scale)``, plus zero, limited. Products of bytes are exact in float.
+
+    Arguments: a, b, y, count, za, zb, zero, least, most, flip, scale.
+    """
+
+    def emit(
+        code: Code, a: Any, b: Any, y: Any, count: Any, za: Any, zb: Any, zero: Any, least: Any, most: Any, flip: Any,
+        scale: Any,
+    ) -> None:  # fmt: skip
+        builder = code.builder
+        requantizer = Requantizer(code, zero, least, most, flip)
+        za, zb = (builder.trunc(v, I32) for v in (za, zb))
+        zas, zbs, scales = code.splat(za), code.splat(zb), code.splat(scale)
+        if fixed:
+            only = builder.sitofp(builder.sub(_wide(code, code.load(b, I8), signed), zb), F32)
+            others = code.splat(only)
+
+        def body(vectors: list[list[Any]]) -> Any:
+            products = []
+            for values in vectors:
+                left = builder.sitofp(builder.sub(values[0], zas), code.floats)
+                right = others if fixed else builder.sitofp(builder.sub(values[1], zbs), code.floats)
+                products.append(requantizer.rounded(builder.fmul(builder.fmul(left, right), scales)))
+            return requantizer.packed(products)
+
+        _each_block(code, [a] if fixed else [a, b], y, count, signed, body)
+
+    return outlined(f"product_{signed}_{fixed}", "i" * 10 + "f", target, emit)
+
+
+@generated
+def add(target: Target, variant: str) -> Any:
+    """Weighted sums in fixed point, rounded half up when `bias` holds half of the divisor.
+
+    Words: a, b, y, rows, inner, a offsets, b offsets, b fixed (0/1), zero, least, most, flip (see `requantization`),
+    fa, fb, bias, shift. The variant is the type of stored elements.
+    """
+    along, fixed = (_weighted(target, variant == "s8", f) for f in (False, True))
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        left, right, y = address(p, b, 0), address(p, b, 1), address(p, b, 2)
+        rows, inner, left_rows, right_rows = word(p, 3), word(p, 4), address(p, b, 5), address(p, b, 6)
+        still, zero, least, most, flip = word(p, 7), word(p, 8), word(p, 9), word(p, 10), word(p, 11)
+        fa, fb, bias, shift = word(p, 12), word(p, 13), word(p, 14), word(p, 15)
+        first, last = share(rows * inner, tid, nt)
+        while first < last:
+            row = first // inner
+            column = first - row * inner
+            count = min(inner - column, last - first)
+            u = left + load_i32(left_rows, row) + column
+            v = right + load_i32(right_rows, row)
+            if still != 0:
+                fixed(u, v, y + first, count, fa, fb, bias, shift, zero, least, most, flip)
+            else:
+                along(u, v + column, y + first, count, fa, fb, bias, shift, zero, least, most, flip)
+            first += count
+
+    return kernel
+
+
+@generated
+def multiply(target: Target, variant: str) -> Any:
+    """Products, scaled in float and rounded half to even.
+
+    Words: a, b, y, rows, inner, a offsets, b offsets, b fixed (0/1), zero, least, most, flip, a zero, b zero, scale.
+    """
+    along, fixed = (_product(target, variant == "s8", f) for f in (False, True))
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        left, right, y = address(p, b, 0), address(p, b, 1), address(p, b, 2)
+        rows, inner, left_rows, right_rows = word(p, 3), word(p, 4), address(p, b, 5), address(p, b, 6)
+        still, zero, least, most, flip = word(p, 7), word(p, 8), word(p, 9), word(p, 10), word(p, 11)
+        za, zb, scale = word(p, 12), word(p, 13), real(p, 14)
+        first, last = share(rows * inner, tid, nt)
+        while first < last:
+            row = first // inner
+            column = first - row * inner
+            count = min(inner - column, last - first)
+            u = left + load_i32(left_rows, row) + column
+            v = right + load_i32(right_rows, row)
+            if still != 0:
+                fixed(u, v, y + first, count, za, zb, zero, least, most, flip, scale)
+            else:
+                along(u, v + column, y + first, count, za, zb, zero, least, most, flip, scale)
+            first += count
+
+    return kernel

@@ -1,0 +1,154 @@
+"""Kernels on fixed-point tensors, element by element: to and from reals, and tables of 256 entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from isthmus.engine.native.kernels.base import (
+    I8,
+    address,
+    device,
+    generated,
+    load_f32,
+    load_i32,
+    read_f32,
+    read_i8,
+    read_i16,
+    read_i32,
+    read_u8,
+    read_u16,
+    share,
+    word,
+    write_f32,
+    write_i8,
+    write_i16,
+    write_i32,
+    write_u8,
+    write_u16,
+)
+from isthmus.engine.native.kernels.requantization import byte_mask
+from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.target import Target
+
+READ = {"s8": read_i8, "u8": read_u8, "s16": read_i16, "u16": read_u16, "s32": read_i32}
+WRITE = {"s8": write_i8, "u8": write_u8, "s16": write_i16, "u16": write_u16, "s32": write_i32}
+STORED = {"s8": np.int8, "u8": np.uint8, "s16": np.int16, "u16": np.uint16, "s32": np.int32}
+SIZE = {"s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4}
+
+
+@generated
+def dequantize(target: Target, variant: str) -> Any:
+    """Reals of stored integers; one scale for each index of a middle axis.
+
+    Words: x, y, outer, axis, inner, scales (f32 each), zero points (i32 each).
+    """
+    read, size = READ[variant], SIZE[variant]
+    # Small integers are exact in float, where the difference costs less.
+    number = np.int32 if variant == "s32" else np.float32
+
+    @device
+    def kernel(p, b, tid, nt):
+        x, y, inner, axis = address(p, b, 0), address(p, b, 1), word(p, 4), word(p, 3)
+        scales, zeros = address(p, b, 5), address(p, b, 6)
+        if axis == 1:
+            scale, zero = load_f32(scales, 0), number(load_i32(zeros, 0))
+            low, high = share(word(p, 2) * inner, tid, nt)
+            for i in range(low, high):
+                write_f32(y, i, np.float32(number(read(x, i)) - zero) * scale)
+            return
+        low, high = share(word(p, 2) * axis, tid, nt)
+        for row in range(low, high):
+            scale, zero = load_f32(scales, row % axis), number(load_i32(zeros, row % axis))
+            source, result = x + row * inner * size, y + row * inner * 4
+            for i in range(inner):
+                write_f32(result, i, np.float32(number(read(source, i)) - zero) * scale)
+
+    return kernel
+
+
+@generated
+def quantize(target: Target, variant: str) -> Any:
+    """Stored integers nearest to reals, half to even, limited to the type.
+
+    Words: x, y, outer, axis, inner, divisors (f32 each), factors (f32 each), zero points (i32 each). A real is divided
+    by the divisor, or multiplied by the factor where that is 1.
+    """
+    write, size, stored = WRITE[variant], SIZE[variant], STORED[variant]
+    least, most = np.float32(np.iinfo(stored).min), np.float32(np.iinfo(stored).max)
+    one = np.float32(1)
+
+    @device
+    def kernel(p, b, tid, nt):
+        x, y, inner, axis = address(p, b, 0), address(p, b, 1), word(p, 4), word(p, 3)
+        divisors, factors, zeros = address(p, b, 5), address(p, b, 6), address(p, b, 7)
+        # With one scale for all, threads share the elements.
+        rows, length = word(p, 2) * axis, inner
+        first, last = share(rows * length, tid, nt)
+        while first < last:
+            row = first // length
+            count = min(length - (first - row * length), last - first)
+            source, result = x + first * 4, y + first * size
+            divisor, factor = load_f32(divisors, row % axis), load_f32(factors, row % axis)
+            zero = np.float32(load_i32(zeros, row % axis))
+            if divisor == one:
+                for i in range(count):
+                    value = np.rint(read_f32(source, i) * factor) + zero
+                    write(result, i, stored(np.int32(min(max(value, least), most))))
+            else:
+                for i in range(count):
+                    value = np.rint(read_f32(source, i) / divisor) + zero
+                    write(result, i, stored(np.int32(min(max(value, least), most))))
+            first += count
+
+    return kernel
+
+
+def _permuted(target: Target) -> Any:
+    """Look up 64 bytes at a time in a table that fills four vector registers. Arguments: x, y, count, table."""
+    kind = vector_type(I8, 64)
+
+    def emit(code: Code, x: Any, y: Any, count: Any, table: Any) -> None:
+        builder = code.builder
+        quarters = [code.load(table, kind, 64 * i) for i in range(4)]
+
+        def found(index: Any) -> Any:
+            low, high = (
+                code.call("llvm.x86.avx512.vpermi2var.qi.512", kind, [quarters[i], index, quarters[i + 1]])
+                for i in (0, 2)
+            )
+            return builder.select(builder.icmp_signed("<", index, ir.Constant(kind, None)), high, low)
+
+        whole = builder.and_(count, code.number(-64))
+        with builder.if_then(code.below(0, whole)):
+            loop = code.loop(whole, step=64)
+            code.store(found(code.load(code.plus(x, loop.index), kind)), code.plus(y, loop.index))
+            loop.end()
+        with builder.if_then(code.below(whole, count)):
+            mask = byte_mask(code, builder.sub(count, whole), 64)
+            index = code.masked_load(code.plus(x, whole), mask, kind)
+            code.masked_store(found(index), code.plus(y, whole), mask)
+
+    return outlined("lookup_permuted", "iiii", target, emit)
+
+
+@generated
+def lookup(target: Target, variant: str) -> Any:
+    """Each byte replaced by its entry in a table of 256. Words: x, y, count, table."""
+    permuted = _permuted(target) if target.name == "avx512-vnni" else None
+
+    @device
+    def by_register(p, b, tid, nt):
+        low, high = share(word(p, 2), tid, nt)
+        permuted(address(p, b, 0) + low, address(p, b, 1) + low, high - low, address(p, b, 3))
+
+    @device
+    def by_memory(p, b, tid, nt):
+        x, y, table = address(p, b, 0), address(p, b, 1), address(p, b, 3)
+        low, high = share(word(p, 2), tid, nt)
+        for i in range(low, high):
+            write_u8(y, i, read_u8(table, np.int64(read_u8(x, i))))
+
+    return by_register if permuted is not None else by_memory

@@ -1,0 +1,148 @@
+"""Micro-kernels of 8-bit products: a tile of rows times a panel of packed weights, summed in 32 bits.
+
+Rows are read in groups of four bytes, in the form that the target multiplies: unsigned bytes, signed bytes, or pairs of
+16-bit numbers where there is no four-way dot product. A panel holds for each group four bytes a column.
+
+Panel layout, for `columns` = vectors * lanes: bias i32[columns], scale f32[columns], then the groups of each tap. Where
+results are floats, the bias is f32 and the sums of weights i32[columns] follow the scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from isthmus.engine.native.kernels.base import F32, F64, I8, I16, I32, I64
+from isthmus.engine.native.kernels.requantization import Requantizer, store_rows
+from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.target import Target
+
+_PAIR_PRODUCTS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
+
+
+def accumulate(code: Code, total: Any, row: Any, weights: Any) -> Any:
+    """``total`` plus the products of one group."""
+    builder, target, lanes = code.builder, code.target, code.lanes
+    bytes_type, halves_type = vector_type(I8, 4 * lanes), vector_type(I16, 2 * lanes)
+    if target.dot in ("vnni", "avxvnni"):
+        name = f"llvm.x86.avx512.vpdpbusd.{target.vector_bytes * 8}"
+        return code.call(
+            name, total.type, [total, builder.bitcast(row, bytes_type), builder.bitcast(weights, bytes_type)]
+        )
+    if target.dot == "sdot":
+        name = f"llvm.aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8"
+        return code.call(
+            name, total.type, [total, builder.bitcast(row, bytes_type), builder.bitcast(weights, bytes_type)]
+        )
+    if target.triple.startswith("x86_64"):
+        products = code.call(
+            _PAIR_PRODUCTS[lanes],
+            total.type,
+            [builder.bitcast(row, halves_type), builder.bitcast(weights, halves_type)],
+        )
+        return builder.add(total, products)
+    sixteen = code.constant(16, code.ints)
+
+    def low(value: Any) -> Any:
+        return builder.ashr(builder.shl(value, sixteen), sixteen)
+
+    total = builder.add(total, builder.mul(low(row), low(weights)))
+    return builder.add(total, builder.mul(builder.ashr(row, sixteen), builder.ashr(weights, sixteen)))
+
+
+def _sums(
+    code: Code, first: list[Any], rows: int, start: Any, distance: Any, offsets: Any, taps: Any, groups: Any, body: Any
+) -> list[Any]:
+    """The sums of a tile, which begin as the vectors `first` of a row; `body` is where the panel's groups begin."""
+    lanes, vectors = code.lanes, len(first)
+    outer = code.loop(taps, [body, *first * rows])
+    here = code.plus(start, code.load(code.plus(offsets, code.times(outer.index, 8)), I64))
+    # Three rows to an address register: the distance scaled by 1 and 2 reaches the second and third.
+    starts = [here]
+    for _ in range(3, rows, 3):
+        starts.append(code.opaque(code.plus(starts[-1], code.times(distance, 3))))
+    inner = code.loop(groups, [*starts, *outer.values])
+    places, weights_at = inner.values[: len(starts)], inner.values[len(starts)]
+    weights = [code.load(weights_at, code.ints, v * lanes * 4) for v in range(vectors)]
+    totals = list(inner.values[len(starts) + 1 :])
+    for r in range(rows):
+        place = code.plus(places[r // 3], code.times(distance, r % 3)) if r % 3 else places[r // 3]
+        row = code.splat(code.load(place, I32))
+        for v in range(vectors):
+            totals[r * vectors + v] = accumulate(code, totals[r * vectors + v], row, weights[v])
+    done = inner.end([*(code.plus(p, 4) for p in places), code.plus(weights_at, 4 * vectors * lanes), *totals])
+    return outer.end(done[len(starts) :])[1:]
+
+
+def _places(code: Code, first: Any, stride: Any, rows: int) -> list[Any]:
+    places = [first]
+    for _ in range(1, rows):
+        places.append(code.plus(places[-1], stride))
+    return places
+
+
+def tile(target: Target, rows: int, vectors: int) -> Callable:
+    """A tile of bytes: `rows` rows of results for one panel, of which those present are stored.
+
+    Arguments: first row, bytes between rows, list of the taps' offsets from a row's start, taps, groups a tap, panel,
+    result, bytes between result rows, rows present, columns present; zero point, least, most and flip of the result
+    (see `Requantizer`). Rows that are not present are read all the same.
+    """
+    lanes = target.lanes
+    columns = vectors * lanes
+
+    def emit(
+        code: Code, first: Any, distance: Any, offsets: Any, taps: Any, groups: Any, panel: Any, result: Any,
+        stride: Any, present: Any, wanted: Any, *limits: Any,
+    ) -> None:  # fmt: skip
+        bias = [code.load(panel, code.ints, v * lanes * 4) for v in range(vectors)]
+        body = code.plus(panel, 8 * columns)
+        totals = _sums(code, bias, rows, first, distance, offsets, taps, groups, body)
+        requantizer = Requantizer(code, *limits)
+        scales = [code.load(panel, code.floats, 4 * columns + v * lanes * 4) for v in range(vectors)]
+        # Four vectors at a time become bytes: several rows where they are narrow.
+        step = 4 // vectors * vectors
+        stored = [
+            requantizer.stored(totals[i : i + step], (scales * rows)[i : i + step][: len(totals) - i])
+            for i in range(0, len(totals), step)
+        ]
+        store_rows(code, stored, _places(code, result, stride, rows), columns, present, wanted)
+
+    return outlined(f"quantized_tile_{rows}x{vectors}", "i" * 14, target, emit)
+
+
+def float_tile(target: Target, rows: int, vectors: int) -> Callable:
+    """A tile of floats from rows that were quantized on the way, each with a scale and an origin of its own.
+
+    Arguments: as of `tile` up to the columns present; then the first row's scale (f32) and origin (i32), bytes to the
+    next row's, the address of least and most (f64 each), and one that is not used.
+    """
+    lanes = target.lanes
+    columns = vectors * lanes
+
+    def emit(
+        code: Code, first: Any, distance: Any, offsets: Any, taps: Any, groups: Any, panel: Any, result: Any,
+        stride: Any, present: Any, wanted: Any, scaling: Any, scaling_step: Any, limits: Any, unused: Any,
+    ) -> None:  # fmt: skip
+        builder = code.builder
+        zeros = [ir.Constant(code.ints, None)] * vectors
+        body = code.plus(panel, 12 * columns)
+        totals = _sums(code, zeros, rows, first, distance, offsets, taps, groups, body)
+        biases, scales = (
+            [code.load(panel, code.floats, 4 * (part * columns + v * lanes)) for v in range(vectors)] for part in (0, 1)
+        )
+        weight_sums = [code.load(panel, code.ints, 4 * (2 * columns + v * lanes)) for v in range(vectors)]
+        least, most = (code.splat(builder.fptrunc(code.load(limits, F64, 8 * i), F32)) for i in (0, 1))
+        masks = [code.mask(wanted, lanes * v) for v in range(vectors)]
+        places, scalings = _places(code, result, stride, rows), _places(code, scaling, scaling_step, rows)
+        for r in range(rows):
+            with builder.if_then(code.below(r, present)):
+                scale, origin = code.splat(code.load(scalings[r], F32)), code.splat(code.load(scalings[r], I32, 4))
+                for v in range(vectors):
+                    centred = builder.sub(totals[r * vectors + v], builder.mul(origin, weight_sums[v]))
+                    real = code.fma(builder.sitofp(centred, code.floats), builder.fmul(scale, scales[v]), biases[v])
+                    code.masked_store(code.clamp(real, least, most), places[r], masks[v], 4 * lanes * v)
+
+    return outlined(f"float_tile_{rows}x{vectors}", "i" * 14, target, emit)

@@ -1,0 +1,134 @@
+"""Float rows quantized while a model runs: each row by its own range, for products with 8-bit weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from isthmus.engine.native.kernels.base import (
+    I16,
+    I32,
+    address,
+    device,
+    generated,
+    load_f32,
+    share,
+    store_f32,
+    store_i32,
+    word,
+)
+from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask
+from isthmus.engine.native.kernels.vector import Code, outlined, type_suffix, vector_type
+from isthmus.engine.native.target import Target
+
+_REDUCED = {4: (2, 1), 8: (4, 2, 1), 16: (8, 4, 2, 1)}
+
+
+def _range(target: Target) -> Callable:
+    """The least and the most of a row and 0. Arguments: row, length, where to store both."""
+
+    def emit(code: Code, x: Any, length: Any, result: Any) -> None:
+        builder, lanes = code.builder, code.lanes
+        whole = builder.and_(length, code.number(-lanes))
+        zero = code.constant(0.0)
+
+        def widened(values: list[Any], more: Any) -> list[Any]:
+            return [code.minimum(more, values[0]), code.maximum(more, values[1])]
+
+        def bulk() -> list[Any]:
+            loop = code.loop(whole, [zero, zero], step=lanes)
+            return loop.end(widened(loop.values, code.load(code.plus(x, code.times(loop.index, 4)))))
+
+        values = code.either(code.below(0, whole), bulk, lambda: [zero, zero])
+        mask = code.mask(builder.sub(length, whole))
+        low, high = widened(values, code.masked_load(code.plus(x, code.times(whole, 4)), mask))
+        for distance in _REDUCED[lanes]:
+            order = ir.Constant(vector_type(I32, lanes), [(i + distance) % lanes for i in range(lanes)])
+            low = code.minimum(builder.shuffle_vector(low, low, order), low)
+            high = code.maximum(builder.shuffle_vector(high, high, order), high)
+        for i, value in enumerate((low, high)):
+            code.store(builder.extract_element(value, code.number(0, I32)), result, 4 * i)
+
+    return outlined("row_range", "iii", target, emit)
+
+
+def _quantized(target: Target, form: str) -> Callable:
+    """Reals as bytes, or as 16-bit numbers less the zero point. Arguments: row, length, result, zero point, factor."""
+
+    def emit(code: Code, x: Any, length: Any, y: Any, zero: Any, factor: Any) -> None:
+        builder, lanes = code.builder, code.lanes
+        least, most = code.number(-128), code.number(127)
+        requantizer = Requantizer(code, zero, least, most, code.number(0x80 if form == "u8" else 0))
+        factors, count = code.splat(factor), lanes if form == "s16" else 4 * lanes
+        size = 2 if form == "s16" else 1
+
+        def body(vectors: list[Any]) -> Any:
+            whole = [requantizer.rounded(builder.fmul(v, factors)) for v in vectors]
+            if form != "s16":
+                return requantizer.packed(whole)
+            zeros = code.splat(builder.trunc(zero, I32))
+            suffix = type_suffix(code.ints)
+            value = builder.add(whole[0], zeros)
+            value = code.call(f"llvm.smax.{suffix}", code.ints, [value, code.constant(-128, code.ints)])
+            value = code.call(f"llvm.smin.{suffix}", code.ints, [value, code.constant(127, code.ints)])
+            return builder.trunc(builder.sub(value, zeros), vector_type(I16, lanes))
+
+        parts = range(count // lanes)
+        whole = builder.and_(length, code.number(-count))
+        with builder.if_then(code.below(0, whole)):
+            loop = code.loop(whole, step=count)
+            source = code.plus(x, code.times(loop.index, 4))
+            code.store(
+                body([code.load(source, None, 4 * lanes * k) for k in parts]),
+                code.plus(y, code.times(loop.index, size)),
+            )
+            loop.end()
+        with builder.if_then(code.below(whole, length)):
+            rest = builder.sub(length, whole)
+            source = code.plus(x, code.times(whole, 4))
+            vectors = [code.masked_load(source, code.mask(rest, lanes * k), None, 4 * lanes * k) for k in parts]
+            stored, place = body(vectors), code.plus(y, code.times(whole, size))
+            if form == "s16":
+                for i in range(lanes):
+                    with builder.if_then(code.below(i, rest)):
+                        code.store(builder.extract_element(stored, code.number(i, I32)), place, 2 * i)
+            else:
+                code.masked_store(stored, place, byte_mask(code, rest, count))
+
+    return outlined(f"quantized_row_{form}", "iiiif", target, emit)
+
+
+@generated
+def quantize_rows(target: Target, variant: str) -> Any:
+    """Quantize rows of floats, each to 256 steps of its range and with 0 among them.
+
+    Words: x, rows, length, y, bytes between its rows, scaling (for each row f32 scale, i32 origin). The variant is the
+    form of results: ``u8``, ``s8``, or ``s16`` less the zero point; `origin` is what a result that means 0 is.
+    """
+    find, quantize = _range(target), _quantized(target, variant)
+    bias = {"u8": 128, "s8": 0, "s16": 0}[variant]
+    centred = variant == "s16"
+    steps, one, lowest, highest = np.float32(255), np.float32(1), np.float32(-128), np.float32(127)
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        x, length, y, pitch = address(p, b, 0), word(p, 2), address(p, b, 3), word(p, 4)
+        first, last = share(word(p, 1), tid, nt)
+        for row in range(first, last):
+            scaling = address(p, b, 5) + 8 * row
+            find(x + row * length * 4, length, scaling)
+            low, high = load_f32(scaling, 0), load_f32(scaling, 1)
+            span = high - low
+            factor = steps / span if span > np.float32(0) else one
+            # Of the two ends of the range, the one that rounds less decides where zero lies.
+            down, up = low * factor, high * factor
+            place = lowest - down if (lowest + down) + (highest + up) > np.float32(0) else highest - up
+            zero = np.int64(np.rint(min(max(place, lowest), highest)))
+            store_f32(scaling, 0, one / factor)
+            store_i32(scaling, 1, np.int32(0 if centred else zero + bias))
+            quantize(x + row * length * 4, length, y + row * pitch, zero, factor)
+
+    return kernel

@@ -1,0 +1,211 @@
+"""Kernels on 8-bit fixed-point tensors that gather many elements into one: means, pools, softmax, resizing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isthmus.engine.native.kernels.base import (
+    address,
+    device,
+    device_reassociated,
+    fill_bytes,
+    generated,
+    load_f32,
+    load_i32,
+    real,
+    share,
+    store_f32,
+    store_i32,
+    word,
+)
+from isthmus.engine.native.kernels.quantized_elementwise import READ, STORED, WRITE
+from isthmus.engine.native.target import Target
+
+
+@generated
+def mean(target: Target, variant: str) -> Any:
+    """Means over a middle axis: ``rint((sum - offset) * scale + bias) + zero``, limited.
+
+    Words: x, y, outer, count, inner, work (i32 per inner, per thread), scale, offset, bias, zero, least, most.
+    """
+    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
+
+    @device
+    def kernel(p, b, tid, nt):
+        x, y, count, inner = address(p, b, 0), address(p, b, 1), word(p, 3), word(p, 4)
+        sums = address(p, b, 5) + tid * inner * 4
+        scale, offset, bias = np.float32(real(p, 6)), np.int32(word(p, 7)), np.float32(real(p, 8))
+        zero, least, most = (
+            np.int32(word(p, 9)),
+            np.float32(word(p, 10) - word(p, 9)),
+            np.float32(word(p, 11) - word(p, 9)),
+        )
+        low, high = share(word(p, 2), tid, nt)
+        for row in range(low, high):
+            fill_bytes(sums, 0, inner * 4)
+            for k in range(count):
+                source = x + (row * count + k) * inner
+                for i in range(inner):
+                    store_i32(sums, i, load_i32(sums, i) + np.int32(read(source, i)))
+            result = y + row * inner
+            for i in range(inner):
+                value = np.float32(load_i32(sums, i) - offset) * scale + bias
+                write(result, i, stored(np.int32(np.rint(min(max(value, least), most))) + zero))
+
+    return kernel
+
+
+@generated
+def average_pool(target: Target, variant: str) -> Any:
+    """Average pooling, NHWC: of reals, rounded half to even, or of stored values, rounded half away from zero.
+
+    Words: x, y, batch, height, width, channels, out height, out width, kernel h, kernel w, stride h, stride w,
+    pad top, pad left, count padding (0/1), work (4 bytes per channel, per thread), ties away (0/1), scale in,
+    scale out, zero in, zero out, least, most, pad bottom, pad right.
+    """
+    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
+
+    @device
+    def kernel(p, b, tid, nt):
+        x, y = address(p, b, 0), address(p, b, 1)
+        height, width, channels, out_height, out_width = word(p, 3), word(p, 4), word(p, 5), word(p, 6), word(p, 7)
+        kernel_h, kernel_w, stride_h, stride_w = word(p, 8), word(p, 9), word(p, 10), word(p, 11)
+        top, left, count_padding = word(p, 12), word(p, 13), word(p, 14)
+        sums = address(p, b, 15) + tid * channels * 4
+        ties_away, scale_in, scale_out = word(p, 16), np.float32(real(p, 17)), np.float32(real(p, 18))
+        zero_in, zero_out = np.int32(word(p, 19)), np.float32(word(p, 20))
+        least, most = np.int32(word(p, 21)), np.int32(word(p, 22))
+        low_real, high_real = np.float32(least), np.float32(most)
+        bottom, right = word(p, 23), word(p, 24)
+        low, high = share(word(p, 2) * out_height, tid, nt)
+        for row in range(low, high):
+            n, oh = row // out_height, row % out_height
+            for ow in range(out_width):
+                h0, w0 = oh * stride_h - top, ow * stride_w - left
+                ha, hb, wa, wb = max(h0, 0), min(h0 + kernel_h, height), max(w0, 0), min(w0 + kernel_w, width)
+                inside = (hb - ha) * (wb - wa)
+                count = inside
+                if count_padding != 0:
+                    count = (min(h0 + kernel_h, height + bottom) - h0) * (min(w0 + kernel_w, width + right) - w0)
+                result = y + (row * out_width + ow) * channels
+                fill_bytes(sums, 0, channels * 4)
+                if ties_away != 0:
+                    for h in range(ha, hb):
+                        for w in range(wa, wb):
+                            source = x + ((n * height + h) * width + w) * channels
+                            for c in range(channels):
+                                store_i32(sums, c, load_i32(sums, c) + np.int32(read(source, c)))
+                    half = np.int32(count // 2)
+                    for c in range(channels):
+                        total = load_i32(sums, c) + np.int32(count - inside) * zero_in
+                        signed_half = half if total >= 0 else -half
+                        # Division that truncates towards zero, as C divides.
+                        value = np.int32(np.float64(total + signed_half) / np.float64(count))
+                        write(result, c, stored(min(max(value, least), most)))
+                else:
+                    for h in range(ha, hb):
+                        for w in range(wa, wb):
+                            source = x + ((n * height + h) * width + w) * channels
+                            for c in range(channels):
+                                term = np.float32(np.int32(read(source, c)) - zero_in) * scale_in
+                                store_f32(sums, c, load_f32(sums, c) + term)
+                    for c in range(channels):
+                        mean_real = load_f32(sums, c) / np.float32(count)
+                        value_real = np.rint(mean_real / scale_out) + zero_out
+                        write(result, c, stored(np.int32(min(max(value_real, low_real), high_real))))
+
+    return kernel
+
+
+@generated
+def softmax(target: Target, variant: str) -> Any:
+    """Softmax over the last axis, by a table of exponentials of the distance from the largest stored value.
+
+    Words: x, y, rows, length, table (256 f32, entry d for distance d), 1 / scale', zero', least, most.
+    """
+    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
+
+    @device_reassociated
+    def kernel(p, b, tid, nt):
+        x, y, length, table = address(p, b, 0), address(p, b, 1), word(p, 3), address(p, b, 4)
+        inverse, zero = np.float32(real(p, 5)), np.float32(word(p, 6))
+        least, most = np.float32(word(p, 7)), np.float32(word(p, 8))
+        low, high = share(word(p, 2), tid, nt)
+        for row in range(low, high):
+            source, result = x + row * length, y + row * length
+            top = np.int32(read(source, 0))
+            for i in range(length):
+                top = max(top, np.int32(read(source, i)))
+            total = np.float32(0)
+            for i in range(length):
+                total += load_f32(table, np.int64(top - np.int32(read(source, i))))
+            factor = inverse / total
+            for i in range(length):
+                value = np.rint(load_f32(table, np.int64(top - np.int32(read(source, i)))) * factor) + zero
+                write(result, i, stored(np.int32(min(max(value, least), most))))
+
+    return kernel
+
+
+@generated
+def softmax_of_integers(target: Target, variant: str) -> Any:
+    """Softmax over the last axis in whole numbers: exponentials from a table, quotients rounded half up.
+
+    Words: x, y, rows, length, table (256 i32, entry d for distance d from the largest), factor, zero', least, most.
+    """
+    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
+
+    @device
+    def kernel(p, b, tid, nt):
+        x, y, length, table = address(p, b, 0), address(p, b, 1), word(p, 3), address(p, b, 4)
+        factor, zero, least, most = word(p, 5), word(p, 6), word(p, 7), word(p, 8)
+        low, high = share(word(p, 2), tid, nt)
+        for row in range(low, high):
+            source, result = x + row * length, y + row * length
+            top = np.int32(read(source, 0))
+            for i in range(length):
+                top = max(top, np.int32(read(source, i)))
+            total = 0
+            for i in range(length):
+                total += np.int64(load_i32(table, np.int64(top - np.int32(read(source, i)))))
+            for i in range(length):
+                power = np.int64(load_i32(table, np.int64(top - np.int32(read(source, i)))))
+                value = (power * factor + (total >> 1)) // total + zero
+                write(result, i, stored(min(max(value, least), most)))
+
+    return kernel
+
+
+@generated
+def resize_bilinear(target: Target, variant: str) -> Any:
+    """Bilinear resizing, NHWC, by weights of 11 fractional bits, rounded half up.
+
+    Words: x, y, batch, height, width, channels, out height, out width, rows, columns. `rows` and `columns` are i32
+    triples for each output row and column: the input row (column) before it, the one after it, the latter's weight.
+    """
+    read, write, stored = READ[variant], WRITE[variant], STORED[variant]
+
+    @device
+    def kernel(p, b, tid, nt):
+        x, y, height, width, channels = address(p, b, 0), address(p, b, 1), word(p, 3), word(p, 4), word(p, 5)
+        out_height, out_width, rows, columns = word(p, 6), word(p, 7), address(p, b, 8), address(p, b, 9)
+        low, high = share(word(p, 2) * out_height, tid, nt)
+        for row in range(low, high):
+            n, oh = row // out_height, row % out_height
+            above = x + (n * height + np.int64(load_i32(rows, 3 * oh))) * width * channels
+            below = x + (n * height + np.int64(load_i32(rows, 3 * oh + 1))) * width * channels
+            down = load_i32(rows, 3 * oh + 2)
+            for ow in range(out_width):
+                left = np.int64(load_i32(columns, 3 * ow)) * channels
+                right = np.int64(load_i32(columns, 3 * ow + 1)) * channels
+                across = load_i32(columns, 3 * ow + 2)
+                result = y + (row * out_width + ow) * channels
+                for c in range(channels):
+                    a, d = np.int32(read(above + left, c)), np.int32(read(below + left, c))
+                    first = (a << 11) + (np.int32(read(above + right, c)) - a) * across
+                    second = (d << 11) + (np.int32(read(below + right, c)) - d) * across
+                    write(result, c, stored(((first << 11) + (second - first) * down + (1 << 21)) >> 22))
+
+    return kernel

@@ -1,0 +1,162 @@
+"""Kernels that reduce along axes: sums, products, extremes, and running sums.
+
+A reduction has one of two forms. In `rows` the innermost axis is reduced: each output sums dense runs. In `columns`
+it is kept: whole runs of outputs are accumulated at once. Other axes, kept or reduced, are lists of sizes and byte
+strides, innermost first. Every output is made by one thread, in one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from isthmus.engine.native.kernels import base, mathematics
+from isthmus.engine.native.kernels.base import address, device, device_reassociated, generated, real, share, word
+from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset, reader, writer
+from isthmus.engine.native.kernels.mathematics import f32
+from isthmus.engine.native.target import Target
+
+_BLOCK = 128
+"""Outputs that one thread accumulates together in `columns`."""
+
+_NUMPY = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i8": np.int8, "u8": np.uint8}
+_larger = mathematics.llvm_intrinsic("llvm.maximum.f32", 2)
+_smaller = mathematics.llvm_intrinsic("llvm.minimum.f32", 2)
+
+
+def _limit(kind: str, lowest: bool) -> Any:
+    if kind == "f32":
+        return f32(-np.inf) if lowest else f32(np.inf)
+    info = np.iinfo(_NUMPY[kind])
+    return _NUMPY[kind](info.min if lowest else info.max)
+
+
+def _combination(name: str, kind: str) -> tuple[Callable, Any]:
+    """How two values combine, and the value that changes nothing."""
+    one = _NUMPY[kind]
+    if name == "sum":
+        return device_reassociated(lambda a, b: a + b), one(0)
+    if name == "prod":
+        return device_reassociated(lambda a, b: a * b), one(1)
+    if kind == "f32":
+        return (_larger, _limit(kind, True)) if name == "max" else (_smaller, _limit(kind, False))
+    if name == "max":
+        return device(lambda a, b: max(a, b)), _limit(kind, True)
+    return device(lambda a, b: min(a, b)), _limit(kind, False)
+
+
+@generated
+def rows(target: Target, variant: str) -> Any:
+    """Words: output, input, outputs, run length, runs, factor, kept rank, reduced rank, lists.
+
+    The lists: kept sizes and strides, then reduced sizes and strides. Variant: ``function_kind``. Float results are
+    multiplied by the factor.
+    """
+    name, _, kind = variant.partition("_")
+    combine, neutral = _combination(name, kind)
+    read, write, size, is_float = reader(kind), writer(kind), SIZES[kind], kind == "f32"
+    convert = _NUMPY[kind]
+
+    @device_reassociated
+    def reduce_run(x, count, total):  # type: ignore[no-untyped-def]
+        for i in range(count):
+            total = convert(combine(total, read(x, i)))
+        return total
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        run, runs, kept, reduced = word(p, 3), word(p, 4), word(p, 6), word(p, 7)
+        factor = f32(real(p, 5))
+        lists = 8 + 2 * kept
+        first, last = share(word(p, 2), tid, nt)
+        for out in range(first, last):
+            x = address(p, b, 1) + outer_offset(p, 8, kept, out, 8 + kept)
+            total = reduce_run(x, run, neutral)
+            for r in range(1, runs):
+                part = reduce_run(x + outer_offset(p, lists, reduced, r, lists + reduced), run, neutral)
+                total = convert(combine(total, part))
+            if is_float:
+                total = total * factor
+            write(address(p, b, 0) + out * size, 0, total)
+
+    return kernel
+
+
+@generated
+def columns(target: Target, variant: str) -> Any:
+    """Words: output, input, outer outputs, row length, reduced elements, factor, kept rank, reduced rank, lists.
+
+    The lists and the variant are those of `rows`.
+    """
+    name, _, kind = variant.partition("_")
+    combine, neutral = _combination(name, kind)
+    read, write, size, is_float = reader(kind), writer(kind), SIZES[kind], kind == "f32"
+    load = getattr(base, f"load_{kind}")
+    store = getattr(base, f"store_{kind}")
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        inner, reduced_count, kept, reduced = word(p, 3), word(p, 4), word(p, 6), word(p, 7)
+        factor = f32(real(p, 5))
+        lists = 8 + 2 * kept
+        blocks = (inner + _BLOCK - 1) // _BLOCK
+        first, last = share(word(p, 2) * blocks, tid, nt)
+        for piece in range(first, last):
+            out = piece // blocks
+            column = (piece - out * blocks) * _BLOCK
+            count = min(_BLOCK, inner - column)
+            y = address(p, b, 0) + (out * inner + column) * size
+            x = address(p, b, 1) + outer_offset(p, 8, kept, out, 8 + kept) + column * size
+            for i in range(count):
+                write(y, i, neutral)
+            # Four rows at a time: the sums so far are loaded and stored once for all of them.
+            whole = reduced_count - reduced_count % 4
+            r = 0
+            while r < whole:
+                x0 = x + outer_offset(p, lists, reduced, r, lists + reduced)
+                x1 = x + outer_offset(p, lists, reduced, r + 1, lists + reduced)
+                x2 = x + outer_offset(p, lists, reduced, r + 2, lists + reduced)
+                x3 = x + outer_offset(p, lists, reduced, r + 3, lists + reduced)
+                for i in range(count):
+                    four = combine(combine(read(x0, i), read(x1, i)), combine(read(x2, i), read(x3, i)))
+                    store(y, i, combine(load(y, i), four))
+                r += 4
+            while r < reduced_count:
+                x0 = x + outer_offset(p, lists, reduced, r, lists + reduced)
+                for i in range(count):
+                    store(y, i, combine(load(y, i), read(x0, i)))
+                r += 1
+            if is_float:
+                for i in range(count):
+                    store(y, i, load(y, i) * factor)
+
+    return kernel
+
+
+@generated
+def running_sum(target: Target, variant: str) -> Any:
+    """Words: output, input, outer count, length, inner count, exclusive, reverse. Variant: the kind."""
+    load, store, size = getattr(base, f"load_{variant}"), getattr(base, f"store_{variant}"), SIZES[variant]
+    zero, convert = _NUMPY[variant](0), _NUMPY[variant]
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        length, inner, exclusive = word(p, 3), word(p, 4), word(p, 5)
+        first, last = share(word(p, 2) * inner, tid, nt)
+        for line in range(first, last):
+            outer = line // inner
+            start = (outer * length * inner + line - outer * inner) * size
+            step = inner * size
+            if word(p, 6):
+                start, step = start + (length - 1) * step, -step
+            x, y = address(p, b, 1) + start, address(p, b, 0) + start
+            total = zero
+            for i in range(length):
+                value = load(x + i * step, 0)
+                after = convert(total + value)
+                store(y + i * step, 0, total if exclusive else after)
+                total = after
+
+    return kernel

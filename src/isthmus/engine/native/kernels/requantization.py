@@ -1,0 +1,134 @@
+"""From 32-bit sums to stored bytes: ``rint(sum * scale) + zero_point``, limited, for up to four vectors at once.
+
+Results are made as signed bytes; for unsigned ones the caller gives zero point and limits less 128, and the sign bit is
+flipped at the end. The product must stay within 32 bits, which lowerings check.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from isthmus.engine.native.kernels.base import I1, I8, I16, I32
+from isthmus.engine.native.kernels.vector import Code, type_suffix, vector_type
+
+_PACK_WORDS = {4: "llvm.x86.sse2.packssdw.128", 8: "llvm.x86.avx2.packssdw", 16: "llvm.x86.avx512.packssdw.512"}
+_PACK_HALVES = {4: "llvm.x86.sse2.packsswb.128", 8: "llvm.x86.avx2.packsswb", 16: "llvm.x86.avx512.packsswb.512"}
+
+
+class Requantizer:
+    """Writes the code that makes stored bytes of sums.
+
+    Parameters
+    ----------
+    zero, least, most
+        Zero point and limits of the result as signed bytes (64-bit integers in the code).
+    flip
+        0x80 to flip the sign bit of results, else 0.
+    """
+
+    def __init__(self, code: Code, zero: Any, least: Any, most: Any, flip: Any) -> None:
+        self._code = code
+        self._x86 = code.target.triple.startswith("x86_64")
+        count = 4 * code.lanes
+        builder = code.builder
+        kinds = (I16, I8) if self._x86 else (I32, I32)
+        lanes = (2 * code.lanes, count) if self._x86 else (code.lanes, code.lanes)
+        self._zero = code.splat(builder.trunc(zero, kinds[0]), lanes[0])
+        self._least = code.splat(builder.trunc(least, kinds[1]), lanes[1])
+        self._most = code.splat(builder.trunc(most, kinds[1]), lanes[1])
+        self._flip = code.splat(builder.trunc(flip, I8), count)
+
+    def stored(self, sums: list[Any], scales: list[Any], interleaved: bool = False) -> Any:
+        """The bytes of up to four vectors of sums: one vector's after the other's, or four of each in turn.
+
+        The turns are within each 128 bits, as bytes unpacked there need it.
+        """
+        code, builder = self._code, self._code.builder
+        whole = [
+            self.rounded(builder.fmul(builder.sitofp(total, code.floats), scale))
+            for total, scale in zip(sums, scales, strict=True)
+        ]
+        return self.packed(whole, interleaved)
+
+    def rounded(self, value: Any) -> Any:
+        """The nearest integers, half to even."""
+        code = self._code
+        return code.call(f"llvm.lrint.{type_suffix(code.ints)}.{type_suffix(code.floats)}", code.ints, [value])
+
+    def packed(self, whole: list[Any], interleaved: bool = False) -> Any:
+        """The bytes of up to four vectors of integers, which lack only the zero point and the limits."""
+        packed = self._packed_x86(whole, interleaved) if self._x86 else self._packed(whole)
+        return self._code.builder.xor(packed, self._flip)
+
+    def _limited(self, value: Any) -> Any:
+        code, kind = self._code, value.type
+        suffix = type_suffix(kind)
+        value = code.call(f"llvm.smax.{suffix}", kind, [value, self._least])
+        return code.call(f"llvm.smin.{suffix}", kind, [value, self._most])
+
+    def _packed(self, whole: list[Any]) -> Any:
+        code, builder = self._code, self._code.builder
+        limited = [self._limited(builder.add(value, self._zero)) for value in whole]
+        limited += [limited[0]] * (4 - len(limited))
+        pairs = [_joined(code, limited[0], limited[1]), _joined(code, limited[2], limited[3])]
+        return builder.trunc(_joined(code, *pairs), vector_type(I8, 4 * code.lanes))
+
+    def _packed_x86(self, whole: list[Any], interleaved: bool) -> Any:
+        """Saturating packs, which work within each 128 bits: the pieces are put in order at the end."""
+        code, builder, lanes = self._code, self._code.builder, self._code.lanes
+        halves_type, bytes_type = vector_type(I16, 2 * lanes), vector_type(I8, 4 * lanes)
+        whole = whole + [whole[-1]] * (len(whole) % 2)
+        halves = []
+        for first, second in zip(whole[::2], whole[1::2], strict=True):
+            packed = code.call(_PACK_WORDS[lanes], halves_type, [first, second])
+            halves.append(code.call(f"llvm.sadd.sat.v{2 * lanes}i16", halves_type, [packed, self._zero]))
+        packed = code.call(_PACK_HALVES[lanes], bytes_type, [halves[0], halves[-1]])
+        limited = self._limited(packed)
+        if interleaved:
+            return limited
+        limited = builder.bitcast(limited, code.ints)
+        blocks = lanes // 4
+        order = ir.Constant(vector_type(I32, lanes), [4 * (i % blocks) + i // blocks for i in range(lanes)])
+        return builder.bitcast(builder.shuffle_vector(limited, limited, order), bytes_type)
+
+
+def _joined(code: Code, low: Any, high: Any) -> Any:
+    count = 2 * low.type.count
+    return code.builder.shuffle_vector(low, high, ir.Constant(vector_type(I32, count), list(range(count))))
+
+
+def part(code: Code, value: Any, first: int, count: int) -> Any:
+    """Some neighbouring elements of a vector."""
+    if count == value.type.count:
+        return value
+    order = ir.Constant(vector_type(I32, count), list(range(first, first + count)))
+    return code.builder.shuffle_vector(value, value, order)
+
+
+def byte_mask(code: Code, count: Any, lanes: int) -> Any:
+    """The first `count` of up to 64 lanes; `count` is at least 1."""
+    builder = code.builder
+    missing = builder.sub(code.number(64), count)
+    bits = builder.lshr(code.number(-1), builder.select(code.below(missing, 0), code.number(0), missing))
+    narrow = builder.trunc(bits, ir.IntType(lanes)) if lanes < 64 else bits
+    return builder.bitcast(narrow, vector_type(I1, lanes))
+
+
+def store_rows(code: Code, stored: list[Any], places: list[Any], width: int, present: Any, wanted: Any) -> None:
+    """Store rows of `width` bytes packed several to a vector: those present, and the wanted bytes of each."""
+    builder = code.builder
+    each = stored[0].type.count // width
+    pieces = [part(code, stored[r // each], r % each * width, width) for r in range(len(places))]
+    partial = builder.or_(code.below(wanted, width), code.below(present, len(places)))
+    with builder.if_else(partial) as (some, all_of_them):
+        with some:
+            mask_lanes = width if width in (4, 8, 16, 32, 64) else stored[0].type.count
+            mask = byte_mask(code, builder.select(code.below(wanted, width), wanted, code.number(width)), mask_lanes)
+            for r, place in enumerate(places):
+                with builder.if_then(code.below(r, present)):
+                    code.masked_store(pieces[r] if mask_lanes == width else stored[r // each], place, mask)
+        with all_of_them:
+            for piece, place in zip(pieces, places, strict=True):
+                code.store(piece, place)

@@ -1,0 +1,199 @@
+"""Kernels that read images between pixels: resizing by tables of places and weights, sampling at computed places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus.engine.native.kernels import mathematics
+from isthmus.engine.native.kernels.base import (
+    address,
+    device,
+    generated,
+    load_f32,
+    load_i32,
+    load_i64,
+    read_f32,
+    real,
+    share,
+    store_f32,
+    word,
+    write_f32,
+)
+from isthmus.engine.native.kernels.mathematics import f32, floor, multiply_add, round_even, select
+from isthmus.engine.native.target import Target
+
+_ZERO, _HALF, _ONE, _TWO = f32(0), f32(0.5), f32(1), f32(2)
+
+
+@device
+def bilinear(p, b, tid, nt):  # type: ignore[no-untyped-def]
+    """Words: output, input, batch, bytes of an image, output height, output width, channels, then tables: upper rows,
+    lower rows (byte offsets), weights of the lower ones, and the same for left and right pixels.
+    """
+    height, width, channels = word(p, 4), word(p, 5), word(p, 6)
+    upper, lower, row_weights = address(p, b, 7), address(p, b, 8), address(p, b, 9)
+    left, right, pixel_weights = address(p, b, 10), address(p, b, 11), address(p, b, 12)
+    first, last = share(word(p, 2) * height, tid, nt)
+    for line in range(first, last):
+        image = line // height
+        row = line - image * height
+        start = address(p, b, 1) + image * word(p, 3)
+        above, below, down = start + load_i64(upper, row), start + load_i64(lower, row), load_f32(row_weights, row)
+        for column in range(width):
+            out = address(p, b, 0) + (line * width + column) * channels * 4
+            a, c = above + load_i64(left, column), above + load_i64(right, column)
+            d, e = below + load_i64(left, column), below + load_i64(right, column)
+            along = load_f32(pixel_weights, column)
+            for k in range(channels):
+                top = multiply_add(read_f32(c, k) - read_f32(a, k), along, read_f32(a, k))
+                bottom = multiply_add(read_f32(e, k) - read_f32(d, k), along, read_f32(d, k))
+                write_f32(out, k, multiply_add(bottom - top, down, top))
+
+
+@device
+def along_axis(p, b, tid, nt):  # type: ignore[no-untyped-def]
+    """One axis by a table: Words: output, input, outer count, input size, output size, inner count, taps, places
+    (indices), weights.
+    """
+    size, count, inner, taps = word(p, 3), word(p, 4), word(p, 5), word(p, 6)
+    places, weights = address(p, b, 7), address(p, b, 8)
+    first, last = share(word(p, 2) * count, tid, nt)
+    for line in range(first, last):
+        outer = line // count
+        at = (line - outer * count) * taps
+        out, x = address(p, b, 0) + line * inner * 4, address(p, b, 1) + outer * size * inner * 4
+        source, weight = x + load_i64(places, at) * inner * 4, load_f32(weights, at)
+        for i in range(inner):
+            write_f32(out, i, read_f32(source, i) * weight)
+        for t in range(1, taps):
+            source, weight = x + load_i64(places, at + t) * inner * 4, load_f32(weights, at + t)
+            for i in range(inner):
+                store_f32(out, i, multiply_add(read_f32(source, i), weight, load_f32(out, i)))
+
+
+@device
+def _bounded(value, size):  # type: ignore[no-untyped-def]
+    """The index nearest to a float, any float: NaN and infinities too."""
+    last = f32(size - 1)
+    value = select(value > _ZERO, value, _ZERO)
+    return int(select(value < last, value, last))
+
+
+@device
+def _inside(value, size):  # type: ignore[no-untyped-def]
+    return value >= _ZERO and value <= f32(size - 1)
+
+
+@device
+def _blend(out, image, height, width, channels, y, x, zeros):  # type: ignore[no-untyped-def]
+    """Write the pixel at a place between pixels; those outside count as 0 if `zeros`, else as the nearest inside."""
+    top, left = floor(y), floor(x)
+    down, along = y - top, x - left
+    bottom, right = top + _ONE, left + _ONE
+    weight_a, weight_b = (_ONE - down) * (_ONE - along), (_ONE - down) * along
+    weight_c, weight_d = down * (_ONE - along), down * along
+    if zeros:
+        up, low = _inside(top, height), _inside(bottom, height)
+        west, east = _inside(left, width), _inside(right, width)
+        weight_a = weight_a if up and west else _ZERO
+        weight_b = weight_b if up and east else _ZERO
+        weight_c = weight_c if low and west else _ZERO
+        weight_d = weight_d if low and east else _ZERO
+    row_a, row_c = _bounded(top, height) * width, _bounded(bottom, height) * width
+    column_a, column_b = _bounded(left, width), _bounded(right, width)
+    a, b = image + (row_a + column_a) * channels * 4, image + (row_a + column_b) * channels * 4
+    c, d = image + (row_c + column_a) * channels * 4, image + (row_c + column_b) * channels * 4
+    for k in range(channels):
+        upper = multiply_add(read_f32(b, k), weight_b, read_f32(a, k) * weight_a)
+        write_f32(out, k, multiply_add(read_f32(d, k), weight_d, multiply_add(read_f32(c, k), weight_c, upper)))
+
+
+@device
+def _pick(out, image, height, width, channels, y, x, zeros):  # type: ignore[no-untyped-def]
+    """Write the pixel at a whole place; outside 0 if `zeros`, else the nearest inside."""
+    source = image + (_bounded(y, height) * width + _bounded(x, width)) * channels * 4
+    factor = _ZERO if zeros and not (_inside(y, height) and _inside(x, width)) else _ONE
+    for k in range(channels):
+        write_f32(out, k, read_f32(source, k) * factor)
+
+
+@device
+def _reflected(at, low, high):  # type: ignore[no-untyped-def]
+    """A coordinate mirrored at both edges until it lies between them."""
+    length = high - low
+    if length <= _ZERO:
+        return _ZERO
+    turned = (at - low) - floor((at - low) / (_TWO * length)) * (_TWO * length)
+    return low + mathematics.minimum(turned, _TWO * length - turned)
+
+
+@device
+def _grid_place(at, size, corners, nearest, padding):  # type: ignore[no-untyped-def]
+    at = select(at == at, at, _ZERO)
+    extent = f32(size)
+    at = (at + _ONE) * _HALF * (extent - _ONE) if corners else ((at + _ONE) * extent - _ONE) * _HALF
+    at = round_even(at) if nearest else at
+    if padding == 1:
+        at = mathematics.clamp(at, _ZERO, extent - _ONE)
+    elif padding == 2:
+        edge = _ZERO if corners else _HALF
+        at = _reflected(at, -edge, extent - _ONE + edge)
+    return at
+
+
+@device
+def grid_sample(p, b, tid, nt):  # type: ignore[no-untyped-def]
+    """Words: output, images, grid, batch, input height, width, channels, output pixels, corners, mode, padding."""
+    height, width, channels, pixels = word(p, 4), word(p, 5), word(p, 6), word(p, 7)
+    corners, nearest, padding = word(p, 8), word(p, 9), word(p, 10)
+    first, last = share(word(p, 3) * pixels, tid, nt)
+    for pixel in range(first, last):
+        x = _grid_place(read_f32(address(p, b, 2), 2 * pixel), width, corners, nearest, padding)
+        y = _grid_place(read_f32(address(p, b, 2), 2 * pixel + 1), height, corners, nearest, padding)
+        image = address(p, b, 1) + pixel // pixels * height * width * channels * 4
+        out = address(p, b, 0) + pixel * channels * 4
+        if nearest:
+            _pick(out, image, height, width, channels, y, x, padding == 0)
+        else:
+            _blend(out, image, height, width, channels, y, x, padding == 0)
+
+
+@device
+def _crop_place(low, high, index, count, size):  # type: ignore[no-untyped-def]
+    part = f32(index) / f32(count - 1) if count > 1 else _HALF
+    return (low + (high - low) * part) * f32(size - 1)
+
+
+@generated
+def crop_and_resize(target: Target, variant: str) -> Any:
+    """Words: output, images, boxes, batch indices, boxes, batch, input height, width, channels, output height, width,
+    nearest, value outside. Variant: the kind of the indices.
+    """
+    load_index = load_i64 if variant == "i64" else load_i32
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        batch, height, width, channels = word(p, 5), word(p, 6), word(p, 7), word(p, 8)
+        out_height, out_width, nearest, outside = word(p, 9), word(p, 10), word(p, 11), f32(real(p, 12))
+        pixels = out_height * out_width
+        first, last = share(word(p, 4) * pixels, tid, nt)
+        for pixel in range(first, last):
+            box = pixel // pixels
+            row = (pixel - box * pixels) // out_width
+            column = pixel % out_width
+            corners = address(p, b, 2) + box * 16
+            y = _crop_place(read_f32(corners, 0), read_f32(corners, 2), row, out_height, height)
+            x = _crop_place(read_f32(corners, 1), read_f32(corners, 3), column, out_width, width)
+            index = load_index(address(p, b, 3), box)
+            index = max(0, min(index + batch if index < 0 else index, batch - 1))
+            image = address(p, b, 1) + index * height * width * channels * 4
+            out = address(p, b, 0) + pixel * channels * 4
+            if not (_inside(y, height) and _inside(x, width)):
+                for k in range(channels):
+                    write_f32(out, k, outside)
+            elif nearest:
+                _pick(out, image, height, width, channels, round_even(y), round_even(x), False)
+            else:
+                _blend(out, image, height, width, channels, y, x, False)
+
+    return kernel

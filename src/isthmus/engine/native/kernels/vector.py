@@ -1,0 +1,258 @@
+"""What vector micro-kernels are written with: LLVM vectors, masks and counted loops behind short names.
+
+A micro-kernel is a Python function that writes its code with a `Code` and becomes callable from kernels by
+`outlined`. Vector lengths come from the target, so one description serves every instruction set.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from isthmus.engine.native.kernels.base import F32, I8, I32, I64
+from isthmus.engine.native.target import Target
+
+_SUFFIX = {I8: "i8", I32: "i32", I64: "i64", F32: "f32"}
+_KINDS = {"i": (I64, types.int64), "f": (F32, types.float32)}
+
+
+def vector_type(element: ir.Type, count: int) -> ir.VectorType:
+    """The type of `count` elements."""
+    return ir.VectorType(element, count)
+
+
+def type_suffix(kind: ir.Type) -> str:
+    """How LLVM's overloaded intrinsics name a type: ``f32``, ``v16i32``."""
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{_SUFFIX[kind.element]}"
+    return _SUFFIX[kind]
+
+
+class Code:
+    """Writes the vector code of one function.
+
+    Parameters
+    ----------
+    builder
+        Where the instructions go.
+    target
+        Its vector registers give `lanes`, the number of 32-bit elements in a vector, and `floats` and `ints`, the
+        vector types of that many.
+    """
+
+    def __init__(self, builder: Any, target: Target) -> None:
+        self.builder = builder
+        self.target = target
+        self.lanes = target.lanes
+        self.floats = vector_type(F32, self.lanes)
+        self.ints = vector_type(I32, self.lanes)
+
+    # -- numbers -------------------------------------------------------------------------------------------------------
+
+    def number(self, value: int, kind: ir.Type = I64) -> Any:
+        """An integer constant."""
+        return ir.Constant(kind, value)
+
+    def plus(self, left: Any, right: Any) -> Any:
+        """A sum of addresses or counts; either may be a Python integer."""
+        if isinstance(right, int):
+            if right == 0:
+                return left
+            right = self.number(right)
+        return self.builder.add(left, right)
+
+    def times(self, left: Any, right: Any) -> Any:
+        """A product of counts; the right one may be a Python integer."""
+        return self.builder.mul(left, self.number(right) if isinstance(right, int) else right)
+
+    def call(self, name: str, result: ir.Type, arguments: Sequence[Any]) -> Any:
+        """Call an LLVM intrinsic or a C function."""
+        function = self.builder.module.globals.get(name)
+        if function is None:
+            function = ir.Function(self.builder.module, ir.FunctionType(result, [a.type for a in arguments]), name)
+        return self.builder.call(function, arguments)
+
+    def opaque(self, value: Any) -> Any:
+        """The same integer, of which LLVM no longer knows how it was made.
+
+        Keeps a shared loop offset one register: the optimiser would rather advance every address made with it.
+        """
+        barrier = ir.InlineAsm(ir.FunctionType(value.type, [value.type]), "", "=r,0")
+        return self.builder.call(barrier, [value])
+
+    # -- vectors -------------------------------------------------------------------------------------------------------
+
+    def splat(self, scalar: Any, count: int | None = None) -> Any:
+        """A vector with the scalar in each lane."""
+        count = self.lanes if count is None else count
+        kind = vector_type(scalar.type, count)
+        first = self.builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, self.number(0, I32))
+        lanes = ir.Constant(vector_type(I32, count), [0] * count)
+        return self.builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), lanes)
+
+    def constant(self, value: float | int, kind: ir.VectorType | None = None) -> Any:
+        """A vector with the same constant in each lane, of floats unless `kind` says otherwise."""
+        kind = self.floats if kind is None else kind
+        return ir.Constant(kind, [value] * kind.count)
+
+    def fma(self, left: Any, right: Any, addend: Any) -> Any:
+        """``left * right + addend``, fused where the target does that in one instruction."""
+        return self.call(f"llvm.fmuladd.{type_suffix(addend.type)}", addend.type, [left, right, addend])
+
+    def maximum(self, value: Any, least: Any) -> Any:
+        """The larger; a NaN in `value` stays."""
+        return self.builder.select(self.builder.fcmp_ordered("<", value, least), least, value)
+
+    def minimum(self, value: Any, most: Any) -> Any:
+        """The smaller; a NaN in `value` stays."""
+        return self.builder.select(self.builder.fcmp_ordered(">", value, most), most, value)
+
+    def clamp(self, value: Any, least: Any, most: Any) -> Any:
+        """The value limited to a range of vectors; a NaN stays."""
+        return self.minimum(self.maximum(value, least), most)
+
+    def round_even(self, value: Any) -> Any:
+        """The nearest integer, ties to even, as a float."""
+        return self.call(f"llvm.rint.{type_suffix(value.type)}", value.type, [value])
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def pointer(self, address: Any, kind: ir.Type, offset: int = 0) -> Any:
+        """A typed pointer to an address plus constant bytes."""
+        return self.builder.inttoptr(self.plus(address, offset), kind.as_pointer())
+
+    def load(self, address: Any, kind: ir.Type | None = None, offset: int = 0, align: int = 1) -> Any:
+        """A value in memory: a vector of floats unless `kind` names another type."""
+        return self.builder.load(self.pointer(address, self.floats if kind is None else kind, offset), align=align)
+
+    def store(self, value: Any, address: Any, offset: int = 0, align: int = 1) -> None:
+        """Write a value to memory."""
+        self.builder.store(value, self.pointer(address, value.type, offset), align=align)
+
+    def mask(self, count: Any, first: int = 0, lanes: int | None = None) -> Any:
+        """Which lanes are below `count` when the vector begins at element `first`."""
+        lanes = self.lanes if lanes is None else lanes
+        numbers = ir.Constant(vector_type(I64, lanes), [first + lane for lane in range(lanes)])
+        return self.builder.icmp_signed("<", numbers, self.splat(count, lanes))
+
+    def masked_load(self, address: Any, mask: Any, kind: ir.VectorType | None = None, offset: int = 0) -> Any:
+        """A vector of which only the masked lanes are read; the others are zero."""
+        kind = self.floats if kind is None else kind
+        return self.call(
+            f"llvm.masked.load.{type_suffix(kind)}.p0",
+            kind,
+            [self.pointer(address, kind, offset), self.number(1, I32), mask, ir.Constant(kind, None)],
+        )
+
+    def masked_store(self, value: Any, address: Any, mask: Any, offset: int = 0) -> None:
+        """Write the masked lanes of a vector."""
+        name = f"llvm.masked.store.{type_suffix(value.type)}.p0"
+        pointer = self.pointer(address, value.type, offset)
+        self.call(name, ir.VoidType(), [value, pointer, self.number(1, I32), mask])
+
+    # -- control -------------------------------------------------------------------------------------------------------
+
+    def loop(self, count: Any, carried: Sequence[Any] = (), step: int = 1) -> Loop:
+        """Begin a loop that runs at least once; see `Loop`."""
+        return Loop(self, count, carried, step)
+
+    def either(self, condition: Any, yes: Callable[[], Sequence[Any]], no: Callable[[], Sequence[Any]]) -> list[Any]:
+        """The values of one of two pieces of code, of which only that one runs."""
+        ends = []
+        with self.builder.if_else(condition) as branches:
+            for branch, write in zip(branches, (yes, no), strict=True):
+                with branch:
+                    ends.append((write(), self.builder.block))
+        merged = []
+        for values in zip(*(values for values, _ in ends), strict=True):
+            phi = self.builder.phi(values[0].type)
+            for value, (_, block) in zip(values, ends, strict=True):
+                phi.add_incoming(value, block)
+            merged.append(phi)
+        return merged
+
+    def below(self, left: Any, right: Any) -> Any:
+        """Whether one count is below the other; either may be a Python integer."""
+        left, right = (self.number(side) if isinstance(side, int) else side for side in (left, right))
+        return self.builder.icmp_signed("<", left, right)
+
+
+class Loop:
+    """A counted loop: `index` runs from 0 by `step` while below the count, and runs at least once.
+
+    `values` are the carried values inside; `end` takes those of the next round and answers the last ones.
+
+    Examples
+    --------
+    >>> loop = code.loop(count, [total])  # doctest: +SKIP
+    >>> [total] = loop.end([code.builder.fadd(loop.values[0], x)])  # doctest: +SKIP
+    """
+
+    def __init__(self, code: Code, count: Any, carried: Sequence[Any], step: int) -> None:
+        self._code, self._count, self._step = code, count, step
+        builder = code.builder
+        before = builder.block
+        self._body = builder.function.append_basic_block("loop")
+        builder.branch(self._body)
+        builder.position_at_end(self._body)
+        self.index = builder.phi(I64)
+        self.index.add_incoming(code.number(0), before)
+        self.values = [builder.phi(value.type) for value in carried]
+        for phi, value in zip(self.values, carried, strict=True):
+            phi.add_incoming(value, before)
+
+    def end(self, values: Sequence[Any] = ()) -> list[Any]:
+        """Close the loop; what follows runs after it."""
+        builder = self._code.builder
+        after = self._code.plus(self.index, self._step)
+        self.index.add_incoming(after, builder.block)
+        for phi, value in zip(self.values, values, strict=True):
+            phi.add_incoming(value, builder.block)
+        leave = builder.function.append_basic_block("after")
+        builder.cbranch(builder.icmp_signed("<", after, self._count), self._body, leave)
+        builder.position_at_end(leave)
+        return list(values)
+
+
+def outlined(name: str, parameters: str, target: Target, emit: Callable[..., None]) -> Callable:
+    """A micro-kernel callable from kernels, compiled as one function of its own however often it is called.
+
+    Parameters
+    ----------
+    name
+        Unique among the micro-kernels of a kernel.
+    parameters
+        One letter for each: ``i`` for a 64-bit integer or address, ``f`` for a float.
+    emit
+        Writes the body: called with a `Code` and the arguments.
+    """
+    kinds = [_KINDS[letter] for letter in parameters]
+
+    def definition(typing_context: Any, *arguments: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            function = builder.module.globals.get(name)
+            if function is None:
+                kind = ir.FunctionType(ir.VoidType(), [llvm_type for llvm_type, _ in kinds])
+                function = ir.Function(builder.module, kind, name)
+                function.linkage = "internal"
+                function.attributes.add("noinline")
+                body = ir.IRBuilder(function.append_basic_block("entry"))
+                emit(Code(body, target), *function.args)
+                body.ret_void()
+            builder.call(function, args)
+            return context.get_dummy_value()
+
+        return types.void(*(numba_type for _, numba_type in kinds)), generate
+
+    # The front end matches calls against the signature, which must spell out the parameters.
+    names = ["typing_context", *(f"argument{i}" for i in range(len(kinds)))]
+    definition.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
+    )
+    definition.__name__ = name
+    return intrinsic(definition)

@@ -1,0 +1,220 @@
+"""Convolutions in float32: plain, depth-wise and transposed, over one to three spatial axes.
+
+A transposed convolution is as many plain ones as its stride has phases, each writing every stride-th pixel.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.engine.native.lowering.depthwise import depth_wise_work, emit_depth_wise, is_depth_wise
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.matmul import Matrices, Product, emit_product
+from isthmus.engine.native.lowering.panels import Tile, choose_tile, limits, pack_panels
+from isthmus.engine.native.lowering.windows import Window, triple, window_of
+from isthmus.engine.native.target import Target
+from isthmus.graph import DataType, Tensor
+from isthmus.prepare.schedule import Step
+
+_LONG_RUN = 32
+_LIST_BYTES = 64 << 10
+_COPY_BYTES = 256 << 10
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a convolution is cut for the kernel: tile, tiles in a block, what a tap is, work space of a thread."""
+
+    tile: Tile
+    block: int
+    whole_rows: bool
+    work_bytes: int
+
+    @staticmethod
+    def of(window: Window, target: Target) -> Cut:
+        """The cut of a window."""
+        filters = window.filters // window.groups
+        tile = choose_tile(window.pixels, filters, target)
+        kernel, crossing = window.kernel, window.crossing()
+        # A whole row of the kernel is one run of memory. Where that run crosses the edge of the input it must be
+        # copied, which only pays when the alternative is many short runs.
+        whole_rows = (
+            window.groups == 1
+            and window.dilation[2] == 1
+            and kernel[2] > 1
+            and (window.channels < _LONG_RUN or crossing == 0)
+        )
+        taps = kernel[0] * kernel[1] * (1 if whole_rows else kernel[2])
+        list_bytes = (taps + 1) * tile.rows * 8
+        copy_bytes = window.depth * 4 if whole_rows and crossing else 0
+        row_bytes = window.channels * 4 * math.prod(window.stride)
+        block = min(
+            tile.block(window.depth, filters, row_bytes, target),
+            max(1, _LIST_BYTES // list_bytes),
+            max(1, _COPY_BYTES // max(1, copy_bytes * tile.rows)),
+            -(-window.pixels // tile.rows),
+        )
+        pixels = block * tile.rows
+        copies = min(pixels, crossing * ((pixels - 2) // window.out[2] + 2)) if copy_bytes else 0
+        return Cut(tile, block, whole_rows, -(-(block * list_bytes + copies * copy_bytes) // 64) * 64)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One plain convolution of a transposed one: its window, and for each axis which kernel elements and outputs."""
+
+    window: Window
+    kernel_index: tuple[tuple[int, ...], ...]
+    first: tuple[int, ...]
+
+
+def _weights(step: Step) -> Tensor:
+    tensor = step.inputs[1]
+    assert tensor is not None
+    return tensor
+
+
+def _bias(step: Step) -> np.ndarray | None:
+    tensor = step.inputs[2] if len(step.inputs) > 2 else None
+    return None if tensor is None else tensor.data
+
+
+def _check(step: Step, e: Emitter) -> None:
+    tensors = [t for t in (*step.inputs, *step.outputs) if t is not None]
+    if any(t.dtype is not DataType.FLOAT_32 for t in tensors):
+        raise e.refuse("only FLOAT_32 and fixed-point operands are supported")
+    if any(t is not None and not t.is_static for t in step.inputs[1:]):
+        raise e.refuse("weights and bias must be constants")
+
+
+def _emit_window(
+    e: Emitter, window: Window, weights: np.ndarray, bias: np.ndarray | None, source: int, result: int,
+    steps: tuple[int, int, int, int], clamp: tuple[float, float] | None,
+) -> None:  # fmt: skip
+    """Emit a convolution by lists of addresses; `steps` are the bytes between batches, planes, rows, pixels of out."""
+    cut, groups = Cut.of(window, e.target), window.groups
+    width = cut.tile.width(e.target)
+    filters, channels = window.filters // groups, window.channels // groups
+    matrix = weights.reshape(window.depth, groups, filters)
+    packed = [
+        pack_panels(matrix[:, g], None if bias is None else bias[g * filters : (g + 1) * filters], width)
+        for g in range(groups)
+    ]
+    run = channels * (window.kernel[2] if cut.whole_rows else 1)
+    e.emit(
+        f"convolution:indirect.{cut.tile.variant}",
+        source, e.constant(np.stack(packed)), result, e.constant(np.zeros(run, np.float32)), e.work(), cut.work_bytes,
+        cut.block, window.batches, *window.size, *window.out, *window.kernel, *window.stride, *window.dilation,
+        *window.pad, window.channels * 4, channels, groups, channels * 4, packed[0].nbytes, filters * 4, filters,
+        *steps, int(cut.whole_rows), cut.tile.depth_block(window.depth, run, e.target), *limits(clamp),
+    )  # fmt: skip
+
+
+def _result_steps(out: tuple[int, ...], filters: int) -> tuple[int, int, int, int]:
+    pixel = filters * 4
+    return math.prod(out) * pixel, out[1] * out[2] * pixel, out[2] * pixel, pixel
+
+
+def _emit(step: Step, e: Emitter) -> None:
+    _check(step, e)
+    source, result = step.inputs[0], step.outputs[0]
+    if result.elements == 0:
+        return
+    window, weights, bias = window_of(step), _weights(step).data, _bias(step)
+    assert weights is not None
+    if is_depth_wise(window):
+        emit_depth_wise(e, window, weights, bias, e.at(source), e.at(result), step.clamp)
+    elif window.is_product:
+        product = _as_product(window, e.target)
+        panels = pack_panels(weights.reshape(window.depth, -1), bias, product.tile.width(e.target))
+        emit_product(e, product, e.at(source), e.constant(panels), e.at(result), step.clamp)
+    else:
+        steps = _result_steps(window.out, window.filters)
+        _emit_window(e, window, weights, bias, e.at(source), e.at(result), steps, step.clamp)
+
+
+def _as_product(window: Window, target: Target) -> Product:
+    one = np.zeros(1, np.int64)
+    left = Matrices(one, window.pixels, window.depth, window.depth, 1)
+    return Product.of(left, Matrices(one, window.depth, window.filters, window.filters, 1), target)
+
+
+def _work(step: Step, target: Target, threads: int) -> int:
+    window = window_of(step)
+    if window.pixels == 0 or window.is_product:
+        return 0
+    if is_depth_wise(window):
+        return depth_wise_work(window, target, threads)
+    return Cut.of(window, target).work_bytes * threads
+
+
+def _phases(step: Step) -> Iterator[Phase]:
+    """The plain convolutions that a transposed one consists of."""
+    source = step.inputs[0]
+    assert source is not None
+    weights, params = _weights(step), step.params
+    size, out, kernel = triple(source.dims[1:-1]), triple(step.outputs[0].dims[1:-1]), triple(weights.dims[:-2])
+    stride, dilation = triple(params["stride"]), triple(params.get("dilation", 1))
+    pad = triple(np.asarray(params["pad_amount"]).reshape(-1, 2)[:, 0], 0)
+    for first in itertools.product(*(range(min(s, o)) for s, o in zip(stride, out, strict=True))):
+        index, before, spread = [], [], []
+        for axis in range(3):
+            reach = first[axis] + pad[axis]
+            # Those kernel elements meet an input element here, the nearest input first.
+            hits = [k for k in range(kernel[axis]) if (reach - k * dilation[axis]) % stride[axis] == 0][::-1]
+            index.append(tuple(hits))
+            # With none, one tap far outside the input stands in.
+            before.append(-((reach - hits[0] * dilation[axis]) // stride[axis]) if hits else out[axis] + 1)
+            spread.append(dilation[axis] // math.gcd(stride[axis], dilation[axis]))
+        window = Window(
+            batches=source.dims[0],
+            size=size,
+            out=triple([-(-(out[a] - first[a]) // stride[a]) for a in range(3)]),
+            kernel=triple([max(1, len(hits)) for hits in index]),
+            stride=(1, 1, 1),
+            dilation=triple(spread),
+            pad=triple(before),
+            channels=source.dims[-1],
+            filters=step.outputs[0].dims[-1],
+            groups=int(params["group"]),
+        )
+        yield Phase(window, tuple(index), first)
+
+
+def _emit_transposed(step: Step, e: Emitter) -> None:
+    _check(step, e)
+    source, result, weights = step.inputs[0], step.outputs[0], _weights(step).data
+    assert source is not None
+    assert weights is not None
+    if result.elements == 0:
+        return
+    groups, channels, filters = int(step.params["group"]), source.dims[-1], result.dims[-1]
+    kernel = triple(weights.shape[:-2])
+    grouped = weights.reshape(*kernel, groups, channels // groups, filters // groups)
+    plain = np.moveaxis(grouped, 3, 4).reshape(*kernel, channels // groups, filters)
+    batch, plane, row, pixel = _result_steps(triple(result.dims[1:-1]), filters)
+    stride = triple(step.params["stride"])
+    for phase in _phases(step):
+        if all(phase.kernel_index):
+            taps = plain[np.ix_(*phase.kernel_index)]
+        else:
+            taps = np.zeros((*phase.window.kernel, channels // groups, filters), np.float32)
+        offset = phase.first[0] * plane + phase.first[1] * row + phase.first[2] * pixel
+        steps = (batch, plane * stride[0], row * stride[1], pixel * stride[2])
+        _emit_window(e, phase.window, taps, _bias(step), e.at(source), e.at(result, offset), steps, step.clamp)
+
+
+def _transposed_work(step: Step, target: Target, threads: int) -> int:
+    return max((Cut.of(p.window, target).work_bytes for p in _phases(step) if p.window.pixels), default=0) * threads
+
+
+_PLAIN, _TRANSPOSED = Lowering(_emit, _work), Lowering(_emit_transposed, _transposed_work)
+LOWERINGS: dict[str, Lowering] = {
+    **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d", "DepthWiseConv1d", "DepthWiseConv2d"), _PLAIN),
+    **dict.fromkeys(("TransposeConv1d", "TransposeConv2d", "TransposeConv3d"), _TRANSPOSED),
+}

@@ -1,0 +1,99 @@
+"""Depth-wise convolutions in float32 with one filter for each channel: the words of their kernel, weights packed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.engine.native.lowering.emitter import Emitter
+from isthmus.engine.native.lowering.panels import limits
+from isthmus.engine.native.lowering.windows import Window
+from isthmus.engine.native.target import Target
+
+TILE = 4
+"""Neighbouring outputs computed together; they share the input columns under their windows."""
+_SPECIAL = {(3, 1), (3, 2), (5, 1), (5, 2), (7, 1)}
+"""Kernel width and stride with a micro-kernel of their own."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis of the window, with the bytes between elements in the input and the output."""
+
+    size: int
+    out: int
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
+    step: int
+    out_step: int
+    weight_step: int
+
+
+def is_depth_wise(window: Window) -> bool:
+    """Whether the kernel serves it: one filter a channel, at most two axes."""
+    planar = window.size[0] == window.out[0] == window.kernel[0] == 1 and window.pad[0] == 0
+    return planar and window.channels > 1 and window.groups == window.channels == window.filters
+
+
+def _axes(window: Window, target: Target) -> tuple[Axis, Axis]:
+    """The outer axis and the one that tiles run along: the one with more to share."""
+    pixel, padded = window.channels * 4, -(-window.channels // target.lanes) * target.lanes * 4
+    steps = {1: (window.size[2] * pixel, window.out[2] * pixel, window.kernel[2] * padded), 2: (pixel, pixel, padded)}
+    height, width = (
+        Axis(
+            window.size[i], window.out[i], window.kernel[i], window.stride[i], window.dilation[i], window.pad[i],
+            *steps[i],
+        )
+        for i in (1, 2)
+    )  # fmt: skip
+    upright = (height.out >= TILE) and (width.out < TILE or (width.kernel == 1 and height.kernel > 1))
+    return (width, height) if upright else (height, width)
+
+
+def _variant(axis: Axis) -> str:
+    tile = TILE if axis.out >= TILE else 1
+    if axis.dilation == 1 and tile > 1 and (axis.kernel, axis.stride) in _SPECIAL:
+        return f"{tile}x{axis.kernel}s{axis.stride}"
+    return f"{tile}"
+
+
+def _list_bytes(window: Window, target: Target) -> int:
+    outer, inner = _axes(window, target)
+    return -(-outer.kernel * (inner.kernel * TILE + TILE) * 8 // 64) * 64
+
+
+def depth_wise_work(window: Window, target: Target, threads: int) -> int:
+    """Bytes of work space."""
+    return _list_bytes(window, target) * threads
+
+
+def emit_depth_wise(
+    e: Emitter, window: Window, weights: np.ndarray, bias: np.ndarray | None, source: int, result: int,
+    clamp: tuple[float, float] | None,
+) -> None:  # fmt: skip
+    """Emit the convolution."""
+    channels, lanes = window.channels, e.target.lanes
+    padded = -(-channels // lanes) * lanes
+    packed = np.zeros((1 + window.kernel[1] * window.kernel[2], padded), np.float32)
+    packed[1:, :channels] = weights.reshape(-1, channels)
+    if bias is not None:
+        packed[0, :channels] = bias
+    outer, inner = _axes(window, e.target)
+    axes = [
+        number
+        for axis in (outer, inner)
+        for number in (
+            axis.size, axis.out, axis.kernel, axis.stride, axis.dilation, axis.pad, axis.step, axis.out_step,
+            axis.weight_step,
+        )
+    ]  # fmt: skip
+    e.emit(
+        f"depthwise:convolve.{_variant(inner)}",
+        source, e.constant(packed), result, e.constant(np.zeros(padded, np.float32)), e.work(),
+        _list_bytes(window, e.target), window.batches, channels,
+        window.size[1] * window.size[2] * channels * 4, window.out[1] * window.out[2] * channels * 4,
+        *axes, *limits(clamp),
+    )  # fmt: skip

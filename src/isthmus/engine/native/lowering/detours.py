@@ -1,0 +1,123 @@
+"""Steps on fixed-point tensors that no 8-bit kernel covers: computed in float, or moved after requantization.
+
+Both put temporaries into the step's work space and hand an ordinary step to the plain lowering.
+"""
+
+from __future__ import annotations
+
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.fixed_point import (
+    emit_dequantize,
+    emit_lookup,
+    emit_quantize,
+    is_eight_bit,
+    quantization_of,
+)
+from isthmus.engine.native.lowering.tables import converted_codes
+from isthmus.engine.native.target import Target
+from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.schedule import Step
+
+_ALIGNMENT = 64
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _real_twin(tensor: Tensor) -> Tensor:
+    """The float tensor in the place of a fixed-point one."""
+    if tensor.is_static:
+        assert tensor.data is not None
+        data = quantization_of(tensor).dequantize(tensor.data)
+        return Tensor(tensor.name, TensorType.STATIC, DataType.FLOAT_32, tensor.dims, None, data)
+    return Tensor(tensor.name, TensorType.NATIVE, DataType.FLOAT_32, tensor.dims)
+
+
+def through_float(plain: Lowering) -> Lowering:
+    """Dequantize the inputs, run the float lowering, quantize the outputs."""
+
+    def twins(step: Step) -> tuple[Step, list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
+        made: dict[int, Tensor] = {}
+
+        def twin(tensor: Tensor | None) -> Tensor | None:
+            if tensor is None or not tensor.dtype.is_fixed_point:
+                return tensor
+            if id(tensor) not in made:
+                made[id(tensor)] = _real_twin(tensor)
+            return made[id(tensor)]
+
+        inputs = [twin(t) for t in step.inputs]
+        outputs = [t if not t.dtype.is_fixed_point else _real_twin(t) for t in step.outputs]
+        inner = Step(step.op, step.name, inputs, outputs, step.params, step.clamp)
+        before = {id(t): (t, made[id(t)]) for t in step.inputs if t is not None and id(t) in made and not t.is_static}
+        after = [(t, o) for t, o in zip(step.outputs, outputs, strict=True) if t is not o]
+        return inner, list(before.values()), after
+
+    def work(step: Step, target: Target, threads: int) -> int:
+        inner, before, after = twins(step)
+        return sum(_padded(t.nbytes) for _, t in before + after) + plain.work(inner, target, threads)
+
+    def emit(step: Step, e: Emitter) -> None:
+        inner, before, after = twins(step)
+        offset = 0
+        for _, temporary in before + after:
+            e.place_in_work(temporary, offset)
+            offset += _padded(temporary.nbytes)
+        for stored, temporary in before:
+            emit_dequantize(e, stored, e.at(temporary))
+        with e.nested(inner, offset):
+            plain.emit(inner, e)
+        for stored, temporary in after:
+            emit_quantize(e, e.at(temporary), stored)
+
+    return Lowering(emit, work)
+
+
+def moved(plain: Lowering) -> Lowering:
+    """Move stored elements, after bringing 8-bit inputs to the output's quantization where theirs differs."""
+    detour = through_float(plain)
+
+    def differing(step: Step) -> list[Tensor]:
+        output = step.outputs[0]
+        return [
+            t
+            for t in dict.fromkeys(t for t in step.inputs if t is not None)
+            if t.dtype.is_fixed_point
+            and output.dtype.is_fixed_point
+            and (t.dtype is not output.dtype or t.quantization != output.quantization)
+        ]
+
+    def by_table(step: Step) -> bool:
+        return step.clamp is None and all(map(is_eight_bit, (*differing(step), *step.outputs)))
+
+    def direct(step: Step) -> bool:
+        return step.clamp is None and not differing(step)
+
+    def work(step: Step, target: Target, threads: int) -> int:
+        if direct(step):
+            return plain.work(step, target, threads)
+        if not by_table(step):
+            return detour.work(step, target, threads)
+        return sum(_padded(t.nbytes) for t in differing(step)) + plain.work(step, target, threads)
+
+    def emit(step: Step, e: Emitter) -> None:
+        if direct(step):
+            plain.emit(step, e)
+            return
+        if not by_table(step):
+            detour.emit(step, e)
+            return
+        output, offset, replaced = step.outputs[0], 0, {}
+        for tensor in differing(step):
+            temporary = Tensor(tensor.name, TensorType.NATIVE, output.dtype, tensor.dims, output.quantization)
+            e.place_in_work(temporary, offset)
+            emit_lookup(e, tensor, e.at(temporary), converted_codes(tensor, output, e.numerics), step, output)
+            replaced[id(tensor)] = temporary
+            offset += _padded(temporary.nbytes)
+        inputs = [replaced.get(id(t), t) for t in step.inputs]
+        inner = Step(step.op, step.name, inputs, step.outputs, step.params)
+        with e.nested(inner, offset):
+            plain.emit(inner, e)
+
+    return Lowering(emit, work)

@@ -1,0 +1,113 @@
+"""What lowerings write with: operand words for tensors, constants and work space, and instructions."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.engine.native.program import operand
+from isthmus.engine.native.target import Target
+from isthmus.errors import Code, QnnError
+from isthmus.graph import Tensor
+from isthmus.prepare.schedule import Place, Pool, Step
+
+CONSTANT_ALIGNMENT = 64
+
+
+def _no_work(step: Step, target: Target, threads: int) -> int:
+    return 0
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """How one operation becomes instructions: what it emits, and the scratch it needs besides its tensors."""
+
+    emit: Callable[[Step, Emitter], None]
+    work: Callable[[Step, Target, int], int] = _no_work
+
+
+class Emitter:
+    """Collects the instructions and constants of a program under construction."""
+
+    def __init__(
+        self, target: Target, threads: int, places: Mapping[Tensor, Place], numerics: str = "exact"
+    ) -> None:
+        self.target = target
+        self.threads = threads
+        self.numerics = numerics
+        self.kernels: dict[str, int] = {}
+        self.table: list[tuple[int, int, int]] = []
+        self.words: list[int] = []
+        self.labels: list[str] = []
+        self._places = dict(places)
+        self._chunks: list[np.ndarray] = []
+        self._constant_bytes = 0
+        self._known: dict[tuple[int, bytes], int] = {}
+        self._step: Step | None = None
+        self._work = 0
+        self._shares = 1
+
+    def begin(self, step: Step, work_offset: int, shares: int = 1) -> None:
+        """Start the instructions of a step: where its work space lies in scratch, and how many threads share it."""
+        self._step, self._work, self._shares = step, work_offset, shares
+
+    @contextmanager
+    def nested(self, step: Step, offset: int) -> Iterator[None]:
+        """Lower another step in the place of the present one, with its work space `offset` bytes into this one's."""
+        outer = self._step, self._work
+        self._step, self._work = step, self._work + offset
+        yield
+        self._step, self._work = outer
+
+    def place_in_work(self, tensor: Tensor, offset: int) -> None:
+        """Give a temporary tensor a place in the step's work space."""
+        self._places[tensor] = Place(Pool.SCRATCH, self._work + offset)
+
+    def emit(self, kernel: str, *words: int | float) -> None:
+        """Append an instruction. Floats travel as the bits of a double."""
+        number = self.kernels.setdefault(kernel, len(self.kernels))
+        self.table.append((number, len(self.words), self._shares))
+        self.labels.append(f"{self._step.op} {self._step.name}" if self._step else kernel)
+        for value in words:
+            if isinstance(value, (float, np.floating)):
+                self.words.append(struct.unpack("<q", struct.pack("<d", float(value)))[0])
+            else:
+                self.words.append(int(value))
+
+    def at(self, tensor: Tensor | None, offset: int = 0) -> int:
+        """The operand word of a tensor (plus a byte offset); 0 for an absent one."""
+        if tensor is None:
+            return 0
+        if tensor.is_static:
+            assert tensor.data is not None
+            return self.constant(tensor.data) + offset
+        place = self._places[tensor]
+        return operand(place.pool, place.offset + offset)
+
+    def constant(self, array: np.ndarray, alignment: int = CONSTANT_ALIGNMENT) -> int:
+        """The operand word of a constant; equal contents are kept once."""
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        key = (content.size, content.tobytes())
+        if key not in self._known:
+            self._known[key] = self._constant_bytes
+            padded = -(-content.size // alignment) * alignment
+            self._chunks.append(np.concatenate([content, np.zeros(padded - content.size, np.uint8)]))
+            self._constant_bytes += padded
+        return operand(Pool.CONSTANT, self._known[key])
+
+    def work(self, offset: int = 0) -> int:
+        """The operand word of the step's work space."""
+        return operand(Pool.SCRATCH, self._work + offset)
+
+    def constants(self) -> np.ndarray:
+        """All constants in one array."""
+        return np.concatenate(self._chunks) if self._chunks else np.zeros(0, np.uint8)
+
+    def refuse(self, rule: str) -> QnnError:
+        """The error for a step that the engine cannot execute."""
+        assert self._step is not None
+        return QnnError(Code.COMMON_NOT_SUPPORTED, f"node '{self._step.name}' ({self._step.op})", rule)

@@ -1,0 +1,162 @@
+"""What lowerings of fixed-point steps share: limits in stored values, tables of 256 entries, requantization."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.engine.native.lowering.emitter import Emitter
+from isthmus.graph import DataType, Quantization, Tensor
+from isthmus.prepare.schedule import Step
+
+STORED = {
+    DataType.SFIXED_POINT_8: "s8",
+    DataType.UFIXED_POINT_8: "u8",
+    DataType.SFIXED_POINT_16: "s16",
+    DataType.UFIXED_POINT_16: "u16",
+    DataType.SFIXED_POINT_32: "s32",
+}
+"""How kernels name the type of stored elements."""
+
+
+def is_eight_bit(tensor: Tensor | None) -> bool:
+    """Whether a tensor holds 8-bit fixed-point values with one scale."""
+    return (
+        tensor is not None
+        and tensor.dtype in (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8)
+        and quantization_of(tensor).axis is None
+    )
+
+
+def pair(step: Step, name: str) -> tuple[int, int]:
+    """A parameter with a number for height and one for width."""
+    first, second = np.asarray(step.params[name]).reshape(2).tolist()
+    return first, second
+
+
+def quantization_of(tensor: Tensor) -> Quantization:
+    """The quantization of a fixed-point tensor."""
+    assert tensor.quantization is not None
+    return tensor.quantization
+
+
+def stored_limits(step: Step, output: Tensor) -> tuple[int, int]:
+    """The least and most stored value of an output: its type's, narrowed by a fused activation."""
+    info, quantization = np.iinfo(output.dtype.numpy), quantization_of(output)
+    least, most = int(info.min), int(info.max)
+    if step.clamp is not None:
+        low, high = (
+            np.clip(np.rint(np.float64(c) / quantization.scale) + quantization.zero_point, least, most)
+            for c in step.clamp
+        )
+        least, most = int(low), int(high)
+    return least, most
+
+
+def signed_result(step: Step, output: Tensor) -> tuple[int, int, int, int]:
+    """Zero point, least and most of a result made as signed bytes, and what flips those into its own."""
+    shift = 0 if output.dtype is DataType.SFIXED_POINT_8 else 128
+    least, most = stored_limits(step, output)
+    return quantization_of(output).zero_point - shift, least - shift, most - shift, shift
+
+
+def centred_weights(weights: Tensor) -> np.ndarray | None:
+    """Constant weights as signed bytes whose zero point is 0; None where that cannot be."""
+    assert weights.data is not None
+    zeros = set(quantization_of(weights).offsets) if weights.dtype.is_fixed_point else set()
+    if weights.dtype is DataType.SFIXED_POINT_8 and zeros == {0}:
+        return weights.data
+    if weights.dtype is DataType.UFIXED_POINT_8 and zeros == {-128}:
+        return (weights.data.astype(np.int16) - 128).astype(np.int8)
+    return None
+
+
+def weight_scales(weights: Tensor, columns: int) -> np.ndarray:
+    """The scale of each column of results."""
+    return np.broadcast_to(np.array(quantization_of(weights).scales, np.float32), (columns,))
+
+
+def bias_of(step: Step, columns: int) -> np.ndarray:
+    """The bias of a product in units of its sums."""
+    bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
+    if bias is None:
+        return np.zeros(columns, np.int64)
+    assert bias.data is not None
+    assert x is not None
+    assert weights is not None
+    if bias.dtype.is_float:
+        unit = quantization_of(x).scale * weight_scales(weights, columns).astype(np.float64)
+        return np.rint(bias.data.reshape(-1) / unit).astype(np.int64)
+    return bias.data.reshape(-1).astype(np.int64)
+
+
+def sums_fit(step: Step, columns: int, depth: int) -> bool:
+    """Whether the scaled sums of a product stay within 32 bits, so that rounding them cannot overflow.
+
+    The sums themselves wrap around, as they do in other runtimes: biases of channels that hardly vary may be enormous.
+    """
+    x, weights = step.inputs[0], step.inputs[1]
+    assert x is not None
+    assert weights is not None
+    scales = quantization_of(x).scale * weight_scales(weights, columns) / quantization_of(step.outputs[0]).scale
+    largest = np.minimum(depth * 255 * 128 + np.abs(bias_of(step, columns)), 1 << 31)
+    return bool((largest * scales < (1 << 31) - 256).all())
+
+
+def codes(tensor: Tensor) -> np.ndarray:
+    """All 256 stored values of an 8-bit tensor, in the order of their bytes."""
+    return np.arange(256, dtype=np.uint8).view(tensor.dtype.numpy)
+
+
+def real_codes(tensor: Tensor) -> np.ndarray:
+    """What all 256 stored values mean."""
+    return quantization_of(tensor).dequantize(codes(tensor))
+
+
+def nearest(reals: np.ndarray, output: Tensor) -> np.ndarray:
+    """The stored values nearest to reals, half to even, not yet limited."""
+    quantization = quantization_of(output)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.rint(np.nan_to_num(reals / np.float32(quantization.scale))) + quantization.zero_point
+
+
+def emit_lookup(e: Emitter, source: Tensor, target: int, stored: np.ndarray, step: Step, output: Tensor) -> None:
+    """Map each byte of `source` to the stored value in that byte's row of a table, limited as the output is."""
+    table = np.clip(stored, *stored_limits(step, output)).astype(output.dtype.numpy)
+    e.emit("quantized_elementwise:lookup", e.at(source), target, source.elements, e.constant(table))
+
+
+def _scales(tensor: Tensor) -> tuple[int, int, int, np.ndarray, np.ndarray]:
+    """Outer, axis and inner extents around a tensor's scales, the scales and the zero points."""
+    quantization = quantization_of(tensor)
+    scales = np.array(quantization.scales, np.float32)
+    zeros = -np.array(quantization.offsets, np.int64).astype(np.int32)
+    if quantization.axis is None:
+        return 1, 1, tensor.elements, scales, zeros
+    outer = int(np.prod(tensor.dims[: quantization.axis], dtype=np.int64))
+    inner = int(np.prod(tensor.dims[quantization.axis + 1 :], dtype=np.int64))
+    return outer, tensor.dims[quantization.axis], inner, scales, zeros
+
+
+def emit_dequantize(e: Emitter, source: Tensor, target: int) -> None:
+    """Write the reals of a fixed-point tensor."""
+    if source.dtype not in STORED:
+        raise e.refuse(f"{source.describe()} cannot be turned to reals")
+    outer, axis, inner, scales, zeros = _scales(source)
+    e.emit(
+        f"quantized_elementwise:dequantize.{STORED[source.dtype]}",
+        e.at(source), target, outer, axis, inner, e.constant(scales), e.constant(zeros),
+    )  # fmt: skip
+
+
+def emit_quantize(e: Emitter, source: int, output: Tensor) -> None:
+    """Write the stored values of reals."""
+    if output.dtype not in STORED:
+        raise e.refuse(f"{output.describe()} cannot be made from reals")
+    outer, axis, inner, scales, zeros = _scales(output)
+    ones = np.ones_like(scales)
+    # LiteRT multiplies by the reciprocal of the scale.
+    divisors, factors = (ones, ones / scales) if e.numerics == "litert" else (scales, ones)
+    e.emit(
+        f"quantized_elementwise:quantize.{STORED[output.dtype]}",
+        source, e.at(output), outer, axis, inner, *map(e.constant, (divisors, factors, zeros)),
+    )  # fmt: skip

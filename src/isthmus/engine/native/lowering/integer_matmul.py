@@ -1,0 +1,48 @@
+"""Lowering of matrix products of bytes."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from isthmus.engine.native.lowering.elementwise import kind_of
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.layout import dense_strides, operand
+from isthmus.graph import Tensor
+from isthmus.prepare.schedule import Step
+
+
+def _zero_points(step: Step, index: int, e: Emitter) -> tuple[int, int]:
+    """The operand of the zero points, and how far apart they are: 0 when one serves all."""
+    tensor = step.inputs[index] if index < len(step.inputs) else None
+    if tensor is None:
+        return e.constant(np.zeros(1, np.uint8)), 0
+    if tensor.dtype is not operand(step, index - 2).dtype:
+        raise e.refuse(f"zero point {tensor.describe()} must have the type of its matrix")
+    return e.at(tensor), int(tensor.elements > 1)
+
+
+def _batch_strides(tensor: Tensor, batch: tuple[int, ...]) -> list[int]:
+    own = (1,) * (len(batch) + 2 - tensor.rank) + tensor.dims
+    strides = dense_strides(own)[: len(batch)]
+    return [0 if size == 1 else stride for size, stride in zip(own, strides, strict=False)]
+
+
+def _emit(step: Step, e: Emitter) -> None:
+    left, right, output = operand(step), operand(step, 1), step.outputs[0]
+    kinds = kind_of(left, e), kind_of(right, e)
+    if not set(kinds) <= {"i8", "u8"} or step.clamp is not None:
+        raise e.refuse(f"the product of {left.describe()} and {right.describe()} is not supported")
+    if not output.elements:
+        return
+    (left_zeros, left_step), (right_zeros, right_step) = _zero_points(step, 2, e), _zero_points(step, 3, e)
+    batch = output.dims[:-2]
+    e.emit(
+        f"integer_matmul:product.{kinds[0]}_{kinds[1]}", e.at(output), e.at(left), e.at(right), left_zeros, right_zeros,
+        left_step, right_step, output.dims[-2], left.dims[-1], output.dims[-1], prod(batch), len(batch),
+        *reversed(batch), *reversed(_batch_strides(left, batch)), *reversed(_batch_strides(right, batch)),
+    )  # fmt: skip
+
+
+LOWERINGS: dict[str, Lowering] = {"MatMulInteger": Lowering(_emit)}

@@ -1,0 +1,166 @@
+"""MatMul and FullyConnected in float32: constant right matrices are packed here, others at run time into work space."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.panels import Tile, choose_tile, limits, pack_panels, single_row_vectors
+from isthmus.engine.native.target import Target
+from isthmus.graph import DataType, Tensor
+from isthmus.prepare.schedule import Step
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Equal matrices in a dense tensor: which of them each batch uses, their size and their strides in elements."""
+
+    batch: np.ndarray
+    rows: int
+    columns: int
+    row_step: int
+    column_step: int
+
+    @staticmethod
+    def of(dims: tuple[int, ...], transposed: bool, batch_dims: tuple[int, ...]) -> Matrices:
+        """The last two dimensions of a tensor are matrices, the others are broadcast to `batch_dims`."""
+        *outer, rows, columns = dims
+        numbers = np.arange(math.prod(outer), dtype=np.int64).reshape(outer)
+        batch = np.broadcast_to(numbers, batch_dims).reshape(-1)
+        if transposed:
+            return Matrices(batch, columns, rows, 1, columns)
+        return Matrices(batch, rows, columns, columns, 1)
+
+    @property
+    def elements(self) -> int:
+        """Elements of one matrix."""
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True)
+class Product:
+    """A batch of products: the operands as matrices, how they are cut, and how many right matrices there are."""
+
+    left: Matrices
+    right: Matrices
+    rights: int
+    tile: Tile
+
+    @staticmethod
+    def of(left: Matrices, right: Matrices, target: Target) -> Product:
+        """The product, with batches that share their right matrix made one tall product where memory allows."""
+        rights = int(right.batch.max(initial=0)) + 1
+        count = left.batch.size
+        dense = left.column_step == 1 and np.array_equal(left.batch, np.arange(count))
+        if rights == 1 and dense and count > 1:
+            one = np.zeros(1, np.int64)
+            left = Matrices(one, left.rows * count, left.columns, left.row_step, 1)
+            right = Matrices(one, right.rows, right.columns, right.row_step, right.column_step)
+        if left.rows == 1:
+            tile = Tile(1, single_row_vectors(right.columns, target))
+        else:
+            tile = choose_tile(left.rows, right.columns, target)
+        return Product(left, right, rights, tile)
+
+    def panel_bytes(self, target: Target) -> int:
+        """Bytes of one packed right matrix."""
+        return self.tile.matrix_bytes(self.right.rows, self.right.columns, target)
+
+
+def _product(step: Step, target: Target) -> Product:
+    left, right = _operand(step, 0), _operand(step, 1)
+    if step.op == "FullyConnected":
+        units, features = right.dims
+        rows = Matrices(np.zeros(1, np.int64), left.elements // max(1, features), features, features, 1)
+        return Product.of(rows, Matrices.of((units, features), True, (1,)), target)
+    batch_dims = np.broadcast_shapes(left.dims[:-2], right.dims[:-2])
+    return Product.of(
+        Matrices.of(left.dims, bool(step.params.get("transpose_in0")), batch_dims),
+        Matrices.of(right.dims, bool(step.params.get("transpose_in1")), batch_dims),
+        target,
+    )
+
+
+def _operand(step: Step, index: int) -> Tensor:
+    tensor = step.inputs[index]
+    assert tensor is not None
+    return tensor
+
+
+def _bias(step: Step) -> Tensor | None:
+    return step.inputs[2] if len(step.inputs) > 2 else None
+
+
+def _packed_here(step: Step) -> bool:
+    bias = _bias(step)
+    return _operand(step, 1).is_static and (bias is None or bias.is_static)
+
+
+def emit_product(
+    e: Emitter, product: Product, left: int, panels: int, result: int, clamp: tuple[float, float] | None
+) -> None:
+    """Emit the multiplication of a left operand by panels."""
+    a, b, tile = product.left, product.right, product.tile
+    batches = a.batch.size
+    table = 0
+    if batches > 1:
+        offsets = np.stack(
+            [
+                a.batch * (a.elements * 4),
+                b.batch * product.panel_bytes(e.target),
+                np.arange(batches, dtype=np.int64) * (a.rows * b.columns * 4),
+            ],
+            axis=1,
+        )
+        table = e.constant(offsets)
+    single = a.rows == 1
+    depth_block = tile.depth_block(b.rows, 1, e.target)
+    e.emit(
+        f"matmul:vector.{tile.vectors}" if single else f"matmul:packed.{tile.variant}",
+        left, panels, result, table, batches, a.rows, b.columns, b.rows, 4 * a.row_step, 4 * a.column_step,
+        4 * b.columns, tile.block(b.rows, b.columns, 4 * depth_block, e.target), depth_block, *limits(clamp),
+    )  # fmt: skip
+
+
+def _emit(step: Step, e: Emitter) -> None:
+    left, right, bias, out = _operand(step, 0), _operand(step, 1), _bias(step), step.outputs[0]
+    if any(t is not None and t.dtype is not DataType.FLOAT_32 for t in (left, right, bias, out)):
+        raise e.refuse("only FLOAT_32 and fixed-point operands are supported")
+    if out.elements == 0:
+        return
+    product = _product(step, e.target)
+    b = product.right
+    if b.rows == 0:
+        raise e.refuse("a product over no elements is not supported")
+    width = product.tile.width(e.target)
+    if _packed_here(step):
+        assert right.data is not None
+        matrices = right.data.reshape(-1, *right.dims[-2:])
+        if b.row_step == 1 and b.column_step != 1:
+            matrices = matrices.swapaxes(1, 2)
+        matrices = matrices.reshape(-1, b.rows, b.columns)
+        values = None if bias is None else bias.data
+        panels = e.constant(np.concatenate([pack_panels(m, values, width) for m in matrices]))
+    else:
+        numbers = np.arange(product.rights, dtype=np.int64)
+        table = np.stack([numbers * (b.elements * 4), numbers * product.panel_bytes(e.target)], axis=1)
+        panels = e.work()
+        e.emit(
+            f"matmul:pack.{product.tile.vectors}",
+            e.at(right), e.at(bias), panels, e.constant(table), product.rights, b.columns, b.rows,
+            4 * b.row_step, 4 * b.column_step,
+        )  # fmt: skip
+    emit_product(e, product, e.at(left), panels, e.at(out), step.clamp)
+
+
+def _work(step: Step, target: Target, threads: int) -> int:
+    if _packed_here(step):
+        return 0
+    product = _product(step, target)
+    return product.rights * product.panel_bytes(target)
+
+
+LOWERINGS: dict[str, Lowering] = {"MatMul": Lowering(_emit, _work), "FullyConnected": Lowering(_emit, _work)}

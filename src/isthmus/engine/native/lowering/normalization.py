@@ -1,0 +1,162 @@
+"""Lowering of softmax and of the normalisations."""
+
+from __future__ import annotations
+
+from math import inf, prod
+
+import numpy as np
+
+from isthmus.engine.native.lowering.elementwise import clamp_in_place
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.target import Target
+from isthmus.graph import DataType, Tensor
+from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
+from isthmus.prepare.schedule import Step
+
+_COLUMN_WORK = 8 * 128
+"""Bytes of work space a thread needs for a block of columns: two floats each."""
+_SHORT_ROW = 64
+_LONG_ROW = 512
+
+
+def _work(step: Step, target: Target, threads: int) -> int:
+    return _COLUMN_WORK * threads
+
+
+def _check(step: Step, e: Emitter) -> tuple[Tensor, Tensor]:
+    for tensor in (*step.inputs, *step.outputs):
+        if tensor is not None and tensor.dtype is not DataType.FLOAT_32:
+            raise e.refuse(f"{tensor.describe()} must be float32")
+    return operand(step), step.outputs[0]
+
+
+def _emit_softmax(step: Step, e: Emitter, variant: str) -> None:
+    x, output = _check(step, e)
+    axis = x.rank - 1 if step.params["axis"] is None else int(step.params["axis"]) % max(x.rank, 1)
+    outer, length, inner = prod(x.dims[:axis]), prod(x.dims[axis : axis + 1]), prod(x.dims[axis + 1 :])
+    beta = float(step.params["beta"])
+    if not x.elements:
+        return
+    if inner == 1:
+        e.emit(f"normalization:softmax_rows.{variant}", e.at(output), e.at(x), outer, length, beta)
+    else:
+        e.emit(
+            f"normalization:softmax_columns.{variant}", e.at(output), e.at(x), outer, length, inner, beta, e.work()
+        )
+    clamp_in_place(step, e)
+
+
+def _affine(step: Step, e: Emitter, count: int) -> tuple[int, int]:
+    """Operands of the scales and offsets, ones and zeros where there are none."""
+    scales = step.inputs[1] if len(step.inputs) > 1 else None
+    offsets = step.inputs[2] if len(step.inputs) > 2 else None
+    return (
+        e.constant(np.ones(count, np.float32)) if scales is None else e.at(scales),
+        e.constant(np.zeros(count, np.float32)) if offsets is None else e.at(offsets),
+    )
+
+
+def _emit_norm_rows(step: Step, e: Emitter, variant: str, outer: int, rows: int, groups: int, run: int) -> None:
+    x, output = operand(step), step.outputs[0]
+    if x.elements:
+        e.emit(
+            f"normalization:norm_rows.{variant}", e.at(output), e.at(x), *_affine(step, e, groups * run), outer, rows,
+            groups, run, float(step.params["epsilon"]),
+        )  # fmt: skip
+    clamp_in_place(step, e)
+
+
+def _emit_norm_columns(step: Step, e: Emitter, variant: str, outer: int, rows: int, columns: int) -> None:
+    x, output = operand(step), step.outputs[0]
+    if x.elements:
+        e.emit(
+            f"normalization:norm_columns.{variant}", e.at(output), e.at(x), *_affine(step, e, columns), outer, rows,
+            columns, float(step.params["epsilon"]), e.work(),
+        )  # fmt: skip
+    clamp_in_place(step, e)
+
+
+def _emit_axes_norm(step: Step, e: Emitter, variant: str) -> None:
+    """A norm over neighbouring axes, the last ones or others."""
+    x, _ = _check(step, e)
+    axes = sorted(int(a) % x.rank for a in step.params["axes"])
+    # Axes of one element make no difference.
+    real = [a for a in axes if x.dims[a] != 1] or axes[-1:]
+    first, last = real[0], real[-1]
+    if any(x.dims[a] != 1 and a not in axes for a in range(first, last + 1)):
+        raise e.refuse(f"the axes {axes} of {x.describe()} must be neighbours")
+    outer, length, inner = prod(x.dims[:first]), prod(x.dims[first : last + 1]), prod(x.dims[last + 1 :])
+    if inner == 1:
+        _emit_norm_rows(step, e, variant, outer, 1, 1, length)
+    elif len(step.inputs) == 1:
+        _emit_norm_columns(step, e, variant, outer, length, inner)
+    else:
+        raise e.refuse(f"axes {axes} of {x.describe()} must be the last ones")
+
+
+def _emit_instance_norm(step: Step, e: Emitter) -> None:
+    x, _ = _check(step, e)
+    params = step.params
+    variant = "rms" if params["mode"] == RMS else "moments" if params["normalize_variance"] else "mean"
+    batch, spatial, channels = x.dims[0], prod(x.dims[1:-1]), x.dims[-1]
+    if params["region"] == ACROSS_CHANNEL:
+        _emit_norm_rows(step, e, variant, batch * spatial, 1, 1, channels)
+    elif params["region"] == ACROSS_ALL:
+        _emit_norm_rows(step, e, variant, batch, spatial, 1, channels)
+    else:
+        _emit_norm_columns(step, e, variant, batch, spatial, channels)
+
+
+def _emit_group_norm(step: Step, e: Emitter) -> None:
+    x, _ = _check(step, e)
+    groups = int(step.params["group"])
+    _emit_norm_rows(step, e, "moments", x.dims[0], prod(x.dims[1:-1]), groups, x.dims[-1] // groups)
+
+
+def _emit_batchnorm(step: Step, e: Emitter) -> None:
+    x, output = _check(step, e)
+    channels = x.dims[-1]
+    scales, offsets = _affine(step, e, channels)
+    given = [t for t in step.inputs[1:] if t is not None]
+    # Short constant rows are repeated, for a loop of a few elements is mostly overhead.
+    if 0 < channels < _SHORT_ROW and all(t.is_static for t in given):
+        repeats = _LONG_ROW // channels
+        arrays = [np.ones(channels, np.float32), np.zeros(channels, np.float32)]
+        for index, tensor in enumerate(step.inputs[1:]):
+            if tensor is not None:
+                arrays[index] = np.asarray(tensor.data)
+        scales, offsets = (e.constant(np.tile(a.reshape(-1), repeats)) for a in arrays)
+        channels *= repeats
+    low, high = step.clamp or (-inf, inf)
+    if x.elements:
+        e.emit(
+            "normalization:affine", e.at(output), e.at(x), scales, offsets, x.elements, channels, float(low),
+            float(high),
+        )  # fmt: skip
+
+
+def _emit_lrn(step: Step, e: Emitter) -> None:
+    x, output = _check(step, e)
+    params = step.params
+    if params["region"] != LRN_ACROSS_CHANNEL:
+        raise e.refuse("only the region across channels is supported")
+    if x.elements:
+        e.emit(
+            "normalization:local_response", e.at(output), e.at(x), prod(x.dims[:-1]), x.dims[-1], int(params["radius"]),
+            float(params["alpha"]), float(params["beta"]), float(params["bias"]),
+        )  # fmt: skip
+    clamp_in_place(step, e)
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "Softmax": Lowering(lambda step, e: _emit_softmax(step, e, "plain"), _work),
+    "LogSoftmax": Lowering(lambda step, e: _emit_softmax(step, e, "log"), _work),
+    "LayerNorm": Lowering(lambda step, e: _emit_axes_norm(step, e, "moments"), _work),
+    "RmsNorm": Lowering(lambda step, e: _emit_axes_norm(step, e, "rms"), _work),
+    "L2Norm": Lowering(lambda step, e: _emit_axes_norm(step, e, "l2"), _work),
+    "InstanceNorm": Lowering(_emit_instance_norm, _work),
+    "GroupNorm": Lowering(_emit_group_norm),
+    "Batchnorm": Lowering(_emit_batchnorm),
+    "Lrn": Lowering(_emit_lrn),
+}

@@ -1,0 +1,108 @@
+"""How matrices are cut for the float32 micro-kernels: the choice of a tile, and the packing of right matrices.
+
+A tile is so many rows by so many vectors of columns; it must fit the registers of the target. A right matrix is packed
+into panels of a tile's width, each with its bias in front.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.engine.native.target import Target
+
+_L1_SHARE = 24 << 10
+_L1_ROWS = 8 << 10
+_L1_PANEL = 40 << 10
+_L2_SHARE = 512 << 10
+_LATENCY = 4
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows and vectors of columns that a micro-kernel holds in registers."""
+
+    rows: int
+    vectors: int
+
+    @property
+    def variant(self) -> str:
+        """How kernels name it."""
+        return f"{self.rows}x{self.vectors}"
+
+    def width(self, target: Target) -> int:
+        """Columns of a panel."""
+        return self.vectors * target.lanes
+
+    def panels(self, columns: int, target: Target) -> int:
+        """How many panels hold that many columns."""
+        return -(-columns // self.width(target))
+
+    def matrix_bytes(self, depth: int, columns: int, target: Target) -> int:
+        """Bytes of a packed matrix."""
+        return self.panels(columns, target) * (depth + 1) * self.width(target) * 4
+
+    def block(self, depth: int, columns: int, row_bytes: int, target: Target) -> int:
+        """How many tiles to take through one panel before the next.
+
+        While all panels stay in the first cache, so few that the rows stay there too; else as many as the second holds.
+        """
+        few = self.matrix_bytes(depth, columns, target) <= _L1_SHARE
+        return max(1, (_L1_ROWS if few else _L2_SHARE) // max(1, self.rows * row_bytes))
+
+    def depth_block(self, depth: int, piece: int, target: Target) -> int:
+        """How many pieces of the depth to sum at a time, so that a panel's share of them stays in the first cache."""
+        whole = -(-depth // piece)
+        fitting = max(1, _L1_PANEL // (piece * self.width(target) * 4))
+        # Even parts: a short last one would cost as much as a full one for storing and loading the sums.
+        return -(-whole // -(-whole // fitting))
+
+
+_TILES: dict[int, tuple[Tile, ...]] = {
+    64: (Tile(8, 3), Tile(10, 2), Tile(10, 1)),
+    32: (Tile(6, 2), Tile(10, 1)),
+    16: (Tile(6, 4), Tile(8, 2), Tile(10, 1)),
+}
+"""By bytes of a vector register, the preferred ones first."""
+_FEW_REGISTERS = (Tile(4, 2), Tile(8, 1))
+
+
+def choose_tile(rows: int, columns: int, target: Target) -> Tile:
+    """The tile that computes a product of that many rows and columns in the least time."""
+    few = target.vector_bytes == 16 and target.triple.startswith("x86")
+    vectors = -(-columns // target.lanes)
+
+    def cost(tile: Tile) -> float:
+        whole, rest = divmod(rows, tile.rows)
+        half = max(1, tile.rows // 2)
+        heights = [tile.rows] * min(whole, 1) + ([half if rest <= half else tile.rows] if rest else [])
+        counts = [whole] * min(whole, 1) + ([1] if rest else [])
+        steps = 0.0
+        for height, count in zip(heights, counts, strict=True):
+            products, loads = height * tile.vectors, height + tile.vectors
+            steps += count * max(products / 2, loads / 2, _LATENCY)
+        return -(-vectors // tile.vectors) * (steps + 0.25 * sum(counts))
+
+    return min(_FEW_REGISTERS if few else _TILES[target.vector_bytes], key=cost)
+
+
+def single_row_vectors(columns: int, target: Target) -> int:
+    """The vectors of a panel for products with a single row."""
+    return min(4 if target.vector_bytes == 64 else 2, -(-columns // target.lanes))
+
+
+def pack_panels(right: np.ndarray, bias: np.ndarray | None, width: int) -> np.ndarray:
+    """The panels of a matrix [depth, columns]: [panels, 1 + depth, width] with the bias in front."""
+    depth, columns = right.shape
+    panels = -(-columns // width)
+    full = np.zeros((1 + depth, panels * width), np.float32)
+    full[1:, :columns] = right
+    if bias is not None:
+        full[0, :columns] = bias
+    return np.ascontiguousarray(full.reshape(1 + depth, panels, width).transpose(1, 0, 2))
+
+
+def limits(clamp: tuple[float, float] | None) -> tuple[float, float]:
+    """The range of results: the step's clamp, or everything."""
+    return (float(clamp[0]), float(clamp[1])) if clamp is not None else (-np.inf, np.inf)

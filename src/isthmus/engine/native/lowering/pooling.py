@@ -1,0 +1,62 @@
+"""Lowering of pooling; a window over the whole image is a reduction."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from isthmus.engine.native.lowering.elementwise import clamp_in_place
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.reduction import stored_kind
+from isthmus.prepare.schedule import Step
+
+
+def _emit_pool(step: Step, e: Emitter, name: str) -> None:
+    x, output = operand(step), step.outputs[0]
+    kind = stored_kind(step, e)
+    if kind not in (("f32", "i8", "u8") if name == "max" else ("f32",)):
+        raise e.refuse(f"the {name} of windows of {x.describe()} is not supported")
+    if not output.elements:
+        return
+    spatial = x.rank - 2
+    window = [int(v) for v in step.params["filter_size"]]
+    pads = np.asarray(step.params["pad_amount"]).reshape(spatial, 2).tolist()
+    batch, channels = x.dims[0], x.dims[-1]
+    area = prod(x.dims[1:-1])
+    if name != "l2" and prod(output.dims[1:-1]) == 1 and window == list(x.dims[1:-1]) and not np.any(pads):
+        _emit_global(step, e, "max" if name == "max" else "sum", kind, 1.0 if name == "max" else 1.0 / area)
+    else:
+        # Images are volumes of one plane.
+        axes = [[1, 1, 1, 1, 0, 0]] * (3 - spatial)
+        for axis in range(spatial):
+            stride = int(step.params["stride"][axis])
+            axes.append([x.dims[axis + 1], output.dims[axis + 1], window[axis], stride, *pads[axis]])
+        edges = int(bool(step.params.get("count_pad_for_edges")))
+        e.emit(
+            f"pooling:pool.{name}_{kind}", e.at(output), e.at(x), batch, channels, edges, *[v for a in axes for v in a]
+        )
+    clamp_in_place(step, e)
+
+
+def _emit_global(step: Step, e: Emitter, function: str, kind: str, factor: float) -> None:
+    x, output = operand(step), step.outputs[0]
+    batch, channels, area, size = x.dims[0], x.dims[-1], prod(x.dims[1:-1]), x.dtype.itemsize
+    e.emit(
+        f"reduction:columns.{function}_{kind}", e.at(output), e.at(x), batch, channels, area, factor, 1, 1,
+        batch, area * channels * size, area, channels * size,
+    )  # fmt: skip
+
+
+def _pool(name: str) -> Lowering:
+    return Lowering(lambda step, e: _emit_pool(step, e, name))
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "PoolMax2d": _pool("max"),
+    "PoolMax3d": _pool("max"),
+    "PoolAvg2d": _pool("avg"),
+    "PoolAvg3d": _pool("avg"),
+    "L2Pool2d": _pool("l2"),
+}

@@ -1,0 +1,306 @@
+"""Lowering of arithmetic on 8-bit fixed-point tensors: tables, sums, products, means, pools, softmax, conversions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from isthmus.engine.native.lowering import quantized_convolution, quantized_depthwise
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.fixed_point import (
+    STORED,
+    emit_dequantize,
+    emit_lookup,
+    emit_quantize,
+    is_eight_bit,
+    quantization_of,
+    signed_result,
+    stored_limits,
+)
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.tables import function_codes
+from isthmus.engine.native.target import Target
+from isthmus.graph import Tensor
+from isthmus.prepare.schedule import Step
+
+Covers = Callable[[Step], bool]
+_LARGEST_SCALE = 2.0**14
+
+
+# -- functions of one element ------------------------------------------------------------------------------------------
+
+_FUNCTIONS = (
+    "Relu", "Relu1", "Relu6", "ReluMinMax", "Sigmoid", "Tanh", "HardSwish", "Elu", "Gelu", "Silu", "Prelu", "Erf",
+    "ElementWiseAbs", "ElementWiseNeg", "ElementWiseExp", "ElementWiseLog", "ElementWiseSquareRoot",
+    "ElementWiseRsqrt", "ElementWiseSoftplus", "ElementWiseNeuron", "ElementWiseUnary", "ElementWiseFloor",
+    "ElementWiseCeil", "ElementWiseRound", "ElementWiseSign", "ElementWiseSin", "ElementWiseCos", "Convert",
+)  # fmt: skip
+
+
+def _covers_function(step: Step) -> bool:
+    slope_is_one_number = len(step.inputs) < 2 or (operand(step, 1).is_static and operand(step, 1).elements == 1)
+    return is_eight_bit(step.inputs[0]) and is_eight_bit(step.outputs[0]) and slope_is_one_number
+
+
+def _emit_function(step: Step, e: Emitter) -> None:
+    x, output = operand(step, 0), step.outputs[0]
+    emit_lookup(e, x, e.at(output), function_codes(step, e.numerics), step, output)
+
+
+# -- sums and products -------------------------------------------------------------------------------------------------
+
+
+def _covers_binary(step: Step) -> bool:
+    return all(map(is_eight_bit, (*step.inputs, *step.outputs))) and (
+        len({t.dtype for t in (*step.inputs, *step.outputs) if t is not None}) == 1
+    )
+
+
+def _modes(output: Tensor, dims: list[tuple[int, ...]]) -> tuple[int, list[bool]]:
+    """The first axis of the longest tail along which each operand runs with the result or stays; which of them run."""
+    modes: list[bool | None] = [None, None]
+    axis = output.rank
+    while axis > 0:
+        size = output.dims[axis - 1]
+        wanted = [None if size == 1 else d[axis - 1] == size for d in dims]
+        clash = any(w is not None and m is not None and w != m for w, m in zip(wanted, modes, strict=True))
+        if clash:
+            break
+        modes = [m if w is None else w for w, m in zip(wanted, modes, strict=True)]
+        axis -= 1
+    return axis, [m is not False for m in modes]
+
+
+def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, int], list[int | float]]) -> None:
+    """One instruction over runs; an operand that stays within a run comes second.
+
+    `parameters` gives the last words, by the numbers of the first and the second operand.
+    """
+    operands, output = [operand(step, 0), operand(step, 1)], step.outputs[0]
+    rank = output.rank
+    dims = [(1,) * (rank - t.rank) + t.dims for t in operands]
+    axis, moves = _modes(output, dims)
+    offsets = []
+    for shape in dims:
+        tail = math.prod(shape[axis:])
+        index = np.arange(math.prod(shape[:axis])).reshape(shape[:axis]) * tail
+        offsets.append(e.constant(np.broadcast_to(index, output.dims[:axis]).astype(np.int32)))
+    first, second = (0, 1) if moves[0] else (1, 0)
+    e.emit(
+        f"quantized_binary:{kernel}.{STORED[output.dtype]}",
+        e.at(operands[first]), e.at(operands[second]), e.at(output),
+        math.prod(output.dims[:axis]), math.prod(output.dims[axis:]), offsets[first], offsets[second],
+        int(not all(moves)), *signed_result(step, output), *parameters(first, second),
+    )  # fmt: skip
+
+
+def _emit_add(step: Step, e: Emitter) -> None:
+    scale = np.float32(quantization_of(step.outputs[0]).scale)
+    quantizations = [quantization_of(operand(step, i)) for i in (0, 1)]
+    ratios = [np.float32(q.scale) / scale for q in quantizations]
+    # Multipliers of about 20 bits: the sum of two products of bytes then fits 32 bits.
+    shift = 20 - (int(np.frexp(max(ratios))[1]) - 1)
+    factors = [int(np.rint(np.ldexp(np.float64(r), shift))) for r in ratios]
+    if step.op == "ElementWiseSubtract":
+        factors[1] = -factors[1]
+    zeros = sum(f * q.zero_point for f, q in zip(factors, quantizations, strict=True))
+
+    def parameters(first: int, second: int) -> list[int | float]:
+        return [factors[first], factors[second], (1 << (shift - 1)) - zeros, shift]
+
+    _emit_runs("add", step, e, parameters)
+
+
+def _covers_add(step: Step) -> bool:
+    if not _covers_binary(step):
+        return False
+    scales = [quantization_of(t).scale for t in (operand(step, 0), operand(step, 1), step.outputs[0])]
+    largest = max(scales[0], scales[1]) / scales[2]
+    return 2.0**-10 <= largest < 2.0**8
+
+
+def _emit_multiply(step: Step, e: Emitter) -> None:
+    quantizations = [quantization_of(operand(step, i)) for i in (0, 1)]
+    scales = [np.float32(q.scale) for q in (*quantizations, quantization_of(step.outputs[0]))]
+
+    def parameters(first: int, second: int) -> list[int | float]:
+        zeros = quantizations[first].zero_point, quantizations[second].zero_point
+        return [*zeros, float(scales[0] * scales[1] / scales[2])]
+
+    _emit_runs("multiply", step, e, parameters)
+
+
+def _covers_multiply(step: Step) -> bool:
+    if not _covers_binary(step):
+        return False
+    first, second, result = map(quantization_of, (operand(step, 0), operand(step, 1), step.outputs[0]))
+    return first.scale * second.scale / result.scale < _LARGEST_SCALE
+
+
+# -- many elements into one --------------------------------------------------------------------------------------------
+
+
+def _covers_one_to_one(step: Step) -> bool:
+    x, output = step.inputs[0], step.outputs[0]
+    return is_eight_bit(x) and is_eight_bit(output) and operand(step, 0).dtype is output.dtype
+
+
+def _mean_extents(step: Step) -> tuple[int, int, int] | None:
+    """Outer, reduced and inner extents, when the reduced axes are neighbours."""
+    dims = operand(step, 0).dims
+    axes = sorted({int(a) % len(dims) for a in np.asarray(step.params["axes"]).reshape(-1)} or set(range(len(dims))))
+    if axes != list(range(axes[0], axes[-1] + 1)):
+        return None
+
+    return math.prod(dims[: axes[0]]), math.prod(dims[axes[0] : axes[-1] + 1]), math.prod(dims[axes[-1] + 1 :])
+
+
+def _covers_mean(step: Step) -> bool:
+    return _covers_one_to_one(step) and _mean_extents(step) is not None
+
+
+def _mean_work(step: Step, target: Target, threads: int) -> int:
+    extents = _mean_extents(step)
+    assert extents is not None
+    return 4 * extents[2] * threads
+
+
+def _emit_mean(step: Step, e: Emitter) -> None:
+    x, output = operand(step, 0), step.outputs[0]
+    extents = _mean_extents(step)
+    assert extents is not None
+    outer, count, inner = extents
+    qx, qy = quantization_of(x), quantization_of(output)
+    ratio = np.float32(qx.scale) / np.float32(qy.scale)
+    if e.numerics == "litert":
+        # Both zero points are added in float, before the only rounding.
+        offset, zero = 0, 0
+        bias = np.float32(qy.zero_point) - np.float32(qx.zero_point) * ratio
+    else:
+        offset, zero, bias = count * qx.zero_point, qy.zero_point, np.float32(0)
+    e.emit(
+        f"quantized_reduction:mean.{STORED[output.dtype]}",
+        e.at(x), e.at(output), outer, count, inner, e.work(), float(ratio / np.float32(count)), offset, float(bias),
+        zero, *stored_limits(step, output),
+    )  # fmt: skip
+
+
+def _pool_work(step: Step, target: Target, threads: int) -> int:
+    return 4 * operand(step, 0).dims[3] * threads
+
+
+def _emit_average_pool(step: Step, e: Emitter) -> None:
+    x, output = operand(step, 0), step.outputs[0]
+    qx, qy = quantization_of(x), quantization_of(output)
+    (kh, kw), (sh, sw) = (np.asarray(step.params[n]).reshape(2).tolist() for n in ("filter_size", "stride"))
+    (top, bottom), (left, right) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
+    batch, height, width, channels = x.dims
+    ties_away = bool(step.params.get("ties_away_from_zero")) and qx == qy
+    e.emit(
+        f"quantized_reduction:average_pool.{STORED[output.dtype]}",
+        e.at(x), e.at(output), batch, height, width, channels, output.dims[1], output.dims[2], kh, kw, sh, sw,
+        top, left, int(step.params["count_pad_for_edges"]), e.work(), int(ties_away), qx.scale, qy.scale, qx.zero_point,
+        qy.zero_point, *stored_limits(step, output), bottom, right,
+    )  # fmt: skip
+
+
+def _covers_softmax(step: Step) -> bool:
+    return _covers_one_to_one(step) and int(step.params["axis"]) in (-1, operand(step, 0).rank - 1)
+
+
+def _emit_softmax(step: Step, e: Emitter) -> None:
+    x, output = operand(step, 0), step.outputs[0]
+    qx, qy = quantization_of(x), quantization_of(output)
+    if e.numerics == "onnxruntime":
+        _emit_integer_softmax(step, e)
+        return
+    table = np.exp(-np.arange(256, dtype=np.float64) * qx.scale * float(step.params["beta"])).astype(np.float32)
+    length = x.dims[-1]
+    e.emit(
+        f"quantized_reduction:softmax.{STORED[output.dtype]}",
+        e.at(x), e.at(output), x.elements // length, length, e.constant(table), 1.0 / qy.scale, qy.zero_point,
+        *stored_limits(step, output),
+    )  # fmt: skip
+
+
+def _emit_integer_softmax(step: Step, e: Emitter) -> None:
+    """Exponentials of up to 23 bits, such that their sum fits 32; a factor that is cut to a whole number."""
+    x, output = operand(step, 0), step.outputs[0]
+    qx, qy = quantization_of(x), quantization_of(output)
+    length = x.dims[-1]
+    largest = min(float(0xFFFFFFFF) / length, float(0x7FFFFF))
+    table = np.rint(largest * np.exp(-np.arange(256) * float(np.float32(qx.scale)) * float(step.params["beta"])))
+    factor = int(np.floor(np.float32(1) / np.float32(qy.scale)))
+    e.emit(
+        f"quantized_reduction:softmax_of_integers.{STORED[output.dtype]}",
+        e.at(x), e.at(output), x.elements // length, length, e.constant(table.astype(np.int32)), factor, qy.zero_point,
+        *stored_limits(step, output),
+    )  # fmt: skip
+
+
+def _covers_resize(step: Step) -> bool:
+    same = quantization_of(operand(step, 0)) == quantization_of(step.outputs[0]) if _covers_one_to_one(step) else False
+    return same and step.clamp is None
+
+
+def _neighbours(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
+    """For each output index the input index before it, the one after it, and the weight of the latter in 11 bits."""
+    corner = int(align_corners and out > 1)
+    scale = np.float32(size - corner) / np.float32(out - corner)
+    place = np.arange(out, dtype=np.float32) * scale
+    if half_pixel_centers:
+        place = np.clip(place + (np.float32(0.5) * scale - np.float32(0.5)), np.float32(0), np.float32(size - 1))
+    before = np.minimum(place.astype(np.int32), size - 1)
+    weight = np.rint((place - before.astype(np.float32)) * np.float32(1 << 11))
+    return np.stack([before, np.minimum(before + 1, size - 1), weight.astype(np.int32)], axis=1)
+
+
+def _emit_resize(step: Step, e: Emitter) -> None:
+    x, output = operand(step, 0), step.outputs[0]
+    modes = bool(step.params["align_corners"]), bool(step.params["half_pixel_centers"])
+    tables = [e.constant(_neighbours(x.dims[a], output.dims[a], *modes)) for a in (1, 2)]
+    e.emit(
+        f"quantized_reduction:resize_bilinear.{STORED[output.dtype]}",
+        e.at(x), e.at(output), *x.dims, *output.dims[1:3], *tables,
+    )  # fmt: skip
+
+
+# -- to and from reals -------------------------------------------------------------------------------------------------
+
+
+def _emit_dequantize(step: Step, e: Emitter) -> None:
+    emit_dequantize(e, operand(step, 0), e.at(step.outputs[0]))
+
+
+def _emit_quantize(step: Step, e: Emitter) -> None:
+    emit_quantize(e, e.at(operand(step, 0)), step.outputs[0])
+
+
+def _always(step: Step) -> bool:
+    return True
+
+
+QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
+    **quantized_convolution.QUANTIZED,
+    **quantized_depthwise.QUANTIZED,
+    **{op: (_covers_function, Lowering(_emit_function)) for op in _FUNCTIONS},
+    "ElementWiseAdd": (_covers_add, Lowering(_emit_add)),
+    "ElementWiseSubtract": (_covers_add, Lowering(_emit_add)),
+    "ElementWiseMultiply": (_covers_multiply, Lowering(_emit_multiply)),
+    "ReduceMean": (_covers_mean, Lowering(_emit_mean, _mean_work)),
+    "PoolAvg2d": (_covers_one_to_one, Lowering(_emit_average_pool, _pool_work)),
+    "ResizeBilinear": (_covers_resize, Lowering(_emit_resize)),
+    "Softmax": (_covers_softmax, Lowering(_emit_softmax)),
+    "Dequantize": (_always, Lowering(_emit_dequantize)),
+    "Quantize": (_always, Lowering(_emit_quantize)),
+}
+"""For each operation, which steps its 8-bit lowering covers, and that lowering."""
+
+MOVEMENTS = frozenset((
+    "Reshape", "Squeeze", "ExpandDims", "Transpose", "Concat", "Split", "Pack", "UnPack", "StridedSlice", "Pad", "Tile",
+    "Gather", "GatherElements", "GatherNd", "DepthToSpace", "SpaceToDepth", "SpaceToBatch", "BatchToSpace",
+    "ChannelShuffle", "Reverse", "ReverseSequence", "PoolMax2d", "ReduceMax", "ReduceMin", "Argmax", "Argmin",
+))  # fmt: skip
+"""Operations that only choose among stored elements, so that any type will do once quantizations agree."""

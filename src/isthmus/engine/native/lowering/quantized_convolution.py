@@ -1,0 +1,118 @@
+"""Lowering of 8-bit convolutions and products with constant weights: zero points go into the bias."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.fixed_point import (
+    bias_of,
+    centred_weights,
+    is_eight_bit,
+    quantization_of,
+    signed_result,
+    sums_fit,
+    weight_scales,
+)
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.quantized_product import (
+    ROW_FORMS,
+    cut,
+    geometry_words,
+    matrix_of,
+    offsets,
+    panels,
+    product_of,
+)
+from isthmus.engine.native.target import Target
+from isthmus.graph import DataType, Tensor
+from isthmus.prepare.schedule import Step
+
+
+def _form(x: Tensor, target: Target) -> int:
+    """How the kernel is told to bring rows into the form that the target multiplies; 0 where they have it."""
+    signed, wanted = x.dtype is DataType.SFIXED_POINT_8, ROW_FORMS[target.dot]
+    if wanted == "s16":
+        return 3 if signed else 4
+    return 0 if signed == (wanted == "s8") else 2
+
+
+def _origin(x: Tensor, target: Target) -> int:
+    """What an element that means 0 is as it is multiplied."""
+    form = _form(x, target)
+    if form >= 3:
+        return 0
+    shift = 128 if x.dtype is DataType.SFIXED_POINT_8 else -128
+    return quantization_of(x).zero_point + (shift if form == 2 else 0)
+
+
+def work_of(step: Step, target: Target, threads: int) -> int:
+    """Scratch for rows that cannot be read in place."""
+    return cut(product_of(step), _form(operand(step, 0), target), target, threads).work_bytes * threads
+
+
+def emit(step: Step, e: Emitter) -> None:
+    """One instruction for each group of channels."""
+    x, output, product = operand(step, 0), step.outputs[0], product_of(step)
+    qx, qy = quantization_of(x), quantization_of(output)
+    plan, origin = cut(product, _form(x, e.target), e.target, e.threads), _origin(x, e.target)
+    total = product.columns * product.groups
+    scales = np.float32(qx.scale) * weight_scales(operand(step, 1), total) / np.float32(qy.scale)
+    matrix, bias = matrix_of(step, product), bias_of(step, total)
+    columns = plan.vectors * e.target.lanes
+    panel_bytes = columns * (8 + 4 * product.taps * plan.groups)
+    # Threads share columns rather than rows where the weights are the larger operand.
+    favour_columns = int(matrix.size > x.elements)
+    for group in range(product.groups):
+        part = slice(group * product.columns, (group + 1) * product.columns)
+        weights = matrix[:, :, part]
+        corrected = bias[part] - origin * weights.sum((0, 1), dtype=np.int64)
+        heads = [corrected.astype(np.int32), scales[part]]
+        e.emit(
+            f"quantized_convolution:convolve.{plan.rows}x{plan.vectors}",
+            e.at(x, group * product.channels), e.at(output, group * product.columns),
+            e.constant(panels(weights, heads, columns, e.target.lanes, 4 // plan.size)),
+            e.constant(offsets(product, plan)), e.work(), plan.work_bytes,
+            *geometry_words(product, plan, panel_bytes),
+            origin & 0xFF, qx.zero_point, *signed_result(step, output), favour_columns,
+        )  # fmt: skip
+
+
+def _covers_weights(step: Step, *column_axes: int | None) -> bool:
+    """Whether a step multiplies bytes by constant bytes, scaled by tensor or along one of the axes."""
+    x, weights = step.inputs[0], step.inputs[1]
+    bias = step.inputs[2] if len(step.inputs) > 2 else None
+    if not (is_eight_bit(x) and is_eight_bit(step.outputs[0]) and weights is not None and weights.is_static):
+        return False
+    if centred_weights(weights) is None or not (bias is None or bias.is_static):
+        return False
+    if quantization_of(weights).axis not in (None, *column_axes):
+        return False
+    columns = step.outputs[0].dims[-1]
+    return sums_fit(step, columns, weights.elements // columns)
+
+
+def covers_convolution(step: Step) -> bool:
+    """Whether a step convolves bytes with constant bytes scaled by tensor or by filter."""
+    return _covers_weights(step, 3)
+
+
+def _covers_fully_connected(step: Step) -> bool:
+    return _covers_weights(step, 0)
+
+
+def _covers_matmul(step: Step) -> bool:
+    weights = operand(step, 1)
+    if step.params["transpose_in0"] or weights.rank < 2 or math.prod(weights.dims[:-2]) != 1:
+        return False
+    return _covers_weights(step, weights.rank - (2 if step.params["transpose_in1"] else 1))
+
+
+QUANTIZED = {
+    "Conv2d": (covers_convolution, Lowering(emit, work_of)),
+    "FullyConnected": (_covers_fully_connected, Lowering(emit, work_of)),
+    "MatMul": (_covers_matmul, Lowering(emit, work_of)),
+}
+"""For each operation, which steps its 8-bit lowering covers, and that lowering."""

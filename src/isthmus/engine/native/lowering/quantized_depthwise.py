@@ -1,0 +1,166 @@
+"""Lowering of 8-bit depthwise convolutions: channels cut into blocks, weights packed in groups of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.engine.native.lowering import quantized_convolution
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.fixed_point import (
+    bias_of,
+    centred_weights,
+    pair,
+    quantization_of,
+    signed_result,
+    weight_scales,
+)
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.target import Target
+from isthmus.graph import DataType
+from isthmus.prepare.schedule import Step
+
+_L1_SHARE = 24 << 10
+_MOST_OUTPUTS = 4
+_NARROWEST = 16
+_MOST_GROUPS = 64
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """How a convolution is cut for a target.
+
+    Parameters
+    ----------
+    group_rows
+        Input rows in a group.
+    row_groups
+        Groups above each other.
+    together
+        Output rows that share groups.
+    needed_rows
+        Input rows under those output rows.
+    segment
+        Results of a row computed together.
+    pitch
+        Columns of work space for a row of groups.
+    """
+
+    group_rows: int
+    row_groups: int
+    together: int
+    needed_rows: int
+    span: int
+    segment: int
+    pitch: int
+    work_bytes: int
+
+
+def _cut(step: Step, target: Target) -> _Cut:
+    kernel_h, kernel_w = operand(step, 1).dims[:2]
+    (stride_h, stride_w), (dilation_h, dilation_w) = pair(step, "stride"), pair(step, "dilation")
+    group_rows = 2 if target.dot == "none" else 4
+    row_groups = -(-kernel_h // group_rows)
+    together = 1 if dilation_h > 1 else (group_rows * row_groups - kernel_h) // stride_h + 1
+    needed_rows = (together - 1) * stride_h + kernel_h
+    span = (kernel_w - 1) * dilation_w + 1
+    column_bytes = 4 * target.vector_bytes
+    out_width = step.outputs[0].dims[2]
+    wanted = _L1_SHARE // (column_bytes * row_groups * stride_w)
+    segment = min(max(wanted // _MOST_OUTPUTS, 2) * _MOST_OUTPUTS, out_width)
+    # Tiles read the columns of results that are not there.
+    pitch = (-(-segment // _MOST_OUTPUTS) * _MOST_OUTPUTS - 1) * stride_w + span
+    return _Cut(group_rows, row_groups, together, needed_rows, span, segment, pitch, row_groups * pitch * column_bytes)
+
+
+def _multiplies_channels(step: Step) -> bool:
+    """Whether a channel has several filters; it is then a group of an ordinary convolution."""
+    return operand(step, 0).dims[3] != step.outputs[0].dims[3]
+
+
+def _work(step: Step, target: Target, threads: int) -> int:
+    if _multiplies_channels(step):
+        return quantized_convolution.work_of(step, target, threads)
+    return _cut(step, target).work_bytes * threads
+
+
+def _blocks(channels: int, lanes: int) -> list[tuple[int, int, int]]:
+    """First channel, width and kind of each block. The last one may take channels again that an earlier one has."""
+    widths = [4 * n for n in (16, 8, 4) if n <= lanes]
+    if channels < _NARROWEST:
+        return [(0, _NARROWEST, len(widths))]
+    blocks, start = [], 0
+    for kind, width in enumerate(widths):
+        while channels - start >= width:
+            blocks.append((start, width, kind))
+            start += width
+    if start < channels:
+        blocks.append((channels - _NARROWEST, _NARROWEST, len(widths) - 1))
+    return blocks
+
+
+def _grouped(weights: np.ndarray, cut: _Cut, stride_h: int) -> np.ndarray:
+    """The weights as [rows together, row groups, kernel width, channels, rows of a group]."""
+    kernel_h, kernel_w, channels = weights.shape
+    result = np.zeros((cut.together, cut.row_groups * cut.group_rows, kernel_w, channels), np.int8)
+    for u in range(cut.together):
+        result[u, u * stride_h : u * stride_h + kernel_h] = weights
+    shaped = result.reshape(cut.together, cut.row_groups, cut.group_rows, kernel_w, channels)
+    return shaped.transpose(0, 1, 3, 4, 2)
+
+
+def _order(width: int) -> np.ndarray:
+    """The channels of a block in the order that interleaving bytes within 128 bits leaves them in."""
+    lanes = width // 4
+    return np.array([16 * (d // 4) + 4 * k + d % 4 for k in range(4) for d in range(lanes)])
+
+
+def _emit(step: Step, e: Emitter) -> None:
+    if _multiplies_channels(step):
+        quantized_convolution.emit(step, e)
+        return
+    x, weights, output = operand(step, 0), operand(step, 1), step.outputs[0]
+    qx, qy = quantization_of(x), quantization_of(output)
+    batch, height, width, channels = x.dims
+    kernel_h, kernel_w = weights.dims[:2]
+    stride, dilation = pair(step, "stride"), pair(step, "dilation")
+    (top, _), (left, _) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
+    cut = _cut(step, e.target)
+    signed, wants_signed = x.dtype is DataType.SFIXED_POINT_8, e.target.dot == "sdot"
+    origin = qx.zero_point + (0 if signed == wants_signed else 128 if signed else -128)
+    centred = centred_weights(weights)
+    assert centred is not None
+    centred = centred.reshape(kernel_h, kernel_w, channels)
+    bias = bias_of(step, channels) - origin * centred.sum((0, 1), dtype=np.int64)
+    scales = np.float32(qx.scale) * weight_scales(weights, channels) / np.float32(qy.scale)
+    grouped = _grouped(centred, cut, stride[0])
+    parts, table, packed = [], [], 0
+    for start, block, kind in _blocks(channels, e.target.lanes):
+        order = start + _order(block)
+        exists = order < channels
+        order = np.minimum(order, channels - 1)
+        head = np.stack([bias[order].astype(np.int32), scales[order].astype(np.float32).view(np.int32)])
+        body = grouped[..., order, :] * exists[:, None]
+        body = body.astype(np.int8 if cut.group_rows == 4 else np.int16)
+        parts += [np.ascontiguousarray(a).view(np.uint8).reshape(-1) for a in (head, body)]
+        table.append((start, kind, packed))
+        packed += parts[-2].size + parts[-1].size
+    offsets = [g * cut.pitch + j * dilation[1] for g in range(cut.row_groups) for j in range(kernel_w)]
+    e.emit(
+        "quantized_depthwise:convolve",
+        e.at(x), e.at(output), e.constant(np.concatenate(parts)), e.constant(np.array(table, np.int64)),
+        e.constant(np.array(offsets, np.int64)), e.constant(np.full(64, qx.zero_point & 0xFF, np.uint8)), e.work(),
+        cut.work_bytes, batch, height, width, channels, *output.dims[1:3], cut.together, cut.row_groups,
+        cut.needed_rows, *stride, dilation[0], top, left, cut.span, cut.segment, cut.pitch, len(offsets), len(table),
+        0 if signed == wants_signed else 0x80, *signed_result(step, output),
+    )  # fmt: skip
+
+
+def _covers(step: Step) -> bool:
+    few = operand(step, 0).dims[3] <= _MOST_GROUPS
+    return quantized_convolution.covers_convolution(step) and (few or not _multiplies_channels(step))
+
+
+QUANTIZED = {"DepthWiseConv2d": (_covers, Lowering(_emit, _work))}
+"""For each operation, which steps its 8-bit lowering covers, and that lowering."""

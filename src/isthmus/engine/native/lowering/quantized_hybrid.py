@@ -1,0 +1,142 @@
+"""Lowering of products of float activations with constant 8-bit weights.
+
+The activations are rounded to 8 bits while the model runs, each row by its own range; a row is a whole image where the
+windows of a convolution overlap. Sums are whole numbers, scaled to floats. LiteRT executes such operators this way, and
+the rounding shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.fixed_point import centred_weights, quantization_of, weight_scales
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.panels import limits
+from isthmus.engine.native.lowering.quantized_product import (
+    ROW_FORMS,
+    Cut,
+    Product,
+    cut,
+    geometry_words,
+    in_bytes,
+    matrix_of,
+    offsets,
+    panels,
+    product_of,
+)
+from isthmus.engine.native.target import Target
+from isthmus.graph import DataType
+from isthmus.prepare.schedule import Step
+
+_COLUMN_AXIS = {"FullyConnected": 0, "Conv2d": 3}
+_DEEPEST = (1 << 31) // (255 * 128)
+_SCALING_BYTES = 8
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """How a hybrid product is cut.
+
+    Parameters
+    ----------
+    product
+        Extents along a pixel are bytes of quantized elements.
+    ranges, length
+        Rows that are quantized by a range of their own, and their elements.
+    pitch
+        Bytes between quantized rows.
+    scaling
+        Where the scales of rows lie in work space.
+    staging
+        Where the work space of threads begins.
+    """
+
+    product: Product
+    plan: Cut
+    size: int
+    ranges: int
+    length: int
+    pitch: int
+    scaling: int
+    staging: int
+
+
+def _is_product_of_rows(step: Step) -> bool:
+    """Whether each row of results comes from a row of inputs that no other result needs."""
+    if step.op == "FullyConnected":
+        return True
+    product = product_of(step)
+    return product.kernel == product.stride == (1, 1) and product.stays_inside
+
+
+def _cut(step: Step, target: Target, threads: int) -> _Cut:
+    x, product = operand(step, 0), product_of(step)
+    size = 2 if ROW_FORMS[target.dot] == "s16" else 1
+    if _is_product_of_rows(step):
+        ranges, pitch = product.width, -(-product.pixel * size // 4) * 4
+        channels = pitch if product.groups == 1 else product.channels * size
+        product = replace(product, pixel=pitch, channels=channels)
+    else:
+        ranges, pitch = x.dims[0], x.elements // x.dims[0] * size
+        product = in_bytes(product, size)
+    scaling = -(-ranges * pitch // 64) * 64
+    staging = scaling + -(-ranges * _SCALING_BYTES // 64) * 64
+    plan = cut(product, 0, target, threads)
+    return _Cut(product, plan, size, ranges, x.elements // ranges, pitch, scaling, staging)
+
+
+def _work(step: Step, target: Target, threads: int) -> int:
+    made = _cut(step, target, threads)
+    return made.staging + made.plan.work_bytes * threads
+
+
+def _emit(step: Step, e: Emitter) -> None:
+    output, made = step.outputs[0], _cut(step, e.target, e.threads)
+    product, plan, form = made.product, made.plan, ROW_FORMS[e.target.dot]
+    e.emit(
+        f"quantized_hybrid:quantize_rows.{form}",
+        e.at(operand(step, 0)), made.ranges, made.length, e.work(), made.pitch, e.work(made.scaling),
+    )  # fmt: skip
+    total = product.columns * product.groups
+    matrix = matrix_of(step, product)
+    scales = weight_scales(operand(step, 1), total)
+    bias = np.zeros(total, np.float32)
+    if len(step.inputs) > 2 and step.inputs[2] is not None:
+        bias[:] = operand(step, 2).data
+    columns = plan.vectors * e.target.lanes
+    panel_bytes = columns * (12 + 4 * product.taps * plan.groups)
+    by_row = _is_product_of_rows(step)
+    out_product = replace(product, out_pixel=4 * product.out_pixel)
+    for group in range(product.groups):
+        part = slice(group * product.columns, (group + 1) * product.columns)
+        weights = matrix[:, :, part]
+        heads = [bias[part], scales[part], weights.sum((0, 1), dtype=np.int64).astype(np.int32)]
+        e.emit(
+            f"quantized_convolution:convolve_to_float.{plan.rows}x{plan.vectors}",
+            e.work(group * product.channels), e.at(output, 4 * group * product.columns),
+            e.constant(panels(weights, heads, columns, e.target.lanes, 4 // made.size)),
+            e.constant(offsets(product, plan)), e.work(made.staging), plan.work_bytes,
+            *geometry_words(out_product, plan, panel_bytes),
+            int(form != "s16"), 0, 0, *limits(step.clamp), 0, int(matrix.size > made.ranges * made.length),
+            e.work(made.scaling), 0 if by_row else _SCALING_BYTES, _SCALING_BYTES if by_row else 0,
+        )  # fmt: skip
+
+
+def covers(step: Step) -> bool:
+    """Whether a step multiplies floats by constant signed bytes in a way that this lowering knows."""
+    axis = _COLUMN_AXIS.get(step.op)
+    if axis is None:
+        return False
+    x, weights, bias = operand(step, 0), operand(step, 1), step.inputs[2] if len(step.inputs) > 2 else None
+    floats = all(t is None or t.dtype is DataType.FLOAT_32 for t in (x, bias, *step.outputs))
+    if not floats or not weights.is_static or centred_weights(weights) is None or not (bias is None or bias.is_static):
+        return False
+    deep = weights.elements // max(weights.dims[axis], 1) >= _DEEPEST
+    return quantization_of(weights).axis in (None, axis) and not deep and x.elements > 0
+
+
+HYBRID = Lowering(_emit, _work)
+"""The lowering of the steps that `covers` names."""

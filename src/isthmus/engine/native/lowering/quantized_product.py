@@ -1,0 +1,226 @@
+"""How 8-bit products are cut: convolutions and matrix products as one geometry, tiles chosen, weights packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isthmus.engine.native.lowering.fixed_point import centred_weights, pair
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.target import Target
+from isthmus.prepare.schedule import Step
+
+_TILES = {
+    16: ((1, 4), (8, 3), (7, 3), (14, 2)),
+    8: ((1, 4), (5, 2), (10, 1)),
+    4: ((1, 4), (5, 2)),
+}
+"""Rows by vectors of results that a tile keeps in registers, by lanes of the target."""
+_LATENCY = 5
+_L1_SHARE = 16 << 10
+ROW_FORMS = {"vnni": "u8", "avxvnni": "u8", "sdot": "s8", "none": "s16"}
+"""The form that each kind of dot product wants elements in; 16-bit ones have the zero point taken off."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A convolution, or a matrix product in the form of one; extents are of one group of channels.
+
+    Parameters
+    ----------
+    rows
+        Image rows of results, of all images.
+    pixel, out_pixel
+        Bytes between neighbouring pixels.
+    """
+
+    rows: int
+    height: int
+    width: int
+    pixel: int
+    channels: int
+    out_height: int
+    out_width: int
+    out_pixel: int
+    columns: int
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    top: int = 0
+    left: int = 0
+    groups: int = 1
+
+    @property
+    def span(self) -> int:
+        """Input columns under a result."""
+        return (self.kernel[1] - 1) * self.dilation[1] + 1
+
+    @property
+    def stays_inside(self) -> bool:
+        """Whether no window leaves the image."""
+        down = (self.out_height - 1) * self.stride[0] + (self.kernel[0] - 1) * self.dilation[0] + 1
+        across = (self.out_width - 1) * self.stride[1] + self.span
+        return not self.top and not self.left and down <= self.height and across <= self.width
+
+    @property
+    def run_pixels(self) -> int:
+        """Neighbouring pixels that are one tap: a row of the kernel, unless it is spread."""
+        return self.kernel[1] if self.dilation[1] == 1 else 1
+
+    @property
+    def taps(self) -> int:
+        """How many runs of input make a result."""
+        return self.kernel[0] * self.kernel[1] // self.run_pixels
+
+
+def product_of(step: Step) -> Product:
+    """The product that a step computes. A depthwise convolution is one with a group for each input channel.
+
+    Where each window is a pixel of its own, all pixels are taken as one row.
+    """
+    x, weights, output = operand(step, 0), operand(step, 1), step.outputs[0]
+    if step.op in ("FullyConnected", "MatMul"):
+        width = output.dims[-1] if step.op == "MatMul" else weights.dims[0]
+        depth = weights.elements // width
+        count = x.elements // depth
+        return Product(1, 1, count, depth, depth, 1, count, width, width)
+    batch, height, total_width, channels = x.dims
+    _, out_height, out_width, filters = output.dims
+    group = int(step.params["group"]) if step.op == "Conv2d" else channels
+    (top, _), (left, _) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
+    stride, dilation = pair(step, "stride"), pair(step, "dilation")
+    product = Product(
+        batch * out_height, height, total_width, channels, channels // group, out_height, out_width, filters,
+        filters // group, (weights.dims[0], weights.dims[1]), stride, dilation, top, left, group,
+    )  # fmt: skip
+    if product.kernel == stride == (1, 1) and product.stays_inside:
+        pixels = batch * height * total_width
+        return Product(1, 1, pixels, channels, product.channels, 1, pixels, filters, product.columns, groups=group)
+    return product
+
+
+def in_bytes(product: Product, size: int) -> Product:
+    """The same product of elements of another size: extents along a pixel count bytes."""
+    return replace(product, pixel=product.pixel * size, channels=product.channels * size)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a product is cut for a target: the tile, how rows are read, the segment, and what follows from them.
+
+    Parameters
+    ----------
+    staged
+        0 to read rows in place, else the number of the form that they are copied in.
+    size
+        Bytes of an element as it is multiplied.
+    groups
+        Groups of four bytes in a tap.
+    """
+
+    rows: int
+    vectors: int
+    staged: int
+    size: int
+    groups: int
+    segment: int
+    pitch: int
+    work_bytes: int
+
+
+def _tile(product: Product, groups: int, target: Target) -> tuple[int, int]:
+    """The tile that computes a product in the least time."""
+    vectors = -(-product.columns // target.lanes)
+
+    def cost(tile: tuple[int, int]) -> float:
+        rows, width = tile
+        whole, rest = divmod(vectors, width)
+        total = 0.0
+        for count, v in ((whole, width), (1, rest)):
+            if count and v:
+                group = max(rows * v / 2, (rows + v) / 2, _LATENCY)
+                total += count * (product.taps * groups * group + 4 * rows * v + 20)
+        return -(-product.out_width // rows) * total
+
+    return min(_TILES[target.lanes], key=cost)
+
+
+def cut(product: Product, form: int, target: Target, threads: int) -> Cut:
+    """Cut a product whose rows are brought into a form by that number; 0 where they have it already."""
+    size = 2 if form >= 3 else 1
+    run = product.run_pixels * product.channels * size
+    groups = -(-run // 4)
+    rows, vectors = _tile(product, groups, target)
+    contiguous = product.pixel == product.channels or product.run_pixels == 1
+    in_place = form == 0 and product.stays_inside and contiguous and run % 4 == 0 and product.out_width >= rows
+    under_result = product.kernel[0] * product.stride[1] * product.channels * size
+    wanted = min(_L1_SHARE // under_result, -(-product.out_width * product.rows // (4 * threads)))
+    segment = min(max(wanted // rows, 1) * rows, product.out_width)
+    if in_place:
+        return Cut(rows, vectors, 0, size, groups, segment, 0, 0)
+
+    def row_bytes(results: int) -> int:
+        return ((results - 1) * product.stride[1] + product.span) * product.channels * size
+
+    pitch = -(-row_bytes(segment) // 4) * 4
+    # The last tile reads rows that are not there, and the last group of a tap bytes beyond it.
+    work = (product.kernel[0] - 1) * pitch + row_bytes(-(-segment // rows) * rows) + 4
+    return Cut(rows, vectors, form or 1, size, groups, segment, pitch, -(-work // 64) * 64)
+
+
+def panels(matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes: int, per_group: int) -> np.ndarray:
+    """Panels of `columns` columns: the heads (4 bytes a column each), then the groups of each tap.
+
+    The last panel may be narrower.
+    """
+    taps, depth, width = matrix.shape
+    groups = -(-depth // per_group)
+    parts = []
+    for start in range(0, width, columns):
+        wanted = min(columns, width - start)
+        padded_width = -(-wanted // lanes) * lanes
+        part = np.zeros((taps, groups * per_group, padded_width), np.int8 if per_group == 4 else np.int16)
+        part[:, :depth, :wanted] = matrix[:, :, start : start + wanted]
+        cells = part.reshape(taps, groups, per_group, padded_width).transpose(0, 1, 3, 2)
+        for head in heads:
+            padded = np.zeros(padded_width, head.dtype)
+            padded[:wanted] = head[start : start + wanted]
+            parts.append(padded.view(np.uint8))
+        parts.append(np.ascontiguousarray(cells).view(np.uint8).reshape(-1))
+    return np.concatenate(parts)
+
+
+def matrix_of(step: Step, product: Product) -> np.ndarray:
+    """The centred weights as [taps, depth, columns], all groups of columns side by side."""
+    centred = centred_weights(operand(step, 1))
+    assert centred is not None
+    if step.op == "FullyConnected":
+        return centred.T[None]
+    if step.op == "MatMul":
+        square = centred.reshape(centred.shape[-2:])
+        return (square.T if step.params["transpose_in1"] else square)[None]
+    return centred.reshape(product.taps, -1, centred.shape[-1])
+
+
+def offsets(product: Product, plan: Cut) -> np.ndarray:
+    """Where each tap begins, in bytes from the first."""
+    down = plan.pitch if plan.staged else product.dilation[0] * product.width * product.pixel
+    pixel = product.channels * plan.size if plan.staged else product.pixel
+    across = range(0, product.kernel[1] * product.dilation[1], product.dilation[1])
+    return np.array(
+        [i * down + j * pixel for i in range(product.kernel[0]) for j in (across if product.run_pixels == 1 else (0,))],
+        np.int64,
+    )
+
+
+def geometry_words(product: Product, plan: Cut, panel_bytes: int) -> list[int]:
+    """The words of the instruction from `rows` to `distance`."""
+    distance = product.stride[1] * (product.channels * plan.size if plan.staged else product.pixel)
+    return [
+        product.rows, product.height, product.width, product.pixel, product.channels, product.out_height,
+        product.out_width, product.out_pixel, product.columns,
+        product.kernel[0], product.span, *product.stride, product.dilation[0], product.top, product.left,
+        product.taps, plan.groups, panel_bytes, plan.segment, plan.staged, plan.pitch, distance,
+    ]  # fmt: skip

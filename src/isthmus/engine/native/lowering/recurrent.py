@@ -1,0 +1,261 @@
+"""Lstm and Gru in float32: one product for the input's share of all gates, then the steps.
+
+Gates lie one after the other, each padded to whole panels of units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.matmul import Matrices, Product, emit_product
+from isthmus.engine.native.lowering.panels import pack_panels
+from isthmus.engine.native.target import Target
+from isthmus.graph import DataType, Tensor
+from isthmus.prepare.schedule import Step
+
+_WORTH_DIVIDING = 128 << 10
+"""Bytes of recurrent weights from which several threads gain more than they lose by meeting at every step."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The sizes of a recurrent layer and how its units are cut."""
+
+    steps: int
+    batch: int
+    inputs: int
+    units: int
+    hidden: int
+    gates: int
+    vectors: int
+    lanes: int
+
+    @staticmethod
+    def of(step: Step, target: Target) -> Layer:
+        """The layer of a step."""
+        source, weights, recurrent = step.inputs[0], step.inputs[1], step.inputs[4]
+        assert source is not None
+        assert weights is not None
+        assert recurrent is not None
+        steps, batch, inputs = source.dims if source.rank == 3 else (1, *source.dims)
+        units = weights.dims[0]
+        blocks = -(-units // target.lanes)
+        # The widest panel that pads little.
+        vectors = next(v for v in (4, 2, 1) if -(-blocks // v) * v * 16 <= blocks * 17)
+        gates = 3 if step.op == "Gru" or _tensor(step, 16) is None else 4
+        return Layer(steps, batch, inputs, units, recurrent.dims[1], gates, vectors, target.lanes)
+
+    @property
+    def width(self) -> int:
+        """Units of a panel."""
+        return self.vectors * self.lanes
+
+    @property
+    def padded(self) -> int:
+        """Units with padding."""
+        return -(-self.units // self.width) * self.width
+
+    @property
+    def gate_bytes(self) -> int:
+        """Bytes of all gates of one batch element."""
+        return self.gates * self.padded * 4
+
+    def input_product(self, target: Target) -> Product:
+        """The product that gives the input's share of all gates."""
+        one = np.zeros(1, np.int64)
+        columns = self.gates * self.padded
+        left = Matrices(one, self.steps * self.batch, self.inputs, self.inputs, 1)
+        return Product.of(left, Matrices(one, self.inputs, columns, columns, 1), target)
+
+    def places(self) -> dict[str, int]:
+        """Offsets in the work space; "end" is its size."""
+        sizes = {
+            "input_gates": self.steps * self.batch * self.gate_bytes,
+            "gates": self.batch * self.gate_bytes,
+            "cell": self.batch * self.units * 4,
+            "hidden": self.batch * self.units * 4,
+        }
+        offsets, end = {}, 0
+        for name, size in sizes.items():
+            offsets[name] = end
+            end += -(-size // 64) * 64
+        return {**offsets, "end": end}
+
+
+def _tensor(step: Step, index: int) -> Tensor | None:
+    return step.inputs[index] if index < len(step.inputs) else None
+
+
+def _constant(step: Step, e: Emitter, index: int) -> np.ndarray | None:
+    tensor = _tensor(step, index)
+    if tensor is None:
+        return None
+    if tensor.data is None or not tensor.is_static:
+        raise e.refuse(f"in[{index}], weights or bias, must be a constant")
+    return tensor.data
+
+
+def _gate_matrix(step: Step, e: Emitter, indices: list[int], padded: int) -> np.ndarray:
+    """Weights [units, features] of gates as one matrix [features, gates * padded]."""
+    parts = []
+    for index in indices:
+        weights = _constant(step, e, index)
+        if weights is None:
+            raise e.refuse(f"in[{index}] is missing")
+        parts.append(np.pad(weights.T, ((0, 0), (0, padded - weights.shape[0]))))
+    return np.concatenate(parts, axis=1)
+
+
+def _gate_bias(step: Step, e: Emitter, groups: list[tuple[int, ...]], units: int, padded: int) -> np.ndarray:
+    """For each gate the sum of its biases, padded, one after the other."""
+    total = np.zeros((len(groups), padded), np.float32)
+    for row, indices in zip(total, groups, strict=True):
+        for index in indices:
+            bias = _constant(step, e, index)
+            if bias is not None:
+                row[:units] += bias
+    return total.reshape(-1)
+
+
+def _check(step: Step, e: Emitter) -> None:
+    tensors = [t for t in (*step.inputs, *step.outputs) if t is not None]
+    if any(t.dtype is not DataType.FLOAT_32 for t in tensors):
+        raise e.refuse("only FLOAT_32 operands are supported")
+    if step.clamp is not None:
+        raise e.refuse("it cannot be fused with an activation")
+
+
+def _emit_inputs(step: Step, e: Emitter, layer: Layer, matrix: np.ndarray, bias: np.ndarray) -> None:
+    product = layer.input_product(e.target)
+    panels = e.constant(pack_panels(matrix, bias, product.tile.width(e.target)))
+    emit_product(e, product, e.at(step.inputs[0]), panels, e.work(layer.places()["input_gates"]), None)
+
+
+def _emit_steps(e: Emitter, kernel: str, words: list[int | float], at: int, layer: Layer, phases: int) -> None:
+    """Emit all steps as one instruction, or one for each step and phase where threads share them.
+
+    `at` is where in the words the first step, the steps to run and, after whether to reverse, the phases stand.
+    """
+
+    def emit(first: int, count: int, phase: int) -> None:
+        here = list(words)
+        here[at], here[at + 1], here[at + 3] = first, count, phase
+        e.emit(kernel, *here)
+
+    if e.threads == 1 or layer.gates * layer.padded * layer.hidden * 4 < _WORTH_DIVIDING:
+        emit(0, layer.steps, phases)
+        return
+    for step in range(layer.steps):
+        for phase in (1, 2):
+            if phase & phases:
+                emit(step, 1, phase)
+
+
+def _outputs(step: Step, e: Emitter, count: int) -> list[int]:
+    return [e.at(step.outputs[i]) if i < len(step.outputs) else 0 for i in range(count)]
+
+
+def _initial(step: Step, e: Emitter, index: int, elements: int) -> int:
+    tensor = _tensor(step, index)
+    return e.constant(np.zeros(elements, np.float32)) if tensor is None else e.at(tensor)
+
+
+def _emit_lstm(step: Step, e: Emitter) -> None:
+    _check(step, e)
+    layer = Layer.of(step, e.target)
+    if step.outputs[0].elements == 0:
+        raise e.refuse("a sequence without steps is not supported")
+    padded, width = layer.padded, layer.width
+    coupled = layer.gates == 3
+    matrix = _gate_matrix(step, e, [1, 2, 3] if coupled else [1, 2, 3, 16], padded)
+    bias = _gate_bias(step, e, [(7,), (8,), (9,)] if coupled else [(7,), (8,), (9,), (21,)], layer.units, padded)
+    recurrent = _gate_matrix(step, e, [4, 5, 6] if coupled else [4, 5, 6, 17], padded)
+    peepholes = [_constant(step, e, index) for index in (18, 19, 20)]
+    none = np.zeros(layer.units, np.float32)
+    projection = _constant(step, e, 22)
+    _emit_inputs(step, e, layer, matrix, bias)
+    places = layer.places()
+    out, last_cell, last = _outputs(step, e, 3)
+
+    def limit(name: str) -> float:
+        value = float(step.params[name])
+        return value if value > 0 else np.inf
+
+    words: list[int | float] = [
+        e.work(places["input_gates"]),
+        e.constant(pack_panels(recurrent, None, width)),
+        _initial(step, e, 10, layer.batch * layer.hidden),
+        e.work(places["gates"]),
+        out,
+        last,
+        layer.steps,
+        layer.batch,
+        layer.units,
+        0,
+        0,
+        int(step.params["direction"]),
+        0,
+        _initial(step, e, 11, layer.batch * layer.units),
+        e.work(places["cell"]),
+        last_cell,
+        0
+        if all(p is None for p in peepholes)
+        else e.constant(np.concatenate([none if p is None else p for p in peepholes])),
+        int(coupled),
+        limit("cell_clip_threshold"),
+        e.work(places["hidden"]),
+        0 if projection is None else layer.hidden,
+        0 if projection is None else e.constant(pack_panels(projection.T, _constant(step, e, 23), width)),
+        limit("output_clip_threshold"),
+    ]
+    _emit_steps(e, f"recurrent:lstm.{layer.vectors}", words, 9, layer, 1 if projection is None else 3)
+
+
+def _emit_gru(step: Step, e: Emitter) -> None:
+    _check(step, e)
+    layer = Layer.of(step, e.target)
+    if step.outputs[0].elements == 0:
+        raise e.refuse("a sequence without steps is not supported")
+    padded, width, units = layer.padded, layer.width, layer.units
+    linear = bool(step.params["linear_before_reset"])
+    new_bias = (9,) if linear else (9, 12)
+    bias = _gate_bias(step, e, [(7, 10), (8, 11), new_bias], units, padded)
+    _emit_inputs(step, e, layer, _gate_matrix(step, e, [1, 2, 3], padded), bias)
+    if linear:
+        direct = pack_panels(
+            _gate_matrix(step, e, [4, 5, 6], padded), _gate_bias(step, e, [(), (), (12,)], units, padded), width
+        )
+        new = 0
+    else:
+        direct = pack_panels(_gate_matrix(step, e, [4, 5], padded), None, width)
+        new = e.constant(pack_panels(_gate_matrix(step, e, [6], padded), None, width))
+    places = layer.places()
+    out, last = _outputs(step, e, 2)
+    words: list[int | float] = [
+        e.work(places["input_gates"]),
+        e.constant(direct),
+        _initial(step, e, 13, layer.batch * units),
+        e.work(places["gates"]),
+        out,
+        last,
+        layer.steps,
+        layer.batch,
+        units,
+        0,
+        0,
+        int(step.params["direction"]),
+        0,
+        e.work(places["hidden"]),
+        new,
+    ]
+    _emit_steps(e, f"recurrent:gru.{'l' if linear else ''}{layer.vectors}", words, 9, layer, 1 if linear else 3)
+
+
+def _work(step: Step, target: Target, threads: int) -> int:
+    return Layer.of(step, target).places()["end"]
+
+
+LOWERINGS: dict[str, Lowering] = {"Lstm": Lowering(_emit_lstm, _work), "Gru": Lowering(_emit_gru, _work)}

@@ -1,0 +1,102 @@
+"""Lowering of reductions: any set of axes becomes one walk over rows or over columns."""
+
+from __future__ import annotations
+
+from math import prod
+
+from isthmus.engine.native.lowering.elementwise import clamp_in_place, kind_of
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.layout import dense_strides, operand
+from isthmus.graph import DataType
+from isthmus.prepare.schedule import Step
+
+_KINDS = {"sum": ("f32", "i32", "i64"), "prod": ("f32", "i32", "i64"), "max": ("f32", "i32", "i64", "i8", "u8")}
+_KINDS["min"] = _KINDS["max"]
+# Order is kept by quantization, so extremes of stored values are extremes of what they mean.
+_STORED = {
+    DataType.SFIXED_POINT_8: "i8",
+    DataType.UFIXED_POINT_8: "u8",
+    DataType.INT_8: "i8",
+    DataType.UINT_8: "u8",
+}
+
+
+def stored_kind(step: Step, e: Emitter) -> str:
+    """The kind of in[0] for operations that only compare; fixed point counts when the output means the same."""
+    x, output = operand(step), step.outputs[0]
+    if x.dtype not in _STORED:
+        return kind_of(x, e)
+    if output.dtype.is_fixed_point and output.quantization != x.quantization:
+        raise e.refuse(f"'{x.name}' and '{output.name}' are quantized differently")
+    return _STORED[x.dtype]
+
+
+def _groups(dims: tuple[int, ...], axes: set[int]) -> list[tuple[bool, int, int]]:
+    """Neighbouring axes of one fate joined: whether reduced, size, stride in elements; outermost first."""
+    groups: list[tuple[bool, int, int]] = []
+    for axis, (size, stride) in enumerate(zip(dims, dense_strides(dims), strict=True)):
+        if size == 1:
+            continue
+        if groups and groups[-1][0] == (axis in axes):
+            groups[-1] = (groups[-1][0], groups[-1][1] * size, stride)
+        else:
+            groups.append((axis in axes, size, stride))
+    return groups
+
+
+def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
+    x, output = operand(step), step.outputs[0]
+    function = "sum" if name == "mean" else name
+    kind = stored_kind(step, e) if function in ("max", "min") else kind_of(x, e)
+    if kind not in _KINDS[function] or (name == "mean" and kind != "f32"):
+        raise e.refuse(f"the {name} of {x.describe()} is not supported")
+    if not output.elements:
+        return
+    axes = {int(a) % x.rank for a in step.params["axes"]} if x.rank else set()
+    size = x.dtype.itemsize
+    count = prod(x.dims[a] for a in axes)
+    factor = 1.0 / count if name == "mean" else 1.0
+    groups = _groups(x.dims, axes)
+    inner_reduced = not groups or groups[-1][0]
+    run = groups[-1][1] if groups else 1
+    if count == 0:
+        inner_reduced, run, groups = True, 0, []
+    outer = list(reversed(groups[:-1]))
+    kept = [(length, stride * size) for reduced, length, stride in outer if not reduced]
+    reduced = [(length, stride * size) for is_reduced, length, stride in outer if is_reduced]
+    form = "rows" if inner_reduced else "columns"
+    e.emit(
+        f"reduction:{form}.{function}_{kind}", e.at(output), e.at(x),
+        output.elements if inner_reduced else output.elements // run, run, prod(length for length, _ in reduced),
+        factor, len(kept), len(reduced), *[v for v, _ in kept], *[v for _, v in kept], *[v for v, _ in reduced],
+        *[v for _, v in reduced],
+    )  # fmt: skip
+    clamp_in_place(step, e)
+
+
+def _emit_running_sum(step: Step, e: Emitter) -> None:
+    x, output = operand(step), step.outputs[0]
+    kind = kind_of(x, e)
+    if kind not in _KINDS["sum"]:
+        raise e.refuse(f"the running sum of {x.describe()} is not supported")
+    axis = int(step.params["axis"]) % x.rank
+    if x.elements:
+        e.emit(
+            f"reduction:running_sum.{kind}", e.at(output), e.at(x), prod(x.dims[:axis]), x.dims[axis],
+            prod(x.dims[axis + 1 :]), int(step.params["exclusive"]), int(step.params["reverse"]),
+        )  # fmt: skip
+    clamp_in_place(step, e)
+
+
+def _reduce(name: str) -> Lowering:
+    return Lowering(lambda step, e: _emit_reduce(step, e, name))
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "ReduceSum": _reduce("sum"),
+    "ReduceMean": _reduce("mean"),
+    "ReduceProd": _reduce("prod"),
+    "ReduceMax": _reduce("max"),
+    "ReduceMin": _reduce("min"),
+    "CumulativeSum": Lowering(_emit_running_sum),
+}

@@ -1,0 +1,125 @@
+"""Lowering of resizing and sampling: what depends only on sizes is computed here, into tables."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from isthmus.engine.native.lowering.elementwise import clamp_in_place, kind_of
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.movement import check_same_encoding, emit_remap
+from isthmus.engine.native.target import Target
+from isthmus.graph import DataType
+from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
+from isthmus.graph.ops.sampling import LINEAR, NEAREST
+from isthmus.prepare.schedule import Step
+
+
+def _changed(step: Step) -> list[int]:
+    x, output = operand(step), step.outputs[0]
+    return [axis for axis in range(x.rank) if x.dims[axis] != output.dims[axis]]
+
+
+def _emit_resize(step: Step, e: Emitter, params: dict[str, Any]) -> None:
+    x, output = operand(step), step.outputs[0]
+    if not output.elements:
+        return
+    axes = _changed(step)
+    if not axes or params["interpolation_mode"] == NEAREST:
+        check_same_encoding(step, e, [x, output])
+        maps = [np.arange(size) for size in x.dims]
+        for axis in axes:
+            maps[axis] = axis_taps(x.dims[axis], output.dims[axis], params)[0][:, 0]
+        emit_remap(e, e.at(output), e.at(x), maps, x.dims, x.dtype.itemsize)
+        return
+    if x.dtype is not DataType.FLOAT_32:
+        raise e.refuse(f"interpolation of {x.describe()} needs float32")
+    if params["interpolation_mode"] == LINEAR and axes in ([1, 2], [1], [2]) and x.rank == 4:
+        _emit_bilinear(step, e, params)
+    else:
+        _emit_axes(step, e, params, axes)
+    clamp_in_place(step, e)
+
+
+def _emit_bilinear(step: Step, e: Emitter, params: dict[str, Any]) -> None:
+    x, output = operand(step), step.outputs[0]
+    batch, height, width, channels = x.dims
+    tables = []
+    for size, count, stride in ((height, output.dims[1], width * channels * 4), (width, output.dims[2], channels * 4)):
+        places, weights = axis_taps(size, count, params)
+        tables += [e.constant(places[:, tap] * stride) for tap in (0, 1)]
+        tables.append(e.constant(weights[:, 1].astype(np.float32)))
+    e.emit(
+        "resize:bilinear", e.at(output), e.at(x), batch, height * width * channels * 4, output.dims[1], output.dims[2],
+        channels, *tables,
+    )  # fmt: skip
+
+
+def _emit_axes(step: Step, e: Emitter, params: dict[str, Any], axes: list[int]) -> None:
+    """One axis after the other, the results in between in two halves of the work space."""
+    x, output = operand(step), step.outputs[0]
+    half = _intermediate_bytes(step)
+    dims, source = list(x.dims), e.at(x)
+    for number, axis in enumerate(axes):
+        goal = e.at(output) if number == len(axes) - 1 else e.work(number % 2 * half)
+        places, weights = axis_taps(dims[axis], output.dims[axis], params)
+        e.emit(
+            "resize:along_axis", goal, source, prod(dims[:axis]), dims[axis], output.dims[axis],
+            prod(dims[axis + 1 :]), places.shape[1], e.constant(places), e.constant(weights.astype(np.float32)),
+        )  # fmt: skip
+        dims[axis], source = output.dims[axis], goal
+
+
+def _intermediate_bytes(step: Step) -> int:
+    """The largest result between two axes, in whole cache lines."""
+    dims, largest = list(operand(step).dims), 0
+    for axis in _changed(step)[:-1]:
+        dims[axis] = step.outputs[0].dims[axis]
+        largest = max(largest, prod(dims) * 4)
+    return -(-largest // 64) * 64
+
+
+def _work(step: Step, target: Target, threads: int) -> int:
+    return min(2, max(len(_changed(step)) - 1, 0)) * _intermediate_bytes(step)
+
+
+def _emit_grid_sample(step: Step, e: Emitter) -> None:
+    x, grid, output = operand(step), operand(step, 1), step.outputs[0]
+    if kind_of(x, e) != "f32" or kind_of(grid, e) != "f32":
+        raise e.refuse(f"{x.describe()} and {grid.describe()} must be float32")
+    batch, height, width, channels = x.dims
+    if output.elements:
+        e.emit(
+            "resize:grid_sample", e.at(output), e.at(x), e.at(grid), batch, height, width, channels,
+            grid.dims[1] * grid.dims[2], int(step.params["align_corners"]), int(step.params["mode"]),
+            int(step.params["padding_mode"]),
+        )  # fmt: skip
+    clamp_in_place(step, e)
+
+
+def _emit_crop_and_resize(step: Step, e: Emitter) -> None:
+    x, boxes, indices, output = operand(step), operand(step, 1), operand(step, 2), step.outputs[0]
+    if kind_of(x, e) != "f32" or kind_of(boxes, e) != "f32":
+        raise e.refuse(f"{x.describe()} and {boxes.describe()} must be float32")
+    batch, height, width, channels = x.dims
+    if output.elements:
+        e.emit(
+            f"resize:crop_and_resize.{'i64' if indices.dtype.itemsize == 8 else 'i32'}", e.at(output), e.at(x),
+            e.at(boxes), e.at(indices), boxes.dims[0], batch, height, width, channels, output.dims[1], output.dims[2],
+            int(step.params["interpolation_mode"]), float(step.params["extrapolation_value"]),
+        )  # fmt: skip
+    clamp_in_place(step, e)
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "Resize": Lowering(lambda step, e: _emit_resize(step, e, step.params), _work),
+    "ResizeBilinear": Lowering(lambda step, e: _emit_resize(step, e, image_resize_params(step.params, LINEAR)), _work),
+    "ResizeNearestNeighbor": Lowering(
+        lambda step, e: _emit_resize(step, e, image_resize_params(step.params, NEAREST))
+    ),
+    "GridSample": Lowering(_emit_grid_sample),
+    "CropAndResize": Lowering(_emit_crop_and_resize),
+}

@@ -1,0 +1,201 @@
+"""Functions of one byte as tables of 256 stored values: the nearest to the real result, or LiteRT's own arithmetic.
+
+LiteRT computes some functions with integer multipliers whose rounding shows in the stored values. Models in its file
+format expect those very values, so the same steps are followed here, once, when the table is made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from isthmus.engine.native.lowering.fixed_point import codes, nearest, quantization_of, real_codes
+from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.graph.evaluate import evaluate
+from isthmus.prepare.schedule import Step
+
+_HALF_BITS = 15
+_WORD_BITS = 31
+
+
+def converted_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
+    """All stored values of one tensor in the quantization of another, not yet limited."""
+    if numerics != "litert":
+        return nearest(real_codes(x), output)
+    if x.dtype is not output.dtype:
+        return _rescaled_across_signs(x, output)
+    return _rescaled_coarsely(x, output) if x.dtype is DataType.SFIXED_POINT_8 else _rescaled_in_float(x, output)
+
+
+def function_codes(step: Step, numerics: str) -> np.ndarray:
+    """The results of a function for all stored values of in[0], as stored values that are not yet limited."""
+    x, output = step.inputs[0], step.outputs[0]
+    assert x is not None
+    if step.op == "Convert":
+        return converted_codes(x, output, numerics)
+    if numerics == "litert" and step.op in _LITERT:
+        return _LITERT[step.op](step, x, output)
+    reals = _reals(step, x)
+    if numerics != "litert":
+        return nearest(reals, output)
+    quantization = quantization_of(output)
+    return _away_from_zero(reals * (np.float32(1) / np.float32(quantization.scale))) + quantization.zero_point
+
+
+def _slope(step: Step) -> np.float32:
+    slope = step.inputs[1]
+    assert slope is not None
+    assert slope.data is not None
+    value = quantization_of(slope).dequantize(slope.data) if slope.dtype.is_fixed_point else slope.data
+    return np.float32(value.reshape(-1)[0])
+
+
+def _reals(step: Step, x: Tensor) -> np.ndarray:
+    """The function of the reals that all stored values mean."""
+    inputs = [Tensor("codes", TensorType.NATIVE, DataType.FLOAT_32, (256,))]
+    arrays = [real_codes(x)]
+    if len(step.inputs) > 1:
+        arrays.append(np.full(1, _slope(step), np.float32))
+        inputs.append(Tensor("slope", TensorType.STATIC, DataType.FLOAT_32, (1,), None, arrays[1]))
+    result = Tensor("reals", TensorType.NATIVE, DataType.FLOAT_32, (256,))
+    with np.errstate(all="ignore"):
+        return evaluate(step.op, inputs, arrays, step.params, [result])[0]
+
+
+# -- LiteRT's arithmetic -----------------------------------------------------------------------------------------------
+
+
+def _away_from_zero(values: np.ndarray) -> np.ndarray:
+    """Round half away from zero."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        finite = np.nan_to_num(values)
+        return np.trunc(finite + np.copysign(np.float32(0.5), finite))
+
+
+def _centred_codes(x: Tensor) -> np.ndarray:
+    return codes(x).astype(np.int64) - quantization_of(x).zero_point
+
+
+def _ratio(x: Tensor, output: Tensor) -> np.float32:
+    return np.float32(quantization_of(x).scale) / np.float32(quantization_of(output).scale)
+
+
+def _multiplier(scale: float) -> tuple[int, int]:
+    """A scale as a 31-bit fraction and a power of two."""
+    fraction, exponent = math.frexp(scale)
+    whole = math.floor(fraction * (1 << _WORD_BITS) + 0.5)
+    return (whole // 2, exponent + 1) if whole == 1 << _WORD_BITS else (whole, exponent)
+
+
+def _high_product(values: np.ndarray, factor: int, bits: int) -> np.ndarray:
+    """``values * factor / 2**bits``, rounded half away from zero (half towards zero below it)."""
+    product = values * factor
+    nudged = product + np.where(product >= 0, 1 << (bits - 1), 1 - (1 << (bits - 1)))
+    return np.sign(nudged) * (np.abs(nudged) >> bits)
+
+
+def _halved(values: np.ndarray, exponent: int) -> np.ndarray:
+    """``values / 2**exponent``, rounded half away from zero."""
+    if exponent <= 0:
+        return values
+    mask = (1 << exponent) - 1
+    return (values >> exponent) + ((values & mask) > (mask >> 1) + (values < 0))
+
+
+def _rescaled_twice_rounded(values: np.ndarray, scale: float) -> np.ndarray:
+    factor, exponent = _multiplier(scale)
+    return _halved(_high_product(values << max(exponent, 0), factor, _WORD_BITS), -exponent)
+
+
+def _rescaled_across_signs(x: Tensor, output: Tensor) -> np.ndarray:
+    factor, exponent = _multiplier(
+        float(np.float32(quantization_of(x).scale)) / float(np.float32(quantization_of(output).scale))
+    )
+    product = _high_product(_centred_codes(x) << max(exponent, 0), factor, _WORD_BITS)
+    shift = max(-exponent, 0)
+    return ((product + (1 << shift >> 1)) >> shift) + quantization_of(output).zero_point
+
+
+def _rescaled_coarsely(x: Tensor, output: Tensor) -> np.ndarray:
+    """With a multiplier of 8 fractional bits, rounded half up."""
+    return _coarse(_centred_codes(x), _ratio(x, output)) + quantization_of(output).zero_point
+
+
+def _coarse(values: np.ndarray, scale: np.float32) -> np.ndarray:
+    return (values * int(np.rint(np.float32(256) * scale)) + 128) >> 8
+
+
+def _rescaled_in_float(x: Tensor, output: Tensor) -> np.ndarray:
+    qx, qy = quantization_of(x), quantization_of(output)
+    scale = np.float32(qx.scale) * (np.float32(1) / np.float32(qy.scale))
+    return _away_from_zero(codes(x).astype(np.float32) * scale + np.float32(-qx.zero_point) * scale) + qy.zero_point
+
+
+def _limited(low: float, high: float) -> Callable[[Step, Tensor, Tensor], np.ndarray]:
+    def rescaled(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
+        return _rectified(x, output, low, high)
+
+    return rescaled
+
+
+def _rectified(x: Tensor, output: Tensor, low: float, high: float) -> np.ndarray:
+    quantization = quantization_of(output)
+    stored = _rescaled_twice_rounded(_centred_codes(x), float(_ratio(x, output))) + quantization.zero_point
+    least, most = (
+        limit if math.isinf(limit) else float(np.rint(limit / quantization.scale)) + quantization.zero_point
+        for limit in (low, high)
+    )
+    return np.clip(stored, least, most)
+
+
+def _rectified_between(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
+    return _rectified(x, output, float(step.params["min_value"]), float(step.params["max_value"]))
+
+
+def _absolute(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
+    magnitudes = _rescaled_twice_rounded(np.abs(_centred_codes(x)), float(_ratio(x, output)))
+    return magnitudes + quantization_of(output).zero_point
+
+
+def _leaky(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
+    values, ratio = _centred_codes(x), _ratio(x, output)
+    stored = np.where(values >= 0, _coarse(values, ratio), _coarse(values, ratio * _slope(step)))
+    return stored + quantization_of(output).zero_point
+
+
+def _half_multiplier(scale: float) -> tuple[int, int]:
+    """A scale as a 15-bit fraction and a power of two."""
+    factor, exponent = _multiplier(scale)
+    return min((factor + (1 << 15)) >> 16, (1 << _HALF_BITS) - 1), exponent
+
+
+def _saturated(values: np.ndarray) -> np.ndarray:
+    return np.clip(values, -(1 << _HALF_BITS), (1 << _HALF_BITS) - 1)
+
+
+def _hard_swish(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
+    """In 16 bits: the input times ``relu6(x + 3) / 6`` as a fraction of 32768."""
+    fine_scale = np.float32(1 / 128) * np.float32(quantization_of(x).scale)
+    factor, exponent = _half_multiplier(float(fine_scale) / float(np.float32(quantization_of(output).scale)))
+    gate_factor, gate_exponent = _half_multiplier(float(fine_scale / (np.float32(3) / np.float32(32768))))
+    fine = _centred_codes(x) << 7
+    scaled = _high_product(fine, factor, _HALF_BITS)
+    gate = _saturated(fine << (gate_exponent - 1)) if gate_exponent > 0 else fine
+    gate = _high_product(gate, gate_factor, _HALF_BITS)
+    gate = _saturated(gate << 1) if gate_exponent > 0 else _halved(gate, -gate_exponent)
+    gate = (gate + (1 << _HALF_BITS)) >> 1
+    return _halved((gate * scaled) >> _HALF_BITS, -exponent) + quantization_of(output).zero_point
+
+
+_LITERT: dict[str, Callable[[Step, Tensor, Tensor], np.ndarray]] = {
+    "Relu": _limited(0.0, math.inf),
+    "Relu1": _limited(-1.0, 1.0),
+    "Relu6": _limited(0.0, 6.0),
+    "ReluMinMax": _rectified_between,
+    "ElementWiseAbs": _absolute,
+    "Prelu": _leaky,
+    "HardSwish": _hard_swish,
+}
+"""Functions that LiteRT computes in integers; others are computed in float and rounded half away from zero."""

@@ -1,0 +1,290 @@
+"""Runs one operation through lowering and compiled kernels, every operand in memory of its own between guard pages.
+
+A byte read or written outside an operand ends the test run with a segmentation fault. `check` compares a run with the
+numpy reference of `isthmus.graph.evaluate`, on several targets, with one and with two threads, in place where wanted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import multiprocessing
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from isthmus.engine.native import cache, loader
+from isthmus.engine.native.compiler import compile_kernel
+from isthmus.engine.native.lower import lowering_of
+from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.target import Target, host, portable
+from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
+from isthmus.graph.evaluate import evaluate
+from isthmus.prepare.schedule import Place, Pool, Step
+
+PAGE = mmap.PAGESIZE
+_NO_ACCESS = 0
+Guard = Literal["after", "before"]
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_KERNEL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+
+
+class GuardedBuffer:
+    """Memory of an exact size, its end (or its start) directly at a page that nobody may touch."""
+
+    def __init__(self, nbytes: int, guard: Guard = "after") -> None:
+        inner = max(-(-nbytes // PAGE), 1) * PAGE
+        self._map = mmap.mmap(-1, inner + 2 * PAGE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        for fence in (start, start + PAGE + inner):
+            if _libc.mprotect(fence, PAGE, _NO_ACCESS):
+                raise OSError(ctypes.get_errno(), "mprotect")
+        offset = PAGE + (inner - nbytes if guard == "after" else 0)
+        self.address = start + offset
+        self.bytes = np.frombuffer(self._map, np.uint8, nbytes, offset)
+        self.bytes[:] = 0xA5
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input with more to say than a plain array can: static, quantized, or of a certain data type."""
+
+    array: np.ndarray
+    static: bool = False
+    quantization: Quantization | None = None
+    dtype: DataType | None = None
+
+    def tensor(self, name: str) -> Tensor:
+        """The graph tensor it stands for."""
+        dtype = self.dtype
+        if dtype is None:
+            of = DataType.of if self.quantization is None else DataType.fixed_point
+            dtype = of(self.array.dtype)
+        kind = TensorType.STATIC if self.static else TensorType.APP_WRITE
+        data = self.array if self.static else None
+        return Tensor(name, kind, dtype, self.array.shape, self.quantization, data)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The declaration of an output, where it is not what the operation's rule and in[0] give."""
+
+    dims: tuple[int, ...] | None = None
+    dtype: DataType | None = None
+    quantization: Quantization | None = None
+
+
+def static(array: np.ndarray, quantization: Quantization | None = None) -> Operand:
+    """A constant input."""
+    return Operand(np.asarray(array), True, quantization)
+
+
+def quantized(array: np.ndarray, scale: float, zero_point: int = 0, static: bool = False) -> Operand:
+    """A fixed-point input, quantized per tensor."""
+    return Operand(np.asarray(array), static, Quantization.per_tensor(scale, zero_point))
+
+
+def make_step(
+    op: str,
+    inputs: Sequence[np.ndarray | Operand | None],
+    params: dict[str, Any] | None = None,
+    results: Sequence[Result] | None = None,
+    clamp: tuple[float, float] | None = None,
+) -> tuple[Step, list[np.ndarray | None]]:
+    """A step of the operation with complete parameters, and the arrays of its inputs."""
+    operands = [None if x is None else x if isinstance(x, Operand) else Operand(np.asarray(x)) for x in inputs]
+    graph = Graph("tested")
+    tensors = [None if o is None else graph.add_tensor(o.tensor(f"in{i}")) for i, o in enumerate(operands)]
+    wanted = list(results or [])
+    dims = [r.dims for r in wanted if r.dims is not None]
+    graph.emit(
+        op,
+        tensors,
+        params,
+        dims=dims if wanted and len(dims) == len(wanted) else None,
+        dtypes=[r.dtype for r in wanted] if wanted else None,
+        quantizations=[r.quantization for r in wanted] if any(r.quantization for r in wanted) else None,
+        outputs=max(len(wanted), 1),
+    )
+    node = graph.nodes[-1]
+    step = Step(op, "tested", node.inputs, node.outputs, node.params, clamp)
+    return step, [None if o is None else np.ascontiguousarray(o.array).reshape(o.array.shape) for o in operands]
+
+
+@functools.cache
+def _compiler() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+def compile_apart(kernel: str, target: Target, assembly: bool = False) -> bytes | str:
+    """What the compiler makes of a kernel, in a process of its own: it bends numba, which others use in this one."""
+    return _compiler().submit(compile_kernel, kernel, target, assembly).result()
+
+
+def compiled(kernels: Sequence[str], target: Target) -> dict[str, int]:
+    """Addresses of kernels, compiled one by one where the cache has none."""
+    for kernel in kernels:
+        if cache.read(kernel, target) is None:
+            code = compile_apart(kernel, target)
+            assert isinstance(code, bytes)
+            cache.write(kernel, target, code)
+    return loader.addresses(kernels, target)
+
+
+@dataclass
+class Machine:
+    """A step lowered and bound to guarded memory: fill `inputs`, call `run`, read `outputs`."""
+
+    inputs: list[np.ndarray | None]
+    outputs: list[np.ndarray]
+    kernels: list[str]
+    _calls: list[tuple[Any, int]]
+    _bases: np.ndarray
+    _threads: int
+    _alive: list[Any]
+
+    def run(self) -> None:
+        """Execute once; each thread's share in turn, instruction by instruction."""
+        bases = self._bases.ctypes.data
+        for function, words in self._calls:
+            for thread in range(self._threads):
+                function(words, bases, thread, self._threads)
+
+
+def bind(
+    step: Step,
+    target: Target | None = None,
+    threads: int = 1,
+    guard: Guard = "after",
+    in_place: int | None = None,
+    lowering: Lowering | None = None,
+) -> Machine:
+    """Lower a step and give each operand a guarded buffer; `in_place` names the input that out[0] lies on."""
+    target = target or host()
+    lowering = lowering or lowering_of(step)
+    buffers: dict[str, GuardedBuffer] = {}
+    places: dict[Tensor, Place] = {}
+    bases = [0, 0, 0, 0]
+    for tensor in (*step.inputs, *step.outputs):
+        if tensor is None or tensor.is_static or tensor in places:
+            continue
+        shared = step.inputs[in_place] if in_place is not None and tensor is step.outputs[0] else None
+        if shared is not None:
+            places[tensor] = places[shared]
+            buffers[tensor.name] = buffers[shared.name]
+            continue
+        buffers[tensor.name] = GuardedBuffer(tensor.nbytes, guard)
+        places[tensor] = Place(len(bases), 0)
+        bases.append(buffers[tensor.name].address)
+    emitter = Emitter(target, threads, places)
+    emitter.begin(step, 0, threads)
+    lowering.emit(step, emitter)
+    constants = GuardedBuffer(emitter.constants().nbytes)
+    constants.bytes[:] = emitter.constants()
+    # Work space is aligned by the planner, so its end is guarded only up to the alignment.
+    work = GuardedBuffer(-(-lowering.work(step, target, threads) // 64) * 64)
+    bases[Pool.CONSTANT], bases[Pool.SCRATCH] = constants.address, work.address
+    kernels = list(emitter.kernels)
+    found = compiled(kernels, target)
+    words = np.array([w if w < 1 << 63 else w - (1 << 64) for w in emitter.words] or [0], np.int64)
+    calls = [(_KERNEL(found[kernels[k]]), words.ctypes.data + 8 * first) for k, first, _ in emitter.table]
+
+    def view(tensor: Tensor) -> np.ndarray:
+        return buffers[tensor.name].bytes.view(tensor.dtype.numpy).reshape(tensor.dims)
+
+    inputs = [None if t is None or t.is_static else view(t) for t in step.inputs]
+    outputs = [view(t) for t in step.outputs]
+    return Machine(
+        inputs, outputs, kernels, calls, np.array(bases, np.int64), threads, [buffers, constants, work, words]
+    )
+
+
+def run(
+    step: Step,
+    arrays: Sequence[np.ndarray | None],
+    target: Target | None = None,
+    threads: int = 1,
+    guard: Guard = "after",
+    in_place: int | None = None,
+    lowering: Lowering | None = None,
+) -> list[np.ndarray]:
+    """The outputs of a step on these arrays."""
+    machine = bind(step, target, threads, guard, in_place, lowering)
+    for view, array in zip(machine.inputs, arrays, strict=True):
+        if view is not None and array is not None:
+            view[...] = array
+    machine.run()
+    return [output.copy() for output in machine.outputs]
+
+
+def targets() -> list[Target]:
+    """The targets that tests run on: this machine's best one and the portable one."""
+    return list(dict.fromkeys([host(), portable()]))
+
+
+def expected(step: Step, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    """What the numpy reference says, with the step's clamp applied."""
+    values = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
+    if step.clamp is not None:
+        low, high = (np.float32(limit) for limit in step.clamp)
+        values = [np.clip(v, low, high) for v in values]
+    return values
+
+
+def check(
+    op: str,
+    inputs: Sequence[np.ndarray | Operand | None],
+    params: dict[str, Any] | None = None,
+    results: Sequence[Result] | None = None,
+    *,
+    clamp: tuple[float, float] | None = None,
+    rtol: float = 1e-6,
+    atol: float = 1e-7,
+    in_place: Sequence[int] = (),
+    reference: Sequence[np.ndarray] | None = None,
+    lowering: Lowering | None = None,
+) -> list[np.ndarray]:
+    """Run on every target, with one and two threads, guards on both sides; compare; give the host's outputs.
+
+    Integers and booleans must be equal, floats within the tolerances, and two threads must yield the bits of one.
+    `in_place` lists inputs that out[0] may overwrite.
+    """
+    step, arrays = make_step(op, inputs, params, results, clamp)
+    wanted = list(reference) if reference is not None else expected(step, arrays)
+    first: list[np.ndarray] | None = None
+    for target in targets():
+        got = run(step, arrays, target, 1, "after", None, lowering)
+        _compare(step, got, wanted, rtol, atol, f"{target.name}, one thread")
+        again = run(step, arrays, target, 2, "before", None, lowering)
+        _identical(step, got, again, f"{target.name}, two threads")
+        for index in in_place:
+            _identical(step, got, run(step, arrays, target, 2, "after", index, lowering), f"in place of in[{index}]")
+        first = first or got
+    assert first is not None
+    return first
+
+
+def _compare(
+    step: Step, got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], rtol: float, atol: float, where: str
+) -> None:
+    for index, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        title = f"{step.op} out[{index}] on {where}"
+        assert (a.shape, a.dtype) == (tuple(b.shape), b.dtype), title
+        if a.dtype.kind == "f":
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=title)
+        else:
+            np.testing.assert_array_equal(a, b, err_msg=title)
+
+
+def _identical(step: Step, one: Sequence[np.ndarray], other: Sequence[np.ndarray], where: str) -> None:
+    for index, (a, b) in enumerate(zip(one, other, strict=True)):
+        np.testing.assert_array_equal(
+            np.ascontiguousarray(a).reshape(-1).view(np.uint8),
+            np.ascontiguousarray(b).reshape(-1).view(np.uint8),
+            err_msg=f"{step.op} out[{index}]: {where} differs",
+        )

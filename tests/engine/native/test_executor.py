@@ -1,0 +1,156 @@
+"""The executor runs in the memory it is given, refuses memory that will not do, and ends its threads."""
+
+import gc
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tiny
+
+from isthmus import Code, QnnError, memory
+from isthmus.backends import cpu
+from isthmus.engine.native import lower
+from isthmus.engine.native.executor import Executor
+from isthmus.frontends import load
+from isthmus.memory import Region
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return cpu.prepare(load(tiny.convolution(tmp_path_factory.mktemp("m") / "conv.onnx")))[0]
+
+
+def io_of(program):
+    return [memory.host(info.nbytes) for info in (*program.inputs, *program.outputs)]
+
+
+def test_scratch_io_and_state_may_be_anywhere_and_be_replaced_between_runs(program):
+    io = io_of(program)
+    x = io[0].view(np.float32, program.inputs[0].dims)
+    x[...] = np.random.default_rng(0).standard_normal(x.shape)
+    scratch = memory.host(program.scratch_bytes)
+    executor = Executor(program, scratch.region, memory.host(0).region, [b.region for b in io])
+    executor.run()
+    expected = io[1].array.copy()
+    other, out = memory.host(program.scratch_bytes), np.zeros(program.outputs[0].nbytes + 1, np.uint8)
+    other.array[:] = 0xAA
+    executor.bind_scratch(other.region)
+    executor.bind_io(1, Region.of(out[1:]))
+    executor.run()
+    assert np.array_equal(out[1:], expected), "an output may lie at an odd address"
+    executor.close()
+
+
+def test_scratch_too_small_or_misaligned_is_refused_before_anything_is_written(program):
+    io = [b.region for b in io_of(program)]
+    small = np.zeros(max(program.scratch_bytes - 1, 0), np.uint8)
+    with pytest.raises(QnnError, match="scratch memory: has"):
+        Executor(program, Region.of(small), memory.host(0).region, io)
+    shifted = memory.host(program.scratch_bytes + 64)
+    with pytest.raises(QnnError, match=r"scratch memory: starts at .* not a multiple of 64"):
+        Executor(program, Region.of(shifted.array[8:]), memory.host(0).region, io)
+    assert not shifted.array.any()
+
+
+def test_io_that_is_too_small_or_missing_is_refused_by_name(program):
+    scratch, state, io = memory.host(program.scratch_bytes).region, memory.host(0).region, io_of(program)
+    with pytest.raises(QnnError, match="has 1 inputs and 1 outputs, 1 regions given"):
+        Executor(program, scratch, state, [io[0].region])
+    with pytest.raises(QnnError, match="memory of tensor 'y': has 4 bytes"):
+        Executor(program, scratch, state, [io[0].region, memory.host(4).region])
+
+
+def test_threads_end_when_the_executor_is_closed_or_forgotten(tmp_path):
+    program = cpu.prepare(load(tiny.gate(tmp_path / "gate.onnx")), threads=3)[0]
+    before = threading.active_count()
+    for forget in (False, True):
+        scratch, io = memory.host(program.scratch_bytes), [b.region for b in io_of(program)]
+        executor = Executor(program, scratch.region, memory.host(0).region, io)
+        executor.run()
+        assert threading.active_count() == before + 2
+        if forget:
+            del executor
+        else:
+            executor.close()
+            executor.close()
+        assert threading.active_count() == before
+
+
+@pytest.fixture
+def everything_is_shared(monkeypatch):
+    """However small a step, its work is split between threads."""
+    monkeypatch.setattr(lower, "WORTH_SHARING", 0.0)
+
+
+@pytest.mark.usefixtures("everything_is_shared")
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_many_runs_with_shared_work_agree_and_do_not_hang(tmp_path, threads):
+    program = cpu.prepare(load(tiny.gate(tmp_path / "gate.onnx", size=7)), threads=threads)[0]
+    assert (program.table[:, 2] == threads).all(), "every instruction must be shared for this test to mean anything"
+    io, scratch = io_of(program), memory.host(program.scratch_bytes)
+    executor = Executor(program, scratch.region, memory.host(0).region, [b.region for b in io])
+    x, y = io[0].view(np.float32, (7,)), io[2].view(np.float32, (7,))
+    for i in range(2000):
+        x[:] = i
+        executor.run()
+        assert np.allclose(y, i / (1 + np.exp(-float(i)))), f"run {i}"
+    executor.close()
+
+
+@pytest.mark.usefixtures("everything_is_shared")
+def test_instructions_shared_by_different_numbers_of_threads_may_follow_each_other(tmp_path):
+    program = cpu.prepare(load(tiny.gate(tmp_path / "gate.onnx", size=64)), threads=4)[0]
+    table = program.table.copy()
+    table[:, 2] = [1 + i % 4 for i in range(len(table))]
+    table = np.concatenate([table] * 50)
+    program = replace(program, table=table, labels=program.labels * 50)
+    io, scratch = io_of(program), memory.host(program.scratch_bytes)
+    executor = Executor(program, scratch.region, memory.host(0).region, [b.region for b in io])
+    io[0].view(np.float32, (64,))[:] = np.linspace(-3, 3, 64)
+    executor.run()
+    expected = io[2].array.copy()
+    for _ in range(200):
+        io[2].array[:] = 0
+        executor.run()
+        assert np.array_equal(io[2].array, expected)
+    executor.close()
+
+
+def test_a_kept_run_outlives_its_executor(program):
+    io = io_of(program)
+    x = io[0].view(np.float32, program.inputs[0].dims)
+    x[...] = np.random.default_rng(0).standard_normal(x.shape)
+    scratch = memory.host(program.scratch_bytes).region
+    executor = Executor(program, scratch, memory.host(0).region, [b.region for b in io])
+    del scratch
+    run = executor.run
+    run()
+    expected = io[1].array.copy()
+    executor.close()
+    del executor
+    gc.collect()
+    io[1].array[:] = 0
+    run()
+    assert np.array_equal(io[1].array, expected)
+
+
+def test_threads_that_cannot_be_started_are_refused_and_none_stays(tmp_path, monkeypatch):
+    program = cpu.prepare(load(tiny.gate(tmp_path / "gate.onnx")), threads=4)[0]
+    start, count = threading.Thread.start, []
+
+    def refuse_third(self):
+        count.append(self)
+        if len(count) == 3:
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_third)
+    before = threading.active_count()
+    with pytest.raises(QnnError, match="starts no more") as refusal:
+        Executor(
+            program, memory.host(program.scratch_bytes).region, memory.host(0).region,
+            [b.region for b in io_of(program)],
+        )  # fmt: skip
+    assert refusal.value.code is Code.COMMON_RESOURCE_UNAVAILABLE
+    assert threading.active_count() == before

@@ -1,0 +1,256 @@
+"""8-bit convolutions and matrix products give exactly the integers of whole-number arithmetic, rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import harness
+import numpy as np
+import pytest
+from harness import Operand, Result
+
+from isthmus.engine.native.lower import lowering_of
+from isthmus.engine.native.target import Target, by_name, runnable
+from isthmus.graph import DataType, Quantization
+
+TARGETS = [t for t in map(by_name, ("avx512-vnni", "avx2", "portable", "neon-dot")) if runnable(t)]
+FEWER = [t for t in map(by_name, ("avx512", "avx2-vnni", "neon")) if runnable(t)]
+SIGNED, UNSIGNED = np.int8, np.uint8
+
+
+def requantized(
+    total: np.ndarray, scale: np.ndarray, output: Quantization, kind: type, clamp: tuple[float, float] | None = None
+) -> np.ndarray:
+    """Sums as stored values: ``rint(clamp(sum * scale)) + zero_point`` in float32."""
+    info, zero = np.iinfo(kind), output.zero_point
+    low, high = info.min, info.max
+    if clamp is not None:
+        low, high = (int(np.clip(np.rint(c / output.scale) + zero, low, high)) for c in clamp)
+    real = total.astype(np.float32) * scale
+    return (np.rint(np.clip(real, np.float32(low - zero), np.float32(high - zero))) + zero).astype(kind)
+
+
+def sums(x: np.ndarray, weights: np.ndarray, params: dict[str, Any], depthwise: bool = False) -> np.ndarray:
+    """The whole-number convolution of centred integers; padding is zero."""
+    (top, bottom), (left, right) = params["pad_amount"]
+    (sh, sw), (dh, dw) = params["stride"], params.get("dilation", (1, 1))
+    padded = np.pad(x.astype(np.int64), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    kh, kw, depth, filters = weights.shape
+    rows = (padded.shape[1] - (kh - 1) * dh - 1) // sh + 1
+    columns = (padded.shape[2] - (kw - 1) * dw - 1) // sw + 1
+    total = np.zeros((x.shape[0], rows, columns, filters), np.int64)
+    groups = 1 if depthwise else x.shape[3] // depth
+    for i, j in product(range(kh), range(kw)):
+        patch = padded[:, i * dh : i * dh + (rows - 1) * sh + 1 : sh, j * dw : j * dw + (columns - 1) * sw + 1 : sw]
+        if depthwise:
+            total += patch * weights[i, j, 0].astype(np.int64)
+            continue
+        width = filters // groups
+        for group in range(groups):
+            part = slice(group * width, (group + 1) * width)
+            inputs = patch[..., group * depth : (group + 1) * depth]
+            total[..., part] += inputs @ weights[i, j][:, part].astype(np.int64)
+    return total
+
+
+def weight_scales(rng: np.random.Generator, filters: int, per_channel: bool, axis: int) -> Quantization:
+    if not per_channel:
+        return Quantization.per_tensor(0.01)
+    return Quantization.per_channel(rng.uniform(0.002, 0.02, filters), np.zeros(filters), axis)
+
+
+def check(
+    op: str,
+    inputs: Sequence[Operand | None],
+    params: dict[str, Any],
+    result: Result,
+    wanted: np.ndarray,
+    clamp: tuple[float, float] | None = None,
+    targets: Sequence[Target] = TARGETS,
+) -> None:
+    """Run on every target with one and two threads, guards after and before; every integer must be right."""
+    step, arrays = harness.make_step(op, inputs, params, [result], clamp)
+    assert step.outputs[0].dims == wanted.shape
+    lowering = lowering_of(step)
+    for target in targets:
+        for threads, guard in ((1, "after"), (2, "before"), (3, "after")):
+            [got] = harness.run(step, arrays, target, threads, guard, None, lowering)
+            np.testing.assert_array_equal(got, wanted, err_msg=f"{op} on {target.name}, {threads} threads")
+
+
+def check_convolution(
+    dims: tuple[int, int, int, int],
+    filters: int,
+    kernel: tuple[int, int],
+    *,
+    stride: tuple[int, int] = (1, 1),
+    dilation: tuple[int, int] = (1, 1),
+    pad: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0)),
+    group: int = 1,
+    kind: type = SIGNED,
+    per_channel: bool = True,
+    bias: bool = True,
+    clamp: tuple[float, float] | None = None,
+    depthwise: bool = False,
+    targets: Sequence[Target] = TARGETS,
+) -> None:
+    rng = np.random.default_rng(sum(dims) + filters)
+    info = np.iinfo(kind)
+    x = rng.integers(info.min, info.max + 1, dims).astype(kind)
+    depth = 1 if depthwise else dims[3] // group
+    weights = rng.integers(-127, 128, (*kernel, depth, filters)).astype(np.int8)
+    quantization = weight_scales(rng, filters, per_channel, 3)
+    offset = rng.integers(-3000, 3000, filters).astype(np.int32) if bias else None
+    qx = Quantization.per_tensor(0.05, 3 if kind is SIGNED else 120)
+    params: dict[str, Any] = {"stride": stride, "pad_amount": pad, "dilation": dilation}
+    if not depthwise:
+        params["group"] = group
+    total = sums(x.astype(np.int64) - qx.zero_point, weights, params, depthwise)
+    if offset is not None:
+        total = total + offset
+    spread = float(np.abs(total).mean()) * 0.05 * 0.01 / 40
+    qy = Quantization.per_tensor(spread, -5 if kind is SIGNED else 121)
+    scale = np.float32(qx.scale) * np.asarray(quantization.scales, np.float32) / np.float32(qy.scale)
+    limits = None if clamp is None else (clamp[0] * spread * 127, clamp[1] * spread * 127)
+    inputs: list[Operand | None] = [Operand(x, quantization=qx), harness.static(weights, quantization)]
+    if offset is not None:
+        unit = Quantization(tuple(qx.scale * s for s in quantization.scales), (0,) * len(quantization.scales),
+                            0 if per_channel else None)  # fmt: skip
+        inputs.append(harness.static(offset, unit))
+    wanted = requantized(total, scale, qy, kind, limits)
+    check(
+        "DepthWiseConv2d" if depthwise else "Conv2d", inputs, params,
+        Result(None, DataType.fixed_point(kind), qy), wanted, limits, targets,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
+@pytest.mark.parametrize(
+    ("dims", "filters"),
+    [
+        ((1, 5, 7, 8), 16), ((1, 3, 3, 24), 37), ((2, 4, 5, 3), 5), ((1, 1, 1, 13), 70), ((1, 9, 11, 64), 48),
+        ((1, 1, 50, 33), 80), ((1, 2, 2, 1), 1), ((1, 40, 13, 130), 17),
+    ],
+)  # fmt: skip
+def test_pointwise_convolutions_of_any_size_are_exact(
+    kind: type, dims: tuple[int, int, int, int], filters: int
+) -> None:
+    check_convolution(dims, filters, (1, 1), kind=kind)
+
+
+@pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation", "pad"),
+    [
+        ((3, 3), (1, 1), (1, 1), ((1, 1), (1, 1))),
+        ((3, 3), (2, 2), (1, 1), ((0, 1), (0, 1))),
+        ((3, 3), (1, 1), (1, 1), ((0, 0), (0, 0))),
+        ((3, 3), (1, 1), (2, 3), ((2, 1), (3, 0))),
+        ((1, 1), (2, 2), (1, 1), ((0, 0), (0, 0))),
+        ((5, 2), (1, 3), (1, 1), ((4, 2), (1, 0))),
+        ((1, 7), (1, 1), (1, 1), ((0, 0), (6, 6))),
+        ((9, 9), (1, 1), (1, 1), ((0, 0), (0, 0))),
+    ],
+)
+def test_convolutions_with_every_kind_of_window_are_exact(
+    kind: type, kernel: Any, stride: Any, dilation: Any, pad: Any
+) -> None:
+    for channels, filters in ((3, 32), (8, 20)):
+        check_convolution((2, 9, 10, channels), filters, kernel, stride=stride, dilation=dilation, pad=pad, kind=kind)
+
+
+@pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
+def test_targets_without_the_newest_instructions_are_exact_too(kind: type) -> None:
+    check_convolution((1, 6, 7, 12), 33, (3, 3), pad=((1, 1), (1, 1)), kind=kind, targets=FEWER)
+    check_convolution((1, 6, 7, 80), 80, (3, 3), pad=((1, 1), (1, 1)), kind=kind, depthwise=True, targets=FEWER)
+
+
+@pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
+def test_groups_of_channels_are_kept_apart(kind: type) -> None:
+    check_convolution((1, 6, 7, 12), 9, (3, 3), pad=((1, 1), (1, 1)), group=3, kind=kind)
+    check_convolution((1, 6, 7, 8), 40, (1, 1), group=2, kind=kind)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_scales_of_channels_or_tensors_with_bias_or_without(bias: bool, per_channel: bool) -> None:
+    check_convolution((1, 6, 7, 12), 33, (3, 3), per_channel=per_channel, bias=bias)
+
+
+@pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
+def test_a_fused_activation_limits_stored_values(kind: type) -> None:
+    check_convolution((1, 6, 7, 12), 33, (1, 1), kind=kind, clamp=(0.0, 0.4))
+    check_convolution((1, 6, 7, 12), 12, (3, 3), kind=kind, clamp=(-0.1, 0.2), depthwise=True)
+
+
+@pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
+@pytest.mark.parametrize(
+    ("kernel", "stride"), list(product([(3, 3), (5, 5), (2, 4), (7, 3), (1, 1)], [(1, 1), (2, 2), (1, 3)]))
+)
+def test_depthwise_convolutions_of_every_window_are_exact(kind: type, kernel: Any, stride: Any) -> None:
+    pad = ((kernel[0] // 2, (kernel[0] - 1) // 2), (kernel[1] // 2, (kernel[1] - 1) // 2))
+    for channels in (5, 80):
+        check_convolution((1, 11, 13, channels), channels, kernel, stride=stride, pad=pad, kind=kind, depthwise=True)
+
+
+@pytest.mark.parametrize("channels", [1, 16, 24, 33, 64, 130])
+def test_depthwise_convolutions_of_any_number_of_channels_are_exact(channels: int) -> None:
+    for dims in ((2, 6, 21, channels), (1, 1, 2, channels), (1, 30, 3, channels)):
+        check_convolution(dims, channels, (3, 3), pad=((1, 1), (1, 1)), depthwise=True)
+
+
+def test_depthwise_windows_may_lie_outside_the_image_or_be_spread() -> None:
+    check_convolution((1, 4, 4, 20), 20, (3, 3), pad=((5, 4), (6, 5)), depthwise=True)
+    check_convolution((1, 9, 12, 20), 20, (3, 3), pad=((2, 2), (3, 3)), dilation=(2, 3), depthwise=True)
+    check_convolution((1, 5, 1, 6), 6, (5, 1), depthwise=True)
+
+
+@pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
+@pytest.mark.parametrize(("batch", "depth", "width"), [(1, 40, 10), (1, 1280, 100), (3, 17, 65), (7, 64, 1), (2, 1, 5)])
+def test_fully_connected_layers_are_exact(kind: type, batch: int, depth: int, width: int) -> None:
+    rng = np.random.default_rng(batch + depth + width)
+    info = np.iinfo(kind)
+    x = rng.integers(info.min, info.max + 1, (batch, depth)).astype(kind)
+    weights = rng.integers(-127, 128, (width, depth)).astype(np.int8)
+    bias = rng.integers(-9000, 9000, width).astype(np.int32)
+    qx, qy = Quantization.per_tensor(0.02, 7), Quantization.per_tensor(0.02 * depth**0.5, 11)
+    for per_channel in (False, True):
+        quantization = weight_scales(rng, width, per_channel, 0)
+        total = (x.astype(np.int64) - qx.zero_point) @ weights.T.astype(np.int64) + bias
+        scale = np.float32(qx.scale) * np.asarray(quantization.scales, np.float32) / np.float32(qy.scale)
+        inputs = [Operand(x, quantization=qx), harness.static(weights, quantization), harness.static(bias)]
+        check(
+            "FullyConnected", inputs, {}, Result((batch, width), DataType.fixed_point(kind), qy),
+            requantized(total, scale, qy, kind),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_with_a_constant_matrix_are_exact(transposed: bool) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.integers(-128, 128, (2, 3, 21)).astype(np.int8)
+    weights = rng.integers(-127, 128, (21, 19)).astype(np.int8)
+    qx, qw, qy = Quantization.per_tensor(0.02, -7), Quantization.per_tensor(0.01), Quantization.per_tensor(0.1, 4)
+    total = (x.astype(np.int64) - qx.zero_point) @ weights.astype(np.int64)
+    scale = np.float32(qx.scale) * np.float32(qw.scale) / np.float32(qy.scale)
+    constant = np.ascontiguousarray(weights.T) if transposed else weights
+    check(
+        "MatMul", [Operand(x, quantization=qx), harness.static(constant, qw)], {"transpose_in1": transposed},
+        Result(None, DataType.SFIXED_POINT_8, qy), requantized(total, np.float32(scale), qy, SIGNED),
+    )  # fmt: skip
+
+
+def test_weights_stored_without_sign_mean_the_same() -> None:
+    rng = np.random.default_rng(6)
+    x = rng.integers(0, 256, (1, 3, 4, 9)).astype(np.uint8)
+    weights = rng.integers(1, 256, (1, 1, 9, 21)).astype(np.uint8)
+    qx, qw, qy = (Quantization.per_tensor(s, z) for s, z in ((0.02, 100), (0.01, 128), (0.1, 130)))
+    params = {"stride": (1, 1), "pad_amount": ((0, 0), (0, 0)), "dilation": (1, 1), "group": 1}
+    total = sums(x.astype(np.int64) - 100, weights.astype(np.int64) - 128, params)
+    scale = np.float32(qx.scale) * np.float32(qw.scale) / np.float32(qy.scale)
+    check(
+        "Conv2d", [Operand(x, quantization=qx), harness.static(weights, qw)], params,
+        Result(None, DataType.UFIXED_POINT_8, qy), requantized(total, np.float32(scale), qy, UNSIGNED),
+    )  # fmt: skip

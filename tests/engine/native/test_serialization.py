@@ -1,0 +1,97 @@
+"""A program goes to bytes and back unchanged; bytes that are damaged or hostile are refused."""
+
+import json
+import struct
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isthmus import Code, QnnError
+from isthmus.engine.native.program import Program, TensorInfo
+from isthmus.engine.native.serialization import _PREFIX, from_bytes, to_bytes
+from isthmus.graph import DataType, Quantization
+
+
+def small_program() -> Program:
+    quantization = Quantization.per_tensor(0.5, 3)
+    x = TensorInfo("x", DataType.SFIXED_POINT_8, (1, 4), quantization, 4)
+    s = TensorInfo("s", DataType.FLOAT_32, (2,), None, 8)
+    return Program(
+        name="g", target="portable", threads=2, kernels=("m:k", "m:l"), table=np.array([[0, 0, 1], [1, 2, 2]]),
+        words=np.array([1, 2, 3, 1 << 62]), labels=("first", "second"), constants=np.arange(100, dtype=np.uint8),
+        inputs=(x,), outputs=(x,), states=(s,), state_offsets=(8,), state_initial=np.arange(16, dtype=np.uint8),
+        scratch_bytes=1234, alignment=64,
+    )  # fmt: skip
+
+
+def test_a_program_survives_the_way_to_bytes_and_back():
+    program = small_program()
+    copy = from_bytes(to_bytes(program))
+    for field in fields(Program):
+        mine, theirs = getattr(program, field.name), getattr(copy, field.name)
+        assert np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs, field.name
+
+
+def test_arrays_are_views_of_the_bytes():
+    content = to_bytes(small_program())
+    constants = from_bytes(content).constants
+    assert not constants.flags.owndata
+
+
+def test_another_version_is_refused_as_such():
+    content = bytearray(to_bytes(small_program()))
+    content[8:12] = struct.pack("<I", 99)
+    with pytest.raises(QnnError) as refusal:
+        from_bytes(bytes(content))
+    assert refusal.value.code is Code.COMMON_INCOMPATIBLE_BINARIES
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_damaged_bytes_are_always_refused(data):
+    content = bytearray(to_bytes(small_program()))
+    if data.draw(st.booleans()):
+        content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        content = content[: data.draw(st.integers(0, len(content) - 1))]
+    with pytest.raises(QnnError):
+        from_bytes(bytes(content))
+
+
+def forged(change) -> bytes:
+    """A program whose header was changed by someone who knows how to make the checksum right."""
+    import hashlib
+
+    content = to_bytes(small_program())
+    _, version, length, _ = _PREFIX.unpack_from(content)
+    header = json.loads(content[_PREFIX.size : _PREFIX.size + length])
+    change(header)
+    text = json.dumps(header).encode()
+    assert len(text) <= length, "forgeries must not move the arrays"
+    body = bytearray(content[_PREFIX.size :])
+    body[:length] = text + b" " * (length - len(text))
+    return _PREFIX.pack(b"ISTHPROG", version, length, hashlib.sha256(body).digest()) + bytes(body)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h["arrays"].update(words=[0, 9]),
+        lambda h: h["arrays"].update(words=[0, -8]),
+        lambda h: h["arrays"].update(words=[1, 8]),
+        lambda h: h.update(kernels=["m:k"]),
+        lambda h: h.update(state_offsets=[9]),
+        lambda h: h.update(labels=[]),
+        lambda h: h.update(threads=0),
+        lambda h: h.pop("target"),
+        lambda h: h["inputs"][0].update(dims=[-1]),
+        lambda h: h["inputs"][0].update(dtype="NO"),
+        lambda h: h["inputs"][0].update(quantization=[[-1.0], [3], None]),
+    ],
+)
+def test_a_forged_header_is_refused(change):
+    with pytest.raises(QnnError):
+        from_bytes(forged(change))
