@@ -23,7 +23,8 @@ from onnx import TensorProto, helper, numpy_helper
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.lowering import convolution, matmul, recurrent
 from isthmus.engine.native.lowering.emitter import Emitter
-from isthmus.engine.native.program import Program, TensorInfo
+from isthmus.engine.native.program import Program
+from isthmus.graph import TensorInfo
 from isthmus.engine.native.target import host
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.operation import Call

@@ -6,13 +6,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from isthmus.errors import Code, QnnError
+from isthmus.version import __version__
 
 if TYPE_CHECKING:
     from isthmus import memory, qnn
     from isthmus.session import Session
 
-__version__ = "0.1.0"
-__all__ = ["Code", "QnnError", "Session", "memory", "qnn"]
+__all__ = ["Code", "QnnError", "Session", "__version__", "memory", "qnn"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,21 +11,25 @@ import hashlib
 import json
 import mmap
 import os
+import shutil
+import stat
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 from isthmus.engine.native import serialization
-from isthmus.engine.native.program import Program, TensorInfo
+from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
-from isthmus.graph.datatypes import MemType
+from isthmus.graph import BinaryInfo, TensorInfo
+from isthmus.version import build_id
 
 MAGIC = b"ISTHMCTX"
-VERSION = 1
+VERSION = 2
 SECTION_ALIGNMENT = 4096
 _PREFIX = struct.Struct("<8sIIQ32s")
 _HEADER_LIMIT = 1 << 24
+_COPY_BYTES = 1 << 22
 _SEALED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 Source = bytes | bytearray | memoryview | mmap.mmap | str | os.PathLike[str]
@@ -39,14 +43,11 @@ class GraphBinary:
     ----------
     program
         Its executable form.
-    mem_types
-        The memory type that each input, then each output was prepared for.
     io_offsets
         Where each input, then each output lies in scratch when they were planned there; else empty.
     """
 
     program: Program
-    mem_types: tuple[MemType, ...]
     io_offsets: tuple[int, ...] = ()
 
     @property
@@ -56,8 +57,8 @@ class GraphBinary:
 
 
 @dataclass(frozen=True)
-class BinaryInfo:
-    """What a context binary holds, without a backend (QnnSystemContext_getBinaryInfo)."""
+class Contents:
+    """What a context binary holds, with the graphs' programs."""
 
     version: int
     backend: str
@@ -65,14 +66,21 @@ class BinaryInfo:
     nbytes: int
     graphs: Mapping[str, GraphBinary]
 
+    @property
+    def info(self) -> BinaryInfo:
+        """What a client may know of it."""
+        graphs = tuple(graph.program.info for graph in self.graphs.values())
+        return BinaryInfo(self.version, self.backend, self.producer, self.nbytes, graphs)
 
-def to_bytes(graphs: Sequence[GraphBinary], backend: str, producer: str = "isthmus") -> bytes:
+
+def to_bytes(graphs: Sequence[GraphBinary], backend: str) -> bytes:
     """A context binary that holds these graphs.
 
     Examples
     --------
-    >>> inspect(to_bytes([], "htp")).backend
-    'htp'
+    >>> info = inspect(to_bytes([], "htp"))
+    >>> info.backend, info.graphs
+    ('htp', ())
     """
     sections = [serialization.to_bytes(graph.program) for graph in graphs]
 
@@ -85,13 +93,12 @@ def to_bytes(graphs: Sequence[GraphBinary], backend: str, producer: str = "isthm
                     "name": graph.program.name,
                     "offset": position,
                     "nbytes": len(section),
-                    "mem_types": [kind.name for kind in graph.mem_types],
                     "io_offsets": list(graph.io_offsets),
                 }
             )
             total = position + len(section)
             position = _aligned(total)
-        return json.dumps({"backend": backend, "producer": producer, "graphs": entries}).encode(), total
+        return json.dumps({"backend": backend, "producer": build_id(), "graphs": entries}).encode(), total
 
     # Offsets are part of the header whose length they depend on; room for the largest ones settles it.
     start = _aligned(_PREFIX.size + len(header(1 << 48)[0]))
@@ -116,7 +123,7 @@ def _refusal(rule: str, code: Code = Code.CONTEXT_CREATE_FROM_BINARY, hint: str 
     return QnnError(code, "context binary", rule, hint)
 
 
-def read(content: bytes | memoryview | mmap.mmap, verify: bool = True) -> BinaryInfo:
+def read(content: bytes | memoryview | mmap.mmap, verify: bool = True) -> Contents:
     """The graphs of a binary; their arrays are views of `content`.
 
     Parameters
@@ -153,27 +160,26 @@ def read(content: bytes | memoryview | mmap.mmap, verify: bool = True) -> Binary
         raise _refusal(f"its header is not well-formed: {problem}") from None
     graphs: dict[str, GraphBinary] = {}
     position = _PREFIX.size + length
-    for name, offset, nbytes, mem_types, io_offsets in entries:
+    for name, offset, nbytes, io_offsets in entries:
         if offset % SECTION_ALIGNMENT or offset < position or nbytes < 0 or offset + nbytes > total:
             raise _refusal(f"graph '{name}' lies outside it")
         if any(view[position:offset]):
             raise _refusal(f"there are bytes before graph '{name}' that belong to nothing")
         if name in graphs:
             raise _refusal(f"it holds two graphs named '{name}'")
-        graphs[name] = _graph(name, view[offset : offset + nbytes], mem_types, io_offsets, verify)
+        graphs[name] = _graph(name, view[offset : offset + nbytes], io_offsets, verify)
         position = offset + nbytes
     if any(view[position:]):
         raise _refusal("there are bytes at its end that belong to nothing")
-    return BinaryInfo(version, backend, producer, total, graphs)
+    return Contents(version, backend, producer, total, graphs)
 
 
-_Entry = tuple[str, int, int, tuple[MemType, ...], tuple[int, ...]]
+_Entry = tuple[str, int, int, tuple[int, ...]]
 
 
 def _entry(fields: Mapping[str, Any]) -> _Entry:
     offset, nbytes = (_whole(fields[key]) for key in ("offset", "nbytes"))
-    mem_types = tuple(MemType[kind] for kind in fields["mem_types"])
-    return str(fields["name"]), offset, nbytes, mem_types, tuple(map(_whole, fields["io_offsets"]))
+    return str(fields["name"]), offset, nbytes, tuple(map(_whole, fields["io_offsets"]))
 
 
 def _whole(value: object) -> int:
@@ -182,15 +188,13 @@ def _whole(value: object) -> int:
     return value
 
 
-def _graph(
-    name: str, section: memoryview, mem_types: tuple[MemType, ...], io_offsets: tuple[int, ...], verify: bool
-) -> GraphBinary:
+def _graph(name: str, section: memoryview, io_offsets: tuple[int, ...], verify: bool) -> GraphBinary:
     try:
-        graph = GraphBinary(serialization.from_bytes(section, verify), mem_types, io_offsets)
+        graph = GraphBinary(serialization.from_bytes(section, verify), io_offsets)
     except QnnError as problem:
         raise _refusal(f"graph '{name}': {problem.rule}") from None
     count = len(graph.tensors)
-    if graph.program.name != name or len(mem_types) != count or len(io_offsets) not in (0, count):
+    if graph.program.name != name or len(io_offsets) not in (0, count):
         raise _refusal(f"graph '{name}' differs from what the header says of it")
     for offset, info in zip(io_offsets, graph.tensors, strict=False):
         if offset < 0 or offset + info.nbytes > graph.program.scratch_bytes:
@@ -199,21 +203,25 @@ def _graph(
 
 
 class ContextBinary:
-    """An open binary: mapped, checked, with a file descriptor that another process can map it by. A context manager.
+    """An open binary: checked, and in sealed memory with a file descriptor that another process can map it by.
+
+    A file is copied once, for whoever owns it may write or cut it at any time, and a context must not change with it.
+    A context manager.
 
     Parameters
     ----------
     source
-        A file, which is mapped as it is, or the contents of one, which are copied once into memory that can be shared.
+        A file, or the contents of one.
+    backend
+        The backend that it must have been made for; any without it.
     """
 
-    def __init__(self, source: Source) -> None:
-        self.fd = _open_file(source) if isinstance(source, (str, os.PathLike)) else _sealed_copy(source)
+    def __init__(self, source: Source, backend: str | None = None) -> None:
+        self.fd = _sealed(source)
         try:
-            self.nbytes = os.fstat(self.fd).st_size
-            if self.nbytes == 0:
-                raise _refusal("it is empty")
-            self.info = read(mmap.mmap(self.fd, self.nbytes, prot=mmap.PROT_READ))
+            self.contents = read(mmap.mmap(self.fd, os.fstat(self.fd).st_size, prot=mmap.PROT_READ))
+            if backend is not None and self.contents.backend != backend:
+                raise _refusal(f"it was made for backend '{self.contents.backend}', not for '{backend}'")
         except BaseException:
             self.close()
             raise
@@ -221,7 +229,7 @@ class ContextBinary:
     @property
     def graphs(self) -> Mapping[str, GraphBinary]:
         """The graphs by name."""
-        return self.info.graphs
+        return self.contents.graphs
 
     def close(self) -> None:
         """Close the descriptor; the mapping goes with the last graph that is used. Safe to call again."""
@@ -236,10 +244,15 @@ class ContextBinary:
         self.close()
 
 
-def inspect(source: Source) -> BinaryInfo:
-    """What a context binary holds, checked whole."""
-    with ContextBinary(source) as binary:
-        return binary.info
+def inspect(source: Source) -> BinaryInfo | None:
+    """What a context binary holds, checked whole; None for what does not begin as one."""
+    fd = _sealed(source)
+    try:
+        if os.pread(fd, len(MAGIC), 0) != MAGIC:
+            return None
+        return read(mmap.mmap(fd, os.fstat(fd).st_size, prot=mmap.PROT_READ)).info
+    finally:
+        os.close(fd)
 
 
 def is_sealed(fd: int) -> bool:
@@ -250,31 +263,47 @@ def is_sealed(fd: int) -> bool:
         return False
 
 
-def _open_file(path: str | os.PathLike[str]) -> int:
+def _sealed(source: Any) -> int:
+    """A descriptor of a binary's bytes that nobody can change any more."""
+    if isinstance(source, (str, os.PathLike)):
+        with _opened(source) as stream:
+            return _sealed_copy(lambda fd: shutil.copyfileobj(stream, fd, _COPY_BYTES))
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        view = memoryview(source).cast("B")
+    except (TypeError, ValueError) as problem:
+        rule = f"a {type(source).__name__} is neither bytes nor a path: {problem}"
+        raise _refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
+    return _sealed_copy(lambda fd: fd.write(view))
+
+
+def _opened(path: str | os.PathLike[str]) -> BinaryIO:
+    try:
+        # A pipe would wait for its other end.
+        stream = open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")  # noqa: SIM115
     except (OSError, ValueError) as problem:
         rule = f"'{os.fspath(path)}' cannot be opened: {getattr(problem, 'strerror', None) or problem}"
         raise _refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
-    if not os.path.isfile(f"/proc/self/fd/{fd}"):
-        os.close(fd)
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
         raise _refusal(f"'{os.fspath(path)}' is not a file", Code.CONTEXT_INVALID_ARGUMENT)
-    return fd
+    return stream
 
 
-def _sealed_copy(content: Any) -> int:
+def _sealed_copy(write: Callable[[BinaryIO], object]) -> int:
     try:
-        view = memoryview(content).cast("B")
-    except (TypeError, ValueError) as problem:
-        rule = f"a {type(content).__name__} is neither bytes nor a path: {problem}"
-        raise _refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
-    fd = os.memfd_create("isthmus-context", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = os.memfd_create("isthmus-context", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as problem:
+        raise _refusal(f"it cannot be kept: {problem.strerror}", Code.COMMON_MEM_ALLOC) from None
     try:
-        written = 0
-        while written < len(view):
-            written += os.write(fd, view[written:])
+        with open(fd, "wb", closefd=False) as stream:
+            write(stream)
+        if os.fstat(fd).st_size == 0:
+            raise _refusal("it is empty")
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALED | fcntl.F_SEAL_SEAL)
     except OSError as problem:
         os.close(fd)
         raise _refusal(f"it cannot be kept: {problem.strerror}", Code.COMMON_MEM_ALLOC) from None
+    except BaseException:
+        os.close(fd)
+        raise
     return fd

@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from isthmus import qnn
-from isthmus.engine.native.program import Program, TensorInfo
+from isthmus.engine.native.program import Program
+from isthmus.graph import TensorInfo
 from isthmus.memory import HostBuffer, Region, host, rpcmem, tcm
 from isthmus.qnn import htp, lpai
 

@@ -7,95 +7,44 @@ backend's own where the client brings none. It has no custom options and registe
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from isthmus.backends import native
+from isthmus.backends.binding import Binding, Ledger
 from isthmus.backends.driver import (
     BackendDriver,
     ContextDriver,
     DeviceDriver,
-    GraphDriver,
     GraphStats,
-    MemDescriptor,
-    Registration,
-    TensorMemory,
+    Memories,
+    Traffic,
     check_apart,
-    unknown_option,
 )
-from isthmus.engine.native import lower
-from isthmus.engine.native.executor import Executor
-from isthmus.engine.native.program import Program
-from isthmus.engine.native.target import Target
-from isthmus.engine.native.target import host as host_target
+from isthmus.backends.entry import BackendEntry, IoPolicy
+from isthmus.backends.native import NativeGraphDriver, Prepared
+from isthmus.binary import ContextBinary, Source, inspect, to_bytes
+from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
+from isthmus.graph.operation import Call
 from isthmus.log import Log
-from isthmus.memory import HostBuffer, Region, host
-from isthmus.prepare import schedule
-from isthmus.prepare.schedule import Plan
+from isthmus.memory import Buffer, Window, holds, host
 
-MAX_THREADS = 64
 _IO_ALIGNMENT = 64
 
 
-def prepare(graph: Graph, threads: int = 1, target: Target | None = None) -> tuple[Program, Plan]:
-    """Turn a finalized graph into a program for this machine, and say how its memory was planned."""
-    if not isinstance(threads, (int, np.integer)) or not 1 <= threads <= MAX_THREADS:
-        raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT, f"threads={threads!r}", f"the number of threads must be 1 to {MAX_THREADS}"
-        )
-    if not graph.finalized:
-        raise QnnError(Code.GRAPH_NOT_FINALIZED, f"graph '{graph.name}'", "finalize it before it is prepared")
-    target = target or host_target()
-    count = int(threads)
-    planned = schedule(graph, work_bytes=lambda step: lower.work_bytes(step, target, count))
-    return lower.lower(planned, target, count), planned.plan
-
-
-class CpuGraph:
-    """A prepared graph with its scratch and state, bound to the client's inputs and outputs."""
-
-    def __init__(self, program: Program, io: Sequence[Region]) -> None:
-        self.program = program
-        self._scratch = host(program.scratch_bytes, program.alignment)
-        self._state = host(program.state_bytes, program.alignment)
-        self.executor = Executor(program, self._scratch.region, self._state.region, io)
-        self.executor.reset()
-
-    def execute(self) -> None:
-        """Run once on the bound memory."""
-        self.executor.run()
-
-    def reset(self) -> None:
-        """Set the initial state."""
-        self.executor.reset()
-
-    def close(self) -> None:
-        """End the threads and let go of scratch and state."""
-        self.executor.close()
-        self._scratch.close()
-        self._state.close()
-
-
 class CpuBackend(BackendDriver):
-    """The backend as the QNN API drives it."""
+    """The backend."""
 
-    name = "cpu"
+    def __init__(self, config: None, log: Log) -> None:
+        """Nothing is configured."""
 
-    def __init__(self, config: Any, log: Log) -> None:
-        if config:
-            raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration")
+    def create_context(self, device: DeviceDriver | None = None) -> CpuContext:
+        return CpuContext()
 
-    def get_property(self, option: int) -> Any:
-        raise unknown_option(Code.BACKEND_NOT_SUPPORTED, "backend 'cpu'", "property", option)
-
-    def create_context(self, configs: Mapping[int, Any], device: DeviceDriver | None = None) -> CpuContext:
-        context = CpuContext()
-        for option, value in configs.items():
-            context.set_config(option, value)
-        return context
+    def supports(self, call: Call) -> str | None:
+        return native.supports(call)
 
 
 class CpuContext(ContextDriver):
@@ -104,102 +53,131 @@ class CpuContext(ContextDriver):
     def __init__(self) -> None:
         self._graphs: list[CpuGraphDriver] = []
 
-    def get_property(self, option: int) -> Any:
-        raise unknown_option(Code.CONTEXT_INVALID_ARGUMENT, "CPU context", "property", option)
-
-    def set_config(self, option: int, value: Any) -> None:
-        raise unknown_option(Code.CONTEXT_INVALID_CONFIG, "CPU context", "config", option)
-
     def create_graph(self, graph: Graph) -> CpuGraphDriver:
         driver = CpuGraphDriver(graph)
         self._graphs.append(driver)
         return driver
 
-    def register(self, descriptors: Sequence[MemDescriptor]) -> list[Registration]:
-        raise QnnError(
-            Code.COMMON_NOT_SUPPORTED, "CPU context", "it registers no memory", "Raw buffers are used in place here."
-        )
+    def get_binary(self) -> bytes:
+        return to_bytes([graph.binary() for graph in self._graphs], "cpu")
+
+    def restore(self, binary: Source) -> Sequence[CpuGraphDriver]:
+        with ContextBinary(binary, "cpu") as content:
+            found = [(native.outline(entry), native.restored(entry)) for entry in content.graphs.values()]
+        for graph, prepared in found:
+            self._graphs.append(CpuGraphDriver(graph, prepared))
+            self._graphs[-1].finalize()
+        return list(self._graphs)
 
     def close(self) -> None:
         for graph in self._graphs:
             graph.close()
 
 
-class CpuGraphDriver(GraphDriver):
-    """A graph on the CPU."""
+class CpuGraphDriver(NativeGraphDriver):
+    """A graph on the CPU, with scratch and state of its own."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, prepared: Prepared | None = None) -> None:
+        super().__init__(graph, prepared)
         self._turn = threading.Lock()
-        self._prepared: tuple[Program, Plan] | None = None
-        self._cpu: CpuGraph | None = None
-        self._own: list[HostBuffer] = []
-        self._bound: Sequence[TensorMemory | None] | None = None
-        self._stats = GraphStats()
-
-    def get_property(self, option: int) -> Any:
-        raise unknown_option(Code.GRAPH_INVALID_ARGUMENT, f"graph '{self.graph.name}'", "property", option)
-
-    def set_config(self, option: int, value: Any) -> None:
-        raise unknown_option(Code.GRAPH_INVALID_ARGUMENT, f"graph '{self.graph.name}'", "config", option)
+        self._ledger = Ledger(self._turn)
+        self._executor: Executor | None = None
+        self._buffers: list[Buffer] = []
+        self._own: list[Window] = []
+        self.bound: CpuBinding | None = None
+        """The binding whose memory the executor has now."""
 
     def finalize(self) -> None:
-        self._own = [host(info.nbytes, _IO_ALIGNMENT) for info in self.tensors]
-        self._cpu = CpuGraph(self.program, [buffer.region for buffer in self._own])
+        program = self.program
+        scratch, state = (
+            host(nbytes, program.alignment) if nbytes else None for nbytes in (program.scratch_bytes, program.state_bytes)
+        )
+        own = [host(info.nbytes, _IO_ALIGNMENT) for info in self.info.tensors]
+        executor = Executor(
+            program,
+            scratch.window() if scratch else None,
+            state.window() if state else None,
+            [buffer.window() for buffer in own],
+        )
+        executor.reset()
+        self._executor, self._own = executor, [buffer.window() for buffer in own]
+        self._buffers = [buffer for buffer in (scratch, state, *own) if buffer is not None]
+        self.finalized = True
 
-    def execute(self, memories: Sequence[TensorMemory | None]) -> None:
-        with self._turn:
-            cpu = self._finalized()
-            if memories is not self._bound:
-                regions = [
-                    own.region if memory is None else memory.region
-                    for own, memory in zip(self._own, memories, strict=True)
-                ]
-                for region, info in zip(regions, self.tensors, strict=True):
-                    region.check(f"memory of tensor '{info.name}'", info.nbytes)
-                check_apart(f"graph '{self.graph.name}'", self.tensors, len(self.program.inputs), regions)
-                for index, region in enumerate(regions):
-                    cpu.executor.bind_io(index, region)
-                self._bound = memories
-            cpu.execute()
-            self._stats.executions += 1
+    def bind(self, memories: Memories) -> CpuBinding:
+        return CpuBinding(self, memories, self._ledger)
 
-    @property
-    def program(self) -> Program:
-        return self._ready()[0]
+    def place(self, index: int) -> Window | None:
+        return self._own[index] if self._own else None
 
-    @property
-    def plan(self) -> Plan:
-        return self._ready()[1]
-
-    def place(self, index: int) -> Region | None:
-        self._finalized()
-        return self._own[index].region
+    def executor(self) -> Executor:
+        """What runs it."""
+        if self._executor is None:
+            raise QnnError(Code.GRAPH_NOT_FINALIZED, self.what, "only a finalized graph can be executed")
+        return self._executor
 
     def reset(self) -> None:
         with self._turn:
-            self._finalized().reset()
+            self.executor().reset()
 
     def stats(self) -> GraphStats:
-        nbytes = self._stats.executions * sum(info.nbytes for info in self.tensors)
-        return GraphStats(self._stats.executions, in_place_bytes={"raw": nbytes} if nbytes else {})
+        return self._ledger.stats()
 
     def close(self) -> None:
         with self._turn:
-            if self._cpu is not None:
-                self._cpu.close()
-                self._cpu = None
+            self._ledger.close()
+            if self._executor is not None:
+                self._executor.close()
+                self._executor = self.bound = None
+            for buffer in self._buffers:
+                buffer.close()
+            self._own = []
 
-    def _ready(self) -> tuple[Program, Plan]:
-        if self._prepared is None:
-            if not self.graph.finalized:
-                self.graph.finalize()
-            self._prepared = prepare(self.graph)
-        return self._prepared
 
-    def _finalized(self) -> CpuGraph:
-        if self._cpu is None:
-            raise QnnError(
-                Code.GRAPH_NOT_FINALIZED, f"graph '{self.graph.name}'", "only a finalized graph can be executed"
-            )
-        return self._cpu
+class CpuBinding(Binding):
+    """Memory for a graph on the CPU: all of it is used in place."""
+
+    def __init__(self, graph: CpuGraphDriver, memories: Memories, ledger: Ledger) -> None:
+        self._graph = graph
+        super().__init__(graph.what, memories, ledger)
+
+    def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
+        graph, infos = self._graph, self._graph.info.tensors
+        self._native = graph.executor().run
+        windows = []
+        for index, (info, memory) in enumerate(zip(infos, self.memories, strict=True)):
+            own = graph.place(index)
+            window = own if memory is None else memory.window
+            assert window is not None
+            what = f"tensor '{info.name}' of {graph.what}"
+            window.check(f"memory of {what}", info.nbytes)
+            if memory is not None:
+                holds.refuse_claimed(window.part(0, info.nbytes), what)
+            windows.append(window.part(0, info.nbytes))
+        check_apart(graph.what, infos, len(graph.info.inputs), windows)
+        self._io = BoundIo(graph.program, windows)
+        graph.bound = None
+        names = [info.name for info in infos]
+        return Traffic(in_place={"raw": graph.info.io_bytes}), list(zip(names, windows, strict=True))
+
+    def _run(self) -> None:
+        if self._graph.bound is not self:
+            self._graph.executor().bind_all_io(self._io)
+            self._graph.bound = self
+        self._native()
+
+
+def _read_config(config: Any, log: Log) -> None:
+    if config:
+        raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration")
+
+
+ENTRY = BackendEntry(
+    name="cpu",
+    library="libQnnCpu.so",
+    driver=CpuBackend,
+    read_config=_read_config,
+    io=IoPolicy(),
+    prepare=lambda graph, config, threads: native.preparation(native.prepare(graph, threads)),
+    inspect=inspect,
+)

@@ -1,24 +1,27 @@
-"""What the QNN API asks of a backend: three abstract classes, and the values that pass between them.
+"""What the QNN API asks of a backend: abstract classes, and the values that pass between them.
 
-Everything an accelerator does in its own way (memory, properties, configs, execution) is behind these; handles, names
-and the order of calls are the API's business.
+Everything an accelerator does in its own way (memory, properties, configs, binaries, execution) is behind these;
+handles, names and the order of calls are the API's business. Nothing here knows a program or an address: a graph is
+described by a `GraphInfo`, memory by windows, a context binary by its bytes.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar
 
-from isthmus.binary import ContextBinary, GraphBinary
-from isthmus.engine.native.program import Program, TensorInfo
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Graph, TensorType
+from isthmus.graph import DataType, Graph, GraphInfo, TensorInfo
+from isthmus.graph.operation import Call
 from isthmus.log import Log
-from isthmus.memory import Region, holds
+from isthmus.memory import Window, holds
 from isthmus.prepare.schedule import Plan
+
+Source = Any
+"""A context binary as a client gives it: a path, or an object with its bytes."""
 
 
 class DescriptorType(IntEnum):
@@ -67,28 +70,61 @@ class Registration(ABC):
     """Registered memory: what a memory handle stands for in the backend."""
 
     descriptor: MemDescriptor
+    window: Window
+    """The memory."""
+    is_open: bool = True
 
-    @property
-    @abstractmethod
-    def region(self) -> Region:
-        """Where this process sees it."""
-
-    @abstractmethod
     def close(self) -> None:
         """Forget it; safe to call again."""
+        if self.is_open:
+            self.is_open = False
+            holds.changed()
+            self._release()
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Take the memory away from the backend."""
 
 
 @dataclass(frozen=True, eq=False)
 class TensorMemory:
     """The memory that a client gives for one tensor of an execution: raw, or registered."""
 
-    region: Region
+    window: Window
     registration: Registration | None = None
+
+    def check_there(self, what: str) -> None:
+        """Refuse memory that has ended."""
+        if self.registration is not None and not self.registration.is_open:
+            raise QnnError(Code.MEM_INVALID_HANDLE, what, "its memory handle has been deregistered")
+        if self.window.buffer.is_closed:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"its {self.window.buffer.what} is closed")
+
+
+Memories = Sequence[TensorMemory | None]
+"""A memory for each input, then each output; None leaves the choice to the backend."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one execution does with the memory of inputs and outputs, in bytes.
+
+    Parameters
+    ----------
+    copied_in, copied_out
+        Copied between the client's memory and memory of the backend.
+    in_place
+        Used where they lay, by the kind of memory.
+    """
+
+    copied_in: int = 0
+    copied_out: int = 0
+    in_place: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
 class GraphStats:
-    """What a graph did so far.
+    """What a graph or a binding did so far.
 
     Parameters
     ----------
@@ -118,97 +154,149 @@ class GraphStats:
         """All bytes copied."""
         return self.copied_in_bytes + self.copied_out_bytes
 
+    @property
+    def staging_bytes(self) -> int:
+        """All memory reserved for copies."""
+        return self.staging_prepare_bytes + self.staging_execute_bytes
 
-class GraphDriver(ABC):
+    def add(self, traffic: Traffic, executions: int) -> None:
+        """Count executions."""
+        self.executions += executions
+        self.copied_in_bytes += executions * traffic.copied_in
+        self.copied_out_bytes += executions * traffic.copied_out
+        for kind, nbytes in traffic.in_place.items():
+            self.in_place_bytes[kind] = self.in_place_bytes.get(kind, 0) + executions * nbytes
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A config that has been set: what settles it for good, and what takes it back."""
+
+    keep: Callable[[], None] = _nothing
+    undo: Callable[[], None] = _nothing
+
+
+class Configurable:
+    """What properties can be asked of, and configs be set on. An option belongs to one enumeration of one object."""
+
+    properties: ClassVar[type[IntEnum] | None] = None
+    configs: ClassVar[type[IntEnum] | None] = None
+
+    def get_property(self, option: IntEnum) -> Any:
+        """The value of a property, a member of `properties`."""
+        raise NotImplementedError(f"{option!r} is listed, not answered")
+
+    def get_config(self, option: IntEnum) -> Any:
+        """The present value of a config, a member of `configs`."""
+        raise NotImplementedError(f"{option!r} is listed, not answered")
+
+    def set_config(self, option: IntEnum, value: Any) -> Change:
+        """Set a config, a member of `configs`; refused whole or done whole."""
+        raise NotImplementedError(f"{option!r} is listed, not taken")
+
+
+class DriverBinding(ABC):
+    """Memory bound to a graph, for any number of executions."""
+
+    @abstractmethod
+    def execute(self) -> None:
+        """Run once. Memory that is no longer the client's to use is refused, never written."""
+
+    @property
+    @abstractmethod
+    def stats(self) -> GraphStats:
+        """What was executed with this binding."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Forget it; safe to call again."""
+
+
+class GraphDriver(Configurable, ABC):
     """A graph in a backend. To ask for what depends on all its nodes ends its composition."""
 
     graph: Graph
     finalized: bool = False
-    """Whether it came finalized out of a context binary."""
+    """Whether it is ready to execute, be it out of a context binary."""
     priority: int = 100
     """QNN_PRIORITY_*, as the client has set it."""
+    inputs_survive: bool = True
+    """Whether an execution leaves inputs as they were that lie where the backend planned them."""
 
+    @property
     @abstractmethod
-    def get_property(self, option: int) -> Any:
-        """The value of a custom property."""
-
-    @abstractmethod
-    def set_config(self, option: int, value: Any) -> None:
-        """Set a custom config; refused whole or done whole."""
+    def info(self) -> GraphInfo:
+        """What a client may know of it."""
 
     @abstractmethod
     def finalize(self) -> None:
         """Make the graph ready to execute; refused whole or done whole."""
 
     @abstractmethod
-    def execute(self, memories: Sequence[TensorMemory | None]) -> None:
-        """Run once with a memory for each input, then each output; None leaves the choice to the backend.
-
-        The same sequence object as last time means the same memories.
-        """
-
-    @property
-    @abstractmethod
-    def program(self) -> Program:
-        """The executable form of the graph."""
-
-    @property
-    @abstractmethod
-    def plan(self) -> Plan:
-        """How scratch memory was planned."""
-
-    @abstractmethod
-    def place(self, index: int) -> Region | None:
-        """The backend's own memory for an input or output (inputs first), where it has one."""
-
-    @abstractmethod
-    def reset(self) -> None:
-        """Set the initial state."""
+    def bind(self, memories: Memories) -> DriverBinding:
+        """Bind a memory for each input and output, or refuse: all checks happen here."""
 
     @abstractmethod
     def stats(self) -> GraphStats:
         """What happened so far."""
 
     @abstractmethod
+    def reset(self) -> None:
+        """Set the initial state."""
+
+    @abstractmethod
     def close(self) -> None:
         """Let go of everything; safe to call again."""
 
+    def place(self, index: int) -> Window | None:
+        """The backend's own memory for an input or output (inputs first), where it has one."""
+        return None
+
     @property
-    def tensors(self) -> tuple[TensorInfo, ...]:
-        """The inputs, then the outputs."""
-        return (*self.program.inputs, *self.program.outputs)
+    def plan(self) -> Plan | None:
+        """How its scratch was planned, where the backend plans and can tell."""
+        return None
+
+    @property
+    def threads(self) -> int:
+        """How many threads an execution uses."""
+        return 1
+
+    def set_threads(self, threads: int) -> Change:
+        """Have executions use so many threads; to be set before the graph is finalized."""
+        if threads != 1:
+            rule = "this backend runs a graph on one thread"
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"threads={threads} of graph '{self.graph.name}'", rule)
+        return Change()
 
 
-class ContextDriver(ABC):
+class ContextDriver(Configurable, ABC):
     """A context in a backend."""
-
-    @abstractmethod
-    def get_property(self, option: int) -> Any:
-        """The value of a custom property."""
-
-    @abstractmethod
-    def set_config(self, option: int, value: Any) -> None:
-        """Set a custom config."""
 
     @abstractmethod
     def create_graph(self, graph: Graph) -> GraphDriver:
         """A driver for a graph, finished or still to be built."""
 
     @abstractmethod
-    def register(self, descriptors: Sequence[MemDescriptor]) -> list[Registration]:
-        """Register all of these, or none."""
-
-    def graph_binaries(self) -> list[GraphBinary]:
-        """The context's graphs as a context binary holds them."""
-        raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", "the backend does not make them")
-
-    def restore(self, binary: ContextBinary) -> list[GraphDriver]:
-        """Drivers for the graphs of a context binary."""
-        raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", "the backend does not take them")
-
-    @abstractmethod
     def close(self) -> None:
         """Let go of everything; safe to call again."""
+
+    def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[Registration]:
+        """Register all of these, or none."""
+        rule, hint = "this backend registers no memory", "Raw buffers are used in place here."
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, "memory registration", rule, hint)
+
+    def get_binary(self) -> bytes:
+        """The context with all its graphs, in the backend's own format."""
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", "this backend does not make them")
+
+    def restore(self, binary: Source) -> Sequence[GraphDriver]:
+        """Drivers for the graphs of a context binary, all or none."""
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, "context binary", "this backend does not take them")
 
 
 class DeviceDriver(ABC):
@@ -219,64 +307,41 @@ class DeviceDriver(ABC):
         """Let go of everything; safe to call again."""
 
 
-class BackendDriver(ABC):
+class BackendDriver(Configurable, ABC):
     """A backend.
 
     Parameters
     ----------
     config
-        The backend's own configuration.
+        The backend's own configuration, as its entry in the registry has read it.
     log
         Where it says what it does.
     """
-
-    name: ClassVar[str]
 
     @abstractmethod
     def __init__(self, config: Any, log: Log) -> None: ...
 
     @abstractmethod
-    def get_property(self, option: int) -> Any:
-        """The value of a custom property."""
+    def create_context(self, device: DeviceDriver | None = None) -> ContextDriver:
+        """A context on a device of this backend, or on its only one."""
 
-    def set_config(self, option: int, value: Any) -> None:
-        """Set a custom config."""
-        raise unknown_option(Code.BACKEND_NOT_SUPPORTED, f"backend '{self.name}'", "config", option)
+    @abstractmethod
+    def supports(self, call: Call) -> str | None:
+        """Why a node cannot be executed here, as a sentence part; None if it can. Its shapes are right already."""
 
     def create_device(self) -> DeviceDriver | None:
         """A device; None where the backend has nothing to it."""
         return None
 
-    @abstractmethod
-    def create_context(self, configs: Mapping[int, Any], device: DeviceDriver | None = None) -> ContextDriver:
-        """A context with these custom configs, on a device of this backend or on its only one."""
-
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Let go of everything; safe to call again. Most backends hold nothing outside their contexts."""
 
 
-def outline(binary: GraphBinary) -> Graph:
-    """A graph out of a context binary as far as a client sees it: its inputs and outputs."""
-    graph = Graph(binary.program.name)
-    for kind, infos in ((TensorType.APP_WRITE, binary.program.inputs), (TensorType.APP_READ, binary.program.outputs)):
-        for info in infos:
-            graph.create_tensor(info.name, kind, info.dtype, info.dims, info.quantization)
-    for tensor, mem_type in zip((*graph.inputs, *graph.outputs), binary.mem_types, strict=True):
-        tensor.mem_type = mem_type
-    graph.finalized = True
-    return graph
-
-
-def unknown_option(code: Code, what: str, kind: str, option: int) -> QnnError:
-    """The refusal of an option that a backend does not have."""
-    return QnnError(code, what, f"it has no {kind} {int(option)}")
-
-
-def check_apart(graph: str, tensors: Sequence[TensorInfo], inputs: int, given: Sequence[Region | None]) -> None:
+def check_apart(graph: str, tensors: Sequence[TensorInfo], inputs: int, given: Sequence[Window | None]) -> None:
     """Refuse an output buffer that lies over another buffer of the client's; inputs may share one."""
-    for index, region in enumerate(given):
+    for index, window in enumerate(given):
         for earlier, other in enumerate(given[:index] if index >= inputs else ()):
-            if region is not None and other is not None and holds.overlap(region, other):
+            if window is not None and other is not None and holds.overlap(window, other):
                 raise QnnError(
                     Code.GRAPH_INVALID_TENSOR,
                     f"tensor '{tensors[index].name}' of {graph}",

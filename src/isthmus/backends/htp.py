@@ -37,9 +37,9 @@ from isthmus.backends.htp_memory import HtpMemory, HtpRegistration, Window
 from isthmus.backends.htp_options import ContextConfig, DeviceProperty, GraphConfig, Reregistration
 from isthmus.backends.htp_staging import Staging
 from isthmus.binary import ContextBinary, GraphBinary, to_bytes
-from isthmus.engine.native.program import Program, TensorInfo
+from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Graph, MemType
+from isthmus.graph import Graph, MemType, TensorInfo
 from isthmus.log import Log, LogLevel
 from isthmus.memory import Region
 from isthmus.prepare.schedule import Plan

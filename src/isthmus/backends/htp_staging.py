@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isthmus.accelerator import Lane
-from isthmus.engine.native.program import TensorInfo
+from isthmus.graph import TensorInfo
 from isthmus.memory import rpcmem
 
 _ALIGNMENT = 64

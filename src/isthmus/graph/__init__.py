@@ -2,7 +2,21 @@
 
 from isthmus.graph.datatypes import DataType, MemType, TensorType
 from isthmus.graph.graph import Graph, Node
+from isthmus.graph.info import BinaryInfo, GraphInfo, MemoryNeeds, TensorInfo
 from isthmus.graph.quantization import Encoding, Quantization
 from isthmus.graph.tensor import Tensor
 
-__all__ = ["DataType", "Encoding", "Graph", "MemType", "Node", "Quantization", "Tensor", "TensorType"]
+__all__ = [
+    "BinaryInfo",
+    "DataType",
+    "Encoding",
+    "Graph",
+    "GraphInfo",
+    "MemType",
+    "MemoryNeeds",
+    "Node",
+    "Quantization",
+    "Tensor",
+    "TensorInfo",
+    "TensorType",
+]

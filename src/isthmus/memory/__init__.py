@@ -1,8 +1,39 @@
-"""Memory: where it comes from, the buffers that hand it out, and who holds them."""
+"""Memory: where it comes from, the buffers that hand it out, the windows of them that are used, and who holds them."""
 
-from isthmus.memory import rpcmem
-from isthmus.memory.host import HostBuffer, host
-from isthmus.memory.region import Region
+from isthmus.memory import rpcmem, tcm
+from isthmus.memory.adaptors import Audit, Fault, Limit, Statistics, audit, fault, limit, statistics
+from isthmus.memory.adopt import adopt, window
+from isthmus.memory.buffer import Buffer, PartBuffer
+from isthmus.memory.host import host
+from isthmus.memory.identity import Identity, Span
+from isthmus.memory.resource import Adaptor, MemoryResource, current, provide
 from isthmus.memory.rpcmem import RpcBuffer
+from isthmus.memory.shareable import SharedFd
+from isthmus.memory.window import Window
 
-__all__ = ["HostBuffer", "Region", "RpcBuffer", "host", "rpcmem"]
+__all__ = [
+    "Adaptor",
+    "Audit",
+    "Buffer",
+    "Fault",
+    "Identity",
+    "Limit",
+    "MemoryResource",
+    "PartBuffer",
+    "RpcBuffer",
+    "SharedFd",
+    "Span",
+    "Statistics",
+    "Window",
+    "adopt",
+    "audit",
+    "current",
+    "fault",
+    "host",
+    "limit",
+    "provide",
+    "rpcmem",
+    "statistics",
+    "tcm",
+    "window",
+]

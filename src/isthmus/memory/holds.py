@@ -1,7 +1,10 @@
-"""Who holds which memory: spans of addresses with the name of their holder, for the whole process.
+"""Who holds which memory: windows with the name of their holder, for the whole process.
 
-A pool that a graph works in must not be closed, nor serve as another pool, before its holder lets it go. The record
-is by address, so it covers a buffer, a view of it and a bare pointer alike.
+A pool that a graph works in must not be closed, nor serve as another pool, before its holder lets it go. The record is
+by identity, so it covers a buffer, a view of it, a bare pointer and another mapping of the same file alike.
+
+Whatever changes about memory (a claim, a release, the end of a buffer or of a registration) moves `epoch` on. Who has
+checked memory at one epoch need not check it again at the same.
 """
 
 from __future__ import annotations
@@ -9,28 +12,31 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from isthmus.errors import Code, QnnError
-from isthmus.memory.region import Region
+
+if TYPE_CHECKING:
+    from isthmus.memory.window import Window
 
 
 @dataclass(frozen=True, eq=False)
 class Hold:
-    """One span in use.
+    """One window in use.
 
     Parameters
     ----------
-    region
-        The memory; the hold keeps its owner alive.
+    window
+        The memory; the hold keeps its buffer alive.
     holder
         Who uses it and until when, for messages.
     group
         Holds of one group may overlap: their holder takes care that they are used in turn.
     active
-        The span counts as held only while this says so; always, without it.
+        The window counts as held only while this says so; always, without it.
     """
 
-    region: Region
+    window: Window
     holder: str
     group: object | None = None
     active: Callable[[], bool] | None = None
@@ -38,70 +44,97 @@ class Hold:
     def release(self) -> None:
         """Let go; safe to call again."""
         with _lock:
-            _holds.pop(id(self), None)
+            if _holds.pop(id(self), None) is not None and self.active is None:
+                changed()
 
     @property
     def counts(self) -> bool:
-        """Whether the span is held at this moment."""
+        """Whether the window is held at this moment."""
         return self.active is None or self.active()
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether it holds all the time, and not only while something runs."""
+        return self.active is None
 
 
 # A hold may be released by the garbage collector at any allocation, also by the thread that is in here: the lock can be
 # taken again, and what is walked through is a copy.
 _lock = threading.RLock()
 _holds: dict[int, Hold] = {}
+epoch = 0
+"""How often memory has changed hands or ended in this process."""
 
 
-def overlap(one: Region, other: Region) -> bool:
-    """Whether two regions share a byte."""
-    return (
-        one.address < other.address + other.nbytes
-        and other.address < one.address + one.nbytes
-        and min(one.nbytes, other.nbytes) > 0
-    )
-
-
-def holders(region: Region) -> list[Hold]:
-    """The holds that share a byte with a region."""
+def changed() -> None:
+    """Say that memory which may be bound somewhere is no longer what it was."""
+    global epoch
     with _lock:
-        return [hold for hold in list(_holds.values()) if hold.counts and overlap(hold.region, region)]
+        epoch += 1
+
+
+def overlap(one: Window, other: Window) -> bool:
+    """Whether two windows share a byte, wherever they are mapped."""
+    return any(mine.overlaps(theirs) for mine in one.spans for theirs in other.spans)
+
+
+def holders(window: Window) -> list[Hold]:
+    """The holds that share a byte with a window."""
+    with _lock:
+        return [hold for hold in list(_holds.values()) if hold.counts and overlap(hold.window, window)]
 
 
 def claim(
-    region: Region,
+    window: Window,
     what: str,
     holder: str,
     *,
     group: object | None = None,
-    replacing: Hold | None = None,
+    besides: Hold | None = None,
     code: Code = Code.COMMON_OPERATION_NOT_PERMITTED,
 ) -> Hold:
-    """Hold a region that nobody else holds; `replacing` is let go in the same moment.
+    """Hold a window that nobody else holds; a hold that it is to replace may stand `besides` it for a while.
 
     Raises
     ------
     QnnError
         With `code`, naming `what` and the present holder, if a byte is taken. Then nothing has changed.
     """
-    hold = Hold(region, holder, group)
+    hold = Hold(window, holder, group)
     with _lock:
+        # Before the look at who runs: an execution that starts after it sees the new epoch and checks its memory again.
+        changed()
         for other in list(_holds.values()):
             shared = group is not None and other.group is group
-            if other is not replacing and not shared and other.counts and overlap(other.region, region):
+            if other is not besides and not shared and other.counts and overlap(other.window, window):
                 raise QnnError(
                     code,
                     what,
-                    f"overlaps the {other.holder} ({other.region.nbytes} bytes at {other.region.address:#x})",
+                    f"overlaps the {other.holder} ({other.window.describe()})",
                     "Give each pool memory of its own.",
                 )
-        _holds.pop(id(replacing), None)
         _holds[id(hold)] = hold
     return hold
 
 
-def use(region: Region, holder: str, active: Callable[[], bool]) -> Hold:
-    """Record a region as held whenever `active` says so, whatever else holds it."""
-    hold = Hold(region, holder, active=active)
+def refuse_claimed(window: Window, what: str, besides: Hold | None = None) -> None:
+    """Refuse memory for a tensor that is, all or part of it, somebody's pool; one hold may be excepted."""
+    for hold in holders(window):
+        if hold.is_claim and hold is not besides:
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its buffer overlaps the {hold.holder}")
+
+
+def use(window: Window, holder: str, active: Callable[[], bool]) -> Hold:
+    """Record a window as held whenever `active` says so, whatever else holds it."""
+    hold = Hold(window, holder, active=active)
     with _lock:
         _holds[id(hold)] = hold
     return hold
+
+
+def refuse_if_held(window: Window, what: str, hint: str = "") -> None:
+    """Refuse that a window's memory ends while somebody holds it."""
+    held = holders(window)
+    if held:
+        names = ", the ".join(hold.holder for hold in held)
+        raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, what, f"it is the {names}", hint)

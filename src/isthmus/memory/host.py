@@ -1,97 +1,61 @@
-"""Host memory with a chosen alignment, as a buffer that is at once a numpy array."""
+"""Host memory with a chosen alignment: private to this process, zeroed."""
 
 from __future__ import annotations
 
 import mmap
-from typing import Any
-
-import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.memory.holds import holders
-from isthmus.memory.region import Region
+from isthmus.memory.adopt import whole
+from isthmus.memory.buffer import Buffer, MappedBuffer, PartBuffer, part_of
+from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
 
 
-class HostBuffer:
-    """Aligned, zeroed, private memory; a context manager. Made by `host`.
+class HostBuffer(MappedBuffer):
+    """Private memory of its own pages."""
+
+    def __new__(cls, nbytes: int) -> HostBuffer:
+        # Private, so that a forked process has memory of its own and not this one's.
+        return super().__new__(cls, -1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+    def __init__(self, nbytes: int) -> None:
+        super().__init__("host", nbytes)
+
+
+class _HostPart(PartBuffer):
+    """Private memory inside pages that are taken for it alone: aligned beyond a page, or empty."""
+
+
+class Host(MemoryResource):
+    """The host's own memory."""
+
+    kind = "host"
+
+    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
+        what = f"host buffer of {nbytes!r} bytes aligned to {alignment!r}"
+        nbytes, alignment = whole(nbytes, what), whole(alignment, what)
+        if nbytes < 0 or alignment < 1 or alignment & (alignment - 1):
+            rule = "the size must not be negative, the alignment must be a power of two"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
+        try:
+            if nbytes > 0 and alignment <= mmap.PAGESIZE:
+                return HostBuffer(nbytes)
+            pages = HostBuffer(nbytes + max(alignment, 1))
+        except (OSError, ValueError, OverflowError):
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, "the system has not that much memory") from None
+        return part_of(pages, -pages.address % alignment, nbytes, "host", _HostPart)
+
+
+provide(Host())
+
+
+def host(nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
+    """Allocate host memory.
 
     Examples
     --------
     >>> with host(100, alignment=64) as buffer:
     ...     buffer.array[:3] = 1, 2, 3
-    ...     buffer.nbytes, buffer.region.address % 64
-    (100, 0)
+    ...     buffer.nbytes, buffer.address % 64, bytes(memoryview(buffer)[:4])
+    (100, 0, b'\\x01\\x02\\x03\\x00')
     """
-
-    def __init__(self, nbytes: int, alignment: int) -> None:
-        if nbytes < 0 or alignment < 1 or alignment & (alignment - 1):
-            raise QnnError(
-                Code.COMMON_INVALID_ARGUMENT,
-                f"host buffer of {nbytes} bytes aligned to {alignment}",
-                "the size must not be negative, the alignment must be a power of two",
-            )
-        try:
-            # Private, so that a forked process has memory of its own and not this one's.
-            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-            self._map: mmap.mmap | None = mmap.mmap(-1, max(nbytes + alignment, 1), flags=flags)
-        except (OSError, ValueError, OverflowError):
-            raise QnnError(
-                Code.COMMON_MEM_ALLOC, f"host buffer of {nbytes} bytes", "the system has not that much memory"
-            ) from None
-        whole = np.frombuffer(self._map, np.uint8)
-        start = -whole.ctypes.data % alignment
-        self._address = whole.ctypes.data + start
-        self._array: np.ndarray | None = whole[start : start + nbytes]
-
-    @property
-    def array(self) -> np.ndarray:
-        """The memory as bytes."""
-        if self._array is None:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "host buffer", "it is closed")
-        return self._array
-
-    @property
-    def nbytes(self) -> int:
-        """Its size."""
-        return self.array.nbytes
-
-    @property
-    def region(self) -> Region:
-        """Its address and size."""
-        return Region(self._address, self.nbytes, self.array)
-
-    def view(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
-        """A typed view of part of it."""
-        dtype = np.dtype(dtype)
-        count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        return self.array[offset : offset + count].view(dtype).reshape(shape)
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        return self.array.__array_interface__
-
-    def close(self) -> None:
-        """Let go of the memory; views that were taken keep it alive until they go too.
-
-        Refused while a graph holds it, with the graph named. Safe to call again.
-        """
-        if self._array is not None:
-            for hold in holders(self.region):
-                raise QnnError(
-                    Code.COMMON_OPERATION_NOT_PERMITTED,
-                    f"host buffer of {self.nbytes} bytes",
-                    f"it is the {hold.holder} and cannot be closed before",
-                )
-        self._array = None
-        self._map = None
-
-    def __enter__(self) -> HostBuffer:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-
-def host(nbytes: int, alignment: int = 64) -> HostBuffer:
-    """Allocate host memory."""
-    return HostBuffer(nbytes, alignment)
+    return current("host").allocate(nbytes, alignment)

@@ -11,16 +11,15 @@ import fcntl
 import mmap
 import os
 import struct
-import weakref
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Protocol
 
-import numpy as np
-
 from isthmus.errors import Code, QnnError
-from isthmus.memory.holds import holders
-from isthmus.memory.region import Region
-from isthmus.memory.shareable import shared_file
+from isthmus.memory.adopt import is_whole, whole
+from isthmus.memory.buffer import Buffer
+from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
+from isthmus.memory.shareable import SharedMapping, remember
 
 HEAP_ID_SYSTEM = 25
 DEFAULT_FLAGS = 1
@@ -31,16 +30,16 @@ _DMA_HEAP = "/dev/dma_heap/system"
 _DMA_HEAP_IOCTL_ALLOC = 0xC0184800
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
-_buffers: weakref.WeakValueDictionary[tuple[int, int], RpcBuffer] = weakref.WeakValueDictionary()
+_asked: ContextVar[tuple[int, int]] = ContextVar("heap and flags", default=(HEAP_ID_SYSTEM, DEFAULT_FLAGS))
+"""The heap and the flags of the present call, which pass by all adaptors."""
 
 
-class RpcBuffer(mmap.mmap):
-    """Page-aligned, zeroed memory with a file descriptor; a context manager. Made by `alloc` and `alloc2`.
-
-    It is a buffer in Python's sense, an array in numpy's and a tensor in DLPack's: all of them views of one memory.
+class RpcBuffer(SharedMapping):
+    """Page-aligned, zeroed memory with a file descriptor, which lives as long as the buffer. Made by `alloc`, `alloc2`.
 
     Examples
     --------
+    >>> import numpy as np
     >>> with alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, 16) as buffer:
     ...     buffer.view("float32", (4,))[:] = 1, 2, 3, 4
     ...     np.from_dlpack(buffer)[:4].tolist(), memoryview(buffer).nbytes
@@ -48,113 +47,17 @@ class RpcBuffer(mmap.mmap):
     """
 
     def __new__(cls, fd: int, nbytes: int, give_back: Callable[[], object] | None = None) -> RpcBuffer:
-        # Only a subclass of a type that exports memory can itself export it in every version of Python.
-        return super().__new__(cls, fd, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        return super().__new__(cls, fd, nbytes)  # type: ignore[return-value]
 
     def __init__(self, fd: int, nbytes: int, give_back: Callable[[], object] | None = None) -> None:
-        self._fd, self._nbytes = fd, nbytes
-        self._address = np.frombuffer(self, np.uint8).ctypes.data
-        self._close_rest = weakref.finalize(self, _let_go, fd, give_back)
-        _buffers[shared_file(fd, "rpcmem buffer").identity] = self
+        super().__init__(fd, nbytes, "rpcmem")
+        if give_back is not None:
+            self.when_gone(give_back)
+        remember(self)
 
     @property
-    def fd(self) -> int:
-        """Its file descriptor, which lives as long as the buffer."""
-        self._check()
-        return self._fd
-
-    @property
-    def nbytes(self) -> int:
-        """Its size."""
-        return self._nbytes
-
-    @property
-    def array(self) -> np.ndarray:
-        """The memory as bytes."""
-        self._check()
-        return np.frombuffer(self, np.uint8)
-
-    @property
-    def region(self) -> Region:
-        """Its address and size."""
-        return Region(self._address, self._nbytes, self.array)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it has been freed."""
-        return not self._close_rest.alive
-
-    def view(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
-        """A typed view of part of it."""
-        dtype = np.dtype(dtype)
-        count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        if offset < 0 or offset + count > self._nbytes:
-            raise QnnError(
-                Code.COMMON_INVALID_ARGUMENT,
-                f"view of {dtype}{list(shape)} at offset {offset}",
-                f"lies outside a buffer of {self._nbytes} bytes",
-            )
-        return self.array[offset : offset + count].view(dtype).reshape(shape)
-
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
-        return self.array.__array_interface__
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.array.__dlpack_device__()
-
-    def close(self) -> None:
-        """Free it; safe to call again. Views that were taken keep the memory, not the descriptor, until they go.
-
-        Raises
-        ------
-        QnnError
-            COMMON_OPERATION_NOT_PERMITTED while memory handles refer to it, with the handles named.
-        """
-        if self.is_closed:
-            return
-        held = holders(Region(self._address, self._nbytes, None))
-        if held:
-            raise QnnError(
-                Code.COMMON_OPERATION_NOT_PERMITTED,
-                f"rpcmem buffer of {self._nbytes} bytes (fd {self._fd})",
-                f"it is the {', the '.join(hold.holder for hold in held)}",
-                "Deregister the memory, or free its context, before the buffer.",
-            )
-        self._close_rest()
-        try:
-            super().close()
-        except BufferError:
-            # A view is still out; the mapping goes with the last one.
-            return
-
-    def __enter__(self) -> RpcBuffer:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        state = "closed" if self.is_closed else f"fd {self._fd}"
-        return f"<rpcmem buffer of {self._nbytes} bytes, {state}>"
-
-    __hash__ = object.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def _check(self) -> None:
-        if self.is_closed:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"rpcmem buffer of {self._nbytes} bytes", "it has been freed")
-
-
-def _let_go(fd: int, give_back: Callable[[], object] | None) -> None:
-    os.close(fd)
-    if give_back is not None:
-        give_back()
+    def what(self) -> str:
+        return f"rpcmem buffer of {self.nbytes} bytes (fd {self.fd})"
 
 
 def alloc(heap_id: int, flags: int, size: int) -> RpcBuffer:
@@ -165,7 +68,7 @@ def alloc(heap_id: int, flags: int, size: int) -> RpcBuffer:
     QnnError
         COMMON_MEM_ALLOC where rpcmem answers NULL: a size that is no positive C int, or not enough memory.
     """
-    if _whole(size) and size > MAX_ALLOC:
+    if is_whole(size) and size > MAX_ALLOC:
         raise QnnError(
             Code.COMMON_MEM_ALLOC,
             f"rpcmem_alloc of {size} bytes",
@@ -177,23 +80,26 @@ def alloc(heap_id: int, flags: int, size: int) -> RpcBuffer:
 
 def alloc2(heap_id: int, flags: int, size: int) -> RpcBuffer:
     """Allocate shared memory of any size (rpcmem_alloc2)."""
-    what = f"rpcmem allocation of {size!r} bytes"
-    if not _whole(size) or size < 1:
-        raise QnnError(Code.COMMON_MEM_ALLOC, what, "the size must be a positive whole number")
-    if not (_whole(heap_id) and _whole(flags)) or heap_id < 0 or not 0 <= flags < 1 << 32:
+    if not (is_whole(heap_id) and is_whole(flags)) or heap_id < 0 or not 0 <= flags < 1 << 32:
         rule = f"heap id {heap_id!r} and flags {flags!r} must be whole numbers, not negative"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
-    name = os.environ.get("ISTHMUS_RPCMEM", "memfd")
-    source = SOURCES[name]() if name in SOURCES else Library(name)
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"rpcmem allocation of {size!r} bytes", rule)
+    asked = _asked.set((int(heap_id), int(flags)))
     try:
-        return source.allocate(heap_id, flags, size)
-    except (OSError, OverflowError, ValueError) as problem:
-        raise QnnError(Code.COMMON_MEM_ALLOC, what, f"{source.name} refuses: {problem}") from None
+        buffer = current("rpcmem").allocate(size, mmap.PAGESIZE)
+    finally:
+        _asked.reset(asked)
+    assert isinstance(buffer, RpcBuffer)
+    return buffer
+
+
+def share(nbytes: int) -> RpcBuffer:
+    """Memory that an accelerator can see, of the system's heap; at least a byte."""
+    return alloc2(HEAP_ID_SYSTEM, DEFAULT_FLAGS, max(nbytes, 1))
 
 
 def to_fd(buffer: RpcBuffer) -> int:
     """The file descriptor of a buffer (rpcmem_to_fd); -1 for what is none."""
-    return buffer.fd if isinstance(buffer, RpcBuffer) and not buffer.is_closed else -1
+    return buffer.fd if isinstance(buffer, RpcBuffer) and not buffer.is_closed and buffer.fd is not None else -1
 
 
 def free(buffer: Any) -> None:
@@ -202,24 +108,24 @@ def free(buffer: Any) -> None:
         buffer.close()
 
 
-def buffer_of(fd: int) -> RpcBuffer | None:
-    """The buffer of this process that a descriptor, or a duplicate of it, belongs to."""
-    buffer = _buffers.get(shared_file(fd, f"file descriptor {fd}").identity)
-    return None if buffer is None or buffer.is_closed else buffer
+class Rpcmem(MemoryResource):
+    """Shared memory, from the place that ``ISTHMUS_RPCMEM`` names."""
 
+    kind = "rpcmem"
 
-def buffer_around(region: Region) -> RpcBuffer | None:
-    """The buffer of this process that a region lies in."""
-    for buffer in list(_buffers.values()):
-        begin = buffer._address
-        inside = begin <= region.address and region.address + region.nbytes <= begin + buffer.nbytes
-        if inside and not buffer.is_closed:
-            return buffer
-    return None
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
+        what = f"rpcmem allocation of {nbytes!r} bytes"
+        nbytes = whole(nbytes, what, Code.COMMON_MEM_ALLOC)
+        if nbytes < 1:
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, "the size must be a positive whole number")
+        if alignment > mmap.PAGESIZE:
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"shared memory is aligned to {mmap.PAGESIZE}, not {alignment}")
+        name = os.environ.get("ISTHMUS_RPCMEM", "memfd")
+        source = SOURCES[name]() if name in SOURCES else Library(name)
+        try:
+            return source.allocate(*_asked.get(), nbytes)
+        except (OSError, OverflowError, ValueError) as problem:
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"{source.name} refuses: {problem}") from None
 
 
 class Source(Protocol):
@@ -331,3 +237,5 @@ def _owned(
 
 SOURCES: dict[str, Callable[[], Source]] = {"memfd": Memfd, "dma_heap": DmaHeap}
 """The places by the name that ``ISTHMUS_RPCMEM`` gives them."""
+
+provide(Rpcmem())

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import stat
+import threading
+import weakref
 from dataclasses import dataclass
 
 from isthmus.errors import Code, QnnError
+from isthmus.memory.buffer import MappedBuffer
+from isthmus.memory.identity import Identity, file_identity
+from isthmus.memory.window import Window
 
 _SHAREABLE = ("/memfd:", "/dmabuf", "anon_inode:dmabuf", "/dev/shm/")
 """What the link in /proc/self/fd begins with for such memory."""
+
+
+@dataclass(frozen=True)
+class SharedFd:
+    """Shared memory as a client names it: a file descriptor, where in it, and how many bytes."""
+
+    fd: int
+    offset: int
+    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -20,12 +35,12 @@ class SharedFile:
     Parameters
     ----------
     identity
-        The same for every descriptor of the same memory, in every process.
+        The same for every descriptor and every mapping of the same memory.
     nbytes
         Its size.
     """
 
-    identity: tuple[int, int]
+    identity: Identity
     nbytes: int
 
 
@@ -41,18 +56,90 @@ def shared_file(fd: object, what: str) -> SharedFile:
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"file descriptor {fd!r} is not one")
     try:
         status, link = os.fstat(fd), os.readlink(f"/proc/self/fd/{fd}")
+        shareable = link.startswith(_SHAREABLE) and not stat.S_ISDIR(status.st_mode) and not stat.S_ISFIFO(status.st_mode)
+        # A DMA buffer tells its size only to a seek.
+        nbytes = (status.st_size or os.lseek(fd, 0, os.SEEK_END)) if shareable else 0
+        usable = shareable and not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH
     except OSError as problem:
         rule = f"file descriptor {fd} cannot be used: {problem.strerror}"
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, rule) from None
-    if not link.startswith(_SHAREABLE) or stat.S_ISDIR(status.st_mode):
+    if not usable:
         raise QnnError(
             Code.MEM_INVALID_ARGUMENT,
             what,
             f"file descriptor {fd} is no shared memory ({link})",
             "isthmus.memory.rpcmem.alloc() makes such memory.",
         )
-    # A DMA buffer tells its size only to a seek.
-    return SharedFile((status.st_dev, status.st_ino), status.st_size or os.lseek(fd, 0, os.SEEK_END))
+    return SharedFile(file_identity(status.st_dev, status.st_ino), nbytes)
+
+
+class SharedMapping(MappedBuffer):
+    """Shared memory that this process has mapped: somebody else's, or its own with a subclass that ends it."""
+
+    def __new__(cls, fd: int, nbytes: int, kind: str = "shared") -> SharedMapping:
+        return super().__new__(cls, fd, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+
+    def __init__(self, fd: int, nbytes: int, kind: str = "shared") -> None:
+        super().__init__(kind, nbytes, shared_file(fd, "shared memory").identity, 0)
+        self.fd = fd
+        self._close_fd = weakref.finalize(self, os.close, fd)
+
+    def _release(self) -> None:
+        self._close_fd()
+        super()._release()
+
+
+_known: weakref.WeakValueDictionary[Identity, SharedMapping] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def remember(mapping: SharedMapping) -> None:
+    """Have windows of this memory made in this mapping from now on."""
+    with _lock:
+        _known[mapping.identity] = mapping
+
+
+def mapping_of(identity: Identity) -> SharedMapping | None:
+    """The open mapping of some shared memory that this process knows."""
+    with _lock:
+        mapping = _known.get(identity)
+    return None if mapping is None or mapping.is_closed else mapping
+
+
+def mapped_window(shared: SharedFd, what: str) -> Window:
+    """The window that a descriptor, an offset and a length mean: in a mapping that is there already, or mapped now.
+
+    Raises
+    ------
+    QnnError
+        MEM_INVALID_ARGUMENT for what is no shared memory, MEM_INVALID_SHAPE for bytes outside it, MEM_MAPPING if the
+        system refuses.
+    """
+    file = shared_file(shared.fd, what)
+    if shared.offset < 0 or shared.nbytes < 0 or shared.offset + shared.nbytes > file.nbytes:
+        rule = f"bytes {shared.offset} to {shared.offset + shared.nbytes} lie outside a buffer of {file.nbytes} bytes"
+        raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
+    mapping = mapping_of(file.identity)
+    # A file may have grown since it was mapped.
+    if mapping is None or mapping.nbytes < shared.offset + shared.nbytes:
+        mapping = _mapped(shared.fd, file.nbytes, what)
+    return mapping.window(shared.offset, shared.nbytes)
+
+
+def _mapped(fd: int, nbytes: int, what: str) -> SharedMapping:
+    try:
+        # The client may close its descriptor, and open another of that number, when it likes.
+        own = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0)
+    except OSError as problem:
+        rule = f"file descriptor {fd} cannot be kept: {problem.strerror}"
+        raise QnnError(Code.MEM_MAPPING, what, rule) from None
+    try:
+        mapping = SharedMapping(own, nbytes)
+    except (OSError, ValueError, OverflowError) as problem:
+        os.close(own)
+        raise QnnError(Code.MEM_MAPPING, what, f"file descriptor {fd} cannot be mapped: {problem}") from None
+    remember(mapping)
+    return mapping
 
 
 def map_whole(fd: int, nbytes: int, what: str, writable: bool = True) -> mmap.mmap:

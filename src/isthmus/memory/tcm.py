@@ -7,40 +7,54 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-
-import numpy as np
+from contextvars import ContextVar
 
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
-from isthmus.memory.holds import holders
+from isthmus.memory import holds
+from isthmus.memory.adopt import whole
+from isthmus.memory.buffer import Buffer, PartBuffer, part_of
 from isthmus.memory.host import HostBuffer
-from isthmus.memory.region import Region
+from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
+from isthmus.memory.window import Window
 
 POOL_BYTES = 2_035_712
 MAX_ALLOCATIONS = 32
-_POOL_ALIGNMENT = 4096
+_POOL_ALIGNMENT = 1 << 16
+"""The largest alignment that a buffer of the pool may ask for."""
 
 Say = Callable[[LogLevel, str], object]
 
 
-class TcmPool:
+_log: ContextVar[Say | None] = ContextVar("log of the present allocation", default=None)
+"""Where the present call tells what it does; it passes by all adaptors."""
+
+
+class TcmBuffer(PartBuffer):
+    """A part of the pool, given back when it is closed or forgotten. Made by `TcmPool.allocate`."""
+
+
+class TcmPool(MemoryResource):
     """A pool of on-chip memory, simulated in host memory of exactly its size.
 
     Examples
     --------
     >>> pool = TcmPool()
-    >>> buffer = pool.allocate(1000, 64, lambda level, text: print(level.name, text))
-    INFO TCM pool current size: 0 max_size: 2035712
-    INFO Allocate size 1000 from tcm pool 0
+    >>> buffer = pool.allocate(1000, 64)
+    >>> pool.free_bytes
+    2034712
     >>> buffer.close()
     >>> pool.free_bytes
     2035712
     """
 
+    kind = "tcm"
+
     def __init__(self) -> None:
         # The garbage collector may give a buffer back while its thread is in here.
         self._lock = threading.RLock()
-        self._memory: HostBuffer | None = None
+        self._pages: HostBuffer | None = None
+        self._memory: Buffer | None = None
         self._spans: list[tuple[int, int]] = []
 
     @property
@@ -53,64 +67,62 @@ class TcmPool:
         """How many buffers there are now."""
         return len(self._spans)
 
-    def allocate(self, nbytes: int, alignment: int, log: Say) -> TcmBuffer | None:
-        """A buffer, or None and a line in the log when it does not fit. There is no fallback to other memory.
+    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> TcmBuffer:
+        """A buffer. There is no fallback to other memory.
 
         Raises
         ------
         QnnError
-            COMMON_SYSTEM_COMMUNICATION_FATAL for a 33rd buffer: on a device the whole core goes down with it. Here
-            the pool stays as it was.
+            COMMON_MEM_ALLOC, and a line in the log, when it does not fit; COMMON_SYSTEM_COMMUNICATION_FATAL for a 33rd
+            buffer: on a device the whole core goes down with it. Here the pool stays as it was.
         """
+        what = f"TCM allocation of {nbytes!r} bytes aligned to {alignment!r}"
+        nbytes, alignment = whole(nbytes, what), whole(alignment, what)
+        if nbytes < 0 or not 1 <= alignment <= _POOL_ALIGNMENT or alignment & (alignment - 1):
+            rule = f"the size must not be negative, the alignment a power of two up to {_POOL_ALIGNMENT}"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
         with self._lock:
-            if self._memory is None:
-                log(LogLevel.INFO, f"TCM pool current size: {self._used()} max_size: {POOL_BYTES}")
-                self._memory = HostBuffer(POOL_BYTES, _POOL_ALIGNMENT)
+            memory = self._opened()
             if len(self._spans) >= MAX_ALLOCATIONS:
                 raise QnnError(
                     Code.COMMON_SYSTEM_COMMUNICATION_FATAL,
-                    f"TCM allocation of {nbytes} bytes",
+                    what,
                     f"the TCM allocator supports {MAX_ALLOCATIONS} individual buffers and has handed out all",
                     'Use fewer tensor buffers, or set mem_type to "ddr".',
                 )
             offset = self._first_fit(nbytes, alignment)
             if offset is None:
-                log(LogLevel.ERROR, f"TCM memory allocation failure: required size: {nbytes}")
-                return None
-            log(LogLevel.INFO, f"Allocate size {nbytes} from tcm pool 0")
+                _say(LogLevel.ERROR, f"TCM memory allocation failure: required size: {nbytes}")
+                raise QnnError(
+                    Code.COMMON_MEM_ALLOC,
+                    what,
+                    f"{nbytes} bytes of TCM are needed, {self.free_bytes} of {POOL_BYTES} are left",
+                    'Make the model or its tensors smaller, or set mem_type to "ddr".',
+                )
+            _say(LogLevel.INFO, f"Allocate size {nbytes} from tcm pool 0")
             self._spans.append((offset, nbytes))
             self._spans.sort()
-            array = self._memory.array[offset : offset + nbytes]
-            return TcmBuffer(self, offset, Region(array.ctypes.data, nbytes, array), array)
+            buffer = part_of(memory, offset, nbytes, "tcm", TcmBuffer)
+            buffer.when_gone(self._give_back, offset, nbytes)
+            return buffer
 
-    def require(self, nbytes: int, alignment: int, log: Say, what: str) -> TcmBuffer:
-        """A buffer, or the refusal of `what` it was for."""
-        buffer = self.allocate(nbytes, alignment, log)
-        if buffer is None:
-            raise QnnError(
-                Code.COMMON_MEM_ALLOC,
-                what,
-                f"{nbytes} bytes of TCM are needed, {self.free_bytes} of {POOL_BYTES} are left",
-                'Make the model or its tensors smaller, or set mem_type to "ddr".',
-            )
-        return buffer
+    def contains(self, window: Window) -> bool:
+        """Whether any byte of a window lies in the pool."""
+        return self._memory is not None and holds.overlap(self._memory.window(), window)
 
-    def holds(self, region: Region) -> bool:
-        """Whether a region lies inside the pool."""
+    def _opened(self) -> Buffer:
         if self._memory is None:
-            return False
-        pool = self._memory.region
-        return pool.address <= region.address and region.address + region.nbytes <= pool.address + pool.nbytes
-
-    def _used(self) -> int:
-        return POOL_BYTES - self.free_bytes
+            _say(LogLevel.INFO, f"TCM pool current size: {POOL_BYTES - self.free_bytes} max_size: {POOL_BYTES}")
+            self._pages = HostBuffer(POOL_BYTES + _POOL_ALIGNMENT)
+            self._memory = part_of(self._pages, -self._pages.address % _POOL_ALIGNMENT, POOL_BYTES, "tcm", PartBuffer)
+        return self._memory
 
     def _first_fit(self, nbytes: int, alignment: int) -> int | None:
         start = 0
         for offset, taken in (*self._spans, (POOL_BYTES, 0)):
             if start + nbytes <= offset:
                 return start
-            start = -(-(offset + taken) // alignment) * alignment
+            start = max(start, -(-(offset + taken) // alignment) * alignment)
         return None
 
     def _give_back(self, offset: int, nbytes: int) -> None:
@@ -118,53 +130,25 @@ class TcmPool:
             self._spans.remove((offset, nbytes))
 
 
-class TcmBuffer:
-    """A part of the pool; a context manager. Made by `TcmPool.allocate`."""
-
-    def __init__(self, pool: TcmPool, offset: int, region: Region, array: np.ndarray) -> None:
-        self._pool, self.offset, self._region = pool, offset, region
-        self._array: np.ndarray | None = array
-
-    @property
-    def array(self) -> np.ndarray:
-        """The memory as bytes."""
-        if self._array is None:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "TCM buffer", "it is closed")
-        return self._array
-
-    @property
-    def nbytes(self) -> int:
-        """Its size."""
-        return self.array.nbytes
-
-    @property
-    def region(self) -> Region:
-        """Its address and size."""
-        return Region(self._region.address, self.nbytes, self.array)
-
-    def close(self) -> None:
-        """Give it back to the pool; refused while a graph holds it. Safe to call again."""
-        if self._array is None:
-            return
-        for hold in holders(self._region):
-            raise QnnError(
-                Code.COMMON_OPERATION_NOT_PERMITTED,
-                f"TCM buffer of {self.nbytes} bytes",
-                f"it is the {hold.holder} and cannot be closed before",
-            )
-        self._array = None
-        self._pool._give_back(self.offset, self._region.nbytes)
-
-    def __enter__(self) -> TcmBuffer:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-
 _pool = TcmPool()
+provide(_pool)
 
 
 def pool() -> TcmPool:
     """The pool of this process."""
     return _pool
+
+
+def allocate(nbytes: int, alignment: int, log: Say) -> Buffer:
+    """A buffer of this process's pool, with what the pool does told to `log`."""
+    asked = _log.set(log)
+    try:
+        return current("tcm").allocate(nbytes, alignment)
+    finally:
+        _log.reset(asked)
+
+
+def _say(level: LogLevel, text: str) -> None:
+    log = _log.get()
+    if log is not None:
+        log(level, text)

@@ -16,12 +16,15 @@ from isthmus.prepare.states import settle
 from isthmus.prepare.storage import Block, Storage, share
 from isthmus.prepare.work import Work
 
+DEFAULT_ALIGNMENT = 64
+"""What the addresses of pools are a multiple of unless a backend asks for more."""
+
 
 def schedule(
     graph: Graph,
     *,
     work_bytes: Callable[[Step], int],
-    alignment: int = 64,
+    alignment: int = DEFAULT_ALIGNMENT,
     io_in_scratch: bool = False,
     optimize_order: bool = True,
     plan_nodes: int = 20_000,

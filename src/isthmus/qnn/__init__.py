@@ -5,35 +5,49 @@ in a module of its name: `isthmus.qnn.htp`, `isthmus.qnn.lpai`.
 """
 
 from isthmus.backends.driver import DescriptorType, GraphStats, MemDescriptor
+from isthmus.graph import BinaryInfo, DataType, GraphInfo, MemType, Quantization, TensorInfo, TensorType
 from isthmus.log import Log, LogLevel
 from isthmus.qnn import htp, lpai
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.backend import Backend
+from isthmus.qnn.binding import Binding
 from isthmus.qnn.context import Context
 from isthmus.qnn.device import Device
 from isthmus.qnn.graph import Graph, GraphConfig, Priority
 from isthmus.qnn.mem import MemHandle
+from isthmus.qnn.memory import GraphMemory
 from isthmus.qnn.profile import Event, Profile, ProfileLevel
+from isthmus.qnn.system import SystemContext
 from isthmus.qnn.tensor import ClientTensor
 
 __all__ = [
     "Backend",
+    "BinaryInfo",
+    "Binding",
     "ClientTensor",
     "Context",
+    "DataType",
     "DescriptorType",
     "Device",
     "Event",
     "Execution",
     "Graph",
     "GraphConfig",
+    "GraphInfo",
+    "GraphMemory",
     "GraphStats",
     "Log",
     "LogLevel",
     "MemDescriptor",
     "MemHandle",
+    "MemType",
     "Priority",
     "Profile",
     "ProfileLevel",
+    "Quantization",
+    "SystemContext",
+    "TensorInfo",
+    "TensorType",
     "htp",
     "lpai",
 ]

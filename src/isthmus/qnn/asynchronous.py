@@ -28,6 +28,8 @@ class ExecutionQueue:
         self._lock = threading.Lock()
         self._waiting: dict[object, int] = {}
         self._worker: ThreadPoolExecutor | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
 
     def submit(self, graph: object, what: str, run: Callable[[], None]) -> Execution:
         """Run after all that was submitted before.
@@ -35,7 +37,8 @@ class ExecutionQueue:
         Raises
         ------
         QnnError
-            GRAPH_EXECUTION_ASYNC_FIFO_FULL when too many executions of the graph wait.
+            GRAPH_EXECUTION_ASYNC_FIFO_FULL when too many executions of the graph wait, CONTEXT_INVALID_HANDLE when the
+            context is being freed.
         """
         execution = Execution()
 
@@ -58,16 +61,24 @@ class ExecutionQueue:
                 raise QnnError(
                     Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, what, f"{waiting} executions are waiting already"
                 )
+            if self._closed:
+                raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its context is being freed")
             self._waiting[graph] = waiting + 1
             if self._worker is None:
-                self._worker = ThreadPoolExecutor(1, thread_name_prefix="isthmus-executions")
+                self._worker = ThreadPoolExecutor(1, "isthmus-executions", self._remember_thread)
             self._worker.submit(work).add_done_callback(cancelled)
         return execution
 
     def close(self) -> None:
-        """Finish the execution that runs, cancel the others; safe to call again."""
-        if self._worker is not None:
-            self._worker.shutdown(wait=True, cancel_futures=True)
+        """Finish the execution that runs, cancel the others; safe to call again, also in a callback of an execution."""
+        with self._lock:
+            self._closed = True
+            worker = self._worker
+        if worker is not None:
+            worker.shutdown(wait=threading.current_thread() is not self._thread, cancel_futures=True)
+
+    def _remember_thread(self) -> None:
+        self._thread = threading.current_thread()
 
 
 def _settle(execution: Execution, run: Callable[[], None]) -> None:

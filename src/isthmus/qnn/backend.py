@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import isthmus
-from isthmus.backends.driver import BackendDriver
-from isthmus.binary import Source
+from isthmus.backends import registry
+from isthmus.backends.driver import Source
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log, LogLevel
-from isthmus.qnn.handle import Handle
+from isthmus.qnn import options
+from isthmus.qnn.handle import Handle, end_forgotten
+from isthmus.version import build_id
 
 if TYPE_CHECKING:
     from isthmus.qnn.context import Context
     from isthmus.qnn.device import Device
 
-DRIVERS = {
-    "cpu": ("isthmus.backends.cpu", "CpuBackend"),
-    "htp": ("isthmus.backends.htp", "HtpBackend"),
-    "lpai": ("isthmus.backends.lpai", "LpaiBackend"),
-}
 API_VERSION = (2, 40, 0)
 """The version of QNN's core API whose names and numbers these are."""
 
@@ -36,9 +30,9 @@ class Backend(Handle):
     Parameters
     ----------
     name
-        "cpu", "htp" or "lpai".
+        "cpu", "htp", "lpai", another registered name, or the file name of QNN's library for one (``libQnnHtp.so``).
     config
-        The backend's configuration: a path, a dictionary, or for LPAI a list of them of which later ones win.
+        The backend's configuration: a path, a mapping, or a list of them of which later ones win.
     log
         A `Log`, or a callback that is given a level and a text.
 
@@ -55,24 +49,23 @@ class Backend(Handle):
     def __init__(
         self, name: str, config: Any = None, log: Log | Callable[[LogLevel, str], object] | None = None
     ) -> None:
-        if name not in DRIVERS:
-            raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"backend '{name}'", f"must be one of {', '.join(DRIVERS)}")
-        super().__init__(f"backend '{name}'")
-        self.name = name
+        self.entry = registry.entry(name)
+        """What the backend tells of itself."""
+        self.name = self.entry.name
         self.log = log if isinstance(log, Log) else Log(log)
-        module, kind = DRIVERS[name]
-        driver: type[BackendDriver] = getattr(import_module(module), kind)
-        self.driver = driver(config, self.log)
+        self.driver = self.entry.driver(self.entry.read_config(config, self.log), self.log)
+        super().__init__(f"backend '{self.name}'")
 
-    def get_property(self, option: int) -> Any:
-        """A custom property (QnnBackend_getProperty)."""
+    def get_property(self, option: Any) -> Any:
+        """A property, or the present value of a config (QnnBackend_getProperty)."""
         self._check()
-        return self.driver.get_property(int(option))
+        return options.ask(self.driver, option, self._what, Code.BACKEND_NOT_SUPPORTED)
 
-    def set_config(self, option: int, value: Any) -> None:
-        """A custom config (QnnBackend_setConfig)."""
+    def set_config(self, option: Any, value: Any = None) -> None:
+        """Set a config, or several by a mapping: all or none (QnnBackend_setConfig)."""
         self._check()
-        self.driver.set_config(int(option), value)
+        code = Code.BACKEND_NOT_SUPPORTED
+        options.set_all(self.driver, options.pairs(option, value, self._what, code), self._what, code).keep()
 
     def get_api_version(self) -> tuple[int, int, int]:
         """The core API version (QnnBackend_getApiVersion)."""
@@ -82,7 +75,7 @@ class Backend(Handle):
     def get_build_id(self) -> str:
         """This software's version and platform (QnnBackend_getBuildId)."""
         self._check()
-        return f"isthmus-{isthmus.__version__}-{platform.machine()}"
+        return build_id()
 
     def get_supported_operations(self) -> Sequence[str]:
         """The operations that graphs may hold (QnnBackend_getSupportedOperations)."""
@@ -97,12 +90,17 @@ class Backend(Handle):
         outputs: Sequence[Tensor],
         params: dict[str, Any] | None = None,
     ) -> None:
-        """Refuse a node that no graph could take, without a graph (QnnBackend_validateOpConfig)."""
+        """Refuse a node that a graph could not take or the backend not execute (QnnBackend_validateOpConfig)."""
         self._check()
         operation = OPERATIONS.get(op)
+        what = f"node '{name}' ({op})"
         if operation is None:
-            raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, f"node '{name}' ({op})", "there is no such operation")
-        operation.verify(Call(name, op, list(inputs), operation.complete(name, params or {}), list(outputs)))
+            raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, what, "there is no such operation")
+        call = Call(name, op, list(inputs), operation.complete(name, params or {}), list(outputs))
+        operation.verify(call)
+        reason = self.driver.supports(call)
+        if reason is not None:
+            raise QnnError(Code.OP_PACKAGE_VALIDATION_FAILURE, what, reason)
 
     def create_device(self) -> Device:
         """A device of this backend (QnnDevice_create)."""
@@ -110,25 +108,28 @@ class Backend(Handle):
 
         return Device(self)
 
-    def create_context(self, configs: Mapping[int, Any] | None = None, device: Device | None = None) -> Context:
+    def create_context(self, configs: Mapping[Any, Any] | None = None, device: Device | None = None) -> Context:
         """A context on this backend (QnnContext_create)."""
         from isthmus.qnn.context import Context
 
         return Context(self, configs, device)
 
     def create_context_from_binary(
-        self, binary: Source, configs: Mapping[int, Any] | None = None, device: Device | None = None
+        self, binary: Source, configs: Mapping[Any, Any] | None = None, device: Device | None = None
     ) -> Context:
         """A context with the graphs of a context binary (QnnContext_createFromBinary).
 
         Parameters
         ----------
         binary
-            A file, which is mapped, or the contents of one.
+            A file, or the contents of one. Its bytes are the backend's own business.
         """
         from isthmus.qnn.context import Context
 
-        return Context(self, configs, device, binary)
+        return Context(self, configs, device, binary, from_binary=True)
 
     def _release(self) -> None:
         self.driver.close()
+
+    def __del__(self) -> None:
+        end_forgotten(self)

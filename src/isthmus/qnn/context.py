@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isthmus import graph as ir
-from isthmus.backends.driver import MemDescriptor
-from isthmus.binary import ContextBinary, Source, to_bytes
+from isthmus.backends.driver import GraphDriver, MemDescriptor, Source
 from isthmus.errors import Code, QnnError
+from isthmus.qnn import mem, options
 from isthmus.qnn.asynchronous import ExecutionQueue
 from isthmus.qnn.backend import Backend
 from isthmus.qnn.device import Device
@@ -38,43 +38,53 @@ class Context(Handle):
     def __init__(
         self,
         backend: Backend,
-        configs: Mapping[int, Any] | None = None,
+        configs: Mapping[Any, Any] | None = None,
         device: Device | None = None,
         binary: Source | None = None,
+        from_binary: bool = False,
     ) -> None:
         backend._check()
         if device is not None:
+            if not isinstance(device, Device):
+                raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context", f"{device!r} is not a device")
             device._check()
             if device.backend is not backend:
                 raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context", "its device belongs to another backend")
-        self.driver = backend.driver.create_context(
-            {int(k): v for k, v in (configs or {}).items()}, None if device is None else device.driver
-        )
-        super().__init__(f"context of {backend._what}", backend)
         self.backend = backend
-        self._device = device
-        if device is not None:
-            device.contexts.add(self)
         self.graphs: dict[str, Graph] = {}
         """The graphs by name."""
         self.executions = ExecutionQueue()
         """Its asynchronous executions."""
-        if binary is not None:
-            try:
-                self._restore(binary)
-            except BaseException:
-                self.free()
-                raise
+        self._device = device
+        self.driver = backend.driver.create_context(None if device is None else device.driver)
+        try:
+            super().__init__(f"context of {backend._what}", backend)
+            if device is not None:
+                device.contexts.add(self)
+        except BaseException:
+            # The backend has ended meanwhile.
+            self.driver.close()
+            raise
+        try:
+            if configs:
+                self.set_config(configs)
+            if from_binary:
+                for driver in self.driver.restore(binary):
+                    self._add_driver(driver)
+        except BaseException:
+            self.free()
+            raise
 
-    def get_property(self, option: int) -> Any:
-        """A custom property (QnnContext_getProperty)."""
+    def get_property(self, option: Any) -> Any:
+        """A property, or the present value of a config (QnnContext_getProperty)."""
         self._check()
-        return self.driver.get_property(int(option))
+        return options.ask(self.driver, option, self._what, Code.CONTEXT_INVALID_ARGUMENT)
 
-    def set_config(self, option: int, value: Any) -> None:
-        """A custom config (QnnContext_setConfig)."""
+    def set_config(self, option: Any, value: Any = None) -> None:
+        """Set a config, or several by a mapping: all or none (QnnContext_setConfig)."""
         self._check()
-        self.driver.set_config(int(option), value)
+        pairs = options.pairs(option, value, self._what, Code.CONTEXT_INVALID_CONFIG)
+        options.set_all(self.driver, pairs, self._what, Code.CONTEXT_INVALID_CONFIG).keep()
 
     def create_graph(self, name: str) -> Graph:
         """An empty graph (QnnGraph_create)."""
@@ -106,11 +116,12 @@ class Context(Handle):
         self._check()
         from isthmus.frontends import load
 
+        kind = options.member(mem_type, ir.MemType, "memory type", Code.CONTEXT_INVALID_ARGUMENT)
         graph = load(os.fspath(path), shapes, constants)
         graph.name = name or graph.name
         self._check_name(graph.name)
         for tensor in (*graph.inputs, *graph.outputs):
-            tensor.mem_type = mem_type
+            tensor.mem_type = kind
         return self._add(graph)
 
     def retrieve(self, name: str) -> Graph:
@@ -128,26 +139,46 @@ class Context(Handle):
     def get_binary(self) -> bytes:
         """The context with all its graphs, to be created again from (QnnContext_getBinary)."""
         self._check()
-        for graph in self.graphs.values():
+        for graph in list(self.graphs.values()):
             if not graph.finalized:
                 raise QnnError(
                     Code.CONTEXT_GET_BINARY_FAILED, graph._what, "it is not finalized", "Call finalize() first."
                 )
-        return to_bytes(self.driver.graph_binaries(), self.backend.name, self.backend.get_build_id())
+        return self.driver.get_binary()
 
     def mem_register(self, descriptors: Iterable[MemDescriptor]) -> list[MemHandle]:
         """Register memory (QnnMem_register): all of it, or none."""
         self._check()
-        descriptors = list(descriptors)
-        if not descriptors:
+        try:
+            given = list(descriptors)
+        except TypeError:
+            rule = f"{descriptors!r} is not a list of descriptors"
+            raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", rule) from None
+        if not given:
             raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", "no descriptors are given")
-        return [MemHandle(self, registration) for registration in self.driver.register(descriptors)]
+        checked = [mem.checked(f"memory descriptor {index}", descriptor) for index, descriptor in enumerate(given)]
+        registrations = self.driver.register(checked)
+        handles: list[MemHandle] = []
+        try:
+            for registration in registrations:
+                handles.append(MemHandle(self, registration))
+        except BaseException:
+            # The context has ended meanwhile.
+            for registration in registrations:
+                registration.close()
+            raise
+        return handles
 
     def mem_deregister(self, handles: Iterable[MemHandle]) -> None:
         """Deregister memory (QnnMem_deRegister): every valid handle of the list, even if another is refused."""
         self._check()
         refused = []
-        for index, handle in enumerate(handles):
+        try:
+            given = list(handles)
+        except TypeError:
+            rule = f"{handles!r} is not a list of handles"
+            raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory handles", rule) from None
+        for index, handle in enumerate(given):
             if isinstance(handle, MemHandle) and handle.alive and handle.context is self:
                 handle.free()
             else:
@@ -161,20 +192,12 @@ class Context(Handle):
             )
 
     def _add(self, graph: ir.Graph) -> Graph:
-        handle = Graph(self, self.driver.create_graph(graph))
-        self.graphs[graph.name] = handle
-        return handle
+        return self._add_driver(self.driver.create_graph(graph))
 
-    def _restore(self, source: Source) -> None:
-        with ContextBinary(source) as binary:
-            if binary.info.backend != self.backend.name:
-                raise QnnError(
-                    Code.CONTEXT_CREATE_FROM_BINARY,
-                    "context binary",
-                    f"it was made for backend '{binary.info.backend}', not for '{self.backend.name}'",
-                )
-            for driver in self.driver.restore(binary):
-                self.graphs[driver.graph.name] = Graph(self, driver)
+    def _add_driver(self, driver: GraphDriver) -> Graph:
+        handle = Graph(self, driver)
+        self.graphs[handle.name] = handle
+        return handle
 
     def _check_name(self, name: str) -> None:
         if name in self.graphs:

@@ -13,11 +13,16 @@ class Device(Handle):
     invalid = Code.DEVICE_INVALID_HANDLE
 
     def __init__(self, backend: Backend) -> None:
-        super().__init__(f"device of {backend._what}", backend)
+        backend._check()
         self.backend = backend
-        self.driver = backend.driver.create_device()
         self.contexts: set[Handle] = set()
         """The contexts on this device."""
+        self.driver = backend.driver.create_device()
+        try:
+            super().__init__(f"device of {backend._what}", backend)
+        except BaseException:
+            self._release()
+            raise
 
     def _may_end(self) -> None:
         # A backend that is being freed has ended its contexts before, since they are younger than their device.

@@ -1,10 +1,10 @@
-"""A graph: composed, finalized, executed (QnnGraph_*, QnnTensor_*)."""
+"""A graph: composed, finalized, bound to memory, executed (QnnGraph_*, QnnTensor_*)."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -12,22 +12,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus import graph as ir
-from isthmus.backends.driver import GraphDriver, GraphStats, TensorMemory
-from isthmus.engine.native.program import Program, TensorInfo
+from isthmus.backends.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Plan
+from isthmus.qnn import options
 from isthmus.qnn.asynchronous import Execution
+from isthmus.qnn.binding import Binding, Bindings, check_finalized, profiled
 from isthmus.qnn.handle import Handle
+from isthmus.qnn.memory import GraphMemory
 from isthmus.qnn.profile import Event, Profile, ProfileLevel
 from isthmus.qnn.tensor import ClientTensor
 
 if TYPE_CHECKING:
     from isthmus.qnn.context import Context
 
+
 class GraphConfig(IntEnum):
-    """QNN_GRAPH_CONFIG_OPTION_* that every backend has; a backend's own options are in the module of its name."""
+    """Options that the graphs of every backend have; a backend's own are in the module of its name."""
 
     PRIORITY = 3
+    """QNN_GRAPH_CONFIG_OPTION_PRIORITY: a `Priority`."""
+    THREADS = 20001
+    """How many threads an execution uses, to be set before the graph is finalized; this project's own."""
 
 
 class Priority(IntEnum):
@@ -39,28 +45,18 @@ class Priority(IntEnum):
     HIGH = 200
 
 
-@dataclass(frozen=True)
-class _Bound:
-    """What a client passed last, and the memories that it means."""
-
-    inputs: tuple[ClientTensor, ...]
-    outputs: tuple[ClientTensor, ...]
-    memories: Sequence[TensorMemory | None]
-
-
 class Graph(Handle):
     """A graph of a context. Made by `Context.create_graph`, `Context.compose` or `Context.retrieve`."""
 
     invalid = Code.GRAPH_INVALID_HANDLE
 
     def __init__(self, context: Context, driver: GraphDriver) -> None:
-        super().__init__(f"graph '{driver.graph.name}'", context)
         self.context = context
         self.driver = driver
         self.name = driver.graph.name
-        self.finalized = driver.finalized
-        self.priority = Priority.NORMAL
-        self._last: _Bound | None = None
+        self._finalizing = threading.Lock()
+        self._bindings = Bindings(driver.bind)
+        super().__init__(f"graph '{self.name}'", context)
 
     # -- composition ---------------------------------------------------------------------------------------------------
 
@@ -97,47 +93,57 @@ class Graph(Handle):
 
     # -- properties and configs ----------------------------------------------------------------------------------------
 
-    def get_property(self, option: int) -> Any:
-        """A property (QnnGraph_getProperty)."""
+    def get_property(self, option: Any) -> Any:
+        """A property, or the present value of a config (QnnGraph_getProperty).
+
+        Parameters
+        ----------
+        option
+            A member of `GraphConfig` or of an enumeration of the backend's graphs, or a number of the backend's own.
+        """
         self._check()
         if isinstance(option, GraphConfig):
-            return self.priority
-        return self.driver.get_property(int(option))
+            return Priority(self.driver.priority) if option is GraphConfig.PRIORITY else self.driver.threads
+        return options.ask(self.driver, option, self._what, Code.GRAPH_INVALID_ARGUMENT)
 
-    def set_config(self, option: int, value: Any) -> None:
-        """A config (QnnGraph_setConfig): one of `GraphConfig`, or a backend's own."""
+    def set_config(self, option: Any, value: Any = None) -> None:
+        """Set a config, or several by a mapping of options to values: all of them or none (QnnGraph_setConfig)."""
         self._check()
-        if not isinstance(option, GraphConfig):
-            self.driver.set_config(int(option), value)
-            return
-        if isinstance(value, bool) or value not in list(Priority):
-            known = ", ".join(f"{known.name} {int(known)}" for known in Priority)
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"priority {value!r}", f"must be one of {known}")
-        self.priority = Priority(value)
-        self.driver.priority = int(value)
+        pairs = options.pairs(option, value, self._what, Code.GRAPH_INVALID_ARGUMENT)
+        options.together(lambda key=key, value=value: self._set(key, value) for key, value in pairs).keep()
+
+    def _set(self, option: Any, value: Any) -> Change:
+        if option is GraphConfig.THREADS:
+            return self.driver.set_threads(value)
+        if option is GraphConfig.PRIORITY:
+            before = self.driver.priority
+            self.driver.priority = int(options.member(value, Priority, "priority", Code.GRAPH_INVALID_ARGUMENT))
+            return Change(undo=lambda: setattr(self.driver, "priority", before))
+        own = options.option(option, self.driver.configs, "config", self._what, Code.GRAPH_INVALID_ARGUMENT)
+        return self.driver.set_config(own, value)
 
     # -- finalize and execute ------------------------------------------------------------------------------------------
+
+    @property
+    def finalized(self) -> bool:
+        """Whether it is ready to execute."""
+        return self.driver.finalized
 
     def finalize(self, profile: Profile | None = None) -> None:
         """Make it ready to execute (QnnGraph_finalize)."""
         self._check()
-        if self.finalized:
-            raise QnnError(Code.GRAPH_FINALIZED, self._what, "it is finalized already")
-        begin = time.perf_counter()
-        self.driver.finalize()
-        self.finalized = True
+        with self._finalizing:
+            if self.finalized:
+                raise QnnError(Code.GRAPH_FINALIZED, self._what, "it is finalized already")
+            begin = time.perf_counter()
+            self.driver.finalize()
         if profile is not None:
             profile.add(Event("finalize", (time.perf_counter() - begin) * 1e6, "us"))
             if profile.level is ProfileLevel.DETAILED:
-                profile.add(Event("staging reserved", _staging(self.driver.stats()), "bytes"))
+                profile.add(Event("staging reserved", self.driver.stats().staging_bytes, "bytes"))
 
-    def execute(
-        self,
-        inputs: Sequence[ClientTensor] = (),
-        outputs: Sequence[ClientTensor] = (),
-        profile: Profile | None = None,
-    ) -> None:
-        """Run once (QnnGraph_execute).
+    def bind(self, inputs: Sequence[ClientTensor] = (), outputs: Sequence[ClientTensor] = ()) -> Binding:
+        """Bind memory to the graph, with all checks, for any number of executions.
 
         Parameters
         ----------
@@ -146,18 +152,28 @@ class Graph(Handle):
             if it has such a place; `inputs` and `outputs` of this object are views of these.
         """
         self._check()
-        if not self.finalized:
-            raise QnnError(
-                Code.GRAPH_NOT_FINALIZED, self._what, "only a finalized graph can be executed", "Call finalize() first."
-            )
-        memories = self._bound_memories(tuple(inputs), tuple(outputs))
+        check_finalized(self)
+        return Binding(self, self.driver.bind(self._memories(*self._tensors(inputs, outputs))))
+
+    def execute(
+        self,
+        inputs: Sequence[ClientTensor] = (),
+        outputs: Sequence[ClientTensor] = (),
+        profile: Profile | None = None,
+    ) -> None:
+        """Run once (QnnGraph_execute), on the binding of this memory; it is made when the memory is new.
+
+        Parameters
+        ----------
+        inputs, outputs
+            As for `bind`.
+        """
+        if not self._alive:
+            self._check()
         if profile is None:
-            self.driver.execute(memories)
-            return
-        before = self.driver.stats()
-        begin = time.perf_counter()
-        self.driver.execute(memories)
-        profile.add(*_events(profile.level, (time.perf_counter() - begin) * 1e6, before, self.driver.stats()))
+            self._bound(inputs, outputs).execute()
+        else:
+            profiled(lambda: self._bound(inputs, outputs).execute(), self.driver.stats, profile)
 
     def execute_async(
         self,
@@ -170,35 +186,47 @@ class Graph(Handle):
         The answer is a future that can be awaited, and that `notify` is called with at the end. At most 64 executions
         of a graph wait.
         """
+        return self._submit(lambda: self.execute(inputs, outputs), notify)
+
+    def allocate(self, io: str | None = None) -> GraphMemory:
+        """Give the graph all the memory that it needs, finalize it if it is not yet, and bind it.
+
+        Parameters
+        ----------
+        io
+            What inputs and outputs are: "raw" or "memhandle" where the backend has them; where the backend would have
+            them, without it.
+        """
         self._check()
-        execution = self.context.executions.submit(self, self._what, lambda: self.execute(inputs, outputs))
-        if notify is not None:
-            execution.add_done_callback(notify)  # type: ignore[arg-type]
-        return execution
+        return GraphMemory(self, io)
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 
     @property
-    def input_tensors(self) -> tuple[TensorInfo, ...]:
-        """What each input is: name, type, dimensions, bytes."""
+    def info(self) -> ir.GraphInfo:
+        """What it is: inputs, outputs, the memory it needs. To ask ends composition."""
         self._check()
-        return self.driver.program.inputs
+        return self.driver.info
 
     @property
-    def output_tensors(self) -> tuple[TensorInfo, ...]:
+    def input_tensors(self) -> tuple[ir.TensorInfo, ...]:
+        """What each input is: name, type, dimensions, bytes."""
+        return self.info.inputs
+
+    @property
+    def output_tensors(self) -> tuple[ir.TensorInfo, ...]:
         """What each output is."""
-        self._check()
-        return self.driver.program.outputs
+        return self.info.outputs
 
     @property
     def inputs(self) -> Mapping[str, np.ndarray]:
         """Views of the memory that the backend planned for inputs; those that have none are missing."""
-        return self._views(0, self.input_tensors)
+        return self._views(0, self.info.inputs)
 
     @property
     def outputs(self) -> Mapping[str, np.ndarray]:
         """Views of the memory that the backend planned for outputs; those that have none are missing."""
-        return self._views(len(self.input_tensors), self.output_tensors)
+        return self._views(len(self.info.inputs), self.info.outputs)
 
     @property
     def stats(self) -> GraphStats:
@@ -207,14 +235,8 @@ class Graph(Handle):
         return self.driver.stats()
 
     @property
-    def program(self) -> Program:
-        """The executable form."""
-        self._check()
-        return self.driver.program
-
-    @property
-    def plan(self) -> Plan:
-        """How scratch was planned."""
+    def plan(self) -> Plan | None:
+        """How scratch was planned, where the backend plans and can tell; a context binary cannot."""
         self._check()
         return self.driver.plan
 
@@ -238,23 +260,38 @@ class Graph(Handle):
                 "To ask for a size or to finalize ends composition.",
             )
 
-    def _views(self, start: int, infos: Sequence[TensorInfo]) -> Mapping[str, np.ndarray]:
+    def _views(self, start: int, infos: Sequence[ir.TensorInfo]) -> Mapping[str, np.ndarray]:
         places = [(info, self.driver.place(start + index)) for index, info in enumerate(infos)]
         return MappingProxyType(
             {info.name: place.view(info.dtype.numpy, info.dims) for info, place in places if place is not None}
         )
 
-    def _bound_memories(
-        self, inputs: tuple[ClientTensor, ...], outputs: tuple[ClientTensor, ...]
-    ) -> Sequence[TensorMemory | None]:
-        """The memory of each input and output in order; the same object as long as the client passes the same."""
-        last = self._last
-        if last is not None and (last.inputs, last.outputs) == (inputs, outputs):
-            for tensor in (*inputs, *outputs):
-                tensor.check()
-            return last.memories
-        infos = (self.input_tensors, self.output_tensors)
+    def _submit(self, run: Callable[[], None], notify: Callable[[Execution], object] | None) -> Execution:
+        self._check()
+        execution = self.context.executions.submit(self, self._what, run)
+        if notify is not None:
+            execution.add_done_callback(notify)  # type: ignore[arg-type]
+        return execution
+
+    def _tensors(self, inputs: Any, outputs: Any) -> tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]:
+        try:
+            return tuple(inputs), tuple(outputs)
+        except TypeError:
+            rule = "inputs and outputs must be sequences of ClientTensor"
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self._what, rule) from None
+
+    def _bound(self, inputs: Any, outputs: Any) -> DriverBinding:
+        given = self._tensors(inputs, outputs)
+        binding = self._bindings.known(*given)
+        if binding is None:
+            check_finalized(self)
+            binding = self._bindings.of(*given, self._memories(*given))
+        return binding
+
+    def _memories(self, inputs: tuple[ClientTensor, ...], outputs: tuple[ClientTensor, ...]) -> Memories:
+        """The memory of each input and output in order."""
         memories: list[TensorMemory | None] = []
+        infos = (self.info.inputs, self.info.outputs)
         for kind, given, known in zip(("input", "output"), (inputs, outputs), infos, strict=True):
             named: dict[str, ClientTensor] = {}
             for tensor in given:
@@ -271,22 +308,4 @@ class Graph(Handle):
                 raise QnnError(
                     Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", f"{self._what} has no such {kind}; it has {names}"
                 )
-        self._last = _Bound(inputs, outputs, memories)
         return memories
-
-
-def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after: GraphStats) -> list[Event]:
-    events = [Event("execute", microseconds, "us")]
-    if level is ProfileLevel.DETAILED:
-        events.append(Event("copied in", after.copied_in_bytes - before.copied_in_bytes, "bytes"))
-        events.append(Event("copied out", after.copied_out_bytes - before.copied_out_bytes, "bytes"))
-        events.append(Event("staging reserved", _staging(after) - _staging(before), "bytes"))
-        events += [
-            Event(f"used in place: {kind}", nbytes - before.in_place_bytes.get(kind, 0), "bytes")
-            for kind, nbytes in after.in_place_bytes.items()
-        ]
-    return events
-
-
-def _staging(stats: GraphStats) -> int:
-    return stats.staging_prepare_bytes + stats.staging_execute_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from typing import ClassVar, TypeVar
 
 from isthmus.errors import Code, QnnError
@@ -18,16 +19,22 @@ class Handle:
 
     invalid: ClassVar[Code]
     """The code that answers use after free."""
+    _alive = False
 
     def __init__(self, what: str, owner: Handle | None = None) -> None:
         self._what = what
         self._owner = owner
         self._owned: list[Handle] = []
+        self._closing = False
+        self._owning = threading.Lock()
+        self._ending = threading.RLock()
         self._alive = True
-        self._ending = threading.Lock()
         if owner is not None:
-            owner._check()
-            owner._owned.append(self)
+            try:
+                owner._adopt(self)
+            except BaseException:
+                self._alive = False
+                raise
 
     @property
     def alive(self) -> bool:
@@ -37,19 +44,35 @@ class Handle:
     def free(self) -> None:
         """Free it and all that it owns; safe to call again."""
         self._end()
-        if self._owner is not None and self in self._owner._owned:
-            self._owner._owned.remove(self)
+        if self._owner is not None:
+            self._owner._disown(self)
 
     def _end(self) -> None:
         with self._ending:
             if not self._alive:
                 return
             self._may_end()
-            for handle in reversed(self._owned):
+            # What is created from now on is refused; what was created before is ended here.
+            with self._owning:
+                self._closing = True
+                owned = list(reversed(self._owned))
+                self._owned.clear()
+            for handle in owned:
                 handle._end()
-            self._owned.clear()
             self._alive = False
             self._release()
+
+    def _adopt(self, handle: Handle) -> None:
+        """Own a new handle, unless this one has ended meanwhile."""
+        with self._owning:
+            if self._closing or not self._alive:
+                raise QnnError(self.invalid, self._what, "it has been freed")
+            self._owned.append(handle)
+
+    def _disown(self, handle: Handle) -> None:
+        with self._owning:
+            if handle in self._owned:
+                self._owned.remove(handle)
 
     def _may_end(self) -> None:
         """Refuse to be freed now."""
@@ -66,3 +89,10 @@ class Handle:
 
     def __exit__(self, *exception: object) -> None:
         self.free()
+
+
+def end_forgotten(handle: Handle) -> None:
+    """Free a handle that nobody can reach any more, and say so as Python does of files."""
+    if handle._alive:
+        warnings.warn(f"{handle._what} was never freed", ResourceWarning, stacklevel=2, source=handle)
+        handle.free()

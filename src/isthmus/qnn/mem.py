@@ -1,10 +1,16 @@
-"""A memory handle: registered memory that tensors of one context may lie in (QnnMem_*)."""
+"""Memory handles: registered memory that tensors of one context may lie in (QnnMem_*)."""
 
 from __future__ import annotations
 
-from isthmus.backends.driver import MemDescriptor, Registration
-from isthmus.errors import Code
+from dataclasses import replace
+from typing import Any
+
+from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
+from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType
+from isthmus.memory.adopt import is_whole
 from isthmus.qnn.handle import Handle
+from isthmus.qnn.options import member
 
 
 class MemHandle(Handle):
@@ -25,3 +31,20 @@ class MemHandle(Handle):
 
     def _release(self) -> None:
         self.registration.close()
+
+
+def checked(what: str, descriptor: Any) -> MemDescriptor:
+    """A descriptor with plain dimensions and known types, or a refusal: what every backend asks of one."""
+    if not isinstance(descriptor, MemDescriptor):
+        raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"{descriptor!r} is not a MemDescriptor")
+    kind = member(descriptor.mem_type, DescriptorType, f"{what}: memory type", Code.MEM_UNSUPPORTED_MEMTYPE)
+    dtype = member(descriptor.dtype, DataType, f"{what}: data type", Code.MEM_INVALID_SHAPE)
+    if dtype is DataType.UNDEFINED:
+        raise QnnError(Code.MEM_INVALID_SHAPE, what, "data type UNDEFINED has no size")
+    try:
+        dims = tuple(descriptor.dims)
+    except TypeError:
+        dims = (None,)
+    if not all(is_whole(dim) and dim >= 1 for dim in dims):
+        raise QnnError(Code.MEM_INVALID_SHAPE, what, f"dimensions {descriptor.dims!r} must be positive whole numbers")
+    return replace(descriptor, dims=tuple(int(dim) for dim in dims), dtype=dtype, mem_type=kind)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from isthmus.backends.driver import TensorMemory
-from isthmus.engine.native.program import TensorInfo
 from isthmus.errors import Code, QnnError
-from isthmus.graph.datatypes import MemType
-from isthmus.memory import Region
+from isthmus.graph import MemType, TensorInfo
+from isthmus.memory import window
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.mem import MemHandle
 
 
-@dataclass(frozen=True, eq=False)
-class ClientTensor:
+class ClientTensor(NamedTuple):
     """Memory for one tensor of an execution (the client's part of Qnn_Tensor_t).
 
     Parameters
@@ -25,10 +22,12 @@ class ClientTensor:
     name
         The tensor's name in the graph.
     data
-        RAW memory: a buffer, an array of the tensor's type and shape, or any writable bytes. Without it and without a
-        handle, the tensor lies where the backend planned it.
+        RAW memory: a buffer, an array of the tensor's type and shape, any writable bytes, or an address with `nbytes`.
+        Without it and without a handle, the tensor lies where the backend planned it.
     mem_handle
         Registered memory instead.
+    nbytes
+        How many bytes of `data` are meant; needed with an address.
 
     Examples
     --------
@@ -39,6 +38,25 @@ class ClientTensor:
     name: str
     data: Any = None
     mem_handle: MemHandle | None = None
+    nbytes: int | None = None
+
+    # A tuple, for clients in a hurry make these for every execution. Equal are two that mean the same memory by the
+    # same object or the same address: to compare contents would be neither cheap nor meant.
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, ClientTensor):
+            return NotImplemented
+        name, data, handle, nbytes = self
+        other_name, other_data, other_handle, other_nbytes = other
+        same = data is other_data or (type(data) is int and type(other_data) is int and data == other_data)
+        return same and handle is other_handle and name == other_name and nbytes == other_nbytes
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.data if type(self.data) is int else id(self.data), id(self.mem_handle)))
+
+    def __repr__(self) -> str:
+        return f"ClientTensor({self.name!r}, {self.mem_type.name})"
 
     @property
     def mem_type(self) -> MemType:
@@ -60,15 +78,7 @@ class ClientTensor:
                     what,
                     f"its array is {self.data.dtype}{list(self.data.shape)}, the tensor {expected[0]}{list(info.dims)}",
                 )
-        return TensorMemory(Region.of(self.data, what, writable))
-
-    def check(self) -> None:
-        """Refuse memory that has ended since it was last used."""
-        if self.mem_handle is not None:
-            self.mem_handle._check()
-        elif self.data is not None and not isinstance(self.data, np.ndarray):
-            # A closed buffer of this package refuses to show its region.
-            _ = getattr(self.data, "region", None)
+        return TensorMemory(window(self.data, what, nbytes=self.nbytes, writable=writable))
 
     def _registered(self, what: str, info: TensorInfo, context: Handle) -> TensorMemory:
         handle = self.mem_handle
@@ -87,4 +97,5 @@ class ClientTensor:
                 f"its memory is registered as {descriptor.dtype.name}{list(descriptor.dims)}, "
                 f"the tensor is {info.dtype.name}{list(info.dims)}",
             )
-        return TensorMemory(handle.registration.region, handle.registration)
+        return TensorMemory(handle.registration.window, handle.registration)
+

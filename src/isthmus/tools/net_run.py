@@ -18,9 +18,8 @@ import numpy as np
 
 from isthmus import qnn
 from isthmus.bound import BoundGraph
-from isthmus.engine.native.program import TensorInfo
 from isthmus.errors import Code, QnnError
-from isthmus.graph import MemType
+from isthmus.graph import MemType, TensorInfo
 from isthmus.tools.context_binary_generator import write
 from isthmus.tools.library import add_backend_arguments, backend_config, backend_name, log_for
 

@@ -19,12 +19,22 @@ from isthmus.engine.native.control import ROW_WORDS
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import by_name
 from isthmus.errors import Code, QnnError
-from isthmus.memory import Region, host
+from isthmus.memory import Buffer, Window, host
 from isthmus.prepare.schedule import Pool
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 KERNELS = ("executor:run", "executor:work", "executor:stop")
 """The kernels that every program needs besides its own."""
+
+
+class BoundIo:
+    """Memory for every input and output of a program, checked and ready to be bound in one move."""
+
+    def __init__(self, program: Program, windows: Sequence[Window]) -> None:
+        for info, window in zip((*program.inputs, *program.outputs), windows, strict=True):
+            window.check(f"memory of tensor '{info.name}'", info.nbytes)
+        self.addresses = np.array([window.address for window in windows], np.int64)
+        self.windows = {Pool.IO + index: window for index, window in enumerate(windows)}
 
 
 class Executor:
@@ -39,34 +49,37 @@ class Executor:
     state
         At least `program.state_bytes`, aligned alike. Call `reset` before the first run.
     io
-        One region per input, then one per output. Where an output shares bytes with another tensor, the plan must have
-        put them there.
+        One window per input, then one per output; None for what is bound before the first run. Where an output shares
+        bytes with another tensor, the plan must have put them there.
     """
 
-    def __init__(self, program: Program, scratch: Region, state: Region, io: Sequence[Region]) -> None:
+    def __init__(
+        self, program: Program, scratch: Window | None, state: Window | None, io: Sequence[Window | None]
+    ) -> None:
         self.program = program
         self._code = loader.addresses((*program.kernels, *KERNELS), by_name(program.target))
-        self._constants = _aligned(program.constants)
+        self._constants, constants = _aligned(program.constants)
         self._control_buffer = host(control.CONTROL_BYTES, 64)
-        self._control = self._control_buffer.region.address
+        self._control = self._control_buffer.address
         self._bases = np.zeros(Pool.IO + len(program.inputs) + len(program.outputs), np.int64)
-        self._bases[Pool.CONSTANT] = self._constants.address
+        self._bases[Pool.CONSTANT] = constants
         self._table = self._native_table()
         words = self._control_buffer.array.view(np.int64)
         words[control.TABLE // 8] = self._table.ctypes.data
         words[control.COUNT // 8] = len(self._table)
         words[control.BASES // 8] = self._bases.ctypes.data
-        self._kept: dict[int, Region] = {}
+        self._kept: dict[int, Window] = {}
         self.bind_scratch(scratch)
         self.bind_state(state)
         if len(io) != len(program.inputs) + len(program.outputs):
             raise QnnError(
                 Code.COMMON_INVALID_ARGUMENT,
                 f"program '{program.name}'",
-                f"has {len(program.inputs)} inputs and {len(program.outputs)} outputs, {len(io)} regions given",
+                f"has {len(program.inputs)} inputs and {len(program.outputs)} outputs, {len(io)} windows given",
             )
-        for index, region in enumerate(io):
-            self.bind_io(index, region)
+        for index, window in enumerate(io):
+            if window is not None:
+                self.bind_io(index, window)
         run = _ENTRY(self._code["executor:run"])
         # Whoever keeps the call keeps what it touches: it stays safe after the executor is closed or gone.
         owners = (self._control_buffer.array, self._table, self._bases, self._words, self._constants, self._kept)
@@ -81,25 +94,36 @@ class Executor:
         """The address of its control block, which native code runs it by."""
         return self._control
 
-    def bind_scratch(self, region: Region) -> None:
-        """Use this scratch from the next run on."""
-        region.check("scratch memory", self.program.scratch_bytes, self.program.alignment)
-        self._bind(Pool.SCRATCH, region)
+    def bind_scratch(self, window: Window | None) -> None:
+        """Use this scratch from the next run on; none where the program needs none."""
+        self._bind_pool(Pool.SCRATCH, window, "scratch memory", self.program.scratch_bytes)
 
-    def bind_state(self, region: Region) -> None:
-        """Use this state memory from the next run on."""
-        region.check("state memory", self.program.state_bytes, self.program.alignment)
-        self._bind(Pool.STATE, region)
+    def bind_state(self, window: Window | None) -> None:
+        """Use this state memory from the next run on; none where the program needs none."""
+        self._bind_pool(Pool.STATE, window, "state memory", self.program.state_bytes)
 
-    def bind_io(self, index: int, region: Region) -> None:
+    def bind_io(self, index: int, window: Window) -> None:
         """Use this memory for an input or output (inputs first) from the next run on."""
         info = (*self.program.inputs, *self.program.outputs)[index]
-        region.check(f"memory of tensor '{info.name}'", info.nbytes)
-        self._bind(Pool.IO + index, region)
+        window.check(f"memory of tensor '{info.name}'", info.nbytes)
+        self._bases[Pool.IO + index] = window.address
+        self._kept[Pool.IO + index] = window
 
-    def _bind(self, pool: int, region: Region) -> None:
-        self._bases[pool] = region.address
-        self._kept[pool] = region
+    def bind_all_io(self, io: BoundIo) -> None:
+        """Use all of this memory from the next run on."""
+        self._bases[Pool.IO :] = io.addresses
+        self._kept.update(io.windows)
+
+    def _bind_pool(self, pool: Pool, window: Window | None, what: str, nbytes: int) -> None:
+        if window is None:
+            if nbytes:
+                raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"it is missing, {nbytes} bytes are needed")
+            self._bases[pool] = 0
+            self._kept.pop(pool, None)
+            return
+        window.check(what, nbytes, self.program.alignment)
+        self._bases[pool] = window.address
+        self._kept[pool] = window
 
     def reset(self) -> None:
         """Put the initial state into state memory."""
@@ -127,12 +151,13 @@ class Executor:
         return table
 
 
-def _aligned(constants: np.ndarray) -> Region:
+def _aligned(constants: np.ndarray) -> tuple[np.ndarray | Buffer, int]:
+    """The constants where kernels can use them, and the address of that."""
     if constants.ctypes.data % 64 == 0:
-        return Region(constants.ctypes.data, constants.nbytes, constants)
+        return constants, constants.ctypes.data
     buffer = host(constants.nbytes, 64)
     buffer.array[:] = constants
-    return buffer.region
+    return buffer, buffer.address
 
 
 def _start_workers(

@@ -24,10 +24,11 @@ from isthmus.engine.native.lowering import (
 )
 from isthmus.engine.native.lowering.detours import moved, through_float
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.program import Program, TensorInfo
+from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Tensor
+from isthmus.graph import TensorInfo
+from isthmus.graph.operation import Call
 from isthmus.prepare.schedule import Schedule, Step
 
 _FAMILIES = (
@@ -87,9 +88,9 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
         words=np.array(emitter.words, np.int64),
         labels=tuple(emitter.labels),
         constants=emitter.constants(),
-        inputs=tuple(map(_info, schedule.inputs)),
-        outputs=tuple(map(_info, schedule.outputs)),
-        states=tuple(map(_info, schedule.states)),
+        inputs=tuple(map(TensorInfo.of, schedule.inputs)),
+        outputs=tuple(map(TensorInfo.of, schedule.outputs)),
+        states=tuple(map(TensorInfo.of, schedule.states)),
         state_offsets=tuple(schedule.state_offsets),
         state_initial=state,
         scratch_bytes=schedule.scratch_bytes,
@@ -97,5 +98,12 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
     )
 
 
-def _info(tensor: Tensor) -> TensorInfo:
-    return TensorInfo(tensor.name, tensor.dtype, tensor.dims, tensor.quantization, tensor.nbytes)
+
+def supports(call: Call) -> str | None:
+    """Why a node cannot be executed; None if it can."""
+    step = Step(call.op, call.node, list(call.inputs), list(call.declared or ()), call.params)
+    try:
+        lowering_of(step)
+    except QnnError as refusal:
+        return refusal.rule
+    return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.graph import DataType, Quantization
+from isthmus.graph import GraphInfo, MemoryNeeds, TensorInfo
 
 OPERAND_BITS = 48
 
@@ -18,17 +18,6 @@ OPERAND_BITS = 48
 def operand(pool: int, offset: int) -> int:
     """The word that says "byte `offset` of `pool`"."""
     return int(pool) << OPERAND_BITS | offset
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """A graph input, output or state as a client sees it."""
-
-    name: str
-    dtype: DataType
-    dims: tuple[int, ...]
-    quantization: Quantization | None
-    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -80,3 +69,9 @@ class Program:
     def constant_bytes(self) -> int:
         """Bytes of constants."""
         return int(self.constants.nbytes)
+
+    @property
+    def info(self) -> GraphInfo:
+        """What a client may know of it."""
+        needs = MemoryNeeds(self.scratch_bytes, self.state_bytes, self.constant_bytes, self.alignment)
+        return GraphInfo(self.name, self.inputs, self.outputs, needs)

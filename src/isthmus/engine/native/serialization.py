@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.program import Program, TensorInfo
+from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Quantization
+from isthmus.graph import DataType, MemType, Quantization, TensorInfo
 from isthmus.graph.tensor import MAX_BYTES
 
 MAGIC = b"ISTHPROG"
@@ -132,6 +132,7 @@ def _tensor_to_json(info: TensorInfo) -> dict[str, Any]:
         "name": info.name,
         "dtype": info.dtype.name,
         "dims": list(info.dims),
+        "mem_type": info.mem_type.name,
         "quantization": None
         if quantization is None
         else [list(quantization.scales), list(quantization.offsets), quantization.axis],
@@ -155,4 +156,5 @@ def _tensor_from_json(fields: dict[str, Any]) -> TensorInfo:
         if quantization is None
         else Quantization(tuple(map(float, quantization[0])), tuple(map(int, quantization[1])), quantization[2]),
         elements * dtype.itemsize,
+        MemType[fields["mem_type"]],
     )

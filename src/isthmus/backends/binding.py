@@ -1,0 +1,173 @@
+"""A binding: memory for every input and output of a graph, checked when it is made and whenever memory changed hands.
+
+An execution with a binding costs a turn, a look at one number, and the run. That number (`holds.epoch`) moves when
+anything changes that a binding may rely on: a pool, a registration, a hold, a buffer. Then the binding is checked and
+made again before it runs, or refused; it never writes into memory that is no longer its own.
+"""
+
+from __future__ import annotations
+
+import weakref
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from isthmus.backends.driver import DriverBinding, GraphStats, Memories, Traffic
+from isthmus.memory import Window, holds
+
+
+class Turn(Protocol):
+    """What executions take in turn: a lock, or a lane to an accelerator."""
+
+    def acquire(self) -> Any:
+        """Wait for the turn."""
+
+    def release(self) -> Any:
+        """End it."""
+
+
+class Ledger:
+    """What all bindings of a graph did, the ended ones too. Counted in the graph's turn.
+
+    Parameters
+    ----------
+    turn
+        The turn in which the graph executes.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.total = GraphStats()
+        self.bindings: list[Binding] = []
+
+    def stats(self) -> GraphStats:
+        """What happened so far."""
+        self.turn.acquire()
+        try:
+            for binding in self.bindings:
+                binding.settle()
+            return replace(self.total, in_place_bytes=dict(self.total.in_place_bytes))
+        finally:
+            self.turn.release()
+
+    def close(self) -> None:
+        """Forget all bindings, in a turn; what they counted stays."""
+        for binding in list(self.bindings):
+            binding.end()
+
+
+class Binding(DriverBinding):
+    """The part of a binding that all backends have in common.
+
+    Parameters
+    ----------
+    what
+        The graph, for messages.
+    memories
+        What the client gave.
+    ledger
+        Where executions are counted.
+    """
+
+    def __init__(self, what: str, memories: Memories, ledger: Ledger) -> None:
+        self.memories = tuple(memories)
+        self._what = what
+        self._turn = ledger.turn
+        self._ledger = ledger
+        self._epoch = -1
+        self._running = False
+        self._runs = 0
+        self._settled = 0
+        self._traffic = Traffic()
+        self._own = GraphStats()
+        self._uses: list[holds.Hold] = []
+        self._turn.acquire()
+        try:
+            self._renew()
+            ledger.bindings.append(self)
+        finally:
+            self._turn.release()
+
+    @abstractmethod
+    def _bind(self) -> tuple[Traffic, Sequence[tuple[str, Window]]]:
+        """Check the memory and make it ready to run on, in a turn.
+
+        The answer is what an execution will do with it, and the client's windows with the names of their tensors.
+        """
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Execute on the memory, in a turn."""
+
+    def execute(self) -> None:
+        turn = self._turn
+        turn.acquire()
+        try:
+            # First, so that whoever claims this memory from now on finds it in use.
+            self._running = True
+            if self._epoch != holds.epoch:
+                self._renew()
+            self._run()
+            self._runs += 1
+        finally:
+            self._running = False
+            turn.release()
+
+    @property
+    def stats(self) -> GraphStats:
+        self._turn.acquire()
+        try:
+            self.settle()
+            return replace(self._own, in_place_bytes=dict(self._own.in_place_bytes))
+        finally:
+            self._turn.release()
+
+    def close(self) -> None:
+        self._turn.acquire()
+        try:
+            self.end()
+        finally:
+            self._turn.release()
+
+    def settle(self) -> None:
+        """Add what was executed since the last time to the totals, in a turn."""
+        executions = self._runs - self._settled
+        if executions:
+            self._settled = self._runs
+            self._own.add(self._traffic, executions)
+            self._ledger.total.add(self._traffic, executions)
+
+    def end(self) -> None:
+        """Close, in a turn."""
+        self.settle()
+        self._release_uses()
+        self._epoch = -1
+        if self in self._ledger.bindings:
+            self._ledger.bindings.remove(self)
+
+    def _renew(self) -> None:
+        # Read first: what changes while the memory is checked is checked the next time.
+        epoch = holds.epoch
+        self._epoch = -1
+        self.settle()
+        for memory in self.memories:
+            if memory is not None:
+                memory.check_there(f"memory of {self._what}")
+        self._traffic, windows = self._bind()
+        self._release_uses()
+        alive = weakref.ref(self)
+
+        def running() -> bool:
+            binding = alive()
+            return binding is not None and binding._running
+
+        for name, window in windows:
+            holder = f"memory of tensor '{name}' of {self._what}, which is executing,"
+            self._uses.append(holds.use(window, holder, running))
+        self._epoch = epoch
+
+    def _release_uses(self) -> None:
+        for use in self._uses:
+            use.release()
+        self._uses.clear()

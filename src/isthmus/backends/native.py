@@ -1,0 +1,195 @@
+"""What the backends that run on the native engine share: preparation, supported operations, context binaries."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus.backends.driver import Change, GraphDriver
+from isthmus.backends.entry import Preparation, Section
+from isthmus.binary import GraphBinary
+from isthmus.engine.native import lower
+from isthmus.engine.native.program import Program
+from isthmus.engine.native.target import Target, by_name, runnable
+from isthmus.engine.native.target import host as host_target
+from isthmus.errors import Code, QnnError
+from isthmus.graph import Graph, GraphInfo, TensorType
+from isthmus.graph.operation import Call
+from isthmus.memory.adopt import is_whole
+from isthmus.prepare import schedule
+from isthmus.prepare.pipeline import DEFAULT_ALIGNMENT
+from isthmus.prepare.schedule import Plan
+
+MAX_THREADS = 64
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A graph ready for memory.
+
+    Parameters
+    ----------
+    program
+        Its executable form.
+    plan
+        How its scratch was planned; a context binary holds the result only.
+    io_offsets
+        Where each input, then each output lies in scratch; empty when they are planned out of it.
+    """
+
+    program: Program
+    plan: Plan | None = None
+    io_offsets: tuple[int, ...] = ()
+
+
+def prepare(
+    graph: Graph,
+    threads: int = 1,
+    target: Target | None = None,
+    alignment: int = DEFAULT_ALIGNMENT,
+    io_in_scratch: bool = False,
+) -> Prepared:
+    """Turn a complete graph into a program for this machine.
+
+    Raises
+    ------
+    QnnError
+        COMMON_NOT_SUPPORTED with every node that the engine does not execute.
+    """
+    if not graph.finalized:
+        raise QnnError(Code.GRAPH_NOT_FINALIZED, f"graph '{graph.name}'", "finalize it before it is prepared")
+    target = target or host_target()
+    count = checked_threads(threads)
+    planned = schedule(
+        graph,
+        work_bytes=lambda step: lower.work_bytes(step, target, count),
+        alignment=alignment,
+        io_in_scratch=io_in_scratch,
+    )
+    return Prepared(lower.lower(planned, target, count), planned.plan, planned.io_offsets)
+
+
+def restored(binary: GraphBinary, threads: int | None = None, alignment: int = DEFAULT_ALIGNMENT) -> Prepared:
+    """A graph out of a context binary, if this machine can run it with so many threads in pools so aligned.
+
+    Raises
+    ------
+    QnnError
+        COMMON_INCOMPATIBLE_BINARIES if it cannot.
+    """
+    program = binary.program
+
+    def refuse(rule: str) -> QnnError:
+        what = f"graph '{program.name}'"
+        return QnnError(Code.COMMON_INCOMPATIBLE_BINARIES, what, rule, "Generate the binary again.")
+
+    if not runnable(by_name(program.target)):
+        raise refuse(f"it was prepared for {program.target}, which this machine is not")
+    if threads is not None and program.threads != threads:
+        raise refuse(f"it was prepared for {program.threads} threads, this backend runs {threads}")
+    if alignment % program.alignment:
+        raise refuse(f"its pools must start at multiples of {program.alignment}, the backend asks for {alignment} only")
+    return Prepared(program, None, binary.io_offsets)
+
+
+def preparation(prepared: Prepared, section: Section | None = None) -> Preparation:
+    """What a report tells of a prepared graph."""
+    program = prepared.program
+    assert prepared.plan is not None
+    return Preparation(program.info, prepared.plan, program.target, program.threads, section)
+
+
+def checked_threads(threads: Any, code: Code = Code.COMMON_INVALID_ARGUMENT) -> int:
+    """A number of threads, or a refusal."""
+    if not is_whole(threads) or not 1 <= threads <= MAX_THREADS:
+        raise QnnError(code, f"threads={threads!r}", f"the number of threads must be 1 to {MAX_THREADS}")
+    return int(threads)
+
+
+def supports(call: Call) -> str | None:
+    """Why the native engine cannot execute a node; None if it can."""
+    return lower.supports(call)
+
+
+def outline(binary: GraphBinary) -> Graph:
+    """A graph out of a context binary as far as a client sees it: its inputs and outputs."""
+    graph = Graph(binary.program.name)
+    for kind, infos in ((TensorType.APP_WRITE, binary.program.inputs), (TensorType.APP_READ, binary.program.outputs)):
+        for info in infos:
+            tensor = graph.create_tensor(info.name, kind, info.dtype, info.dims, info.quantization)
+            tensor.mem_type = info.mem_type
+    graph.finalized = True
+    return graph
+
+
+class NativeGraphDriver(GraphDriver):
+    """A graph that is, or will be, a program of the native engine.
+
+    Parameters
+    ----------
+    graph
+        Composed or still to be composed.
+    prepared
+        What a context binary held of it.
+    threads
+        How many threads an execution uses unless the client says otherwise.
+    """
+
+    def __init__(self, graph: Graph, prepared: Prepared | None = None, threads: int = 1) -> None:
+        self.graph = graph
+        self._restored = prepared is not None
+        self._prepared = prepared
+        self._preparing = threading.Lock()
+        self._threads = threads if prepared is None else prepared.program.threads
+
+    @property
+    def what(self) -> str:
+        """The graph as messages call it."""
+        return f"graph '{self.graph.name}'"
+
+    @property
+    def info(self) -> GraphInfo:
+        return self.prepared().program.info
+
+    @property
+    def program(self) -> Program:
+        """Its executable form."""
+        return self.prepared().program
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.prepared().plan
+
+    def prepared(self) -> Prepared:
+        """The prepared graph. To ask for what depends on it ends composition: sizes are those of a complete graph."""
+        if self._prepared is None:
+            with self._preparing:
+                if self._prepared is None:
+                    if not self.graph.finalized:
+                        self.graph.finalize()
+                    self._prepared = self._prepare()
+        return self._prepared
+
+    def _prepare(self) -> Prepared:
+        return prepare(self.graph, self._threads)
+
+    def binary(self) -> GraphBinary:
+        """The graph as a context binary holds it."""
+        prepared = self.prepared()
+        return GraphBinary(prepared.program, prepared.io_offsets)
+
+    @property
+    def threads(self) -> int:
+        return self._threads
+
+    def set_threads(self, threads: int) -> Change:
+        count = checked_threads(threads, Code.GRAPH_INVALID_ARGUMENT)
+        if self._prepared is not None:
+            raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared: the number of threads is fixed")
+        before, self._threads = self._threads, count
+
+        def undo() -> None:
+            self._threads = before
+
+        return Change(undo=undo)

@@ -1,0 +1,67 @@
+"""The backends there are, by name. Each is one entry in a module of its own, imported when it is asked for.
+
+Other packages add theirs under the entry point group ``isthmus.backends``, or by `register`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from isthmus.backends.entry import BackendEntry
+from isthmus.errors import Code, QnnError
+
+GROUP = "isthmus.backends"
+_LIBRARY = re.compile(r"(?:lib)?Qnn(?P<name>[A-Za-z0-9]+?)(?:\.so|\.dll)?")
+_lock = threading.Lock()
+_entries: dict[str, str | BackendEntry] = {
+    "cpu": "isthmus.backends.cpu:ENTRY",
+    "htp": "isthmus.backends.htp:ENTRY",
+    "lpai": "isthmus.backends.lpai:ENTRY",
+}
+
+
+def register(entry: BackendEntry) -> None:
+    """Add a backend, or replace the one of its name."""
+    with _lock:
+        _entries[entry.name] = entry
+
+
+def names() -> tuple[str, ...]:
+    """The short names of all backends."""
+    return tuple(dict.fromkeys((*_entries, *_installed())))
+
+
+def entry(name: str) -> BackendEntry:
+    """The backend of a short name, or of the file name of its library.
+
+    Examples
+    --------
+    >>> entry("cpu").library
+    'libQnnCpu.so'
+    >>> entry("/data/local/tmp/libQnnLpai.so").name
+    'lpai'
+    """
+    found = _LIBRARY.fullmatch(Path(name).name) if isinstance(name, str) and name else None
+    short = found["name"].lower() if found else name
+    with _lock:
+        known = _entries.get(short) if isinstance(short, str) else None
+        if known is None and isinstance(short, str):
+            known = _installed().get(short)
+        if isinstance(known, str):
+            module, _, attribute = known.partition(":")
+            known = _entries[short] = getattr(import_module(module), attribute)
+    if known is None:
+        rule = f"must be one of {', '.join(names())}, or a library file such as libQnnHtp.so"
+        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"backend {name!r}", rule)
+    return known
+
+
+@lru_cache(maxsize=1)
+def _installed() -> dict[str, str]:
+    """What other packages have installed; looked up once, when it is first needed."""
+    return {point.name: point.value for point in entry_points(group=GROUP)}

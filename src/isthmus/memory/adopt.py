@@ -1,0 +1,183 @@
+"""Whatever a client brings becomes a window, here and nowhere else, with one set of checks.
+
+An array, a memoryview, a mapping, a ctypes array, an address with a size, a file descriptor with an offset, a device's
+own buffer: what cannot be memory to work in is refused with a sentence that says why.
+"""
+
+from __future__ import annotations
+
+import array as _array
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.memory.buffer import Buffer, ClientBuffer
+from isthmus.memory.identity import Span, covering
+from isthmus.memory.shareable import SharedFd, mapped_window
+from isthmus.memory.window import Window
+
+ADDRESS_BITS = 64
+_POINTERS: tuple[type, ...] = (ctypes._Pointer, ctypes._SimpleCData, ctypes._CFuncPtr)
+_PRIVATE_OWNERS = (bytes, bytearray, _array.array)
+_POINTER_HINT = "Pass the address as a whole number together with a size, or the array that the pointer points to."
+
+Adopter = Callable[[Any], Buffer | None]
+_adopters: list[Adopter] = []
+
+
+def adopt(adopter: Adopter) -> None:
+    """Have windows made of a further kind of memory: a function that knows an object's buffer, or answers None."""
+    _adopters.append(adopter)
+
+
+def window(
+    memory: Any,
+    what: str = "buffer",
+    *,
+    nbytes: int | None = None,
+    writable: bool = True,
+    code: Code = Code.COMMON_INVALID_ARGUMENT,
+) -> Window:
+    """The window that a client means by `memory`.
+
+    Parameters
+    ----------
+    memory
+        A buffer or window of this package, anything with Python's buffer protocol, an address (with `nbytes`), a
+        `SharedFd`, or a buffer that an adopter knows.
+    what
+        What it is for, as a refusal names it.
+    nbytes
+        How many bytes are meant, from the first on; all of them without it.
+    writable
+        Whether it is going to be written.
+    code
+        The code that refusals carry.
+
+    Examples
+    --------
+    >>> window(bytearray(16)).nbytes
+    16
+    >>> window(0, "scratch memory", nbytes=64)
+    Traceback (most recent call last):
+    isthmus.errors.QnnError: [1004 COMMON_INVALID_ARGUMENT] scratch memory: its address is null
+    """
+
+    def refuse(rule: str, hint: str = "") -> QnnError:
+        return QnnError(code, what, rule, hint)
+
+    if nbytes is not None:
+        nbytes = whole(nbytes, f"size of {what}", code)
+        if nbytes < 0:
+            raise refuse(f"its size {nbytes} is negative")
+    found = _found(memory, what, nbytes, writable, refuse)
+    if nbytes is None or nbytes == found.nbytes:
+        return found
+    if nbytes > found.nbytes:
+        raise refuse(f"is said to have {nbytes} bytes, its buffer has {found.nbytes}")
+    return found.part(0, nbytes)
+
+
+_Refuse = Callable[..., QnnError]
+
+
+def _found(memory: Any, what: str, nbytes: int | None, writable: bool, refuse: _Refuse) -> Window:
+    if isinstance(memory, Window):
+        memory.buffer.check_open()
+        return memory
+    if isinstance(memory, Buffer):
+        memory.check_open()
+        return memory.window()
+    if isinstance(memory, SharedFd):
+        return mapped_window(memory, what)
+    for adopter in _adopters:
+        known = adopter(memory)
+        if known is not None:
+            known.check_open()
+            return known.window()
+    if is_whole(memory):
+        return _at_address(int(memory), nbytes, writable, refuse)
+    if isinstance(memory, _POINTERS):
+        raise refuse(f"a {type(memory).__name__} is a pointer, not the memory it points to", _POINTER_HINT)
+    return _exported(memory, writable, refuse)
+
+
+def _at_address(address: int, nbytes: int | None, writable: bool, refuse: _Refuse) -> Window:
+    if nbytes is None:
+        raise refuse(f"address {address:#x} comes without a size")
+    if address == 0 and nbytes == 0:
+        return Window(ClientBuffer(None, 0, 0), 0, 0)
+    if address == 0:
+        raise refuse("its address is null")
+    if address < 0:
+        raise refuse(f"its address {address} is negative")
+    if address + nbytes > 1 << ADDRESS_BITS:
+        raise refuse(f"{nbytes} bytes at {address:#x} lie beyond the address space")
+    return Window(ClientBuffer(None, address, nbytes, _mapped(address, nbytes, writable, refuse)), 0, nbytes)
+
+
+def _mapped(address: int, nbytes: int, writable: bool, refuse: _Refuse) -> tuple[Span, ...]:
+    """What lies at these addresses, if this process may use all of it."""
+    spans = []
+    found = covering(address, max(nbytes, 1))
+    if not found:
+        raise refuse(f"{nbytes} bytes at {address:#x} are not memory of this process")
+    for mapping in found:
+        if not mapping.readable or (writable and not mapping.writable):
+            lacks = "written" if mapping.readable else "read"
+            raise refuse(f"{nbytes} bytes at {address:#x} are memory that cannot be {lacks}")
+        first, last = max(address, mapping.start), min(address + nbytes, mapping.end)
+        spans.append(Span(mapping.identity, mapping.position + first - mapping.start, max(last - first, 0)))
+    return tuple(spans)
+
+
+def _exported(owner: Any, writable: bool, refuse: _Refuse) -> Window:
+    """The memory of an array or of anything that exports some."""
+    try:
+        array = owner if isinstance(owner, np.ndarray) else np.frombuffer(memoryview(owner).cast("B"), np.uint8)
+    except (TypeError, ValueError, BufferError) as problem:
+        if "contiguous" in str(problem):
+            raise refuse("its memory is not contiguous") from None
+        raise refuse(f"a {type(owner).__name__} exposes no memory: {problem}") from None
+    if array.dtype.hasobject:
+        raise refuse("its array holds Python objects")
+    if not array.flags.c_contiguous:
+        raise refuse("its memory is not contiguous")
+    if writable and not array.flags.writeable:
+        raise refuse("its memory is read-only")
+    address, nbytes = array.ctypes.data, array.nbytes
+    root = _root(array)
+    if isinstance(root, Buffer) and not root.is_closed and 0 <= address - root.address <= root.nbytes - nbytes:
+        return Window(root, address - root.address, nbytes)
+    private = isinstance(root, _PRIVATE_OWNERS) or (isinstance(root, np.ndarray) and root.flags.owndata)
+    spans = () if private or nbytes == 0 else _mapped(address, nbytes, writable, refuse)
+    return Window(ClientBuffer(array, address, nbytes, spans), 0, nbytes)
+
+
+def _root(owner: Any) -> Any:
+    """Whose memory an array's is, as far as the chain of views tells."""
+    while True:
+        below = owner.base if isinstance(owner, np.ndarray) else owner.obj if isinstance(owner, memoryview) else None
+        if below is None:
+            return owner
+        owner = below
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number, one of numpy's too; a truth value is none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def whole(value: Any, what: str, code: Code = Code.COMMON_INVALID_ARGUMENT) -> int:
+    """A whole number, or a refusal."""
+    if not is_whole(value):
+        raise QnnError(code, what, f"{_shown(value)} is not a whole number")
+    return int(value)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

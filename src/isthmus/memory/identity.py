@@ -1,0 +1,104 @@
+"""What memory is, apart from where it is mapped: the file behind a mapping, a device's object, or a private range.
+
+Two mappings of one file are the same memory at different addresses; two ranges of private memory are the same only where
+their addresses meet. Holds and overlaps go by this, so that aliases are seen.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One memory. Equal identities mean that equal positions are the same bytes.
+
+    Parameters
+    ----------
+    kind
+        "private", "file", or the name that a device gives its memory.
+    key
+        What tells it from others of its kind.
+    """
+
+    kind: str
+    key: tuple[int, ...] = ()
+
+
+PRIVATE = Identity("private")
+"""The private memory of this process, in which an address is a position."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes of one memory: from position `start`, `nbytes` of them."""
+
+    identity: Identity
+    start: int
+    nbytes: int
+
+    def overlaps(self, other: Span) -> bool:
+        """Whether the two share a byte."""
+        return (
+            self.identity == other.identity
+            and self.start < other.start + other.nbytes
+            and other.start < self.start + self.nbytes
+            and min(self.nbytes, other.nbytes) > 0
+        )
+
+
+def file_identity(device: int, inode: int) -> Identity:
+    """The identity of a file, whichever descriptor or mapping shows it."""
+    return Identity("file", (device, inode))
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """A line of the system's table of mappings: addresses, what may be done there, and what lies behind."""
+
+    start: int
+    end: int
+    readable: bool
+    writable: bool
+    identity: Identity
+    position: int
+    """Where `start` lies in `identity`."""
+
+
+def mappings(table: Path = Path("/proc/self/maps")) -> list[Mapping]:
+    """All mappings of this process, by address."""
+    return list(_parsed(table.read_text(errors="replace")))
+
+
+def _parsed(text: str) -> Iterator[Mapping]:
+    for line in text.splitlines():
+        span, mode, offset, device, inode = line.split(maxsplit=5)[:5]
+        start, end = (int(part, 16) for part in span.split("-"))
+        identity, position = PRIVATE, start
+        if mode[3] == "s" and inode != "0":
+            major, minor = (int(part, 16) for part in device.split(":"))
+            identity, position = file_identity(_device_number(major, minor), int(inode)), int(offset, 16)
+        yield Mapping(start, end, mode[0] == "r", mode[1] == "w", identity, position)
+
+
+def _device_number(major: int, minor: int) -> int:
+    """The number that `fstat` gives a device, as Linux composes it."""
+    return (minor & 0xFF) | ((major & 0xFFF) << 8) | ((minor & ~0xFF) << 12) | ((major & ~0xFFF) << 32)
+
+
+def covering(address: int, nbytes: int) -> list[Mapping]:
+    """The mappings that these addresses lie in, without a gap; none if part of them is not mapped."""
+    table = mappings()
+    index = bisect.bisect_right([mapping.start for mapping in table], address) - 1
+    found: list[Mapping] = []
+    position = address
+    while index >= 0 and index < len(table) and table[index].start <= position < table[index].end:
+        found.append(table[index])
+        position = table[index].end
+        if position >= address + nbytes:
+            return found
+        index += 1
+    return []

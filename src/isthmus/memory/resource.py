@@ -1,0 +1,93 @@
+"""Where memory comes from: resources that hand out buffers, and the one of each kind that is in use now.
+
+Backends and clients allocate through `current`, so an adaptor that is put around a resource sees, counts or refuses
+what either of them does.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from isthmus.errors import Code, QnnError
+from isthmus.memory.buffer import Buffer
+
+DEFAULT_ALIGNMENT = 64
+
+
+class MemoryResource(ABC):
+    """A source of memory of one kind."""
+
+    kind: str
+    """Its name: "host", "rpcmem", "tcm", or what a device calls its memory."""
+
+    @abstractmethod
+    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
+        """New memory, or a `QnnError`; nothing is lost then."""
+
+
+_lock = threading.RLock()
+_current: dict[str, MemoryResource] = {}
+
+
+def provide(resource: MemoryResource) -> MemoryResource:
+    """Make a resource known under its kind."""
+    with _lock:
+        _current[resource.kind] = resource
+    return resource
+
+
+def kinds() -> tuple[str, ...]:
+    """The kinds of memory that can be allocated."""
+    with _lock:
+        return tuple(_current)
+
+
+def current(kind: str) -> MemoryResource:
+    """The resource that memory of a kind comes from now, with all that is put around it."""
+    with _lock:
+        found = _current.get(kind)
+    if found is None:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"memory of kind '{kind}'", f"must be one of {', '.join(kinds())}")
+    return found
+
+
+class Adaptor(MemoryResource):
+    """A resource around another. Adaptors stack: each sees what the ones inside it let through."""
+
+    def __init__(self, upstream: MemoryResource) -> None:
+        self.upstream = upstream
+        self.kind = upstream.kind
+
+    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
+        return self.upstream.allocate(nbytes, alignment)
+
+
+@contextmanager
+def around(adapt: Callable[[MemoryResource], Adaptor], *only: str) -> Iterator[list[Adaptor]]:
+    """Put an adaptor around the resources of all kinds, or of some, while the block lasts; for the whole process."""
+    with _lock:
+        placed = [adapt(current(kind)) for kind in only or kinds()]
+        for adaptor in placed:
+            _current[adaptor.kind] = adaptor
+    try:
+        yield placed
+    finally:
+        with _lock:
+            for adaptor in placed:
+                _current[adaptor.kind] = _without(_current[adaptor.kind], adaptor)
+
+
+def _without(outermost: MemoryResource, gone: Adaptor) -> MemoryResource:
+    """A stack of adaptors less one of them, which others may have been put around since."""
+    if outermost is gone:
+        return gone.upstream
+    inner = outermost
+    while isinstance(inner, Adaptor):
+        if inner.upstream is gone:
+            inner.upstream = gone.upstream
+            break
+        inner = inner.upstream
+    return outermost

@@ -1,0 +1,76 @@
+"""A window: a buffer, an offset and a length. What a tensor or a pool lies in, and what engines are given to work in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.memory.identity import Span
+
+if TYPE_CHECKING:
+    from isthmus.memory.buffer import Buffer
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Bytes of a buffer, which it keeps alive.
+
+    Examples
+    --------
+    >>> from isthmus import memory
+    >>> with memory.host(256) as buffer:
+    ...     window = buffer.window(64, 32)
+    ...     window.nbytes, window.address - buffer.address, window.view("float32", (8,)).shape
+    (32, 64, (8,))
+    """
+
+    buffer: Buffer
+    offset: int
+    nbytes: int
+
+    def __post_init__(self) -> None:
+        if self.offset < 0 or self.nbytes < 0 or self.offset + self.nbytes > self.buffer.nbytes:
+            what = f"bytes {self.offset} to {self.offset + self.nbytes}"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"they lie outside a {self.buffer.what}")
+
+    @property
+    def address(self) -> int:
+        """Where this process sees it."""
+        return self.buffer.address + self.offset
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Which bytes of which memory it is."""
+        return self.buffer.spans(self.offset, self.nbytes)
+
+    def part(self, offset: int, nbytes: int) -> Window:
+        """A window in this window."""
+        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
+            what = f"bytes {offset} to {offset + nbytes}"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"they lie outside a window of {self.nbytes} bytes")
+        return Window(self.buffer, self.offset + offset, nbytes)
+
+    def view(self, dtype: Any, dims: tuple[int, ...]) -> np.ndarray:
+        """The memory as an array, which keeps it alive."""
+        return self.buffer.array[self.offset : self.offset + self.nbytes].view(dtype).reshape(dims)
+
+    def describe(self) -> str:
+        """Its size and place, for messages."""
+        if self.buffer.is_closed or not self.buffer.has_host_view:
+            return f"{self.nbytes} bytes"
+        return f"{self.nbytes} bytes at {self.address:#x}"
+
+    def check(self, what: str, nbytes: int, alignment: int = 1, code: Code = Code.COMMON_INVALID_ARGUMENT) -> None:
+        """Refuse a window that is shorter or less aligned than needed."""
+        if self.nbytes < nbytes:
+            raise QnnError(code, what, f"has {self.nbytes} bytes, {nbytes} are needed")
+        if alignment > 1 and self.address % alignment:
+            raise QnnError(
+                code,
+                what,
+                f"starts at {self.address:#x}, which is not a multiple of {alignment}",
+                f"isthmus.memory.host(nbytes, alignment={alignment}) allocates aligned memory.",
+            )

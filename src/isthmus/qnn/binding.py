@@ -1,0 +1,145 @@
+"""Bindings: a graph with a memory for each input and output, checked once, executed any number of times."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from isthmus.backends.driver import DriverBinding, GraphStats, Memories
+from isthmus.errors import Code, QnnError
+from isthmus.qnn.asynchronous import Execution
+from isthmus.qnn.profile import Event, Profile, ProfileLevel
+from isthmus.qnn.tensor import ClientTensor
+
+if TYPE_CHECKING:
+    from isthmus.qnn.graph import Graph
+
+REMEMBERED = 16
+"""How many choices of memory `Graph.execute` remembers; beyond it the one that was used longest ago is forgotten."""
+REMEMBERED_BYTES = 1 << 25
+"""How much memory the choices before the last may keep alive."""
+_RECENT = 4
+_Tensors = tuple[ClientTensor, ...]
+
+
+class Binding:
+    """A graph bound to memory. Made by `Graph.bind`.
+
+    All checks happened when it was made. When something it relies on has changed since (a pool was replaced, memory was
+    deregistered, closed or given to another graph), the next execution checks again and is refused if it must be.
+    """
+
+    def __init__(self, graph: Graph, driver: DriverBinding) -> None:
+        self.graph = graph
+        self._driver = driver
+        self._execute = driver.execute
+        self._end = weakref.finalize(self, driver.close)
+        # At exit the backend has ended it, or the process does.
+        self._end.atexit = False
+
+    def execute(self, profile: Profile | None = None) -> None:
+        """Run once (QnnGraph_execute)."""
+        if not self.graph._alive:
+            self.graph._check()
+        if profile is None:
+            self._execute()
+        else:
+            profiled(self._execute, self.graph.driver.stats, profile)
+
+    def execute_async(self, notify: Callable[[Execution], object] | None = None) -> Execution:
+        """Run once on another thread, in the order of such calls to the context (QnnGraph_executeAsync)."""
+        return self.graph._submit(self.execute, notify)
+
+    @property
+    def stats(self) -> GraphStats:
+        """What was executed with this binding: executions, bytes copied, bytes used in place."""
+        self.graph._check()
+        return self._driver.stats
+
+    def close(self) -> None:
+        """Forget it; safe to call again."""
+        self._end()
+
+    def __enter__(self) -> Binding:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def profiled(execute: Callable[[], None], stats: Callable[[], GraphStats], profile: Profile) -> None:
+    """Run once, and note what it took."""
+    before = stats()
+    begin = time.perf_counter()
+    execute()
+    profile.add(*_events(profile.level, (time.perf_counter() - begin) * 1e6, before, stats()))
+
+
+def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after: GraphStats) -> list[Event]:
+    events = [Event("execute", microseconds, "us")]
+    if level is ProfileLevel.DETAILED:
+        events.append(Event("copied in", after.copied_in_bytes - before.copied_in_bytes, "bytes"))
+        events.append(Event("copied out", after.copied_out_bytes - before.copied_out_bytes, "bytes"))
+        events.append(Event("staging reserved", after.staging_bytes - before.staging_bytes, "bytes"))
+        events += [
+            Event(f"used in place: {kind}", nbytes - before.in_place_bytes.get(kind, 0), "bytes")
+            for kind, nbytes in after.in_place_bytes.items()
+        ]
+    return events
+
+
+class Bindings:
+    """The bindings that `Graph.execute` finds again: by the objects it is given, and else by the memory they mean.
+
+    Parameters
+    ----------
+    bind
+        Binds memories that no binding has yet.
+    """
+
+    def __init__(self, bind: Callable[[Memories], DriverBinding]) -> None:
+        self._bind = bind
+        self._lock = threading.Lock()
+        self._recent: tuple[tuple[_Tensors, _Tensors, DriverBinding], ...] = ()
+        self._by_memory: OrderedDict[Any, DriverBinding] = OrderedDict()
+
+    def known(self, inputs: _Tensors, outputs: _Tensors) -> DriverBinding | None:
+        """The binding of the very objects, if they were given lately."""
+        for known_inputs, known_outputs, binding in self._recent:
+            if known_inputs == inputs and known_outputs == outputs:
+                return binding
+        return None
+
+    def of(self, inputs: _Tensors, outputs: _Tensors, memories: Memories) -> DriverBinding:
+        """The binding of these memories, made if there is none."""
+        meant = tuple(None if m is None else (m.window.spans, id(m.registration)) for m in memories)
+        with self._lock:
+            binding = self._by_memory.get(meant)
+            if binding is None:
+                binding = self._by_memory[meant] = self._bind(memories)
+            self._by_memory.move_to_end(meant)
+            self._recent = ((inputs, outputs, binding), *self._recent[: _RECENT - 1])
+            while len(self._by_memory) > REMEMBERED or (len(self._by_memory) > 1 and self._kept() > REMEMBERED_BYTES):
+                self._forget(self._by_memory.popitem(last=False)[1])
+        return binding
+
+    def _kept(self) -> int:
+        """Bytes that all bindings but the last used keep alive."""
+        earlier = list(self._by_memory)[:-1]
+        return sum(span.nbytes for meant in earlier for entry in meant if entry is not None for span in entry[0])
+
+    def _forget(self, binding: DriverBinding) -> None:
+        self._recent = tuple(entry for entry in self._recent if entry[2] is not binding)
+        binding.close()
+
+
+def check_finalized(graph: Graph) -> None:
+    """Refuse to execute or bind a graph that is not finalized."""
+    if not graph.finalized:
+        raise QnnError(
+            Code.GRAPH_NOT_FINALIZED, graph._what, "only a finalized graph can be executed", "Call finalize() first."
+        )

@@ -1,0 +1,61 @@
+"""A graph with memory for everything it needs, as its backend would have it: what a session and the tools run on."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from isthmus.memory import Buffer
+from isthmus.qnn.binding import Binding
+
+if TYPE_CHECKING:
+    from isthmus.qnn.graph import Graph
+
+
+class GraphMemory:
+    """The pools, inputs and outputs of a graph, allocated for it. Made by `Graph.allocate`.
+
+    Parameters
+    ----------
+    graph
+        A composed graph of any backend, finalized here if it is not yet.
+    io
+        What inputs and outputs are, see `Graph.allocate`.
+    """
+
+    def __init__(self, graph: Graph, io: str | None) -> None:
+        entry, driver = graph.context.backend.entry, graph.driver
+        entry.io_kind(io)
+        self._buffers: list[Buffer] = []
+        try:
+            if not graph.finalized:
+                self._buffers += entry.io.pools(driver)
+                graph.finalize()
+            provision = entry.io.io(driver, io)
+            self._buffers += provision.buffers
+            self.binding = Binding(graph, driver.bind(provision.memories))
+        except BaseException:
+            # Held pools stay with the graph, which ends with its context.
+            self._buffers.clear()
+            raise
+        """The graph bound to this memory."""
+        views = []
+        for index, (info, memory) in enumerate(zip(driver.info.tensors, provision.memories, strict=True)):
+            window = driver.place(index) if memory is None else memory.window
+            assert window is not None
+            views.append((info.name, window.part(0, info.nbytes).view(info.dtype.numpy, info.dims)))
+        count = len(driver.info.inputs)
+        self.inputs = MappingProxyType(dict(views[:count]))
+        """Views of the memory that the graph reads, by name."""
+        self.outputs = MappingProxyType(dict(views[count:]))
+        """Views of the memory that the graph writes, by name."""
+        in_place = any(memory is None for memory in provision.memories[:count])
+        self.inputs_survive = driver.inputs_survive or not in_place
+        """Whether an execution leaves the inputs as they were."""
+
+    def close(self) -> None:
+        """Free the memory, after the context; safe to call again. Views that were taken stay readable."""
+        self.binding.close()
+        for buffer in self._buffers:
+            buffer.close()
+        self._buffers.clear()

@@ -1,0 +1,10 @@
+"""The version of this software, in its one place."""
+
+import platform
+
+__version__ = "0.2.0"
+
+
+def build_id() -> str:
+    """The version and the platform, as binaries and `QnnBackend_getBuildId` name them."""
+    return f"isthmus-{__version__}-{platform.machine()}"
