@@ -15,17 +15,16 @@ MAY_IMPORT = {
     "frontends": {"graph", "errors"},
     "prepare": {"graph", "planning", "errors"},
     "engine": {"graph", "prepare", "memory", "errors"},
-    "binary": {"engine", "graph", "errors"},
+    "binary": {"engine", "graph", "errors", "version"},
     "accelerator": {"binary", "engine", "graph", "memory", "errors"},
     "backends": {"accelerator", "binary", "engine", "prepare", "graph", "memory", "log", "errors"},
-    "qnn": {"backends", "binary", "engine", "frontends", "prepare", "graph", "memory", "log", "errors"},
-    "bound": {"qnn", "engine", "memory"},
-    "session": {"bound", "qnn", "backends", "engine", "frontends", "prepare", "graph", "memory", "log", "errors"},
+    "qnn": {"backends", "frontends", "prepare", "graph", "memory", "log", "errors", "version"},
+    "session": {"qnn", "backends", "prepare", "graph", "log", "errors"},
     "report": {"prepare", "errors"},
     "tools": {
-        "session", "bound", "qnn", "report", "backends", "engine", "frontends", "prepare", "planning", "graph", "log",
-        "errors",
+        "session", "qnn", "report", "backends", "frontends", "prepare", "planning", "graph", "log", "errors",
     },
+    "version": set(),
 }
 
 

@@ -5,29 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from isthmus import qnn
-from isthmus.backends import cpu
-from isthmus.bound import BoundGraph, io_memory
-from isthmus.engine.native.program import Program
+from isthmus.backends import registry
 from isthmus.errors import Code, QnnError
-from isthmus.frontends import load
-from isthmus.graph import MemType
+from isthmus.graph import GraphInfo
 from isthmus.log import Log
-from isthmus.memory import Region, host
 from isthmus.prepare.schedule import Plan
-from isthmus.qnn import htp
-
-BACKENDS = ("cpu", "htp", "lpai")
-IO_KINDS = ("memhandle", "raw")
 
 
 @dataclass
@@ -53,7 +44,7 @@ class Session:
     path
         A ``.tflite`` or ``.onnx`` file.
     backend
-        Where it runs: "cpu", "htp" or "lpai".
+        Where it runs: "cpu", "htp", "lpai", or another registered name.
     shapes
         Dimensions for inputs that the file leaves dynamic, by input name; dimensions not given become 1.
     threads
@@ -62,12 +53,12 @@ class Session:
         Values for inputs that are to be fixed when the model is loaded (an input that decides a shape, say); they are
         no inputs of the session.
     config
-        The backend's configuration: for "htp" a file or a dictionary, for "lpai" also a list of them.
+        The backend's configuration: a file, a mapping, or a list of them.
     log
         Where the backend tells what it does.
     io
-        On "htp", what inputs and outputs are: "memhandle", memory that the accelerator shares (the default), or "raw",
-        memory that is copied to it and back at each run.
+        What inputs and outputs are, where the backend has a choice: "memhandle", memory that the accelerator shares,
+        or "raw", memory that is used or copied as the backend does with it.
 
     Examples
     --------
@@ -90,42 +81,43 @@ class Session:
         log: Log | None = None,
         io: str | None = None,
     ) -> None:
-        if backend not in BACKENDS:
-            raise QnnError(
-                Code.COMMON_INVALID_ARGUMENT, f"backend '{backend}'", f"must be one of {', '.join(BACKENDS)}"
-            )
-        if io is not None and (backend != "htp" or io not in IO_KINDS):
-            rule = f"must be one of {', '.join(IO_KINDS)}" if backend == "htp" else "only backend 'htp' has a choice"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"io '{io}'", rule)
-        self.backend = backend
+        entry = registry.entry(backend)
+        self.backend = entry.name
         self.path = Path(path)
         self.stats = Stats()
         self._lock = threading.Lock()
-        openers: dict[str, Callable[..., _Model]] = {
-            "cpu": _CpuModel,
-            "htp": partial(_AcceleratedModel, "htp", io != "raw"),
-            "lpai": partial(_AcceleratedModel, "lpai", False),
-        }
-        model = openers[backend](self.path, _checked_shapes(shapes), constants, threads, config, log)
-        self._model: _Model | None = model
-        self.program, self.plan = model.program, model.plan
-        self.inputs_survive = model.inputs_survive
-        self.inputs: Mapping[str, np.ndarray] = MappingProxyType(model.inputs)
+        mem_type = entry.io_kind(io)
+        self._open: qnn.GraphMemory | None = None
+        self._backend = qnn.Backend(backend, config, log)
+        try:
+            context = self._backend.create_context()
+            self._graph = context.compose(self.path, None, _checked_shapes(shapes), constants, mem_type)
+            self._graph.set_config(qnn.GraphConfig.THREADS, threads)
+            self._open = memory = self._graph.allocate(io)
+        except BaseException:
+            self._backend.free()
+            raise
+        self.info: GraphInfo = self._graph.info
+        """What the model is: inputs, outputs, the memory it needs."""
+        self.plan: Plan | None = self._graph.plan
+        """How scratch memory was planned, where the backend plans and tells."""
+        self.inputs_survive = memory.inputs_survive
+        """Whether a run leaves the inputs as they were; inputs inside scratch are to be written before each run."""
+        self.inputs: Mapping[str, np.ndarray] = memory.inputs
         """The inputs by the model file's names: views of the memory that the model reads."""
-        self.outputs: Mapping[str, np.ndarray] = MappingProxyType(model.outputs)
+        self.outputs: Mapping[str, np.ndarray] = memory.outputs
         """The outputs by the model file's names: views of the memory that the model writes."""
 
-    program: Program
-    """The executable form of the model."""
-    plan: Plan
-    """How scratch memory was planned."""
-    inputs_survive: bool
-    """Whether a run leaves the inputs as they were; inputs inside scratch are to be written before each run."""
+    @property
+    def graph(self) -> qnn.Graph:
+        """The graph behind the session, in QNN's words."""
+        self._memory()
+        return self._graph
 
     @property
     def engine_run(self) -> Callable[[], None]:
-        """A run on the bound memory without this object's book-keeping; on the CPU one native call and nothing else."""
-        return self._open().engine_run
+        """A run on the bound memory without this object's book-keeping."""
+        return self._memory().binding.execute
 
     def run(self, feeds: Mapping[str, Any] | None = None, *, allow_nan: bool = False) -> dict[str, np.ndarray]:
         """Execute once.
@@ -143,7 +135,7 @@ class Session:
         dict
             Copies of the outputs by name; empty when run in place.
         """
-        model = self._open()
+        execute = self._memory().binding.execute
         arrays = None if feeds is None else self._checked_feeds(feeds, allow_nan)
         with self._lock:
             if arrays is not None:
@@ -151,7 +143,7 @@ class Session:
                     np.copyto(self.inputs[name], array)
                     self.stats.copied_in_bytes += self.inputs[name].nbytes
             begin = time.perf_counter()
-            model.execute()
+            execute()
             self.stats.last_ms = (time.perf_counter() - begin) * 1e3
             self.stats.runs += 1
             if arrays is None:
@@ -161,21 +153,23 @@ class Session:
             return results
 
     @property
-    def graph_stats(self) -> qnn.GraphStats | None:
-        """What the backend did so far: bytes it copied and reserved, bytes used in place; None on the CPU."""
-        return self._open().graph_stats()
+    def graph_stats(self) -> qnn.GraphStats:
+        """What the backend did so far: bytes it copied and reserved, bytes used in place."""
+        return self.graph.stats
 
     def reset(self) -> None:
         """Put the model's state back to its initial values."""
-        model = self._open()
+        graph = self.graph
         with self._lock:
-            model.reset()
+            graph.reset()
 
     def close(self) -> None:
         """Free what the session holds; safe to call again. Views taken earlier stay readable."""
-        if self._model is not None:
-            self._model.close()
-            self._model = None
+        with self._lock:
+            memory, self._open = self._open, None
+            if memory is not None:
+                self._backend.free()
+                memory.close()
 
     def __enter__(self) -> Session:
         return self
@@ -183,10 +177,16 @@ class Session:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _open(self) -> _Model:
-        if self._model is None:
+    def __del__(self) -> None:
+        if getattr(self, "_open", None) is not None:
+            warnings.warn(f"session of '{self.path.name}' was never closed", ResourceWarning, stacklevel=2, source=self)
+            self.close()
+
+    def _memory(self) -> qnn.GraphMemory:
+        memory = self._open
+        if memory is None:
             raise QnnError(Code.GRAPH_INVALID_HANDLE, f"session of '{self.path.name}'", "it is closed")
-        return self._model
+        return memory
 
     def _checked_feeds(self, feeds: Mapping[str, Any], allow_nan: bool) -> dict[str, np.ndarray]:
         """The feeds as arrays; refused as a whole before anything is written."""
@@ -213,80 +213,6 @@ class Session:
                 raise refuse(f"input '{name}'", "it holds NaN", "Pass allow_nan=True to run it all the same.")
             arrays[name] = array
         return arrays
-
-
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-class _CpuModel:
-    """A model on the CPU, straight on the engine: a run costs one native call."""
-
-    inputs_survive = True
-
-    def __init__(
-        self, path: Path, shapes: Shapes | None, constants: Any, threads: int, config: Any, log: Log | None
-    ) -> None:
-        if config is not None:
-            raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration")
-        self.program, self.plan = cpu.prepare(load(path, shapes, constants), threads)
-        _, views, _ = io_memory(self.program, host)
-        regions = [Region(view.ctypes.data, view.nbytes, view) for _, view in views]
-        count = len(self.program.inputs)
-        self.inputs, self.outputs = dict(views[:count]), dict(views[count:])
-        self._graph = cpu.CpuGraph(self.program, regions)
-        self.execute = self.engine_run = self._graph.executor.run
-        self.reset, self.close = self._graph.reset, self._graph.close
-
-    def graph_stats(self) -> None:
-        return None
-
-
-class _AcceleratedModel:
-    """A model on a backend that is driven through the QNN API."""
-
-    def __init__(
-        self,
-        backend: str,
-        shared: bool,
-        path: Path,
-        shapes: Shapes | None,
-        constants: Any,
-        threads: int,
-        config: Any,
-        log: Log | None,
-    ) -> None:
-        if backend == "lpai" and threads != 1:
-            rule = "an LPAI core runs a graph on one thread"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"threads={threads}", rule)
-        self._bound: BoundGraph | None = None
-        self._backend = qnn.Backend(backend, config, log)
-        try:
-            context = self._backend.create_context()
-            mem_type = MemType.MEMHANDLE if shared else MemType.RAW
-            graph = context.compose(path, None, shapes, constants, mem_type)
-            if threads != 1:
-                graph.set_config(htp.THREADS, threads)
-            self._bound = bound = BoundGraph(context, graph)
-            bound.bind(shared)
-        except BaseException:
-            self.close()
-            raise
-        self.program, self.plan = graph.program, graph.plan
-        self.inputs, self.outputs, self.inputs_survive = bound.inputs, bound.outputs, bound.inputs_survive
-        self.execute = self.engine_run = bound.execute
-        self.reset = graph.reset
-        self._graph = graph
-
-    def graph_stats(self) -> qnn.GraphStats:
-        return self._graph.stats
-
-    def close(self) -> None:
-        self._backend.free()
-        if self._bound is not None:
-            self._bound.close()
-
-
-_Model = _CpuModel | _AcceleratedModel
 
 
 def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tuple[int, ...]] | None:

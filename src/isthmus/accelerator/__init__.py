@@ -5,6 +5,5 @@
 
 from isthmus.accelerator.lane import Lane
 from isthmus.accelerator.process import Accelerator
-from isthmus.accelerator.remote import RemoteExecutor
 
-__all__ = ["Accelerator", "Lane", "RemoteExecutor"]
+__all__ = ["Accelerator", "Lane"]

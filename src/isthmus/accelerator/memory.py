@@ -9,7 +9,9 @@ import numpy as np
 
 from isthmus.engine.native.doorbell import MEMORY_ROW
 from isthmus.errors import Code, QnnError
-from isthmus.memory import Region
+from isthmus.memory import Window
+from isthmus.memory.buffer import ClientBuffer
+from isthmus.memory.identity import Identity
 from isthmus.memory.shareable import SharedFile, map_whole, shared_file
 
 MAX_SLOTS = 1 << 16
@@ -29,7 +31,7 @@ class SharedMemory:
 
     def __init__(self) -> None:
         self.table = np.zeros((MAX_SLOTS, MEMORY_ROW // 8), np.int64)
-        self._mappings: dict[tuple[int, int], _Mapping] = {}
+        self._mappings: dict[Identity, _Mapping] = {}
         self._of: dict[int, _Mapping] = {}
         self._unused: list[int] = []
         self._next = 0
@@ -60,13 +62,13 @@ class SharedMemory:
         self.table[slot] = mapping.address + offset, nbytes
         return slot
 
-    def region(self, slot: int) -> Region:
-        """The memory of a window; none at all for the number -1."""
+    def window(self, slot: int) -> Window | None:
+        """The memory of a number; none for the number -1."""
         if slot == NOTHING:
-            return Region(0, 0, None)
+            return None
         if slot not in self._of:
             raise QnnError(Code.MEM_INVALID_HANDLE, f"memory {slot} of the accelerator", "it is not registered")
-        return Region(int(self.table[slot, 0]), int(self.table[slot, 1]), self._of[slot])
+        return ClientBuffer(self._of[slot], int(self.table[slot, 0]), int(self.table[slot, 1])).window()
 
     def deregister(self, slot: int) -> None:
         """Forget a window, and the buffer with its last one; unknown numbers are ignored."""

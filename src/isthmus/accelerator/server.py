@@ -19,7 +19,7 @@ from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
-from isthmus.memory import HostBuffer, Region, host
+from isthmus.memory import Buffer, Window, host
 
 MAX_GRAPHS = 1 << 14
 _SECONDS_TO_END = 2.0
@@ -31,14 +31,14 @@ class _Graph:
     number: int
     executor: Executor
     sizes: np.ndarray
-    state: HostBuffer | None
+    state: Buffer | None
     """Its state memory, unless the client brought it."""
 
 
 @dataclass(eq=False)
 class _Lane:
     page: np.ndarray
-    scratch: HostBuffer
+    scratch: Buffer
     graphs: list[_Graph] = field(default_factory=list)
     thread: threading.Thread | None = None
 
@@ -155,7 +155,7 @@ class Server:
         made: dict[str, _Graph] = {}
         try:
             for name, graph in graphs.items():
-                made[name] = self._new_graph(graph, scratch.region, pools)
+                made[name] = self._new_graph(graph, scratch.window(), pools)
         except BaseException:
             for loaded in made.values():
                 self._unload(loaded)
@@ -163,20 +163,19 @@ class Server:
         here.scratch = scratch
         for older in here.graphs:
             if older.state is not None:
-                older.executor.bind_scratch(scratch.region)
+                older.executor.bind_scratch(scratch.window())
         here.graphs += made.values()
         return {"graphs": {name: graph.number for name, graph in made.items()}}
 
-    def _new_graph(self, graph: binary.GraphBinary, scratch: Region, pools: list[int] | None) -> _Graph:
+    def _new_graph(self, graph: binary.GraphBinary, scratch: Window | None, pools: list[int] | None) -> _Graph:
         program = graph.program
         state = None if pools else host(program.state_bytes, program.alignment)
         if pools:
-            scratch = self._memory.region(pools[0])
-        persistent = self._memory.region(pools[1]) if pools else state.region  # type: ignore[union-attr]
+            scratch = self._memory.window(pools[0])
+        persistent = self._memory.window(pools[1]) if pools else state.window()  # type: ignore[union-attr]
         sizes = np.array([info.nbytes for info in graph.tensors], np.int64)
         # Inputs and outputs are bound by each request.
-        unbound = [Region(0, info.nbytes, None) for info in graph.tensors]
-        executor = Executor(program, scratch, persistent, unbound)
+        executor = Executor(program, scratch, persistent, [None] * len(graph.tensors))
         executor.reset()
         made = _Graph(self._free_numbers.pop(), executor, sizes, state)
         self._graphs[made.number] = made
@@ -194,7 +193,7 @@ class Server:
         return {}
 
     def _rebind(self, fds: list[int], graph: int, scratch: int) -> dict[str, Any]:
-        self._graphs[graph].executor.bind_scratch(self._memory.region(scratch))
+        self._graphs[graph].executor.bind_scratch(self._memory.window(scratch))
         return {}
 
     def _close(self, fds: list[int], lane: int) -> dict[str, Any]:

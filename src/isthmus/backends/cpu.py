@@ -89,9 +89,8 @@ class CpuGraphDriver(NativeGraphDriver):
 
     def finalize(self) -> None:
         program = self.program
-        scratch, state = (
-            host(nbytes, program.alignment) if nbytes else None for nbytes in (program.scratch_bytes, program.state_bytes)
-        )
+        sizes = program.scratch_bytes, program.state_bytes
+        scratch, state = (host(nbytes, program.alignment) if nbytes else None for nbytes in sizes)
         own = [host(info.nbytes, _IO_ALIGNMENT) for info in self.info.tensors]
         executor = Executor(
             program,

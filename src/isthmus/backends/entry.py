@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from isthmus.backends.driver import BackendDriver, GraphDriver, Source, TensorMemory
 from isthmus.errors import Code, QnnError
@@ -35,15 +35,12 @@ class Preparation:
 
     Parameters
     ----------
-    target
-        What it was prepared for, in a word.
     section
         What the backend has to say besides.
     """
 
     info: GraphInfo
     plan: Plan
-    target: str
     threads: int
     section: Section | None = None
 
@@ -59,7 +56,7 @@ class Provision:
 class IoPolicy:
     """How a graph gets memory when its user brings none: raw host memory, where the backend has no place of its own."""
 
-    kinds: Mapping[str, MemType] = {"raw": MemType.RAW}
+    kinds: ClassVar[Mapping[str, MemType]] = {"raw": MemType.RAW}
     """What inputs and outputs may be, with the memory type that a graph is prepared for; the usual one first."""
 
     def pools(self, graph: GraphDriver) -> list[Buffer]:

@@ -13,36 +13,41 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any
 
 from isthmus.accelerator import Accelerator, Lane
 from isthmus.accelerator.process import gone
-from isthmus.backends.cpu import MAX_THREADS, prepare
+from isthmus.backends import native
+from isthmus.backends.binding import Binding, Ledger
 from isthmus.backends.driver import (
     BackendDriver,
+    Change,
     ContextDriver,
     DeviceDriver,
-    GraphDriver,
     GraphStats,
     MemDescriptor,
+    Memories,
     Registration,
+    Source,
     TensorMemory,
-    outline,
-    unknown_option,
+    Traffic,
+    check_apart,
 )
+from isthmus.backends.entry import BackendEntry, Preparation
 from isthmus.backends.htp_config import HtpConfig, read_config
-from isthmus.backends.htp_memory import HtpMemory, HtpRegistration, Window
-from isthmus.backends.htp_options import ContextConfig, DeviceProperty, GraphConfig, Reregistration
+from isthmus.backends.htp_io import HtpIo
+from isthmus.backends.htp_memory import HtpMemory, HtpRegistration
+from isthmus.backends.htp_options import BackendProperty, ContextConfig, Reregistration
 from isthmus.backends.htp_staging import Staging
-from isthmus.binary import ContextBinary, GraphBinary, to_bytes
-from isthmus.engine.native.program import Program
+from isthmus.backends.native import NativeGraphDriver, Prepared
+from isthmus.binary import ContextBinary, inspect, to_bytes
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, MemType, TensorInfo
+from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel
-from isthmus.memory import Region
-from isthmus.prepare.schedule import Plan
+from isthmus.memory import Window
 
 
 class HtpDevice(DeviceDriver):
@@ -52,6 +57,7 @@ class HtpDevice(DeviceDriver):
         self._config, self._log = config, log
         self._lock = threading.Lock()
         self._accelerator: Accelerator | None = None
+        self._closed = False
 
     @property
     def pid(self) -> int | None:
@@ -62,6 +68,8 @@ class HtpDevice(DeviceDriver):
     def accelerator(self) -> Accelerator:
         """The running accelerator."""
         with self._lock:
+            if self._closed:
+                raise QnnError(Code.DEVICE_INVALID_HANDLE, "HTP device", "it has been freed")
             if self._accelerator is None or not self._accelerator.alive:
                 if self._accelerator is not None:
                     self._accelerator.close()
@@ -72,6 +80,7 @@ class HtpDevice(DeviceDriver):
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             if self._accelerator is not None:
                 self._accelerator.close()
                 self._accelerator = None
@@ -80,40 +89,35 @@ class HtpDevice(DeviceDriver):
 class HtpBackend(BackendDriver):
     """The backend, created with a configuration."""
 
-    name = "htp"
+    properties = BackendProperty
 
-    def __init__(self, config: Any, log: Log) -> None:
+    def __init__(self, config: HtpConfig, log: Log) -> None:
         self.log = log
-        self.config = read_config(config)
-        self._device = HtpDevice(self.config, log)
+        self.config = config
+        self._device = HtpDevice(config, log)
 
-    def get_property(self, option: int) -> Any:
-        if option == DeviceProperty.ACCELERATOR_PID:
-            return self._device.pid
-        raise unknown_option(Code.BACKEND_NOT_SUPPORTED, "backend 'htp'", "property", option)
+    def get_property(self, option: IntEnum) -> Any:
+        assert option is BackendProperty.ACCELERATOR_PID
+        return self._device.pid
+
+    def supports(self, call: Call) -> str | None:
+        return native.supports(call)
 
     def create_device(self) -> HtpDevice:
         device = HtpDevice(self.config, self.log)
         device.accelerator()
         return device
 
-    def create_context(self, configs: Mapping[int, Any], device: DeviceDriver | None = None) -> HtpContext:
+    def create_context(self, device: DeviceDriver | None = None) -> HtpContext:
         here = self._device if device is None else device
         assert isinstance(here, HtpDevice)
         try:
-            context = HtpContext(self.config, here.accelerator())
+            return HtpContext(self.config, here.accelerator())
         except QnnError as problem:
             if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
                 raise
             # It had died unnoticed; nothing of this context was lost with it.
-            context = HtpContext(self.config, here.accelerator())
-        try:
-            for option, value in configs.items():
-                context.set_config(option, value)
-        except BaseException:
-            context.close()
-            raise
-        return context
+            return HtpContext(self.config, here.accelerator())
 
     def close(self) -> None:
         self._device.close()
@@ -122,47 +126,49 @@ class HtpBackend(BackendDriver):
 class HtpContext(ContextDriver):
     """A context: a lane to the accelerator, so its executions are ordered."""
 
+    configs = ContextConfig
+
     def __init__(self, config: HtpConfig, accelerator: Accelerator) -> None:
         self.config = config
         self.lane = Lane(accelerator)
         self.memory = HtpMemory(self.lane, config.reregistration)
-        self._graphs: list[HtpGraph] = []
+        self._graphs: list[HtpGraphDriver] = []
 
     def check(self, what: str) -> None:
         """Refuse to be used after the accelerator has died."""
         if not self.lane.accelerator.alive:
             raise gone(what)
 
-    def get_property(self, option: int) -> Any:
-        if option == ContextConfig.REREGISTRATION:
-            return self.memory.policy
-        raise unknown_option(Code.CONTEXT_INVALID_ARGUMENT, "HTP context", "property", option)
+    def get_config(self, option: IntEnum) -> Any:
+        assert option is ContextConfig.REREGISTRATION
+        return self.memory.policy
 
-    def set_config(self, option: int, value: Any) -> None:
-        if option != ContextConfig.REREGISTRATION:
-            raise unknown_option(Code.CONTEXT_INVALID_CONFIG, "HTP context", "config", option)
+    def set_config(self, option: IntEnum, value: Any) -> Change:
         if not isinstance(value, Reregistration):
             raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"reregistration {value!r}", "must be a Reregistration")
-        self.memory.policy = value
+        before, self.memory.policy = self.memory.policy, value
+        return Change(undo=lambda: setattr(self.memory, "policy", before))
 
-    def create_graph(self, graph: Graph) -> HtpGraph:
+    def create_graph(self, graph: Graph) -> HtpGraphDriver:
         self.check("HTP context")
-        self._graphs.append(HtpGraph(self, graph))
+        self._graphs.append(HtpGraphDriver(self, graph))
         return self._graphs[-1]
 
-    def register(self, descriptors: Sequence[MemDescriptor]) -> list[Registration]:
+    def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[Registration]:
         self.check("memory registration")
-        return list(self.memory.register(descriptors))
+        return self.memory.register(descriptors)
 
-    def graph_binaries(self) -> list[GraphBinary]:
+    def get_binary(self) -> bytes:
         self.check("context binary")
-        return [graph.binary for graph in self._graphs]
+        return to_bytes([graph.binary() for graph in self._graphs], "htp")
 
-    def restore(self, binary: ContextBinary) -> list[GraphDriver]:
-        numbers = self.lane.load(binary)
-        for name, graph in binary.graphs.items():
-            self._graphs.append(HtpGraph(self, outline(graph)))
-            self._graphs[-1].restore(graph, numbers[name])
+    def restore(self, binary: Source) -> Sequence[HtpGraphDriver]:
+        with ContextBinary(binary, "htp") as content:
+            found = [(native.outline(entry), native.restored(entry)) for entry in content.graphs.values()]
+            numbers = self.lane.load(content)
+        for graph, prepared in found:
+            self._graphs.append(HtpGraphDriver(self, graph, prepared))
+            self._graphs[-1].loaded(numbers[graph.name])
         return list(self._graphs)
 
     def close(self) -> None:
@@ -172,207 +178,150 @@ class HtpContext(ContextDriver):
         self.memory.close()
 
 
-class HtpGraph(GraphDriver):
+class LaneTurn:
+    """A graph's turn on its context's lane, by the priority that the graph has at the time."""
+
+    def __init__(self, lane: Lane, graph: HtpGraphDriver) -> None:
+        self._lane, self._graph = lane, graph
+
+    def acquire(self) -> None:
+        """Wait for the turn."""
+        self._lane.enter(self._graph.priority)
+
+    def release(self) -> None:
+        """End it."""
+        self._lane.leave()
+
+
+class HtpGraphDriver(NativeGraphDriver):
     """A graph that lives in the accelerator."""
 
-    def __init__(self, context: HtpContext, graph: Graph) -> None:
-        self.graph = graph
-        self._context, self._lane = context, context.lane
-        self._threads = context.config.threads
-        self._prepared: tuple[Program, Plan | None] | None = None
-        self._number = -1
-        self._staging = Staging(context.lane)
-        self._bound: Sequence[TensorMemory | None] | None = None
-        self._slots: list[int] = []
-        self._copies_in: list[tuple[int, int, int]] = []
-        self._copies_out: list[tuple[int, int, int]] = []
-        self._per_execution = GraphStats()
-        self._since = 0
-        self._stats = GraphStats()
-
-    # -- what it is ----------------------------------------------------------------------------------------------------
-
-    def get_property(self, option: int) -> Any:
-        if option == GraphConfig.THREADS:
-            return self._threads
-        raise unknown_option(Code.GRAPH_INVALID_ARGUMENT, self._what, "property", option)
-
-    def set_config(self, option: int, value: Any) -> None:
-        if option != GraphConfig.THREADS:
-            raise unknown_option(Code.GRAPH_INVALID_ARGUMENT, self._what, "config", option)
-        if self._prepared is not None:
-            raise QnnError(Code.GRAPH_FINALIZED, self._what, "it is prepared: the number of threads is fixed")
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_THREADS:
-            rule = f"the number of threads must be 1 to {MAX_THREADS}, is {value!r}"
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self._what, rule)
-        self._threads = value
-
-    @property
-    def _what(self) -> str:
-        return f"graph '{self.graph.name}'"
-
-    @property
-    def program(self) -> Program:
-        return self._ready()[0]
-
-    @property
-    def plan(self) -> Plan:
-        plan = self._ready()[1]
-        if plan is None:
-            raise QnnError(Code.COMMON_NOT_SUPPORTED, self._what, "a context binary does not carry the plan of a graph")
-        return plan
-
-    @property
-    def binary(self) -> GraphBinary:
-        """The graph as a context binary holds it."""
-        return GraphBinary(self.program, self._mem_types)
-
-    @property
-    def _mem_types(self) -> tuple[MemType, ...]:
-        return tuple(self.graph.tensors[info.name].mem_type for info in self.tensors)
-
-    def _ready(self) -> tuple[Program, Plan | None]:
-        if self._prepared is None:
-            if not self.graph.finalized:
-                self.graph.finalize()
-            self._prepared = prepare(self.graph, self._threads)
-        return self._prepared
-
-    # -- prepare -------------------------------------------------------------------------------------------------------
+    def __init__(self, context: HtpContext, graph: Graph, prepared: Prepared | None = None) -> None:
+        super().__init__(graph, prepared, context.config.threads)
+        self.context = context
+        self.turn = LaneTurn(context.lane, self)
+        self.ledger = Ledger(self.turn)
+        self.staging = Staging(context.lane)
+        self.number = -1
+        """What the accelerator knows it by."""
 
     def finalize(self) -> None:
-        self._context.check(self._what)
+        self.context.check(self.what)
+        binary = self.binary()
         reserved = self._reserve()
         try:
-            with ContextBinary(to_bytes([self.binary], "htp")) as content:
-                self._number = self._lane.load(content)[self.graph.name]
+            with ContextBinary(to_bytes([binary], "htp")) as content:
+                self.loaded(self.context.lane.load(content)[self.graph.name], reserved)
         except BaseException:
-            self._staging.close()
+            self.staging.close()
             raise
-        self._stats.staging_prepare_bytes = reserved
 
-    def restore(self, binary: GraphBinary, number: int) -> None:
-        """Become a graph that was loaded from a context binary."""
-        self._prepared = binary.program, None
-        self._threads = binary.program.threads
-        self._number = number
-        self._stats.staging_prepare_bytes = self._reserve()
+    def loaded(self, number: int, reserved: int | None = None) -> None:
+        """Become a graph that the accelerator has."""
+        self.number = number
+        self.ledger.total.staging_prepare_bytes = self._reserve() if reserved is None else reserved
         self.finalized = True
 
     def _reserve(self) -> int:
         """Staging memory for what was prepared as raw; how many bytes that took."""
-        raw = [i for i, mem_type in enumerate(self._mem_types) if mem_type is MemType.RAW]
-        return self._staging.reserve(self.tensors, raw)
+        raw = [index for index, info in enumerate(self.info.tensors) if info.mem_type is MemType.RAW]
+        return self.staging.reserve(self.info.tensors, raw)
 
-    # -- execute -------------------------------------------------------------------------------------------------------
-
-    def execute(self, memories: Sequence[TensorMemory | None]) -> None:
-        lane = self._lane
-        lane.enter(self.priority)
-        try:
-            if memories is self._bound:
-                self._run()
-            else:
-                begin = time.perf_counter()
-                self._bind(memories)
-                self._run()
-                if self._stats.executions + self._since == 1:
-                    self._stats.first_execution_us = (time.perf_counter() - begin) * 1e6
-        finally:
-            lane.leave()
-
-    def _run(self) -> None:
-        """Execute on the bound memory, in a turn of the lane."""
-        for target, source, nbytes in self._copies_in:
-            ctypes.memmove(target, source, nbytes)
-        self._lane.execute(self._number, self._slots)
-        for target, source, nbytes in self._copies_out:
-            ctypes.memmove(target, source, nbytes)
-        self._since += 1
-
-    def _bind(self, memories: Sequence[TensorMemory | None]) -> None:
-        """Use these memories from now on; checked as a whole before anything is reserved."""
-        self._context.check(self._what)
-        inputs = len(self.program.inputs)
-        for info, memory in zip(self.tensors, memories, strict=True):
-            self._check_memory(info, memory)
-        self._check_apart(memories)
-        raw = [i for i, memory in enumerate(memories) if memory is not None and memory.registration is None]
-        self._stats.staging_execute_bytes += self._staging.reserve(self.tensors, raw)
-        self._bound = None
-        self._count()
-        self._slots, self._copies_in, self._copies_out = [], [], []
-        self._per_execution = GraphStats()
-        shared = 0
-        for index, (info, memory) in enumerate(zip(self.tensors, memories, strict=True)):
-            assert memory is not None
-            if isinstance(memory.registration, HtpRegistration):
-                self._slots.append(memory.registration.slot)
-                shared += info.nbytes
-                continue
-            stage, slot = self._staging[index]
-            self._slots.append(slot)
-            if index < inputs:
-                self._copies_in.append((stage, memory.region.address, info.nbytes))
-                self._per_execution.copied_in_bytes += info.nbytes
-            else:
-                self._copies_out.append((memory.region.address, stage, info.nbytes))
-                self._per_execution.copied_out_bytes += info.nbytes
-        self._per_execution.in_place_bytes = {"shared": shared}
-        self._bound = memories
-
-    def _check_memory(self, info: TensorInfo, memory: TensorMemory | None) -> None:
-        what = f"tensor '{info.name}' of {self._what}"
-        if memory is None:
-            rule = "needs memory: HTP has none of its own"
-            raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, "Pass a raw buffer or a memory handle.")
-        if memory.region.nbytes < info.nbytes:
-            rule = f"its buffer has {memory.region.nbytes} bytes, {info.nbytes} are needed"
-            raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
-
-    def _check_apart(self, memories: Sequence[TensorMemory | None]) -> None:
-        """Refuse an output that lies over another tensor in shared memory; inputs may share it."""
-        windows: list[tuple[TensorInfo, Window]] = []
-        for index, (info, memory) in enumerate(zip(self.tensors, memories, strict=True)):
-            if memory is None or not isinstance(memory.registration, HtpRegistration):
-                continue
-            mine = memory.registration.window
-            for other, theirs in windows if index >= len(self.program.inputs) else ():
-                apart = mine.offset >= theirs.offset + theirs.nbytes or theirs.offset >= mine.offset + mine.nbytes
-                if mine.identity == theirs.identity and not apart:
-                    rule = f"its memory overlaps that of tensor '{other.name}'"
-                    raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor '{info.name}' of {self._what}", rule)
-            windows.append((info, mine))
-
-    def _count(self) -> None:
-        """Add what was executed with the present binding to the totals."""
-        total, once, times = self._stats, self._per_execution, self._since
-        self._since = 0
-        total.executions += times
-        total.copied_in_bytes += times * once.copied_in_bytes
-        total.copied_out_bytes += times * once.copied_out_bytes
-        for kind, nbytes in once.in_place_bytes.items():
-            total.in_place_bytes[kind] = total.in_place_bytes.get(kind, 0) + times * nbytes
-
-    def place(self, index: int) -> Region | None:
-        return None
+    def bind(self, memories: Memories) -> HtpBinding:
+        return HtpBinding(self, memories, self.ledger)
 
     def reset(self) -> None:
-        self._context.check(self._what)
-        self._lane.enter(self.priority)
+        self.context.check(self.what)
+        self.turn.acquire()
         try:
-            self._lane.reset(self._number)
+            self.context.lane.reset(self.number)
         finally:
-            self._lane.leave()
+            self.turn.release()
 
     def stats(self) -> GraphStats:
-        self._lane.enter(self.priority)
-        try:
-            self._count()
-        finally:
-            self._lane.leave()
-        return replace(self._stats, in_place_bytes=dict(self._stats.in_place_bytes))
+        return self.ledger.stats()
 
     def close(self) -> None:
-        self._staging.close()
-        self._bound = None
+        self.ledger.close()
+        self.staging.close()
+
+
+class HtpBinding(Binding):
+    """Memory for a graph in the accelerator: registered memory by its number there, raw memory by a copy."""
+
+    def __init__(self, graph: HtpGraphDriver, memories: Memories, ledger: Ledger) -> None:
+        self._graph = graph
+        self._lane = graph.context.lane
+        self._begun = 0.0
+        super().__init__(graph.what, memories, ledger)
+
+    def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
+        graph, infos = self._graph, self._graph.info.tensors
+        graph.context.check(graph.what)
+        self._begun = time.perf_counter()
+        given = [_checked(graph.what, info, memory) for info, memory in zip(infos, self.memories, strict=True)]
+        inputs = len(graph.info.inputs)
+        shared = [memory.window if memory.registration is not None else None for memory in given]
+        check_apart(graph.what, infos, inputs, shared)
+        raw = [index for index, memory in enumerate(given) if memory.registration is None]
+        graph.ledger.total.staging_execute_bytes += graph.staging.reserve(infos, raw)
+        self._slots: list[int] = []
+        self._copies_in: list[tuple[int, int, int]] = []
+        self._copies_out: list[tuple[int, int, int]] = []
+        in_place = 0
+        for index, (info, memory) in enumerate(zip(infos, given, strict=True)):
+            if isinstance(memory.registration, HtpRegistration):
+                self._slots.append(memory.registration.slot)
+                in_place += info.nbytes
+                continue
+            stage, slot = graph.staging[index]
+            self._slots.append(slot)
+            if index < inputs:
+                self._copies_in.append((stage, memory.window.address, info.nbytes))
+            else:
+                self._copies_out.append((memory.window.address, stage, info.nbytes))
+        traffic = Traffic(
+            sum(nbytes for _, _, nbytes in self._copies_in),
+            sum(nbytes for _, _, nbytes in self._copies_out),
+            {"shared": in_place} if in_place else {},
+        )
+        return traffic, [
+            (info.name, memory.window.part(0, info.nbytes)) for info, memory in zip(infos, given, strict=True)
+        ]
+
+    def _run(self) -> None:
+        for target, source, nbytes in self._copies_in:
+            ctypes.memmove(target, source, nbytes)
+        self._lane.execute(self._graph.number, self._slots)
+        for target, source, nbytes in self._copies_out:
+            ctypes.memmove(target, source, nbytes)
+        if self._begun:
+            total = self._graph.ledger.total
+            total.first_execution_us = total.first_execution_us or (time.perf_counter() - self._begun) * 1e6
+            self._begun = 0.0
+
+
+def _checked(graph: str, info: TensorInfo, memory: TensorMemory | None) -> TensorMemory:
+    what = f"tensor '{info.name}' of {graph}"
+    if memory is None:
+        rule = "needs memory: HTP has none of its own"
+        raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, "Pass a raw buffer or a memory handle.")
+    if memory.window.nbytes < info.nbytes:
+        rule = f"its buffer has {memory.window.nbytes} bytes, {info.nbytes} are needed"
+        raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
+    return memory
+
+
+def _prepare(graph: Graph, config: HtpConfig, threads: int) -> Preparation:
+    return native.preparation(native.prepare(graph, max(threads, config.threads)))
+
+
+ENTRY = BackendEntry(
+    name="htp",
+    library="libQnnHtp.so",
+    driver=HtpBackend,
+    read_config=read_config,
+    io=HtpIo(),
+    prepare=_prepare,
+    inspect=inspect,
+)

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends.cpu import MAX_THREADS
 from isthmus.backends.htp_options import Reregistration
+from isthmus.backends.native import MAX_THREADS
 from isthmus.errors import Code, QnnError
+from isthmus.log import Log
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class HtpConfig:
     threads: int = 1
 
 
-def read_config(source: Any) -> HtpConfig:
+def read_config(source: Any, log: Log) -> HtpConfig:
     """Check a configuration: a path, a dictionary, or nothing."""
     what = "HTP configuration" if not isinstance(source, (str, os.PathLike)) else f"configuration file '{source}'"
 

@@ -54,14 +54,7 @@ class ContextConfig(IntEnum):
     REREGISTRATION = 20001
 
 
-class GraphConfig(IntEnum):
-    """Custom configs and properties of a graph; numbers from 20001 on are this project's own."""
-
-    THREADS = 20001
-    """How many threads an execution uses; to be set before the graph is finalized."""
-
-
-class DeviceProperty(IntEnum):
+class BackendProperty(IntEnum):
     """Custom properties of the backend; numbers from 20001 on are this project's own."""
 
     ACCELERATOR_PID = 20001

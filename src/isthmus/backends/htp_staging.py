@@ -37,12 +37,17 @@ class Staging:
         for index in missing:
             offsets.append(total)
             total += -(-tensors[index].nbytes // _ALIGNMENT) * _ALIGNMENT
-        buffer = rpcmem.alloc2(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, max(total, 1))
+        buffer = rpcmem.share(total)
+        assert buffer.fd is not None
         windows = [(buffer.fd, offset, tensors[index].nbytes) for index, offset in zip(missing, offsets, strict=True)]
-        slots = self._lane.accelerator.register(windows)
+        try:
+            slots = self._lane.accelerator.register(windows)
+        except BaseException:
+            buffer.close()
+            raise
         self._buffers.append(buffer)
         for index, offset, slot in zip(missing, offsets, slots, strict=True):
-            self._places[index] = buffer.region.address + offset, slot
+            self._places[index] = buffer.address + offset, slot
         return buffer.nbytes
 
     def close(self) -> None:

@@ -97,7 +97,7 @@ def preparation(prepared: Prepared, section: Section | None = None) -> Preparati
     """What a report tells of a prepared graph."""
     program = prepared.program
     assert prepared.plan is not None
-    return Preparation(program.info, prepared.plan, program.target, program.threads, section)
+    return Preparation(program.info, prepared.plan, program.threads, section)
 
 
 def checked_threads(threads: Any, code: Code = Code.COMMON_INVALID_ARGUMENT) -> int:

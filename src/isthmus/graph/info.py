@@ -68,12 +68,15 @@ class GraphInfo:
         Its tensors, in order.
     memory
         What it needs besides them.
+    target
+        What it was prepared for, in a word: an instruction set, a device.
     """
 
     name: str
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     memory: MemoryNeeds = field(default_factory=MemoryNeeds)
+    target: str = ""
 
     @property
     def tensors(self) -> tuple[TensorInfo, ...]:

@@ -52,6 +52,12 @@ class Tensor:
         except TypeError:
             rule = f"dimensions {self.dims} must be whole numbers"
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{self.name}'", rule) from None
+        for name, kind in (("type", TensorType), ("dtype", DataType), ("mem_type", MemType)):
+            try:
+                setattr(self, name, kind(getattr(self, name)))
+            except ValueError:
+                rule = f"{name} {getattr(self, name)!r} is none of {kind.__name__}"
+                raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{self.name}'", rule) from None
         self.check()
 
     @property
@@ -81,16 +87,15 @@ class Tensor:
     def check(self) -> None:
         """Refuse what QNN refuses of a tensor's own parameters."""
 
-        def refuse(rule: str, code: Code = Code.TENSOR_INVALID_TENSOR_PARAM) -> None:
-            raise QnnError(code, f"tensor '{self.name}'", rule)
+        def refuse(rule: str) -> None:
+            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{self.name}'", rule)
 
         if not self.name:
             refuse("a tensor needs a name")
         if self.dtype is DataType.UNDEFINED:
             refuse("its data type is undefined")
         if len(self.dims) > MAX_RANK:
-            refuse(f"rank {len(self.dims)} is above the largest supported, {MAX_RANK}",
-                   Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
+            refuse(f"rank {len(self.dims)} is above the largest supported, {MAX_RANK}")
         if any(d < 0 for d in self.dims):
             refuse(f"dimensions {self.dims} must not be negative")
         if self.nbytes > MAX_BYTES:
@@ -116,4 +121,4 @@ class Tensor:
             if self.type not in (TensorType.STATIC, TensorType.APP_READWRITE):
                 refuse(f"a tensor of type {self.type.name} cannot carry data")
         if self.mem_type is MemType.MEMHANDLE and self.type not in (TensorType.APP_WRITE, TensorType.APP_READ):
-            refuse("only graph inputs and outputs may be MEMHANDLE", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
+            refuse("only graph inputs and outputs may be MEMHANDLE")

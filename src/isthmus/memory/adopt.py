@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array as _array
 import ctypes
+from _ctypes import CFuncPtr
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from isthmus.memory.shareable import SharedFd, mapped_window
 from isthmus.memory.window import Window
 
 ADDRESS_BITS = 64
-_POINTERS: tuple[type, ...] = (ctypes._Pointer, ctypes._SimpleCData, ctypes._CFuncPtr)
+_POINTERS: tuple[type, ...] = (ctypes._Pointer, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p, CFuncPtr)
 _PRIVATE_OWNERS = (bytes, bytearray, _array.array)
 _POINTER_HINT = "Pass the address as a whole number together with a size, or the array that the pointer points to."
 

@@ -202,7 +202,8 @@ _Part = TypeVar("_Part", bound=PartBuffer)
 
 def part_of(parent: Buffer, offset: int, nbytes: int, kind: str, made: type[_Part]) -> _Part:
     """Bytes of a buffer as a buffer of their own, of a subclass of `PartBuffer`."""
-    part = _exporting(made, nbytes).from_buffer(parent, offset)
+    exporting: Any = _exporting
+    part = exporting(made, nbytes).from_buffer(parent, offset)
     part.parent, part.offset = parent, offset
     part._describe(kind, nbytes, parent.address + offset, parent.identity, parent.position + offset)
     return part

@@ -132,6 +132,11 @@ def use(window: Window, holder: str, active: Callable[[], bool]) -> Hold:
     return hold
 
 
+def keep(window: Window, holder: str) -> Hold:
+    """Record that a window's memory must not end, though others may use and claim it."""
+    return use(window, holder, lambda: True)
+
+
 def refuse_if_held(window: Window, what: str, hint: str = "") -> None:
     """Refuse that a window's memory ends while somebody holds it."""
     held = holders(window)

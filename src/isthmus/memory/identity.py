@@ -1,7 +1,7 @@
 """What memory is, apart from where it is mapped: the file behind a mapping, a device's object, or a private range.
 
-Two mappings of one file are the same memory at different addresses; two ranges of private memory are the same only where
-their addresses meet. Holds and overlaps go by this, so that aliases are seen.
+Two mappings of one file are the same memory at different addresses; two ranges of private memory are the same only
+where their addresses meet. Holds and overlaps go by this, so that aliases are seen.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ def shared_file(fd: object, what: str) -> SharedFile:
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"file descriptor {fd!r} is not one")
     try:
         status, link = os.fstat(fd), os.readlink(f"/proc/self/fd/{fd}")
-        shareable = link.startswith(_SHAREABLE) and not stat.S_ISDIR(status.st_mode) and not stat.S_ISFIFO(status.st_mode)
+        kind = stat.S_IFMT(status.st_mode)
+        shareable = link.startswith(_SHAREABLE) and kind not in (stat.S_IFDIR, stat.S_IFIFO)
         # A DMA buffer tells its size only to a seek.
         nbytes = (status.st_size or os.lseek(fd, 0, os.SEEK_END)) if shareable else 0
         usable = shareable and not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH

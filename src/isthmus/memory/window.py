@@ -1,4 +1,4 @@
-"""A window: a buffer, an offset and a length. What a tensor or a pool lies in, and what engines are given to work in."""
+"""A window: a buffer, an offset and a length. What a tensor or a pool lies in, and what engines work in."""
 
 from __future__ import annotations
 

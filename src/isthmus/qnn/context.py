@@ -146,6 +146,11 @@ class Context(Handle):
                 )
         return self.driver.get_binary()
 
+    def prepare_offline(self) -> bytes:
+        """The context's binary out of graphs that are composed, not finalized: nothing is allocated to execute them."""
+        self._check()
+        return self.driver.get_binary()
+
     def mem_register(self, descriptors: Iterable[MemDescriptor]) -> list[MemHandle]:
         """Register memory (QnnMem_register): all of it, or none."""
         self._check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -41,10 +42,9 @@ def checked(what: str, descriptor: Any) -> MemDescriptor:
     dtype = member(descriptor.dtype, DataType, f"{what}: data type", Code.MEM_INVALID_SHAPE)
     if dtype is DataType.UNDEFINED:
         raise QnnError(Code.MEM_INVALID_SHAPE, what, "data type UNDEFINED has no size")
-    try:
+    dims: tuple[Any, ...] = (None,)
+    if isinstance(descriptor.dims, Iterable):
         dims = tuple(descriptor.dims)
-    except TypeError:
-        dims = (None,)
     if not all(is_whole(dim) and dim >= 1 for dim in dims):
         raise QnnError(Code.MEM_INVALID_SHAPE, what, f"dimensions {descriptor.dims!r} must be positive whole numbers")
     return replace(descriptor, dims=tuple(int(dim) for dim in dims), dtype=dtype, mem_type=kind)

@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 
 from isthmus import qnn
-from isthmus.bound import BoundGraph
+from isthmus.backends import registry
 from isthmus.errors import Code, QnnError
-from isthmus.graph import MemType
-from isthmus.tools.library import add_backend_arguments, backend_config, backend_name, log_for
+from isthmus.tools.files import written_whole
+from isthmus.tools.library import add_backend_arguments, backend_config, log_for
 from isthmus.tools.run import parse_shape
 
-MEM_TYPES = {"raw": MemType.RAW, "memhandle": MemType.MEMHANDLE}
+IO_KINDS = ("raw", "memhandle")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--binary_file", metavar="NAME", help="the file's name without .bin; the model's by default")
     parser.add_argument(
         "--input_output_tensor_mem_type",
-        choices=tuple(MEM_TYPES),
+        choices=IO_KINDS,
         default="raw",
         help="what clients will bring at execution; memhandle reserves nothing for copies",
     )
@@ -43,33 +43,27 @@ def main(options: argparse.Namespace) -> int:
     if not models:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--model {options.model}", "names no file")
     shapes = dict(parse_shape(text) for text in options.shape)
-    name = backend_name(options.backend)
-    mem_type = MEM_TYPES[options.input_output_tensor_mem_type]
-    if mem_type is MemType.MEMHANDLE and name != "htp":
-        what = "--input_output_tensor_mem_type memhandle"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"backend '{name}' has no such hint")
-    bound: list[BoundGraph] = []
-    try:
-        with qnn.Backend(name, backend_config(name, options.config_file), log_for(options.log_level)) as backend:
-            context = backend.create_context()
-            for model in models:
-                graph = context.compose(model, None, shapes, mem_type=mem_type)
-                bound.append(BoundGraph(context, graph))
-                bound[-1].bind(shared=True)
-            content = context.get_binary()
-    finally:
-        for graph_memory in bound:
-            graph_memory.close()
+    entry = registry.entry(options.backend)
+    kind = options.input_output_tensor_mem_type
+    if kind not in entry.io.kinds:
+        what = f"--input_output_tensor_mem_type {kind}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"backend '{entry.name}' has no such hint")
+    with qnn.Backend(entry.name, backend_config(entry, options.config_file), log_for(options.log_level)) as backend:
+        context = backend.create_context()
+        for model in models:
+            context.compose(model, None, shapes, mem_type=entry.io_kind(kind))
+        content = context.prepare_offline()
     path = options.output_dir / f"{options.binary_file or models[0].stem}.bin"
     write(path, content)
-    print(f"{path}: {len(content):,} bytes, {len(models)} graph(s) for {name}, {options.input_output_tensor_mem_type}")
+    print(f"{path}: {len(content):,} bytes, {len(models)} graph(s) for {entry.name}, {kind}")
     return 0
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file and the folders it needs."""
+    """Write a file whole or not at all, with the folders it needs."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
     except OSError as problem:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", f"cannot be written: {problem.strerror}") from None
+    with written_whole(path, f"'{path}'") as stream:
+        stream.write(content)

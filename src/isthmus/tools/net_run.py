@@ -17,11 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from isthmus import qnn
-from isthmus.bound import BoundGraph
+from isthmus.backends import registry
 from isthmus.errors import Code, QnnError
-from isthmus.graph import MemType, TensorInfo
+from isthmus.graph import TensorInfo
 from isthmus.tools.context_binary_generator import write
-from isthmus.tools.library import add_backend_arguments, backend_config, backend_name, log_for
+from isthmus.tools.library import add_backend_arguments, add_mode_argument, backend_config, log_for
+
+SHARED, RAW = "memhandle", "raw"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input_list", required=True, metavar="F[,F...]", help="lists of input files, one a graph of the context"
     )
     add_backend_arguments(parser)
-    parser.add_argument("--direct_mode", choices=["adsp"], help="run LPAI in ADSP direct mode")
+    add_mode_argument(parser)
     parser.add_argument("--shared_buffer", action="store_true", help="inputs and outputs in shared memory: no copies")
     parser.add_argument("--use_native_input_files", action="store_true", help="files hold tensors as they are stored")
     parser.add_argument("--use_native_output_files", action="store_true", help="write tensors as they are stored")
@@ -49,13 +51,20 @@ class InputList:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    name = backend_name(options.backend)
-    config = backend_config(name, options.config_file, options.direct_mode)
+    entry = registry.entry(options.backend)
+    config = backend_config(entry, options.config_file, options.direct_mode)
     lists = [Path(text) for text in options.input_list.split(",") if text]
-    bound: list[BoundGraph] = []
+    # As on a device, memory is shared only if that is asked for.
+    io = SHARED if options.shared_buffer else None if next(iter(entry.io.kinds)) == RAW else RAW
+    mem_type = entry.io_kind(io)
+    memories: list[qnn.GraphMemory] = []
     try:
-        with qnn.Backend(name, config, log_for(options.log_level)) as backend:
-            context = _context(backend, options)
+        with qnn.Backend(entry.name, config, log_for(options.log_level)) as backend:
+            if options.retrieve_context is not None:
+                context = backend.create_context_from_binary(options.retrieve_context)
+            else:
+                context = backend.create_context()
+                context.compose(options.model, mem_type=mem_type)
             graphs = list(context.graphs.values())
             if len(lists) != len(graphs):
                 raise QnnError(
@@ -66,27 +75,18 @@ def main(options: argparse.Namespace) -> int:
             first = 0
             for graph, path in zip(graphs, lists, strict=True):
                 wanted = read_list(path, graph.input_tensors)
-                bound.append(BoundGraph(context, graph))
-                bound[-1].bind(options.shared_buffer)
-                first += _run_list(bound[-1], wanted, options, first)
+                memories.append(graph.allocate(io))
+                first += _run_list(graph, memories[-1], wanted, options, first)
     finally:
-        for graph_memory in bound:
-            graph_memory.close()
+        for memory in memories:
+            memory.close()
     return 0
 
 
-def _context(backend: qnn.Backend, options: argparse.Namespace) -> qnn.Context:
-    if options.retrieve_context is not None:
-        return backend.create_context_from_binary(options.retrieve_context)
-    context = backend.create_context()
-    shared = options.shared_buffer and backend.name == "htp"
-    context.compose(options.model, mem_type=MemType.MEMHANDLE if shared else MemType.RAW)
-    return context
-
-
-def _run_list(bound: BoundGraph, wanted: InputList, options: argparse.Namespace, first: int) -> int:
+def _run_list(
+    graph: qnn.Graph, memory: qnn.GraphMemory, wanted: InputList, options: argparse.Namespace, first: int
+) -> int:
     """Run every inference of a list; how many there were."""
-    graph = bound.graph
     infos = {info.name: info for info in graph.output_tensors}
     for name in wanted.outputs:
         if name not in infos:
@@ -95,12 +95,12 @@ def _run_list(bound: BoundGraph, wanted: InputList, options: argparse.Namespace,
     seconds = 0.0
     for number, files in enumerate(wanted.inferences, first):
         for info in graph.input_tensors:
-            bound.inputs[info.name][...] = read_tensor(files[info.name], info, options.use_native_input_files)
+            memory.inputs[info.name][...] = read_tensor(files[info.name], info, options.use_native_input_files)
         begin = time.perf_counter()
-        bound.execute()
+        memory.binding.execute()
         seconds += time.perf_counter() - begin
         for name in wanted.outputs or infos:
-            content = stored_or_real(bound.outputs[name], infos[name], options.use_native_output_files)
+            content = stored_or_real(memory.outputs[name], infos[name], options.use_native_output_files)
             write(options.output_dir / f"Result_{number}" / f"{file_name(name)}.raw", content.tobytes())
     count, stats = len(wanted.inferences), graph.stats
     print(

@@ -8,18 +8,16 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends import cpu, lpai_config, lpai_model
-from isthmus.backends.lpai import describe_pools
-from isthmus.engine.native.program import Program
+from isthmus.backends import registry
+from isthmus.backends.entry import Preparation
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import load
 from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.offline_plan import ALIGNMENT, arena_tensors, embed
-from isthmus.graph import Graph
 from isthmus.log import Log
 from isthmus.planning import Buffer, Problem, check, greedy_by_size, solve
 from isthmus.prepare.schedule import Plan
@@ -31,31 +29,10 @@ EMBED_SECONDS = 2.0
 WIDEST = 160
 
 
-def _prepare_cpu(graph: Graph, threads: int, config: Path | None) -> tuple[Program, Plan]:
-    if config is not None:
-        raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend 'cpu'", "it has no configuration")
-    return cpu.prepare(graph, threads)
-
-
-def _prepare_lpai(graph: Graph, threads: int, config: Path | None) -> tuple[Program, Plan]:
-    if threads != 1:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"threads={threads}", "an LPAI core runs a graph on one thread")
-    settings = lpai_config.read(config, Log())
-    prepared, plan = lpai_model.prepare(graph, settings.alignment.start_addr_alignment, settings.prepare.exclude_io)
-    return prepared.program, plan
-
-
-PREPARE: Mapping[str, Callable[[Graph, int, Path | None], tuple[Program, Plan]]] = {
-    "cpu": _prepare_cpu,
-    "lpai": _prepare_lpai,
-}
-"""How each backend turns a graph, a number of threads and a configuration into a program and a plan."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx file")
-    parser.add_argument("--backend", choices=tuple(PREPARE), default="cpu")
+    parser.add_argument("--backend", default="cpu", help=f"{', '.join(registry.names())}, or the name of a library")
     parser.add_argument(
         "--shape",
         action="append",
@@ -63,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=1,3,48,320",
         help="dimensions of an input that the file leaves open; may be repeated",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (lpai: JSON)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads to plan for: each has work space")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--table", action="store_true", help="print every block of scratch")
@@ -79,13 +56,18 @@ def main(options: argparse.Namespace) -> int:
     """Run the command."""
     if options.embed is not None:
         _check_embed(options.model, options.embed)
+    entry = registry.entry(options.backend)
+    if entry.prepare is None:
+        what = f"--backend {options.backend}"
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, "this backend does not tell how it plans memory")
     began = time.perf_counter()
+    config = entry.read_config(options.config, Log())
     graph = load(options.model, dict(parse_shape(text) for text in options.shape))
-    program, plan = PREPARE[options.backend](graph, options.threads, options.config)
-    report = describe(options.model, options.backend, program, plan, time.perf_counter() - began)
-    pools = describe_pools(graph, options.config) if options.backend == "lpai" else None
-    if pools is not None:
-        report["lpai"] = pools.to_json()
+    prepared = entry.prepare(graph, config, options.threads)
+    report = describe(options.model, entry.name, prepared, time.perf_counter() - began)
+    plan, section = prepared.plan, prepared.section
+    if section is not None:
+        report[entry.name] = section.to_json()
     if options.embed is not None:
         report["embedded"] = write_embedded(options.model, options.embed)
     if options.json:
@@ -93,15 +75,16 @@ def main(options: argparse.Namespace) -> int:
         return 0
     columns = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
     print_report(report, plan, columns)
-    if pools is not None:
-        print("\n" + "\n".join(pools.lines()))
+    if section is not None:
+        print("\n" + "\n".join(section.lines()))
     if options.table and plan.rows:
         print(f"\n{tabulate(plan.rows, columns)}")
     return 0
 
 
-def describe(model: Path, backend: str, program: Program, plan: Plan, seconds: float) -> dict[str, Any]:
+def describe(model: Path, backend: str, prepared: Preparation, seconds: float) -> dict[str, Any]:
     """What a plan is, as plain data."""
+    plan, info = prepared.plan, prepared.info
     peak = None
     if 0 <= plan.peak_step < len(plan.steps):
         live = [row for row in plan.rows if row.first <= plan.peak_step <= row.last]
@@ -116,13 +99,13 @@ def describe(model: Path, backend: str, program: Program, plan: Plan, seconds: f
     return {
         "model": str(model),
         "backend": backend,
-        "target": program.target,
-        "threads": program.threads,
+        "target": info.target,
+        "threads": prepared.threads,
         "steps": len(plan.steps),
         "scratch_bytes": plan.bytes,
-        "state_bytes": program.state_bytes,
-        "io_bytes": sum(info.nbytes for info in (*program.inputs, *program.outputs)),
-        "constant_bytes": program.constant_bytes,
+        "state_bytes": info.memory.state_bytes,
+        "io_bytes": info.io_bytes,
+        "constant_bytes": info.memory.constant_bytes,
         "status": plan.status,
         "lower_bound": plan.lower_bound,
         "greedy_bytes": plan.greedy_bytes,

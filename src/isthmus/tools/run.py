@@ -13,16 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.backends import registry
 from isthmus.errors import Code, QnnError
-from isthmus.log import Log, LogLevel
-from isthmus.session import BACKENDS, IO_KINDS, Session
+from isthmus.qnn import GraphConfig
+from isthmus.session import Session
 from isthmus.tools.files import written_whole
+from isthmus.tools.library import add_log_argument, add_mode_argument, backend_config, log_for
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx file")
-    parser.add_argument("--backend", choices=BACKENDS, default="cpu")
+    parser.add_argument("--backend", default="cpu", help=f"{', '.join(registry.names())}, or the name of a library")
     parser.add_argument(
         "--shape",
         action="append",
@@ -34,16 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outputs", type=Path, metavar="OUT.npz", help="write the outputs of the last run here")
     parser.add_argument("--threads", type=int, default=1, metavar="N")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run")
-    parser.add_argument(
-        "--io", choices=IO_KINDS, help="htp: share inputs and outputs with the accelerator (default), or copy them"
-    )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (lpai: JSON)")
-    parser.add_argument(
-        "--direct_mode", choices=["adsp"], help="run LPAI in ADSP direct mode, whatever the configuration says"
-    )
-    parser.add_argument(
-        "--log_level", choices=[level.name.lower() for level in LogLevel], help="show the backend's messages"
-    )
+    parser.add_argument("--io", metavar="KIND", help="inputs and outputs shared with the accelerator (memhandle) or not (raw)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
+    add_mode_argument(parser)
+    add_log_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -57,15 +53,14 @@ def main(options: argparse.Namespace) -> int:
                 rule = f"would overwrite '{given}'"
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"outputs '{options.outputs}'", rule)
     shapes = dict(parse_shape(text) for text in options.shape)
-    log = None if options.log_level is None else Log(_print_message, LogLevel[options.log_level.upper()])
     begin = time.perf_counter()
     with Session(
         options.model,
         backend=options.backend,
         shapes=shapes,
         threads=options.threads,
-        config=backend_config(options),
-        log=log,
+        config=backend_config(registry.entry(options.backend), options.config, options.direct_mode),
+        log=log_for(options.log_level),
         io=options.io,
     ) as session:
         load_seconds = time.perf_counter() - begin
@@ -86,18 +81,6 @@ def main(options: argparse.Namespace) -> int:
     else:
         print_report(report, results)
     return 0
-
-
-def backend_config(options: argparse.Namespace) -> Any:
-    """The configurations that the options name, in the order in which later ones win."""
-    if options.backend == "htp" and not options.direct_mode:
-        return options.config
-    direct = {"lpai_backend": {"target_env": options.direct_mode}} if options.direct_mode else None
-    return [source for source in (options.config, direct) if source is not None] or None
-
-
-def _print_message(level: LogLevel, text: str) -> None:
-    print(f"[{level.name}] {text}", file=sys.stderr)
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -155,7 +138,7 @@ def generated_inputs(inputs: Mapping[str, np.ndarray], skip: Mapping[str, Any]) 
 
 def describe(session: Session, latencies: list[float], load_seconds: float) -> dict[str, Any]:
     """What a run was, as plain data."""
-    program, graph = session.program, session.graph_stats
+    info, graph = session.info, session.graph_stats
 
     def tensors(views: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {name: {"shape": list(view.shape), "dtype": str(view.dtype)} for name, view in views.items()}
@@ -163,15 +146,15 @@ def describe(session: Session, latencies: list[float], load_seconds: float) -> d
     return {
         "model": str(session.path),
         "backend": session.backend,
-        "target": program.target,
-        "threads": program.threads,
-        "instructions": len(program.table),
+        "target": info.target,
+        "threads": session.graph.get_property(GraphConfig.THREADS),
+        "steps": 0 if session.plan is None else len(session.plan.steps),
         "inputs": tensors(session.inputs),
         "outputs": tensors(session.outputs),
-        "scratch_bytes": program.scratch_bytes,
-        "state_bytes": program.state_bytes,
-        "constant_bytes": program.constant_bytes,
-        "io_bytes": sum(view.nbytes for view in (*session.inputs.values(), *session.outputs.values())),
+        "scratch_bytes": info.memory.scratch_bytes,
+        "state_bytes": info.memory.state_bytes,
+        "constant_bytes": info.memory.constant_bytes,
+        "io_bytes": info.io_bytes,
         "runs": len(latencies),
         "latency_ms": {
             "p50": float(np.percentile(latencies, 50)),
@@ -180,8 +163,8 @@ def describe(session: Session, latencies: list[float], load_seconds: float) -> d
         },
         "load_seconds": load_seconds,
         "copied_bytes": session.stats.copied_bytes,
-        "backend_copied_bytes": 0 if graph is None else graph.copied_bytes,
-        "staging_bytes": 0 if graph is None else graph.staging_prepare_bytes + graph.staging_execute_bytes,
+        "backend_copied_bytes": graph.copied_bytes,
+        "staging_bytes": graph.staging_bytes,
     }
 
 
@@ -198,7 +181,7 @@ def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -
     latency = report["latency_ms"]
     print(
         f"  time    p50 {latency['p50']:.3f} ms  p99 {latency['p99']:.3f} ms over {report['runs']} run(s), "
-        f"{report['instructions']} instructions; loaded in {report['load_seconds']:.2f} s"
+        f"{report['steps']} steps; loaded in {report['load_seconds']:.2f} s"
     )
     print(
         f"  copied  {report['copied_bytes']:,} bytes between your arrays and IO memory, "

@@ -74,4 +74,4 @@ class Program:
     def info(self) -> GraphInfo:
         """What a client may know of it."""
         needs = MemoryNeeds(self.scratch_bytes, self.state_bytes, self.constant_bytes, self.alignment)
-        return GraphInfo(self.name, self.inputs, self.outputs, needs)
+        return GraphInfo(self.name, self.inputs, self.outputs, needs, self.target)
