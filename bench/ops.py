@@ -24,9 +24,8 @@ from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.lowering import convolution, matmul, recurrent
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.program import Program
-from isthmus.graph import TensorInfo
 from isthmus.engine.native.target import host
-from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.graph import DataType, Tensor, TensorInfo, TensorType
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.memory import host as host_memory

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import zoo
 
-from isthmus.backends import cpu
+from isthmus.backends import native
 from isthmus.frontends import load
 from isthmus.prepare.schedule import Plan
 
@@ -31,7 +31,7 @@ def plan(key: str) -> Plan:
     model = zoo.MODELS[key]
     constants = {name: np.int64(value) for name, value in model.constants.items()}
     graph = load(zoo.path(key), model.shapes, constants)
-    return min((cpu.prepare(graph)[1] for _ in range(REPEAT)), key=lambda made: made.seconds)
+    return min((native.prepare(graph).plan for _ in range(REPEAT)), key=lambda made: made.seconds)
 
 
 def faults(made: Plan) -> list[str]:

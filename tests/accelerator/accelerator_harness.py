@@ -12,9 +12,8 @@ import tiny
 
 from isthmus import binary
 from isthmus.accelerator import Accelerator, Lane
-from isthmus.backends import cpu
+from isthmus.backends import native
 from isthmus.frontends import load
-from isthmus.graph.datatypes import MemType
 from isthmus.memory import rpcmem
 
 SIZE = 1000
@@ -22,8 +21,8 @@ SIZE = 1000
 
 def gate_binary(folder: Path) -> bytes:
     """y = sigmoid(x) * x + s, as a context binary."""
-    program = cpu.prepare(load(tiny.gate(folder / "gate.onnx", SIZE)))[0]
-    return binary.to_bytes([binary.GraphBinary(program, (MemType.RAW,) * 3)], "htp")
+    program = native.prepare(load(tiny.gate(folder / "gate.onnx", SIZE))).program
+    return binary.to_bytes([binary.GraphBinary(program)], "htp")
 
 
 def expected(x: np.ndarray, s: np.ndarray) -> np.ndarray:

@@ -56,7 +56,7 @@ def test_dma_buffers_need_their_mapped_address(context):
     descriptor = MemDescriptor(DIMS, FLOAT, DescriptorType.DMA_BUF, fd=buffer.fd)
     with refused(Code.MEM_INVALID_ARGUMENT, "address"):
         context.mem_register([descriptor])
-    address = buffer.region.address
+    address = buffer.address
     assert context.mem_register([MemDescriptor(DIMS, FLOAT, DescriptorType.DMA_BUF, fd=buffer.fd, address=address)])
 
 

@@ -25,7 +25,7 @@ import zoo
 from oracles import Array, Feeds
 
 import isthmus
-from isthmus.backends import cpu
+from isthmus.backends import native
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import by_name, host, portable, runnable
 from isthmus.frontends import load
@@ -82,7 +82,7 @@ def programs(key: str, path: str) -> Iterator[Program]:
     with suppress(zoo.Unavailable, isthmus.QnnError):
         constants = {name: stimuli.stimuli(key)[0][name] for name in model.constants}
         graph = load(zoo.path(key), dict(model.shapes) or None, constants or None)
-        yield cpu.prepare(graph, target=by_name(path))[0]
+        yield native.prepare(graph, target=by_name(path)).program
 
 
 def run_all(session: isthmus.Session, model: zoo.Model, feeds: Sequence[Feeds]) -> list[Feeds]:

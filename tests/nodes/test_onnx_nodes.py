@@ -22,7 +22,7 @@ import zoo
 from node_cases import Array, Case
 
 import isthmus
-from isthmus.backends import cpu
+from isthmus.backends import native
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, host, portable
 from isthmus.frontends import load
@@ -91,7 +91,7 @@ def programs(cases: Iterable[Case], target: Target) -> Iterator[Program]:
     """What the cases run, of those that can be prepared; the others say why when they are tested."""
     for case in cases:
         with suppress(Exception):
-            yield cpu.prepare(load(case.model_path, constants=case.arrays()[1]), target=target)[0]
+            yield native.prepare(load(case.model_path, constants=case.arrays()[1]), target=target).program
 
 
 def selected(request: pytest.FixtureRequest, test: Callable) -> list[Case]:

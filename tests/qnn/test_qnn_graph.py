@@ -106,8 +106,9 @@ def test_asynchronous_executions_run_in_order_and_notify(graph):
 
 def test_the_queue_of_asynchronous_executions_is_bounded(graph):
     go_on = threading.Event()
-    real = graph.driver._cpu.execute
-    graph.driver._cpu.execute = lambda: (go_on.wait(10), real())
+    executor = graph.driver.executor()
+    real = executor.run
+    executor.run = lambda: (go_on.wait(10), real())
     futures = [graph.execute_async() for _ in range(64)]
     with refused(Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, "64 executions"):
         graph.execute_async()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from isthmus.backends.driver import DriverBinding, GraphStats, Memories, Traffic
+from isthmus.backends.driver import DriverBinding, GraphStats, Memories, TensorMemory, Traffic
 from isthmus.memory import Window, holds
 
 
@@ -52,9 +52,10 @@ class Ledger:
             self.turn.release()
 
     def close(self) -> None:
-        """Forget all bindings, in a turn; what they counted stays."""
+        """Forget all bindings and their memory, in a turn; what they counted stays."""
         for binding in list(self.bindings):
             binding.end()
+            binding.memories = ()
 
 
 class Binding(DriverBinding):
@@ -71,7 +72,7 @@ class Binding(DriverBinding):
     """
 
     def __init__(self, what: str, memories: Memories, ledger: Ledger) -> None:
-        self.memories = tuple(memories)
+        self.memories: tuple[TensorMemory | None, ...] = tuple(memories)
         self._what = what
         self._turn = ledger.turn
         self._ledger = ledger
@@ -85,7 +86,6 @@ class Binding(DriverBinding):
         self._turn.acquire()
         try:
             self._renew()
-            ledger.bindings.append(self)
         finally:
             self._turn.release()
 
@@ -155,6 +155,8 @@ class Binding(DriverBinding):
             if memory is not None:
                 memory.check_there(f"memory of {self._what}")
         self._traffic, windows = self._bind()
+        if self not in self._ledger.bindings:
+            self._ledger.bindings.append(self)
         self._release_uses()
         alive = weakref.ref(self)
 

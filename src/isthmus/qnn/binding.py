@@ -127,6 +127,12 @@ class Bindings:
                 self._forget(self._by_memory.popitem(last=False)[1])
         return binding
 
+    def clear(self) -> None:
+        """Let go of all memory, after the graph has ended."""
+        with self._lock:
+            self._recent = ()
+            self._by_memory.clear()
+
     def _kept(self) -> int:
         """Bytes that all bindings but the last used keep alive."""
         earlier = list(self._by_memory)[:-1]

@@ -250,6 +250,9 @@ class Graph(Handle):
     def free(self) -> None:
         """Do nothing: QNN has no call that frees a graph, it ends with its context."""
 
+    def _release(self) -> None:
+        self._bindings.clear()
+
     def _check_composing(self) -> None:
         self._check()
         if self.driver.graph.finalized:

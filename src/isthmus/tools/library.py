@@ -25,7 +25,7 @@ def add_backend_arguments(parser: argparse.ArgumentParser) -> None:
 def add_mode_argument(parser: argparse.ArgumentParser) -> None:
     """The option that runs a backend in a mode of its own."""
     parser.add_argument(
-        "--direct_mode", metavar="MODE", help="a mode of the backend to run in, for example adsp, over its configuration"
+        "--direct_mode", metavar="MODE", help="a mode of the backend to run in, for example adsp"
     )
 
 

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--outputs", type=Path, metavar="OUT.npz", help="write the outputs of the last run here")
     parser.add_argument("--threads", type=int, default=1, metavar="N")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run")
-    parser.add_argument("--io", metavar="KIND", help="inputs and outputs shared with the accelerator (memhandle) or not (raw)")
+    parser.add_argument("--io", metavar="KIND", help="memhandle: shared with the accelerator; raw: not")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
     add_mode_argument(parser)
     add_log_argument(parser)

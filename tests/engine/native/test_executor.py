@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from isthmus import Code, QnnError, memory
-from isthmus.backends import cpu
+from isthmus.backends import native
 from isthmus.engine.native import lower
 from isthmus.engine.native.executor import Executor
 from isthmus.frontends import load
@@ -18,7 +18,7 @@ from isthmus.memory import Region
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    return cpu.prepare(load(tiny.convolution(tmp_path_factory.mktemp("m") / "conv.onnx")))[0]
+    return native.prepare(load(tiny.convolution(tmp_path_factory.mktemp("m") / "conv.onnx"))).program
 
 
 def io_of(program):
@@ -62,7 +62,7 @@ def test_io_that_is_too_small_or_missing_is_refused_by_name(program):
 
 
 def test_threads_end_when_the_executor_is_closed_or_forgotten(tmp_path):
-    program = cpu.prepare(load(tiny.gate(tmp_path / "gate.onnx")), threads=3)[0]
+    program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx")), threads=3).program
     before = threading.active_count()
     for forget in (False, True):
         scratch, io = memory.host(program.scratch_bytes), [b.region for b in io_of(program)]
@@ -86,7 +86,7 @@ def everything_is_shared(monkeypatch):
 @pytest.mark.usefixtures("everything_is_shared")
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_many_runs_with_shared_work_agree_and_do_not_hang(tmp_path, threads):
-    program = cpu.prepare(load(tiny.gate(tmp_path / "gate.onnx", size=7)), threads=threads)[0]
+    program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx", size=7)), threads=threads).program
     assert (program.table[:, 2] == threads).all(), "every instruction must be shared for this test to mean anything"
     io, scratch = io_of(program), memory.host(program.scratch_bytes)
     executor = Executor(program, scratch.region, memory.host(0).region, [b.region for b in io])
@@ -100,7 +100,7 @@ def test_many_runs_with_shared_work_agree_and_do_not_hang(tmp_path, threads):
 
 @pytest.mark.usefixtures("everything_is_shared")
 def test_instructions_shared_by_different_numbers_of_threads_may_follow_each_other(tmp_path):
-    program = cpu.prepare(load(tiny.gate(tmp_path / "gate.onnx", size=64)), threads=4)[0]
+    program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx", size=64)), threads=4).program
     table = program.table.copy()
     table[:, 2] = [1 + i % 4 for i in range(len(table))]
     table = np.concatenate([table] * 50)
@@ -136,7 +136,7 @@ def test_a_kept_run_outlives_its_executor(program):
 
 
 def test_threads_that_cannot_be_started_are_refused_and_none_stays(tmp_path, monkeypatch):
-    program = cpu.prepare(load(tiny.gate(tmp_path / "gate.onnx")), threads=4)[0]
+    program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx")), threads=4).program
     start, count = threading.Thread.start, []
 
     def refuse_third(self):

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from isthmus import Code, QnnError
 from isthmus.engine.native.program import Program
-from isthmus.graph import TensorInfo
 from isthmus.engine.native.serialization import _PREFIX, from_bytes, to_bytes
-from isthmus.graph import DataType, Quantization
+from isthmus.graph import DataType, Quantization, TensorInfo
 
 
 def small_program() -> Program:
