@@ -142,8 +142,6 @@ def forged(content, change):
         lambda h: h["graphs"][1].update(offset=h["graphs"][0]["offset"]),
         lambda h: h["graphs"][1].update(name=h["graphs"][0]["name"]),
         lambda h: h["graphs"][0].update(name="other"),
-        lambda h: h["graphs"][0].update(mem_types=["RAW"]),
-        lambda h: h["graphs"][0].update(mem_types=["RAW", "ROM"]),
         lambda h: h["graphs"][0].update(io_offsets=[0]),
         lambda h: h["graphs"][0].update(io_offsets=[0, 1 << 50]),
         lambda h: h["graphs"][0].update(io_offsets=[-1, 0]),

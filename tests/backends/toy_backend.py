@@ -1,0 +1,149 @@
+"""A whole backend in one file: the numpy reference runs graphs in memory of a "device" that the host does not see.
+
+Inputs go there and outputs come back by counted copies; memory of the device itself (`ToyBuffer`) is used in place. Its
+context binaries are in a format of its own.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+
+import numpy as np
+
+from isthmus import memory
+from isthmus.backends import registry
+from isthmus.backends.binding import Binding, Ledger
+from isthmus.backends.driver import BackendDriver, ContextDriver, GraphDriver, Traffic, check_apart
+from isthmus.backends.entry import BackendEntry
+from isthmus.errors import Code, QnnError
+from isthmus.graph import BinaryInfo, GraphInfo, MemoryNeeds, TensorInfo
+from isthmus.graph.evaluate import evaluate
+
+MAGIC = b"TOY!"
+OPERATIONS = {"ElementWiseAdd", "ElementWiseMultiply", "Relu", "Sigmoid"}
+
+
+class ToyBuffer(memory.Buffer):
+    """Memory of the device: an identity and a size, and no view from the host."""
+
+    def __init__(self, nbytes):
+        self.there = np.zeros(nbytes, np.uint8)
+        self._describe("toy", nbytes, None, memory.Identity("toy", (id(self),)), 0)
+
+
+class Toy(BackendDriver):
+    def __init__(self, config, log):
+        self.config = config
+
+    def create_context(self, device=None):
+        return ToyContext()
+
+    def supports(self, call):
+        return None if call.op in OPERATIONS else f"a toy has no {call.op}"
+
+
+class ToyContext(ContextDriver):
+    def __init__(self):
+        self.graphs = []
+
+    def create_graph(self, graph):
+        self.graphs.append(ToyGraph(graph))
+        return self.graphs[-1]
+
+    def get_binary(self):
+        return MAGIC + pickle.dumps([graph.graph for graph in self.graphs])
+
+    def restore(self, binary):
+        self.graphs = [ToyGraph(graph) for graph in pickle.loads(bytes(binary)[len(MAGIC) :])]
+        for graph in self.graphs:
+            graph.finalized = True
+        return self.graphs
+
+    def close(self):
+        for graph in self.graphs:
+            graph.close()
+
+
+class ToyGraph(GraphDriver):
+    def __init__(self, graph):
+        self.graph, self.states = graph, {}
+        self.ledger = Ledger(threading.Lock())
+
+    @property
+    def info(self):
+        if not self.graph.finalized:
+            self.graph.finalize()
+        return describe(self.graph)
+
+    def finalize(self):
+        missing = [f"{n.name} ({n.op})" for n in self.graph.nodes if n.op not in OPERATIONS]
+        if missing:
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, f"graph '{self.graph.name}'", f"a toy has no {missing}")
+        self.reset()
+        self.finalized = bool(self.info)
+
+    def bind(self, memories):
+        return ToyBinding(self, memories)
+
+    def reset(self):
+        self.states = {tensor: np.array(tensor.data) for tensor in self.graph.states}
+
+    def stats(self):
+        return self.ledger.stats()
+
+    def close(self):
+        with self.ledger.turn:
+            self.ledger.close()
+
+
+class ToyBinding(Binding):
+    def __init__(self, graph, memories):
+        self.driver = graph
+        super().__init__(f"graph '{graph.graph.name}'", memories, graph.ledger)
+
+    def _bind(self):
+        infos, inputs = self.driver.info.tensors, len(self.driver.info.inputs)
+        for info, given in zip(infos, self.memories, strict=True):
+            if given is None:
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor '{info.name}'", "needs memory")
+            given.window.check(f"tensor '{info.name}'", info.nbytes)
+        windows = [given.window for given in self.memories]
+        check_apart(self._what, infos, inputs, windows)
+        copied = [info.nbytes * window.buffer.has_host_view for info, window in zip(infos, windows)]
+        in_place = {"toy": self.driver.info.io_bytes - sum(copied)}
+        traffic = Traffic(sum(copied[:inputs]), sum(copied[inputs:]), in_place)
+        return traffic, list(zip([info.name for info in infos], windows))
+
+    def _run(self):
+        graph, values = self.driver.graph, dict(self.driver.states)
+        io = [(info, self._bytes(given.window)) for info, given in zip(self.driver.info.tensors, self.memories)]
+        for tensor, (info, array) in zip(graph.inputs, io):
+            values[tensor] = array[: info.nbytes].view(info.dtype.numpy).reshape(info.dims).copy()
+        for node in graph.nodes:
+            arrays = [None if t is None else t.data if t.is_static else values[t] for t in node.inputs]
+            values.update(zip(node.outputs, evaluate(node.op, node.inputs, arrays, node.params, node.outputs)))
+        for tensor, (info, array) in zip(graph.outputs, io[len(graph.inputs) :]):
+            array[: info.nbytes] = np.ascontiguousarray(values[tensor]).reshape(-1).view(np.uint8)
+        for name, value in graph.state_updates.items():
+            self.driver.states[graph.tensors[name]] = values[value]
+
+    def _bytes(self, window):
+        whole = window.buffer.array if window.buffer.has_host_view else window.buffer.there
+        return whole[window.offset : window.offset + window.nbytes]
+
+
+def describe(graph):
+    constants = sum(tensor.nbytes for tensor in graph.tensors.values() if tensor.is_static)
+    tensors = (tuple(map(TensorInfo.of, some)) for some in (graph.inputs, graph.outputs))
+    return GraphInfo(graph.name, *tensors, MemoryNeeds(constant_bytes=constants), "numpy")
+
+
+def inspect(binary):
+    if bytes(binary[: len(MAGIC)]) != MAGIC:
+        return None
+    graphs = pickle.loads(binary[len(MAGIC) :])
+    return BinaryInfo(1, "toy", "a test", len(binary), tuple(map(describe, graphs)))
+
+
+registry.register(BackendEntry("toy", "libQnnToy.so", Toy, lambda config, log: config, inspect=inspect))

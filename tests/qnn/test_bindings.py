@@ -1,0 +1,283 @@
+"""A binding is checked when it is made, found by the memory that is meant, and never writes what is not its own."""
+
+import gc
+import mmap
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+from isthmus import Code, QnnError, memory, qnn
+from isthmus.memory import holds, rpcmem
+from isthmus.qnn import ClientTensor, DataType, DescriptorType, MemDescriptor, TensorType, lpai
+
+DIMS = (1, 16)
+NBYTES = 64
+
+
+@pytest.fixture
+def context():
+    with qnn.Backend("cpu") as backend:
+        yield backend.create_context()
+
+
+def doubler(context, name="double"):
+    graph = context.create_graph(name)
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS)
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, DIMS)
+    two = graph.create_tensor("two", TensorType.STATIC, DataType.FLOAT_32, (1,), None, np.float32([2]))
+    graph.add_node("multiply", "ElementWiseMultiply", [x, two], [y])
+    graph.finalize()
+    return graph
+
+
+def arrays():
+    return np.arange(16, dtype=np.float32).reshape(DIMS), np.zeros(DIMS, np.float32)
+
+
+def tensors(x, y):
+    return [ClientTensor("x", x)], [ClientTensor("y", y)]
+
+
+def bound(graph):
+    return graph.driver._ledger.bindings
+
+
+def test_a_binding_runs_as_often_as_it_is_asked_and_counts(context):
+    graph = doubler(context)
+    x, y = arrays()
+    with graph.bind(*tensors(x, y)) as binding:
+        for value in range(5):
+            x[...] = value
+            binding.execute()
+            assert (y == 2 * value).all()
+        assert binding.stats.executions == 5
+        assert binding.stats.in_place_bytes == {"raw": 5 * 2 * NBYTES}
+        binding.execute_async().result(10)
+        assert graph.stats.executions == 6
+
+
+def test_two_bindings_of_a_graph_take_turns_and_count_apart(context):
+    graph = doubler(context)
+    (x, y), (u, v) = arrays(), arrays()
+    one, other = graph.bind(*tensors(x, y)), graph.bind(*tensors(u, v))
+    x[...], u[...] = 1, 2
+    for _ in range(3):
+        one.execute()
+        other.execute()
+    assert (y == 2).all()
+    assert (v == 4).all()
+    assert (one.stats.executions, other.stats.executions, graph.stats.executions) == (3, 3, 6)
+
+
+def test_fresh_structures_find_the_binding_of_their_memory(context):
+    graph = doubler(context)
+    x, y = arrays()
+    for _ in range(50):
+        graph.execute(*tensors(x, y))
+        graph.execute(*tensors(x[:], y.reshape(DIMS)))
+        graph.execute([ClientTensor("x", x.ctypes.data, nbytes=NBYTES)], [ClientTensor("y", memoryview(y).cast("B"))])
+    assert len(bound(graph)) == 1
+    assert graph.stats.executions == 150
+    assert np.array_equal(y, 2 * x)
+
+
+def test_other_memory_is_another_binding_and_few_are_remembered(context):
+    graph = doubler(context)
+    x = arrays()[0]
+    for value in range(40):
+        y = np.zeros(DIMS, np.float32)
+        x[...] = value
+        graph.execute(*tensors(x, y))
+        assert (y == 2 * value).all()
+    assert len(bound(graph)) == 16
+    assert graph.stats.executions == 40
+
+
+def test_large_memory_of_earlier_executions_is_not_kept(context):
+    graph = context.create_graph("large")
+    dims = (1, 4 << 20)
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, dims)
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, dims)
+    graph.add_node("relu", "Relu", [x], [y])
+    graph.finalize()
+    seen = []
+    for _ in range(5):
+        given = np.ones(dims, np.float32), np.zeros(dims, np.float32)
+        seen += map(weakref.ref, given)
+        graph.execute([ClientTensor("x", given[0])], [ClientTensor("y", given[1])])
+        del given
+    gc.collect()
+    assert sum(ref() is not None for ref in seen) <= 4
+
+
+def test_an_address_with_a_size_is_memory(context):
+    graph = doubler(context)
+    x, y = arrays()
+    addresses = [ClientTensor(name, a.ctypes.data, nbytes=NBYTES) for name, a in (("x", x), ("y", y))]
+    graph.execute(addresses[:1], addresses[1:])
+    assert np.array_equal(y, 2 * x)
+
+
+@pytest.mark.parametrize(
+    ("data", "nbytes", "rule"),
+    [
+        (0, NBYTES, "null"),
+        (-128, NBYTES, "negative"),
+        ((1 << 64) - 4, NBYTES, "beyond the address space"),
+        (4096, NBYTES, "not memory of this process"),
+        (4096, None, "without a size"),
+        (np.zeros(DIMS, np.float32), NBYTES + 1, "its buffer has 64"),
+        (np.zeros(15, np.uint8), None, "64 are needed"),
+    ],
+)
+def test_memory_that_cannot_be_is_refused_when_it_is_bound(context, data, nbytes, rule):
+    with pytest.raises(QnnError, match=rule):
+        doubler(context).bind([ClientTensor("x", data, nbytes=nbytes)], [ClientTensor("y", arrays()[1])])
+
+
+def test_a_closed_buffer_is_not_written_any_more(context):
+    graph = doubler(context)
+    x = arrays()[0]
+    buffer = memory.host(NBYTES)
+    binding = graph.bind([ClientTensor("x", x)], [ClientTensor("y", buffer)])
+    binding.execute()
+    buffer.close()
+    with pytest.raises(QnnError, match="is closed"):
+        binding.execute()
+    with pytest.raises(QnnError, match="is closed"):
+        graph.execute([ClientTensor("x", x)], [ClientTensor("y", buffer)])
+    assert binding.stats.executions == 1
+
+
+def test_an_output_may_not_lie_over_an_input_by_another_mapping(context):
+    graph = doubler(context)
+    with rpcmem.alloc(25, 1, NBYTES) as buffer:
+        alias = np.frombuffer(mmap.mmap(buffer.fd, NBYTES), np.float32).reshape(DIMS)
+        with pytest.raises(QnnError, match="overlaps that of tensor 'x'"):
+            graph.bind([ClientTensor("x", buffer)], [ClientTensor("y", alias)])
+
+
+def test_a_binding_whose_memory_became_a_pool_of_another_graph_is_refused(context):
+    graph = doubler(context)
+    x, y = arrays()
+    given = tuple(map(tuple, tensors(x, y)))
+    graph.execute(*given)
+    claimed = holds.claim(memory.window(y), "test", "persistent memory of another graph")
+    y[...] = 7
+    with pytest.raises(QnnError, match="overlaps the persistent memory of another graph"):
+        graph.execute(*given)
+    assert (y == 7).all(), "the pool was not written"
+    claimed.release()
+    graph.execute(*given)
+    assert np.array_equal(y, 2 * x)
+
+
+def test_a_pool_cannot_be_claimed_while_an_execution_writes_it(context):
+    graph = doubler(context)
+    x, y = arrays()
+    binding = graph.bind(*tensors(x, y))
+    refusals = []
+    executor = graph.driver.executor()
+    real = executor.run
+
+    def run():
+        try:
+            holds.claim(memory.window(y), "pool", "somebody's pool")
+        except QnnError as refusal:
+            refusals.append(str(refusal))
+        real()
+
+    executor.run = run
+    holds.changed()
+    binding.execute()
+    assert "which is executing" in refusals[0]
+
+
+def test_deregistered_memory_is_refused_by_a_binding_that_had_it():
+    with qnn.Backend("htp") as backend, rpcmem.alloc(25, 1, 2 * NBYTES) as buffer:
+        context = backend.create_context()
+        graph = doubler(context)
+        descriptors = [
+            MemDescriptor(DIMS, DataType.FLOAT_32, DescriptorType.CUSTOM,
+                          custom=qnn.htp.Descriptor(buffer.nbytes, buffer.fd, offset))
+            for offset in (0, NBYTES)
+        ]  # fmt: skip
+        handles = context.mem_register(descriptors)
+        x, y = (buffer.view(np.float32, DIMS, offset) for offset in (0, NBYTES))
+        x[...] = 3
+        binding = graph.bind([ClientTensor("x", mem_handle=handles[0])], [ClientTensor("y", mem_handle=handles[1])])
+        binding.execute()
+        assert (y == 6).all()
+        context.mem_deregister(handles[1:])
+        y[...] = 0
+        with pytest.raises(QnnError) as refusal:
+            binding.execute()
+        assert refusal.value.code is Code.MEM_INVALID_HANDLE
+        assert (y == 0).all()
+        context.mem_deregister(handles[:1])
+
+
+def test_a_freed_graph_refuses_its_bindings(context):
+    binding = doubler(context).bind(*tensors(*arrays()))
+    context.free()
+    with pytest.raises(QnnError) as refusal:
+        binding.execute()
+    assert refusal.value.code is Code.GRAPH_INVALID_HANDLE
+    binding.close()
+
+
+def test_executions_of_many_threads_are_all_counted(context):
+    graph = doubler(context)
+
+    def work():
+        x, y = arrays()
+        binding = graph.bind(*tensors(x, y))
+        for _ in range(200):
+            binding.execute()
+            graph.execute(*tensors(x, y))
+        binding.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert graph.stats.executions == 4 * 400
+
+
+@pytest.mark.parametrize("given", [(None, None), (5, ()), ((), 1.5), ([5], []), ([None], [])])
+def test_what_is_no_list_of_tensors_is_refused(context, given):
+    with pytest.raises(QnnError):
+        doubler(context).execute(*given)
+
+
+def test_freeing_the_context_in_a_callback_ends_it(context):
+    graph = doubler(context)
+    freed = threading.Event()
+
+    def free(execution):
+        context.free()
+        freed.set()
+
+    graph.execute_async(notify=free).result(10)
+    assert freed.wait(10)
+    with pytest.raises(QnnError):
+        graph.execute_async()
+
+
+def test_lpai_pools_in_two_mappings_of_one_file_are_one_memory():
+    with qnn.Backend("lpai") as backend:
+        graph = backend.create_context().create_graph("state")
+        x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS)
+        y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, DIMS)
+        s = graph.create_tensor("s", TensorType.APP_READWRITE, DataType.FLOAT_32, DIMS, None, np.ones(DIMS, np.float32))
+        graph.add_node("add", "ElementWiseAdd", [x, s], [y])
+        graph.update_state(s, y)
+        sizes = [graph.get_property(size) for size in (lpai.SCRATCH_MEM_SIZE, lpai.PERSISTENT_MEM_SIZE)]
+        shared = rpcmem.alloc(25, 1, max(sizes))
+        alias = mmap.mmap(shared.fd, max(sizes))
+        graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, sizes[0], shared))
+        with pytest.raises(QnnError, match="overlaps the scratch memory"):
+            graph.set_config(lpai.PERSISTENT_MEM, lpai.Mem(lpai.MemType.DDR, sizes[1], alias))
