@@ -8,15 +8,16 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "isthmus"
 MAY_IMPORT = {
     "errors": set(),
+    "isolated": {"errors"},
     "log": {"errors"},
     "planning": set(),
     "graph": {"errors"},
     "memory": {"errors", "log"},
     "frontends": {"graph", "errors"},
     "prepare": {"graph", "planning", "errors"},
-    "engine": {"graph", "prepare", "memory", "errors"},
+    "engine": {"isolated", "graph", "prepare", "memory", "errors"},
     "binary": {"engine", "graph", "errors", "version"},
-    "accelerator": {"binary", "engine", "graph", "memory", "errors"},
+    "accelerator": {"isolated", "binary", "engine", "graph", "memory", "errors"},
     "backends": {"accelerator", "binary", "engine", "prepare", "graph", "memory", "log", "errors"},
     "qnn": {"backends", "frontends", "prepare", "graph", "memory", "log", "errors", "version"},
     "session": {"qnn", "backends", "prepare", "graph", "log", "errors"},

@@ -1,0 +1,132 @@
+"""A child process of ours runs our code and the interpreter's, and nothing that lies about."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import isthmus
+from isthmus import isolated
+
+POISONED = ("numpy", "llvmlite", "numba", "isthmus", "sitecustomize", "usercustomize", "runpy", "ctypes")
+
+
+@pytest.fixture
+def poisoned(tmp_path):
+    """A folder full of modules with well-known names; each leaves a marker when it is run."""
+    folder = tmp_path / "poisoned"
+    folder.mkdir()
+    for name in POISONED:
+        (folder / f"{name}.py").write_text(f"open({str(tmp_path / f'{name}.ran')!r}, 'w').close()\n")
+    return folder
+
+
+def markers(folder):
+    return sorted(path.name for path in folder.parent.glob("*.ran"))
+
+
+def package_beside(folder, main):
+    """A package of our name with our start, its own `__init__` and a module to run."""
+    package = folder / "isthmus"
+    package.mkdir(parents=True)
+    source = Path(isthmus.__file__).parent
+    for name in ("__init__.py", "isolated.py", "errors.py"):
+        (package / name).write_bytes((source / name).read_bytes())
+    (package / "child.py").write_text(main)
+    return folder
+
+
+@pytest.mark.parametrize("variable", ["", ".", ":", "{folder}"])
+def test_modules_in_the_working_folder_are_not_run(poisoned, monkeypatch, variable):
+    monkeypatch.chdir(poisoned)
+    monkeypatch.setenv("PYTHONPATH", variable.format(folder=poisoned))
+    monkeypatch.setenv("PYTHONSTARTUP", str(poisoned / "numpy.py"))
+    done = subprocess.run(
+        isolated.command("isthmus.engine.native.compiler", "z80"),
+        env={**os.environ, **isolated.environment()},  # even with every variable of the interpreter's left in
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "must be one of" in done.stderr, "the module itself was reached"
+    assert markers(poisoned) == []
+
+
+def test_a_plain_start_would_have_run_them(poisoned):
+    subprocess.run([sys.executable, "-m", "isthmus"], cwd=poisoned, capture_output=True, check=False)
+    assert "isthmus.ran" in markers(poisoned)
+
+
+def test_the_package_that_runs_is_the_one_that_the_child_imports(tmp_path):
+    script = "import sys; from isthmus import isolated; print('\\0'.join(isolated.command('isthmus.child', 'x', '')))"
+    source = package_beside(tmp_path / "tree", "import sys, isthmus; print(isthmus.__file__, sys.argv[1:])")
+    command = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env={"PYTHONPATH": str(source)}, capture_output=True, check=True
+    ).stdout.decode()
+    done = subprocess.run(command[:-1].split("\0"), cwd="/", env={}, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{source}/isthmus/__init__.py ['x', '']\n"
+
+
+def test_dependencies_are_taken_from_the_interpreter_before_the_folder_of_the_package(tmp_path):
+    source = package_beside(tmp_path / "tree", "import json, beside; print(json.__file__, beside.__file__)")
+    (source / "json.py").write_text("raise SystemExit('the wrong one')")
+    (source / "beside.py").write_text("")
+    script = "import sys; from isthmus import isolated; print('\\0'.join(isolated.command('isthmus.child')))"
+    command = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.append({str(source)!r}); sys.path.insert(0, {str(source)!r})\n"
+         + script], cwd=tmp_path, env={}, capture_output=True, check=True,
+    ).stdout.decode()  # fmt: skip
+    done = subprocess.run(command[:-1].split("\0"), cwd="/", env={}, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [os.path.dirname(os.__file__) + "/json/__init__.py", str(source / "beside.py")]
+
+
+def test_the_environment_holds_what_a_child_needs_and_no_more(monkeypatch):
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    needed = {"PATH": "/bin", "HOME": "/h", "LANG": "C", "LC_ALL": "C", "TMPDIR": "/t", "XDG_CACHE_HOME": "/c",
+              "ISTHMUS_TARGET": "avx2"}  # fmt: skip
+    for name, value in needed.items():
+        monkeypatch.setenv(name, value)
+    for name in ("PYTHONPATH", "PYTHONHOME", "NUMBA_DISABLE_JIT", "LD_PRELOAD", "PASSWORD"):
+        monkeypatch.setenv(name, "1")
+    assert isolated.environment() == needed
+    monkeypatch.setenv("LD_LIBRARY_PATH", ":/opt/lib:.:relative")
+    assert isolated.environment() == {**needed, "LD_LIBRARY_PATH": "/opt/lib"}
+
+
+def test_an_interpreter_that_cannot_be_named_is_refused(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "")
+    with pytest.raises(isthmus.QnnError, match=r"sys\.executable"):
+        isolated.command("isthmus.accelerator")
+
+
+CHILD = """
+import os, sys, time
+from isthmus import isolated
+isolated.end_with(int(sys.argv[1]))
+print("begun", flush=True)
+time.sleep(60)
+"""
+PARENT = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}, str(os.getpid())])"
+
+
+def test_a_child_ends_with_its_parent():
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "begun\n"
+    parent.send_signal(signal.SIGKILL)
+    # The pipe ends with the last process that holds it; the child would sleep for a minute.
+    began = time.monotonic()
+    assert parent.stdout.read() == ""
+    assert time.monotonic() - began < 50
+    parent.wait()
+    parent.stdout.close()
+
+
+def test_a_child_whose_parent_has_died_before_does_not_begin():
+    done = subprocess.run([sys.executable, "-c", CHILD, "1" if os.getpid() != 1 else "2"], capture_output=True)
+    assert (done.returncode, done.stdout) == (1, b"")
