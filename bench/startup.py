@@ -54,7 +54,7 @@ def first_inference_seconds(model: zoo.Model, cache: Path) -> float:
     options: dict[str, Any] = {"shapes": {name: list(shape) for name, shape in model.shapes.items()} or None}
     if model.constants:
         options["constants"] = dict(model.constants)
-    environment = {"ISTHMUS_CACHE_DIR": str(cache / "isthmus"), "NUMBA_CACHE_DIR": str(cache / "numba")}
+    environment = {"ISTHMUS_CACHE_DIR": str(cache)}
     started = time.clock_gettime(time.CLOCK_MONOTONIC)
     arguments = [FIRST_INFERENCE, repr(started), str(zoo.path(model.key)), json.dumps(options)]
     return float(_python(arguments, environment))

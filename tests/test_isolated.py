@@ -46,7 +46,7 @@ def test_modules_in_the_working_folder_are_not_run(poisoned, monkeypatch, variab
     monkeypatch.setenv("PYTHONPATH", variable.format(folder=poisoned))
     monkeypatch.setenv("PYTHONSTARTUP", str(poisoned / "numpy.py"))
     done = subprocess.run(
-        isolated.command("isthmus.engine.native.compiler", "z80"),
+        isolated.command("isthmus.engine.native.compiler", str(os.getpid()), "z80"),
         env={**os.environ, **isolated.environment()},  # even with every variable of the interpreter's left in
         capture_output=True,
         text=True,

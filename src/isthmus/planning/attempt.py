@@ -18,7 +18,20 @@ import numpy as np
 from .component import Component, Scale
 from .conflicts import Conflicts
 from .problem import Problem
-from .search import ENTRY, FRAME, FULL, NEXT_PART, NODES_LEFT, PHASE, Advance, State
+from .search import (
+    ENTRY,
+    FRAME,
+    FULL,
+    MEMBERS,
+    NEXT_PART,
+    NODES_LEFT,
+    ORDER_LENGTH,
+    PHASE,
+    REGISTERS,
+    TRAIL_LENGTH,
+    Advance,
+    State,
+)
 
 # Preferences, taken in turns: whether where memory is scarcest comes first, then which of width and area decides.
 PREFERENCES = (("crowd", "width", "area"), ("crowd", "area", "width"), ("width", "area"))
@@ -91,8 +104,11 @@ class Task:
         floor = [self._first_floor(k) for k in range(len(self))]
         frames = [0] * (FRAME * (2 * len(self) + 4))
         frames[:FRAME] = [0, len(self), 0, c.sections, 0, 0, 0, -1, -1, 0, 0]
-        registers = [0] * (NODES_LEFT + 1)
+        order = list(range(len(self))) + [0] * (15 * len(self))
+        trail = [0] * (ENTRY * (16 * len(self) + 64))
+        registers = [0] * REGISTERS
         registers[PHASE] = NEXT_PART
+        registers[MEMBERS], registers[TRAIL_LENGTH], registers[ORDER_LENGTH] = len(self), len(trail), len(order)
         return {
             "floor": floor,
             "reach": floor,
@@ -100,11 +116,11 @@ class Task:
             "total": total,
             "spans": spans,
             "turn": [0] * len(self),
-            "order": list(range(len(self))) + [0] * (15 * len(self)),
+            "order": order,
             "group_last": [-1] * len(self),
             "group_top": [0] * len(self),
             "frames": frames,
-            "trail": [0] * (ENTRY * (16 * len(self) + 64)),
+            "trail": trail,
             "registers": registers,
             "blame": [0] * len(self),
             "load": [0] * c.sections,
@@ -221,6 +237,7 @@ class Attempt:
             else:
                 trail, order = np.concatenate((trail, trail)), np.concatenate((order, order))
             self.state = self.state._replace(trail=trail, order=order)
+            self.state.registers[TRAIL_LENGTH], self.state.registers[ORDER_LENGTH] = len(trail), len(order)
 
     @property
     def blame(self) -> list[float]:

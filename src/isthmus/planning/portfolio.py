@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from .attempt import Attempt, Task
-from .search import PAUSED, SOLVED, Advance, advance, compiled
+from .search import PAUSED, SOLVED, Advance, advance
 
 MACHINE_SLICE = 2048
 INTERPRETED_SLICE = 64
@@ -49,12 +49,13 @@ class Limits:
             return "node limit"
         return "time limit" if time.perf_counter() >= self.deadline else None
 
-    def load(self, task: Task, capacity: int) -> Advance:
-        """The compiled search. Loading it takes its time, but not from the planning."""
+    def load(self) -> Advance:
+        """The search as machine code. Loading it takes its time, but not from the planning."""
+        from . import machine  # here, so that planning without it starts faster
+
         began = time.perf_counter()
-        code = compiled()
+        code = machine.load()
         if not self.loaded:
-            Attempt(task, capacity, 0, 0, machine=True).run(code, 0)
             self.loading = time.perf_counter() - began
             self.deadline += self.loading
             self.loaded = True
@@ -104,7 +105,7 @@ def answer(task: Task, capacity: int, first_turn: int, attempts: int, nodes: int
             return total
     rest = plan[total.turns :]
     if rest and not limits.reached():
-        code = limits.load(task, capacity)
+        code = limits.load()
         total = _join(total, _Race(task, capacity, rest, limits, code).run(limits.threads), limits)
     return total
 
@@ -157,11 +158,11 @@ class _Race:
         if place >= self.winner or self.limits.reached():
             return
         turn, share = self.plan[place]
-        machine = self.code is not advance
+        compiled = self.code is not advance
         blame = self.task.blame.get(turn - LANES, [])
-        search = Attempt(self.task, self.capacity, turn, share, blame, machine=machine)
+        search = Attempt(self.task, self.capacity, turn, share, blame, machine=compiled)
         while place < self.winner and search.nodes < share and not self.limits.reached():
-            result = search.run(self.code, MACHINE_SLICE if machine else INTERPRETED_SLICE)
+            result = search.run(self.code, MACHINE_SLICE if compiled else INTERPRETED_SLICE)
             self.nodes[place] = search.nodes
             if result != PAUSED:
                 with self.lock:

@@ -1,7 +1,7 @@
 """The exact search: places buffers of one component one by one, bottom up, and proves what it leaves out.
 
-The same functions run interpreted on lists, for small components, and compiled on arrays; see `compiled`. Everything
-that is compiled stands in this file, because numba's cache notices changes in the file of the outermost function only.
+The same functions run interpreted on lists, for small components, and as machine code on arrays; see `machine`. All
+that is compiled stands in this file, and is written so that a field can be a bare pointer: nothing asks for its length.
 
 How it works
     A layout that fits can be pushed down until no buffer can sink any further: each buffer then lies at its *floor*,
@@ -25,9 +25,7 @@ All offsets count in units of the component; times are sections, see `component`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from types import FunctionType
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 SOLVED, EXHAUSTED, PAUSED, FULL = 1, 0, -1, -2
@@ -37,8 +35,8 @@ FAR = 1 << 62
 # What to do next at the frame on top of the stack.
 ENTER, RETRY, LEAVE, NEXT_PART = 0, 1, 2, 3
 
-# Registers of a paused search.
-DEPTH, TRAIL_TOP, PHASE, NODES_LEFT = 0, 1, 2, 3
+# Registers of a paused search, then how long some of its fields are.
+DEPTH, TRAIL_TOP, PHASE, NODES_LEFT, MEMBERS, TRAIL_LENGTH, ORDER_LENGTH, REGISTERS = range(8)
 
 # Fields of a frame. A frame either chooses one buffer of a part, or goes through the parts that a choice left behind.
 FIRST, COUNT, LEFT, RIGHT, CHOSEN, ENTRY_MARK, CHOICE_MARK, SPLIT, CALLER, FROM, TO, FRAME = range(12)
@@ -259,15 +257,17 @@ def advance(s: State, nodes: int) -> int:
     piece_first, piece_left, piece_right, left = s.piece_first, s.piece_left, s.piece_right, s.left
     right, group, rank, twin, floor, reach = s.right, s.group, s.rank, s.twin, s.floor, s.reach
     placed, total, spans, turn, order = s.placed, s.total, s.spans, s.turn, s.order
-    group_last, group_top, frames, trail = s.group_last, s.group_top, s.frames, s.trail
+    group_last, group_top, frames = s.group_last, s.group_top, s.frames
     registers, blame = s.registers, s.blame
     depth = registers[DEPTH]
     top = registers[TRAIL_TOP]
     phase = registers[PHASE]
     # No node writes more than this: an entry for each buffer that rises, is reviewed or gets a turn, and the order of
     # those that are left when one is placed, twice if they fall into parts.
-    trail_reserve = ENTRY * (4 * len(size) + 8)
-    order_reserve = 2 * len(size)
+    trail_reserve = ENTRY * (4 * registers[MEMBERS] + 8)
+    order_reserve = 2 * registers[MEMBERS]
+    trail_length = registers[TRAIL_LENGTH]
+    order_length = registers[ORDER_LENGTH]
     result = PAUSED
     while True:
         frame = depth * FRAME
@@ -318,7 +318,7 @@ def advance(s: State, nodes: int) -> int:
             phase = ENTER
             continue
 
-        if nodes <= 0 or len(trail) - top < trail_reserve or len(order) - after < order_reserve:
+        if nodes <= 0 or trail_length - top < trail_reserve or order_length - after < order_reserve:
             result = PAUSED if nodes <= 0 else FULL
             break
         nodes -= 1
@@ -454,19 +454,4 @@ def advance(s: State, nodes: int) -> int:
 
 
 Advance = Callable[[State, int], int]
-
-
-@lru_cache(maxsize=1)
-def compiled() -> Advance:
-    """The search as machine code. The first call of a process imports numba; the first of a machine compiles."""
-    from numba import njit
-
-    names: Sequence[str] = ("lift", "undo", "note", "raised", "sort_by_reach", "fits", "give_turns")
-    scope = dict(globals())
-    for name in names:
-        scope[name] = njit(forceinline=True, error_model="numpy")(FunctionType(scope[name].__code__, scope, name))
-    main = FunctionType(advance.__code__, scope, "advance")
-    main.__module__ = __name__
-    main.__qualname__ = "advance"
-    machine_code: Advance = njit(cache=True, nogil=True, error_model="numpy")(main)
-    return machine_code
+"""`advance`, or the same as machine code."""

@@ -1,0 +1,160 @@
+"""Compilers as child processes: as many as there are processors, isolated, with progress on the terminal.
+
+The process that uses code never loads numba; its children do. They end with the thread that waits for them, and none
+of them may be busy with one thing for longer than is reasonable.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import IO
+
+from isthmus import isolated
+from isthmus.code.folder import Folder
+from isthmus.code.patience import seconds_of_patience
+from isthmus.errors import Code, QnnError
+
+
+def compile_into(folder: Folder, module: str, arguments: Sequence[str], jobs: Sequence[str], what: str) -> None:
+    """Have jobs done by children that run ``module PARENT *arguments JOB...``, and wait for them.
+
+    Parameters
+    ----------
+    folder
+        Where the children keep what they compile: they are told by ``ISTHMUS_CACHE_DIR``.
+    module
+        A program of ours. It names each job in a line on its standard output when that is done.
+    arguments, jobs
+        What all of them are told, and what they share out.
+    what
+        What is compiled, for messages.
+    """
+    processors = len(os.sched_getaffinity(0))
+    shares = [share for share in (jobs[first::processors] for first in range(processors)) if share]
+    children: list[_Child] = []
+    progress = _Progress(len(jobs), what)
+    try:
+        for share in shares:
+            children.append(_Child(folder, module, arguments, share))
+        _follow(children, progress, what)
+    finally:
+        # Interrupted, or one has failed: the work of the others is of no use to anybody.
+        for child in children:
+            child.end()
+        progress.end()
+
+
+def _follow(children: Sequence[_Child], progress: _Progress, what: str) -> None:
+    """Read what children say until all have ended well."""
+    patience = seconds_of_patience()
+    with selectors.DefaultSelector() as selector:
+        for child in children:
+            selector.register(child.output, selectors.EVENT_READ, (child, child.take_output))
+            selector.register(child.errors, selectors.EVENT_READ, (child, child.take_errors))
+        while selector.get_map():
+            busy = {id(entry.data[0]): entry.data[0] for entry in selector.get_map().values()}
+            slowest = min(busy.values(), key=lambda child: child.since)
+            left = slowest.since + patience - time.monotonic()
+            if left <= 0:
+                raise QnnError(
+                    Code.COMMON_SYSTEM,
+                    f"compiling {what}",
+                    f"{slowest.job} took more than {patience:g} seconds",
+                    "Set ISTHMUS_COMPILE_SECONDS to more if the machine is that slow.",
+                )
+            for ready, _ in selector.select(left):
+                child, take = ready.data
+                content = os.read(ready.fd, 1 << 16)
+                if not content:
+                    selector.unregister(ready.fileobj)
+                for job in take(content):
+                    progress.show(job)
+    for child in children:
+        problem = child.problem()
+        if problem:
+            raise QnnError(Code.COMMON_SYSTEM, f"compiling {what}", f"the compiler failed: {problem}")
+
+
+class _Child:
+    """One compiler and its share of the jobs."""
+
+    def __init__(self, folder: Folder, module: str, arguments: Sequence[str], jobs: Sequence[str]) -> None:
+        self.jobs = jobs
+        self.since = time.monotonic()
+        self._done = 0
+        self._line, self._said = b"", b""
+        self._process = subprocess.Popen(
+            isolated.command(module, str(os.getpid()), *arguments, *jobs),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**isolated.environment(), "ISTHMUS_CACHE_DIR": str(folder.path)},
+            cwd="/",  # numba reads its settings from a file in the working folder
+        )
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self.output: IO[bytes] = self._process.stdout
+        self.errors: IO[bytes] = self._process.stderr
+
+    @property
+    def job(self) -> str:
+        """What it is busy with."""
+        return self.jobs[min(self._done, len(self.jobs) - 1)]
+
+    def take_output(self, content: bytes) -> list[str]:
+        """Jobs that it says are done."""
+        *lines, self._line = (self._line + content).split(b"\n")
+        if lines:
+            self._done += len(lines)
+            self.since = time.monotonic()
+        return [line.decode(errors="replace") for line in lines]
+
+    def take_errors(self, content: bytes) -> list[str]:
+        """Complaints, of which the end is kept."""
+        self._said = (self._said + content)[-(1 << 16) :]
+        return []
+
+    def problem(self) -> str:
+        """Once it has ended: why it failed, or nothing."""
+        status = self._process.wait()
+        if status == 0:
+            return ""
+        if status < 0:
+            return f"ended by signal {-status} ({signal.strsignal(-status)}) while at {self.job}"
+        lines = self._said.decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"ended with status {status} while at {self.job}"
+
+    def end(self) -> None:
+        """Kill it if it still runs."""
+        self._process.kill()
+        self._process.wait()
+        self.output.close()
+        self.errors.close()
+
+
+class _Progress:
+    """A line on the terminal that counts jobs as they are done."""
+
+    def __init__(self, total: int, what: str) -> None:
+        self._total, self._what, self._done = total, what, 0
+        self._shown = sys.stderr.isatty()
+        if not self._shown:
+            print(f"isthmus: compiling {what}, once", file=sys.stderr, flush=True)
+
+    def show(self, job: str) -> None:
+        """Count a job."""
+        self._done += 1
+        if self._shown:
+            text = f"isthmus: compiling {self._what}: {self._done}/{self._total} {job}"
+            print(f"\r\x1b[K{text[:110]}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,226 @@
+"""The folder that compiled code is kept in. What lies there is run, so nobody else may have been able to put it there.
+
+A folder of another user, or one that others may write, is refused, and so is a file that is not a plain one of ours:
+it would be wrong to compile again without a word, as the next process would meet the same. Checks are made on what is
+open, never on a name, so nothing can be exchanged between check and use. A file carries a checksum; one that is
+damaged counts as absent.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from isthmus.code.patience import seconds_of_patience
+from isthmus.errors import Code, QnnError
+
+_MAGIC = b"ISTHMUS\x01"
+_HEADER = len(_MAGIC) + hashlib.sha256().digest_size
+_LOCK = ".lock"
+_UNFINISHED = ".writing-"
+_DAY = 24 * 60 * 60
+_LOOK_EVERY = 0.1  # seconds
+
+
+class Unavailable(QnnError):
+    """There is no folder to keep code in, or none that can be written."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder for compiled code.
+
+    The folder may be reached by symbolic links (a home on another disk); what they lead to is what is checked. Files
+    in it are never links.
+
+    Parameters
+    ----------
+    path
+        Where it is, or will be once something is kept.
+    """
+
+    path: Path
+
+    @classmethod
+    def of_user(cls) -> Folder:
+        """``ISTHMUS_CACHE_DIR``, else the user's cache folder."""
+        explicit = os.environ.get("ISTHMUS_CACHE_DIR")
+        if explicit:
+            return cls(Path(explicit).absolute())
+        base = os.environ.get("XDG_CACHE_HOME")
+        if base:
+            return cls(Path(base).absolute() / "isthmus")
+        try:
+            return cls(Path.home().absolute() / ".cache" / "isthmus")
+        except RuntimeError:
+            raise Unavailable(
+                Code.COMMON_SYSTEM,
+                "cache of compiled code",
+                "the user has no home folder to keep it in",
+                "Set ISTHMUS_CACHE_DIR to a folder that can be written.",
+            ) from None
+
+    def read(self, name: str, key: str) -> bytes | None:
+        """The code kept under a name and for a key, or None where there is none or it is damaged."""
+        try:
+            with self._opened() as folder:
+                content = self._content(folder, name)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as problem:
+            raise self._unavailable("read", problem) from None
+        header, code = content[:_HEADER], content[_HEADER:]
+        return code if header == _header(key, code) else None
+
+    def write(self, name: str, key: str, code: bytes) -> None:
+        """Keep code under a name; other processes see the whole file or none."""
+        with self._writable() as folder:
+            temporary = _UNFINISHED + secrets.token_hex(8)
+            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+            try:
+                with os.fdopen(file, "wb") as stream:
+                    stream.write(_header(key, code) + code)
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Make the folder, and keep other processes that ask for the same from compiling into it meanwhile.
+
+        One that holds it for too long is not waited for any more: work is then done twice, and the folder stays sound.
+        """
+        with self._writable() as folder:
+            lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+            try:
+                _wait_for(lock)
+                _remove_unfinished(folder)
+            except BaseException:
+                os.close(lock)
+                raise
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            status = os.fstat(folder)
+            if status.st_uid not in _trusted():
+                raise self._refusal(
+                    self.path,
+                    f"belongs to another user (number {status.st_uid}), who could have code of theirs run by you",
+                    "Set ISTHMUS_CACHE_DIR to a folder of your own.",
+                )
+            # A folder like /tmp is no exception: others cannot replace what is ours there, but take its name before.
+            if status.st_mode & 0o022:
+                own = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX
+                remedy = f"Take that away (chmod go-w '{self.path}') or set" if own else "Set"
+                raise self._refusal(
+                    self.path,
+                    "can be written by others, who could have code of theirs run by you",
+                    f"{remedy} ISTHMUS_CACHE_DIR to a folder of your own.",
+                )
+            yield folder
+        finally:
+            os.close(folder)
+
+    @contextmanager
+    def _writable(self) -> Iterator[int]:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._opened() as folder:
+                yield folder
+        except OSError as problem:
+            raise self._unavailable("written", problem) from None
+
+    def _content(self, folder: int, name: str) -> bytes:
+        try:
+            # Opening a pipe must not wait for a writer.
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        except OSError as problem:
+            if problem.errno == errno.ELOOP:
+                raise self._refusal(self.path / name, "is a symbolic link", "Remove it.") from None
+            raise
+        with os.fdopen(file, "rb") as stream:
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                raise self._refusal(self.path / name, "is not a plain file", "Remove it.")
+            if status.st_uid not in _trusted():
+                raise self._refusal(self.path / name, f"belongs to another user (number {status.st_uid})", "Remove it.")
+            if status.st_mode & 0o022:
+                raise self._refusal(self.path / name, "can be written by others", "Remove it.")
+            return stream.read()
+
+    def not_kept(self) -> Unavailable:
+        """The refusal for code that was just written and is not there."""
+        return Unavailable(
+            Code.COMMON_SYSTEM,
+            f"cache of compiled code {self.path}",
+            "code that was just compiled cannot be read back",
+            "Set ISTHMUS_CACHE_DIR to a folder on a disk that keeps what is written.",
+        )
+
+    def _unavailable(self, done: str, problem: OSError) -> Unavailable:
+        full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
+        return Unavailable(
+            Code.COMMON_SYSTEM,
+            f"cache of compiled code {self.path}",
+            f"cannot be {done}: {problem.strerror}",
+            f"{'Make room there, or set' if full else 'Set'} ISTHMUS_CACHE_DIR to a folder that can be written.",
+        )
+
+    def _refusal(self, path: Path, rule: str, hint: str) -> QnnError:
+        return QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, f"cache of compiled code {path}", rule, hint)
+
+
+def _trusted() -> tuple[int, int]:
+    """Who may own what is run: the user, and root, who can do anything anyway and may provide a filled cache."""
+    return os.geteuid(), 0
+
+
+def _header(key: str, code: bytes) -> bytes:
+    return _MAGIC + hashlib.sha256(key.encode() + code).digest()
+
+
+def _wait_for(lock: int) -> None:
+    """Lock a file, in steps short enough for an interrupt to get through at once."""
+    deadline: float | None = None
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            pass
+        except OSError:
+            return  # a file system without locks: work may be done twice, the cache stays sound
+        if deadline is None:
+            deadline = time.monotonic() + seconds_of_patience()
+            print("isthmus: waiting for another process that compiles", file=sys.stderr, flush=True)
+        elif time.monotonic() >= deadline:
+            print("isthmus: it takes too long; compiling without waiting any more", file=sys.stderr, flush=True)
+            return
+        time.sleep(_LOOK_EVERY)
+
+
+def _remove_unfinished(folder: int) -> None:
+    """Remove what processes left behind that were killed while they wrote, long ago."""
+    for name in os.listdir(folder):
+        if name.startswith(_UNFINISHED):
+            with suppress(OSError):
+                if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime < time.time() - _DAY:
+                    os.unlink(name, dir_fd=folder)

@@ -1,0 +1,121 @@
+"""From typed Python to an object file: numba types a function and writes LLVM IR, LLVM compiles it for a machine.
+
+Numba serves as a front end only: its IR is taken unoptimised, given a plain C entry point and compiled for the wanted
+machine, which need not be this one. Only compilers import this, in processes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
+from typing import Any
+
+import llvmlite.binding as llvm
+
+
+class CompileError(Exception):
+    """A function that cannot be compiled: always a mistake in the function."""
+
+
+@contextmanager
+def _front_end_only() -> Iterator[None]:
+    """Within, numba writes IR and nothing else; after, it is as it was, for whoever else uses it in this process."""
+    from numba.core import codegen, config, cpu
+    from numba.core.config import _OptLevel
+
+    changes: list[tuple[Any, str, Any]] = [
+        # The IR must reach us as the front end wrote it: optimisation belongs to the wanted target.
+        (config, "OPT", _OptLevel(0)),
+        # Numba must not turn it into code for this machine, which may lack what the target has.
+        (codegen.JITCPUCodegen, "_add_module", lambda self, module: None),
+        (codegen.JITCodeLibrary, "_finalize_specific", lambda self: None),
+        # In the place of an entry point it wants a builtin of its own for each function.
+        (cpu.CPUContext, "get_executable", lambda self, library, fndesc, env: [].append),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    for owner, name, value in changes:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+@contextmanager
+def front_end() -> Iterator[None]:
+    """Where functions to be compiled are made (decorated) and given to `intermediate`."""
+    from numba.core.compiler_lock import global_compiler_lock
+
+    with global_compiler_lock, _front_end_only():
+        yield
+
+
+def intermediate(function: Any) -> tuple[str, str]:
+    """The unoptimised IR of a decorated function of four integers, and the name of its function in it."""
+    from numba import types
+
+    signature = (types.int64,) * 4
+    function.compile(signature)
+    compiled = function.overloads[signature]
+    compiled.library._ensure_finalized()
+    return compiled.library.get_llvm_str(), compiled.fndesc.llvm_func_name
+
+
+def machine_for(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
+    """LLVM's code generator for a kind of machine."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="small"
+    )
+
+
+def optimised(text: str, name: str, entry: str, machine: llvm.TargetMachine, may_call: Set[str]) -> llvm.ModuleRef:
+    """A module with one C function ``void entry(i64, i64, i64, i64)``, ready to be emitted.
+
+    Parameters
+    ----------
+    text, name
+        IR, and the function in it that the entry calls.
+    entry
+        The name of the C function.
+    machine
+        What it is for.
+    may_call
+        The C functions that it may call; cached code needs no others.
+    """
+    lines = [
+        line
+        for line in text.splitlines()
+        if not line.startswith(("target triple", "target datalayout", "source_filename"))
+    ]
+    lines.insert(0, f'target triple = "{machine.triple}"')
+    lines.insert(0, f'target datalayout = "{machine.target_data}"')
+    lines.append(
+        f"define void @{entry}(i64 %p, i64 %b, i64 %t, i64 %n) {{\n"
+        "  %r = alloca ptr\n  %e = alloca ptr\n"
+        f'  %s = call i32 @"{name}"(ptr %r, ptr %e, i64 %p, i64 %b, i64 %t, i64 %n)\n'
+        "  ret void\n}\n"
+    )
+    module = llvm.parse_assembly("\n".join(lines))
+    for function in module.functions:
+        if not function.is_declaration and function.name != entry:
+            function.linkage = "internal"
+    for variable in module.global_variables:
+        if not variable.is_declaration:
+            variable.linkage = "internal"
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = True
+    options.slp_vectorization = True
+    options.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    foreign = sorted(
+        f.name
+        for f in module.functions
+        if f.is_declaration and not f.name.startswith("llvm.") and f.name not in may_call
+    )
+    if foreign:
+        raise CompileError(f"{entry} for {machine.triple} would call {', '.join(foreign)}")
+    return module

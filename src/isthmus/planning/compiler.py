@@ -1,0 +1,94 @@
+"""From the search to machine code, as a program of its own: the process that plans never loads numba.
+
+Every field of a state becomes a bare pointer. The C function takes the address of a table of these pointers, how many
+nodes to go on for, and the address that the answer is written to.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FunctionType
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from isthmus.code import objects
+from isthmus.code.folder import Folder
+from isthmus.errors import QnnError
+from isthmus.isolated import end_with
+
+from . import machine, search
+
+_OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    "boundscheck": False,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
+_PARTS = ("lift", "undo", "note", "raised", "sort_by_reach", "fits", "give_turns")
+_MAY_CALL = frozenset(("memcpy", "memmove", "memset"))
+_WORD = ir.IntType(64)
+
+
+@intrinsic
+def _state_at(typing_context: Any, table: Any) -> Any:
+    """The state whose pointers stand at an address."""
+    fields = len(search.State._fields)
+    state = types.NamedUniTuple(types.CPointer(types.int64), fields, search.State)
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        table = builder.inttoptr(args[0], _WORD.as_pointer().as_pointer())
+        places = [builder.gep(table, [ir.Constant(_WORD, k)]) for k in range(fields)]
+        return context.make_tuple(builder, state, [builder.load(place) for place in places])
+
+    return state(types.int64), emit
+
+
+@intrinsic
+def _store(typing_context: Any, address: Any, value: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[1], builder.inttoptr(args[0], _WORD.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+def compile_search() -> bytes:
+    """The object file of the search, for every machine of this architecture."""
+    scope = dict(vars(search))
+    for name in _PARTS:
+        scope[name] = njit(forceinline=True, **_OPTIONS)(FunctionType(scope[name].__code__, scope, name))
+    advance = njit(**_OPTIONS)(FunctionType(search.advance.__code__, scope, "advance"))
+
+    @njit(**_OPTIONS)
+    def entry(table: int, nodes: int, answer: int, unused: int) -> None:
+        _store(answer, advance(_state_at(table), nodes))  # type: ignore[call-arg]
+
+    with objects.front_end():
+        text, name = objects.intermediate(entry)
+    target = objects.machine_for(machine.triple(), "generic", "")
+    return target.emit_object(objects.optimised(text, name, machine.SYMBOL, target, _MAY_CALL))
+
+
+def main(arguments: list[str]) -> int:
+    """Compile the search into the cache and say so; the arguments are ``PARENT JOB``.
+
+    It ends with the process that started it, whose number is the first argument.
+    """
+    end_with(int(arguments[0]))
+    # An interrupt from the terminal is the parent's to answer.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        Folder.of_user().write(machine.name(), machine.key(), compile_search())
+        print(arguments[1], flush=True)
+    except QnnError as refusal:
+        print(refusal, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
