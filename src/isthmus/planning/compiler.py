@@ -15,8 +15,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from isthmus.code import objects
-from isthmus.code.folder import Folder
+from isthmus.compiled import objects
+from isthmus.compiled.folder import Folder
 from isthmus.errors import QnnError
 from isthmus.isolated import end_with
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from isthmus.code.children import compile_into
-from isthmus.code.folder import Folder, Unavailable
-from isthmus.code.image import Image
-from isthmus.code.toolchain import toolchain
+from isthmus.compiled.children import compile_into
+from isthmus.compiled.folder import Folder, Unavailable
+from isthmus.compiled.image import Image
+from isthmus.compiled.toolchain import toolchain
 
 from .search import Advance, State
 

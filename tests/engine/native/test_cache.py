@@ -1,14 +1,19 @@
-"""Compiled code is cached by its sources and target; what is stale, damaged or foreign is rebuilt, never trusted."""
+"""Compiled kernels are cached by their sources and target; what is stale or damaged is rebuilt, never trusted."""
 
 import os
+import select
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from isthmus.engine.native import cache, loader
 from isthmus.engine.native.target import TARGETS, by_name, host
+from isthmus.errors import QnnError
 
 KERNEL = "executor:stop"
 
@@ -47,10 +52,19 @@ def test_damaged_code_is_not_trusted_and_rebuilt(empty_cache, damage):
     assert loader._objects([KERNEL], host())[KERNEL].startswith(b"\x7fELF")
 
 
-def test_code_that_others_may_write_is_not_trusted(empty_cache):
+def test_code_that_others_may_write_is_refused(empty_cache):
     loader.compile_into_cache([KERNEL], host())
     os.chmod(cache.path(KERNEL, host()), 0o666)
-    assert cache.read(KERNEL, host()) is None
+    with pytest.raises(QnnError, match="can be written by others"):
+        loader.addresses([KERNEL], host())
+
+
+def test_a_folder_that_others_may_write_is_refused(empty_cache):
+    empty_cache.mkdir()
+    os.chmod(empty_cache, 0o777)
+    with pytest.raises(QnnError, match="chmod go-w"):
+        loader.addresses([KERNEL], host())
+    assert os.listdir(empty_cache) == []
 
 
 def test_the_key_changes_with_kernel_target_and_sources(monkeypatch):
@@ -80,7 +94,7 @@ def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path, monkeypatch):
     blocker = tmp_path / "file"
     blocker.write_text("")
     monkeypatch.setenv("ISTHMUS_CACHE_DIR", str(blocker / "cache"))
-    with pytest.raises(loader.QnnError, match="ISTHMUS_CACHE_DIR"):
+    with pytest.raises(QnnError, match="ISTHMUS_CACHE_DIR"):
         loader.compile_into_cache([KERNEL], host())
 
 
@@ -92,14 +106,12 @@ def test_without_a_home_folder_the_variable_to_set_is_named(monkeypatch):
         raise KeyError(uid)
 
     monkeypatch.setattr("pwd.getpwuid", no_entry)
-    with pytest.raises(loader.QnnError, match=r"no home folder.*ISTHMUS_CACHE_DIR"):
+    with pytest.raises(QnnError, match=r"no home folder.*ISTHMUS_CACHE_DIR"):
         loader.compile_into_cache([KERNEL], host())
-    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert str(cache.directory()) == "/caches/isthmus"
 
 
 def test_a_compiler_that_fails_is_reported_with_its_words(empty_cache):
-    with pytest.raises(loader.QnnError, match="nonsense"):
+    with pytest.raises(QnnError, match="nonsense"):
         loader.compile_into_cache(["executor:nonsense"], host())
 
 
@@ -113,6 +125,65 @@ def test_running_cached_kernels_loads_no_numba(empty_cache):
         subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ})
 
 
+def test_what_lies_in_the_working_folder_does_not_reach_the_compiler(empty_cache, tmp_path, monkeypatch):
+    poisoned = tmp_path / "poisoned"
+    poisoned.mkdir()
+    for name in ("numpy", "llvmlite", "numba", "isthmus", "sitecustomize", "usercustomize"):
+        (poisoned / f"{name}.py").write_text(f"open({str(tmp_path / f'{name}.ran')!r}, 'w').close()\n")
+    (poisoned / ".numba_config.yaml").write_text("disable_jit: 1\n")
+    monkeypatch.chdir(poisoned)
+    for variable in ("PYTHONPATH", "PYTHONHOME"):
+        monkeypatch.setenv(variable, str(poisoned))
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    loader.compile_into_cache([KERNEL], host())
+    assert cache.read(KERNEL, host()) is not None
+    assert list(tmp_path.glob("*.ran")) == []
+
+
+KERNELS = ("executor:stop", "quantized_elementwise:lookup", "doorbell:hang_up")
+LOAD = (
+    "import sys; from isthmus.engine.native import loader; from isthmus.engine.native.target import host\n"
+    "{before}\n"
+    f"loader.addresses({KERNELS}, host())"
+)
+WITHOUT_LOCKS = "import fcntl; fcntl.flock = lambda *_: None"
+
+
+@pytest.mark.parametrize(("before", "compilers"), [("", 1), (WITHOUT_LOCKS, 2)], ids=["locks", "no locks"])
+def test_processes_that_need_the_same_kernels_at_once_do_not_disturb_each_other(empty_cache, before, compilers):
+    command = [sys.executable, "-c", LOAD.format(before=before)]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert sum("compiling 3 kernels" in text for text in said) <= compilers
+    assert all(cache.read(kernel, host()) is not None for kernel in KERNELS)
+    assert len(list(empty_cache.glob("*.o"))) == len(KERNELS)
+    assert not list(empty_cache.glob(".writing-*"))
+
+
+def test_a_compiler_ends_with_the_process_that_started_it(empty_cache):
+    script = "import os; os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])\n" + LOAD.format(before="")
+    client = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    # Stopped after the first of its kernels, it would be there for ever.
+    _until(lambda: list(empty_cache.glob("*.o")))
+    compiler = int(Path(f"/proc/{client.pid}/task/{client.pid}/children").read_text())
+    handle = os.pidfd_open(compiler)
+    os.kill(compiler, signal.SIGSTOP)
+    assert len(list(empty_cache.glob("*.o"))) < len(KERNELS)
+    client.kill()
+    client.wait()
+    ended, _, _ = select.select([handle], [], [], 60)
+    os.close(handle)
+    assert ended
+
+
+def _until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_an_unknown_target_is_refused_with_the_known_ones():
-    with pytest.raises(loader.QnnError, match=r"avx2.*portable"):
+    with pytest.raises(QnnError, match=r"avx2.*portable"):
         by_name("z80")

@@ -1,6 +1,6 @@
 """Compiled kernels on disk: one file per kernel and target, named by everything that it depends on.
 
-What is damaged is compiled again; what another user could have written is refused (see `isthmus.code.folder`).
+What is damaged is compiled again; what another user could have written is refused (see `isthmus.compiled.folder`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from functools import cache as remembered
 from pathlib import Path
 
-from isthmus.code.folder import Folder
-from isthmus.code.toolchain import toolchain
+from isthmus.compiled.folder import Folder
+from isthmus.compiled.toolchain import toolchain
 from isthmus.engine.native.target import Target
 
 _KERNELS = Path(__file__).parent / "kernels"

@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import Any
 
-from isthmus.code import objects
+from isthmus.compiled import objects
 from isthmus.engine.native import cache
 from isthmus.engine.native.target import Target, by_name
 from isthmus.errors import QnnError

@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 
-from isthmus.code.children import compile_into
-from isthmus.code.folder import Folder
-from isthmus.code.image import Image
+from isthmus.compiled.children import compile_into
+from isthmus.compiled.folder import Folder
+from isthmus.compiled.image import Image
 from isthmus.engine.native import cache
 from isthmus.engine.native.target import Target
 

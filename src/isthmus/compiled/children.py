@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from typing import IO
 
 from isthmus import isolated
-from isthmus.code.folder import Folder
-from isthmus.code.patience import seconds_of_patience
+from isthmus.compiled.folder import Folder
+from isthmus.compiled.patience import seconds_of_patience
 from isthmus.errors import Code, QnnError
 
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.code.patience import seconds_of_patience
+from isthmus.compiled.patience import seconds_of_patience
 from isthmus.errors import Code, QnnError
 
 _MAGIC = b"ISTHMUS\x01"

@@ -1,0 +1,287 @@
+"""Compiled code is taken from a folder and files that only its user could have written; all else is refused."""
+
+import errno
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from isthmus.compiled import folder as folder_module
+from isthmus.compiled.folder import Folder, Unavailable
+from isthmus.errors import Code, QnnError
+
+KEY = "a key"
+CODE = b"machine code" * 100
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path / "cache")
+
+
+@pytest.fixture
+def filled(folder):
+    folder.write("f.o", KEY, CODE)
+    return folder
+
+
+def everything_in(folder):
+    return sorted(os.listdir(folder.path))
+
+
+def test_what_is_written_is_read(filled):
+    assert filled.read("f.o", KEY) == CODE
+    assert filled.read("f.o", "another key") is None
+    assert filled.read("g.o", KEY) is None
+
+
+def test_only_the_user_can_get_at_what_is_made(filled):
+    assert filled.path.stat().st_mode & 0o777 == 0o700
+    assert (filled.path / "f.o").stat().st_mode & 0o777 == 0o600
+
+
+def test_reading_makes_nothing(folder):
+    assert folder.read("f.o", KEY) is None
+    assert not folder.path.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"x" * 500, None])
+def test_a_damaged_file_counts_as_absent_and_can_be_replaced(filled, content):
+    file = filled.path / "f.o"
+    file.write_bytes(file.read_bytes()[:-1] if content is None else content)
+    assert filled.read("f.o", KEY) is None
+    filled.write("f.o", KEY, CODE)
+    assert filled.read("f.o", KEY) == CODE
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o702, 0o1777], ids=oct)
+def test_a_folder_that_others_may_write_is_refused_with_the_remedy(filled, mode):
+    os.chmod(filled.path, mode)
+    remedy = r"ISTHMUS_CACHE_DIR" if mode & 0o1000 else r"chmod go-w .*ISTHMUS_CACHE_DIR"
+    for use in (lambda: filled.read("f.o", KEY), lambda: filled.write("f.o", KEY, CODE), lambda: _alone(filled)):
+        with pytest.raises(QnnError, match=rf"can be written by others.*{remedy}") as refusal:
+            use()
+        assert refusal.value.code is Code.COMMON_OPERATION_NOT_PERMITTED
+        assert not isinstance(refusal.value, Unavailable)
+
+
+def _alone(folder):
+    with folder.alone():
+        pass
+
+
+def test_a_folder_of_another_user_is_refused_with_the_remedy(filled, monkeypatch):
+    monkeypatch.setattr(folder_module, "_trusted", lambda: (os.geteuid() + 1, os.geteuid() + 2))
+    with pytest.raises(QnnError, match=r"belongs to another user.*ISTHMUS_CACHE_DIR"):
+        filled.read("f.o", KEY)
+    with pytest.raises(QnnError, match="belongs to another user"):
+        filled.write("f.o", KEY, CODE)
+
+
+def test_a_file_of_another_user_is_refused(filled, monkeypatch):
+    answers = iter([folder_module._trusted(), ()])  # asked for the folder, then for the file
+    monkeypatch.setattr(folder_module, "_trusted", lambda: next(answers))
+    with pytest.raises(QnnError, match=r"f\.o: belongs to another user.*Remove it"):
+        filled.read("f.o", KEY)
+
+
+def test_the_user_and_root_are_trusted():
+    assert folder_module._trusted() == (os.geteuid(), 0)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602], ids=oct)
+def test_a_file_that_others_may_write_is_refused(filled, mode):
+    os.chmod(filled.path / "f.o", mode)
+    with pytest.raises(QnnError, match=r"f\.o: can be written by others.*Remove it"):
+        filled.read("f.o", KEY)
+
+
+def test_a_link_in_the_place_of_a_file_is_refused_even_to_good_code(filled):
+    (filled.path / "linked.o").symlink_to(filled.path / "f.o")
+    with pytest.raises(QnnError, match=r"linked\.o: is a symbolic link"):
+        filled.read("linked.o", KEY)
+
+
+def test_writing_replaces_a_link_and_leaves_what_it_led_to(filled, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    (filled.path / "g.o").symlink_to(precious)
+    filled.write("g.o", KEY, CODE)
+    assert precious.read_text() == "mine"
+    assert filled.read("g.o", KEY) == CODE
+
+
+def test_a_lock_that_is_a_link_is_not_followed(filled, tmp_path):
+    (filled.path / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(QnnError, match="cannot be written"):
+        _alone(filled)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "socket"])
+def test_what_is_not_a_plain_file_is_refused_without_waiting(filled, kind):
+    place = filled.path / "odd.o"
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "folder":
+        place.mkdir()
+    else:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(place))
+    with pytest.raises(QnnError, match=r"is not a plain file|cannot be read"):
+        filled.read("odd.o", KEY)
+
+
+def test_a_folder_behind_a_link_is_judged_by_what_the_link_leads_to(filled, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(filled.path)
+    assert Folder(link).read("f.o", KEY) == CODE
+    os.chmod(filled.path, 0o777)
+    with pytest.raises(QnnError, match="can be written by others"):
+        Folder(link).read("f.o", KEY)
+
+
+def test_a_folder_exchanged_after_the_check_is_not_what_is_read(filled, tmp_path, monkeypatch):
+    """Another takes the name between the check of the folder and the opening of the file."""
+    other = Folder(tmp_path / "other")
+    other.write("f.o", KEY, b"theirs")
+    real = os.fstat
+
+    def exchange(file):
+        status = real(file)
+        if filled.path.stat().st_ino == status.st_ino:
+            filled.path.rename(tmp_path / "away")
+            other.path.rename(filled.path)
+        return status
+
+    monkeypatch.setattr(os, "fstat", exchange)
+    assert filled.read("f.o", KEY) == CODE
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_disk_that_takes_no_more_is_said_plainly_and_leaves_no_half_file(filled, monkeypatch, fault):
+    real = os.fdopen
+
+    def full(file, mode):
+        stream = real(file, mode, buffering=0)
+        if mode != "wb":
+            return stream
+
+        class Full:
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *exception):
+                stream.close()
+
+            def write(self, content):
+                stream.write(content[: len(content) // 2])
+                raise OSError(fault, os.strerror(fault))
+
+        return Full()
+
+    monkeypatch.setattr(os, "fdopen", full)
+    room = "Make room" if fault != errno.EIO else "Set"
+    with pytest.raises(Unavailable, match=rf"cannot be written: {os.strerror(fault)}\. {room}.*ISTHMUS_CACHE_DIR"):
+        filled.write("g.o", KEY, CODE)
+    assert everything_in(filled) == ["f.o"]
+
+
+def test_a_really_full_disk_is_said_plainly(tmp_path):
+    """A limit on the size of files stands for the disk: the system refuses in the middle of the write."""
+    script = (
+        "import resource, signal, sys; from pathlib import Path; from isthmus.compiled.folder import Folder\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "Folder(Path(sys.argv[1])).write('f.o', 'key', bytes(1000))"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "c")], capture_output=True, text=True)
+    assert "cannot be written: File too large" in done.stderr.splitlines()[-1]
+    assert everything_in(Folder(tmp_path / "c")) == []
+
+
+def test_a_writer_killed_in_the_middle_leaves_the_old_file_and_nothing_that_is_read(filled):
+    script = (
+        "import os, signal, sys; from pathlib import Path; from isthmus.compiled.folder import Folder\n"
+        "os.replace = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Folder(Path(sys.argv[1])).write('f.o', 'a key', b'new')"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(filled.path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert filled.read("f.o", KEY) == CODE
+    (left,) = set(everything_in(filled)) - {"f.o"}
+    _alone(filled)
+    assert left in everything_in(filled), "it might still be written"
+    os.utime(filled.path / left, (0, 0))
+    _alone(filled)
+    assert everything_in(filled) == [".lock", "f.o"]
+
+
+@pytest.fixture
+def lock(filled):
+    """What another process that compiles into the folder would hold."""
+    with open(filled.path / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock
+
+
+def test_a_lock_that_is_never_released_is_not_waited_for_without_end(filled, lock, monkeypatch, capfd):
+    monkeypatch.setenv("ISTHMUS_COMPILE_SECONDS", "0.2")
+    with filled.alone():
+        said = capfd.readouterr().err
+    assert "waiting for another process" in said
+    assert "without waiting any more" in said
+
+
+def test_a_lock_that_is_released_is_taken(filled, lock, capfd):
+    release = threading.Timer(0.2, lambda: fcntl.flock(lock, fcntl.LOCK_UN))
+    release.start()
+    with filled.alone():
+        assert "any more" not in capfd.readouterr().err
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_an_interrupt_ends_the_wait_at_once(filled, lock):
+    script = (
+        "import sys; from pathlib import Path; from isthmus.compiled.folder import Folder\n"
+        "with Folder(Path(sys.argv[1])).alone(): pass"
+    )
+    waiting = subprocess.Popen([sys.executable, "-c", script, str(filled.path)], stderr=subprocess.PIPE, text=True)
+    assert waiting.stderr is not None
+    assert "waiting" in waiting.stderr.readline()
+    began = time.monotonic()
+    waiting.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in waiting.stderr.read()
+    waiting.wait()
+    waiting.stderr.close()
+    assert time.monotonic() - began < 60, "not after the five minutes that it would have waited"
+
+
+def test_a_file_system_without_locks_is_used_without(filled, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    _alone(filled)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
+def test_a_senseless_bound_is_refused(filled, lock, monkeypatch, text):
+    monkeypatch.setenv("ISTHMUS_COMPILE_SECONDS", text)
+    with pytest.raises(QnnError, match="number of seconds above 0"):
+        _alone(filled)
+
+
+def test_the_folder_of_the_user_has_a_full_name(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ISTHMUS_CACHE_DIR", "here")
+    assert Folder.of_user().path == tmp_path / "here"
+    monkeypatch.delenv("ISTHMUS_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert str(Folder.of_user().path) == "/caches/isthmus"
