@@ -2,6 +2,7 @@
 
 import os
 import signal
+import site
 import subprocess
 import sys
 import time
@@ -82,6 +83,19 @@ def test_dependencies_are_taken_from_the_interpreter_before_the_folder_of_the_pa
     ).stdout.decode()  # fmt: skip
     done = subprocess.run(command[:-1].split("\0"), cwd="/", env={}, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [os.path.dirname(os.__file__) + "/json/__init__.py", str(source / "beside.py")]
+
+
+def test_packages_of_the_user_come_before_those_of_the_interpreter_as_they_do_here(tmp_path, monkeypatch):
+    def import_path():
+        return subprocess.run(isolated.command("site"), capture_output=True, text=True, check=True).stdout
+
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", False)
+    assert str(tmp_path) not in import_path()
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", True)
+    monkeypatch.setattr(site, "getusersitepackages", lambda: str(tmp_path))
+    found = import_path()
+    places = [os.path.dirname(os.__file__), str(tmp_path), site.getsitepackages()[0]]
+    assert sorted(places, key=lambda place: found.index(f"{place}'")) == places
 
 
 def test_the_environment_holds_what_a_child_needs_and_no_more(monkeypatch):

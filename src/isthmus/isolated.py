@@ -24,15 +24,19 @@ _KEPT = frozenset(
 _KEPT_PREFIXES = ("LC_", "ISTHMUS_")
 _LIBRARIES = "LD_LIBRARY_PATH"
 
-# `-I` leaves the standard library and the interpreter's site-packages on the path. The user's own site-packages come
-# next, where this process has them too. The folder of the package comes last, for dependencies installed beside it
-# (``pip install --target``); the package itself is taken from there and nowhere else, whatever else has its name.
+# `-I` leaves the standard library and the interpreter's site-packages on the path. The user's own site-packages go
+# between them, where this process has them too: versions must be the same here and there. The folder of the package
+# comes last, for dependencies installed beside it (``pip install --target``); the package itself is taken from there
+# and nowhere else, whatever else has its name.
 _BOOTSTRAP = """\
 import importlib.machinery, importlib.util, runpy, site, sys
 root, user, module = sys.argv[1:4]
 sys.argv[1:4] = []
 if user:
+    installed = [folder for folder in sys.path if folder in site.getsitepackages()]
+    sys.path[:] = [folder for folder in sys.path if folder not in installed]
     site.addsitedir(user)
+    sys.path += installed
 sys.path.append(root)
 spec = importlib.machinery.PathFinder.find_spec("isthmus", [root])
 package = sys.modules["isthmus"] = importlib.util.module_from_spec(spec)

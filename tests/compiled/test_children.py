@@ -30,6 +30,10 @@ def test_the_children_are_told_the_folder_and_share_the_jobs(compile_with, tmp_p
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"]
 
 
+def test_the_children_do_not_work_in_the_folder_of_the_caller(compile_with):
+    compile_with("sys.exit(os.getcwd() != '/')")
+
+
 def test_one_that_never_ends_is_given_up_with_the_name_of_what_it_was_at(compile_with, tmp_path, monkeypatch):
     monkeypatch.setenv("ISTHMUS_COMPILE_SECONDS", "3")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import secrets
 import stat
 import sys
 import time
@@ -85,7 +84,7 @@ class Folder:
     def write(self, name: str, key: str, code: bytes) -> None:
         """Keep code under a name; other processes see the whole file or none."""
         with self._writable() as folder:
-            temporary = _UNFINISHED + secrets.token_hex(8)
+            temporary = _UNFINISHED + os.urandom(8).hex()
             file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
             try:
                 with os.fdopen(file, "wb") as stream:

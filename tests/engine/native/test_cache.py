@@ -173,6 +173,8 @@ def test_a_compiler_ends_with_the_process_that_started_it(empty_cache):
     client.kill()
     client.wait()
     ended, _, _ = select.select([handle], [], [], 60)
+    if not ended:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
     os.close(handle)
     assert ended
 
