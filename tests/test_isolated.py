@@ -31,11 +31,12 @@ def markers(folder):
 
 
 def package_beside(folder, main):
-    """A package of our name with our start, its own `__init__` and a module to run."""
+    """A package of our name that can start children, with a module to run."""
     package = folder / "isthmus"
     package.mkdir(parents=True)
     source = Path(isthmus.__file__).parent
-    for name in ("__init__.py", "isolated.py", "errors.py"):
+    (package / "__init__.py").write_text("")
+    for name in ("isolated.py", "errors.py"):
         (package / name).write_bytes((source / name).read_bytes())
     (package / "child.py").write_text(main)
     return folder
