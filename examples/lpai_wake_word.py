@@ -41,7 +41,7 @@ def main() -> None:
 
         scratch = memory.host(scratch_size, start)
         persistent = memory.host(persistent_size, start)
-        print(f"4. allocated          scratch at {scratch.region.address:#x}, state at {persistent.region.address:#x}")
+        print(f"4. allocated          scratch at {scratch.address:#x}, state at {persistent.address:#x}")
 
         graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, scratch_size, scratch))
         graph.set_config(lpai.PERSISTENT_MEM, lpai.Mem(lpai.MemType.DDR, persistent_size, persistent))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.engine.native import target
+from isthmus.memory import resource, tcm
 
 os.environ.setdefault("ISTHMUS_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "kernels"))
 
@@ -31,6 +32,17 @@ def take_code_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], 
     yield take
     monkeypatch.undo()
     target.host.cache_clear()
+
+
+@pytest.fixture
+def fresh_tcm() -> Iterator[tcm.TcmPool]:
+    """A pool of TCM that nothing was allocated from yet, as in a new process; it must be empty in the end."""
+    before = resource.current("tcm")
+    pool = tcm.TcmPool()
+    resource.provide(pool)
+    yield pool
+    resource.provide(before)
+    assert pool.free_bytes == tcm.POOL_BYTES, "everything was given back"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

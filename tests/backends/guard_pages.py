@@ -15,7 +15,6 @@ from lpai_harness import pools
 
 from isthmus import QnnError, qnn
 from isthmus.graph import DataType
-from isthmus.memory import Region
 from isthmus.qnn import ClientTensor, lpai
 
 PAGE = mmap.PAGESIZE
@@ -42,12 +41,12 @@ class Guarded:
         whole = np.frombuffer(self._map, np.uint8)
         self.array = whole[address - start : address - start + nbytes]
         self.array[:] = 0xA5
-        self.region = Region(address, nbytes, self.array)
+        self.address = address
 
 
 def tensors(infos: tuple, at_end: bool) -> tuple[list[ClientTensor], list[Guarded]]:
     buffers = [Guarded(info.nbytes, at_end) for info in infos]
-    return [ClientTensor(i.name, b.region) for i, b in zip(infos, buffers, strict=True)], buffers
+    return [ClientTensor(i.name, b.array) for i, b in zip(infos, buffers, strict=True)], buffers
 
 
 def run(key: str, at_end: bool, exclude_io: bool) -> list[bytes]:
@@ -62,7 +61,7 @@ def run(key: str, at_end: bool, exclude_io: bool) -> list[bytes]:
         sizes = [buffer.nbytes for buffer in pools(backend, graph)]
         held = [Guarded(size, at_end) for size in sizes]
         for option, pool, size in zip((lpai.SCRATCH_MEM, lpai.PERSISTENT_MEM), held, sizes, strict=True):
-            graph.set_config(option, lpai.Mem(lpai.MemType.DDR, size, pool.region if size else None))
+            graph.set_config(option, lpai.Mem(lpai.MemType.DDR, size, pool.array if size else None))
         graph.finalize()
         if exclude_io:
             inputs, given = tensors(graph.input_tensors, at_end)

@@ -10,10 +10,9 @@ import numpy as np
 
 from isthmus import memory, qnn
 from isthmus.graph import DataType, TensorType
-from isthmus.memory import HostBuffer, rpcmem
+from isthmus.memory import Buffer, rpcmem
 from isthmus.qnn import lpai
 
-Pool = HostBuffer | rpcmem.RpcBuffer
 WIDTH = 40
 DIRECT = {"lpai_backend": {"target_env": "adsp"}}
 IN_TCM = {**DIRECT, "lpai_graph": {"execute": {"mem_type": "tcm"}}}
@@ -38,11 +37,11 @@ def counter(context: qnn.Context, name: str = "counter", width: int = WIDTH) -> 
     return graph
 
 
-def pools(backend: qnn.Backend, graph: qnn.Graph) -> tuple[Pool, Pool]:
+def pools(backend: qnn.Backend, graph: qnn.Graph) -> tuple[Buffer, Buffer]:
     """Scratch and persistent memory as the graph wants them, not yet set."""
     if backend.get_property(lpai.SHARED_POOLS):
         sizes = [graph.get_property(size) for size in (lpai.SCRATCH_MEM_SIZE, lpai.PERSISTENT_MEM_SIZE)]
-        scratch, persistent = (rpcmem.alloc(25, 1, nbytes) for nbytes in sizes)
+        scratch, persistent = (rpcmem.alloc(25, 1, max(nbytes, 128)) for nbytes in sizes)
         return scratch, persistent
     start = backend.get_property(lpai.ALIGNMENT_REQ).start_addr_alignment
     return (
@@ -56,7 +55,7 @@ def ddr(buffer: Any) -> lpai.Mem:
     return lpai.Mem(lpai.MemType.DDR, buffer.nbytes, buffer)
 
 
-def ready(backend: qnn.Backend, graph: qnn.Graph) -> tuple[Pool, Pool]:
+def ready(backend: qnn.Backend, graph: qnn.Graph) -> tuple[Buffer, Buffer]:
     """Give a graph its pools and finalize it."""
     scratch, persistent = pools(backend, graph)
     graph.set_config(lpai.SCRATCH_MEM, ddr(scratch))

@@ -69,9 +69,9 @@ def test_a_guard_page_ends_whoever_touches_it(at_end, distance):
     script = (
         "import ctypes, guard_pages\n"
         f"buffer = guard_pages.Guarded(100, {at_end})\n"
-        "ctypes.string_at(buffer.region.address, 100)\n"
+        "ctypes.string_at(buffer.address, 100)\n"
         "print('inside', flush=True)\n"
-        f"ctypes.string_at(buffer.region.address + {distance}, 1)\n"
+        f"ctypes.string_at(buffer.address + {distance}, 1)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment(), check=False

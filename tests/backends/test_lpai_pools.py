@@ -108,7 +108,7 @@ def test_a_pool_that_cannot_be_used_is_refused_by_name(backend, graph, option, c
 @pytest.mark.parametrize("memory_", [bytes(8192), np.zeros((128, 128), np.uint8)[:, ::2], object()])
 def test_memory_that_cannot_be_written_is_no_pool(backend, graph, memory_):
     scratch, persistent = pools(backend, graph)
-    with refused(Code.COMMON_INVALID_ARGUMENT, "scratch memory of graph 'counter'"):
+    with refused(Code.GRAPH_INVALID_ARGUMENT, "scratch memory of graph 'counter'"):
         graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, scratch.nbytes, memory_))
     finish(graph, scratch, persistent)
 
@@ -128,8 +128,8 @@ def test_pools_of_one_graph_must_not_overlap(backend, graph):
 
 def test_a_bare_address_is_a_pool_too(backend, graph):
     scratch, persistent = pools(backend, graph)
-    graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, scratch.nbytes, scratch.region.address))
-    graph.set_config(lpai.PERSISTENT_MEM, lpai.Mem(lpai.MemType.DDR, persistent.nbytes, persistent.region.address))
+    graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, scratch.nbytes, scratch.address))
+    graph.set_config(lpai.PERSISTENT_MEM, lpai.Mem(lpai.MemType.DDR, persistent.nbytes, persistent.address))
     graph.finalize()
     assert [count(graph, 1), count(graph, 1)] == [4, 6]
     with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "persistent memory of graph 'counter'"):
@@ -207,10 +207,15 @@ def midway(backend, graph):
     assert count(graph, 1) == 6, "the execution was not disturbed"
 
 
-def test_scratch_cannot_be_replaced_while_an_execution_runs(midway):
+def test_a_replacement_of_scratch_waits_for_the_execution_that_runs(midway):
     graph, scratch, _ = midway
-    with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "scratch memory .* while an execution runs"):
-        graph.set_config(lpai.SCRATCH_MEM, ddr(memory.host(scratch.nbytes, 128)))
+    other = memory.host(scratch.nbytes, 128)
+    replacing = threading.Thread(target=graph.set_config, args=(lpai.SCRATCH_MEM, ddr(other)))
+    replacing.start()
+    replacing.join(0.2)
+    assert replacing.is_alive()
+    with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "scratch memory of graph 'counter'"):
+        scratch.close()
 
 
 def test_pools_cannot_be_closed_while_an_execution_runs(midway):
@@ -308,13 +313,12 @@ def test_a_graph_without_state_needs_no_persistent_memory(backend):
     ],
 )
 def test_performance_and_affinity_are_kept_and_told(graph, option, value):
-    told = {lpai.PERF_CFG: lpai.GraphProperty.PERF_CFG, lpai.CORE_AFFINITY: lpai.GraphProperty.CORE_AFFINITY}[option]
-    assert graph.get_property(told) == type(value)()
+    assert graph.get_property(option) == type(value)()
     graph.set_config(option, value)
-    assert graph.get_property(told) == value
+    assert graph.get_property(option) == value
     with refused(Code.GRAPH_INVALID_ARGUMENT, type(value).__name__):
         graph.set_config(option, 7)
-    assert graph.get_property(told) == value
+    assert graph.get_property(option) == value
 
 
 @pytest.mark.parametrize(
@@ -370,7 +374,7 @@ def test_island_mode_is_kept_and_told(backend):
 def test_everything_in_scratch_and_persistent_memory_is_planned_at_aligned_offsets(start):
     with running({"lpai_backend": {"start_addr_alignment": start}}) as graph:
         assert graph.plan.rows
-        offsets = [row.offset for row in graph.plan.rows] + list(graph.program.state_offsets)
+        offsets = [row.offset for row in graph.plan.rows] + list(graph.driver.program.state_offsets)
         offsets += graph.get_property(lpai.IO_OFFSETS)
         assert all(offset % start == 0 for offset in offsets)
         assert max(row.offset + row.bytes for row in graph.plan.rows) <= graph.get_property(lpai.SCRATCH_MEM_SIZE)

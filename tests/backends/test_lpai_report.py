@@ -7,9 +7,14 @@ import pytest
 from lpai_harness import IN_TCM, counter, pools, ready
 
 from isthmus import QnnError, qnn
-from isthmus.backends.lpai import describe_pools
+from isthmus.backends import lpai_report
+from isthmus.backends.lpai_config import read
 from isthmus.graph import DataType, Graph, TensorType
-from isthmus.memory import tcm
+from isthmus.log import Log
+
+
+def describe_pools(graph, config=None):
+    return lpai_report.describe_pools(graph, read(config, Log()))
 
 
 def dense(width, inputs=1):
@@ -36,9 +41,8 @@ def test_pools_are_those_that_the_graph_asks_for(config):
         assert report.io.bytes - report.io.padding == 2 * 160
 
 
-def test_the_fit_in_tcm_is_what_the_allocator_finds(monkeypatch):
-    pool = tcm.TcmPool()
-    monkeypatch.setattr(tcm, "_pool", pool)
+def test_the_fit_in_tcm_is_what_the_allocator_finds(fresh_tcm):
+    pool = fresh_tcm
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = counter(backend.create_context())
         ready(backend, graph)

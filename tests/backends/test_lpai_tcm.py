@@ -10,19 +10,15 @@ from lpai_harness import DIRECT, IN_TCM, count, counter, pools, ready
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.engine.native import serialization
 from isthmus.graph import DataType, TensorType
-from isthmus.memory import tcm
 from isthmus.qnn import ClientTensor, LogLevel, lpai
 
 POOL = 2_035_712
 
 
 @pytest.fixture(autouse=True)
-def fresh_pool(monkeypatch):
-    """A pool that nothing was allocated from yet, as in a new process; it must be empty in the end."""
-    pool = tcm.TcmPool()
-    monkeypatch.setattr(tcm, "_pool", pool)
-    yield pool
-    assert pool.free_bytes == POOL, "everything was given back"
+def fresh_pool(fresh_tcm):
+    """A pool that nothing was allocated from yet."""
+    return fresh_tcm
 
 
 class Heard(list):
@@ -45,16 +41,16 @@ def test_io_and_binary_are_in_tcm_scratch_and_state_in_ddr(fresh_pool):
     with qnn.Backend("lpai", IN_TCM, heard) as backend:
         graph = counter(backend.create_context())
         scratch, persistent = ready(backend, graph)
-        model = graph.driver._kept.model
-        assert fresh_pool.holds(memory.Region.of(model.program.constants, writable=False)), "weights are read from TCM"
+        constants = graph.driver.executor().program.constants
+        assert fresh_pool.encloses(memory.window(constants, writable=False)), "weights are read from TCM"
         for view in (*graph.inputs.values(), *graph.outputs.values()):
-            assert fresh_pool.holds(memory.Region.of(view))
+            assert fresh_pool.encloses(memory.window(view))
         for buffer in (scratch, persistent):
-            assert not fresh_pool.holds(buffer.region)
+            assert not fresh_pool.touches(buffer.window())
         assert [count(graph, 1), count(graph, 1)] == [4, 6]
         assert graph.stats.in_place_bytes == {"tcm": 2 * 2 * 160}
         assert graph.stats.copied_bytes == 0
-        binary = padded(len(serialization.to_bytes(graph.program)))
+        binary = padded(len(serialization.to_bytes(graph.driver.program)))
     assert heard == [
         (LogLevel.INFO, "TCM pool current size: 0 max_size: 2035712"),
         (LogLevel.INFO, f"Allocate size {binary} from tcm pool 0"),
@@ -83,11 +79,15 @@ def test_messages_reach_pythons_logging_too(caplog):
 @pytest.mark.parametrize("environment", ["x86", "arm"])
 def test_tcm_is_refused_outside_adsp_direct_mode_without_a_fallback(environment):
     config = {**IN_TCM, "lpai_backend": {"target_env": environment}}
-    with refused(Code.COMMON_PLATFORM_NOT_SUPPORTED, f"only available in ADSP direct mode.* {environment}"):
-        qnn.Backend("lpai", config)
+    with qnn.Backend("lpai", config) as backend:
+        graph = counter(backend.create_context())
+        with refused(Code.COMMON_PLATFORM_NOT_SUPPORTED, f"only available in ADSP direct mode.* {environment}"):
+            ready(backend, graph)
+        assert not graph.finalized
     with qnn.Backend("lpai", {"lpai_backend": {"target_env": environment}}) as backend:
+        direct = counter(backend.create_context({lpai.MODEL_BUFFER_MEM_TYPE: lpai.MemType.TCM}))
         with refused(Code.COMMON_PLATFORM_NOT_SUPPORTED, "ADSP direct mode"):
-            backend.create_context({lpai.MODEL_BUFFER_MEM_TYPE: lpai.MemType.TCM})
+            ready(backend, direct)
         graph = counter(backend.create_context())
         ready(backend, graph)
         assert count(graph, 1) == 4
@@ -137,7 +137,7 @@ def test_memory_types_of_io_and_binary_cannot_be_mixed(config, fresh_pool):
         if config is IN_TCM:
             wrong, places = memory.host(256, 128), "DDR.*TCM"
         else:
-            wrong, places = fresh_pool.allocate(256, 128, backend.log), "TCM.*DDR"
+            wrong, places = fresh_pool.allocate(256, 128), "TCM.*DDR"
         with refused(Code.GRAPH_INVALID_TENSOR, f"tensor 'x' .*{places}; memory types cannot be mixed"):
             graph.execute([ClientTensor("x", wrong)])
         assert count(graph, 1) == 4
@@ -149,7 +149,7 @@ def test_excluded_io_may_be_brought_in_tcm(fresh_pool):
     with qnn.Backend("lpai", config) as backend:
         graph = counter(backend.create_context())
         ready(backend, graph)
-        x, y = (fresh_pool.allocate(256, 128, backend.log) for _ in range(2))
+        x, y = (fresh_pool.allocate(256, 128) for _ in range(2))
         x.array[:160].view(np.float32)[:] = 1
         graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
         assert (y.array[:160].view(np.float32) == 4).all()
@@ -162,7 +162,7 @@ def test_pools_cannot_lie_in_tcm(fresh_pool):
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = counter(backend.create_context())
         scratch, _ = pools(backend, graph)
-        fast = fresh_pool.allocate(scratch.nbytes, 128, backend.log)
+        fast = fresh_pool.allocate(max(scratch.nbytes, 128), 128)
         with refused(Code.GRAPH_INVALID_ARGUMENT, "scratch memory .*must be in DDR, lies in TCM"):
             graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, fast.nbytes, fast))
         fast.close()
@@ -189,7 +189,7 @@ def needed(extra):
     """What a picker takes of TCM in all."""
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = picker(backend.create_context(), extra)
-        return padded(len(serialization.to_bytes(graph.program))) + padded(extra) + padded(256)
+        return padded(len(serialization.to_bytes(graph.driver.program))) + padded(extra) + padded(256)
 
 
 def test_exactly_the_whole_pool_fits_and_one_byte_more_does_not(fresh_pool):

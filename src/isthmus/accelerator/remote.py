@@ -3,16 +3,54 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 from isthmus.accelerator.lane import Lane
 from isthmus.accelerator.memory import NOTHING
+from isthmus.accelerator.process import Accelerator
 from isthmus.binary import ContextBinary, GraphBinary, to_bytes
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
-from isthmus.graph.datatypes import MemType
-from isthmus.memory import Region, rpcmem
+from isthmus.memory import Buffer, Window, rpcmem
+from isthmus.memory.shareable import mapping_of
 
 _NORMAL = 100
+_Shared = tuple[int, int, int]
+"""What the accelerator is told of memory: descriptor, offset, bytes."""
+
+
+class RemoteIo:
+    """Memory for every input and output of a program, as the accelerator knows it.
+
+    Parameters
+    ----------
+    windows
+        The client's memory; what of it is shared is used in place.
+    stages
+        Shared memory by index, through which the rest is copied.
+    inputs
+        How many of the windows are inputs.
+    """
+
+    def __init__(
+        self, accelerator: Accelerator, windows: Sequence[Window], stages: dict[int, Buffer], inputs: int
+    ) -> None:
+        self.windows = tuple(windows)
+        self.copied = frozenset(stages)
+        """Which inputs and outputs a run copies, since they lie in memory that is not shared."""
+        self._accelerator = accelerator
+        self._stages = stages
+        used = [stages[i].window(0, mine.nbytes) if i in stages else mine for i, mine in enumerate(windows)]
+        self.slots = accelerator.register([_required(window) for window in used])
+        moves = [(mine.address, used[i].address, mine.nbytes) for i, mine in enumerate(windows) if i in stages]
+        split = sum(i < inputs for i in stages)
+        self.copies_in = [(stage, mine, nbytes) for mine, stage, nbytes in moves[:split] if nbytes]
+        self.copies_out = [move for move in moves[split:] if move[2]]
+
+    def close(self) -> None:
+        """Take the memory away from the accelerator; safe to call again."""
+        slots, self.slots = self.slots, []
+        self._accelerator.deregister(slots)
 
 
 class RemoteExecutor:
@@ -25,65 +63,74 @@ class RemoteExecutor:
     lane
         The way to the accelerator.
     scratch, state
-        Regions of shared memory.
+        Shared memory; none where the program needs none.
     """
 
-    def __init__(self, lane: Lane, program: Program, scratch: Region, state: Region) -> None:
+    def __init__(self, lane: Lane, program: Program, scratch: Window | None, state: Window | None) -> None:
         self.program = program
+        self.staging_bytes = 0
+        """Memory that is reserved for copies."""
         self._lane = lane
-        self._windows: dict[tuple[int, int], int] = {}
-        self._stages: dict[int, rpcmem.RpcBuffer] = {}
-        infos = (*program.inputs, *program.outputs)
-        self._slots = [NOTHING] * len(infos)
-        self._copies: dict[int, tuple[int, int, int]] = {}
-        pools = self._pool("scratch memory", scratch), self._pool("persistent memory", state)
-        graph = GraphBinary(program, (MemType.MEMHANDLE,) * len(infos))
-        with ContextBinary(to_bytes([graph], "lpai")) as binary:
-            self._number = lane.load(binary, pools)[program.name]
+        self._stages: dict[int, Buffer] = {}
+        self._io: RemoteIo | None = None
+        shared = [
+            _shared_pool(f"{what} of graph '{program.name}'", window)
+            for what, window in (("scratch memory", scratch), ("persistent memory", state))
+        ]
+        self._slots = lane.accelerator.register([pool for pool in shared if pool is not None])
+        numbers = iter(self._slots)
+        pools = [NOTHING if pool is None else next(numbers) for pool in shared]
+        self._scratch = pools[0]
+        try:
+            with ContextBinary(to_bytes([GraphBinary(program)], "lpai")) as binary:
+                self._number = lane.load(binary, (pools[0], pools[1]))[program.name]
+        except BaseException:
+            lane.accelerator.deregister(self._slots)
+            raise
 
-    def bind_scratch(self, region: Region) -> None:
-        """Use this scratch from the next run on."""
-        slot = self._pool("scratch memory", region)
+    def bind_scratch(self, window: Window | None) -> None:
+        """Use this scratch from the next run on; refused whole or done whole."""
+        shared = _shared_pool(f"scratch memory of graph '{self.program.name}'", window)
+        accelerator = self._lane.accelerator
+        slots = [] if shared is None else accelerator.register([shared])
         self._lane.enter(_NORMAL)
         try:
-            self._lane.rebind(self._number, slot)
+            self._lane.rebind(self._number, slots[0] if slots else NOTHING)
+        except BaseException:
+            accelerator.deregister(slots)
+            raise
         finally:
             self._lane.leave()
+        replaced, self._scratch = self._scratch, slots[0] if slots else NOTHING
+        if replaced != NOTHING:
+            self._slots.remove(replaced)
+            accelerator.deregister([replaced])
+        self._slots += slots
 
-    def bind_io(self, index: int, region: Region) -> None:
-        """Use this memory for an input or output (inputs first) from the next run on."""
-        info = (*self.program.inputs, *self.program.outputs)[index]
-        region.check(f"memory of tensor '{info.name}'", info.nbytes)
-        self._copies.pop(index, None)
-        slots = list(self._slots)
-        window = self._window(Region(region.address, info.nbytes, region.owner))
-        if window is None:
-            if index not in self._stages:
-                self._stages[index] = rpcmem.alloc2(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, max(info.nbytes, 1))
-            stage = self._stages[index].region
-            window = self._window(Region(stage.address, info.nbytes, stage.owner))
-            assert window is not None
-            if info.nbytes:
-                self._copies[index] = region.address, stage.address, info.nbytes
-        slots[index] = window
-        self._slots = slots
+    def bound(self, windows: Sequence[Window]) -> RemoteIo:
+        """Memory for every input and output, checked and ready to be bound in one move."""
+        infos = (*self.program.inputs, *self.program.outputs)
+        for info, window in zip(infos, windows, strict=True):
+            window.check(f"memory of tensor '{info.name}'", info.nbytes)
+        exact = [window.part(0, info.nbytes) for info, window in zip(infos, windows, strict=True)]
+        stages = {index: self._stage(index, window) for index, window in enumerate(exact) if _shared(window) is None}
+        return RemoteIo(self._lane.accelerator, exact, stages, len(self.program.inputs))
 
-    def copies(self, index: int) -> bool:
-        """Whether a run copies an input or output, since it lies in memory that is not shared."""
-        return index in self._copies
+    def bind_all_io(self, io: RemoteIo) -> None:
+        """Use all of this memory from the next run on."""
+        self._io = io
 
     def run(self) -> None:
         """Run once."""
-        inputs = len(self.program.inputs)
+        io = self._io
+        assert io is not None
         self._lane.enter(_NORMAL)
         try:
-            for index, (mine, stage, nbytes) in self._copies.items():
-                if index < inputs:
-                    ctypes.memmove(stage, mine, nbytes)
-            self._lane.execute(self._number, self._slots)
-            for index, (mine, stage, nbytes) in self._copies.items():
-                if index >= inputs:
-                    ctypes.memmove(mine, stage, nbytes)
+            for stage, mine, nbytes in io.copies_in:
+                ctypes.memmove(stage, mine, nbytes)
+            self._lane.execute(self._number, io.slots)
+            for mine, stage, nbytes in io.copies_out:
+                ctypes.memmove(mine, stage, nbytes)
         finally:
             self._lane.leave()
 
@@ -97,31 +144,46 @@ class RemoteExecutor:
 
     def close(self) -> None:
         """Take the memory away from the accelerator; safe to call again."""
-        slots = list(self._windows.values())
-        self._windows.clear()
-        self._stages.clear()
+        slots, self._slots = self._slots, []
         self._lane.accelerator.deregister(slots)
+        self._io = None
+        self._stages.clear()
 
-    def _pool(self, what: str, region: Region) -> int:
-        if region.nbytes == 0:
-            return NOTHING
-        slot = self._window(region)
-        if slot is None:
-            raise QnnError(
-                Code.GRAPH_INVALID_ARGUMENT,
-                f"{what} of graph '{self.program.name}'",
-                "it is not shared memory, and the accelerator sees no other",
-                "Allocate it with isthmus.memory.rpcmem.",
-            )
-        return slot
+    def _stage(self, index: int, window: Window) -> Buffer:
+        """Memory to copy an input or output through, the same for all who bind memory that is not shared."""
+        if index not in self._stages:
+            self._stages[index] = rpcmem.share(window.nbytes)
+            self.staging_bytes += self._stages[index].nbytes
+        return self._stages[index]
 
-    def _window(self, region: Region) -> int | None:
-        """The accelerator's number of a region, if that lies in shared memory."""
-        key = region.address, region.nbytes
-        if key not in self._windows:
-            buffer = rpcmem.buffer_around(region)
-            if buffer is None:
-                return None
-            offset = region.address - buffer.region.address
-            [self._windows[key]] = self._lane.accelerator.register([(buffer.fd, offset, region.nbytes)])
-        return self._windows[key]
+
+def _shared(window: Window) -> _Shared | None:
+    """Memory as the accelerator can be told of it, if it is shared."""
+    if len(window.spans) != 1:
+        return None
+    [span] = window.spans
+    mapping = mapping_of(span.identity)
+    if mapping is None or mapping.fd is None:
+        return None
+    return mapping.fd, span.start, window.nbytes
+
+
+def _required(window: Window) -> _Shared:
+    shared = _shared(window)
+    assert shared is not None
+    return shared
+
+
+def _shared_pool(what: str, window: Window | None) -> _Shared | None:
+    """A pool as the accelerator is told of it; none for a pool of size 0."""
+    if window is None or window.nbytes == 0:
+        return None
+    shared = _shared(window)
+    if shared is None:
+        raise QnnError(
+            Code.GRAPH_INVALID_ARGUMENT,
+            what,
+            "it is not shared memory, and the accelerator sees no other",
+            "Allocate it with isthmus.memory.rpcmem.",
+        )
+    return shared

@@ -32,9 +32,7 @@ class GraphProperty(IntEnum):
 
     SCRATCH_MEM_SIZE = 1
     PERSISTENT_MEM_SIZE = 101
-    PERF_CFG = 20001
-    CORE_AFFINITY = 20002
-    IO_OFFSETS = 20003
+    IO_OFFSETS = 20001
     """Where each input, then each output lies in scratch; empty when IO is planned out of it."""
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from isthmus.backends.lpai_config import LpaiConfig, read
-from isthmus.backends.lpai_model import Prepared, prepare
+from isthmus.backends import native
+from isthmus.backends.lpai_config import LpaiConfig
 from isthmus.backends.lpai_options import BufferAlignmentReq
+from isthmus.backends.native import Prepared
 from isthmus.engine.native import serialization
 from isthmus.graph import Graph
-from isthmus.log import Log
 from isthmus.memory.tcm import MAX_ALLOCATIONS, POOL_BYTES
 
 
@@ -87,28 +87,31 @@ class PoolReport:
         ]
 
 
-def describe_pools(graph: Graph, config: Any = None) -> PoolReport:
+def describe_pools(graph: Graph, config: LpaiConfig, prepared: Prepared | None = None) -> PoolReport:
     """What a complete graph needs on LPAI with a configuration.
 
     Parameters
     ----------
     graph
         A finalized graph.
-    config
-        A configuration as `isthmus.qnn.Backend` takes it.
+    prepared
+        What preparation made of it with that configuration, where that is known.
     """
-    settings: LpaiConfig = read(config, Log())
-    alignment = settings.alignment
-    exclude_io = settings.prepare.exclude_io
-    prepared, _ = prepare(graph, alignment.start_addr_alignment, exclude_io)
-    packed, _ = prepare(graph, 1, exclude_io)
+    alignment, exclude_io = config.alignment, config.prepare.exclude_io
+
+    def planned(start: int, io_in_scratch: bool) -> Prepared:
+        return native.prepare(graph, alignment=start, io_in_scratch=io_in_scratch)
+
+    start = alignment.start_addr_alignment
+    prepared = prepared or planned(start, not exclude_io)
+    packed = planned(1, not exclude_io)
     program = prepared.program
     sizes = [info.nbytes for info in (*program.inputs, *program.outputs)]
     scratch = alignment.padded(program.scratch_bytes)
     persistent = alignment.padded(program.state_bytes)
-    direct = prepared if exclude_io else prepare(graph, alignment.start_addr_alignment, True)[0]
+    direct = prepared if exclude_io else planned(start, False)
     return PoolReport(
-        hw_ver=settings.hw_ver,
+        hw_ver=config.hw_ver,
         alignment=alignment,
         # Two searches for the best plan may end differently; padding is never less than nothing.
         scratch=PoolNeed(scratch, max(0, scratch - packed.program.scratch_bytes)),
@@ -125,8 +128,11 @@ def _tcm_fit(graph: Graph, prepared: Prepared, io: list[int], alignment: BufferA
     fit = TcmFit(total, total - binary - sum(io), binary, sum(io), 1 + len(io), POOL_BYTES - total, ())
     if fit.fits:
         return fit
-    weights = sum(t.nbytes for t in graph.tensors.values() if t.is_static and t.dtype.is_float)
-    return TcmFit(**{**asdict(fit), "remedies": tuple(_remedies(fit, weights))})
+    used = {tensor.name: tensor for node in graph.nodes for tensor in node.inputs if tensor is not None}
+    weights = sum(tensor.nbytes for tensor in used.values() if tensor.is_static and tensor.dtype.is_float)
+    # Preparation drops what folds away; no more can be saved than there is.
+    held = min(weights, prepared.program.constant_bytes)
+    return replace(fit, remedies=tuple(_remedies(fit, held)))
 
 
 def _remedies(fit: TcmFit, float_weights: int) -> list[str]:

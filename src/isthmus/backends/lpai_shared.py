@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from weakref import WeakValueDictionary
-
-import numpy as np
 
 from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.backends.lpai_options import UINT32_MAX, MemInfo
 from isthmus.errors import Code, QnnError
-from isthmus.memory import Region, rpcmem
-from isthmus.memory.shareable import SharedFile, map_whole, shared_file
+from isthmus.memory import SharedFd, Window, holds, window
+from isthmus.memory.adopt import is_whole
+from isthmus.memory.identity import Identity
+from isthmus.memory.shareable import shared_file
 
-_Key = tuple[int, int, int]
+_Key = tuple[Identity, int]
 
 
 class SharedBuffer(Registration):
-    """One tensor's window of a shared buffer."""
+    """One tensor's window of a shared buffer, which is not freed before it."""
 
-    def __init__(self, descriptor: MemDescriptor, region: Region, key: _Key, all_: dict[_Key, SharedBuffer]) -> None:
+    def __init__(self, descriptor: MemDescriptor, part: Window, key: _Key, all_: dict[_Key, SharedBuffer]) -> None:
         self.descriptor = descriptor
-        self._region = region
+        self.window = part
         self._key, self._all = key, all_
+        name = f"memory of a handle for {descriptor.dtype.name}{list(descriptor.dims)} until it is deregistered"
+        self._hold = holds.use(part, name, lambda: True)
 
-    @property
-    def region(self) -> Region:
-        return self._region
-
-    def close(self) -> None:
-        # The mapping goes with the last view of it.
+    def _release(self) -> None:
         self._all.pop(self._key, None)
+        self._hold.release()
 
 
 class SharedBuffers:
@@ -38,23 +36,25 @@ class SharedBuffers:
 
     def __init__(self) -> None:
         self._all: dict[_Key, SharedBuffer] = {}
-        self._files: WeakValueDictionary[tuple[int, int], np.ndarray] = WeakValueDictionary()
+        self._lock = threading.Lock()
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[Registration]:
         """Map each descriptor's window; on a refusal none is registered."""
         done: list[Registration] = []
-        try:
-            for index, descriptor in enumerate(descriptors):
-                done.append(self._one(f"memory descriptor {index}", descriptor))
-        except QnnError:
-            for registration in done:
-                registration.close()
-            raise
+        with self._lock:
+            try:
+                for index, descriptor in enumerate(descriptors):
+                    done.append(self._one(f"memory descriptor {index}", descriptor))
+            except BaseException:
+                for registration in done:
+                    registration.close()
+                raise
         return done
 
     def close(self) -> None:
         """Forget all."""
-        self._all.clear()
+        for buffer in list(self._all.values()):
+            buffer.close()
 
     def _one(self, what: str, descriptor: MemDescriptor) -> SharedBuffer:
         info = descriptor.custom
@@ -63,35 +63,19 @@ class SharedBuffers:
             raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule)
         if not isinstance(info, MemInfo):
             raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"its custom structure must be a MemInfo, is {info!r}")
-        offset = info.offset
-        if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= UINT32_MAX:
-            raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"offset {offset!r} must be a whole number of 32 bits")
-        file = shared_file(info.fd, what)
-        key = (*file.identity, offset)
+        if not is_whole(info.offset) or not 0 <= info.offset <= UINT32_MAX:
+            rule = f"offset {info.offset!r} must be a whole number of 32 bits"
+            raise QnnError(Code.MEM_INVALID_ARGUMENT, what, rule)
+        fd = int(info.fd) if is_whole(info.fd) else info.fd
+        key = shared_file(fd, what).identity, int(info.offset)
         if key in self._all:
             earlier = self._all[key].descriptor
             raise QnnError(
                 Code.MEM_ALREADY_REGISTERED,
                 what,
-                f"offset {offset} of this buffer is registered as {earlier.dtype.name}{list(earlier.dims)}",
+                f"offset {info.offset} of this buffer is registered as {earlier.dtype.name}{list(earlier.dims)}",
                 "Deregister it first.",
             )
-        if offset + descriptor.nbytes > file.nbytes:
-            raise QnnError(
-                Code.MEM_INVALID_SHAPE,
-                what,
-                f"bytes {offset} to {offset + descriptor.nbytes} lie outside a buffer of {file.nbytes} bytes",
-            )
-        window = self._window(what, info, file, descriptor.nbytes)
-        self._all[key] = SharedBuffer(descriptor, window, key, self._all)
+        part = window(SharedFd(fd, int(info.offset), descriptor.nbytes), what)
+        self._all[key] = SharedBuffer(descriptor, part, key, self._all)
         return self._all[key]
-
-    def _window(self, what: str, info: MemInfo, file: SharedFile, nbytes: int) -> Region:
-        """A part of the one mapping of a file: tensors that share bytes of it share addresses, so that it shows."""
-        whole = self._files.get(file.identity)
-        if whole is None or whole.nbytes < file.nbytes:
-            mapped = rpcmem.buffer_of(info.fd)
-            whole = np.frombuffer(map_whole(info.fd, file.nbytes, what), np.uint8) if mapped is None else mapped.array
-            self._files[file.identity] = whole
-        array = whole[info.offset : info.offset + nbytes]
-        return Region(whole.ctypes.data + info.offset, nbytes, array)

@@ -15,7 +15,7 @@ from isthmus.memory import holds
 from isthmus.memory.adopt import whole
 from isthmus.memory.buffer import Buffer, PartBuffer, part_of
 from isthmus.memory.host import HostBuffer
-from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
+from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, current, provide
 from isthmus.memory.window import Window
 
 POOL_BYTES = 2_035_712
@@ -106,9 +106,19 @@ class TcmPool(MemoryResource):
             buffer.when_gone(self._give_back, offset, nbytes)
             return buffer
 
-    def contains(self, window: Window) -> bool:
+    def touches(self, window: Window) -> bool:
         """Whether any byte of a window lies in the pool."""
         return self._memory is not None and holds.overlap(self._memory.window(), window)
+
+    def encloses(self, window: Window) -> bool:
+        """Whether every byte of a window lies in the pool."""
+        if self._memory is None:
+            return window.nbytes == 0
+        [pool] = self._memory.window().spans
+        return all(
+            span.identity == pool.identity and pool.start <= span.start <= pool.start + pool.nbytes - span.nbytes
+            for span in window.spans
+        )
 
     def _opened(self) -> Buffer:
         if self._memory is None:
@@ -130,13 +140,16 @@ class TcmPool(MemoryResource):
             self._spans.remove((offset, nbytes))
 
 
-_pool = TcmPool()
-provide(_pool)
+provide(TcmPool())
 
 
 def pool() -> TcmPool:
-    """The pool of this process."""
-    return _pool
+    """The pool of this process, without what is put around it."""
+    found = current("tcm")
+    while isinstance(found, Adaptor):
+        found = found.upstream
+    assert isinstance(found, TcmPool)
+    return found
 
 
 def allocate(nbytes: int, alignment: int, log: Say) -> Buffer:

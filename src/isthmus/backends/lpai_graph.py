@@ -1,0 +1,357 @@
+"""A graph on LPAI: prepared, given its pools, finalized, bound to memory, executed in its context's turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from isthmus.accelerator.remote import RemoteExecutor, RemoteIo
+from isthmus.backends import lpai_rules, native
+from isthmus.backends.binding import Binding, Ledger
+from isthmus.backends.driver import Change, GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
+from isthmus.backends.lpai_model import Allocator, Model
+from isthmus.backends.lpai_options import (
+    UINT32_MAX,
+    BufferAlignmentReq,
+    CoreAffinity,
+    GraphConfig,
+    GraphProperty,
+    Mem,
+    MemType,
+    PerfCfg,
+    Prepare,
+)
+from isthmus.backends.lpai_pools import Pool
+from isthmus.backends.native import NativeGraphDriver, Prepared
+from isthmus.engine.native.executor import BoundIo, Executor
+from isthmus.errors import Code, QnnError
+from isthmus.graph import Graph
+from isthmus.memory import Window, holds
+
+if TYPE_CHECKING:
+    from isthmus.backends.lpai import LpaiContext
+
+
+class LpaiGraphDriver(NativeGraphDriver):
+    """A graph and the pools it was given."""
+
+    properties = GraphProperty
+    configs = GraphConfig
+
+    def __init__(self, context: LpaiContext, graph: Graph, prepared: Prepared | None = None) -> None:
+        super().__init__(graph, prepared)
+        self.context = context
+        config = context.backend.config
+        # What is asked for by a config of one structure each.
+        self._settings: dict[GraphConfig, Any] = {
+            GraphConfig.PERF_CFG: config.performance,
+            GraphConfig.CORE_AFFINITY: config.affinity,
+            GraphConfig.PREPARE: config.prepare,
+        }
+        # One context's graphs take turns, so their scratch may be the same memory.
+        self._scratch = Pool(
+            "scratch memory",
+            "until it is replaced or the context is freed",
+            GraphConfig.SCRATCH_MEM,
+            self.what,
+            group=context.turn,
+        )
+        self._persistent = Pool(
+            "persistent memory", "until its context is freed", GraphConfig.PERSISTENT_MEM, self.what
+        )
+        self._turn = context.turn
+        self._ledger = Ledger(self._turn)
+        self._model: Model | None = None
+        self._executor: Executor | RemoteExecutor | None = None
+        self.bound: LpaiBinding | None = None
+        """The binding whose memory the executor has now."""
+
+    @property
+    def alignment(self) -> BufferAlignmentReq:
+        """What its memory must be aligned to."""
+        return self.context.backend.config.alignment
+
+    @property
+    def allocator(self) -> Allocator:
+        """Where its model binary and IO come from when they are not in DDR."""
+        return self.context.allocator
+
+    @property
+    def _exclude_io(self) -> bool:
+        return bool(self._settings[GraphConfig.PREPARE].exclude_io)
+
+    def _prepare(self) -> Prepared:
+        inside = not self._exclude_io and self.context.mem_type is not MemType.TCM
+        start = self.alignment.start_addr_alignment
+        return native.prepare(self.graph, alignment=start, io_in_scratch=inside)
+
+    def set_threads(self, threads: int) -> Change:
+        return GraphDriver.set_threads(self, threads)
+
+    # -- properties and configs ----------------------------------------------------------------------------------------
+
+    def get_property(self, option: IntEnum) -> Any:
+        if option is GraphProperty.SCRATCH_MEM_SIZE:
+            return self.required(self._scratch)
+        if option is GraphProperty.PERSISTENT_MEM_SIZE:
+            return self.required(self._persistent)
+        if option is GraphProperty.IO_OFFSETS:
+            return self.prepared().io_offsets
+        return super().get_property(option)
+
+    def get_config(self, option: IntEnum) -> Any:
+        pools = {pool.option: pool.present.memory for pool in (self._scratch, self._persistent)}
+        return {**pools, **self._settings, GraphConfig.RESET_STATE: None}[GraphConfig(option)]
+
+    def set_config(self, option: IntEnum, value: Any) -> Change:
+        setters: Mapping[GraphConfig, Callable[[Any], Change]] = {
+            GraphConfig.SCRATCH_MEM: lambda memory: self._set_pool(self._scratch, memory),
+            GraphConfig.PERSISTENT_MEM: lambda memory: self._set_pool(self._persistent, memory),
+            GraphConfig.PERF_CFG: lambda value: self._set(GraphConfig.PERF_CFG, value, PerfCfg),
+            GraphConfig.CORE_AFFINITY: lambda value: self._set(GraphConfig.CORE_AFFINITY, value, CoreAffinity),
+            GraphConfig.PREPARE: self._set_prepare,
+            GraphConfig.RESET_STATE: self._set_reset,
+        }
+        return setters[GraphConfig(option)](value)
+
+    def _set(self, option: GraphConfig, value: Any, kind: type) -> Change:
+        before = self._settings[option]
+        self._settings[option] = self._structure(value, kind)
+        return Change(undo=lambda: self._settings.update({option: before}))
+
+    def _set_prepare(self, value: Prepare) -> Change:
+        if self.finalized:
+            raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared and finalized")
+        if self._restored:
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, "it came prepared out of a context binary")
+        change, prepared = self._set(GraphConfig.PREPARE, value, Prepare), self._prepared
+        self._prepared = None
+
+        def undo() -> None:
+            change.undo()
+            self._prepared = prepared
+
+        return Change(undo=undo)
+
+    def _set_reset(self, value: Any) -> Change:
+        if value is not None:
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, f"RESET_STATE takes None, got {value!r}")
+        self.executor()
+        return Change(keep=self.reset)
+
+    def _structure(self, value: Any, kind: type) -> Any:
+        if not isinstance(value, kind):
+            rule = f"this config takes a {kind.__name__}, got {value!r}"
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, rule)
+        return value
+
+    # -- pools ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def pools(self) -> tuple[Pool, Pool]:
+        """Its scratch and its persistent memory."""
+        return self._scratch, self._persistent
+
+    def required(self, pool: Pool) -> int:
+        """The bytes that a pool must have."""
+        needs = self.prepared().program
+        nbytes = self.alignment.padded(needs.scratch_bytes if pool is self._scratch else needs.state_bytes)
+        if nbytes > UINT32_MAX:
+            rule = f"needs {nbytes} bytes of {pool.name}, over 32 bits"
+            raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, self.what, rule)
+        return nbytes
+
+    def _set_pool(self, pool: Pool, memory: Mem) -> Change:
+        """Give the graph a pool, after an execution that runs; the memory before it is held until that is settled."""
+        self._structure(memory, Mem)
+        required = self.required(pool)
+        with self._turn:
+            if pool is self._persistent and self.finalized:
+                raise QnnError(
+                    Code.GRAPH_FINALIZED,
+                    pool.what,
+                    "it holds the state of a finalized graph and cannot be replaced",
+                    "It is the graph's until the context is freed.",
+                )
+            before = pool.present
+            taken = pool.take(memory, required, self.alignment)
+            try:
+                if self._executor is not None:
+                    self._executor.bind_scratch(taken.window)
+            except BaseException:
+                taken.release()
+                raise
+            pool.present = taken
+            # Bindings know where inputs and outputs lie in scratch.
+            holds.changed()
+
+        def undo() -> None:
+            with self._turn:
+                if pool.present is taken:
+                    if self._executor is not None:
+                        self._executor.bind_scratch(before.window)
+                    pool.present = before
+                else:
+                    # Replaced once more meanwhile, beside this one and not beside the one before.
+                    before.release()
+                taken.release()
+                holds.changed()
+
+        return Change(before.release, undo)
+
+    def _provided(self, pool: Pool) -> Window | None:
+        """A pool as set, checked once more against what the graph needs now."""
+        required, present = self.required(pool), pool.present
+        if present.window is None and required == 0:
+            return None
+        hint = f"Call set_config({pool.option.name}, Mem(MemType.DDR, {required}, buffer)) before finalize()."
+        if present.window is None:
+            raise QnnError(Code.GRAPH_FINALIZE_FAILED, self.what, f"its {pool.name} is not set", hint)
+        if present.window.nbytes < required:
+            rule = f"its {pool.name} has {present.window.nbytes} bytes, {required} are needed"
+            raise QnnError(Code.GRAPH_FINALIZE_FAILED, self.what, rule, hint)
+        return present.window
+
+    # -- finalize and execute ------------------------------------------------------------------------------------------
+
+    def finalize(self) -> None:
+        program = self.program
+        with self._turn:
+            if self.finalized:
+                raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is finalized already")
+            scratch, persistent = self._provided(self._scratch), self._provided(self._persistent)
+            model = self.allocator.place(program, self.what, with_io=not self._exclude_io)
+            executor: Executor | RemoteExecutor | None = None
+            try:
+                executor = self.context.executor(model.program, scratch, persistent)
+                executor.reset()
+            except BaseException:
+                if executor is not None:
+                    executor.close()
+                model.close()
+                raise
+            self._executor, self._model = executor, model
+            self.inputs_survive = bool(model.io) or not self.prepared().io_offsets
+            self.finalized = True
+
+    def executor(self) -> Executor | RemoteExecutor:
+        """What runs it."""
+        if self._executor is None:
+            raise QnnError(Code.GRAPH_NOT_FINALIZED, self.what, "only a finalized graph can be executed")
+        return self._executor
+
+    def place(self, index: int) -> Window | None:
+        if self._model is None:
+            return None
+        if self._model.io:
+            return self._model.io[index]
+        offsets, scratch = self.prepared().io_offsets, self._scratch.present.window
+        if not offsets or scratch is None:
+            return None
+        return scratch.part(offsets[index], self.info.tensors[index].nbytes)
+
+    def bind(self, memories: Memories) -> LpaiBinding:
+        return LpaiBinding(self, memories, self._ledger)
+
+    def checked_io(self, index: int, memory: TensorMemory | None) -> tuple[Window, str]:
+        """Where an input or output is going to lie, and what kind of memory that is."""
+        info, own, direct = self.info.tensors[index], self.place(index), self.context.mem_type is MemType.TCM
+        what = f"tensor '{info.name}' of {self.what}"
+        home = "tcm" if direct else "scratch"
+        if memory is None:
+            if own is None:
+                rule = "needs a buffer: its IO is planned out of scratch (exclude_io)"
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
+            return own, home
+        window = lpai_rules.io_window(what, memory.window, info.nbytes, self.alignment, direct)
+        if own is not None and own.spans == window.spans:
+            return own, home
+        holds.refuse_claimed(window, what)
+        if direct:
+            return window, home
+        return window, "raw" if memory.registration is None else "shared"
+
+    def reset(self) -> None:
+        with self._turn:
+            self.executor().reset()
+
+    def stats(self) -> GraphStats:
+        stats = self._ledger.stats()
+        executor = self._executor
+        staging = executor.staging_bytes if isinstance(executor, RemoteExecutor) else 0
+        return replace(stats, staging_execute_bytes=staging)
+
+    def close(self) -> None:
+        with self._turn:
+            self._ledger.close()
+            if self._executor is not None:
+                self._executor.close()
+                self._executor = self.bound = None
+            if self._model is not None:
+                self._model.close()
+                self._model = None
+            for pool in self.pools:
+                pool.release()
+
+
+def _not_bound() -> None:
+    raise AssertionError("a binding that has ended is made again before it runs")
+
+
+class LpaiBinding(Binding):
+    """Memory for a graph on LPAI: used in place, or copied where the core does not see it."""
+
+    def __init__(self, graph: LpaiGraphDriver, memories: Memories, ledger: Ledger) -> None:
+        self._graph = graph
+        self._io: BoundIo | RemoteIo | None = None
+        self._native: Callable[[], None] = _not_bound
+        super().__init__(graph.what, memories, ledger)
+
+    def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
+        graph, infos, inputs = self._graph, self._graph.info.tensors, len(self._graph.info.inputs)
+        executor = graph.executor()
+        places = [graph.checked_io(index, memory) for index, memory in enumerate(self.memories)]
+        windows = [window for window, _ in places]
+        brought = [None if kind == "scratch" else window for window, kind in places]
+        check_apart(graph.what, infos, inputs, brought)
+        io: BoundIo | RemoteIo
+        copied: frozenset[int] = frozenset()
+        if isinstance(executor, RemoteExecutor):
+            io = executor.bound(windows)
+            copied = io.copied
+        else:
+            io = BoundIo(executor.program, windows)
+        self._forget_io()
+        self._io, self._native = io, executor.run
+        in_place: dict[str, int] = {}
+        for index, (_, kind) in enumerate(places):
+            if index not in copied:
+                in_place[kind] = in_place.get(kind, 0) + infos[index].nbytes
+        traffic = Traffic(
+            sum(infos[index].nbytes for index in copied if index < inputs),
+            sum(infos[index].nbytes for index in copied if index >= inputs),
+            in_place,
+        )
+        names = [info.name for info in infos]
+        return traffic, [(name, window) for name, window in zip(names, brought, strict=True) if window is not None]
+
+    def _run(self) -> None:
+        if self._graph.bound is not self:
+            self._graph.executor().bind_all_io(self._io)  # type: ignore[arg-type]
+            self._graph.bound = self
+        self._native()
+
+    def end(self) -> None:
+        super().end()
+        self._forget_io()
+        # The native call keeps what it touches.
+        self._native = _not_bound
+
+    def _forget_io(self) -> None:
+        if self._graph.bound is self:
+            self._graph.bound = None
+        if isinstance(self._io, RemoteIo):
+            self._io.close()
+        self._io = None

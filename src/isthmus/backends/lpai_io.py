@@ -1,0 +1,81 @@
+"""How a graph on LPAI gets memory when its user brings none: both pools, and IO where it has no place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from isthmus.backends.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
+from isthmus.backends.entry import IoPolicy, Provision
+from isthmus.backends.lpai_graph import LpaiGraphDriver
+from isthmus.backends.lpai_options import Mem, MemInfo, MemType
+from isthmus.errors import Code, QnnError
+from isthmus.graph import MemType as TensorMemType
+from isthmus.graph import TensorInfo
+from isthmus.memory import Buffer, host, rpcmem
+
+
+class LpaiIo(IoPolicy):
+    """Pools of the sizes that the graph asks for; IO in scratch or TCM by default, else raw or registered buffers."""
+
+    kinds: Mapping[str, TensorMemType] = {"raw": TensorMemType.RAW, "memhandle": TensorMemType.MEMHANDLE}
+
+    def pools(self, graph: GraphDriver) -> list[Buffer]:
+        assert isinstance(graph, LpaiGraphDriver)
+        buffers = []
+        for pool in graph.pools:
+            nbytes = graph.required(pool)
+            if nbytes:
+                # The core of the "arm" environment sees shared memory only.
+                shared = graph.context.remote
+                buffer = rpcmem.share(nbytes) if shared else host(nbytes, graph.alignment.start_addr_alignment)
+                graph.set_config(pool.option, Mem(MemType.DDR, nbytes, buffer)).keep()
+                buffers.append(buffer)
+        return buffers
+
+    def io(self, graph: GraphDriver, kind: str | None) -> Provision:
+        assert isinstance(graph, LpaiGraphDriver)
+        in_tcm = graph.context.mem_type is MemType.TCM
+        if in_tcm and kind == "memhandle":
+            rule = "TCM has no file descriptor to register it by, and the model binary lies there"
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"memory handles for {graph.what}", rule, 'Take io "raw".')
+        memories: list[TensorMemory | None] = []
+        buffers: list[Buffer] = []
+        make: Callable[[LpaiGraphDriver, TensorInfo], tuple[Buffer, TensorMemory]] = _raw
+        if in_tcm:
+            make = _in_tcm
+        elif kind == "memhandle" or (kind is None and graph.context.remote):
+            make = _registered
+        try:
+            for index, info in enumerate(graph.info.tensors):
+                if kind is None and graph.place(index) is not None:
+                    memories.append(None)
+                    continue
+                buffer, memory = make(graph, info)
+                buffers.append(buffer)
+                memories.append(memory)
+        except BaseException:
+            for memory_ in memories:
+                if memory_ is not None and memory_.registration is not None:
+                    memory_.registration.close()
+            for buffer in buffers:
+                buffer.close()
+            raise
+        return Provision(memories, buffers)
+
+
+def _raw(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
+    buffer = host(graph.alignment.padded(info.nbytes), graph.alignment.start_addr_alignment)
+    return buffer, TensorMemory(buffer.window())
+
+
+def _in_tcm(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
+    buffer = graph.allocator.allocate(f"buffer of tensor '{info.name}' of {graph.what}", info.nbytes)
+    return buffer, TensorMemory(buffer.window())
+
+
+def _registered(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
+    buffer = rpcmem.share(graph.alignment.padded(info.nbytes))
+    assert buffer.fd is not None
+    descriptor = MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=MemInfo(buffer.fd))
+    [registration] = graph.context.register([descriptor])
+    return buffer, TensorMemory(registration.window, registration)
