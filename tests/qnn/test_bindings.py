@@ -281,3 +281,20 @@ def test_lpai_pools_in_two_mappings_of_one_file_are_one_memory():
         graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, sizes[0], shared))
         with pytest.raises(QnnError, match="overlaps the scratch memory"):
             graph.set_config(lpai.PERSISTENT_MEM, lpai.Mem(lpai.MemType.DDR, sizes[1], alias))
+
+
+def test_a_binding_that_is_dropped_in_the_midst_of_an_execution_blocks_nobody(context):
+    graph = doubler(context)
+    dropped = [graph.bind(*tensors(*arrays()))]
+    dropped[0].execute()
+    executor = graph.driver.executor()
+    real = executor.run
+    executor.run = lambda: (dropped.clear(), gc.collect(), real())
+    x, y = arrays()
+    binding = graph.bind(*tensors(x, y))
+    thread = threading.Thread(target=binding.execute, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert graph.stats.executions == 2
+    assert len(bound(graph)) == 1

@@ -27,9 +27,9 @@ def refused(code, text):
 
 
 def test_a_property_is_no_config_whatever_its_number(graph):
-    assert int(lpai.GraphProperty.PERF_CFG) == int(lpai.RESET_STATE)
-    with refused(Code.GRAPH_INVALID_ARGUMENT, r"GraphProperty\.PERF_CFG is no config of it"):
-        graph.set_config(lpai.GraphProperty.PERF_CFG, lpai.PerfCfg(fps=3))
+    assert int(lpai.IO_OFFSETS) == int(lpai.RESET_STATE)
+    with refused(Code.GRAPH_INVALID_ARGUMENT, r"GraphProperty\.IO_OFFSETS is no config of it"):
+        graph.set_config(lpai.IO_OFFSETS, None)
 
 
 def test_an_option_of_a_graph_is_none_of_its_backend(backend, graph):

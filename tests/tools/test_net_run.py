@@ -139,7 +139,7 @@ def test_senseless_options_are_refused(folder, capsys, arguments, words):
 
 def test_unknown_backends_are_refused(folder, capsys):
     assert run("--model", "model.onnx", backend="libQnnAbacus.so") == 2
-    assert generate("--input_output_tensor_mem_type", "memhandle", backend="libQnnLpai.so") == 2
+    assert generate("--input_output_tensor_mem_type", "memhandle", backend="libQnnCpu.so") == 2
     error = capsys.readouterr().err
     assert "libQnnAbacus.so" in error
     assert "no such hint" in error

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -40,11 +41,19 @@ class Ledger:
         self.turn = turn
         self.total = GraphStats()
         self.bindings: list[Binding] = []
+        self.abandoned: deque[Binding] = deque()
+        """Bindings that nobody has any more, to be ended in the next turn."""
+
+    def sweep(self) -> None:
+        """End what was abandoned, in a turn."""
+        while self.abandoned:
+            self.abandoned.popleft().end()
 
     def stats(self) -> GraphStats:
         """What happened so far."""
         self.turn.acquire()
         try:
+            self.sweep()
             for binding in self.bindings:
                 binding.settle()
             return replace(self.total, in_place_bytes=dict(self.total.in_place_bytes))
@@ -53,6 +62,7 @@ class Ledger:
 
     def close(self) -> None:
         """Forget all bindings and their memory, in a turn; what they counted stays."""
+        self.abandoned.clear()
         for binding in list(self.bindings):
             binding.end()
             binding.memories = ()
@@ -130,6 +140,10 @@ class Binding(DriverBinding):
         finally:
             self._turn.release()
 
+    def abandon(self) -> None:
+        self._release_uses()
+        self._ledger.abandoned.append(self)
+
     def settle(self) -> None:
         """Add what was executed since the last time to the totals, in a turn."""
         executions = self._runs - self._settled
@@ -150,6 +164,7 @@ class Binding(DriverBinding):
         # Read first: what changes while the memory is checked is checked the next time.
         epoch = holds.epoch
         self._epoch = -1
+        self._ledger.sweep()
         self.settle()
         for memory in self.memories:
             if memory is not None:

@@ -215,6 +215,10 @@ class DriverBinding(ABC):
     def close(self) -> None:
         """Forget it; safe to call again."""
 
+    @abstractmethod
+    def abandon(self) -> None:
+        """The same without waiting for anything: the garbage collector says so, in the midst of whatever goes on."""
+
 
 class GraphDriver(Configurable, ABC):
     """A graph in a backend. To ask for what depends on all its nodes ends its composition."""

@@ -37,9 +37,9 @@ class Binding:
         self.graph = graph
         self._driver = driver
         self._execute = driver.execute
-        self._end = weakref.finalize(self, driver.close)
+        self._forgotten = weakref.finalize(self, driver.abandon)
         # At exit the backend has ended it, or the process does.
-        self._end.atexit = False
+        self._forgotten.atexit = False
 
     def execute(self, profile: Profile | None = None) -> None:
         """Run once (QnnGraph_execute)."""
@@ -62,7 +62,8 @@ class Binding:
 
     def close(self) -> None:
         """Forget it; safe to call again."""
-        self._end()
+        if self._forgotten.detach() is not None:
+            self._driver.close()
 
     def __enter__(self) -> Binding:
         return self
