@@ -106,6 +106,12 @@ def test_numbered_binary_functions_get_their_names_and_constants_go_last():
     assert work.ordered()[0].inputs[1].is_static
 
 
+def test_the_constant_of_a_squared_difference_goes_last():
+    b = Builder()
+    work = rewritten(b.finish(b.op("ElementWiseSquaredDifference", floats(4), b.input(3, 4))), canonicalize)
+    assert work.ordered()[0].inputs[1].is_static
+
+
 def test_pack_and_unpack_become_joins_and_splits_of_reshapes():
     b = Builder()
     rows = b.op("UnPack", b.input(3, 4), axis=0)
@@ -155,11 +161,35 @@ def test_products_with_a_matrix_are_products_of_rows(op, weights, params):
     assert work.ordered()[1].outputs[0].dims == (12, 5)
 
 
-def test_a_movement_into_another_quantization_is_a_movement_and_a_convert():
+POOL_3D = {"filter_size": [2] * 3, "stride": [2] * 3, "pad_amount": [[0, 0]] * 3}
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "indices", "params"),
+    [
+        ("Transpose", (2, 3), (), {"perm": [1, 0]}),
+        ("Reverse", (2, 3), (), {"axes": [1]}),
+        ("GatherElements", (2, 3), (np.int32([[1, 0, 1]]),), {"axis": 0}),
+        ("GatherNd", (2, 3), (np.int32([[1, 2], [0, 0]]),), {}),
+        ("ReverseSequence", (2, 3), (np.int32([1, 3]),), {"batch_axis": 0, "time_axis": 1}),
+        ("ReduceMax", (2, 3), (), {"axes": [1]}),
+        ("PoolMax3d", (1, 4, 4, 4, 3), (), POOL_3D),
+    ],
+)
+def test_a_movement_into_another_quantization_is_a_movement_and_a_convert(op, dims, indices, params):
     b = Builder()
-    x = b.input(2, 3, dtype=DataType.UFIXED_POINT_8, q=Quantization.per_tensor(0.5, 3))
-    y = b.op("Transpose", x, perm=[1, 0], q=Quantization.per_tensor(0.25, 7))
-    assert ops(rewritten(b.finish(y), canonicalize)) == ["Transpose", "Convert"]
+    x = b.input(*dims, dtype=DataType.UFIXED_POINT_8, q=Quantization.per_tensor(0.5, 3))
+    y = b.op(op, x, *indices, q=Quantization.per_tensor(0.25, 7), **params)
+    assert ops(rewritten(b.finish(y), canonicalize)) == [op, "Convert"]
+
+
+@pytest.mark.parametrize(("fill", "expected"), [(1.0, ["Pad", "Convert"]), (-1.0, ["Pad"]), (0.3, ["Pad"])])
+def test_a_pad_goes_before_a_convert_only_with_a_value_that_its_input_can_say(fill, expected):
+    b = Builder()
+    x = b.input(2, 3, dtype=DataType.UFIXED_POINT_8, q=Quantization.per_tensor(0.5, 0))
+    wider = Quantization.per_tensor(0.1, 128)
+    y = b.op("Pad", x, scheme=0, pad_amount=[[1, 0], [0, 2]], pad_constant_value=fill, q=wider)
+    assert ops(rewritten(b.finish(y), canonicalize)) == expected
 
 
 def test_identities_vanish():
@@ -376,6 +406,13 @@ def test_activations_become_clamps():
     x = b.op("Relu6", b.op("ElementWiseAdd", x, floats(8)))
     work = rewritten(b.finish(x), fuse_activations)
     assert [(s.op, s.clamp) for s in work.ordered()] == [("Conv2d", (0.0, 1.5)), ("ElementWiseAdd", (0.0, 6.0))]
+
+
+@pytest.mark.parametrize("op", ["PoolMax3d", "PoolAvg3d"])
+def test_activations_become_clamps_of_pools_of_volumes(op):
+    b = Builder()
+    work = rewritten(b.finish(b.op("Relu", b.op(op, b.input(1, 4, 4, 4, 3), **POOL_3D))), fuse_activations)
+    assert [(s.op, s.clamp) for s in work.ordered()] == [(op, (0.0, math.inf))]
 
 
 def test_an_activation_of_a_tensor_with_other_readers_stays():

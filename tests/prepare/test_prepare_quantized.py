@@ -94,6 +94,7 @@ def test_two_operands(op, params):
         ("Sigmoid", {}), ("Relu", {}), ("HardSwish", {}), ("Softmax", {"axis": 3}),
         ("ReduceMean", {"axes": [1, 2], "keep_dims": True}),
         ("PoolAvg2d", {"filter_size": [2, 2], "stride": [2, 2], "pad_amount": [[0, 0], [0, 0]]}),
+        ("Erf", {}), ("ElementWiseSin", {}), ("ElementWiseFloor", {}), ("ElementWiseAtan", {}), ("Sinh", {}),
     ],
 )
 def test_one_operand(op, params):
@@ -112,6 +113,22 @@ def test_movements_between_quantized_operations_move_bytes():
     work = resolved(b.finish(b.stored(y)))
     assert ops(work) == ["Transpose", "PoolMax2d", "Reshape", "MatMul", "Reshape"]
     assert all(t.dtype is S8 for s in work.ordered() for t in s.outputs)
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "indices", "params"),
+    [
+        ("GatherElements", (2, 6), np.int32([[1, 0, 1, 0, 0, 1]]), {"axis": 0}),
+        ("GatherNd", (2, 6), np.int32([[1, 2], [0, 0]]), {}),
+        ("ReverseSequence", (2, 6), np.int32([1, 3]), {"batch_axis": 0, "time_axis": 1}),
+        ("PoolMax3d", (1, 4, 4, 4, 6), None, {"filter_size": [2] * 3, "stride": [2] * 3, "pad_amount": [[0, 0]] * 3}),
+    ],
+)
+def test_what_picks_elements_of_one_tensor_picks_bytes(op, dims, indices, params):
+    b = QuantizedBuilder()
+    operands = [b.real(*dims)] if indices is None else [b.real(*dims), indices]
+    work = resolved(b.finish(b.stored(b.op(op, *operands, **params), IN)), most=0)
+    assert ops(work) == [op]
 
 
 def test_splits_of_dequantized_tensors_split_bytes():

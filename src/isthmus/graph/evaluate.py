@@ -29,16 +29,16 @@ from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.quantization import Quantization
 from isthmus.graph.tensor import Tensor
+from isthmus.graph.traits import Picks
 
-_MOVEMENTS: dict[str, Computation] = {**movement.COMPUTATIONS, **sampling.MOVEMENTS}
 _COMPUTATIONS: dict[str, Computation] = {
     **elementwise.COMPUTATIONS,
+    **movement.COMPUTATIONS,
     **convolution.COMPUTATIONS,
     **sampling.COMPUTATIONS,
     **reduction.COMPUTATIONS,
     **recurrent.COMPUTATIONS,
     **detection.COMPUTATIONS,
-    **_MOVEMENTS,
 }
 _HYBRID_AXES: dict[str, tuple[int, ...]] = {"FullyConnected": (-1,), "Conv2d": (1, 2, 3)}
 """Operations that take float activations with fixed-point weights, and the axes along which activations are rounded.
@@ -90,8 +90,14 @@ def evaluate(
             if exact is not None:
                 return [exact]
         arrays = _rounded_activations(call, arrays)
-        stay = op in _MOVEMENTS and not call.params.get("reduction") and _same_encoding(inputs, outputs)
-        if op in ("Pad", "SpaceToBatch"):
+        moves = operation.traits.moves
+        stay = (
+            moves is not None
+            and moves.picks is Picks.PLACE
+            and not call.params.get("reduction")
+            and _same_encoding(inputs, outputs)
+        )
+        if moves is not None and moves.fills:
             value = np.asarray(call.params.get("pad_constant_value", 0))
             fill = _quantized(value, outputs[0]) if stay and outputs[0].dtype.is_fixed_point else value
             call.params["pad_constant_value"] = fill.item()

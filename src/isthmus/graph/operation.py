@@ -1,4 +1,4 @@
-"""What an operation is: its operands, its parameters, and the rule that gives its outputs' shapes.
+"""What an operation is: its operands, its parameters, the rule that gives its outputs' shapes, and its traits.
 
 The tables of all operations live in `isthmus.graph.ops`; each rule reads a `Call` and answers with dimensions.
 """
@@ -14,6 +14,7 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.graph.datatypes import DataType
 from isthmus.graph.tensor import Tensor
+from isthmus.graph.traits import PLAIN, Traits
 
 QTI = "qti.aisw"
 """QNN's own operation package."""
@@ -168,6 +169,12 @@ class Operation:
         Data types that an input may have, where not all may.
     output_types
         Data type of each output where it is not in[0]'s.
+    traits
+        What is true of it wherever it stands.
+    function
+        Of an element-wise operation, the result in numpy from the operands and, by name, the parameters. It is
+        given integers in their own type. An operation that takes reals alone is given float64, so that its result is
+        the float32 nearest to the true one.
     """
 
     name: str
@@ -178,6 +185,8 @@ class Operation:
     input_types: dict[int, Types] = field(default_factory=dict)
     output_types: dict[int, TypeRule] = field(default_factory=dict)
     package: str = QTI
+    traits: Traits = PLAIN
+    function: Callable[..., np.ndarray] | None = None
 
     def complete(self, node: str, params: dict[str, Any]) -> dict[str, Any]:
         """Parameters with defaults filled in; unknown, missing or ill-typed ones are refused."""

@@ -5,33 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isthmus.graph import Tensor
+from isthmus.graph.ops import OPERATIONS
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Pool, Step
 from isthmus.prepare.storage import Storage
-
-IN_PLACE = frozenset(
-    {
-        *(
-            f"ElementWise{name}"
-            for name in (
-                "Abs", "Add", "And", "Asin", "Atan", "Ceil", "Cos", "Divide", "Equal", "Exp", "Floor", "FloorDiv",
-                "Fmod", "Greater", "GreaterEqual", "Less", "LessEqual", "Log", "Maximum", "Minimum", "Mod", "Multiply",
-                "Neg", "Neuron", "Not", "NotEqual", "Or", "Power", "Round", "Rsqrt", "Select", "Sign", "Sin",
-                "Softplus", "SquaredDifference", "SquareRoot", "Subtract", "Unary", "Xor",
-            )
-        ),
-        "Acos", "Acosh", "Asinh", "Atanh", "Batchnorm", "Cast", "Convert", "Cosh", "Elu", "Erf", "Gelu", "HardSwish",
-        "IsInf", "IsNaN", "Prelu", "Relu", "Relu1", "Relu6", "ReluMinMax", "Sigmoid", "Silu", "Sinh", "Tan", "Tanh",
-    }
-)
-"""Operations that read each element before they write the one at its place."""
 
 
 def may_overwrite(step: Step, operand: Tensor | None) -> bool:
     """Whether a step can write its result where an operand lies, as far as shapes and the operation tell."""
     result = step.outputs[0]
     return (
-        step.op in IN_PLACE
+        OPERATIONS[step.op].traits.element_wise
         and operand is not None
         and not operand.is_static
         and operand.dims == result.dims

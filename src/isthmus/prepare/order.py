@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from isthmus.graph import Tensor
-from isthmus.prepare.inplace import IN_PLACE
+from isthmus.prepare.inplace import may_overwrite
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import Block, Storage
 
@@ -129,7 +129,7 @@ def flow(
         {number(t) for t in kept},
         {number(t) for t in given},
         [-(-work_bytes(s) // alignment) * alignment for s in steps],
-        [s.op in IN_PLACE for s in steps],
+        [any(may_overwrite(s, t) for t in s.inputs) for s in steps],
     )
 
 

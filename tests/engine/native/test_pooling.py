@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import check, quantized
+from harness import bind, check, make_step, quantized
 
 RNG = np.random.default_rng(4)
 
@@ -40,12 +40,22 @@ def test_largest_stored_value_of_fixed_point(dtype: type, window: dict) -> None:
     check("PoolMax2d", [x], window)
 
 
+VOLUME = {"filter_size": (2, 3, 2), "stride": (2, 1, 2), "pad_amount": [(1, 0), (1, 1), (0, 1)]}
+
+
 def test_pools_of_volumes() -> None:
-    window = {"filter_size": (2, 3, 2), "stride": (2, 1, 2), "pad_amount": [(1, 0), (1, 1), (0, 1)]}
-    check("PoolMax3d", [floats(2, 5, 6, 7, 9)], window)
-    check("PoolAvg3d", [floats(2, 5, 6, 7, 9)], window, rtol=1e-5, atol=1e-6)
+    check("PoolMax3d", [floats(2, 5, 6, 7, 9)], VOLUME)
+    check("PoolAvg3d", [floats(2, 5, 6, 7, 9)], VOLUME, rtol=1e-5, atol=1e-6)
+
+
+def test_largest_stored_value_of_volumes() -> None:
+    x = quantized(RNG.integers(-128, 127, (2, 5, 6, 7, 9)).astype(np.int8), 0.1, 4)
+    check("PoolMax3d", [x], VOLUME)
+    assert all("quantize" not in kernel for kernel in bind(make_step("PoolMax3d", [x], VOLUME)[0]).kernels)
 
 
 def test_fused_activation() -> None:
     check("PoolAvg2d", [floats(1, 6, 6, 5)], WINDOWS[0], clamp=(0.0, 0.3), rtol=1e-5, atol=1e-6)
     check("PoolMax2d", [floats(1, 6, 6, 5)], WINDOWS[0], clamp=(0.0, 0.3))
+    check("PoolAvg3d", [floats(2, 5, 6, 7, 9)], VOLUME, clamp=(0.0, 0.3), rtol=1e-5, atol=1e-6)
+    check("PoolMax3d", [floats(2, 5, 6, 7, 9)], VOLUME, clamp=(0.0, 0.3))

@@ -117,6 +117,8 @@ def test_functions_of_one_byte_are_looked_up(kind: type, count: int) -> None:
         ("Relu", np.maximum(real, 0), 0.05, zero(kind, -4)),
         ("ElementWiseAbs", np.abs(real), 0.04, zero(kind, -100)),
         ("ElementWiseExp", np.exp(real), 0.5, zero(kind, -128)),
+        ("ElementWiseAtan", np.arctan(real), 1 / 64, zero(kind, 0)),
+        ("Asinh", np.arcsinh(real), 1 / 32, zero(kind, 0)),
     ):
         wanted = np.clip(np.rint(function / scale) + point, info.min, info.max).astype(kind)
         check(
@@ -151,10 +153,12 @@ def test_reals_become_the_nearest_stored_values_and_come_back(kind: type, axis: 
     if kind is np.int32:
         reals[0, 0, :2] = (1, -1)
         stored = quantization.quantize(reals, np.dtype(kind))
-    check("Quantize", [reals], {}, [Result(dims, DataType.fixed_point(kind), quantization)], [stored])
+    in_place = [0] if kind is np.int32 else []
+    check("Quantize", [reals], {}, [Result(dims, DataType.fixed_point(kind), quantization)], [stored],
+          in_place=in_place)  # fmt: skip
     wanted = quantization.dequantize(stored)
     check("Dequantize", [Operand(stored, quantization=quantization)], {}, [Result(dims, DataType.FLOAT_32)], [wanted],
-          steps=1e-5)  # fmt: skip
+          steps=1e-5, in_place=in_place)  # fmt: skip
 
 
 def test_a_real_that_is_no_number_becomes_some_stored_value() -> None:
@@ -255,6 +259,8 @@ def test_elements_that_only_move_are_not_touched(kind: type) -> None:
     wanted = np.pad(x, pads.astype(int), constant_values=zero(kind, 3))
     check("Pad", [Operand(x, quantization=q)], {"scheme": 0, "pad_amount": pads},
           [Result(wanted.shape, DataType.fixed_point(kind), q)], [wanted])  # fmt: skip
+    larger = [Result((2, 10, 12, 3), DataType.fixed_point(kind), q)]
+    check("ResizeNearestNeighbor", [Operand(x, quantization=q)], {}, larger, [x.repeat(2, 1).repeat(2, 2)])
 
 
 def test_what_has_no_8_bit_kernel_is_computed_in_float() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.traits import Product
 from isthmus.prepare.schedule import Step
 
 WORTH_SHARING = 8_000.0
@@ -11,7 +13,6 @@ WORTH_SHARING = 8_000.0
 
 _PRODUCTS_PER_NANOSECOND = 25.0
 _BYTES_PER_NANOSECOND = 8.0
-_RECURRENT_GATES = {"Lstm": 4, "Gru": 3}
 
 
 def products(step: Step) -> int:
@@ -19,17 +20,18 @@ def products(step: Step) -> int:
     if len(step.inputs) < 2 or step.inputs[0] is None or step.inputs[1] is None:
         return 0
     x, weights, result = step.inputs[0], step.inputs[1], step.outputs[0]
-    if step.op.startswith(("Conv", "DepthWiseConv")):
+    traits = OPERATIONS[step.op].traits
+    if traits.product in (Product.CONVOLUTION, Product.DEPTH_WISE):
         return result.elements * math.prod(weights.dims[:-1])
-    if step.op.startswith("TransposeConv"):
+    if traits.product is Product.TRANSPOSED:
         return x.elements * weights.elements // max(weights.dims[-2], 1)
-    if step.op == "FullyConnected":
+    if traits.product is Product.ROWS:
         return result.elements * weights.dims[-1]
-    if step.op in ("MatMul", "MatMulInteger"):
+    if traits.product in (Product.MATRIX, Product.INTEGERS):
         return result.elements * x.dims[-2 if step.params.get("transpose_in0") else -1]
-    if step.op in _RECURRENT_GATES:
+    if traits.gates:
         hidden = weights.dims[0]
-        return _RECURRENT_GATES[step.op] * math.prod(x.dims[:-1]) * hidden * (hidden + x.dims[-1])
+        return traits.gates * math.prod(x.dims[:-1]) * hidden * (hidden + x.dims[-1])
     return 0
 
 

@@ -29,6 +29,7 @@ from isthmus.engine.native.target import Target
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
 from isthmus.graph.operation import Call
+from isthmus.graph.ops import having
 from isthmus.prepare.schedule import Schedule, Step
 
 _FAMILIES = (
@@ -38,7 +39,14 @@ _FAMILIES = (
 _PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
 _AS_STORED = frozenset(("Cast",))
 """Operations that are about stored elements, not about what those mean."""
-_MOVED: Mapping[str, Lowering] = {op: moved(_PLAIN[op]) for op in quantized.MOVEMENTS if op in _PLAIN}
+_COMPUTED = frozenset(("ScatterElements", "ScatterNd"))
+"""Movements that may compute what they move; their kernels know plain types only."""
+_MOVED: Mapping[str, Lowering] = {
+    op: moved(_PLAIN[op])
+    for op in having(lambda operation: operation.traits.moves or operation.traits.orders) - _COMPUTED
+}
+"""Operations that choose among stored elements or look at their order, so that any type will do once quantizations
+agree."""
 _THROUGH_FLOAT: Mapping[str, Lowering] = {op: through_float(entry) for op, entry in _PLAIN.items()}
 
 

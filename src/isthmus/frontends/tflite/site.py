@@ -17,6 +17,7 @@ from isthmus.frontends.tflite.model import OperatorEntry, TensorEntry
 from isthmus.frontends.tflite.schema import NUMPY_TYPES, Activation, ElementType, Padding
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType, Graph, Quantization, Tensor, folding
+from isthmus.graph.ops import OPERATIONS
 
 QUANTIZED_TYPES = frozenset(
     {ElementType.INT4, ElementType.INT8, ElementType.UINT8, ElementType.INT16, ElementType.UINT16}
@@ -29,8 +30,6 @@ MAX_FOLDED_PRODUCTS = 1 << 31
 """The most multiplications that are done at once because both operands are constants; more are left to the graph."""
 MAX_FOLDED_ELEMENTS = 1 << 14
 """The most elements for which windows are computed at once."""
-PRODUCTS = frozenset({"Conv2d", "Conv3d", "DepthWiseConv2d", "FullyConnected", "MatMul", "TransposeConv2d"})
-WINDOWS = frozenset({"L2Pool2d", "Lrn", "PoolAvg2d", "PoolMax2d"})
 
 ACTIVATIONS: dict[Activation, tuple[str, dict[str, Any]]] = {
     Activation.RELU: ("Relu", {}),
@@ -219,9 +218,10 @@ class Site:
         """Fold the operation if all its inputs are constants, unless computing it now would take too long."""
         sizes = [t.elements for t in inputs if t is not None]
         work = 0
-        if op in PRODUCTS and inputs[0] is not None and inputs[0].dims:
+        traits = OPERATIONS[op].traits
+        if traits.product is not None and inputs[0] is not None and inputs[0].dims:
             work = sizes[0] * sizes[1] // max(inputs[0].dims[-1], 1)
-        if work > MAX_FOLDED_PRODUCTS or (op in WINDOWS and sum(sizes) > MAX_FOLDED_ELEMENTS):
+        if work > MAX_FOLDED_PRODUCTS or (traits.window and sum(sizes) > MAX_FOLDED_ELEMENTS):
             return self.graph.emit(op, inputs, params, **more)
         return folding.emit(self.graph, op, inputs, params, **more)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.graph.evaluation import Computation, Values, wide
-from isthmus.graph.evaluation.elementwise import sigmoid
+from isthmus.graph.ops.functions import sigmoid
 from isthmus.graph.ops.recurrent import REVERSE
 from isthmus.graph.tensor import Tensor
 

@@ -199,13 +199,9 @@ def _correlation(values: Values, params: Params, outputs: Outputs) -> np.ndarray
     return out
 
 
-MOVEMENTS: dict[str, Computation] = {
-    "ResizeNearestNeighbor": lambda v, p, o: _resize(v, image_resize_params(p, NEAREST), o),
-}
-"""Those that only move elements."""
-
 COMPUTATIONS: dict[str, Computation] = {
     "Resize": _resize,
+    "ResizeNearestNeighbor": lambda v, p, o: _resize(v, image_resize_params(p, NEAREST), o),
     "ResizeBilinear": lambda v, p, o: _resize(v, image_resize_params(p, LINEAR), o),
     "CropAndResize": _crop_and_resize,
     "GridSample": _grid_sample,

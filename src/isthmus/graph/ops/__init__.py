@@ -1,5 +1,9 @@
 """Every operation by name, assembled from one table per family."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+
 from isthmus.graph.operation import Operation
 from isthmus.graph.ops import convolution, detection, elementwise, movement, recurrent, reduction, sampling
 
@@ -9,4 +13,16 @@ OPERATIONS: dict[str, Operation] = {
     for operation in family.OPERATIONS
 }
 
-__all__ = ["OPERATIONS"]
+
+def having(true: Callable[[Operation], object]) -> frozenset[str]:
+    """The names of the operations of which something is true.
+
+    Examples
+    --------
+    >>> sorted(having(lambda operation: operation.traits.limits))
+    ['Relu', 'Relu1', 'Relu6']
+    """
+    return frozenset(name for name, operation in OPERATIONS.items() if true(operation))
+
+
+__all__ = ["OPERATIONS", "having"]

@@ -14,6 +14,7 @@ import numpy as np
 from isthmus.graph.datatypes import NUMBERS, REALS, DataType
 from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, optional
 from isthmus.graph.ops.broadcasting import broadcast
+from isthmus.graph.traits import Movement, Picks, Product, Traits
 
 FLOOR, CEIL = 0, 1
 """Values of rounding_mode."""
@@ -196,13 +197,14 @@ def _conv(spatial: int) -> Operation:
     params = (*_window_params(spatial), optional("group", "u32", 1),
               optional("dilation", _kind(spatial), _ones(spatial)))
     rule = partial(_convolution, spatial=spatial, depth_wise=False)
-    return Operation(f"Conv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED)
+    return Operation(f"Conv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED, traits=_product(Product.CONVOLUTION))
 
 
 def _depth_wise(spatial: int) -> Operation:
     params = (*_window_params(spatial), optional("dilation", _kind(spatial), _ones(spatial)))
     rule = partial(_convolution, spatial=spatial, depth_wise=True)
-    return Operation(f"DepthWiseConv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED)
+    traits = _product(Product.DEPTH_WISE)
+    return Operation(f"DepthWiseConv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED, traits=traits)
 
 
 def _transposed(spatial: int) -> Operation:
@@ -210,12 +212,21 @@ def _transposed(spatial: int) -> Operation:
     params = (*_window_params(spatial), *dilation, optional("group", "u32", 1),
               optional("output_padding", _kind(spatial), _zeros(spatial)))
     rule = partial(_transpose_convolution, spatial=spatial)
-    return Operation(f"TransposeConv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED)
+    traits = _product(Product.TRANSPOSED)
+    return Operation(f"TransposeConv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED, traits=traits)
 
 
-def _pooling(name: str, spatial: int, *more: Param) -> Operation:
+def _pooling(name: str, spatial: int, traits: Traits, *more: Param) -> Operation:
     params = (Param("filter_size", "u32[]"), Param("stride", "u32[]"), Param("pad_amount", "u32[]"), *more)
-    return Operation(name, (1, 1), (1, 1), params, partial(_pool, spatial=spatial), {0: NUMBERS})
+    return Operation(name, (1, 1), (1, 1), params, partial(_pool, spatial=spatial), {0: NUMBERS}, traits=traits)
+
+
+def _product(kind: Product) -> Traits:
+    return Traits(product=kind, coefficients=True, takes_clamp=True)
+
+
+_AVERAGE = Traits(window=True, takes_clamp=True, fixed_point=True)
+_MAXIMUM = Traits(window=True, takes_clamp=True, moves=Movement(Picks.ORDER))
 
 
 _WEIGHTED = {0: REALS, 1: REALS, 2: (*REALS, DataType.INT_32)}
@@ -229,19 +240,22 @@ OPERATIONS = (
     *(_conv(n) for n in (1, 2, 3)),
     *(_depth_wise(n) for n in (1, 2)),
     *(_transposed(n) for n in (1, 2, 3)),
-    Operation("FullyConnected", (2, 3), (1, 1), (optional("keep_dims", "bool", False),), _fully_connected, _WEIGHTED),
+    Operation(
+        "FullyConnected", (2, 3), (1, 1), (optional("keep_dims", "bool", False),), _fully_connected, _WEIGHTED,
+        traits=_product(Product.ROWS),
+    ),
     Operation(
         "MatMul", (2, 3), (1, 1),
         (optional("transpose_in0", "bool", False), optional("transpose_in1", "bool", False)),
-        _matmul_with_bias, {0: NUMBERS, 1: NUMBERS, 2: NUMBERS},
+        _matmul_with_bias, {0: NUMBERS, 1: NUMBERS, 2: NUMBERS}, traits=_product(Product.MATRIX),
     ),
     Operation(
         "MatMulInteger", (2, 4), (1, 1), (), _matmul_integer, dict.fromkeys(range(4), _BYTES),
-        {0: DataType.INT_32}, ISTHMUS,
+        {0: DataType.INT_32}, ISTHMUS, Traits(product=Product.INTEGERS),
     ),
-    _pooling("PoolAvg2d", 2, _EDGES, _ROUNDING, _TIES),
-    _pooling("PoolAvg3d", 3, _EDGES, _ROUNDING),
-    _pooling("PoolMax2d", 2, _ROUNDING),
-    _pooling("PoolMax3d", 3, _ROUNDING),
-    _pooling("L2Pool2d", 2),
+    _pooling("PoolAvg2d", 2, _AVERAGE, _EDGES, _ROUNDING, _TIES),
+    _pooling("PoolAvg3d", 3, _AVERAGE, _EDGES, _ROUNDING),
+    _pooling("PoolMax2d", 2, _MAXIMUM, _ROUNDING),
+    _pooling("PoolMax3d", 3, _MAXIMUM, _ROUNDING),
+    _pooling("L2Pool2d", 2, Traits(window=True)),
 )

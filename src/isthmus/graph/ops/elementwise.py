@@ -1,15 +1,27 @@
 """Element by element: unary, binary, comparison, logic, selection, activations, and conversions of type.
 
 Convert, Quantize and Dequantize keep the real number; Cast keeps the stored one, also of fixed-point tensors.
+
+An operation is one entry here: its types and parameters, its numpy function, and its traits. Evaluation, passes and the
+lowering to kernels follow from it.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+
 from isthmus.graph.datatypes import FIXED_POINTS, FLOATS, NUMBERS, REALS, DataType
-from isthmus.graph.operation import ISTHMUS, QTI, Call, Dims, Operation, Param, Rule, Types, like, optional
+from isthmus.graph.operation import ISTHMUS, QTI, Call, Dims, Operation, Param, Rule, TypeRule, Types, like, optional
+from isthmus.graph.ops import functions
 from isthmus.graph.ops.broadcasting import broadcast
+from isthmus.graph.ops.functions import erf, sigmoid, softplus
+from isthmus.graph.traits import Traits
+
+Function = Callable[..., np.ndarray]
 
 BOOL = (DataType.BOOL_8,)
 
@@ -33,51 +45,15 @@ NEURON_OPERATIONS = (
 )
 """What the operation number of ElementWiseNeuron means."""
 
-COMPARISONS = frozenset(
-    f"ElementWise{n}" for n in ("Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "NotEqual")
-)
-LOGIC = frozenset(f"ElementWise{n}" for n in ("And", "Or", "Xor"))
-
-_NEURON_DEFAULTS = {
-    "Elu": {"alpha": 1.0}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "ElementWiseSoftplus": {"beta": 1.0},
-}
-
-# NOT and NEG of ElementWiseUnary ask for different types than its transcendental functions.
-_UNARY_TYPES: dict[str, Types] = {
-    "ElementWiseNot": BOOL, "ElementWiseAbs": NUMBERS, "ElementWiseNeg": NUMBERS, "ElementWiseSign": NUMBERS,
-}
 
 
 def _unary(call: Call) -> list[Dims]:
     return [call.dims(0)]
 
 
-def _check_type(call: Call, allowed: Types, name: str) -> None:
-    tensor = call.tensor(0)
-    if tensor.dtype not in allowed:
-        call.refuse(f"in[0] {tensor.describe()} has a data type that {name} does not take")
-
-
-def _numbered_unary(call: Call) -> list[Dims]:
-    name = UNARY_OPERATIONS[call.number("operation", below=len(UNARY_OPERATIONS))]
-    _check_type(call, _UNARY_TYPES.get(name, REALS), name)
-    return [call.dims(0)]
-
-
 def _binary(call: Call) -> list[Dims]:
     call.same_type(0, 1)
     return [broadcast(call, call.dims(0), call.dims(1))]
-
-
-def _numbered_binary(call: Call) -> list[Dims]:
-    name = BINARY_OPERATIONS[call.number("operation", below=len(BINARY_OPERATIONS))]
-    _check_type(call, BOOL if name in LOGIC else (*NUMBERS, *BOOL) if name in COMPARISONS else NUMBERS, name)
-    return _binary(call)
-
-
-def _numbered_binary_type(call: Call) -> DataType:
-    name = BINARY_OPERATIONS[call.number("operation", below=len(BINARY_OPERATIONS))]
-    return DataType.BOOL_8 if name in COMPARISONS else call.tensor(0).dtype
 
 
 def _select(call: Call) -> list[Dims]:
@@ -99,77 +75,196 @@ def _clamp(call: Call) -> list[Dims]:
     return [call.dims(0)]
 
 
-def _neuron(call: Call) -> list[Dims]:
-    name = NEURON_OPERATIONS[call.number("operation", below=len(NEURON_OPERATIONS))]
-    for param, default in _NEURON_DEFAULTS.get(name, {}).items():
-        if call.params[param] is None:
-            call.params[param] = default
-    if name == "ReluMinMax":
-        return _clamp(call)
-    if name == "ElementWiseSoftplus":
-        return _softplus(call)
-    return [call.dims(0)]
-
-
 def _softplus(call: Call) -> list[Dims]:
     if call.params["beta"] == 0:
         call.refuse("beta must not be 0")
     return [call.dims(0)]
 
 
-def _one(name: str, types: Types, *params: Param, rule: Rule = _unary, package: str = QTI) -> Operation:
-    return Operation(name, (1, 1), (1, 1), params, rule, {0: types}, package=package)
+_ELEMENT_WISE = Traits(element_wise=True)
+_FUNCTION = Traits(element_wise=True, fixed_point=True)
+_COMMUTATIVE = Traits(element_wise=True, commutative=True)
+_EXTREME = Traits(element_wise=True, commutative=True, fixed_point=True)
+_SUM = Traits(element_wise=True, commutative=True, fixed_point=True, takes_clamp=True)
+_DIFFERENCE = Traits(element_wise=True, fixed_point=True, takes_clamp=True)
 
 
-def _two(name: str) -> Operation:
-    if name in COMPARISONS:
-        types: Types = (*NUMBERS, *BOOL)
-        return Operation(name, (2, 2), (1, 1), (), _binary, {0: types}, {0: DataType.BOOL_8})
-    return Operation(name, (2, 2), (1, 1), (), _binary, {0: BOOL if name in LOGIC else NUMBERS})
+def _limit(low: float, high: float) -> Traits:
+    return Traits(element_wise=True, fixed_point=True, limits=(low, high))
+
+
+def _one(
+    name: str, function: Function, types: Types = REALS, *params: Param, rule: Rule = _unary, package: str = QTI,
+    traits: Traits = _FUNCTION,
+) -> Operation:
+    """A function of one operand."""
+    return Operation(name, (1, 1), (1, 1), params, rule, {0: types}, package=package, traits=traits, function=function)
+
+
+def _two(name: str, function: Function, traits: Traits = _ELEMENT_WISE, types: Types = NUMBERS) -> Operation:
+    """Arithmetic or logic of two operands of one type."""
+    return Operation(name, (2, 2), (1, 1), (), _binary, {0: types}, traits=traits, function=function)
+
+
+def _test(name: str, function: Function, traits: Traits = _ELEMENT_WISE) -> Operation:
+    """A comparison of two operands of one type."""
+    types = {0: (*NUMBERS, *BOOL)}
+    return Operation(name, (2, 2), (1, 1), (), _binary, types, {0: DataType.BOOL_8}, traits=traits, function=function)
 
 
 _extra = partial(_one, package=ISTHMUS)
-_OPERATION = Param("operation", "u32")
+_alpha = partial(optional, "alpha", "f32")
+_beta = partial(optional, "beta", "f32")
 
-OPERATIONS = (
-    *(_one(name, _UNARY_TYPES.get(name, REALS)) for name in UNARY_OPERATIONS if name != "Reciprocal"),
-    *(_two(name) for name in BINARY_OPERATIONS),
-    *(_one(name, NUMBERS) for name in ("Relu", "Relu1", "Relu6")),
-    *(_one(name, REALS) for name in ("Gelu", "HardSwish", "Sigmoid", "Tanh")),
-    *(
-        _extra(name, REALS)
-        for name in ("Erf", "Tan", "Acos", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh", "Silu")
-    ),
-    _one("Elu", REALS, optional("alpha", "f32", 1.0)),
-    _one("ReluMinMax", REALS, Param("min_value", "f32"), Param("max_value", "f32"), rule=_clamp),
+_NAMED = (
+    _one("ElementWiseAbs", np.abs, NUMBERS),
+    _one("ElementWiseAsin", np.arcsin),
+    _one("ElementWiseAtan", np.arctan),
+    _one("ElementWiseCeil", np.ceil),
+    _one("ElementWiseCos", np.cos),
+    _one("ElementWiseExp", np.exp),
+    _one("ElementWiseFloor", np.floor),
+    _one("ElementWiseLog", np.log),
+    _one("ElementWiseNeg", functions.negative, NUMBERS),
+    _one("ElementWiseNot", np.logical_not, BOOL, traits=_ELEMENT_WISE),
+    _one("ElementWiseRound", np.rint),
+    _one("ElementWiseRsqrt", lambda x: 1.0 / np.sqrt(x)),
+    _one("ElementWiseSign", np.sign, NUMBERS),
+    _one("ElementWiseSin", np.sin),
+    _one("ElementWiseSquareRoot", np.sqrt),
+    _two("ElementWiseAdd", np.add, _SUM),
+    _two("ElementWiseAnd", np.logical_and, _COMMUTATIVE, BOOL),
+    _two("ElementWiseDivide", functions.divide, _DIFFERENCE),
+    _test("ElementWiseEqual", np.equal, _COMMUTATIVE),
+    _two("ElementWiseFloorDiv", functions.floor_divide),
+    _two("ElementWiseFmod", np.fmod),
+    _test("ElementWiseGreater", np.greater),
+    _test("ElementWiseGreaterEqual", np.greater_equal),
+    _test("ElementWiseLess", np.less),
+    _test("ElementWiseLessEqual", np.less_equal),
+    _two("ElementWiseMaximum", np.maximum, _EXTREME),
+    _two("ElementWiseMinimum", np.minimum, _EXTREME),
+    _two("ElementWiseMod", np.mod),
+    _two("ElementWiseMultiply", np.multiply, _SUM),
+    _test("ElementWiseNotEqual", np.not_equal, _COMMUTATIVE),
+    _two("ElementWiseOr", np.logical_or, _COMMUTATIVE, BOOL),
+    _two("ElementWisePower", functions.power),
+    _two("ElementWiseSquaredDifference", lambda a, b: np.square(a - b), _COMMUTATIVE),
+    _two("ElementWiseSubtract", np.subtract, _DIFFERENCE),
+    _two("ElementWiseXor", np.logical_xor, _COMMUTATIVE, BOOL),
+    _one("Relu", lambda x: np.maximum(x, 0), NUMBERS, traits=_limit(0.0, math.inf)),
     _one(
-        "ElementWiseSoftplus", REALS, optional("beta", "f32", 1.0), optional("threshold", "f32", -1.0),
-        rule=_softplus,
+        "Relu1", lambda x: np.clip(x, -1, 1) if x.dtype.kind != "u" else np.minimum(x, 1), NUMBERS,
+        traits=_limit(-1.0, 1.0),
     ),
-    _one("ElementWiseUnary", (*NUMBERS, *BOOL), _OPERATION, rule=_numbered_unary),
+    _one("Relu6", lambda x: np.clip(x, 0, 6), NUMBERS, traits=_limit(0.0, 6.0)),
+    _one("Gelu", lambda x: 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))),
+    _one("HardSwish", lambda x: x * np.clip(x + 3.0, 0.0, 6.0) / 6.0),
+    _one("Sigmoid", sigmoid),
+    _one("Tanh", np.tanh),
+    _one("Elu", lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))), REALS, _alpha(1.0)),
     _one(
-        "ElementWiseNeuron", REALS, _OPERATION, optional("alpha", "f32"), optional("beta", "f32"),
-        optional("min_value", "f32"), optional("max_value", "f32"), optional("threshold", "f32", -1.0), rule=_neuron,
+        "ReluMinMax", lambda x, min_value, max_value: np.clip(x, np.float32(min_value), np.float32(max_value)), REALS,
+        Param("min_value", "f32"), Param("max_value", "f32"), rule=_clamp,
+    ),
+    _one("ElementWiseSoftplus", softplus, REALS, _beta(1.0), optional("threshold", "f32", -1.0), rule=_softplus),
+    _extra("Erf", erf),
+    _extra("Tan", np.tan),
+    _extra("Acos", np.arccos),
+    _extra("Sinh", np.sinh),
+    _extra("Cosh", np.cosh),
+    _extra("Asinh", np.arcsinh),
+    _extra("Acosh", np.arccosh),
+    _extra("Atanh", np.arctanh),
+    _extra("Silu", lambda x: x * sigmoid(x)),
+    Operation(
+        "Prelu", (2, 2), (1, 1), (), _prelu, {0: REALS},
+        traits=Traits(element_wise=True, coefficients=True, fixed_point=True),
+        function=lambda x, slope: np.where(x < 0, x * slope, x),
     ),
     Operation(
-        "ElementWiseBinary", (2, 2), (1, 1), (_OPERATION,), _numbered_binary, output_types={0: _numbered_binary_type},
+        "ElementWiseSelect", (3, 3), (1, 1), (), _select, {0: BOOL}, {0: like(1)}, traits=_ELEMENT_WISE,
+        function=lambda condition, yes, no: np.asarray(np.where(condition, yes, no)),
     ),
     Operation(
-        "ElementWiseSelect", (3, 3), (1, 1), (), _select, {0: BOOL}, {0: like(1)},
+        "IsNaN", (1, 1), (1, 1), (), _unary, {0: FLOATS}, {0: DataType.BOOL_8}, ISTHMUS, _ELEMENT_WISE, np.isnan,
     ),
-    Operation("Prelu", (2, 2), (1, 1), (), _prelu, {0: REALS}),
-    Operation("IsNaN", (1, 1), (1, 1), (), _unary, {0: FLOATS}, {0: DataType.BOOL_8}, ISTHMUS),
     Operation(
         "IsInf", (1, 1), (1, 1),
         (optional("detect_negative", "bool", True), optional("detect_positive", "bool", True)),
-        _unary, {0: FLOATS}, {0: DataType.BOOL_8}, ISTHMUS,
+        _unary, {0: FLOATS}, {0: DataType.BOOL_8}, ISTHMUS, _ELEMENT_WISE, functions.is_infinite,
     ),
-    Operation("Cast", (1, 1), (1, 1), (), _unary, output_types={0: None}),
-    Operation(
-        "Convert", (1, 1), (1, 1),
-        (optional("dynamic_input_data", "bool", False), optional("dynamic_output_data", "bool", False)),
-        _unary, {0: REALS}, {0: REALS},
+)
+_NAMELESS = (
+    _one("Reciprocal", lambda x: 1.0 / x),
+    _one("HardSigmoid", lambda x, alpha, beta: np.clip(alpha * x + beta, 0.0, 1.0), REALS, _alpha(0.2), _beta(0.5)),
+)
+"""Functions that only an operation number can name."""
+
+FUNCTIONS: dict[str, Operation] = {operation.name: operation for operation in (*_NAMED, *_NAMELESS)}
+"""All functions of elements, also those that are no operations by themselves."""
+
+NUMBERED: dict[str, tuple[str, ...]] = {
+    "ElementWiseUnary": UNARY_OPERATIONS,
+    "ElementWiseBinary": BINARY_OPERATIONS,
+    "ElementWiseNeuron": NEURON_OPERATIONS,
+}
+"""Operations whose function a number picks."""
+
+
+def numbered(op: str, operation: int) -> Operation:
+    """The function that an operation number means."""
+    return FUNCTIONS[NUMBERED[op][operation]]
+
+
+def _picked(call: Call) -> Operation:
+    return numbered(call.op, call.number("operation", below=len(NUMBERED[call.op])))
+
+
+def _by_number(call: Call) -> list[Dims]:
+    """The rule of the function that the number picks, its defaults filled in."""
+    function, tensor = _picked(call), call.tensor(0)
+    if tensor.dtype not in function.input_types[0]:
+        call.refuse(f"in[0] {tensor.describe()} has a data type that {function.name} does not take")
+    for param in function.params:
+        if call.params[param.name] is None:
+            call.params[param.name] = param.default
+    return function.rule(call)
+
+
+def _type_by_number(call: Call) -> DataType:
+    dtype = _picked(call).output_type(call, 0)[1]
+    assert dtype is not None
+    return dtype
+
+
+def _numbered(name: str, operands: int, types: Types | None, *params: Param) -> Operation:
+    return Operation(
+        name, (operands, operands), (1, 1), (Param("operation", "u32"), *params), _by_number,
+        {} if types is None else {0: types}, {0: _type_by_number}, traits=_FUNCTION if operands == 1 else _ELEMENT_WISE,
+    )
+
+
+def _conversion(name: str, types: Types | None, results: TypeRule, *params: Param, traits: Traits) -> Operation:
+    return Operation(
+        name, (1, 1), (1, 1), params, _unary, {} if types is None else {0: types}, {0: results}, traits=traits,
+        function=lambda x, **params: x,
+    )
+
+
+OPERATIONS = (
+    *_NAMED,
+    _numbered("ElementWiseUnary", 1, (*NUMBERS, *BOOL)),
+    _numbered(
+        "ElementWiseNeuron", 1, REALS, _alpha(), _beta(), optional("min_value", "f32"), optional("max_value", "f32"),
+        optional("threshold", "f32", -1.0),
     ),
-    Operation("Quantize", (1, 1), (1, 1), (), _unary, {0: FLOATS}, {0: FIXED_POINTS}),
-    Operation("Dequantize", (1, 1), (1, 1), (), _unary, {0: FIXED_POINTS}, {0: FLOATS}),
+    _numbered("ElementWiseBinary", 2, None),
+    _conversion("Cast", None, None, traits=_ELEMENT_WISE),
+    _conversion(
+        "Convert", REALS, REALS, optional("dynamic_input_data", "bool", False),
+        optional("dynamic_output_data", "bool", False), traits=_FUNCTION,
+    ),
+    _conversion("Quantize", FLOATS, FIXED_POINTS, traits=_ELEMENT_WISE),
+    _conversion("Dequantize", FIXED_POINTS, FLOATS, traits=_ELEMENT_WISE),
 )

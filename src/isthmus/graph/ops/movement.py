@@ -10,6 +10,7 @@ import numpy as np
 
 from isthmus.graph.datatypes import INDICES, DataType
 from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, Rule, optional
+from isthmus.graph.traits import PLAIN, Movement, Picks, Traits
 
 CONSTANT, MIRROR_SYMMETRIC, MIRROR_REFLECT, EDGE = range(4)
 """Values of Pad's scheme."""
@@ -287,12 +288,23 @@ def _reverse_sequence(call: Call) -> list[Dims]:
     return [call.dims(0)]
 
 
-def _operation(name: str, rule: Rule, *params: Param, **more: Any) -> Operation:
-    return Operation(name, (1, 1), (1, 1), params, rule, **more)
+_MOVES = Traits(moves=Movement(Picks.PLACE))
+_SCATTERS = Traits(moves=Movement(Picks.PLACE, sources=(0, 2)))
+"""Unless their reduction says to compute."""
+
+
+def _operation(name: str, rule: Rule, *params: Param, traits: Traits = _MOVES, **more: Any) -> Operation:
+    return Operation(name, (1, 1), (1, 1), params, rule, traits=traits, **more)
+
+
+def _joined(name: str, rule: Rule, axis: Param, *, fixed_point: bool = False) -> Operation:
+    traits = Traits(moves=Movement(Picks.PLACE, sources=()), fixed_point=fixed_point)
+    return Operation(name, (1, None), (1, 1), (axis,), rule, traits=traits)
 
 
 def _indexed(name: str, rule: Rule, inputs: int, *params: Param) -> Operation:
-    return Operation(name, (inputs, inputs), (1, 1), params, rule, {1: INDICES})
+    traits = _MOVES if inputs == 2 else _SCATTERS
+    return Operation(name, (inputs, inputs), (1, 1), params, rule, {1: INDICES}, traits=traits)
 
 
 _AXIS = Param("axis", "u32")
@@ -307,16 +319,17 @@ OPERATIONS = (
     _operation("Squeeze", _squeeze),
     _operation("ExpandDims", _expand_dims, _AXIS),
     _operation("Transpose", _transpose, Param("perm", "u32[]")),
-    Operation("Concat", (1, None), (1, 1), (_LAST_AXIS,), _concat),
-    Operation("Pack", (1, None), (1, 1), (_AXIS,), _pack),
-    Operation("UnPack", (1, 1), (1, None), (_AXIS,), _unpack),
-    Operation("Split", (1, 1), (1, None), (_AXIS, Param("split_index", "u32[]")), _split),
+    _joined("Concat", _concat, _LAST_AXIS, fixed_point=True),
+    _joined("Pack", _pack, _AXIS),
+    Operation("UnPack", (1, 1), (1, None), (_AXIS,), _unpack, traits=_MOVES),
+    Operation("Split", (1, 1), (1, None), (_AXIS, Param("split_index", "u32[]")), _split, traits=_MOVES),
     _operation(
         "StridedSlice", _strided_slice, Param("ranges", "i32[]"), optional("begin_mask", "u32", 0),
         optional("end_mask", "u32", 0), optional("shrink_axes", "u32", 0), optional("new_axes_mask", "u32", 0),
     ),
     _operation(
         "Pad", _pad, Param("scheme", "u32"), Param("pad_amount", "u32[]"), optional("pad_constant_value", "scalar", 0),
+        traits=Traits(moves=Movement(Picks.PLACE, fills=True), fixed_point=True),
     ),
     _operation("Tile", _tile, Param("multiples", "u32[]")),
     _indexed("Gather", _gather, 2, Param("axis", "i32")),
@@ -326,24 +339,27 @@ OPERATIONS = (
     _indexed("ScatterNd", _scatter_nd, 3, _REDUCTION),
     _operation("DepthToSpace", _depth_to_space, _BLOCK_SIZE, optional("mode", "u32", 0)),
     _operation("SpaceToDepth", _space_to_depth, _BLOCK_SIZE),
-    _operation("SpaceToBatch", _space_to_batch, _BLOCK_SIZE, optional("pad_amount", "u32[]", _NO_PADS)),
+    _operation(
+        "SpaceToBatch", _space_to_batch, _BLOCK_SIZE, optional("pad_amount", "u32[]", _NO_PADS),
+        traits=Traits(moves=Movement(Picks.PLACE, fills=True)),
+    ),
     _operation("BatchToSpace", _batch_to_space, _BLOCK_SIZE, optional("crops", "u32[]", _NO_PADS)),
     _operation("ChannelShuffle", _channel_shuffle, Param("num_groups", "u32"), _LAST_AXIS),
     _operation(
         "OneHot", _one_hot, Param("depth", "u32"), _LAST_AXIS, optional("on_value", "scalar", 1),
-        optional("off_value", "scalar", 0), input_types={0: INDICES}, output_types={0: None},
+        optional("off_value", "scalar", 0), input_types={0: INDICES}, output_types={0: None}, traits=PLAIN,
     ),
     _operation(
         "ConstantOfShape", _constant_of_shape, Param("value", "scalar"), input_types={0: INDICES},
-        output_types={0: None},
+        output_types={0: None}, traits=PLAIN,
     ),
     _operation(
         "Shape", _shape, optional("start", "u32", 0), optional("end", "u32"),
-        output_types={0: (DataType.UINT_32, DataType.INT_32, DataType.INT_64)},
+        output_types={0: (DataType.UINT_32, DataType.INT_32, DataType.INT_64)}, traits=PLAIN,
     ),
     _operation("Reverse", _reverse, Param("axes", "u32[]"), package=ISTHMUS),
     Operation(
         "ReverseSequence", (2, 2), (1, 1), (Param("batch_axis", "u32"), Param("time_axis", "u32")),
-        _reverse_sequence, {1: INDICES}, package=ISTHMUS,
+        _reverse_sequence, {1: INDICES}, package=ISTHMUS, traits=_MOVES,
     ),
 )

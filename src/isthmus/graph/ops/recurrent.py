@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from isthmus.graph.datatypes import REALS
 from isthmus.graph.operation import Call, Dims, Operation, optional
+from isthmus.graph.traits import Traits
 
 FORWARD, REVERSE = 0, 1
 """Values of direction."""
@@ -90,10 +91,10 @@ OPERATIONS = (
                 )
             ),
         ),
-        _lstm, dict.fromkeys(range(24), REALS),
+        _lstm, dict.fromkeys(range(24), REALS), traits=Traits(gates=4),
     ),
     Operation(
         "Gru", (7, 14), (1, 2), (optional("direction", "u32", FORWARD), optional("linear_before_reset", "u32", 0)),
-        _gru, dict.fromkeys(range(14), REALS),
+        _gru, dict.fromkeys(range(14), REALS), traits=Traits(gates=3),
     ),
 )

@@ -6,6 +6,7 @@ import math
 
 from isthmus.graph.datatypes import INDICES, NUMBERS, REALS
 from isthmus.graph.operation import Call, Dims, Operation, Param, Rule, optional
+from isthmus.graph.traits import PLAIN, Movement, Picks, Traits
 
 MU_SIGMA, RMS = 0, 1
 """Values of InstanceNorm's mode."""
@@ -113,29 +114,36 @@ def _lrn(call: Call) -> list[Dims]:
     return [call.dims(0)]
 
 
-def _operation(name: str, rule: Rule, *params: Param, inputs: tuple[int, int] = (1, 1)) -> Operation:
-    return Operation(name, inputs, (1, 1), params, rule, dict.fromkeys(range(inputs[1]), REALS))
+def _operation(
+    name: str, rule: Rule, *params: Param, inputs: tuple[int, int] = (1, 1), traits: Traits = PLAIN
+) -> Operation:
+    return Operation(name, inputs, (1, 1), params, rule, dict.fromkeys(range(inputs[1]), REALS), traits=traits)
 
 
 _AXES = Param("axes", "u32[]")
 _AXIS = Param("axis", "u32")
 _KEEP_DIMS = optional("keep_dims", "bool", False)
 _BETA = optional("beta", "f32", 1.0)
+_SUM = Traits(fixed_point=True)
+_EXTREME = Traits(moves=Movement(Picks.ORDER))
 
 OPERATIONS = (
     *(
-        Operation(f"Reduce{name}", (1, 1), (1, 1), (_AXES, _KEEP_DIMS), rule, {0: NUMBERS})
-        for name, rule in (
-            ("Sum", _reduce), ("Prod", _reduce), ("Mean", _reduce_filled), ("Max", _reduce_filled),
-            ("Min", _reduce_filled),
+        Operation(f"Reduce{name}", (1, 1), (1, 1), (_AXES, _KEEP_DIMS), rule, {0: NUMBERS}, traits=traits)
+        for name, rule, traits in (
+            ("Sum", _reduce, _SUM), ("Prod", _reduce, PLAIN), ("Mean", _reduce_filled, _SUM),
+            ("Max", _reduce_filled, _EXTREME), ("Min", _reduce_filled, _EXTREME),
         )
     ),
     *(
-        Operation(name, (1, 1), (1, 1), (_AXIS, _KEEP_DIMS), _argument, {0: NUMBERS}, {0: INDICES})
+        Operation(
+            name, (1, 1), (1, 1), (_AXIS, _KEEP_DIMS), _argument, {0: NUMBERS}, {0: INDICES},
+            traits=Traits(orders=True),
+        )
         for name in ("Argmax", "Argmin")
     ),
-    _operation("Softmax", _along_axis, optional("axis", "u32"), _BETA),
-    _operation("LogSoftmax", _along_axis, _AXIS, _BETA),
+    _operation("Softmax", _along_axis, optional("axis", "u32"), _BETA, traits=Traits(fixed_point=True)),
+    _operation("LogSoftmax", _along_axis, _AXIS, _BETA, traits=Traits(fixed_point=True)),
     Operation(
         "TopK", (1, 1), (2, 2), (Param("k", "u32"), optional("largest", "bool", True)), _top_k, {0: NUMBERS},
         {1: INDICES},
@@ -144,7 +152,10 @@ OPERATIONS = (
         "CumulativeSum", (1, 1), (1, 1),
         (_AXIS, optional("exclusive", "bool", False), optional("reverse", "bool", False)), _along_axis, {0: NUMBERS},
     ),
-    _operation("Batchnorm", _per_channel, inputs=(2, 3)),
+    _operation(
+        "Batchnorm", _per_channel, inputs=(2, 3),
+        traits=Traits(element_wise=True, coefficients=True, takes_clamp=True),
+    ),
     _operation("LayerNorm", _layer_norm, optional("epsilon", "f32", 0.001), _AXES, inputs=(1, 3)),
     _operation("RmsNorm", _layer_norm, optional("epsilon", "f32", 1e-6), _AXES, inputs=(1, 3)),
     _operation(
@@ -157,6 +168,6 @@ OPERATIONS = (
     ),
     _operation(
         "Lrn", _lrn, optional("alpha", "f32", 1.0), optional("beta", "f32", 0.5), optional("bias", "f32", 1.0),
-        Param("radius", "i32"), optional("region", "u32", LRN_ACROSS_CHANNEL),
+        Param("radius", "i32"), optional("region", "u32", LRN_ACROSS_CHANNEL), traits=Traits(window=True),
     ),
 )

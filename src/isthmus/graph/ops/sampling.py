@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isthmus.graph.datatypes import INDICES, NUMBERS, REALS, DataType
 from isthmus.graph.operation import Call, Dims, Operation, Param, optional
+from isthmus.graph.traits import Movement, Picks, Traits
 
 HALF_PIXEL, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC = range(4)
 """Values of Resize's transformation_mode."""
@@ -92,10 +93,14 @@ OPERATIONS = (
             optional("interpolation_mode", "u32", NEAREST), optional("nearest_mode", "u32", ROUND_PREFER_FLOOR),
             optional("cubic_coeff", "f32", -0.75),
         ),
-        _resize, {0: NUMBERS},
+        _resize, {0: NUMBERS}, traits=Traits(fixed_point=True),
     ),
-    Operation("ResizeBilinear", (1, 1), (1, 1), _CORNERS, _resize_image, {0: NUMBERS}),
-    Operation("ResizeNearestNeighbor", (1, 1), (1, 1), _CORNERS, _resize_image),
+    Operation(
+        "ResizeBilinear", (1, 1), (1, 1), _CORNERS, _resize_image, {0: NUMBERS}, traits=Traits(fixed_point=True),
+    ),
+    Operation(
+        "ResizeNearestNeighbor", (1, 1), (1, 1), _CORNERS, _resize_image, traits=Traits(moves=Movement(Picks.PLACE)),
+    ),
     Operation(
         "CropAndResize", (3, 3), (1, 1),
         (

@@ -6,22 +6,15 @@ import math
 
 import numpy as np
 
+from isthmus.graph.ops import OPERATIONS, having
 from isthmus.prepare.match import number
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
-CLAMPED = frozenset(
-    {
-        "Conv1d", "Conv2d", "Conv3d", "DepthWiseConv1d", "DepthWiseConv2d", "TransposeConv1d", "TransposeConv2d",
-        "TransposeConv3d", "FullyConnected", "MatMul", "PoolMax2d", "PoolAvg2d", "Batchnorm",
-        "ElementWiseAdd", "ElementWiseSubtract", "ElementWiseMultiply", "ElementWiseDivide",
-    }
-)
-"""Operations whose kernels can limit their results."""
-
-RANGES = {"Relu": (0.0, math.inf), "Relu1": (-1.0, 1.0), "Relu6": (0.0, 6.0)}
-LIMITS = frozenset({*RANGES, "ReluMinMax", "ElementWiseMinimum", "ElementWiseMaximum"})
+CLAMPED = having(lambda operation: operation.traits.takes_clamp)
+LIMITS = having(lambda operation: operation.traits.limits) | {"ReluMinMax", "ElementWiseMinimum", "ElementWiseMaximum"}
+"""Operations that limit to a range; the range of the last three is a parameter or an operand."""
 
 
 def fuse_activations(work: Work) -> None:
@@ -31,8 +24,9 @@ def fuse_activations(work: Work) -> None:
 
 def limits(step: Step) -> tuple[float, float] | None:
     """The range to which a step limits its input, if that is all it does."""
-    if step.op in RANGES:
-        return RANGES[step.op]
+    fixed = OPERATIONS[step.op].traits.limits
+    if fixed is not None:
+        return fixed
     if step.op == "ReluMinMax":
         return float(step.params["min_value"]), float(step.params["max_value"])
     source = step.inputs[0]

@@ -7,33 +7,21 @@ from typing import Any
 import numpy as np
 
 from isthmus.graph import Quantization, Tensor
-from isthmus.graph.ops.elementwise import BINARY_OPERATIONS, NEURON_OPERATIONS, UNARY_OPERATIONS
+from isthmus.graph.ops import OPERATIONS, having
+from isthmus.graph.ops.elementwise import NUMBERED, numbered
+from isthmus.graph.ops.movement import CONSTANT
 from isthmus.prepare.match import static
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import same_encoding
 from isthmus.prepare.work import Work
 
-COMMUTATIVE = frozenset(
-    f"ElementWise{name}" for name in ("Add", "Multiply", "Maximum", "Minimum", "And", "Or", "Xor", "Equal", "NotEqual")
+COMMUTATIVE = having(lambda operation: operation.traits.commutative)
+_MOVEMENTS = having(
+    lambda operation: operation.traits.moves and operation.traits.moves.sources == (0,) and operation.outputs == (1, 1)
 )
-_NUMBERED = {
-    "ElementWiseUnary": UNARY_OPERATIONS,
-    "ElementWiseBinary": BINARY_OPERATIONS,
-    "ElementWiseNeuron": NEURON_OPERATIONS,
-}
-_NAMELESS = frozenset({"Reciprocal", "HardSigmoid"})
-"""Functions that only an operation number can name."""
-_MOVEMENTS = (
-    "Reshape", "Transpose", "StridedSlice", "Tile", "Gather", "Pad", "DepthToSpace", "SpaceToDepth", "BatchToSpace",
-    "SpaceToBatch", "ChannelShuffle", "PoolMax2d", "ResizeNearestNeighbor",
-)
+"""Operations that move elements of in[0] into one result."""
 _CONVERT = {"dynamic_input_data": False, "dynamic_output_data": False}
-_NEURON_PARAMS = {
-    "Elu": ("alpha",),
-    "ReluMinMax": ("min_value", "max_value"),
-    "ElementWiseSoftplus": ("beta", "threshold"),
-}
 
 
 def canonicalize(work: Work) -> None:
@@ -41,7 +29,7 @@ def canonicalize(work: Work) -> None:
     rewrite(
         work,
         table(
-            (_NUMBERED.keys(), _name_function),
+            (NUMBERED.keys(), _name_function),
             (("Squeeze", "ExpandDims"), _reshape),
             (("Pack",), _pack),
             (_MOVEMENTS, _move_then_convert),
@@ -56,11 +44,10 @@ def canonicalize(work: Work) -> None:
 
 
 def _name_function(work: Work, step: Step) -> bool:
-    name = _NUMBERED[step.op][step.params["operation"]]
-    if name in _NAMELESS:
+    function = numbered(step.op, step.params["operation"])
+    if function.name not in OPERATIONS:
         return False
-    params = {key: step.params[key] for key in _NEURON_PARAMS.get(name, ())}
-    work.change(step, op=name, params=params)
+    work.change(step, op=function.name, params={p.name: step.params[p.name] for p in function.params})
     return True
 
 
@@ -76,11 +63,22 @@ def _differ(a: Tensor, b: Tensor) -> bool:
 def _move_then_convert(work: Work, step: Step) -> bool:
     """A movement into another quantization is a plain movement and a Convert."""
     source, result = step.inputs[0], step.outputs[0]
-    if source is None or not _differ(source, result):
+    if source is None or not _differ(source, result) or not _can_say_fill(step, source):
         return False
     moved = work.insert(step.op, step, step.inputs, result.dims, source, step.params)
     work.replace(step, "Convert", [moved], _CONVERT)
     return True
+
+
+def _can_say_fill(step: Step, source: Tensor) -> bool:
+    """Whether the elements that a movement puts among those of its operand are such as the operand could have."""
+    moves, quantization = OPERATIONS[step.op].traits.moves, source.quantization
+    if moves is None or not moves.fills or quantization is None or step.params.get("scheme", CONSTANT) != CONSTANT:
+        return True
+    fill, info = float(step.params.get("pad_constant_value", 0)), np.iinfo(source.dtype.numpy)
+    units = fill / np.asarray(quantization.scales)
+    stored = units - np.asarray(quantization.offsets)
+    return bool((units == np.rint(units)).all() and info.min <= stored.min() and stored.max() <= info.max)
 
 
 def _convert_then_join(work: Work, step: Step) -> bool:

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 
 from isthmus.graph import Tensor
+from isthmus.graph.ops import having
 from isthmus.graph.ops.movement import CONSTANT
+from isthmus.graph.traits import Product
 from isthmus.prepare.passes.activation import limits
-from isthmus.prepare.passes.affine import CONVOLUTIONS, DEPTH_WISE
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
+
+_CONVOLUTIONS = having(lambda operation: operation.traits.product in (Product.CONVOLUTION, Product.DEPTH_WISE))
 
 
 def fuse_padding(work: Work) -> None:
@@ -20,7 +23,7 @@ def fuse_padding(work: Work) -> None:
     rewrite(
         work,
         table(
-            (CONVOLUTIONS | DEPTH_WISE, _into_convolution),
+            (_CONVOLUTIONS, _into_convolution),
             (("PoolAvg2d",), _into_average),
             (("PoolMax2d",), _into_maximum),
         ),

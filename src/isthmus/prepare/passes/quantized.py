@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.graph import DataType, Quantization, Tensor
+from isthmus.graph.ops import having
+from isthmus.graph.traits import Product
 from isthmus.prepare.match import floats, operand
-from isthmus.prepare.passes.affine import LINEAR, TRANSPOSED, output_axis
+from isthmus.prepare.passes.affine import LINEAR, output_axis, product_of
 from isthmus.prepare.passes.constants import fold_rule
 from isthmus.prepare.passes.identities import permutation
 from isthmus.prepare.rewrite import rewrite, table
@@ -20,28 +22,14 @@ from isthmus.prepare.work import Work
 BYTES = (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8)
 """Data types of activations that quantized operations take."""
 
-MOVEMENT = frozenset(
-    {
-        "Reshape", "Transpose", "StridedSlice", "Split", "Tile", "Gather", "DepthToSpace", "SpaceToDepth",
-        "BatchToSpace", "ChannelShuffle", "PoolMax2d", "ResizeNearestNeighbor", "ReduceMax", "ReduceMin", "Reverse",
-    }
-)
+MOVEMENT = having(lambda operation: operation.traits.moves and operation.traits.moves.of_one)
 """Operations whose results are elements of in[0], chosen by place or by order: they commute with quantization."""
 
-ELEMENT_WISE = frozenset(
-    {
-        "ElementWiseAdd", "ElementWiseSubtract", "ElementWiseMultiply", "ElementWiseDivide", "ElementWiseMaximum",
-        "ElementWiseMinimum", "Concat",
-    }
-)
-UNARY = frozenset(
-    {
-        "Relu", "Relu1", "Relu6", "ReluMinMax", "Sigmoid", "Tanh", "HardSwish", "Silu", "Gelu", "Elu",
-        "ElementWiseNeuron", "ElementWiseExp", "ElementWiseLog", "ElementWiseSquareRoot", "ElementWiseRsqrt",
-        "ElementWiseAbs", "ElementWiseNeg", "ElementWiseSoftplus", "Prelu", "PoolAvg2d", "ReduceMean", "ReduceSum",
-        "Softmax", "LogSoftmax", "Resize", "ResizeBilinear", "Pad",
-    }
-)
+FIXED_POINT = having(lambda operation: operation.traits.fixed_point)
+"""Operations that take fixed-point tensors in the place of floats."""
+
+ALIKE = FIXED_POINT & having(lambda operation: operation.inputs[1] != 1 and not operation.traits.coefficients)
+"""Those of several operands that are data of one kind, so that all have the type of the result."""
 
 
 def resolve_quantization(work: Work) -> None:
@@ -54,7 +42,7 @@ def resolve_quantization(work: Work) -> None:
             (MOVEMENT, _sink_dequantize),
             (("Quantize",), _raise_quantize),
             (("Quantize",), _take),
-            (LINEAR | ELEMENT_WISE | UNARY, _taken),
+            (LINEAR | FIXED_POINT, _taken),
         ),
     )
 
@@ -146,7 +134,7 @@ def _take(work: Work, step: Step) -> bool:
         return False
     if before.op in LINEAR:
         inputs = _linear_operands(work, before)
-    elif before.op in ELEMENT_WISE | UNARY | MOVEMENT:
+    elif before.op in FIXED_POINT | MOVEMENT:
         inputs = [_activation(work, t) for t in before.inputs]
     else:
         return False
@@ -154,7 +142,7 @@ def _take(work: Work, step: Step) -> bool:
         new is None and old is not None for new, old in zip(inputs, before.inputs, strict=True)
     ):
         return False
-    if before.op in ELEMENT_WISE and len({t.dtype for t in inputs if t is not None} | {result.dtype}) > 1:
+    if before.op in ALIKE and len({t.dtype for t in inputs if t is not None} | {result.dtype}) > 1:
         return False
     if before.op == "Concat":
         inputs = [t if t is None else _converted(work, before, t, result) for t in inputs]
@@ -187,7 +175,7 @@ def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
         return None
     if weights.quantization.axis not in (None, output_axis(step)):
         return None
-    if step.op in TRANSPOSED and step.params["group"] != 1:
+    if product_of(step) is Product.TRANSPOSED and step.params["group"] != 1:
         return None
     operands: list[Tensor | None] = [x, weights]
     bias = operand(step, 2)

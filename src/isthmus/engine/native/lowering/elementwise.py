@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from math import inf
 
@@ -10,7 +11,9 @@ import numpy as np
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import collapse, dense_strides, operand
 from isthmus.graph import DataType, Tensor
-from isthmus.graph.ops.elementwise import BINARY_OPERATIONS, NEURON_OPERATIONS, UNARY_OPERATIONS
+from isthmus.graph.operation import Operation
+from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered
 from isthmus.prepare.schedule import Step
 
 Emit = Callable[[Step, Emitter], None]
@@ -30,49 +33,27 @@ KINDS: dict[DataType, str] = {
 }
 """The kernels' names of the plain types."""
 
-_UNARY: dict[str, str] = {
-    "ElementWiseAbs": "abs", "ElementWiseAsin": "asin", "ElementWiseAtan": "atan", "ElementWiseCeil": "ceil",
-    "ElementWiseCos": "cos", "ElementWiseExp": "exp", "ElementWiseFloor": "floor", "ElementWiseLog": "log",
-    "ElementWiseNeg": "neg", "ElementWiseNot": "not", "Reciprocal": "reciprocal", "ElementWiseRound": "round",
-    "ElementWiseRsqrt": "rsqrt", "ElementWiseSign": "sign", "ElementWiseSin": "sin", "ElementWiseSquareRoot": "sqrt",
-    "Elu": "elu", "Gelu": "gelu", "HardSigmoid": "hard_sigmoid", "HardSwish": "hard_swish", "Sigmoid": "sigmoid",
-    "Tanh": "tanh", "ElementWiseSoftplus": "softplus", "Erf": "erf", "Tan": "tan", "Acos": "acos", "Sinh": "sinh",
-    "Cosh": "cosh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Silu": "silu", "IsNaN": "isnan",
-    "IsInf": "isinf",
-}  # fmt: skip
-_SIGNED = ("i8", "i16", "i32", "i64")
-_INTEGERS = (*_SIGNED, "u8", "u16", "u32", "u64")
-_UNARY_KINDS: dict[str, tuple[str, ...]] = {
-    "abs": ("f32", *_INTEGERS),
-    "neg": ("f32", *_SIGNED),
-    "not": ("bool",),
-    "sign": ("f32", *_INTEGERS),
+_KERNELS = {"ElementWiseSquareRoot": "sqrt", "IsNaN": "isnan", "IsInf": "isinf"}
+"""Functions whose kernels have shorter names than they."""
+
+
+def _kernel(op: str) -> str:
+    """What the kernel of a function is called: ``squared_difference`` for ElementWiseSquaredDifference."""
+    return _KERNELS.get(op) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", op.removeprefix("ElementWise")).lower()
+
+
+_UNSIGNED = ("u8", "u16", "u32", "u64")
+_INTEGERS = ("i8", "i16", "i32", "i64", *_UNSIGNED)
+_MISSING: dict[str, tuple[str, ...]] = {
+    "ElementWiseNeg": _UNSIGNED,
+    **dict.fromkeys((f"ElementWise{name}" for name in ("Divide", "FloorDiv", "Mod", "Fmod", "Power")), ("u64",)),
 }
-"""The kinds that a function of one operand takes, where they are not f32 alone."""
-_CLAMPS: dict[str, tuple[float, float]] = {"Relu": (0.0, inf), "Relu1": (-1.0, 1.0), "Relu6": (0.0, 6.0)}
-_PARAMETERS: dict[str, tuple[str, ...]] = {
-    "elu": ("alpha",),
-    "hard_sigmoid": ("alpha", "beta"),
-    "isinf": ("detect_negative", "detect_positive"),
-    "softplus": ("beta", "threshold"),
+"""Kinds that a function has no kernel for: negative numbers have no unsigned kind, and these divide in signed words."""
+_KINDS_OF: dict[str, frozenset[str]] = {
+    name: frozenset(KINDS[t] for t in function.input_types[0] if t in KINDS) - {"f64", *_MISSING.get(name, ())}
+    for name, function in FUNCTIONS.items()
 }
-_BINARY: dict[str, str] = {
-    "ElementWiseAdd": "add", "ElementWiseAnd": "and", "ElementWiseDivide": "divide", "ElementWiseEqual": "equal",
-    "ElementWiseFloorDiv": "floor_div", "ElementWiseFmod": "fmod", "ElementWiseGreater": "greater",
-    "ElementWiseGreaterEqual": "greater_equal", "ElementWiseLess": "less", "ElementWiseLessEqual": "less_equal",
-    "ElementWiseMaximum": "maximum", "ElementWiseMinimum": "minimum", "ElementWiseMod": "mod",
-    "ElementWiseMultiply": "multiply", "ElementWiseNotEqual": "not_equal", "ElementWiseOr": "or",
-    "ElementWisePower": "power", "ElementWiseSquaredDifference": "squared_difference",
-    "ElementWiseSubtract": "subtract", "ElementWiseXor": "xor", "Prelu": "prelu",
-}  # fmt: skip
-_COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
-_BINARY_KINDS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("and", "or", "xor"), ("bool",)),
-    **dict.fromkeys(_COMPARISONS, ("f32", *_INTEGERS, "bool")),
-    **dict.fromkeys(("divide", "floor_div", "mod", "fmod", "power"), ("f32", *_INTEGERS[:-1])),
-    "prelu": ("f32",),
-}
-"""The kinds that a function of two operands takes, where they are not f32 and all integers."""
+"""The kinds that a function takes."""
 
 # A power with one of these constant exponents is a plain function.
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
@@ -101,11 +82,11 @@ def clamp_in_place(step: Step, e: Emitter) -> None:
         e.emit("elementwise:unary.clamp_f32", e.at(tensor), e.at(tensor), tensor.elements, *map(float, step.clamp))
 
 
-def _emit_unary(step: Step, e: Emitter, name: str) -> None:
+def _emit_unary(step: Step, e: Emitter, function: Operation) -> None:
     x, output = operand(step, 0), step.outputs[0]
-    kind = kind_of(x, e)
-    parameters = [float(step.params[p]) for p in _PARAMETERS.get(name, ())]
-    if kind not in _UNARY_KINDS.get(name, ("f32",)):
+    kind, name = kind_of(x, e), _kernel(function.name)
+    parameters = [float(step.params[p.name]) for p in function.params]
+    if kind not in _KINDS_OF[function.name]:
         raise e.refuse(f"{name} of {x.describe()} is not supported")
     if name in ("sin", "cos"):
         e.emit(f"elementwise:trigonometric.{name}", e.at(output), e.at(x), x.elements)
@@ -161,11 +142,10 @@ def rows(
     return dims[-1], list(reversed(dims[:-1])), outer, steps
 
 
-def _emit_binary(step: Step, e: Emitter, name: str) -> None:
+def _emit_binary(step: Step, e: Emitter, function: Operation) -> None:
     left, right, output = operand(step, 0), operand(step, 1), step.outputs[0]
-    kind = kind_of(left, e)
-    allowed = _BINARY_KINDS.get(name, ("f32", *_INTEGERS))
-    if kind not in allowed or right.dtype is not left.dtype:
+    kind, name = kind_of(left, e), _kernel(function.name)
+    if kind not in _KINDS_OF[function.name] or right.dtype is not left.dtype:
         raise e.refuse(f"{name} of {left.describe()} and {right.describe()} is not supported")
     if name == "power" and kind == "f32" and right.is_static and right.elements == 1:
         _emit_power(step, e, float(np.asarray(right.data).reshape(())))
@@ -220,41 +200,33 @@ def _emit_cast(step: Step, e: Emitter) -> None:
     clamp_in_place(step, e)
 
 
-def _unary(name: str) -> Emit:
-    return lambda step, e: _emit_unary(step, e, name)
-
-
-def _binary(name: str) -> Emit:
-    return lambda step, e: _emit_binary(step, e, name)
-
-
-def _clamp(low: float, high: float) -> Emit:
-    return lambda step, e: _emit_clamp(step, e, low, high)
-
-
 def _emit_relu_min_max(step: Step, e: Emitter) -> None:
     _emit_clamp(step, e, step.params["min_value"], step.params["max_value"])
 
 
+_SPECIAL: dict[str, Emit] = {"ReluMinMax": _emit_relu_min_max, "ElementWiseSelect": _emit_select}
+
+
+def _by_table(function: Operation) -> Emit:
+    """How a function of elements is emitted, as its entry in the operations' table tells."""
+    limits = function.traits.limits
+    if limits is not None:
+        return lambda step, e: _emit_clamp(step, e, *limits)
+    emit = _emit_unary if function.inputs == (1, 1) else _emit_binary
+    return lambda step, e: emit(step, e, function)
+
+
+_FUNCTIONS: dict[str, Emit] = {name: _SPECIAL.get(name) or _by_table(f) for name, f in FUNCTIONS.items()}
+
+
+def _emit_numbered(step: Step, e: Emitter) -> None:
+    _FUNCTIONS[numbered(step.op, step.params["operation"]).name](step, e)
+
+
 _EMITTERS: dict[str, Emit] = {
-    **{op: _unary(name) for op, name in _UNARY.items()},
-    **{op: _binary(name) for op, name in _BINARY.items()},
-    **{op: _clamp(*limits) for op, limits in _CLAMPS.items()},
-    "ReluMinMax": _emit_relu_min_max,
-    "ElementWiseSelect": _emit_select,
+    **{name: emit for name, emit in _FUNCTIONS.items() if name in OPERATIONS},
+    **dict.fromkeys(NUMBERED, _emit_numbered),
     "Cast": _emit_cast,
-}
-
-
-def _numbered(names: Sequence[str]) -> Emit:
-    """The operations whose function a number picks."""
-    return lambda step, e: _EMITTERS[names[step.params["operation"]]](step, e)
-
-
-_EMITTERS |= {
-    "ElementWiseUnary": _numbered(UNARY_OPERATIONS),
-    "ElementWiseBinary": _numbered(BINARY_OPERATIONS),
-    "ElementWiseNeuron": _numbered(NEURON_OPERATIONS),
 }
 
 

@@ -23,6 +23,7 @@ from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.tables import function_codes
 from isthmus.engine.native.target import Target
 from isthmus.graph import Tensor
+from isthmus.graph.ops import having
 from isthmus.prepare.schedule import Step
 
 Covers = Callable[[Step], bool]
@@ -31,12 +32,12 @@ _LARGEST_SCALE = 2.0**14
 
 # -- functions of one element ------------------------------------------------------------------------------------------
 
-_FUNCTIONS = (
-    "Relu", "Relu1", "Relu6", "ReluMinMax", "Sigmoid", "Tanh", "HardSwish", "Elu", "Gelu", "Silu", "Prelu", "Erf",
-    "ElementWiseAbs", "ElementWiseNeg", "ElementWiseExp", "ElementWiseLog", "ElementWiseSquareRoot",
-    "ElementWiseRsqrt", "ElementWiseSoftplus", "ElementWiseNeuron", "ElementWiseUnary", "ElementWiseFloor",
-    "ElementWiseCeil", "ElementWiseRound", "ElementWiseSign", "ElementWiseSin", "ElementWiseCos", "Convert",
-)  # fmt: skip
+_FUNCTIONS = having(
+    lambda operation: operation.traits.element_wise
+    and operation.traits.fixed_point
+    and (operation.inputs == (1, 1) or operation.traits.coefficients)
+)
+"""Functions of one real, each a table of the 256 values that a byte can have."""
 
 
 def _covers_function(step: Step) -> bool:
@@ -297,10 +298,3 @@ QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     "Quantize": (_always, Lowering(_emit_quantize)),
 }
 """For each operation, which steps its 8-bit lowering covers, and that lowering."""
-
-MOVEMENTS = frozenset((
-    "Reshape", "Squeeze", "ExpandDims", "Transpose", "Concat", "Split", "Pack", "UnPack", "StridedSlice", "Pad", "Tile",
-    "Gather", "GatherElements", "GatherNd", "DepthToSpace", "SpaceToDepth", "SpaceToBatch", "BatchToSpace",
-    "ChannelShuffle", "Reverse", "ReverseSequence", "PoolMax2d", "ReduceMax", "ReduceMin", "Argmax", "Argmin",
-))  # fmt: skip
-"""Operations that only choose among stored elements, so that any type will do once quantizations agree."""

@@ -14,6 +14,7 @@ import numpy as np
 from isthmus.engine.native.lowering.fixed_point import codes, nearest, quantization_of, real_codes
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
+from isthmus.graph.ops import OPERATIONS
 from isthmus.prepare.schedule import Step
 
 _HALF_BITS = 15
@@ -35,6 +36,9 @@ def function_codes(step: Step, numerics: str) -> np.ndarray:
     assert x is not None
     if step.op == "Convert":
         return converted_codes(x, output, numerics)
+    limits = OPERATIONS[step.op].traits.limits
+    if numerics == "litert" and limits is not None:
+        return _rectified(x, output, *limits)
     if numerics == "litert" and step.op in _LITERT:
         return _LITERT[step.op](step, x, output)
     reals = _reals(step, x)
@@ -133,13 +137,6 @@ def _rescaled_in_float(x: Tensor, output: Tensor) -> np.ndarray:
     return _away_from_zero(codes(x).astype(np.float32) * scale + np.float32(-qx.zero_point) * scale) + qy.zero_point
 
 
-def _limited(low: float, high: float) -> Callable[[Step, Tensor, Tensor], np.ndarray]:
-    def rescaled(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
-        return _rectified(x, output, low, high)
-
-    return rescaled
-
-
 def _rectified(x: Tensor, output: Tensor, low: float, high: float) -> np.ndarray:
     quantization = quantization_of(output)
     stored = _rescaled_twice_rounded(_centred_codes(x), float(_ratio(x, output))) + quantization.zero_point
@@ -190,12 +187,10 @@ def _hard_swish(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
 
 
 _LITERT: dict[str, Callable[[Step, Tensor, Tensor], np.ndarray]] = {
-    "Relu": _limited(0.0, math.inf),
-    "Relu1": _limited(-1.0, 1.0),
-    "Relu6": _limited(0.0, 6.0),
     "ReluMinMax": _rectified_between,
     "ElementWiseAbs": _absolute,
     "Prelu": _leaky,
     "HardSwish": _hard_swish,
 }
-"""Functions that LiteRT computes in integers; others are computed in float and rounded half away from zero."""
+"""Functions that LiteRT computes in integers, as it does limits to a range; others are computed in float and rounded
+half away from zero."""

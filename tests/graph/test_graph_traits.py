@@ -1,0 +1,136 @@
+"""What the operations' tables say of an operation is true of its reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_cases import SHAPES
+
+from isthmus.graph import DataType, Graph, Tensor, TensorType
+from isthmus.graph.evaluate import evaluate
+from isthmus.graph.operation import Operation
+from isthmus.graph.ops import OPERATIONS, having
+from isthmus.graph.ops.elementwise import FUNCTIONS
+from isthmus.graph.traits import Picks
+
+RNG = np.random.default_rng(5)
+WINDOW = {"filter_size": [2] * 3, "stride": [2] * 3, "pad_amount": [[0, 0]] * 3}
+MORE: list[tuple[str, list, dict]] = [
+    ("Reshape", [(2, 3)], {}),
+    ("Squeeze", [(2, 1, 3)], {}),
+    ("ResizeNearestNeighbor", [(1, 2, 3, 2)], {}),
+    ("Tile", [(2, 3)], {"multiples": [2, 1]}),
+    ("ReduceMax", [(2, 3, 4)], {"axes": [1]}),
+    ("ReduceMin", [(2, 3, 4)], {"axes": [0, 2]}),
+    ("Argmin", [(2, 3, 4)], {"axis": 2}),
+    ("PoolMax3d", [(1, 4, 4, 4, 2)], WINDOW),
+]
+"""Calls of operations whose shapes `graph_cases` does not list."""
+DECLARED = {"Reshape": (3, 2), "Squeeze": (2, 3), "ResizeNearestNeighbor": (1, 4, 6, 2)}
+CALLS: dict[str, tuple[list, dict]] = {op: (operands, params) for op, operands, params in MORE}
+CALLS |= {op: (operands, params) for op, operands, params, shapes in SHAPES if np.prod(shapes[0])}
+SHAPES_OF = {op: shapes for op, _, _, shapes in SHAPES if np.prod(shapes[0])}
+
+
+def make(op: str, operands: list, params: dict[str, Any]) -> tuple[list[Tensor], list[np.ndarray], list[Tensor]]:
+    """Tensors for a call, different numbers in all of them (indices are 0), and its outputs."""
+    graph, tensors, arrays = Graph("traits"), [], []
+    for number, operand in enumerate(operands):
+        dtype, dims = operand if operand and isinstance(operand[0], DataType) else (DataType.FLOAT_32, operand)
+        tensors.append(graph.create_tensor(f"in{number}", TensorType.APP_WRITE, dtype, dims))
+        values = RNG.permutation(int(np.prod(dims))).reshape(dims) + 1 + 1000 * number
+        arrays.append(np.zeros(dims, dtype.numpy) if dtype is DataType.INT_32 else values.astype(dtype.numpy))
+    dims = [DECLARED[op]] if op in DECLARED else None
+    return tensors, arrays, graph.emit(op, tensors, params, dims=dims, outputs=len(SHAPES_OF.get(op, [0])))
+
+
+def result(op: str, call: tuple[list[Tensor], list[np.ndarray], list[Tensor]], params: dict[str, Any]) -> np.ndarray:
+    tensors, arrays, outputs = call
+    return evaluate(op, tensors, arrays, params, outputs)[0]
+
+
+@pytest.mark.parametrize("op", sorted(having(lambda o: o.traits.moves)))
+def test_an_operation_that_moves_gives_elements_of_its_sources_or_what_it_fills_in(op: str) -> None:
+    moves = OPERATIONS[op].traits.moves
+    assert moves is not None
+    operands, params = CALLS[op]
+    call = make(op, operands, params)
+    sources = moves.sources or range(len(operands))
+    known = {float(v) for index in sources for v in call[1][index].reshape(-1)} | ({0.0} if moves.fills else set())
+    assert {float(v) for v in result(op, call, params).reshape(-1)} <= known
+
+
+@pytest.mark.parametrize("op", sorted(having(lambda o: o.traits.moves or o.traits.orders)))
+def test_only_their_order_decides_which_elements_are_picked(op: str) -> None:
+    operation = OPERATIONS[op]
+    operands, params = CALLS[op]
+    tensors, arrays, outputs = make(op, operands, params)
+
+    def grown(values: np.ndarray) -> np.ndarray:
+        return values if values.dtype.kind != "f" else 2 * values
+
+    before = result(op, (tensors, arrays, outputs), params)
+    after = result(op, (tensors, [grown(a) for a in arrays], outputs), params)
+    np.testing.assert_array_equal(after, before if operation.traits.orders else grown(before))
+    if operation.traits.moves is not None and operation.traits.moves.picks is Picks.PLACE:
+        turned = [-a if a.dtype.kind == "f" else a for a in arrays]
+        np.testing.assert_array_equal(result(op, (tensors, turned, outputs), params), -before)
+
+
+def operands_of(function: Operation, *dims: int) -> tuple[list[Tensor], list[np.ndarray]]:
+    """Operands of random floats, or of bools where the function takes those alone or chooses by them."""
+    first = DataType.FLOAT_32 if DataType.FLOAT_32 in function.input_types[0] else DataType.BOOL_8
+    others = DataType.FLOAT_32 if function.name == "ElementWiseSelect" else first
+    types = [first, *[others] * (function.inputs[0] - 1)]
+    tensors = [Tensor(f"in{i}", TensorType.APP_WRITE, dtype, dims) for i, dtype in enumerate(types)]
+    arrays = [RNG.random(dims).astype(np.float32) if t.is_float else RNG.random(dims) > 0.5 for t in types]
+    return tensors, arrays
+
+
+def evaluated(name: str, tensors: list[Tensor], arrays: list[np.ndarray]) -> np.ndarray:
+    params = {"min_value": 0.2, "max_value": 0.7} if name == "ReluMinMax" else {}
+    graph = Graph("traits")
+    outputs = graph.emit(name, [graph.add_tensor(t) for t in tensors], params)
+    return evaluate(name, tensors, arrays, params, outputs)[0]
+
+
+NAMED = sorted(FUNCTIONS.keys() & OPERATIONS.keys())
+
+
+@pytest.mark.parametrize("op", NAMED)
+def test_an_element_of_an_element_wise_result_depends_on_the_elements_at_its_place(op: str) -> None:
+    function = OPERATIONS[op]
+    assert function.traits.element_wise
+    tensors, arrays = operands_of(function, 2, 8)
+    whole = evaluated(op, tensors, arrays)
+    for index in range(len(arrays)):
+        changed = [a.copy() for a in arrays]
+        changed[index][1, 3] = not changed[index][1, 3] if changed[index].dtype.kind == "b" else 0.25
+        again = evaluated(op, tensors, changed)
+        again[1, 3] = whole[1, 3]
+        np.testing.assert_array_equal(again, whole)
+
+
+@pytest.mark.parametrize("op", sorted(op for op in NAMED if OPERATIONS[op].inputs == (2, 2)))
+def test_exactly_the_commutative_functions_give_the_same_for_operands_in_either_order(op: str) -> None:
+    tensors, arrays = operands_of(OPERATIONS[op], 64)
+    arrays[1][:8] = arrays[0][:8]
+    turned = evaluated(op, tensors, arrays[::-1])
+    assert np.array_equal(evaluated(op, tensors, arrays), turned) == OPERATIONS[op].traits.commutative
+
+
+@pytest.mark.parametrize("op", sorted(having(lambda o: o.traits.limits)))
+def test_an_operation_with_limits_limits_and_does_nothing_else(op: str) -> None:
+    limits = OPERATIONS[op].traits.limits
+    assert limits is not None
+    x = np.linspace(-9, 9, 64, dtype=np.float32)
+    tensors = [Tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (64,))]
+    np.testing.assert_array_equal(evaluated(op, tensors, [x]), np.clip(x, *limits).astype(np.float32))
+
+
+def test_what_is_element_wise_has_a_function_or_a_number_that_picks_one() -> None:
+    numbered = {"ElementWiseUnary", "ElementWiseBinary", "ElementWiseNeuron"}
+    without = having(lambda o: o.traits.element_wise and o.function is None)
+    assert without == numbered | {"Batchnorm"}
