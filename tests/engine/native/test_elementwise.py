@@ -29,7 +29,7 @@ SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30, -1e-30, 1e-40, 88
     "op",
     ["ElementWiseAbs", "ElementWiseCeil", "ElementWiseExp", "ElementWiseFloor", "ElementWiseNeg", "ElementWiseRound",
      "ElementWiseSign", "Gelu", "HardSwish", "Sigmoid", "Tanh", "Elu", "ElementWiseSoftplus", "Erf", "Silu", "Relu",
-     "Relu1", "Relu6", "ElementWiseAtan", "Asinh", "Sinh", "Cosh", "Tan"],
+     "Relu1", "Relu6", "ElementWiseAtan", "Asinh", "Sinh", "Cosh", "Tan", "Mish"],
 )  # fmt: skip
 def test_unary_functions_of_any_real(op: str) -> None:
     check(op, [floats(3, 347)], rtol=2e-6, atol=1e-6, in_place=[0])
@@ -40,6 +40,10 @@ def test_unary_functions_of_any_real(op: str) -> None:
 )
 def test_unary_functions_of_positive_reals(op: str) -> None:
     check(op, [np.abs(floats(1031)) + np.float32(1.001)], rtol=1e-6, in_place=[0])
+
+
+def test_mish_keeps_its_digits_far_from_zero() -> None:
+    check("Mish", [np.array([-80, -20, -1e-30, 0, 19.9, 20.1, 100, 3e38, np.inf, np.nan], np.float32)], rtol=2e-6)
 
 
 @pytest.mark.parametrize("op", ["ElementWiseAsin", "Acos", "Atanh"])

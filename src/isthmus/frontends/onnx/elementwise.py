@@ -187,12 +187,6 @@ def _swish(node: OnnxNode) -> Value:
     return node.elementwise("ElementWiseMultiply", x, gate)
 
 
-def _mish(node: OnnxNode) -> Value:
-    x = node.value(0)
-    gate = node.elementwise("Tanh", node.elementwise("ElementWiseSoftplus", x))
-    return node.elementwise("ElementWiseMultiply", x, gate)
-
-
 def _softsign(node: OnnxNode) -> Value:
     x = node.value(0)
     bottom = node.elementwise("ElementWiseAdd", node.elementwise("ElementWiseAbs", x), 1.0)
@@ -237,7 +231,7 @@ CONVERTERS: dict[str, Converter] = {
             "Cos": "ElementWiseCos", "Asin": "ElementWiseAsin", "Atan": "ElementWiseAtan", "Tan": "Tan",
             "Acos": "Acos", "Sinh": "Sinh", "Cosh": "Cosh", "Asinh": "Asinh", "Acosh": "Acosh", "Atanh": "Atanh",
             "Erf": "Erf", "Sigmoid": "Sigmoid", "Tanh": "Tanh", "Softplus": "ElementWiseSoftplus",
-            "HardSwish": "HardSwish", "IsNaN": "IsNaN",
+            "HardSwish": "HardSwish", "IsNaN": "IsNaN", "Mish": "Mish",
         }.items()
     },
     **{
@@ -268,7 +262,6 @@ CONVERTERS: dict[str, Converter] = {
     "Gelu": gelu,
     "com.microsoft:Gelu": gelu,
     "Swish": _swish,
-    "Mish": _mish,
     "Softsign": _softsign,
     "ThresholdedRelu": _thresholded_relu,
     "Shrink": _shrink,

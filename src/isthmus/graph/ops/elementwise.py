@@ -177,6 +177,7 @@ _NAMED = (
     _extra("Acosh", np.arccosh),
     _extra("Atanh", np.arctanh),
     _extra("Silu", lambda x: x * sigmoid(x)),
+    _extra("Mish", lambda x: x * np.tanh(softplus(x))),
     Operation(
         "Prelu", (2, 2), (1, 1), (), _prelu, {0: REALS},
         traits=Traits(element_wise=True, coefficients=True, fixed_point=True),

@@ -59,6 +59,14 @@ def _softplus(x, beta, threshold):  # type: ignore[no-untyped-def]
 
 
 @device
+def _mish(x):  # type: ignore[no-untyped-def]
+    """x tanh(log(1 + e^x)), where e^x alone makes the tangent; above 20 it is 1 to the last bit."""
+    e = mathematics.exp(mathematics.minimum(x, f32(20)))
+    n = e * (e + f32(2))
+    return x * (n / (n + f32(2)))
+
+
+@device
 def _sign(x):  # type: ignore[no-untyped-def]
     return select(x > _ZERO, _ONE, select(x < _ZERO, -_ONE, x))
 
@@ -87,6 +95,7 @@ UNARY_F32: dict[str, Callable] = {
     "hard_sigmoid": _hard_sigmoid,
     "hard_swish": device(lambda x, a, b: x * _hard_sigmoid(x, f32(1 / 6), _HALF)),
     "log": _plain(mathematics.log),
+    "mish": _plain(_mish),
     "neg": device(lambda x, a, b: -x),
     "power": device(lambda x, a, b: x**a),
     "reciprocal": device(lambda x, a, b: _ONE / x),
