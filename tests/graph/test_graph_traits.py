@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_cases import SHAPES
+from graph_cases import DECLARED, SHAPES
 
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
@@ -16,34 +16,20 @@ from isthmus.graph.ops.elementwise import FUNCTIONS
 from isthmus.graph.traits import Picks
 
 RNG = np.random.default_rng(5)
-WINDOW = {"filter_size": [2] * 3, "stride": [2] * 3, "pad_amount": [[0, 0]] * 3}
-MORE: list[tuple[str, list, dict]] = [
-    ("Reshape", [(2, 3)], {}),
-    ("Squeeze", [(2, 1, 3)], {}),
-    ("ResizeNearestNeighbor", [(1, 2, 3, 2)], {}),
-    ("Tile", [(2, 3)], {"multiples": [2, 1]}),
-    ("ReduceMax", [(2, 3, 4)], {"axes": [1]}),
-    ("ReduceMin", [(2, 3, 4)], {"axes": [0, 2]}),
-    ("Argmin", [(2, 3, 4)], {"axis": 2}),
-    ("PoolMax3d", [(1, 4, 4, 4, 2)], WINDOW),
-]
-"""Calls of operations whose shapes `graph_cases` does not list."""
-DECLARED = {"Reshape": (3, 2), "Squeeze": (2, 3), "ResizeNearestNeighbor": (1, 4, 6, 2)}
-CALLS: dict[str, tuple[list, dict]] = {op: (operands, params) for op, operands, params in MORE}
-CALLS |= {op: (operands, params) for op, operands, params, shapes in SHAPES if np.prod(shapes[0])}
-SHAPES_OF = {op: shapes for op, _, _, shapes in SHAPES if np.prod(shapes[0])}
+CALLS = {op: (operands, params, shapes) for op, operands, params, shapes in (*DECLARED, *SHAPES) if np.prod(shapes[0])}
+"""For each operation a call that gives elements."""
 
 
-def make(op: str, operands: list, params: dict[str, Any]) -> tuple[list[Tensor], list[np.ndarray], list[Tensor]]:
+def make(op: str) -> tuple[list[Tensor], list[np.ndarray], list[Tensor]]:
     """Tensors for a call, different numbers in all of them (indices are 0), and its outputs."""
+    operands, params, shapes = CALLS[op]
     graph, tensors, arrays = Graph("traits"), [], []
     for number, operand in enumerate(operands):
         dtype, dims = operand if operand and isinstance(operand[0], DataType) else (DataType.FLOAT_32, operand)
         tensors.append(graph.create_tensor(f"in{number}", TensorType.APP_WRITE, dtype, dims))
         values = RNG.permutation(int(np.prod(dims))).reshape(dims) + 1 + 1000 * number
         arrays.append(np.zeros(dims, dtype.numpy) if dtype is DataType.INT_32 else values.astype(dtype.numpy))
-    dims = [DECLARED[op]] if op in DECLARED else None
-    return tensors, arrays, graph.emit(op, tensors, params, dims=dims, outputs=len(SHAPES_OF.get(op, [0])))
+    return tensors, arrays, graph.emit(op, tensors, params, dims=shapes)
 
 
 def result(op: str, call: tuple[list[Tensor], list[np.ndarray], list[Tensor]], params: dict[str, Any]) -> np.ndarray:
@@ -55,9 +41,8 @@ def result(op: str, call: tuple[list[Tensor], list[np.ndarray], list[Tensor]], p
 def test_an_operation_that_moves_gives_elements_of_its_sources_or_what_it_fills_in(op: str) -> None:
     moves = OPERATIONS[op].traits.moves
     assert moves is not None
-    operands, params = CALLS[op]
-    call = make(op, operands, params)
-    sources = moves.sources or range(len(operands))
+    call, params = make(op), CALLS[op][1]
+    sources = moves.sources or range(len(call[1]))
     known = {float(v) for index in sources for v in call[1][index].reshape(-1)} | ({0.0} if moves.fills else set())
     assert {float(v) for v in result(op, call, params).reshape(-1)} <= known
 
@@ -65,8 +50,7 @@ def test_an_operation_that_moves_gives_elements_of_its_sources_or_what_it_fills_
 @pytest.mark.parametrize("op", sorted(having(lambda o: o.traits.moves or o.traits.orders)))
 def test_only_their_order_decides_which_elements_are_picked(op: str) -> None:
     operation = OPERATIONS[op]
-    operands, params = CALLS[op]
-    tensors, arrays, outputs = make(op, operands, params)
+    (tensors, arrays, outputs), params = make(op), CALLS[op][1]
 
     def grown(values: np.ndarray) -> np.ndarray:
         return values if values.dtype.kind != "f" else 2 * values

@@ -11,6 +11,7 @@ from isthmus.prepare.inplace import write_in_place
 from isthmus.prepare.layout import lay_out
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.passes import run
+from isthmus.prepare.refused import check_executable
 from isthmus.prepare.schedule import Place, Pool, Schedule, Step
 from isthmus.prepare.states import settle
 from isthmus.prepare.storage import Block, Storage, share
@@ -20,10 +21,23 @@ DEFAULT_ALIGNMENT = 64
 """What the addresses of pools are a multiple of unless a backend asks for more."""
 
 
+def rewritten(graph: Graph) -> Work:
+    """A finalized graph after all passes; the graph is not changed."""
+    if not graph.finalized:
+        raise QnnError(
+            Code.GRAPH_NOT_FINALIZED, f"graph '{graph.name}'", "only a finalized graph can be prepared",
+            "Call finalize() first.",
+        )
+    work = Work(graph)
+    run(work)
+    return work
+
+
 def schedule(
     graph: Graph,
     *,
     work_bytes: Callable[[Step], int],
+    refusal: Callable[[Step], str | None] | None = None,
     alignment: int = DEFAULT_ALIGNMENT,
     io_in_scratch: bool = False,
     optimize_order: bool = True,
@@ -37,6 +51,8 @@ def schedule(
         A finalized graph; it is not changed.
     work_bytes
         How many bytes of scratch a step needs besides its tensors.
+    refusal
+        Why the engine does not execute a step, or None. If it refuses any, the error names all their nodes.
     alignment
         What the offset of every block and state is a multiple of.
     io_in_scratch
@@ -60,13 +76,9 @@ def schedule(
     >>> [(step.op, step.clamp) for step in s.steps], s.scratch_bytes
     ([('ElementWiseMultiply', (0.0, inf))], 0)
     """
-    if not graph.finalized:
-        raise QnnError(
-            Code.GRAPH_NOT_FINALIZED, f"graph '{graph.name}'", "only a finalized graph can be prepared",
-            "Call finalize() first.",
-        )
-    work = Work(graph)
-    run(work)
+    work = rewritten(graph)
+    if refusal is not None:
+        check_executable(graph, work.ordered(), refusal)
     storage, state_offsets, state_bytes = _bind(work, alignment)
     steps = share(work, work.ordered(), storage)
 

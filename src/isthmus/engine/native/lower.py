@@ -1,4 +1,8 @@
-"""Lowering: a schedule becomes a program for the CPU engine, one operation at a time by the tables of each family."""
+"""Lowering: a schedule becomes a program for the CPU engine, one operation at a time by the tables of each family.
+
+The same tables say beforehand what the engine does not execute, and why: of a step, of one operation by itself, of all
+nodes of a graph. Nothing is emitted, packed or compiled for that.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +31,11 @@ from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target
 from isthmus.errors import Code, QnnError
-from isthmus.graph import TensorInfo
+from isthmus.graph import Graph, Tensor, TensorInfo, TensorType
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import having
+from isthmus.prepare.pipeline import rewritten
+from isthmus.prepare.refused import Refused, refused
 from isthmus.prepare.schedule import Schedule, Step
 
 _FAMILIES = (
@@ -50,8 +56,8 @@ agree."""
 _THROUGH_FLOAT: Mapping[str, Lowering] = {op: through_float(entry) for op, entry in _PLAIN.items()}
 
 
-def lowering_of(step: Step) -> Lowering:
-    """The lowering of a step.
+def _entry(step: Step) -> Lowering | None:
+    """The lowering that a step falls to.
 
     A step on fixed-point tensors goes to its 8-bit kernel where that covers it, moves stored elements, or takes the
     way through float.
@@ -65,10 +71,77 @@ def lowering_of(step: Step) -> Lowering:
         if quantized_hybrid.covers(step):
             return quantized_hybrid.HYBRID
         table = _MOVED if step.op in _MOVED else _THROUGH_FLOAT
-    if step.op not in table:
-        what = f"node '{step.name}' ({step.op})"
-        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, "the CPU engine does not execute this operation")
-    return table[step.op]
+    return table.get(step.op)
+
+
+def refusal(step: Step) -> str | None:
+    """Why the engine does not execute a step; None where it does."""
+    entry = _entry(step)
+    return "the CPU engine does not execute this operation" if entry is None else entry.refuses(step)
+
+
+def supports(call: Call) -> str | None:
+    """Why no graph with this one call can be executed; None where one can.
+
+    The call is checked by the operation's own rule, prepared as a graph of its own, and each resulting step is asked
+    for. A constant may come without its data; it is then taken to hold nothing that makes the operation easier.
+
+    Examples
+    --------
+    >>> from isthmus.graph import DataType, Tensor, TensorType
+    >>> x = Tensor("x", TensorType.APP_WRITE, DataType.FLOAT_16, (4,))
+    >>> y = Tensor("y", TensorType.APP_READ, DataType.FLOAT_16, (4,))
+    >>> supports(Call("gate", "Sigmoid", [x], {}, [y]))
+    "'x' FLOAT_16[4] has a data type that this kernel does not compute with"
+    """
+    try:
+        refused = unsupported(_alone(call))
+    except QnnError as error:
+        return error.rule
+    return refused[0].reason if refused else None
+
+
+def unsupported(graph: Graph) -> list[Refused]:
+    """The nodes of a finalized graph that cannot be executed, all of them, each with the reason."""
+    return refused(graph, rewritten(graph).ordered(), refusal)
+
+
+_ORDINARY = 3
+"""A number that no pass finds special."""
+
+
+def _alone(call: Call) -> Graph:
+    """A graph of one call, with tensors of its own."""
+    graph = Graph(call.node)
+    own: dict[int, Tensor] = {}
+    given = [t for t in call.inputs if t is not None]
+    # What is known in full is folded, as it would be in a larger graph; of a guess there is nothing to fold.
+    guessed = all(t.is_static for t in given) and any(t.data is None for t in given)
+    for index, tensor in enumerate(given):
+        constant = tensor.is_static and not (guessed and index == 0)
+        data = tensor.data if constant else None
+        if constant and data is None:
+            data = np.broadcast_to(np.full((), _ORDINARY, tensor.dtype.numpy), tensor.dims)
+        kind = TensorType.STATIC if constant else TensorType.APP_WRITE
+        if id(tensor) not in own:
+            own[id(tensor)] = graph.create_tensor(
+                graph.fresh(tensor.name), kind, tensor.dtype, tensor.dims, tensor.quantization, data
+            )
+    results = [
+        graph.create_tensor(graph.fresh(t.name), TensorType.APP_READ, t.dtype, t.dims, t.quantization)
+        for t in call.declared or ()
+    ]
+    graph.add_node(call.node, call.op, [None if t is None else own[id(t)] for t in call.inputs], results, call.params)
+    graph.finalize()
+    return graph
+
+
+def lowering_of(step: Step) -> Lowering:
+    """The lowering of a step, or its refusal as an error."""
+    reason, entry = refusal(step), _entry(step)
+    if entry is None or reason is not None:
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, f"node '{step.name}' ({step.op})", reason or "")
+    return entry
 
 
 def work_bytes(step: Step, target: Target, threads: int) -> int:
@@ -104,14 +177,3 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
         scratch_bytes=schedule.scratch_bytes,
         alignment=schedule.alignment,
     )
-
-
-
-def supports(call: Call) -> str | None:
-    """Why a node cannot be executed; None if it can."""
-    step = Step(call.op, call.node, list(call.inputs), list(call.declared or ()), call.params)
-    try:
-        lowering_of(step)
-    except QnnError as refusal:
-        return refusal.rule
-    return None

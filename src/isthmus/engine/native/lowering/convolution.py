@@ -84,12 +84,13 @@ def _bias(step: Step) -> np.ndarray | None:
     return None if tensor is None else tensor.data
 
 
-def _check(step: Step, e: Emitter) -> None:
+def _refuses(step: Step) -> str | None:
     tensors = [t for t in (*step.inputs, *step.outputs) if t is not None]
     if any(t.dtype is not DataType.FLOAT_32 for t in tensors):
-        raise e.refuse("only FLOAT_32 and fixed-point operands are supported")
+        return "only FLOAT_32 and fixed-point operands are supported"
     if any(t is not None and not t.is_static for t in step.inputs[1:]):
-        raise e.refuse("weights and bias must be constants")
+        return "weights and bias must be constants"
+    return None
 
 
 def _emit_window(
@@ -121,7 +122,6 @@ def _result_steps(out: tuple[int, ...], filters: int) -> tuple[int, int, int, in
 
 
 def _emit(step: Step, e: Emitter) -> None:
-    _check(step, e)
     source, result = step.inputs[0], step.outputs[0]
     if result.elements == 0:
         return
@@ -187,7 +187,6 @@ def _phases(step: Step) -> Iterator[Phase]:
 
 
 def _emit_transposed(step: Step, e: Emitter) -> None:
-    _check(step, e)
     source, result, weights = step.inputs[0], step.outputs[0], _weights(step).data
     assert source is not None
     assert weights is not None
@@ -213,7 +212,7 @@ def _transposed_work(step: Step, target: Target, threads: int) -> int:
     return max((Cut.of(p.window, target).work_bytes for p in _phases(step) if p.window.pixels), default=0) * threads
 
 
-_PLAIN, _TRANSPOSED = Lowering(_emit, _work), Lowering(_emit_transposed, _transposed_work)
+_PLAIN, _TRANSPOSED = Lowering(_emit, _work, _refuses), Lowering(_emit_transposed, _transposed_work, _refuses)
 LOWERINGS: dict[str, Lowering] = {
     **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d", "DepthWiseConv1d", "DepthWiseConv2d"), _PLAIN),
     **dict.fromkeys(("TransposeConv1d", "TransposeConv2d", "TransposeConv3d"), _TRANSPOSED),

@@ -5,12 +5,16 @@ Both put temporaries into the step's work space and hand an ordinary step to the
 
 from __future__ import annotations
 
+import numpy as np
+
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import (
     emit_dequantize,
     emit_lookup,
     emit_quantize,
     is_eight_bit,
+    no_reals_of,
+    not_from_reals,
     quantization_of,
 )
 from isthmus.engine.native.lowering.tables import converted_codes
@@ -25,11 +29,13 @@ def _padded(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
-def _real_twin(tensor: Tensor) -> Tensor:
-    """The float tensor in the place of a fixed-point one."""
+def _real_twin(tensor: Tensor, contents: bool = True) -> Tensor:
+    """The float tensor in the place of a fixed-point one; a constant without contents repeats one number."""
     if tensor.is_static:
         assert tensor.data is not None
-        data = quantization_of(tensor).dequantize(tensor.data)
+        data = np.broadcast_to(np.float32(1), tensor.dims)
+        if contents:
+            data = quantization_of(tensor).dequantize(tensor.data)
         return Tensor(tensor.name, TensorType.STATIC, DataType.FLOAT_32, tensor.dims, None, data)
     return Tensor(tensor.name, TensorType.NATIVE, DataType.FLOAT_32, tensor.dims)
 
@@ -37,14 +43,16 @@ def _real_twin(tensor: Tensor) -> Tensor:
 def through_float(plain: Lowering) -> Lowering:
     """Dequantize the inputs, run the float lowering, quantize the outputs."""
 
-    def twins(step: Step) -> tuple[Step, list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
+    def twins(
+        step: Step, contents: bool = True
+    ) -> tuple[Step, list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
         made: dict[int, Tensor] = {}
 
         def twin(tensor: Tensor | None) -> Tensor | None:
             if tensor is None or not tensor.dtype.is_fixed_point:
                 return tensor
             if id(tensor) not in made:
-                made[id(tensor)] = _real_twin(tensor)
+                made[id(tensor)] = _real_twin(tensor, contents)
             return made[id(tensor)]
 
         inputs = [twin(t) for t in step.inputs]
@@ -55,7 +63,7 @@ def through_float(plain: Lowering) -> Lowering:
         return inner, list(before.values()), after
 
     def work(step: Step, target: Target, threads: int) -> int:
-        inner, before, after = twins(step)
+        inner, before, after = twins(step, contents=False)
         return sum(_padded(t.nbytes) for _, t in before + after) + plain.work(inner, target, threads)
 
     def emit(step: Step, e: Emitter) -> None:
@@ -71,7 +79,12 @@ def through_float(plain: Lowering) -> Lowering:
         for stored, temporary in after:
             emit_quantize(e, e.at(temporary), stored)
 
-    return Lowering(emit, work)
+    def refuses(step: Step) -> str | None:
+        inner, before, after = twins(step, contents=False)
+        reasons = [*(no_reals_of(stored) for stored, _ in before), *(not_from_reals(stored) for stored, _ in after)]
+        return next((reason for reason in reasons if reason is not None), None) or plain.refuses(inner)
+
+    return Lowering(emit, work, refuses)
 
 
 def moved(plain: Lowering) -> Lowering:
@@ -88,11 +101,20 @@ def moved(plain: Lowering) -> Lowering:
             and (t.dtype is not output.dtype or t.quantization != output.quantization)
         ]
 
+    def converted(step: Step) -> tuple[Step, list[tuple[Tensor, Tensor]]]:
+        """The movement of tensors that all have the output's quantization, and what becomes those that had not."""
+        output, made = step.outputs[0], {}
+        for tensor in differing(step):
+            made[id(tensor)] = Tensor(tensor.name, TensorType.NATIVE, output.dtype, tensor.dims, output.quantization)
+        inner = Step(step.op, step.name, [made.get(id(t), t) for t in step.inputs], step.outputs, step.params)
+        return inner, [(tensor, made[id(tensor)]) for tensor in differing(step)]
+
     def by_table(step: Step) -> bool:
-        return step.clamp is None and all(map(is_eight_bit, (*differing(step), *step.outputs)))
+        eight_bit = all(map(is_eight_bit, (*differing(step), *step.outputs)))
+        return step.clamp is None and eight_bit and plain.refuses(converted(step)[0]) is None
 
     def direct(step: Step) -> bool:
-        return step.clamp is None and not differing(step)
+        return step.clamp is None and not differing(step) and plain.refuses(step) is None
 
     def work(step: Step, target: Target, threads: int) -> int:
         if direct(step):
@@ -108,16 +130,16 @@ def moved(plain: Lowering) -> Lowering:
         if not by_table(step):
             detour.emit(step, e)
             return
-        output, offset, replaced = step.outputs[0], 0, {}
-        for tensor in differing(step):
-            temporary = Tensor(tensor.name, TensorType.NATIVE, output.dtype, tensor.dims, output.quantization)
+        output, offset = step.outputs[0], 0
+        inner, pairs = converted(step)
+        for tensor, temporary in pairs:
             e.place_in_work(temporary, offset)
             emit_lookup(e, tensor, e.at(temporary), converted_codes(tensor, output, e.numerics), step, output)
-            replaced[id(tensor)] = temporary
             offset += _padded(temporary.nbytes)
-        inputs = [replaced.get(id(t), t) for t in step.inputs]
-        inner = Step(step.op, step.name, inputs, step.outputs, step.params)
         with e.nested(inner, offset):
             plain.emit(inner, e)
 
-    return Lowering(emit, work)
+    def refuses(step: Step) -> str | None:
+        return None if direct(step) or by_table(step) else detour.refuses(step)
+
+    return Lowering(emit, work, refuses)

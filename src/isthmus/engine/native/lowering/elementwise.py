@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 
 import numpy as np
@@ -15,8 +15,6 @@ from isthmus.graph.operation import Operation
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered
 from isthmus.prepare.schedule import Step
-
-Emit = Callable[[Step, Emitter], None]
 
 KINDS: dict[DataType, str] = {
     DataType.FLOAT_32: "f32",
@@ -61,15 +59,29 @@ _SHORT_ROW = 64
 _LONG_ROW = 512
 
 
-def kind_of(tensor: Tensor, e: Emitter) -> str:
+def kind_of(tensor: Tensor) -> str:
     """The kernels' name of a tensor's type; fixed-point types have none."""
-    if tensor.dtype not in KINDS:
-        raise e.refuse(f"{tensor.describe()} has a data type that this kernel does not compute with")
     return KINDS[tensor.dtype]
 
 
-def _stored_kind(tensor: Tensor, e: Emitter) -> str:
-    return KINDS[DataType.of(tensor.dtype.numpy)] if tensor.dtype.is_fixed_point else kind_of(tensor, e)
+def without_kind(*tensors: Tensor) -> str | None:
+    """Why kernels cannot compute with one of these tensors."""
+    for tensor in tensors:
+        if tensor.dtype not in KINDS:
+            return f"{tensor.describe()} has a data type that this kernel does not compute with"
+    return None
+
+
+def without_clamp(step: Step) -> str | None:
+    """Why the outputs of a step cannot be limited to its fused activation by `clamp_in_place`."""
+    for tensor in step.outputs:
+        if step.clamp is not None and tensor.dtype is not DataType.FLOAT_32:
+            return f"a fused activation of {tensor.describe()} needs float32"
+    return None
+
+
+def _stored_type(tensor: Tensor) -> DataType:
+    return DataType.of(tensor.dtype.numpy) if tensor.dtype.is_fixed_point else tensor.dtype
 
 
 def clamp_in_place(step: Step, e: Emitter) -> None:
@@ -77,17 +89,13 @@ def clamp_in_place(step: Step, e: Emitter) -> None:
     if step.clamp is None:
         return
     for tensor in step.outputs:
-        if tensor.dtype is not DataType.FLOAT_32:
-            raise e.refuse(f"a fused activation of {tensor.describe()} needs float32")
         e.emit("elementwise:unary.clamp_f32", e.at(tensor), e.at(tensor), tensor.elements, *map(float, step.clamp))
 
 
 def _emit_unary(step: Step, e: Emitter, function: Operation) -> None:
     x, output = operand(step, 0), step.outputs[0]
-    kind, name = kind_of(x, e), _kernel(function.name)
+    kind, name = kind_of(x), _kernel(function.name)
     parameters = [float(step.params[p.name]) for p in function.params]
-    if kind not in _KINDS_OF[function.name]:
-        raise e.refuse(f"{name} of {x.describe()} is not supported")
     if name in ("sin", "cos"):
         e.emit(f"elementwise:trigonometric.{name}", e.at(output), e.at(x), x.elements)
     else:
@@ -99,7 +107,7 @@ def _emit_unary(step: Step, e: Emitter, function: Operation) -> None:
 
 def _emit_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
     x, output = operand(step, 0), step.outputs[0]
-    if kind_of(x, e) != "f32":
+    if kind_of(x) != "f32":
         _emit_integer_clamp(step, e, low, high)
         return
     if step.clamp is not None:
@@ -109,9 +117,7 @@ def _emit_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
 
 def _emit_integer_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
     x, output = operand(step, 0), step.outputs[0]
-    kind = kind_of(x, e)
-    if kind not in _INTEGERS:
-        raise e.refuse(f"a clamp of {x.describe()} is not supported")
+    kind = kind_of(x)
     source = e.at(x)
     for name, limit in (("maximum", low), ("minimum", high)):
         if np.isfinite(limit):
@@ -144,15 +150,11 @@ def rows(
 
 def _emit_binary(step: Step, e: Emitter, function: Operation) -> None:
     left, right, output = operand(step, 0), operand(step, 1), step.outputs[0]
-    kind, name = kind_of(left, e), _kernel(function.name)
-    if kind not in _KINDS_OF[function.name] or right.dtype is not left.dtype:
-        raise e.refuse(f"{name} of {left.describe()} and {right.describe()} is not supported")
+    kind, name = kind_of(left), _kernel(function.name)
     if name == "power" and kind == "f32" and right.is_static and right.elements == 1:
         _emit_power(step, e, float(np.asarray(right.data).reshape(())))
         return
     low, high = step.clamp or (-inf, inf)
-    if step.clamp is not None and (kind != "f32" or output.dtype is not DataType.FLOAT_32):
-        raise e.refuse(f"a fused activation of {output.describe()} needs float32")
     inner, dims, (left_strides, right_strides), steps = rows(output.dims, (left, right), [left.dtype.itemsize] * 2)
     places = [e.at(left), e.at(right)]
     # A short constant row is repeated, for a loop of a few elements is mostly overhead.
@@ -181,8 +183,6 @@ def _emit_power(step: Step, e: Emitter, exponent: float) -> None:
 def _emit_select(step: Step, e: Emitter) -> None:
     condition, yes, no = (operand(step, i) for i in range(3))
     output = step.outputs[0]
-    if condition.dtype.itemsize != 1 or yes.dtype is not no.dtype or yes.quantization != no.quantization:
-        raise e.refuse(f"a choice between {yes.describe()} and {no.describe()} is not supported")
     size = output.dtype.itemsize
     inner, dims, strides, steps = rows(output.dims, (condition, yes, no), [1, size, size])
     e.emit(
@@ -195,7 +195,7 @@ def _emit_select(step: Step, e: Emitter) -> None:
 def _emit_cast(step: Step, e: Emitter) -> None:
     """Stored elements keep their number, those of fixed-point tensors too."""
     x, output = operand(step, 0), step.outputs[0]
-    source, goal = (_stored_kind(tensor, e) for tensor in (x, output))
+    source, goal = (KINDS[_stored_type(tensor)] for tensor in (x, output))
     e.emit(f"elementwise:cast.{source}_{goal}", e.at(output), e.at(x), x.elements)
     clamp_in_place(step, e)
 
@@ -204,38 +204,80 @@ def _emit_relu_min_max(step: Step, e: Emitter) -> None:
     _emit_clamp(step, e, step.params["min_value"], step.params["max_value"])
 
 
-_SPECIAL: dict[str, Emit] = {"ReluMinMax": _emit_relu_min_max, "ElementWiseSelect": _emit_select}
+def _refuses_function(step: Step, function: Operation) -> str | None:
+    """What has no kernel: types, operands of different types, and activations of other results than floats."""
+    operands = [operand(step, index) for index in range(function.inputs[0])]
+    unknown = without_kind(operands[0])
+    if unknown is not None:
+        return unknown
+    if kind_of(operands[0]) not in _KINDS_OF[function.name] or len({t.dtype for t in operands}) > 1:
+        return f"{_kernel(function.name)} of {' and '.join(t.describe() for t in operands)} is not supported"
+    return without_clamp(step)
 
 
-def _by_table(function: Operation) -> Emit:
-    """How a function of elements is emitted, as its entry in the operations' table tells."""
-    limits = function.traits.limits
-    if limits is not None:
-        return lambda step, e: _emit_clamp(step, e, *limits)
-    emit = _emit_unary if function.inputs == (1, 1) else _emit_binary
-    return lambda step, e: emit(step, e, function)
+def _refuses_clamp(step: Step) -> str | None:
+    x = operand(step, 0)
+    if x.dtype in KINDS and kind_of(x) not in ("f32", *_INTEGERS):
+        return f"a clamp of {x.describe()} is not supported"
+    return without_kind(x) or without_clamp(step)
 
 
-_FUNCTIONS: dict[str, Emit] = {name: _SPECIAL.get(name) or _by_table(f) for name, f in FUNCTIONS.items()}
+def _refuses_select(step: Step) -> str | None:
+    condition, yes, no = (operand(step, i) for i in range(3))
+    if condition.dtype.itemsize != 1 or yes.dtype is not no.dtype or yes.quantization != no.quantization:
+        return f"a choice between {yes.describe()} and {no.describe()} is not supported"
+    return without_clamp(step)
 
 
-def _emit_numbered(step: Step, e: Emitter) -> None:
-    _FUNCTIONS[numbered(step.op, step.params["operation"]).name](step, e)
+def _refuses_cast(step: Step) -> str | None:
+    for tensor in (operand(step, 0), step.outputs[0]):
+        if _stored_type(tensor) not in KINDS:
+            return without_kind(tensor)
+    return without_clamp(step)
 
 
-_EMITTERS: dict[str, Emit] = {
-    **{name: emit for name, emit in _FUNCTIONS.items() if name in OPERATIONS},
-    **dict.fromkeys(NUMBERED, _emit_numbered),
-    "Cast": _emit_cast,
+_SPECIAL: dict[str, Lowering] = {
+    "ReluMinMax": Lowering(_emit_relu_min_max, refuses=_refuses_clamp),
+    "ElementWiseSelect": Lowering(_emit_select, refuses=_refuses_select),
 }
 
 
-def _unless_empty(emit: Emit) -> Emit:
-    def emit_unless_empty(step: Step, e: Emitter) -> None:
+def _by_table(function: Operation) -> Lowering:
+    """How a function of elements is lowered, as its entry in the operations' table tells."""
+    limits = function.traits.limits
+    if limits is not None:
+        return Lowering(lambda step, e: _emit_clamp(step, e, *limits), refuses=_refuses_clamp)
+    emit = _emit_unary if function.inputs == (1, 1) else _emit_binary
+    return Lowering(lambda step, e: emit(step, e, function), refuses=lambda step: _refuses_function(step, function))
+
+
+_FUNCTIONS: dict[str, Lowering] = {name: _SPECIAL.get(name) or _by_table(f) for name, f in FUNCTIONS.items()}
+
+
+def _picked(step: Step) -> Lowering:
+    return _FUNCTIONS[numbered(step.op, step.params["operation"]).name]
+
+
+_NUMBERED = Lowering(lambda step, e: _picked(step).emit(step, e), refuses=lambda step: _picked(step).refuses(step))
+_ENTRIES: dict[str, Lowering] = {
+    **{name: entry for name, entry in _FUNCTIONS.items() if name in OPERATIONS},
+    **dict.fromkeys(NUMBERED, _NUMBERED),
+    "Cast": Lowering(_emit_cast, refuses=_refuses_cast),
+    "Convert": Lowering(_emit_cast, refuses=_refuses_cast),
+}
+
+
+def _unless_empty(entry: Lowering) -> Lowering:
+    """Nothing is emitted, and nothing refused, for a result without elements."""
+
+    def emit(step: Step, e: Emitter) -> None:
         if step.outputs[0].elements:
-            emit(step, e)
+            entry.emit(step, e)
 
-    return emit_unless_empty
+    def refuses(step: Step) -> str | None:
+        return entry.refuses(step) if step.outputs[0].elements else None
+
+    return Lowering(emit, refuses=refuses)
 
 
-LOWERINGS: dict[str, Lowering] = {op: Lowering(_unless_empty(emit)) for op, emit in _EMITTERS.items()}
+LOWERINGS: dict[str, Lowering] = {op: _unless_empty(entry) for op, entry in _ENTRIES.items()}

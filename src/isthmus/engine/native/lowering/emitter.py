@@ -11,7 +11,6 @@ import numpy as np
 
 from isthmus.engine.native.program import operand
 from isthmus.engine.native.target import Target
-from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor
 from isthmus.prepare.schedule import Place, Pool, Step
 
@@ -22,12 +21,28 @@ def _no_work(step: Step, target: Target, threads: int) -> int:
     return 0
 
 
+def _nothing(step: Step) -> str | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Lowering:
-    """How one operation becomes instructions: what it emits, and the scratch it needs besides its tensors."""
+    """How one operation becomes instructions.
+
+    Parameters
+    ----------
+    emit
+        Writes the instructions of a step that is not refused.
+    work
+        The scratch that a step needs besides its tensors.
+    refuses
+        Why a step cannot be executed, or None. It looks at types, shapes and parameters and at which operands are
+        constants, never at what these hold.
+    """
 
     emit: Callable[[Step, Emitter], None]
     work: Callable[[Step, Target, int], int] = _no_work
+    refuses: Callable[[Step], str | None] = _nothing
 
 
 class Emitter:
@@ -106,8 +121,3 @@ class Emitter:
     def constants(self) -> np.ndarray:
         """All constants in one array."""
         return np.concatenate(self._chunks) if self._chunks else np.zeros(0, np.uint8)
-
-    def refuse(self, rule: str) -> QnnError:
-        """The error for a step that the engine cannot execute."""
-        assert self._step is not None
-        return QnnError(Code.COMMON_NOT_SUPPORTED, f"node '{self._step.name}' ({self._step.op})", rule)

@@ -137,10 +137,18 @@ def _scales(tensor: Tensor) -> tuple[int, int, int, np.ndarray, np.ndarray]:
     return outer, tensor.dims[quantization.axis], inner, scales, zeros
 
 
+def no_reals_of(tensor: Tensor) -> str | None:
+    """Why a fixed-point tensor cannot be turned to reals."""
+    return None if tensor.dtype in STORED else f"{tensor.describe()} cannot be turned to reals"
+
+
+def not_from_reals(tensor: Tensor) -> str | None:
+    """Why a fixed-point tensor cannot be made from reals."""
+    return None if tensor.dtype in STORED else f"{tensor.describe()} cannot be made from reals"
+
+
 def emit_dequantize(e: Emitter, source: Tensor, target: int) -> None:
     """Write the reals of a fixed-point tensor."""
-    if source.dtype not in STORED:
-        raise e.refuse(f"{source.describe()} cannot be turned to reals")
     outer, axis, inner, scales, zeros = _scales(source)
     e.emit(
         f"quantized_elementwise:dequantize.{STORED[source.dtype]}",
@@ -150,8 +158,6 @@ def emit_dequantize(e: Emitter, source: Tensor, target: int) -> None:
 
 def emit_quantize(e: Emitter, source: int, output: Tensor) -> None:
     """Write the stored values of reals."""
-    if output.dtype not in STORED:
-        raise e.refuse(f"{output.describe()} cannot be made from reals")
     outer, axis, inner, scales, zeros = _scales(output)
     ones = np.ones_like(scales)
     # LiteRT multiplies by the reciprocal of the scale.

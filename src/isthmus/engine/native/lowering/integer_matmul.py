@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from isthmus.engine.native.lowering.elementwise import kind_of
+from isthmus.engine.native.lowering.elementwise import kind_of, without_kind
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import dense_strides, operand
 from isthmus.graph import Tensor
@@ -18,8 +18,6 @@ def _zero_points(step: Step, index: int, e: Emitter) -> tuple[int, int]:
     tensor = step.inputs[index] if index < len(step.inputs) else None
     if tensor is None:
         return e.constant(np.zeros(1, np.uint8)), 0
-    if tensor.dtype is not operand(step, index - 2).dtype:
-        raise e.refuse(f"zero point {tensor.describe()} must have the type of its matrix")
     return e.at(tensor), int(tensor.elements > 1)
 
 
@@ -31,9 +29,7 @@ def _batch_strides(tensor: Tensor, batch: tuple[int, ...]) -> list[int]:
 
 def _emit(step: Step, e: Emitter) -> None:
     left, right, output = operand(step), operand(step, 1), step.outputs[0]
-    kinds = kind_of(left, e), kind_of(right, e)
-    if not set(kinds) <= {"i8", "u8"} or step.clamp is not None:
-        raise e.refuse(f"the product of {left.describe()} and {right.describe()} is not supported")
+    kinds = kind_of(left), kind_of(right)
     if not output.elements:
         return
     (left_zeros, left_step), (right_zeros, right_step) = _zero_points(step, 2, e), _zero_points(step, 3, e)
@@ -45,4 +41,15 @@ def _emit(step: Step, e: Emitter) -> None:
     )  # fmt: skip
 
 
-LOWERINGS: dict[str, Lowering] = {"MatMulInteger": Lowering(_emit)}
+def _refuses(step: Step) -> str | None:
+    left, right = operand(step), operand(step, 1)
+    unknown = without_kind(left, right)
+    if unknown is None and (not {kind_of(left), kind_of(right)} <= {"i8", "u8"} or step.clamp is not None):
+        return f"the product of {left.describe()} and {right.describe()} is not supported"
+    for matrix, tensor in zip((left, right), step.inputs[2:4], strict=False):
+        if tensor is not None and tensor.dtype is not matrix.dtype:
+            return unknown or f"zero point {tensor.describe()} must have the type of its matrix"
+    return unknown
+
+
+LOWERINGS: dict[str, Lowering] = {"MatMulInteger": Lowering(_emit, refuses=_refuses)}

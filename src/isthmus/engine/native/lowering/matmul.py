@@ -127,14 +127,10 @@ def emit_product(
 
 def _emit(step: Step, e: Emitter) -> None:
     left, right, bias, out = _operand(step, 0), _operand(step, 1), _bias(step), step.outputs[0]
-    if any(t is not None and t.dtype is not DataType.FLOAT_32 for t in (left, right, bias, out)):
-        raise e.refuse("only FLOAT_32 and fixed-point operands are supported")
     if out.elements == 0:
         return
     product = _product(step, e.target)
     b = product.right
-    if b.rows == 0:
-        raise e.refuse("a product over no elements is not supported")
     width = product.tile.width(e.target)
     if _packed_here(step):
         assert right.data is not None
@@ -156,6 +152,15 @@ def _emit(step: Step, e: Emitter) -> None:
     emit_product(e, product, e.at(left), panels, e.at(out), step.clamp)
 
 
+def _refuses(step: Step) -> str | None:
+    left, right, out = _operand(step, 0), _operand(step, 1), step.outputs[0]
+    if any(t is not None and t.dtype is not DataType.FLOAT_32 for t in (left, right, _bias(step), out)):
+        return "only FLOAT_32 and fixed-point operands are supported"
+    if out.elements and not right.elements:
+        return "a product over no elements is not supported"
+    return None
+
+
 def _work(step: Step, target: Target, threads: int) -> int:
     if _packed_here(step):
         return 0
@@ -163,4 +168,6 @@ def _work(step: Step, target: Target, threads: int) -> int:
     return product.rights * product.panel_bytes(target)
 
 
-LOWERINGS: dict[str, Lowering] = {"MatMul": Lowering(_emit, _work), "FullyConnected": Lowering(_emit, _work)}
+LOWERINGS: dict[str, Lowering] = dict.fromkeys(
+    ("MatMul", "FullyConnected"), Lowering(_emit, _work, _refuses)
+)

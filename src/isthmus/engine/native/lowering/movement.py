@@ -18,16 +18,25 @@ _INTERLEAVED = (2, 3, 4)
 _LONG_ENOUGH = 8
 
 
-def check_same_encoding(step: Step, e: Emitter, tensors: Sequence[Tensor]) -> None:
-    """Refuse to move stored values between tensors in which they mean different things."""
+def differing(step: Step, *tensors: Tensor) -> str | None:
+    """Why stored values cannot be moved between tensors: they mean different things there."""
     first = tensors[0]
     for tensor in tensors[1:]:
         if tensor.dtype.itemsize != first.dtype.itemsize:
-            raise e.refuse(f"{first.describe()} and {tensor.describe()} have elements of different sizes")
+            return f"{first.describe()} and {tensor.describe()} have elements of different sizes"
         if tensor.quantization != first.quantization:
-            raise e.refuse(f"'{first.name}' and '{tensor.name}' are quantized differently")
-    if step.clamp is not None:
-        raise e.refuse("data movement takes no fused activation")
+            return f"'{first.name}' and '{tensor.name}' are quantized differently"
+    return None if step.clamp is None else "data movement takes no fused activation"
+
+
+def refuses_movement(step: Step) -> str | None:
+    """Why the elements of a step's operands and results cannot be moved as they are."""
+    return differing(step, *(t for t in step.inputs if t is not None), *step.outputs)
+
+
+def refuses_selection(step: Step) -> str | None:
+    """The same where in[0] alone is data."""
+    return differing(step, operand(step), *step.outputs)
 
 
 def emit_copy(
@@ -113,7 +122,6 @@ def emit_remap(e: Emitter, goal: int, source: int, maps: Sequence[np.ndarray], d
 
 def _emit_reshape(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
-    check_same_encoding(step, e, [x, output])
     emit_copy(e, e.at(output), e.at(x), [x.elements], [1], [1], x.dtype.itemsize)
 
 
@@ -122,7 +130,6 @@ def _emit_permuted(
 ) -> None:
     """The input seen with dimensions `in_dims`, its axes in the order `perm`, fills the output densely."""
     x, output = operand(step), step.outputs[0]
-    check_same_encoding(step, e, [x, output])
     strides = dense_strides(in_dims)
     dims = [in_dims[p] for p in perm]
     emit_copy(e, e.at(output), e.at(x), dims, dense_strides(dims), [strides[p] for p in perm], x.dtype.itemsize)
@@ -165,7 +172,6 @@ def _axis(step: Step) -> int:
 
 def _emit_strided_slice(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
-    check_same_encoding(step, e, [x, output])
     ranges = np.asarray(step.params["ranges"]).reshape(-1, 3).tolist()
     dense = dense_strides(x.dims)
     counts = [max(0, -((begin - end) // stride)) for begin, end, stride in ranges]
@@ -178,7 +184,6 @@ def _emit_strided_slice(step: Step, e: Emitter) -> None:
 
 def _emit_pieces(step: Step, e: Emitter, whole: Tensor, pieces: Sequence[Tensor], axis: int, joining: bool) -> None:
     """Copy between a tensor and its consecutive pieces along an axis."""
-    check_same_encoding(step, e, [whole, *pieces])
     size, strides = whole.dtype.itemsize, dense_strides(whole.dims)
     start = 0
     for piece in pieces:
@@ -209,7 +214,6 @@ def _emit_split(step: Step, e: Emitter) -> None:
 
 def _emit_tile(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
-    check_same_encoding(step, e, [x, output])
     multiples = [int(m) for m in step.params["multiples"]]
     strides = dense_strides(x.dims)
     dims = [v for pair in zip(multiples, x.dims, strict=True) for v in pair]
@@ -219,7 +223,6 @@ def _emit_tile(step: Step, e: Emitter) -> None:
 
 def _emit_reverse(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
-    check_same_encoding(step, e, [x, output])
     axes = {int(a) % x.rank for a in step.params["axes"]}
     dense, size = dense_strides(x.dims), x.dtype.itemsize
     if not x.elements:
@@ -231,7 +234,6 @@ def _emit_reverse(step: Step, e: Emitter) -> None:
 
 def _emit_space_to_batch(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
-    check_same_encoding(step, e, [x, output])
     n, _, _, c = x.dims
     (bh, bw), pads = (int(v) for v in step.params["block_size"]), np.asarray(step.params["pad_amount"]).reshape(2, 2)
     size, strides = x.dtype.itemsize, dense_strides(x.dims)
@@ -262,7 +264,6 @@ def _part(offset: int, block: int, before: int, length: int, out_length: int) ->
 
 def _emit_batch_to_space(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
-    check_same_encoding(step, e, [x, output])
     n, _, _, c = output.dims
     (bh, bw), crops = (int(v) for v in step.params["block_size"]), np.asarray(step.params["crops"]).reshape(2, 2)
     size, strides, out_strides = x.dtype.itemsize, dense_strides(x.dims), dense_strides(output.dims)
@@ -291,7 +292,6 @@ def value_bits(value: float, tensor: Tensor) -> int:
 
 def _emit_pad(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
-    check_same_encoding(step, e, [x, output])
     pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2)
     scheme = int(step.params["scheme"])
     if not output.elements:
@@ -350,7 +350,7 @@ def _emit_shape(step: Step, e: Emitter) -> None:
 
 
 LOWERINGS: dict[str, Lowering] = {
-    op: Lowering(emit)
+    op: Lowering(emit, refuses=refuses_movement)
     for op, emit in {
         "Reshape": _emit_reshape,
         "Squeeze": _emit_reshape,
@@ -369,7 +369,5 @@ LOWERINGS: dict[str, Lowering] = {
         "Tile": _emit_tile,
         "Reverse": _emit_reverse,
         "Pad": _emit_pad,
-        "ConstantOfShape": _emit_constant_of_shape,
-        "Shape": _emit_shape,
     }.items()
-}
+} | {"ConstantOfShape": Lowering(_emit_constant_of_shape), "Shape": Lowering(_emit_shape)}

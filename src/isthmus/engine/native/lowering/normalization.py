@@ -10,7 +10,7 @@ from isthmus.engine.native.lowering.elementwise import clamp_in_place
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.target import Target
-from isthmus.graph import DataType, Tensor
+from isthmus.graph import DataType
 from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
 from isthmus.prepare.schedule import Step
 
@@ -24,15 +24,41 @@ def _work(step: Step, target: Target, threads: int) -> int:
     return _COLUMN_WORK * threads
 
 
-def _check(step: Step, e: Emitter) -> tuple[Tensor, Tensor]:
+def _refuses(step: Step) -> str | None:
     for tensor in (*step.inputs, *step.outputs):
         if tensor is not None and tensor.dtype is not DataType.FLOAT_32:
-            raise e.refuse(f"{tensor.describe()} must be float32")
-    return operand(step), step.outputs[0]
+            return f"{tensor.describe()} must be float32"
+    return None
+
+
+def _span(step: Step) -> tuple[list[int], int, int]:
+    """The axes of a norm, and the first and the last of them that make a difference: those of more than one element."""
+    x = operand(step)
+    axes = sorted(int(a) % x.rank for a in step.params["axes"])
+    real = [a for a in axes if x.dims[a] != 1] or axes[-1:]
+    return axes, real[0], real[-1]
+
+
+def _refuses_axes(step: Step) -> str | None:
+    """A norm is over neighbouring axes, and over the last ones where elements have weights of their own."""
+    unlike, x = _refuses(step), operand(step)
+    if unlike is not None:
+        return unlike
+    axes, first, last = _span(step)
+    if any(x.dims[a] != 1 and a not in axes for a in range(first, last + 1)):
+        return f"the axes {axes} of {x.describe()} must be neighbours"
+    if prod(x.dims[last + 1 :]) != 1 and len(step.inputs) > 1:
+        return f"axes {axes} of {x.describe()} must be the last ones"
+    return None
+
+
+def _refuses_lrn(step: Step) -> str | None:
+    across = step.params["region"] == LRN_ACROSS_CHANNEL
+    return _refuses(step) or (None if across else "only the region across channels is supported")
 
 
 def _emit_softmax(step: Step, e: Emitter, variant: str) -> None:
-    x, output = _check(step, e)
+    x, output = operand(step), step.outputs[0]
     axis = x.rank - 1 if step.params["axis"] is None else int(step.params["axis"]) % max(x.rank, 1)
     outer, length, inner = prod(x.dims[:axis]), prod(x.dims[axis : axis + 1]), prod(x.dims[axis + 1 :])
     beta = float(step.params["beta"])
@@ -79,24 +105,17 @@ def _emit_norm_columns(step: Step, e: Emitter, variant: str, outer: int, rows: i
 
 def _emit_axes_norm(step: Step, e: Emitter, variant: str) -> None:
     """A norm over neighbouring axes, the last ones or others."""
-    x, _ = _check(step, e)
-    axes = sorted(int(a) % x.rank for a in step.params["axes"])
-    # Axes of one element make no difference.
-    real = [a for a in axes if x.dims[a] != 1] or axes[-1:]
-    first, last = real[0], real[-1]
-    if any(x.dims[a] != 1 and a not in axes for a in range(first, last + 1)):
-        raise e.refuse(f"the axes {axes} of {x.describe()} must be neighbours")
+    x = operand(step)
+    _, first, last = _span(step)
     outer, length, inner = prod(x.dims[:first]), prod(x.dims[first : last + 1]), prod(x.dims[last + 1 :])
     if inner == 1:
         _emit_norm_rows(step, e, variant, outer, 1, 1, length)
-    elif len(step.inputs) == 1:
-        _emit_norm_columns(step, e, variant, outer, length, inner)
     else:
-        raise e.refuse(f"axes {axes} of {x.describe()} must be the last ones")
+        _emit_norm_columns(step, e, variant, outer, length, inner)
 
 
 def _emit_instance_norm(step: Step, e: Emitter) -> None:
-    x, _ = _check(step, e)
+    x = operand(step)
     params = step.params
     variant = "rms" if params["mode"] == RMS else "moments" if params["normalize_variance"] else "mean"
     batch, spatial, channels = x.dims[0], prod(x.dims[1:-1]), x.dims[-1]
@@ -109,13 +128,13 @@ def _emit_instance_norm(step: Step, e: Emitter) -> None:
 
 
 def _emit_group_norm(step: Step, e: Emitter) -> None:
-    x, _ = _check(step, e)
+    x = operand(step)
     groups = int(step.params["group"])
     _emit_norm_rows(step, e, "moments", x.dims[0], prod(x.dims[1:-1]), groups, x.dims[-1] // groups)
 
 
 def _emit_batchnorm(step: Step, e: Emitter) -> None:
-    x, output = _check(step, e)
+    x, output = operand(step), step.outputs[0]
     channels = x.dims[-1]
     scales, offsets = _affine(step, e, channels)
     given = [t for t in step.inputs[1:] if t is not None]
@@ -137,10 +156,8 @@ def _emit_batchnorm(step: Step, e: Emitter) -> None:
 
 
 def _emit_lrn(step: Step, e: Emitter) -> None:
-    x, output = _check(step, e)
+    x, output = operand(step), step.outputs[0]
     params = step.params
-    if params["region"] != LRN_ACROSS_CHANNEL:
-        raise e.refuse("only the region across channels is supported")
     if x.elements:
         e.emit(
             "normalization:local_response", e.at(output), e.at(x), prod(x.dims[:-1]), x.dims[-1], int(params["radius"]),
@@ -150,13 +167,13 @@ def _emit_lrn(step: Step, e: Emitter) -> None:
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "Softmax": Lowering(lambda step, e: _emit_softmax(step, e, "plain"), _work),
-    "LogSoftmax": Lowering(lambda step, e: _emit_softmax(step, e, "log"), _work),
-    "LayerNorm": Lowering(lambda step, e: _emit_axes_norm(step, e, "moments"), _work),
-    "RmsNorm": Lowering(lambda step, e: _emit_axes_norm(step, e, "rms"), _work),
-    "L2Norm": Lowering(lambda step, e: _emit_axes_norm(step, e, "l2"), _work),
-    "InstanceNorm": Lowering(_emit_instance_norm, _work),
-    "GroupNorm": Lowering(_emit_group_norm),
-    "Batchnorm": Lowering(_emit_batchnorm),
-    "Lrn": Lowering(_emit_lrn),
+    "Softmax": Lowering(lambda step, e: _emit_softmax(step, e, "plain"), _work, _refuses),
+    "LogSoftmax": Lowering(lambda step, e: _emit_softmax(step, e, "log"), _work, _refuses),
+    "LayerNorm": Lowering(lambda step, e: _emit_axes_norm(step, e, "moments"), _work, _refuses_axes),
+    "RmsNorm": Lowering(lambda step, e: _emit_axes_norm(step, e, "rms"), _work, _refuses_axes),
+    "L2Norm": Lowering(lambda step, e: _emit_axes_norm(step, e, "l2"), _work, _refuses_axes),
+    "InstanceNorm": Lowering(_emit_instance_norm, _work, _refuses),
+    "GroupNorm": Lowering(_emit_group_norm, refuses=_refuses),
+    "Batchnorm": Lowering(_emit_batchnorm, refuses=_refuses),
+    "Lrn": Lowering(_emit_lrn, refuses=_refuses_lrn),
 }

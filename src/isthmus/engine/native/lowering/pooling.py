@@ -6,18 +6,16 @@ from math import prod
 
 import numpy as np
 
-from isthmus.engine.native.lowering.elementwise import clamp_in_place
+from isthmus.engine.native.lowering.elementwise import clamp_in_place, without_clamp
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.native.lowering.reduction import stored_kind
+from isthmus.engine.native.lowering.reduction import stored_kind, without_stored_kind
 from isthmus.prepare.schedule import Step
 
 
 def _emit_pool(step: Step, e: Emitter, name: str) -> None:
     x, output = operand(step), step.outputs[0]
-    kind = stored_kind(step, e)
-    if kind not in (("f32", "i8", "u8") if name == "max" else ("f32",)):
-        raise e.refuse(f"the {name} of windows of {x.describe()} is not supported")
+    kind = stored_kind(step)
     if not output.elements:
         return
     spatial = x.rank - 2
@@ -40,6 +38,13 @@ def _emit_pool(step: Step, e: Emitter, name: str) -> None:
     clamp_in_place(step, e)
 
 
+def _refuses_pool(step: Step, name: str) -> str | None:
+    unknown = without_stored_kind(step)
+    if unknown is None and stored_kind(step) not in (("f32", "i8", "u8") if name == "max" else ("f32",)):
+        return f"the {name} of windows of {operand(step).describe()} is not supported"
+    return unknown or without_clamp(step)
+
+
 def _emit_global(step: Step, e: Emitter, function: str, kind: str, factor: float) -> None:
     x, output = operand(step), step.outputs[0]
     batch, channels, area, size = x.dims[0], x.dims[-1], prod(x.dims[1:-1]), x.dtype.itemsize
@@ -50,7 +55,7 @@ def _emit_global(step: Step, e: Emitter, function: str, kind: str, factor: float
 
 
 def _pool(name: str) -> Lowering:
-    return Lowering(lambda step, e: _emit_pool(step, e, name))
+    return Lowering(lambda step, e: _emit_pool(step, e, name), refuses=lambda step: _refuses_pool(step, name))
 
 
 LOWERINGS: dict[str, Lowering] = {

@@ -15,6 +15,8 @@ from isthmus.engine.native.lowering.fixed_point import (
     emit_lookup,
     emit_quantize,
     is_eight_bit,
+    no_reals_of,
+    not_from_reals,
     quantization_of,
     signed_result,
     stored_limits,
@@ -22,7 +24,7 @@ from isthmus.engine.native.lowering.fixed_point import (
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.tables import function_codes
 from isthmus.engine.native.target import Target
-from isthmus.graph import Tensor
+from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops import having
 from isthmus.prepare.schedule import Step
 
@@ -279,6 +281,18 @@ def _emit_quantize(step: Step, e: Emitter) -> None:
     emit_quantize(e, e.at(operand(step, 0)), step.outputs[0])
 
 
+def _refuses_dequantize(step: Step) -> str | None:
+    return no_reals_of(operand(step, 0)) or _not_float(step.outputs[0])
+
+
+def _refuses_quantize(step: Step) -> str | None:
+    return not_from_reals(step.outputs[0]) or _not_float(operand(step, 0))
+
+
+def _not_float(tensor: Tensor) -> str | None:
+    return None if tensor.dtype is DataType.FLOAT_32 else f"{tensor.describe()} must be float32"
+
+
 def _always(step: Step) -> bool:
     return True
 
@@ -294,7 +308,7 @@ QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     "PoolAvg2d": (_covers_one_to_one, Lowering(_emit_average_pool, _pool_work)),
     "ResizeBilinear": (_covers_resize, Lowering(_emit_resize)),
     "Softmax": (_covers_softmax, Lowering(_emit_softmax)),
-    "Dequantize": (_always, Lowering(_emit_dequantize)),
-    "Quantize": (_always, Lowering(_emit_quantize)),
+    "Dequantize": (_always, Lowering(_emit_dequantize, refuses=_refuses_dequantize)),
+    "Quantize": (_always, Lowering(_emit_quantize, refuses=_refuses_quantize)),
 }
 """For each operation, which steps its 8-bit lowering covers, and that lowering."""

@@ -89,43 +89,47 @@ def _tensor(step: Step, index: int) -> Tensor | None:
     return step.inputs[index] if index < len(step.inputs) else None
 
 
-def _constant(step: Step, e: Emitter, index: int) -> np.ndarray | None:
+def _constant(step: Step, index: int) -> np.ndarray | None:
     tensor = _tensor(step, index)
-    if tensor is None:
-        return None
-    if tensor.data is None or not tensor.is_static:
-        raise e.refuse(f"in[{index}], weights or bias, must be a constant")
-    return tensor.data
+    return None if tensor is None else tensor.data
 
 
-def _gate_matrix(step: Step, e: Emitter, indices: list[int], padded: int) -> np.ndarray:
+def _gate_matrix(step: Step, indices: list[int], padded: int) -> np.ndarray:
     """Weights [units, features] of gates as one matrix [features, gates * padded]."""
     parts = []
     for index in indices:
-        weights = _constant(step, e, index)
-        if weights is None:
-            raise e.refuse(f"in[{index}] is missing")
+        weights = _constant(step, index)
+        assert weights is not None
         parts.append(np.pad(weights.T, ((0, 0), (0, padded - weights.shape[0]))))
     return np.concatenate(parts, axis=1)
 
 
-def _gate_bias(step: Step, e: Emitter, groups: list[tuple[int, ...]], units: int, padded: int) -> np.ndarray:
+def _gate_bias(step: Step, groups: list[tuple[int, ...]], units: int, padded: int) -> np.ndarray:
     """For each gate the sum of its biases, padded, one after the other."""
     total = np.zeros((len(groups), padded), np.float32)
     for row, indices in zip(total, groups, strict=True):
         for index in indices:
-            bias = _constant(step, e, index)
+            bias = _constant(step, index)
             if bias is not None:
                 row[:units] += bias
     return total.reshape(-1)
 
 
-def _check(step: Step, e: Emitter) -> None:
+def _refuses(step: Step, initial: tuple[int, ...], together: tuple[int, ...]) -> str | None:
+    """Operands are floats, all but in[0] and those in `initial` constants; `together` are all given or all absent."""
     tensors = [t for t in (*step.inputs, *step.outputs) if t is not None]
     if any(t.dtype is not DataType.FLOAT_32 for t in tensors):
-        raise e.refuse("only FLOAT_32 operands are supported")
+        return "only FLOAT_32 operands are supported"
     if step.clamp is not None:
-        raise e.refuse("it cannot be fused with an activation")
+        return "it cannot be fused with an activation"
+    if step.outputs[0].elements == 0:
+        return "a sequence without steps is not supported"
+    for index, tensor in enumerate(step.inputs):
+        if tensor is not None and index not in (0, *initial) and not tensor.is_static:
+            return f"in[{index}], weights or bias, must be a constant"
+    given = [index for index in together if _tensor(step, index) is not None]
+    missing = [index for index in together if index not in given]
+    return f"in[{missing[0]}] is missing" if given and missing else None
 
 
 def _emit_inputs(step: Step, e: Emitter, layer: Layer, matrix: np.ndarray, bias: np.ndarray) -> None:
@@ -164,18 +168,15 @@ def _initial(step: Step, e: Emitter, index: int, elements: int) -> int:
 
 
 def _emit_lstm(step: Step, e: Emitter) -> None:
-    _check(step, e)
     layer = Layer.of(step, e.target)
-    if step.outputs[0].elements == 0:
-        raise e.refuse("a sequence without steps is not supported")
     padded, width = layer.padded, layer.width
     coupled = layer.gates == 3
-    matrix = _gate_matrix(step, e, [1, 2, 3] if coupled else [1, 2, 3, 16], padded)
-    bias = _gate_bias(step, e, [(7,), (8,), (9,)] if coupled else [(7,), (8,), (9,), (21,)], layer.units, padded)
-    recurrent = _gate_matrix(step, e, [4, 5, 6] if coupled else [4, 5, 6, 17], padded)
-    peepholes = [_constant(step, e, index) for index in (18, 19, 20)]
+    matrix = _gate_matrix(step, [1, 2, 3] if coupled else [1, 2, 3, 16], padded)
+    bias = _gate_bias(step, [(7,), (8,), (9,)] if coupled else [(7,), (8,), (9,), (21,)], layer.units, padded)
+    recurrent = _gate_matrix(step, [4, 5, 6] if coupled else [4, 5, 6, 17], padded)
+    peepholes = [_constant(step, index) for index in (18, 19, 20)]
     none = np.zeros(layer.units, np.float32)
-    projection = _constant(step, e, 22)
+    projection = _constant(step, 22)
     _emit_inputs(step, e, layer, matrix, bias)
     places = layer.places()
     out, last_cell, last = _outputs(step, e, 3)
@@ -208,30 +209,27 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
         limit("cell_clip_threshold"),
         e.work(places["hidden"]),
         0 if projection is None else layer.hidden,
-        0 if projection is None else e.constant(pack_panels(projection.T, _constant(step, e, 23), width)),
+        0 if projection is None else e.constant(pack_panels(projection.T, _constant(step, 23), width)),
         limit("output_clip_threshold"),
     ]
     _emit_steps(e, f"recurrent:lstm.{layer.vectors}", words, 9, layer, 1 if projection is None else 3)
 
 
 def _emit_gru(step: Step, e: Emitter) -> None:
-    _check(step, e)
     layer = Layer.of(step, e.target)
-    if step.outputs[0].elements == 0:
-        raise e.refuse("a sequence without steps is not supported")
     padded, width, units = layer.padded, layer.width, layer.units
     linear = bool(step.params["linear_before_reset"])
     new_bias = (9,) if linear else (9, 12)
-    bias = _gate_bias(step, e, [(7, 10), (8, 11), new_bias], units, padded)
-    _emit_inputs(step, e, layer, _gate_matrix(step, e, [1, 2, 3], padded), bias)
+    bias = _gate_bias(step, [(7, 10), (8, 11), new_bias], units, padded)
+    _emit_inputs(step, e, layer, _gate_matrix(step, [1, 2, 3], padded), bias)
     if linear:
         direct = pack_panels(
-            _gate_matrix(step, e, [4, 5, 6], padded), _gate_bias(step, e, [(), (), (12,)], units, padded), width
+            _gate_matrix(step, [4, 5, 6], padded), _gate_bias(step, [(), (), (12,)], units, padded), width
         )
         new = 0
     else:
-        direct = pack_panels(_gate_matrix(step, e, [4, 5], padded), None, width)
-        new = e.constant(pack_panels(_gate_matrix(step, e, [6], padded), None, width))
+        direct = pack_panels(_gate_matrix(step, [4, 5], padded), None, width)
+        new = e.constant(pack_panels(_gate_matrix(step, [6], padded), None, width))
     places = layer.places()
     out, last = _outputs(step, e, 2)
     words: list[int | float] = [
@@ -258,4 +256,7 @@ def _work(step: Step, target: Target, threads: int) -> int:
     return Layer.of(step, target).places()["end"]
 
 
-LOWERINGS: dict[str, Lowering] = {"Lstm": Lowering(_emit_lstm, _work), "Gru": Lowering(_emit_gru, _work)}
+LOWERINGS: dict[str, Lowering] = {
+    "Lstm": Lowering(_emit_lstm, _work, lambda step: _refuses(step, (10, 11), (16, 17))),
+    "Gru": Lowering(_emit_gru, _work, lambda step: _refuses(step, (13,), ())),
+}

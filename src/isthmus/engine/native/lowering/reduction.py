@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from isthmus.engine.native.lowering.elementwise import clamp_in_place, kind_of
+from isthmus.engine.native.lowering.elementwise import KINDS, clamp_in_place, kind_of, without_clamp, without_kind
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import dense_strides, operand
 from isthmus.graph import DataType
@@ -21,14 +21,18 @@ _STORED = {
 }
 
 
-def stored_kind(step: Step, e: Emitter) -> str:
+def stored_kind(step: Step) -> str:
     """The kind of in[0] for operations that only compare; fixed point counts when the output means the same."""
+    x = operand(step)
+    return _STORED.get(x.dtype) or kind_of(x)
+
+
+def without_stored_kind(step: Step) -> str | None:
+    """Why operations that only compare cannot do so with in[0] as it is stored."""
     x, output = operand(step), step.outputs[0]
-    if x.dtype not in _STORED:
-        return kind_of(x, e)
-    if output.dtype.is_fixed_point and output.quantization != x.quantization:
-        raise e.refuse(f"'{x.name}' and '{output.name}' are quantized differently")
-    return _STORED[x.dtype]
+    if x.dtype in _STORED and output.dtype.is_fixed_point and output.quantization != x.quantization:
+        return f"'{x.name}' and '{output.name}' are quantized differently"
+    return None if x.dtype in _STORED else without_kind(x)
 
 
 def _groups(dims: tuple[int, ...], axes: set[int]) -> list[tuple[bool, int, int]]:
@@ -47,9 +51,7 @@ def _groups(dims: tuple[int, ...], axes: set[int]) -> list[tuple[bool, int, int]
 def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
     x, output = operand(step), step.outputs[0]
     function = "sum" if name == "mean" else name
-    kind = stored_kind(step, e) if function in ("max", "min") else kind_of(x, e)
-    if kind not in _KINDS[function] or (name == "mean" and kind != "f32"):
-        raise e.refuse(f"the {name} of {x.describe()} is not supported")
+    kind = stored_kind(step) if function in ("max", "min") else kind_of(x)
     if not output.elements:
         return
     axes = {int(a) % x.rank for a in step.params["axes"]} if x.rank else set()
@@ -74,11 +76,28 @@ def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
     clamp_in_place(step, e)
 
 
+def _refuses_reduce(step: Step, name: str) -> str | None:
+    x = operand(step)
+    compares = name in ("max", "min")
+    unknown = without_stored_kind(step) if compares else without_kind(x)
+    if unknown is not None:
+        return unknown
+    kind = stored_kind(step) if compares else kind_of(x)
+    if kind not in (("f32",) if name == "mean" else _KINDS[name]):
+        return f"the {name} of {x.describe()} is not supported"
+    return without_clamp(step)
+
+
+def _refuses_running_sum(step: Step) -> str | None:
+    x = operand(step)
+    if x.dtype in KINDS and kind_of(x) not in _KINDS["sum"]:
+        return f"the running sum of {x.describe()} is not supported"
+    return without_kind(x) or without_clamp(step)
+
+
 def _emit_running_sum(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
-    kind = kind_of(x, e)
-    if kind not in _KINDS["sum"]:
-        raise e.refuse(f"the running sum of {x.describe()} is not supported")
+    kind = kind_of(x)
     axis = int(step.params["axis"]) % x.rank
     if x.elements:
         e.emit(
@@ -89,7 +108,7 @@ def _emit_running_sum(step: Step, e: Emitter) -> None:
 
 
 def _reduce(name: str) -> Lowering:
-    return Lowering(lambda step, e: _emit_reduce(step, e, name))
+    return Lowering(lambda step, e: _emit_reduce(step, e, name), refuses=lambda step: _refuses_reduce(step, name))
 
 
 LOWERINGS: dict[str, Lowering] = {
@@ -98,5 +117,5 @@ LOWERINGS: dict[str, Lowering] = {
     "ReduceProd": _reduce("prod"),
     "ReduceMax": _reduce("max"),
     "ReduceMin": _reduce("min"),
-    "CumulativeSum": Lowering(_emit_running_sum),
+    "CumulativeSum": Lowering(_emit_running_sum, refuses=_refuses_running_sum),
 }

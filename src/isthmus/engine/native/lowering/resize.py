@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.lowering.elementwise import clamp_in_place, kind_of
+from isthmus.engine.native.lowering.elementwise import clamp_in_place, without_clamp
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.native.lowering.movement import check_same_encoding, emit_remap
+from isthmus.engine.native.lowering.movement import emit_remap, refuses_selection
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
 from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
@@ -29,19 +29,32 @@ def _emit_resize(step: Step, e: Emitter, params: dict[str, Any]) -> None:
         return
     axes = _changed(step)
     if not axes or params["interpolation_mode"] == NEAREST:
-        check_same_encoding(step, e, [x, output])
         maps = [np.arange(size) for size in x.dims]
         for axis in axes:
             maps[axis] = axis_taps(x.dims[axis], output.dims[axis], params)[0][:, 0]
         emit_remap(e, e.at(output), e.at(x), maps, x.dims, x.dtype.itemsize)
         return
-    if x.dtype is not DataType.FLOAT_32:
-        raise e.refuse(f"interpolation of {x.describe()} needs float32")
     if params["interpolation_mode"] == LINEAR and axes in ([1, 2], [1], [2]) and x.rank == 4:
         _emit_bilinear(step, e, params)
     else:
         _emit_axes(step, e, params, axes)
     clamp_in_place(step, e)
+
+
+def _refuses_resize(step: Step, mode: int) -> str | None:
+    x, output = operand(step), step.outputs[0]
+    if not output.elements:
+        return None
+    if not _changed(step) or mode == NEAREST:
+        return refuses_selection(step)
+    return f"interpolation of {x.describe()} needs float32" if x.dtype is not DataType.FLOAT_32 else without_clamp(step)
+
+
+def _refuses_sampling(step: Step) -> str | None:
+    x, places = operand(step), operand(step, 1)
+    if {x.dtype, places.dtype} != {DataType.FLOAT_32}:
+        return f"{x.describe()} and {places.describe()} must be float32"
+    return without_clamp(step)
 
 
 def _emit_bilinear(step: Step, e: Emitter, params: dict[str, Any]) -> None:
@@ -88,8 +101,6 @@ def _work(step: Step, target: Target, threads: int) -> int:
 
 def _emit_grid_sample(step: Step, e: Emitter) -> None:
     x, grid, output = operand(step), operand(step, 1), step.outputs[0]
-    if kind_of(x, e) != "f32" or kind_of(grid, e) != "f32":
-        raise e.refuse(f"{x.describe()} and {grid.describe()} must be float32")
     batch, height, width, channels = x.dims
     if output.elements:
         e.emit(
@@ -102,8 +113,6 @@ def _emit_grid_sample(step: Step, e: Emitter) -> None:
 
 def _emit_crop_and_resize(step: Step, e: Emitter) -> None:
     x, boxes, indices, output = operand(step), operand(step, 1), operand(step, 2), step.outputs[0]
-    if kind_of(x, e) != "f32" or kind_of(boxes, e) != "f32":
-        raise e.refuse(f"{x.describe()} and {boxes.describe()} must be float32")
     batch, height, width, channels = x.dims
     if output.elements:
         e.emit(
@@ -115,11 +124,20 @@ def _emit_crop_and_resize(step: Step, e: Emitter) -> None:
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "Resize": Lowering(lambda step, e: _emit_resize(step, e, step.params), _work),
-    "ResizeBilinear": Lowering(lambda step, e: _emit_resize(step, e, image_resize_params(step.params, LINEAR)), _work),
-    "ResizeNearestNeighbor": Lowering(
-        lambda step, e: _emit_resize(step, e, image_resize_params(step.params, NEAREST))
+    "Resize": Lowering(
+        lambda step, e: _emit_resize(step, e, step.params),
+        _work,
+        lambda step: _refuses_resize(step, step.params["interpolation_mode"]),
     ),
-    "GridSample": Lowering(_emit_grid_sample),
-    "CropAndResize": Lowering(_emit_crop_and_resize),
+    "ResizeBilinear": Lowering(
+        lambda step, e: _emit_resize(step, e, image_resize_params(step.params, LINEAR)),
+        _work,
+        lambda step: _refuses_resize(step, LINEAR),
+    ),
+    "ResizeNearestNeighbor": Lowering(
+        lambda step, e: _emit_resize(step, e, image_resize_params(step.params, NEAREST)),
+        refuses=lambda step: _refuses_resize(step, NEAREST),
+    ),
+    "GridSample": Lowering(_emit_grid_sample, refuses=_refuses_sampling),
+    "CropAndResize": Lowering(_emit_crop_and_resize, refuses=_refuses_sampling),
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from isthmus.engine.native.lowering.elementwise import kind_of
+from isthmus.engine.native.lowering.elementwise import KINDS, kind_of, without_kind
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import dense_strides, operand
-from isthmus.engine.native.lowering.movement import check_same_encoding, emit_copy, value_bits
-from isthmus.engine.native.lowering.reduction import stored_kind
+from isthmus.engine.native.lowering.movement import differing, emit_copy, refuses_selection, value_bits
+from isthmus.engine.native.lowering.reduction import stored_kind, without_stored_kind
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.movement import ADD, MAX, MIN, MUL, NONE
 from isthmus.prepare.schedule import Step
@@ -18,27 +18,31 @@ _REDUCTIONS = {NONE: "none", ADD: "add", MUL: "mul", MAX: "max", MIN: "min"}
 _ORDERED = ("f32", "i32", "i64", "i8", "u8")
 
 
-def _index_kind(tensor: Tensor, e: Emitter) -> str:
-    if tensor.dtype not in _INDEX_KINDS:
-        raise e.refuse(f"indices {tensor.describe()} must be 32-bit integers or INT_64")
+def _index_kind(tensor: Tensor) -> str:
     return _INDEX_KINDS[tensor.dtype]
 
 
-def _check_filled(tensor: Tensor, e: Emitter) -> None:
-    if not tensor.elements:
-        raise e.refuse(f"{tensor.describe()} has nothing to pick from")
+def _no_index(tensor: Tensor) -> str | None:
+    if tensor.dtype in _INDEX_KINDS:
+        return None
+    return f"indices {tensor.describe()} must be 32-bit integers or INT_64"
+
+
+def _refuses_gather(step: Step) -> str | None:
+    x, output = operand(step), step.outputs[0]
+    if output.elements and not x.elements:
+        return f"{x.describe()} has nothing to pick from"
+    return refuses_selection(step) or _no_index(operand(step, 1))
 
 
 def _emit_gather(step: Step, e: Emitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
-    check_same_encoding(step, e, [x, output])
     if not output.elements:
         return
-    _check_filled(x, e)
     axis = int(step.params["axis"]) % x.rank
     length = prod(x.dims[axis + 1 :]) * x.dtype.itemsize
     e.emit(
-        f"selection:gather.{_index_kind(indices, e)}_{length if length in (1, 2, 4, 8) else 'run'}", e.at(output),
+        f"selection:gather.{_index_kind(indices)}_{length if length in (1, 2, 4, 8) else 'run'}", e.at(output),
         e.at(x), e.at(indices), prod(x.dims[:axis]), indices.elements, x.dims[axis], length,
     )  # fmt: skip
 
@@ -53,46 +57,52 @@ def _element_walk(step: Step, x: Tensor, indices: Tensor) -> list[int]:
 
 def _emit_gather_elements(step: Step, e: Emitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
-    check_same_encoding(step, e, [x, output])
     if output.elements:
-        _check_filled(x, e)
         e.emit(
-            f"selection:gather_elements.{_index_kind(indices, e)}_{x.dtype.itemsize}", e.at(output), e.at(x),
+            f"selection:gather_elements.{_index_kind(indices)}_{x.dtype.itemsize}", e.at(output), e.at(x),
             e.at(indices), output.elements, *_element_walk(step, x, indices),
         )  # fmt: skip
 
 
 def _emit_gather_nd(step: Step, e: Emitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
-    check_same_encoding(step, e, [x, output])
     if not output.elements:
         return
-    _check_filled(x, e)
     batch, depth, size = int(step.params["batch_dims"]), indices.dims[-1], x.dtype.itemsize
     strides = [s * size for s in dense_strides(x.dims)]
     tuples = prod(indices.dims[:-1])
     e.emit(
-        f"selection:gather_nd.{_index_kind(indices, e)}", e.at(output), e.at(x), e.at(indices), tuples,
+        f"selection:gather_nd.{_index_kind(indices)}", e.at(output), e.at(x), e.at(indices), tuples,
         prod(indices.dims[batch:-1]), prod(x.dims[batch:]) * size, prod(x.dims[batch + depth :]) * size, depth,
         *x.dims[batch : batch + depth], *strides[batch : batch + depth],
     )  # fmt: skip
 
 
+_BY_SIZE = {1: "u8", 4: "i32", 8: "i64"}
+"""How elements are called that are only written, by their bytes."""
+
+
+def _refuses_scatter(step: Step) -> str | None:
+    x, indices, updates = operand(step), operand(step, 1), operand(step, 2)
+    unlike = differing(step, x, updates, step.outputs[0]) or _no_index(indices)
+    if unlike is not None or (step.params["reduction"] == NONE and x.dtype.itemsize in _BY_SIZE):
+        return unlike
+    if x.dtype in KINDS and kind_of(x) not in ("f32", "i32", "i64"):
+        return f"scattering into {x.describe()} is not supported"
+    return without_kind(x)
+
+
 def _begin_scatter(step: Step, e: Emitter) -> str | None:
     """Copy the input, and name the kernel variant; None where there is nothing to scatter."""
     x, indices, updates, output = operand(step), operand(step, 1), operand(step, 2), step.outputs[0]
-    check_same_encoding(step, e, [x, updates, output])
     reduction = _REDUCTIONS[int(step.params["reduction"])]
-    by_size = {1: "u8", 4: "i32", 8: "i64"}
-    if reduction == "none" and x.dtype.itemsize in by_size:
-        kind = by_size[x.dtype.itemsize]
+    if reduction == "none" and x.dtype.itemsize in _BY_SIZE:
+        kind = _BY_SIZE[x.dtype.itemsize]
     else:
-        kind = kind_of(x, e)
-        if kind not in ("f32", "i32", "i64"):
-            raise e.refuse(f"scattering into {x.describe()} is not supported")
+        kind = kind_of(x)
     if e.at(output) != e.at(x):
         emit_copy(e, e.at(output), e.at(x), [x.elements], [1], [1], x.dtype.itemsize)
-    return f"{_index_kind(indices, e)}_{kind}_{reduction}" if updates.elements and x.elements else None
+    return f"{_index_kind(indices)}_{kind}_{reduction}" if updates.elements and x.elements else None
 
 
 def _emit_scatter_nd(step: Step, e: Emitter) -> None:
@@ -124,7 +134,7 @@ def _emit_one_hot(step: Step, e: Emitter) -> None:
     axis = indices.rank if axis is None else int(axis) % (indices.rank + 1)
     if output.elements:
         e.emit(
-            f"selection:one_hot.{_index_kind(indices, e)}_{output.dtype.itemsize}", e.at(output), e.at(indices),
+            f"selection:one_hot.{_index_kind(indices)}_{output.dtype.itemsize}", e.at(output), e.at(indices),
             prod(indices.dims[:axis]), int(step.params["depth"]), prod(indices.dims[axis:]),
             value_bits(step.params["on_value"], output), value_bits(step.params["off_value"], output),
         )  # fmt: skip
@@ -132,22 +142,21 @@ def _emit_one_hot(step: Step, e: Emitter) -> None:
 
 def _emit_reverse_sequence(step: Step, e: Emitter) -> None:
     x, lengths, output = operand(step), operand(step, 1), step.outputs[0]
-    check_same_encoding(step, e, [x, output])
     batch, time = (int(step.params[name]) % x.rank for name in ("batch_axis", "time_axis"))
     one, two = sorted((batch, time))
     if x.elements:
         e.emit(
-            f"selection:reverse_sequence.{_index_kind(lengths, e)}", e.at(output), e.at(x), e.at(lengths),
+            f"selection:reverse_sequence.{_index_kind(lengths)}", e.at(output), e.at(x), e.at(lengths),
             prod(x.dims[:one]), x.dims[one], prod(x.dims[one + 1 : two]), x.dims[two],
             prod(x.dims[two + 1 :]) * x.dtype.itemsize, int(time == one),
         )  # fmt: skip
 
 
-def _ordered_kind(step: Step, e: Emitter) -> str:
-    kind = stored_kind(step, e)
-    if kind not in _ORDERED:
-        raise e.refuse(f"{operand(step).describe()} cannot be ordered here")
-    return kind
+def _refuses_order(step: Step) -> str | None:
+    unknown = without_stored_kind(step)
+    if unknown is None and stored_kind(step) not in _ORDERED:
+        return f"{operand(step).describe()} cannot be ordered here"
+    return unknown or _no_index(step.outputs[-1])
 
 
 def _emit_argument(step: Step, e: Emitter, name: str) -> None:
@@ -156,7 +165,7 @@ def _emit_argument(step: Step, e: Emitter, name: str) -> None:
         return
     axis = int(step.params["axis"]) % x.rank
     e.emit(
-        f"selection:argument.{name}_{_ordered_kind(step, e)}_{_index_kind(output, e)}", e.at(output), e.at(x),
+        f"selection:argument.{name}_{stored_kind(step)}_{_index_kind(output)}", e.at(output), e.at(x),
         prod(x.dims[:axis]), x.dims[axis], prod(x.dims[axis + 1 :]),
     )  # fmt: skip
 
@@ -167,20 +176,22 @@ def _emit_top_k(step: Step, e: Emitter) -> None:
         return
     name = "max" if step.params["largest"] else "min"
     e.emit(
-        f"selection:top_k.{name}_{_ordered_kind(step, e)}_{_index_kind(places, e)}", e.at(values), e.at(places),
+        f"selection:top_k.{name}_{stored_kind(step)}_{_index_kind(places)}", e.at(values), e.at(places),
         e.at(x), prod(x.dims[:-1]), x.dims[-1], int(step.params["k"]),
     )  # fmt: skip
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "Gather": Lowering(_emit_gather),
-    "GatherElements": Lowering(_emit_gather_elements),
-    "GatherNd": Lowering(_emit_gather_nd),
-    "ScatterNd": Lowering(_emit_scatter_nd),
-    "ScatterElements": Lowering(_emit_scatter_elements),
-    "OneHot": Lowering(_emit_one_hot),
-    "ReverseSequence": Lowering(_emit_reverse_sequence),
-    "Argmax": Lowering(lambda step, e: _emit_argument(step, e, "max")),
-    "Argmin": Lowering(lambda step, e: _emit_argument(step, e, "min")),
-    "TopK": Lowering(_emit_top_k),
+    "Gather": Lowering(_emit_gather, refuses=_refuses_gather),
+    "GatherElements": Lowering(_emit_gather_elements, refuses=_refuses_gather),
+    "GatherNd": Lowering(_emit_gather_nd, refuses=_refuses_gather),
+    "ScatterNd": Lowering(_emit_scatter_nd, refuses=_refuses_scatter),
+    "ScatterElements": Lowering(_emit_scatter_elements, refuses=_refuses_scatter),
+    "OneHot": Lowering(_emit_one_hot, refuses=lambda step: _no_index(operand(step))),
+    "ReverseSequence": Lowering(
+        _emit_reverse_sequence, refuses=lambda step: refuses_selection(step) or _no_index(operand(step, 1))
+    ),
+    "Argmax": Lowering(lambda step, e: _emit_argument(step, e, "max"), refuses=_refuses_order),
+    "Argmin": Lowering(lambda step, e: _emit_argument(step, e, "min"), refuses=_refuses_order),
+    "TopK": Lowering(_emit_top_k, refuses=_refuses_order),
 }

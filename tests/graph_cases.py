@@ -103,3 +103,34 @@ SHAPES: list[tuple[str, list, dict, list]] = [
     ("Lstm", [(2, 3), *LSTM[1:]], {}, [(2, 4), (2, 4), (2, 4)]),
     ("Gru", [(5, 2, 3), *GATES, *[(4,)] * 6, (1, 2, 4)], {"linear_before_reset": 1}, [(5, 2, 4), (1, 2, 4)]),
 ]
+
+IMAGE = (1, 4, 4, 6)
+DECLARED: list[tuple[str, list, dict, list]] = [
+    ("Reshape", [(2, 3)], {}, [(3, 2)]),
+    ("Squeeze", [(2, 1, 3)], {}, [(2, 3)]),
+    ("Tile", [(2, 3)], {"multiples": [2, 1]}, [(4, 3)]),
+    ("Resize", [IMAGE], {"interpolation_mode": 0}, [(1, 8, 2, 6)]),
+    ("Resize", [IMAGE], {"interpolation_mode": 1}, [(1, 8, 2, 6)]),
+    ("Resize", [IMAGE], {"interpolation_mode": 2}, [(1, 8, 2, 6)]),
+    ("ResizeBilinear", [IMAGE], {}, [(1, 8, 8, 6)]),
+    ("ResizeNearestNeighbor", [IMAGE], {}, [(1, 8, 8, 6)]),
+    ("ReduceMax", [(2, 3, 4)], {"axes": [1]}, [(2, 4)]),
+    ("ReduceMin", [(2, 3, 4)], {"axes": [0, 2]}, [(3,)]),
+    ("ReduceProd", [(2, 3, 4)], {"axes": [1]}, [(2, 4)]),
+    ("Argmin", [(2, 3, 4)], {"axis": 2}, [(2, 3)]),
+    ("ConstantOfShape", [(I32, (2,))], {"value": 2}, [(3, 5)]),
+    ("Pad", [(2, 3)], {"scheme": 0, "pad_amount": [[1, 0], [2, 2]], "pad_constant_value": 0}, [(3, 7)]),
+    ("ScatterElements", [(5, 6), (I32, (2, 3)), (2, 3)], {"axis": 1, "reduction": 1}, [(5, 6)]),
+    ("ScatterNd", [(5, 6), (I32, (4, 1)), (4, 6)], {"reduction": 3}, [(5, 6)]),
+    ("LayerNorm", [(2, 5, 8), (2, 8), (2, 8)], {"axes": [0, 2]}, [(2, 5, 8)]),
+    ("LayerNorm", [(2, 5, 8), (5,)], {"axes": [1]}, [(2, 5, 8)]),
+    ("RmsNorm", [(2, 5, 8)], {"axes": [1]}, [(2, 5, 8)]),
+    ("Lrn", [IMAGE], {"radius": 1, "region": 1}, [IMAGE]),
+    ("NonZero", [(2, 3)], {}, [(6, 2)]),
+    ("NonMaxSuppression", [(1, 6, 4), (1, 2, 6)], {"iou_threshold": 0.5}, [(4, 3)]),
+    ("Nv12ToRgb", [(U8, (1, 24))], {"output_order": 0}, [(1, 4, 4, 3)]),
+    ("Nv21ToRgb", [(U8, (1, 24))], {"output_order": 0}, [(1, 4, 4, 3)]),
+    ("MatMul", [(2, 3), (3, 4)], {}, [(2, 4)]),
+    ("Conv2d", [(1, 5, 5, 3), (3, 3, 3, 4), (4,)], CONV, [(1, 3, 3, 4)]),
+]
+"""Further calls, some with shapes that only a declaration tells or with parameters that change what is computed."""
