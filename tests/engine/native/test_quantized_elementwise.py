@@ -133,6 +133,23 @@ def test_convert_changes_scale_and_sign() -> None:
     check("Convert", [quantized(x, 0.05, 120)], {}, [result(np.int8, 0.05, -8)], [(x ^ 0x80).view(np.int8)])
 
 
+@pytest.mark.parametrize(("source", "goal"), [(np.int16, np.int16), (np.uint8, np.int16), (np.uint16, np.int8)])
+def test_conversions_of_wider_types_go_through_reals(source: type, goal: type) -> None:
+    x = random(source, (3, 200))
+    real = (x.astype(np.float64) - 7) * 0.05
+    info = np.iinfo(goal)
+    wanted = np.clip(np.rint(real / 0.11) + 5, info.min, info.max).astype(goal)
+    check("Convert", [quantized(x, 0.05, 7)], {}, [result(goal, 0.11, 5)], [wanted], steps=1)
+
+
+def test_extremes_of_wider_types_go_through_reals() -> None:
+    x = random(np.int16, (3, 200))
+    same = [result(np.int16, 0.05, 7, (3,))]
+    check("ReduceMax", [quantized(x, 0.05, 7)], {"axes": np.array([1])}, same, [x.max(1)])
+    wanted = x.argmin(1).astype(np.int32)
+    check("Argmin", [quantized(x, 0.05, 7)], {"axis": 1}, [Result((3,), DataType.INT_32)], [wanted])
+
+
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.uint16, np.int32])
 @pytest.mark.parametrize("axis", [None, 0, 1, 2])
 def test_reals_become_the_nearest_stored_values_and_come_back(kind: type, axis: int | None) -> None:
