@@ -64,6 +64,7 @@ def prepare(
     planned = schedule(
         graph,
         work_bytes=lambda step: lower.work_bytes(step, target, count),
+        refusal=lower.refusal,
         alignment=alignment,
         io_in_scratch=io_in_scratch,
     )
