@@ -59,7 +59,8 @@ class Window:
         """Whether each window is a run of memory directly after the one before: a plain matrix product."""
         if self.groups != 1 or any(self.pad):
             return False
-        point = self.kernel == self.stride == (1, 1, 1)
+        # Padding after the image shows in the size of the output alone.
+        point = self.kernel == self.stride == (1, 1, 1) and self.out == self.size
         return point or (self.out == (1, 1, 1) and self.kernel == self.size and self.dilation == (1, 1, 1))
 
 
