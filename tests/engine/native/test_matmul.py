@@ -59,6 +59,13 @@ def test_batches_are_broadcast(case: str, fixed: bool) -> None:
     check("MatMul", [_random(*left), static(matrix) if fixed else matrix], **_CLOSE)
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("left", [(3, 20, 1), (2, 3, 1, 20), (3, 1, 1), (4, 20, 5)])
+def test_transposed_batches_may_share_a_right_matrix(left: tuple[int, ...], fixed: bool) -> None:
+    matrix = _scaled(left[-2], 33)
+    check("MatMul", [_random(*left), static(matrix) if fixed else matrix], {"transpose_in0": True}, **_CLOSE)
+
+
 def test_attention_shapes_match_the_reference() -> None:
     queries, keys = _random(2, 3, 64, 32), _scaled(2, 3, 64, 32)
     check("MatMul", [queries, keys], {"transpose_in1": True}, **_CLOSE)

@@ -54,10 +54,12 @@ class Product:
         """The product, with batches that share their right matrix made one tall product where memory allows."""
         rights = int(right.batch.max(initial=0)) + 1
         count = left.batch.size
-        dense = left.column_step == 1 and np.array_equal(left.batch, np.arange(count))
+        # A transposed column is a row, whatever its steps say.
+        row_major = left.column_step == 1 and (left.rows == 1 or left.row_step == left.columns)
+        dense = row_major and np.array_equal(left.batch, np.arange(count))
         if rights == 1 and dense and count > 1:
             one = np.zeros(1, np.int64)
-            left = Matrices(one, left.rows * count, left.columns, left.row_step, 1)
+            left = Matrices(one, left.rows * count, left.columns, left.columns, 1)
             right = Matrices(one, right.rows, right.columns, right.row_step, right.column_step)
         if left.rows == 1:
             tile = Tile(1, single_row_vectors(right.columns, target))
