@@ -180,6 +180,14 @@ def test_what_no_output_needs_is_not_in_the_graph() -> None:
     assert set(interpret(graph, {"x": np.float32([1, -1, 2])})) == {"y"}
 
 
+def test_a_norm_with_scales_gets_its_axes_last_even_behind_a_convolution() -> None:
+    nodes = [node("Conv", "x w b", "c"), node("LayerNormalization", "c s t", "y", axis=2)]
+    scales = {"s": weights(6, 5), "t": weights(6, 5)}
+    graph = check(model(nodes, {"x": floats(1, 3, 8, 7)}, "y", CONV | scales), 1e-4)
+    [norm] = [step for step in graph.nodes if step.op == "LayerNorm"]
+    assert list(norm.params["axes"]) == [2, 3]
+
+
 TRANSPOSES = {
     "silero_vad_16k": ({}, 0),
     "kws_qdq": ({}, 0),

@@ -79,8 +79,8 @@ def _normalized(node: OnnxNode, op: str, epsilon: float) -> tuple[Value, Value, 
     axes = list(range(first, x.rank))
     dims = x.dims[first:]
     stored = [x.perm[axis] for axis in axes]
-    # Scales lie in the order of the stored axes.
-    if stored != sorted(stored):
+    # Scales lie along the last stored axes, in their order.
+    if stored != axes:
         x = Value(node.builder.materialized(x), identity(x.rank))
         stored = axes
     operands = [x.tensor, _affine(node, 1, dims), _affine(node, 2, dims)]
