@@ -322,6 +322,20 @@ def test_layer_normalization_spelled_out_is_recognized(square, root):
     assert ops(work) == ["ElementWiseSin", "LayerNorm"]
 
 
+@pytest.mark.parametrize("clamped", ["difference", "variance"])
+def test_what_is_clamped_in_its_midst_is_no_layer_normalization(clamped):
+    b = Builder()
+    x = b.op("ElementWiseSin", b.input(2, 5, 8))
+    d = b.op("ElementWiseSubtract", x, b.op("ReduceMean", x, axes=[2], keep_dims=True))
+    d = b.op("Relu", d) if clamped == "difference" else d
+    squares = b.op("ReduceMean", b.op("ElementWiseMultiply", d, d), axes=[2], keep_dims=True)
+    variance = b.op("ElementWiseAdd", squares, 1e-5)
+    variance = b.op("ElementWiseMaximum", variance, 0.5) if clamped == "variance" else variance
+    y = b.op("ElementWiseDivide", d, b.op("ElementWiseSquareRoot", variance))
+    work = rewritten(b.finish(y), fuse_activations, recognize_normalizations)
+    assert "LayerNorm" not in ops(work)
+
+
 def test_batch_normalization_and_bias_go_into_a_convolution():
     b = Builder()
     x = b.op("Conv2d", b.input(1, 6, 6, 3), floats(3, 3, 3, 8), **PADDED)

@@ -38,12 +38,14 @@ def _layer_norm(work: Work, step: Step) -> bool:
 
 def _rewrite_norm(work: Work, step: Step, difference: Tensor | None, root: Step) -> bool:
     shifted = work.producer(root.inputs[0])
-    if shifted is None or shifted.op != "ElementWiseAdd" or step.clamp is not None:
+    if shifted is None or shifted.op != "ElementWiseAdd" or shifted.clamp is not None or step.clamp is not None:
         return False
     epsilon = number(shifted.inputs[1])
     variance = work.producer(shifted.inputs[0])
     subtract = work.producer(difference)
     if epsilon is None or variance is None or subtract is None or subtract.op != "ElementWiseSubtract":
+        return False
+    if subtract.clamp is not None:
         return False
     x, mean_of_x = subtract.inputs[0], subtract.inputs[1]
     mean = work.producer(mean_of_x)
