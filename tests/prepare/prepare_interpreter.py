@@ -1,4 +1,8 @@
-"""Executes graphs, rewritten graphs and schedules in numpy; a schedule in real memory, at the places it names."""
+"""Executes graphs, rewritten graphs and schedules in numpy; a schedule in real memory, at the places it names.
+
+In real memory a step sees its operands change while it writes, so that a result may lie on an operand only where it
+truly can.
+"""
 
 from __future__ import annotations
 
@@ -160,17 +164,32 @@ class Memory:
     def _garbage(self, size: int) -> np.ndarray:
         return self.rng.integers(0, 256, size, np.uint8)
 
-    def write(self, place: Place, value: np.ndarray) -> None:
+    def write(self, place: Place, value: np.ndarray, chosen: np.ndarray | None = None) -> None:
+        """Write all elements, or those that `chosen` says."""
         content = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
         assert place.offset >= 0
         assert place.offset + content.size <= self.pools[place.pool].size
-        self.pools[place.pool][place.offset : place.offset + content.size] = content
+        goal = self.pools[place.pool][place.offset : place.offset + content.size]
+        goal[...] = content if chosen is None else np.where(np.repeat(chosen, value.dtype.itemsize), content, goal)
 
     def read(self, tensor: Tensor) -> np.ndarray:
         place = self.schedule.places[tensor]
         content = self.pools[place.pool][place.offset : place.offset + tensor.nbytes]
         assert content.size == tensor.nbytes
         return np.frombuffer(content.tobytes(), tensor.dtype.numpy).reshape(tensor.dims)
+
+    def _execute(self, step: Step) -> None:
+        """Write some elements, then read the operands again for the others, as a kernel does that copies nothing.
+
+        A result that lies on an operand is right only if no element is read after it was overwritten, in any order.
+        """
+        parts = [self.rng.random(t.elements) < 0.5 for t in step.outputs]
+        for chosen in (parts, [~part for part in parts]):
+            arrays = [None if t is None else t.data if t.is_static else self.read(t) for t in step.inputs]
+            with np.errstate(all="ignore"):
+                results = compute(step, arrays)
+            for tensor, value, part in zip(step.outputs, results, chosen, strict=False):
+                self.write(self.schedule.places[tensor], value, part)
 
     def run(self, inputs: Arrays, work_bytes: Callable[[Step], int]) -> Arrays:
         """One execution: outputs and the states after it."""
@@ -182,9 +201,7 @@ class Memory:
             size = work_bytes(step)
             assert work + size <= scratch.size
             scratch[work : work + size] = self._garbage(size)
-            arrays = [None if t is None else t.data if t.is_static else self.read(t) for t in step.inputs]
-            for tensor, value in zip(step.outputs, compute(step, arrays), strict=False):
-                self.write(schedule.places[tensor], value)
+            self._execute(step)
             scratch[work : work + size] = self._garbage(size)
         answer = {t.name: self.read(t) for t in schedule.outputs}
         for tensor, offset in zip(schedule.states, schedule.state_offsets, strict=True):

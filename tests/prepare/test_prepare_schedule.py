@@ -116,6 +116,62 @@ def test_slices_of_one_block_that_overlap_are_not_written_over_each_other():
     check(b.finish(b.op("ElementWiseAdd", low, high)))
 
 
+@pytest.mark.parametrize("rows", [(0, 1), (3, 4)])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_operand_is_not_overwritten_while_a_part_of_it_is_read_again(rows, swapped):
+    b = Builder()
+    x = b.op("ElementWiseSin", b.input(4, 6))
+    part = b.op("StridedSlice", x, ranges=[[*rows, 1], [0, 6, 1]])
+    y = b.op("ElementWiseSubtract", *((part, x) if swapped else (x, part)))
+    check(b.finish(b.op("ReduceSum", y, axes=[1])))
+
+
+def test_a_choice_is_not_written_over_the_row_that_it_chooses_from():
+    b = Builder()
+    x = b.op("ElementWiseSin", b.input(4, 6))
+    row = b.op("StridedSlice", x, ranges=[[1, 2, 1], [0, 6, 1]])
+    positive = b.op("ElementWiseGreater", x, 0.0)
+    check(b.finish(b.op("ReduceSum", b.op("ElementWiseSelect", positive, x, row), axes=[1])))
+
+
+SLICES = {
+    "every other row": ((4, 6), [[0, 4, 2], [0, 6, 1]]),
+    "every other element of the only row": ((1, 6), [[0, 1, 1], [0, 6, 2]]),
+    "rows from the last to the first": ((4, 6), [[3, -1, -1], [0, 6, 1]]),
+    "two rows backwards": ((4, 6), [[2, 0, -1], [0, 6, 1]]),
+    "elements of the only row backwards": ((1, 6), [[0, 1, 1], [5, -1, -1]]),
+    "every other element": ((4, 6), [[0, 4, 1], [0, 6, 2]]),
+    "a column": ((4, 6), [[0, 4, 1], [2, 3, 1]]),
+    "part of each row": ((4, 6), [[0, 4, 1], [2, 5, 1]]),
+}
+
+
+@pytest.mark.parametrize("case", SLICES)
+def test_a_slice_whose_elements_are_apart_or_turned_stays_a_step(case):
+    dims, ranges = SLICES[case]
+    b = Builder()
+    x = b.op("ElementWiseSin", b.input(*dims))
+    made = check(b.finish(b.op("ElementWiseExp", b.op("StridedSlice", x, ranges=ranges)), b.op("Relu", x)))
+    assert "StridedSlice" in names(made)
+
+
+CONTIGUOUS = {
+    "one row": ((4, 6), [[2, 3, 1], [0, 6, 1]]),
+    "one row, whatever the step": ((4, 6), [[2, 4, 2], [0, 6, 1]]),
+    "part of one row": ((4, 6), [[2, 3, 1], [1, 4, 1]]),
+    "one element, backwards": ((4, 6), [[2, 1, -1], [4, 3, -1]]),
+}
+
+
+@pytest.mark.parametrize("case", CONTIGUOUS)
+def test_a_slice_whose_elements_lie_side_by_side_takes_no_step(case):
+    dims, ranges = CONTIGUOUS[case]
+    b = Builder()
+    x = b.op("ElementWiseSin", b.input(*dims))
+    made = check(b.finish(b.op("ElementWiseExp", b.op("StridedSlice", x, ranges=ranges)), b.op("Relu", x)))
+    assert "StridedSlice" not in names(made)
+
+
 def test_an_input_that_is_also_an_output_is_copied():
     b = Builder()
     x = b.input(2, 3)
