@@ -29,6 +29,14 @@ def test_softmax_of_masked_and_of_large_values() -> None:
     check("Softmax", [x.T.copy()], {"axis": 0}, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("beta", [40.0, 0.01, -5.0])
+def test_softmax_of_large_values_with_a_factor(op: str, axis: int, beta: float) -> None:
+    x = floats(37, 41) * np.float32(20)
+    check(op, [x], {"axis": axis, "beta": beta}, rtol=2e-5, atol=1e-6 if op == "Softmax" else 2e-3)
+
+
 def test_layer_norm_over_the_last_axes() -> None:
     x = floats(3, 5, 47)
     scale, offset = floats(47), floats(47)

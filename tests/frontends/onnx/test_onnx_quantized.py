@@ -128,3 +128,22 @@ def test_operators_of_the_runtime_itself(op: str, more: str) -> None:
     }  # fmt: skip
     made = model(nodes, {"x": floats(1, 3, 4, 4)}, "y", constants, domains=["com.microsoft"])
     check(made, tolerance=0.051)
+
+
+@pytest.mark.parametrize("size", [(4, 6), (4, 4), (3, 5)], ids=str)
+@pytest.mark.parametrize("axis", [1, 2, 3, -3])
+def test_scales_of_an_axis_follow_it_where_the_layout_puts_it(axis: int, size: tuple[int, int]) -> None:
+    nodes = [
+        node("Conv", "x w", "c", pads=[1, 1, 1, 1]),
+        node("QuantizeLinear", "c s z", "q", axis=axis),
+        node("DequantizeLinear", "q s z", "y", axis=axis),
+    ]
+    length = (1, 4, *size)[axis]
+    scales = np.linspace(0.01, 0.2, length, dtype=np.float32)
+    constants = {"w": RNG.standard_normal((4, 3, 3, 3)).astype(np.float32), "s": scales}
+    constants["z"] = np.arange(length).astype(np.int8)
+    made = model(nodes, {"x": floats(1, 3, *size)}, "y q", constants)
+    feeds = {"x": RNG.standard_normal((1, 3, *size)).astype(np.float32)}
+    answers, reference = interpret(convert(made), feeds), expected(made, feeds)
+    np.testing.assert_allclose(answers["y"], reference["y"], atol=1e-6)
+    np.testing.assert_array_equal(answers["q"], reference["q"])
