@@ -305,3 +305,12 @@ def test_ill_formed_operands_are_refused_by_the_name_of_the_node(made: ModelProt
     made.graph.node[0].name = "culprit"
     with pytest.raises(QnnError, match="culprit"):
         convert(made)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_numbers_too_small_to_have_a_square_are_not_made_large_by_their_norm(p: int) -> None:
+    graph = convert(model([node("LpNormalization", "x", "y", axis=1, p=p)], {"x": floats(5, 2)}, "y"))
+    x = np.float32([[1e-30, -1e-30], [1e-38, 0], [1e-23, 1e-22], [0, 0], [3, 4]])
+    [y] = interpret(graph, {"x": x}).values()
+    assert np.abs(y).max() < 1.1
+    np.testing.assert_allclose(y[4], [3 / 7, 4 / 7] if p == 1 else [0.6, 0.8], rtol=1e-6)

@@ -110,15 +110,18 @@ def _lp_normalization(node: OnnxNode) -> Value:
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", -1)))
     p = node.attr("p", 2)
+    info = np.finfo(np.float32)
     if p == 1:
         norm = reduce_value(node, "ReduceSum", node.elementwise("ElementWiseAbs", x), [axis], True)
+        least = float(info.tiny)
     elif p == 2:
         squares = node.elementwise("ElementWiseMultiply", x, x)
         norm = node.elementwise("ElementWiseSquareRoot", reduce_value(node, "ReduceSum", squares, [axis], True))
+        least = float(np.sqrt(info.smallest_subnormal))
     else:
         node.unsupported(f"p = {p}")
-    # A norm of 0 belongs to zeros, which stay zeros.
-    safe = node.elementwise("ElementWiseMaximum", norm, float(np.finfo(np.float32).tiny))
+    # A norm of 0 belongs to zeros, which stay zeros, or to numbers whose squares vanish, which must not grow.
+    safe = node.elementwise("ElementWiseMaximum", norm, least)
     return node.elementwise("ElementWiseDivide", x, safe)
 
 
