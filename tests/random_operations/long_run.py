@@ -3,7 +3,8 @@
     python tests/random_operations/long_run.py --cases 200 --seed 7 [kind ...]
     python tests/random_operations/long_run.py --show "onnx conv/7/31"
 
-The first takes so many cases of each kind (all kinds, or those that begin with a name given); the second shows one case again.
+The first takes so many cases of each kind (all kinds, or those that begin with a name given); the second shows one
+case again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from random_operations.comparison import Account  # noqa: E402
-from random_operations.kinds import MAKERS, seed_of  # noqa: E402
+from random_operations.comparison import Account
+from random_operations.kinds import MAKERS, seed_of
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""An ONNX model under construction by random choices: nodes and constants, and what ONNX Runtime says of them so far."""
+"""An ONNX model under construction by random choices, and what ONNX Runtime says of it so far."""
 
 from __future__ import annotations
 

@@ -12,13 +12,21 @@ import numpy as np
 from random_operations.onnx_model import Dims, OnnxModel, Refused
 
 Add = Callable[[OnnxModel, str], str]
+_BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Less", "GreaterOrEqual", "Equal", "PRelu", "Mod")
+_INTEGER = ("Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Equal", "Less", "And", "Xor", "Neg", "Abs", "Sum")
+_UNARY = (
+    "Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "HardSigmoid", "HardSwish", "LeakyRelu", "Neg", "Relu", "Round",
+    "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Log", "Reciprocal", "Tanh", "Celu",
+    "ThresholdedRelu", "Clip", "Identity", "Atan", "Shrink", "IsNaN", "Tan", "Sinh", "Asinh", "Mish",
+)  # fmt: skip
+_REDUCTIONS = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSumExp")
 
 
 def _some(rng: Random, count: int, choices: Sequence[int]) -> list[int]:
     return [rng.choice(choices) for _ in range(count)]
 
 
-def _pads(rng: Random, spatial: int, most: Sequence[int]) -> list[int] | None:
+def pads(rng: Random, spatial: int, most: Sequence[int]) -> list[int] | None:
     """ONNX's pads: all before, then all after; often uneven, often none."""
     kind = rng.choice(["none", "even", "before", "after", "any", "any"])
     amounts = [rng.randint(0, max(m, 0)) for m in most]
@@ -42,7 +50,7 @@ def _windows(rng: Random, dims: Dims, kernel: Sequence[int], widest_pad: Sequenc
         **(
             {"auto_pad": rng.choice(["SAME_UPPER", "SAME_LOWER", "VALID"])}
             if rng.random() < 0.15
-            else {"pads": _pads(rng, spatial, widest_pad)}
+            else {"pads": pads(rng, spatial, widest_pad)}
         ),
     }
 
@@ -65,7 +73,7 @@ def conv(m: OnnxModel, x: str) -> str:
     filters = groups * rng.choice([1, 1, 2, 3, 5])
     weights = m.constant(m.floats((filters, channels // groups, *kernel), 0.5))
     bias = m.constant(m.floats((filters,))) if rng.random() < 0.6 else ""
-    more = _windows(rng, dims, kernel, [k for k in kernel])
+    more = _windows(rng, dims, kernel, kernel)
     return m.add("Conv", f"{x} {weights} {bias}", group=groups, **more)
 
 
@@ -81,9 +89,9 @@ def conv_transpose(m: OnnxModel, x: str) -> str:
     bias = m.constant(m.floats((filters,))) if rng.random() < 0.5 else ""
     dilations = _maybe(rng, _some(rng, spatial, (1, 1, 2)))
     extra = [rng.randint(0, s - 1) for s in strides] if rng.random() < 0.4 else None
-    pads = _pads(rng, spatial, [k - 1 for k in kernel])
+    edges = pads(rng, spatial, [k - 1 for k in kernel])
     return m.add(
-        "ConvTranspose", f"{x} {weights} {bias}", group=groups, strides=strides, dilations=dilations, pads=pads,
+        "ConvTranspose", f"{x} {weights} {bias}", group=groups, strides=strides, dilations=dilations, pads=edges,
         output_padding=extra,
     )  # fmt: skip
 
@@ -157,7 +165,7 @@ def _partner(m: OnnxModel, dims: Dims) -> Dims:
 def binary(m: OnnxModel, x: str) -> str:
     """Arithmetic of two operands with broadcasting, either first, of floats."""
     rng, dims = m.rng, m.dims(x)
-    op = rng.choice(["Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Less", "GreaterOrEqual", "Equal", "PRelu", "Mod"])
+    op = rng.choice(_BINARY)
     array = m.floats(_partner(m, dims))
     if op in ("Div", "Mod"):
         array = np.sign(array + np.float32(1e-6)) * (np.abs(array) + np.float32(0.5))
@@ -181,7 +189,7 @@ def integers(m: OnnxModel, x: str) -> str:
     left = m.input(m.numbers.integers(-40, 40, dims).astype(dtype))
     shape = _partner(m, dims)
     right = m.numbers.integers(-40, 40, shape).astype(dtype)
-    op = rng.choice(["Add", "Sub", "Mul", "Div", "Mod", "Max", "Min", "Equal", "Less", "And", "Xor", "Neg", "Abs", "Sum"])
+    op = rng.choice(_INTEGER)
     if op in ("And", "Xor"):
         left, other = m.input(m.numbers.random(dims) < 0.5), m.operand(m.numbers.random(shape) < 0.5)
         return m.add(op, f"{left} {other}")
@@ -199,10 +207,7 @@ def integers(m: OnnxModel, x: str) -> str:
 def unary(m: OnnxModel, x: str) -> str:
     """Functions of one element."""
     rng = m.rng
-    op = rng.choice(
-        "Abs Ceil Cos Elu Erf Exp Floor HardSigmoid HardSwish LeakyRelu Neg Relu Round Selu Sigmoid Sign Sin Softplus "
-        "Softsign Sqrt Log Reciprocal Tanh Celu ThresholdedRelu Clip Identity Atan Shrink IsNaN Tan Sinh Asinh Mish".split()
-    )
+    op = rng.choice(_UNARY)
     alphas = {"Elu": 0.7, "LeakyRelu": rng.choice([0.01, 0.3, 1.5, -0.2]), "Celu": 0.6, "ThresholdedRelu": 0.4}
     if op == "Clip":
         low, high = (m.constant(np.float32(v)) if rng.random() < 0.7 else "-" for v in (-0.5, 0.8))
@@ -219,7 +224,7 @@ def unary(m: OnnxModel, x: str) -> str:
 def reduce(m: OnnxModel, x: str) -> str:
     """Reductions over any axes, kept or not."""
     rng, rank = m.rng, len(m.dims(x))
-    op = rng.choice("Sum Mean Max Min Prod L1 L2 SumSquare LogSumExp".split())
+    op = rng.choice(_REDUCTIONS)
     axes = rng.sample(range(rank), rng.randint(1, rank)) if rank else []
     axes = [a - rank if rng.random() < 0.3 else a for a in axes]
     keep = rng.randrange(2)
@@ -246,6 +251,14 @@ def order(m: OnnxModel, x: str) -> str:
     return m.add(op, x, axis=axis, keepdims=rng.randrange(2))
 
 
+def _check_spread(m: OnnxModel, x: str) -> None:
+    """Refuse numbers so alike, or so small, that a norm would show little but their rounding."""
+    value = m.value(x)
+    trailing = tuple(range(min(2, value.ndim - 1), value.ndim))
+    if value.size and min(value.std(axis=trailing).min(), np.abs(value).max()) < 1e-2:
+        raise Refused("hardly any spread")
+
+
 def norm(m: OnnxModel, x: str) -> str:
     """Softmax and normalisations along any axis, with logits of any size."""
     rng, dims = m.rng, m.dims(x)
@@ -258,8 +271,9 @@ def norm(m: OnnxModel, x: str) -> str:
     if op in ("Softmax", "LogSoftmax"):
         large = m.add("Mul", f"{x} {m.constant(np.float32(rng.choice([1, 30, 300])))}")
         return m.add(op, large, axis=axis)
+    _check_spread(m, x)
     if op == "LayerNormalization":
-        shape = dims[axis:] if axis < 0 else dims[axis:]
+        shape = dims[axis:]
         shift = m.constant(m.floats(shape)) if rng.random() < 0.5 else ""
         epsilon = rng.choice([None, 1e-3])
         return m.add(op, f"{x} {m.constant(m.floats(shape))} {shift}", axis=axis, epsilon=epsilon)
@@ -309,7 +323,10 @@ def resize(m: OnnxModel, x: str) -> str:
             scales = [2.0 for _ in spatial]
         operands = f"{x} - {m.constant(np.array([1.0, 1.0, *scales], np.float32))}"
     else:
-        operands = f"{x} - - {m.ints(*dims[:2], *(rng.randint(1, 9) for _ in spatial))}"
+        sizes = [rng.randint(1, 9) for _ in spatial]
+        if mode == "nearest":
+            sizes = [rng.choice([d, 2 * d, 4 * d, d // 2 if d % 2 == 0 else d]) for d in spatial]
+        operands = f"{x} - - {m.ints(*dims[:2], *sizes)}"
     return m.add("Resize", operands, **more)
 
 
@@ -456,7 +473,7 @@ def choose(m: OnnxModel, x: str) -> str:
 
 def recurrent(m: OnnxModel, x: str) -> str:
     """LSTM, GRU and RNN in either direction or both, with and without bias, initial state, peepholes."""
-    rng, (steps, batch, width) = m.rng, m.dims(x)
+    rng, (_, batch, width) = m.rng, m.dims(x)
     op, gates = rng.choice([("LSTM", 4), ("GRU", 3), ("RNN", 1)])
     direction = rng.choice(["forward", "reverse", "bidirectional"])
     ways, hidden = 2 if direction == "bidirectional" else 1, rng.choice([1, 3, 5, 8])
@@ -530,6 +547,14 @@ def single(rng: Random, family: str) -> OnnxModel:
     return m
 
 
+def _check_numbers(m: OnnxModel, x: str) -> None:
+    value = m.value(x)
+    if value.dtype == np.float32 and value.size and not np.abs(value).max() < 1e4:
+        raise Refused("numbers that grow out of all proportion")
+    if any(step.op_type in ("Pow", "Reciprocal", "Tan", "ReduceProd") for step in m.nodes):
+        raise Refused("a function that makes much of small errors")
+
+
 def chain(rng: Random, length: int) -> OnnxModel:
     """A model of several operations, each on the first result of the one before; results in between may be outputs."""
     m = OnnxModel(rng)
@@ -538,12 +563,11 @@ def chain(rng: Random, length: int) -> OnnxModel:
         dims = m.dims(x)
         if m.value(x).dtype != np.float32 or not m.value(x).size or m.value(x).size > 20000:
             break
-        if not np.isfinite(m.value(x)).all() or np.abs(m.value(x)).max() > 1e4:
-            raise Refused("numbers that grow out of all proportion")
         fitting = [name for name in CHAINED if len(dims) in FAMILIES[name][0]]
         if not fitting:
             break
         x = FAMILIES[rng.choice(fitting)][1](m, x)
         if rng.random() < 0.15:
             x = m.add("Relu", x) if m.value(x).dtype == np.float32 else x
+        _check_numbers(m, x)
     return m

@@ -15,15 +15,27 @@ COMPUTED = ("conv", "conv_transpose", "pool", "matmul", "gemm", "binary", "unary
 _WEIGHTED = {"Conv": 0, "ConvTranspose": 1, "MatMul": -1, "Gemm": 0}
 """Operators whose second operand is quantized as weights are, and the axis of their channels there."""
 
+_KEEPING = frozenset((
+    "Relu", "Pad", "Slice", "Concat", "Split", "Transpose", "Gather", "GatherElements", "GatherND", "ScatterElements",
+    "ScatterND", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "DepthToSpace", "SpaceToDepth",
+    "MaxPool",
+))  # fmt: skip
+"""Operators whose results are elements of their operands."""
 
-def encoding(m: OnnxModel, array: np.ndarray, signed: bool) -> tuple[np.float32, np.generic]:
-    """A scale and zero point that fit these numbers, or nearly do."""
+
+def encoding(
+    m: OnnxModel, array: np.ndarray, signed: bool, least: float = 0.0
+) -> tuple[np.float32, np.generic]:
+    """A scale (of at least `least`) and zero point that fit these numbers, or nearly do."""
     low, high = min(float(array.min(initial=0)), 0.0), max(float(array.max(initial=0)), 0.0)
     scale = np.float32(max(high - low, 1e-3) / 255 * m.rng.choice([1.0, 1.0, 1.3, 0.8]))
     info = np.iinfo(np.int8 if signed else np.uint8)
-    if m.rng.random() < 0.25:
-        point = 0 if signed else 128
+    centred = m.rng.random() < 0.25
+    if centred:
         scale = np.float32(max(high, -low, 1e-3) / 127)
+    scale = max(scale, np.float32(least))
+    if centred:
+        point = 0 if signed else 128
     else:
         point = int(np.clip(round(info.min - low / float(scale)), info.min, info.max))
     return scale, (np.int8 if signed else np.uint8)(point)
@@ -38,6 +50,13 @@ def weights(m: OnnxModel, array: np.ndarray, axis: int | None) -> tuple[np.ndarr
     return stored, np.asarray(scales), np.zeros(np.shape(scales), np.int8)
 
 
+_OWN = (
+    "QLinearAdd", "QLinearMul", "QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearConcat", "QLinearLeakyRelu",
+    "QLinearSigmoid", "QLinearSoftmax",
+)  # fmt: skip
+"""Operators of ONNX Runtime's own domain."""
+
+
 class _Wrapped:
     """A float model that becomes one with QuantizeLinear and DequantizeLinear around each node."""
 
@@ -47,6 +66,7 @@ class _Wrapped:
         self.signed = m.rng.random() < 0.6
         self.names: dict[str, str] = {}
         self.stored: dict[str, str] = {}
+        self.scales: dict[str, float] = {}
 
     def wrap(self) -> OnnxModel:
         m, plain = self.made, self.plain
@@ -58,12 +78,14 @@ class _Wrapped:
         m.outputs = [self.stored.get(name, self.names[name]) for name in plain.outputs]
         return m
 
-    def _around(self, name: str, array: np.ndarray) -> str:
+    def _around(self, name: str, array: np.ndarray, least: float = 0.0) -> str:
         m = self.made
-        scale, point = (m.constant(v) for v in encoding(m, array, self.signed))
+        chosen = encoding(m, array, self.signed, least)
+        scale, point = (m.constant(v) for v in chosen)
         stored = m.add("QuantizeLinear", f"{name} {scale} {point}")
         real = m.add("DequantizeLinear", f"{stored} {scale} {point}")
         self.stored[real] = stored
+        self.scales[real] = float(chosen[0])
         return real
 
     def _constant(self, step: NodeProto, index: int) -> str:
@@ -100,7 +122,10 @@ class _Wrapped:
             result = made if number == 0 else f"{made}_{number}"
             value = plain.value(name)
             if value.dtype == np.float32:
-                self.names[name] = self._around(result, value)
+                # A finer scale than the operand's would make several steps of one.
+                coarsest = max((self.scales.get(o, 0.0) for o in operands), default=0.0)
+                least = coarsest if step.op_type in _KEEPING else 0.0
+                self.names[name] = self._around(result, value, least)
                 self.stored[name] = self.stored[self.names[name]]
             else:
                 self.names[name] = result
@@ -208,10 +233,7 @@ def integer_product(rng: Random) -> OnnxModel:
 def integer_operators(rng: Random) -> OnnxModel:
     """ONNX Runtime's own operators on bytes."""
     m = OnnxModel(rng)
-    op = rng.choice(
-        "QLinearAdd QLinearMul QLinearAveragePool QLinearGlobalAveragePool QLinearConcat QLinearLeakyRelu QLinearSigmoid "
-        "QLinearSoftmax".split()
-    )
+    op = rng.choice(_OWN)
     dims = onnx_operations.first_dims(rng, 4)
     signed = rng.random() < 0.5
     dtype = np.int8 if signed else np.uint8
@@ -234,11 +256,14 @@ def integer_operators(rng: Random) -> OnnxModel:
         kernel = [rng.randint(1, min(4, d)) for d in dims[2:]]
         more |= {
             "kernel_shape": kernel, "strides": [rng.randint(1, 3) for _ in kernel],
-            "pads": onnx_operations._pads(rng, 2, [k - 1 for k in kernel]), "ceil_mode": rng.randrange(2),
+            "pads": onnx_operations.pads(rng, 2, [k - 1 for k in kernel]), "ceil_mode": rng.randrange(2),
             "count_include_pad": rng.randrange(2),
         }  # fmt: skip
     elif op == "QLinearSoftmax":
-        more |= {"axis": rng.choice([-1, -1, 1, 2]), "opset": 13}
+        axes = [a for a in (-1, -1, 1, 2) if dims[a] > 1]
+        if not axes:
+            raise Refused("ONNX Runtime says 0 for the 1 that a row of one element has")
+        more |= {"axis": rng.choice(axes), "opset": 13}
         result = f"{m.constant(np.float32(1 / 256))} {m.constant(dtype(-128 if signed else 0))}"
     elif op == "QLinearSigmoid":
         result = f"{m.constant(np.float32(1 / 256))} {m.constant(dtype(-128 if signed else 0))}"

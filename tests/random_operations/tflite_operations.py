@@ -103,10 +103,12 @@ class TfliteModel:
         """The model in few lines."""
         lines = []
         for op in self.operators:
-            shown = {k: v for k, v in vars(op.options).items()} if op.options is not None else ""
+            shown = vars(op.options) if op.options is not None else ""
             lines.append(f"{op.code} {list(op.inputs)} -> {list(op.outputs)} {shown}")
         for number, t in enumerate(self.tensors):
-            data = "" if t.data is None else f" = {np.asarray(t.data).tolist()}" if np.size(t.data) <= 8 else " constant"
+            data = ""
+            if t.data is not None:
+                data = f" = {np.asarray(t.data).tolist()}" if np.size(t.data) <= 8 else " constant"
             quantized = "" if t.scale is None else f" scale {np.round(t.scale, 5)} zero {t.zero}"
             lines.append(f"{number}: {t.type}{list(t.shape)}{quantized}{data}"[:200])
         return "\n".join(lines)
@@ -289,7 +291,8 @@ def reduction(m: TfliteModel) -> None:
 def resize(m: TfliteModel) -> None:
     """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR in all their modes."""
     rng = m.rng
-    kind, code = rng.choice([("ResizeBilinear", "RESIZE_BILINEAR"), ("ResizeNearestNeighbor", "RESIZE_NEAREST_NEIGHBOR")])
+    modes = {"ResizeBilinear": "RESIZE_BILINEAR", "ResizeNearestNeighbor": "RESIZE_NEAREST_NEIGHBOR"}
+    kind, code = rng.choice(list(modes.items()))
     align, half = rng.choice([(False, False), (True, False), (False, True)])
     size = m.ints([rng.randint(1, 9), rng.randint(1, 9)])
     m.add(code, [m.x, size], options(kind, alignCorners=align, halfPixelCenters=half))
