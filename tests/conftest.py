@@ -1,4 +1,8 @@
-"""What all tests share: a kernel cache inside the project, and the account of the ONNX node tests at the end.
+"""What all tests share: a kernel cache inside the project, a time limit, an order, and the account of the node tests.
+
+No test may take longer than `ISTHMUS_TEST_SECONDS`, 300 where that is not set. A hang in native code, which no signal
+can interrupt, ends the process a little later (`faulthandler_timeout` in pyproject.toml). With `ISTHMUS_SHUFFLE` set to
+a number, tests run in a random order that the number decides; in one process (`-n 0`) also in random company.
 
 The node tests record on their reports what they are (see `nodes/test_onnx_nodes.py`), so that the account is the same
 when several processes run them.
@@ -7,8 +11,11 @@ when several processes run them.
 from __future__ import annotations
 
 import os
+import random
+import signal
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +26,47 @@ from isthmus.memory import resource, tcm
 os.environ.setdefault("ISTHMUS_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "kernels"))
 
 _SHOWN = 40  # failures named in the account
+_SECONDS = float(os.environ.get("ISTHMUS_TEST_SECONDS", "300"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    seed = os.environ.get("ISTHMUS_SHUFFLE")
+    if seed:
+        random.Random(seed).shuffle(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    with _time_limit():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    with _time_limit():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    with _time_limit():
+        return (yield)
+
+
+@contextmanager
+def _time_limit() -> Iterator[None]:
+    """Fail what takes too long, as far as a signal can reach it."""
+
+    def late(number: int, frame: object) -> None:
+        pytest.fail(f"took longer than {_SECONDS:g} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

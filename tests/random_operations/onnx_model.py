@@ -24,8 +24,10 @@ class Refused(Exception):
 class OnnxModel:
     """Nodes, constants and inputs. Every value can be asked for, since ONNX Runtime computes the model as it grows."""
 
-    def __init__(self, rng: random.Random, opset: int = 17) -> None:
+    def __init__(self, rng: random.Random, opset: int = 17, exact: bool = True) -> None:
         self.rng = rng
+        self.exact = exact
+        """Whether values between nodes are floats; a step of a quantized one is large where it is multiplied."""
         self.numbers = np.random.default_rng(rng.randrange(1 << 30))
         self.opset = opset
         self.nodes: list[NodeProto] = []
