@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test random mutants bench lint clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/lpai_wake_word.py
@@ -15,6 +15,13 @@ test: $(VENV)/test.stamp
 	$(BIN)/mypy
 	$(BIN)/python tests/zoo.py fetch
 	$(BIN)/python -m pytest -q -n auto --dist loadfile
+
+# Many more random operations than `make test` takes, and deliberate mistakes that the tests should catch.
+random: $(VENV)/test.stamp
+	$(BIN)/python tests/random_operations/long_run.py --cases 500 --seed $(or $(SEED),1)
+
+mutants: $(VENV)/test.stamp
+	$(BIN)/python tests/mutation/mutants.py --count 100 --seed $(or $(SEED),1)
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python tests/zoo.py fetch

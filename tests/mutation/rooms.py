@@ -1,0 +1,32 @@
+"""Which tests must notice a mistake in which source file: the longest beginning of its path that is listed decides."""
+
+from __future__ import annotations
+
+_TESTS: dict[str, tuple[str, ...]] = {
+    "accelerator/": ("accelerator", "backends"),
+    "backends/": ("backends", "qnn", "test_session.py", "test_session_lpai.py"),
+    "binary.py": ("test_binary.py", "test_binary_version.py", "backends"),
+    "bound.py": ("test_session.py", "backends"),
+    "engine/native/": ("engine/native", "random_operations"),
+    "engine/native/kernels/doorbell.py": ("engine/native", "accelerator", "backends"),
+    "engine/native/doorbell.py": ("engine/native", "accelerator", "backends"),
+    "errors.py": ("test_errors.py", "graph"),
+    "frontends/": ("frontends",),
+    "frontends/onnx/": ("frontends/onnx", "random_operations", "nodes"),
+    "frontends/tflite/": ("frontends/tflite", "random_operations"),
+    "graph/": ("graph", "engine/native", "frontends"),
+    "log.py": ("test_log.py", "backends"),
+    "memory/": ("memory", "backends"),
+    "planning/": ("planning", "prepare"),
+    "prepare/": ("prepare", "random_operations", "engine/native"),
+    "qnn/": ("qnn", "backends"),
+    "report/": ("report", "tools"),
+    "session.py": ("test_session.py", "test_session_nan.py", "test_session_lpai.py", "tools"),
+    "tools/": ("tools",),
+    "": ("test_rooms.py", "test_session.py", "tools"),
+}
+
+
+def watching(path: str) -> tuple[str, ...]:
+    """Files and folders of tests that watch a source file, given relative to the package, the nearest first."""
+    return _TESTS[max((start for start in _TESTS if path.startswith(start)), key=len)]

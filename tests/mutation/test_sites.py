@@ -1,0 +1,48 @@
+"""Deliberate mistakes are made where they are said to be, and nowhere else."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from mutation.rooms import watching
+from mutation.sites import mistakes
+
+PACKAGE = Path(__file__).parents[2] / "src" / "isthmus"
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("a < b", {"(a <= b)"}),
+        ("x = a + 1", {"x = (a - 1)", "x = a + 2", "x = a + (0)", "pass"}),
+        ("y(a and b and c)", {"y((a or b or c))", "y((b and c))", "y((a and c))", "y((a and b))", "pass"}),
+        ("min(a, b)", {"max(a, b)", "min(b, a)", "pass"}),
+        ("if a:\n    b()", {"if (not (a)):\n    b()", "if a:\n    pass"}),
+        ("while a:\n    break", {"while (not (a)):\n    break", "while a:\n    pass"}),
+        ("def f(a: int) -> int:\n    'Text.'\n    return -a",
+         {"def f(a: int) -> int:\n    'Text.'\n    return a", "def f(a: int) -> int:\n    'Text.'\n    pass"}),
+        ("f(f'{a + 1}')", {"pass"}),
+        ("A = int | None", {"pass"}),
+    ],
+)  # fmt: skip
+def test_each_mistake_changes_one_thing(source: str, wanted: set[str]) -> None:
+    made = {m.made(source) for m in mistakes("a.py", source)}
+    if source == "a < b":
+        made.discard("pass")
+    assert made == wanted
+
+
+def test_a_file_with_a_mistake_is_still_a_file_of_python() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        source = file.read_text()
+        for mistake in mistakes(file.name, source)[::97]:
+            ast.parse(mistake.made(source))
+
+
+def test_every_source_file_has_tests() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        found = [name for name in watching(path.relative_to(PACKAGE).as_posix()) if (TESTS / name).exists()]
+        assert found, path
