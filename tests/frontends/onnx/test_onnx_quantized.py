@@ -147,3 +147,18 @@ def test_scales_of_an_axis_follow_it_where_the_layout_puts_it(axis: int, size: t
     answers, reference = interpret(convert(made), feeds), expected(made, feeds)
     np.testing.assert_allclose(answers["y"], reference["y"], atol=1e-6)
     np.testing.assert_array_equal(answers["q"], reference["q"])
+
+
+@pytest.mark.parametrize("pads", [[0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 0, 1]], ids=str)
+@pytest.mark.parametrize("counted", [0, 1])
+@pytest.mark.parametrize("ceil", [0, 1])
+def test_quantized_averages_count_what_onnx_runtime_counts(pads: list[int], counted: int, ceil: int) -> None:
+    windows = {"kernel_shape": [2, 3], "strides": [2, 3], "pads": pads, "ceil_mode": ceil, "count_include_pad": counted}
+    pool = node("QLinearAveragePool", "x s z t u", "y", domain="com.microsoft", **windows)
+    constants = {"s": np.float32(0.05), "z": np.uint8(100), "t": np.float32(0.04), "u": np.uint8(90)}
+    dims = (2, 3, 5, 8)
+    made = model([pool], {"x": (TensorProto.UINT8, dims)}, "y", constants, domains=["com.microsoft"])
+    feeds = {"x": RNG.integers(0, 256, dims).astype(np.uint8)}
+    found, reference = interpret(convert(made), feeds)["y"], expected(made, feeds)["y"]
+    assert found.shape == reference.shape
+    assert np.abs(found.astype(int) - reference.astype(int)).max() <= 1

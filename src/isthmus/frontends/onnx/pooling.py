@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -62,12 +63,7 @@ def _padded(node: OnnxNode, x: Value, windows: Windows, fill: float) -> tuple[Te
     counts = _counts(windows, x.dims[2:])
     if min(counts) < 1:
         node.refuse(f"windows of reach {list(windows.reach)} do not fit {list(x.dims)}")
-    pads = [(0, 0)]
-    for count, size, stride, reach, (before, after) in zip(
-        counts, x.dims[2:], windows.strides, windows.reach, windows.pads, strict=True
-    ):
-        pads.append((before, max(after, (count - 1) * stride + reach - size - before)))
-    pads.append((0, 0))
+    pads = [(0, 0), *_whole(windows, x.dims[2:]).pads, (0, 0)]
     if any(p != (0, 0) for p in pads):
         tensor = node.emit("Pad", [tensor], {"scheme": 0, "pad_amount": pads, "pad_constant_value": fill})
     return tensor, counts
@@ -146,6 +142,8 @@ def _places(
 def average_pool(node: OnnxNode, x: Value, **output: Any) -> Value:
     """ONNX's AveragePool; `output` tells the data type and quantization of a quantized one."""
     windows = _windows(node, x)
+    if output and windows.ceil and node.attr("count_include_pad", 0):
+        windows = _whole(windows, x.dims[2:])
     padded = any(p != (0, 0) for p in windows.pads)
     count_pads = bool(node.attr("count_include_pad", 0)) and padded
     if any(d != 1 for d in windows.dilations) or (count_pads and windows.ceil):
@@ -153,6 +151,16 @@ def average_pool(node: OnnxNode, x: Value, **output: Any) -> Value:
             node.unsupported("dilated or partial windows over quantized values")
         return _weighted_sum(node, x, windows, count_pads)
     return _pool(node, x, "PoolAvg", windows, {"count_pad_for_edges": count_pads}, **output)
+
+
+def _whole(windows: Windows, sizes: Sequence[int]) -> Windows:
+    """The same windows with all that they reach beyond the padding as padding: quantized averages count that too."""
+    pads = []
+    for count, size, stride, reach, (before, after) in zip(
+        _counts(windows, sizes), sizes, windows.strides, windows.reach, windows.pads, strict=True
+    ):
+        pads.append((before, max(after, (count - 1) * stride + reach - size - before)))
+    return replace(windows, pads=tuple(pads), ceil=False)
 
 
 def _weighted_sum(node: OnnxNode, x: Value, windows: Windows, count_pads: bool) -> Value:
