@@ -239,6 +239,20 @@ def test_arithmetic_gets_cheaper():
     ]
 
 
+@pytest.mark.parametrize("reader", ["ElementWiseFloor", "ElementWiseCeil", "Cast"])
+def test_a_quotient_that_is_rounded_stays_a_quotient(reader):
+    b = Builder()
+    more = {"dtype": DataType.INT_32} if reader == "Cast" else {}
+    y = b.op(reader, b.op("ElementWiseDivide", b.input(64, name="x"), np.float32(41)), **more)
+    assert ops(rewritten(b.finish(y), simplify_arithmetic)) == ["ElementWiseDivide", reader]
+
+
+def test_a_quotient_by_a_power_of_two_is_exact_and_becomes_a_product():
+    b = Builder()
+    y = b.op("ElementWiseFloor", b.op("ElementWiseDivide", b.input(64), np.float32([-8])))
+    assert ops(rewritten(b.finish(y), simplify_arithmetic)) == ["ElementWiseMultiply", "ElementWiseFloor"]
+
+
 def test_division_of_integers_stays():
     b = Builder()
     y = b.op("ElementWiseDivide", b.input(4, dtype=DataType.INT_32), np.int32([3]))

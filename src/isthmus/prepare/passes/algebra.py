@@ -1,6 +1,7 @@
 """Arithmetic in cheaper words: division by a constant multiplies, small powers multiply, chains of constants merge.
 
-A quotient by a constant may differ in the last bit from the product with its reciprocal.
+A quotient by a constant may differ in the last bit from the product with its reciprocal, so it stays where a reader
+makes more of that than a bit: 41 / 41 must not be rounded down to 0.
 """
 
 from __future__ import annotations
@@ -45,9 +46,27 @@ def _derived(work: Work, of: Tensor | None, value: np.ndarray) -> Tensor:
     return work.constant(of.name, value.astype(of.dtype.numpy))
 
 
+_STEPS = frozenset(
+    {
+        *(
+            f"ElementWise{name}"
+            for name in (
+                "Ceil", "Equal", "Floor", "FloorDiv", "Fmod", "Greater", "GreaterEqual", "Less", "LessEqual", "Mod",
+                "NotEqual", "Round", "Sign",
+            )
+        ),
+        "Argmax", "Argmin", "Cast",
+    }
+)
+"""Operations whose results jump where their operands hardly change."""
+
+
 def _multiply_instead(work: Work, step: Step) -> bool:
     divisor = _constant_operand(step)
     if divisor is None or not (np.abs(divisor) > 1e-30).all():
+        return False
+    exact = (np.frexp(divisor)[0] == np.copysign(0.5, divisor)).all()
+    if not exact and any(reader.op in _STEPS for reader in work.consumers(step.outputs[0])):
         return False
     work.change(step, op="ElementWiseMultiply", inputs=[step.inputs[0], _derived(work, step.inputs[1], 1.0 / divisor)])
     return True
