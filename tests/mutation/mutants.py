@@ -44,7 +44,7 @@ class Tree:
     folder: Path
     seconds: float
     test_seconds: float
-    sound: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    sound: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     @staticmethod
     def copy(seconds: float, test_seconds: float) -> Tree:
@@ -87,18 +87,18 @@ class Tree:
         told = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR", "Fatal"))]
         return process.returncode, (told or output.splitlines()[-1:] or [""])[0]
 
-    def is_sound(self, tests: tuple[str, ...]) -> bool:
-        """Whether the tests pass without a mistake; otherwise they catch everything and prove nothing."""
+    def fault(self, tests: tuple[str, ...]) -> str:
+        """What fails without any mistake, if anything does: such tests catch everything and prove nothing."""
         if tests not in self.sound:
-            status, _ = self.run(tests, shared_kernels())
-            self.sound[tests] = status == _PASSED
+            status, told = self.run(tests, shared_kernels())
+            self.sound[tests] = "" if status == _PASSED else told or f"exit status {status}"
         return self.sound[tests]
 
     def judge(self, mistake: Mistake) -> tuple[str, str]:
         """Make a mistake, run the tests of its room, undo it: how it ended, and what caught it."""
         tests = watching(mistake.path)
-        if not self.is_sound(tests):
-            return UNDECIDED, f"the tests {', '.join(tests)} do not pass as they are"
+        if fault := self.fault(tests):
+            return UNDECIDED, f"the tests {', '.join(tests)} do not pass as they are: {fault}"
         file = self.folder / PACKAGE / mistake.path
         source = file.read_text()
         own = Path(tempfile.mkdtemp(prefix="kernels-")) if may_spoil_kernels(mistake.path) else None

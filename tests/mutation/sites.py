@@ -70,13 +70,16 @@ def _text(lines: list[bytes], start: tuple[int, int], end: tuple[int, int]) -> s
 def _code(node: ast.AST, within: str) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
     """Expressions and statements that decide what is computed, with the function or class around them.
 
-    Annotations, decorators and docstrings do not, and the text of a message is judged by its reader.
+    Annotations, decorators and docstrings do not, nor whether a zip checks its lengths; the text of a message is judged
+    by its reader.
     """
     for name, child in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_comment"):
             continue
         for each in child if isinstance(child, list) else [child]:
             if not isinstance(each, ast.AST) or isinstance(each, (ast.JoinedStr, ast.Import, ast.ImportFrom)):
+                continue
+            if isinstance(each, ast.keyword) and each.arg == "strict":
                 continue
             if isinstance(each, ast.If) and isinstance(each.test, ast.Name) and each.test.id == "TYPE_CHECKING":
                 continue
