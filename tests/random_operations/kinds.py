@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from random_operations import onnx_cases, tflite_cases
+from random_operations import litert_cases, onnxruntime_cases
 from random_operations.comparison import Make
 
-MAKERS: dict[str, Make] = {**onnx_cases.MAKERS, **tflite_cases.MAKERS}
+MAKERS: dict[str, Make] = {**onnxruntime_cases.MAKERS, **litert_cases.MAKERS}
 
 
 def seed_of(kind: str, seed: int, number: int) -> str:
