@@ -241,8 +241,8 @@ TENSOR_REFUSALS = {
     "data of another shape": (7004, {"type": TensorType.STATIC, "data": np.zeros((2, 1), np.float32)}),
     "data of another type": (7004, {"type": TensorType.STATIC, "data": np.zeros((1, 2), np.int8)}),
     "data of an input": (7004, {"type": TensorType.APP_WRITE, "data": np.zeros((1, 2), np.float32)}),
-    "rank above 8": (7005, {"dims": (1,) * 9}),
-    "memory handle for an intermediate": (7005, {"mem_type": MemType.MEMHANDLE}),
+    "rank above 8": (7004, {"dims": (1,) * 9}),
+    "memory handle for an intermediate": (7004, {"mem_type": MemType.MEMHANDLE}),
 }
 
 

@@ -13,7 +13,6 @@ from isthmus.backends import native
 from isthmus.engine.native import lower
 from isthmus.engine.native.executor import Executor
 from isthmus.frontends import load
-from isthmus.memory import Region
 
 
 @pytest.fixture(scope="module")
@@ -30,43 +29,43 @@ def test_scratch_io_and_state_may_be_anywhere_and_be_replaced_between_runs(progr
     x = io[0].view(np.float32, program.inputs[0].dims)
     x[...] = np.random.default_rng(0).standard_normal(x.shape)
     scratch = memory.host(program.scratch_bytes)
-    executor = Executor(program, scratch.region, memory.host(0).region, [b.region for b in io])
+    executor = Executor(program, scratch.window(), None, [b.window() for b in io])
     executor.run()
     expected = io[1].array.copy()
     other, out = memory.host(program.scratch_bytes), np.zeros(program.outputs[0].nbytes + 1, np.uint8)
     other.array[:] = 0xAA
-    executor.bind_scratch(other.region)
-    executor.bind_io(1, Region.of(out[1:]))
+    executor.bind_scratch(other.window())
+    executor.bind_io(1, memory.window(out[1:]))
     executor.run()
     assert np.array_equal(out[1:], expected), "an output may lie at an odd address"
     executor.close()
 
 
 def test_scratch_too_small_or_misaligned_is_refused_before_anything_is_written(program):
-    io = [b.region for b in io_of(program)]
+    io = [b.window() for b in io_of(program)]
     small = np.zeros(max(program.scratch_bytes - 1, 0), np.uint8)
     with pytest.raises(QnnError, match="scratch memory: has"):
-        Executor(program, Region.of(small), memory.host(0).region, io)
+        Executor(program, memory.window(small), None, io)
     shifted = memory.host(program.scratch_bytes + 64)
     with pytest.raises(QnnError, match=r"scratch memory: starts at .* not a multiple of 64"):
-        Executor(program, Region.of(shifted.array[8:]), memory.host(0).region, io)
+        Executor(program, memory.window(shifted.array[8:]), None, io)
     assert not shifted.array.any()
 
 
 def test_io_that_is_too_small_or_missing_is_refused_by_name(program):
-    scratch, state, io = memory.host(program.scratch_bytes).region, memory.host(0).region, io_of(program)
+    scratch, state, io = memory.host(program.scratch_bytes).window(), None, io_of(program)
     with pytest.raises(QnnError, match="has 1 inputs and 1 outputs, 1 regions given"):
-        Executor(program, scratch, state, [io[0].region])
+        Executor(program, scratch, state, [io[0].window()])
     with pytest.raises(QnnError, match="memory of tensor 'y': has 4 bytes"):
-        Executor(program, scratch, state, [io[0].region, memory.host(4).region])
+        Executor(program, scratch, state, [io[0].window(), memory.host(4).window()])
 
 
 def test_threads_end_when_the_executor_is_closed_or_forgotten(tmp_path):
     program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx")), threads=3).program
     before = threading.active_count()
     for forget in (False, True):
-        scratch, io = memory.host(program.scratch_bytes), [b.region for b in io_of(program)]
-        executor = Executor(program, scratch.region, memory.host(0).region, io)
+        scratch, io = memory.host(program.scratch_bytes), [b.window() for b in io_of(program)]
+        executor = Executor(program, scratch.window(), None, io)
         executor.run()
         assert threading.active_count() == before + 2
         if forget:
@@ -89,7 +88,7 @@ def test_many_runs_with_shared_work_agree_and_do_not_hang(tmp_path, threads):
     program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx", size=7)), threads=threads).program
     assert (program.table[:, 2] == threads).all(), "every instruction must be shared for this test to mean anything"
     io, scratch = io_of(program), memory.host(program.scratch_bytes)
-    executor = Executor(program, scratch.region, memory.host(0).region, [b.region for b in io])
+    executor = Executor(program, scratch.window(), None, [b.window() for b in io])
     x, y = io[0].view(np.float32, (7,)), io[2].view(np.float32, (7,))
     for i in range(2000):
         x[:] = i
@@ -106,7 +105,7 @@ def test_instructions_shared_by_different_numbers_of_threads_may_follow_each_oth
     table = np.concatenate([table] * 50)
     program = replace(program, table=table, labels=program.labels * 50)
     io, scratch = io_of(program), memory.host(program.scratch_bytes)
-    executor = Executor(program, scratch.region, memory.host(0).region, [b.region for b in io])
+    executor = Executor(program, scratch.window(), None, [b.window() for b in io])
     io[0].view(np.float32, (64,))[:] = np.linspace(-3, 3, 64)
     executor.run()
     expected = io[2].array.copy()
@@ -121,8 +120,8 @@ def test_a_kept_run_outlives_its_executor(program):
     io = io_of(program)
     x = io[0].view(np.float32, program.inputs[0].dims)
     x[...] = np.random.default_rng(0).standard_normal(x.shape)
-    scratch = memory.host(program.scratch_bytes).region
-    executor = Executor(program, scratch, memory.host(0).region, [b.region for b in io])
+    scratch = memory.host(program.scratch_bytes).window()
+    executor = Executor(program, scratch, None, [b.window() for b in io])
     del scratch
     run = executor.run
     run()
@@ -149,8 +148,8 @@ def test_threads_that_cannot_be_started_are_refused_and_none_stays(tmp_path, mon
     before = threading.active_count()
     with pytest.raises(QnnError, match="starts no more") as refusal:
         Executor(
-            program, memory.host(program.scratch_bytes).region, memory.host(0).region,
-            [b.region for b in io_of(program)],
+            program, memory.host(program.scratch_bytes).window(), None,
+            [b.window() for b in io_of(program)],
         )  # fmt: skip
     assert refusal.value.code is Code.COMMON_RESOURCE_UNAVAILABLE
     assert threading.active_count() == before
