@@ -54,7 +54,7 @@ def test_scratch_too_small_or_misaligned_is_refused_before_anything_is_written(p
 
 def test_io_that_is_too_small_or_missing_is_refused_by_name(program):
     scratch, state, io = memory.host(program.scratch_bytes).window(), None, io_of(program)
-    with pytest.raises(QnnError, match="has 1 inputs and 1 outputs, 1 regions given"):
+    with pytest.raises(QnnError, match="has 1 inputs and 1 outputs, 1 windows given"):
         Executor(program, scratch, state, [io[0].window()])
     with pytest.raises(QnnError, match="memory of tensor 'y': has 4 bytes"):
         Executor(program, scratch, state, [io[0].window(), memory.host(4).window()])
