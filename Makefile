@@ -26,6 +26,7 @@ mutants: $(VENV)/test.stamp
 bench: $(VENV)/bench.stamp
 	$(BIN)/python tests/zoo.py fetch
 	$(BIN)/python bench/models.py
+	$(BIN)/python bench/bindings.py
 	$(BIN)/python bench/allocations.py
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/plans.py

@@ -106,14 +106,16 @@ class Bindings:
         self._bind = bind
         self._lock = threading.Lock()
         self._recent: tuple[tuple[_Tensors, _Tensors, DriverBinding], ...] = ()
+        self._by_place: dict[Any, DriverBinding] = {}
         self._by_memory: OrderedDict[Any, DriverBinding] = OrderedDict()
 
     def known(self, inputs: _Tensors, outputs: _Tensors) -> DriverBinding | None:
-        """The binding of the very objects, if they were given lately."""
+        """The binding of the very objects, or of other arrays at the same places, if they were given lately."""
         for known_inputs, known_outputs, binding in self._recent:
             if known_inputs == inputs and known_outputs == outputs:
                 return binding
-        return None
+        # A binding keeps its memory, so nothing else can have come to lie there.
+        return self._by_place.get(_places(inputs, outputs))
 
     def of(self, inputs: _Tensors, outputs: _Tensors, memories: Memories) -> DriverBinding:
         """The binding of these memories, made if there is none."""
@@ -124,6 +126,9 @@ class Bindings:
                 binding = self._by_memory[meant] = self._bind(memories)
             self._by_memory.move_to_end(meant)
             self._recent = ((inputs, outputs, binding), *self._recent[: _RECENT - 1])
+            places = _places(inputs, outputs)
+            if places is not None:
+                self._by_place[places] = binding
             while len(self._by_memory) > REMEMBERED or (len(self._by_memory) > 1 and self._kept() > REMEMBERED_BYTES):
                 self._forget(self._by_memory.popitem(last=False)[1])
         return binding
@@ -132,6 +137,7 @@ class Bindings:
         """Let go of all memory, after the graph has ended."""
         with self._lock:
             self._recent = ()
+            self._by_place.clear()
             self._by_memory.clear()
 
     def _kept(self) -> int:
@@ -141,7 +147,18 @@ class Bindings:
 
     def _forget(self, binding: DriverBinding) -> None:
         self._recent = tuple(entry for entry in self._recent if entry[2] is not binding)
+        self._by_place = {places: known for places, known in self._by_place.items() if known is not binding}
         binding.close()
+
+
+def _places(inputs: _Tensors, outputs: _Tensors) -> tuple[Any, ...] | None:
+    """Where all tensors lie, if all are arrays."""
+    try:
+        places = tuple([tensor.place for tensor in inputs]), tuple([tensor.place for tensor in outputs])
+    except AttributeError:
+        # What is no tensor is refused by whoever resolves it.
+        return None
+    return None if None in places[0] or None in places[1] else places
 
 
 def check_finalized(graph: Graph) -> None:

@@ -63,6 +63,15 @@ class ClientTensor(NamedTuple):
         """RAW or MEMHANDLE."""
         return MemType.RAW if self.mem_handle is None else MemType.MEMHANDLE
 
+    @property
+    def place(self) -> tuple[Any, ...] | None:
+        """Where an array lies and what it is: all that decides about its memory. None for anything but an array."""
+        data = self.data
+        if type(data) is not np.ndarray or self.mem_handle is not None:
+            return None
+        at = data.__array_interface__["data"]
+        return self.name, at, data.shape, data.dtype, data.flags.c_contiguous, self.nbytes
+
     def memory(self, info: TensorInfo, context: Handle, writable: bool) -> TensorMemory | None:
         """The memory, if it fits a tensor of a graph of `context`."""
         what = f"tensor '{self.name}'"
