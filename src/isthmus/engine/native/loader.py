@@ -1,18 +1,20 @@
 """Addresses of compiled kernels: from the cache, or compiled now by child processes.
 
-The process that runs models needs LLVM's loader only; numba is loaded by the children.
+The process that runs models needs LLVM's loader only; numba is loaded by the children. A process that may open no files
+is handed the object code instead (`objects` in one process, `load` in the other).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from isthmus.compiled.children import compile_into
 from isthmus.compiled.folder import Folder
 from isthmus.compiled.image import Image
 from isthmus.engine.native import cache
 from isthmus.engine.native.target import Target
+from isthmus.errors import Code, QnnError
 
 _COMPILER = "isthmus.engine.native.compiler"
 
@@ -20,6 +22,7 @@ _lock = threading.Lock()
 _addresses: dict[tuple[str, str], int] = {}
 _ensured: set[tuple[str, str]] = set()
 _images: dict[str, Image] = {}
+_only_given = False
 
 
 def addresses(kernels: Iterable[str], target: Target) -> dict[str, int]:
@@ -41,7 +44,30 @@ def ensure(kernels: Iterable[str], target: Target) -> None:
             _ensured.update((k, target.name) for k in missing)
 
 
+def objects(kernels: Iterable[str], target: Target) -> dict[str, bytes]:
+    """The object code of each kernel, for a process that is handed it."""
+    with _lock:
+        return _objects(sorted(set(kernels)), target)
+
+
+def load(objects: Mapping[str, bytes], target: Target) -> None:
+    """Load object code that another process has made; what is loaded already stays."""
+    with _lock:
+        fresh = {kernel: code for kernel, code in objects.items() if (kernel, target.name) not in _addresses}
+        if fresh:
+            _load(fresh, target)
+
+
+def use_only_what_is_given() -> None:
+    """From now on in this process, kernels come from `load` and from nowhere else: nothing is read or compiled."""
+    global _only_given
+    _only_given = True
+
+
 def _objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
+    if _only_given:
+        rule = "its code was not sent to this process, which compiles none"
+        raise QnnError(Code.COMMON_LOADING_BINARIES, f"kernel '{kernels[0]}'", rule)
     objects: dict[str, bytes] = {}
     # A second try is for sources that were edited while the compiler read them.
     for _ in range(2):
@@ -55,6 +81,11 @@ def _objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
     if len(objects) != len(kernels):
         raise Folder.of_user().not_kept()
     return objects
+
+
+def prepare_to_load() -> None:
+    """Have LLVM's loader in this process, for one that can open no files later."""
+    Image()
 
 
 def _load(objects: dict[str, bytes], target: Target) -> None:

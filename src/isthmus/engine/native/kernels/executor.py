@@ -85,13 +85,18 @@ def _take_shares(control):  # type: ignore[no-untyped-def]
 
 @generated
 def run(target: Target, variant: str) -> Any:
-    """Run the program once on the calling thread and any workers. Arguments: control block, 0, 0, threads."""
+    """Run the program once on the calling thread and any workers, or until it is aborted.
+
+    Arguments: control block, the address of a word (or 0), what is written there to abort this run, threads.
+    """
     pause, futex, yield_number = pause_of(target), FUTEX[architecture(target)], YIELD[architecture(target)]
 
     @device
-    def run_program(control, unused, zero, nt):  # type: ignore[no-untyped-def]
+    def run_program(control, abort, number, nt):  # type: ignore[no-untyped-def]
         table, count, bases = load_i64(control + TABLE, 0), load_i64(control + COUNT, 0), load_i64(control + BASES, 0)
         for i in range(count):
+            if abort != 0 and atomic_load(abort) == number:
+                return
             row = table + 8 * ROW_WORDS * i
             shares = load_i64(row, 2)
             if shares == 1:
