@@ -169,7 +169,8 @@ def test_lanes_and_graphs_leave_nothing_behind(accelerator, content):
 
 def test_the_doorbell_page_has_room_for_every_line_it_names():
     words = (doorbell.REQUEST, doorbell.REQUEST_SLEEPER, doorbell.RESPONSE, doorbell.RESPONSE_SLEEPER,
-             doorbell.CLIENT_CPU, doorbell.SERVER_CPU, doorbell.STATUS, doorbell.GRAPH, doorbell.SLOTS)  # fmt: skip
+             doorbell.CLIENT_CPU, doorbell.SERVER_CPU, doorbell.STATUS, doorbell.GRAPH, doorbell.ABORT,
+             doorbell.SLOTS)  # fmt: skip
     assert all(word % 64 == 0 for word in words)
     assert len(set(words)) == len(words)
 

@@ -1,29 +1,31 @@
-"""The accelerator process: ``python -m isthmus.accelerator SOCKET PARENT``, started by the client's `Accelerator`."""
+"""The accelerator process: ``isthmus.accelerator SOCKET PARENT``, started by the client's `Connection`, isolated."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
 import sys
 
-_PR_SET_PDEATHSIG = 1
+from isthmus import isolated
 
 
 def main(arguments: list[str]) -> int:
     """Serve until the client closes its end of the socket or dies."""
     fd, parent = int(arguments[0]), int(arguments[1])
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        return 1
+    isolated.end_with(parent)
     # An interrupt from the terminal is the client's to answer.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     from isthmus.accelerator.channel import Channel
+    from isthmus.accelerator.confinement import confine
     from isthmus.accelerator.server import Server
+    from isthmus.engine.native import loader
 
-    Server(Channel(socket.socket(fileno=fd))).run()
+    end = socket.socket(fileno=fd)
+    # Whatever would be loaded when it is first needed must be there before no file can be opened.
+    loader.prepare_to_load()
+    Server(Channel(end), confine(fd)).run()
     # Threads that still serve must not keep the process.
     os._exit(0)
 

@@ -1,25 +1,90 @@
-"""Control messages between the two processes: one JSON object each, with file descriptors, over a socket pair.
+"""Control messages between the two processes: JSON objects in numbered frames, with descriptors, over a socket pair.
 
-A call has a name and arguments; its answer is the result, or a `QnnError` spelled out.
+A call has a name and arguments; its answer has the call's number and is the result, or a `QnnError` spelled out.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import socket
+import struct
+from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from isthmus.errors import Code, QnnError
 
 MAX_FDS = 64
 """Descriptors in one message; the system's own limit is 253."""
-_MAX_BYTES = 1 << 16
+MAX_BYTES = 64 << 20
+"""The longest message."""
+_HEADER = struct.Struct("<8sIIQ")
+_MAGIC = b"ISTHCALL"
+_REFUSED_BY_THE_SYSTEM = {
+    errno.EBADF: (Code.MEM_INVALID_ARGUMENT, "a file descriptor is not open"),
+    errno.EMFILE: (Code.COMMON_RESOURCE_UNAVAILABLE, "this process has no more file descriptors"),
+    errno.ETOOMANYREFS: (Code.COMMON_RESOURCE_UNAVAILABLE, "too many file descriptors are under way"),
+    errno.ENOMEM: (Code.COMMON_MEM_ALLOC, "the system has no more memory"),
+    errno.ENOBUFS: (Code.COMMON_MEM_ALLOC, "the system has no more memory"),
+}
+"""What can keep a message from being sent that says nothing about the other side."""
 
 
 class ChannelClosed(Exception):
     """The other side is gone."""
+
+
+@dataclass
+class Frame:
+    """A message that was received.
+
+    Parameters
+    ----------
+    number
+        Which call it belongs to.
+    content
+        Its text.
+    fds
+        Descriptors that are now the receiver's to close.
+    promised
+        How many descriptors were sent with it: more than arrived, when this process can open no more.
+    """
+
+    number: int
+    content: bytes = b""
+    fds: list[int] = field(default_factory=list)
+    promised: int = 0
+
+    def message(self) -> dict[str, Any]:
+        """What it says; refused if it is not whole."""
+        if len(self.fds) != self.promised:
+            rule = f"of {self.promised} descriptors {len(self.fds)} arrived: the process has no more"
+            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", rule)
+        try:
+            said = json.loads(self.content)
+        except (ValueError, RecursionError) as problem:
+            raise QnnError(Code.COMMON_GENERAL, "control message", f"it is not well-formed: {problem}") from None
+        if not isinstance(said, dict):
+            raise QnnError(Code.COMMON_GENERAL, "control message", "it is not an object")
+        return said
+
+    def close(self) -> None:
+        """Close the descriptors; safe to call again."""
+        while self.fds:
+            os.close(self.fds.pop())
+
+
+def encoded(message: Mapping[str, Any]) -> bytes:
+    """A message as `Channel.send` takes it; refused if it is too long."""
+    content = json.dumps(message).encode()
+    if len(content) > MAX_BYTES:
+        rule = f"it has {len(content)} bytes, {MAX_BYTES} are the most"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "control message", rule)
+    return content
 
 
 class Channel:
@@ -31,30 +96,72 @@ class Channel:
     @staticmethod
     def pair() -> tuple[Channel, socket.socket]:
         """A channel, and the socket of its other end."""
-        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         return Channel(mine), theirs
 
-    def send(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> None:
-        """Send a message."""
-        content = json.dumps(message).encode()
-        if len(content) > _MAX_BYTES:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "control message", f"it has {len(content)} bytes, too many")
+    def send(self, number: int, content: bytes, fds: Sequence[int] = ()) -> None:
+        """Send a message whole; a refusal means that nothing of it was sent."""
+        frame = memoryview(_HEADER.pack(_MAGIC, len(content), len(fds), number) + content)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
         try:
-            socket.send_fds(self._socket, [content], list(fds))
+            sent = self._socket.sendmsg([frame], rights, socket.MSG_NOSIGNAL)
+        except OSError as problem:
+            if problem.errno not in _REFUSED_BY_THE_SYSTEM:
+                raise ChannelClosed from problem
+            code, rule = _REFUSED_BY_THE_SYSTEM[problem.errno]
+            raise QnnError(code, "control message", f"it cannot be sent: {rule}") from None
+        try:
+            self._socket.sendall(frame[sent:], socket.MSG_NOSIGNAL)
         except OSError as problem:
             raise ChannelClosed from problem
 
-    def receive(self) -> tuple[dict[str, Any], list[int]]:
-        """The next message, and descriptors that are now the receiver's to close."""
+    def receive(self) -> Frame:
+        """The next message."""
+        frame = Frame(0)
         try:
-            content, fds, _, _ = socket.recv_fds(self._socket, _MAX_BYTES, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+            header = self._header(frame)
+            magic, length, frame.promised, frame.number = _HEADER.unpack(header)
+            if magic != _MAGIC or length > MAX_BYTES:
+                raise ChannelClosed
+            frame.content = self._exactly(length)
+        except BaseException:
+            frame.close()
+            raise
+        return frame
+
+    def _header(self, frame: Frame) -> bytes:
+        """The header of a frame; descriptors come with its first byte."""
+        room = socket.CMSG_SPACE(MAX_FDS * 4)
+        try:
+            content, extra, _, _ = self._socket.recvmsg(_HEADER.size, room, socket.MSG_CMSG_CLOEXEC)
         except OSError as problem:
             raise ChannelClosed from problem
+        for level, kind, data in extra:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                received = array("i")
+                received.frombytes(data[: len(data) - len(data) % received.itemsize])
+                frame.fds += received
         if not content:
-            for fd in fds:
-                os.close(fd)
             raise ChannelClosed
-        return json.loads(content), list(fds)
+        return content + self._exactly(_HEADER.size - len(content))
+
+    def _exactly(self, nbytes: int) -> bytes:
+        content, position = bytearray(nbytes), 0
+        try:
+            while position < nbytes:
+                received = self._socket.recv_into(memoryview(content)[position:])
+                if received == 0:
+                    raise ChannelClosed
+                position += received
+        except OSError as problem:
+            raise ChannelClosed from problem
+        return bytes(content)
+
+    def shut(self) -> None:
+        """End the conversation for both sides, whoever else has a descriptor of the socket; safe to call again."""
+        # It may be closed, or ended by the other side.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close this end; safe to call again."""

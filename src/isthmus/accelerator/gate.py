@@ -31,26 +31,33 @@ class Gate:
         self._waiting: list[_Waiter] = []
         self._numbers = itertools.count()
 
-    def enter(self, lane: object, priority: int) -> None:
-        """Wait for a turn of this lane."""
+    def enter(self, lane: object, priority: int, seconds: float | None = None) -> bool:
+        """Wait for a turn of this lane, at most so long; whether it has come."""
         with self._lock:
             if self._free > 0 and lane not in self._busy and not self._waiting:
                 self._free -= 1
                 self._busy.add(lane)
-                return
+                return True
             waiter = _Waiter(-priority, next(self._numbers), lane)
             waiter.turn.acquire()
             self._waiting.append(waiter)
             self._admit()
         try:
-            waiter.turn.acquire()
+            if waiter.turn.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX)):
+                return True
         except BaseException:
-            with self._lock:
-                if waiter in self._waiting:
-                    self._waiting.remove(waiter)
-                    raise
-            self.leave(lane)
+            if not self._withdraw(waiter):
+                self.leave(lane)
             raise
+        return not self._withdraw(waiter)
+
+    def _withdraw(self, waiter: _Waiter) -> bool:
+        """Wait no longer; false if the turn has come in the last moment."""
+        with self._lock:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+                return True
+            return False
 
     def leave(self, lane: object) -> None:
         """End the turn."""

@@ -1,28 +1,35 @@
-"""A lane to the accelerator: one doorbell, the graphs that are run through it, one execution at a time."""
+"""A lane to the accelerator: one doorbell, the graphs that are run through it, one execution at a time.
+
+A request that its client no longer waits for, since it was interrupted or took too long, is aborted: the accelerator
+ends it after the instruction that is under way. If it has not ended after a short grace, the whole accelerator is
+ended, since it must not go on writing into memory that the client takes for its own again.
+"""
 
 from __future__ import annotations
 
-import ctypes
-import mmap
-import os
-from collections.abc import Sequence
+import time
+import warnings
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-import numpy as np
-
-from isthmus.accelerator.process import SERVING, Accelerator, gone
+from isthmus.accelerator.connection import Connection, Request, Undo
+from isthmus.accelerator.page import Page
+from isthmus.accelerator.process import SERVING, Accelerator
 from isthmus.binary import ContextBinary
-from isthmus.engine.native import doorbell, loader
+from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import by_name, runnable
-from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 
-_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _NORMAL = 100
-_END = -1
+_SPINS = doorbell.WORKING_SPINS
 
 
 class Lane:
     """An order of executions, as a context needs it. A context manager.
+
+    One that is dropped without being closed is closed by the garbage collector, with a `ResourceWarning`.
 
     Parameters
     ----------
@@ -32,21 +39,141 @@ class Lane:
 
     def __init__(self, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
-        code = loader.addresses(("doorbell:call", "doorbell:hang_up"), host_target())
-        self._call, self._hang_up = _ENTRY(code["doorbell:call"]), _ENTRY(code["doorbell:hang_up"])
-        fd = os.memfd_create("isthmus-doorbell", os.MFD_CLOEXEC)
+        self._connection = accelerator.connection
+        self._open = True
+        self._asked: tuple[int, Sequence[int]] | None = None
+        self._number = 0
+        self._unsettled: Request | None = None
+        if not accelerator.alive:
+            raise accelerator.gone("context")
+        self._page = Page()
+        self._call, self._response, self._status = self._page.call, self._page.response, self._page.status
+        self._address, self._span = self._page.address, self._page.span
         try:
-            os.ftruncate(fd, doorbell.PAGE_BYTES)
-            self._words = np.frombuffer(mmap.mmap(fd, doorbell.PAGE_BYTES), np.int64)
-            self._page = self._words.ctypes.data
-            self._status = ctypes.c_int64.from_address(self._page + doorbell.STATUS)
-            self._response = ctypes.c_int64.from_address(self._page + doorbell.RESPONSE)
-            self._open = True
-            self._asked: tuple[int, Sequence[int]] | None = None
-            self._id: int = accelerator.call("open", [fd])["lane"]
+            self._id: int = accelerator.call("open", [self._page.fd], undo=_closing)["lane"]
         finally:
-            os.close(fd)
-        accelerator.watch_over(self)
+            self._page.close()
+        self._finalizer = weakref.finalize(self, _reclaim, self._connection, self._page, self._id)
+        self._finalizer.atexit = False
+        self._connection.watch_over(self._page)
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    def enter(self, priority: int, seconds: float | None = None) -> None:
+        """Wait for this lane's turn, at most so long."""
+        if self._connection.forked:
+            raise self.accelerator.gone("execution")
+        if not self.accelerator.gate.enter(self, priority, seconds):
+            raise QnnError(Code.GRAPH_TIMED_OUT, "execution", f"its turn has not come within {seconds:g} s")
+
+    def leave(self) -> None:
+        """End the turn."""
+        self.accelerator.gate.leave(self)
+
+    @contextmanager
+    def turn(self, priority: int = _NORMAL, seconds: float | None = None) -> Iterator[None]:
+        """A turn of this lane."""
+        self.enter(priority, seconds)
+        try:
+            yield
+        finally:
+            self.leave()
+
+    # -- executions ----------------------------------------------------------------------------------------------------
+
+    def execute(self, graph: int, slots: Sequence[int], seconds: float | None = None) -> None:
+        """Run a graph once on registered memory, in a turn of this lane. The same list object means the same memory.
+
+        Parameters
+        ----------
+        seconds
+            How long it may take; without it as long as the accelerator's deadline for executions says.
+
+        Raises
+        ------
+        QnnError
+            GRAPH_TIMED_OUT when it took too long, GRAPH_ABORTED after `abort`, MEM_INVALID_HANDLE for memory that is
+            not registered any more, COMMON_SYSTEM_COMMUNICATION when the accelerator has ended.
+        """
+        asked = self._asked
+        if asked is None or asked[0] != graph or asked[1] is not slots:
+            self._check_open()
+            self._settle()
+            self._asked = None
+            if len(slots) > doorbell.MAX_IO:
+                rule = f"{len(slots)} inputs and outputs were given, {doorbell.MAX_IO} are the most"
+                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"graph {graph} of the accelerator", rule)
+            words = self._page.words
+            words[doorbell.GRAPH // 8] = graph
+            first = doorbell.SLOTS // 8
+            words[first : first + len(slots)] = slots
+            self._asked = (graph, slots)
+        # From here on speed counts.
+        number = self._number
+        if self._response.value != number or not self._connection.alive:
+            number = self._recover()
+        self._number = number = number + 1
+        try:
+            if seconds is None:
+                self._call(self._address, number, _SPINS, self._span)
+                if self._response.value != number:
+                    self._wait(number, time.monotonic() + self.accelerator.deadlines.execution)
+            else:
+                limit = time.monotonic() + seconds
+                self._page.ring(number, seconds)
+                self._wait(number, limit)
+        except BaseException:
+            self._give_up(number)
+            raise
+        status = self._status.value
+        if status:
+            raise _refusal(graph, status)
+
+    def abort(self) -> None:
+        """Have the execution that is under way, if any, end early; whoever waits for it is told GRAPH_ABORTED.
+
+        From any thread. What the graph's outputs and states hold then is undefined: `reset` gives it its initial state.
+        """
+        if not self._connection.forked:
+            self._page.abort.value = self._page.request.value
+
+    def _wait(self, number: int, limit: float) -> None:
+        """Wait on for an answer that has not come at once, until a point in time."""
+        while self._response.value != number:
+            if not self._connection.alive:
+                raise self.accelerator.gone("execution")
+            left = limit - time.monotonic()
+            if left <= 0:
+                rule = "it has not ended in time and was aborted"
+                raise QnnError(Code.GRAPH_TIMED_OUT, "execution", rule)
+            self._page.wait(number, left)
+
+    def _give_up(self, number: int) -> None:
+        """See to it that a request which nobody waits for any more has ended."""
+        page = self._page
+        if page.request.value != number:
+            # It had not been posted.
+            self._number = page.request.value
+            return
+        page.abort.value = number
+        limit = time.monotonic() + self.accelerator.deadlines.grace
+        try:
+            while self._response.value != number and self._connection.alive and time.monotonic() < limit:
+                page.wait(number)
+        finally:
+            # Also when the patience ends with another interrupt.
+            if self._response.value != number and self._connection.alive:
+                self.accelerator.kill("an execution that was aborted did not end")
+
+    def _recover(self) -> int:
+        """The number of the last request, which is over; if there is an accelerator to ask."""
+        if self._connection.alive and self._response.value != self._number:
+            self._give_up(self._number)
+        if not self._connection.alive:
+            raise self.accelerator.gone("execution")
+        return self._number
+
+    # -- graphs --------------------------------------------------------------------------------------------------------
 
     def load(self, binary: ContextBinary, pools: tuple[int, int] | None = None) -> dict[str, int]:
         """Load the graphs of a binary; the numbers to run them by.
@@ -68,85 +195,104 @@ class Lane:
             if len(graph.tensors) > doorbell.MAX_IO:
                 rule = f"has {len(graph.tensors)} inputs and outputs, {doorbell.MAX_IO} are the most"
                 raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"graph '{name}'", rule)
-            loader.ensure((*graph.program.kernels, *SERVING), target)
-        self.enter(_NORMAL)
-        try:
-            self._check_open()
-            return self.accelerator.call("load", [binary.fd], lane=self._id, pools=pools)["graphs"]
-        finally:
-            self.leave()
-
-    def enter(self, priority: int) -> None:
-        """Wait for this lane's turn."""
-        self.accelerator.gate.enter(self, priority)
-
-    def leave(self) -> None:
-        """End the turn."""
-        self.accelerator.gate.leave(self)
-
-    def execute(self, graph: int, slots: Sequence[int]) -> None:
-        """Run a graph once on registered memory, in a turn of this lane. The same list object means the same memory."""
-        asked = self._asked
-        if asked is None or asked[0] != graph or asked[1] is not slots:
-            self._check_open()
-            self._asked = None
-            self._words[doorbell.GRAPH // 8] = graph
-            first = doorbell.SLOTS // 8
-            self._words[first : first + len(slots)] = slots
-            self._asked = (graph, slots)
-        self._ring()
-        status = self._status.value
-        if status:
-            raise QnnError(Code(status), f"graph {graph} of the accelerator", "it cannot run on this memory")
-
-    def _ring(self) -> None:
-        if not self.accelerator.alive:
-            raise gone("execution")
-        number = self._response.value + 1
-        self._call(self._page, number, doorbell.WORKING_SPINS, 0)
-        if self._response.value != number:
-            raise gone("execution")
+            self.accelerator.provide((*graph.program.kernels, *SERVING), target)
+        with self.turn():
+            return self._control("load", [binary.fd], _unloading, lane=self._id, pools=pools)["graphs"]
 
     def rebind(self, graph: int, scratch: int) -> None:
         """Have a graph use other scratch memory, in a turn of this lane."""
-        self._check_open()
-        self.accelerator.call("rebind", graph=graph, scratch=scratch)
+        self._control("rebind", graph=graph, scratch=scratch)
 
     def reset(self, graph: int) -> None:
         """Put the initial state into a graph's state memory, in a turn of this lane."""
-        self._check_open()
-        self.accelerator.call("reset", graph=graph)
+        self._control("reset", graph=graph)
 
-    def hang_up(self) -> None:
-        """The accelerator is gone: release whoever waits for it."""
-        self._hang_up(self._page, 0, 0, 0)
+    def _control(
+        self, name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any
+    ) -> dict[str, Any]:
+        """A call that changes what executions of this lane use. None of them may begin before it is answered."""
+        self._check_open()
+        self._settle()
+        self._asked = None
+        self._unsettled = self.accelerator.request(name, fds, undo, **arguments)
+        answer = self.accelerator.answer(self._unsettled)
+        self._unsettled = None
+        return answer
+
+    def _settle(self) -> None:
+        """Wait for the answer to a call that was interrupted, and for what undoes it."""
+        if self._unsettled is not None:
+            if not self._unsettled.wait(self.accelerator.deadlines.control):
+                self.accelerator.kill(f"it did not answer the call '{self._unsettled.name}'")
+            self._unsettled = None
+
+    # -- end -----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the lane and unload its graphs, after an execution that is under way. Safe to call again."""
-        if not self._open:
-            return
-        self.enter(_NORMAL)
-        try:
-            if not self._open:
-                return
-            self._open, self._asked = False, None
-            if self.accelerator.alive:
-                self._words[doorbell.GRAPH // 8] = _END
-                self._ring()
-                self.accelerator.call("close", lane=self._id)
-        except QnnError as problem:
-            # With the process gone there is nothing left to close.
-            if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
-                raise
-        finally:
-            self.leave()
+        """End the lane and unload its graphs, after an execution that is under way. Safe to call again; always ends.
+
+        An execution that does not end within the accelerator's deadline for closing is aborted.
+        """
+        if self._open and not self._connection.forked and self._turn_to_close():
+            try:
+                if self._open and self._connection.alive:
+                    self._settle()
+                    self._open, self._asked = False, None
+                    self.accelerator.call("close", lane=self._id, seconds=self.accelerator.deadlines.closing)
+            except QnnError as problem:
+                # With the process gone there is nothing left to close.
+                if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
+                    raise
+            finally:
+                self.leave()
+        self._open, self._asked = False, None
+        self._finalizer.detach()
+        self._connection.forget(self._page)
+
+    def _turn_to_close(self) -> bool:
+        """Wait for the last turn of this lane; false if the accelerator had to be ended for want of it."""
+        gate, deadlines = self.accelerator.gate, self.accelerator.deadlines
+        if gate.enter(self, _NORMAL, deadlines.closing):
+            return True
+        self._open, self._asked = False, None
+        self.abort()
+        if gate.enter(self, _NORMAL, deadlines.grace):
+            self._open = True
+            return True
+        self.accelerator.kill("an execution did not end before its context was freed")
+        return False
 
     def _check_open(self) -> None:
         if not self._open:
             raise QnnError(Code.CONTEXT_INVALID_HANDLE, "execution", "its context has been freed")
+        if not self._connection.alive:
+            raise self.accelerator.gone("execution")
 
     def __enter__(self) -> Lane:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def _refusal(graph: int, status: int) -> QnnError:
+    what = f"graph {graph} of the accelerator"
+    if status == Code.GRAPH_ABORTED:
+        return QnnError(Code.GRAPH_ABORTED, what, "its execution was aborted")
+    return QnnError(Code(status), what, "it cannot run on this memory")
+
+
+def _closing(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "close", {"lane": answer["lane"]}
+
+
+def _unloading(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "unload", {"graphs": list(answer["graphs"].values())}
+
+
+def _reclaim(connection: Connection, page: Page, lane: int) -> None:
+    """Close a lane that nobody has any more. Called by the garbage collector: does not wait."""
+    connection.forget(page)
+    if connection.alive and not connection.forked:
+        warnings.warn("a context's lane was dropped without being closed", ResourceWarning, stacklevel=2)
+        connection.submit("close", lane=lane)

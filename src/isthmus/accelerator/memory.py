@@ -1,21 +1,34 @@
-"""The accelerator's view of shared memory: each buffer mapped once, however many windows of it are registered."""
+"""The accelerator's view of shared memory: each buffer mapped once, however many windows of it are registered.
+
+A window's number is its slot: a row of a table that native code reads, and how often that row was given away. So a
+request that comes too late for its memory finds none, never another's. What is taken out of the table while an
+execution is under way stays mapped until every lane has left what it was doing.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import mmap
-from dataclasses import dataclass
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from isthmus.engine.native.doorbell import MEMORY_ROW
+from isthmus.engine.native.doorbell import MEMORY_ADDRESS, MEMORY_GENERATION, MEMORY_ROW, MEMORY_SIZE, SLOT_BITS
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window
 from isthmus.memory.buffer import ClientBuffer
-from isthmus.memory.identity import Identity
-from isthmus.memory.shareable import SharedFile, map_whole, shared_file
+from isthmus.memory.identity import Identity, file_identity
+from isthmus.memory.shareable import SharedFile, map_whole
 
-MAX_SLOTS = 1 << 16
+MAX_SLOTS = 1 << SLOT_BITS
 NOTHING = -1
+_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+
+Quiet = Callable[[], bool]
+"""Whether no execution is under way any more that was when this was asked for."""
 
 
 @dataclass
@@ -26,58 +39,110 @@ class _Mapping:
     users: int = 0
 
 
-class SharedMemory:
-    """Registered windows by number, in a table that native code reads."""
+@dataclass
+class _Retired:
+    mapping: _Mapping
+    quiet: Quiet = field(repr=False)
 
-    def __init__(self) -> None:
+
+class SharedMemory:
+    """Registered windows by slot, in a table that native code reads.
+
+    Parameters
+    ----------
+    publish
+        The address of ``doorbell:publish``, which writes a row of the table.
+    quiet
+        Called when memory is taken away: what says that nobody uses it any more.
+    """
+
+    def __init__(self, publish: int, quiet: Callable[[], Quiet]) -> None:
         self.table = np.zeros((MAX_SLOTS, MEMORY_ROW // 8), np.int64)
+        self._publish = _ENTRY(publish)
+        self._quiet = quiet
         self._mappings: dict[Identity, _Mapping] = {}
         self._of: dict[int, _Mapping] = {}
         self._unused: list[int] = []
         self._next = 0
+        self._retired: list[_Retired] = []
 
     def __len__(self) -> int:
         return len(self._of)
 
     def register(self, fd: int, offset: int, nbytes: int) -> int:
-        """Map a window; the number it has from now on."""
-        file = shared_file(fd, "shared buffer")
+        """Map a window; the slot it has from now on."""
+        file = _shared_file(fd)
         if offset < 0 or nbytes < 0 or offset + nbytes > file.nbytes:
             rule = f"bytes {offset} to {offset + nbytes} lie outside a buffer of {file.nbytes} bytes"
             raise QnnError(Code.MEM_INVALID_SHAPE, "shared buffer", rule)
         if not self._unused and self._next == MAX_SLOTS:
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "shared buffer", f"{MAX_SLOTS} are registered already")
-        mapping = self._mappings.get(file.identity)
-        if mapping is None:
-            pages = map_whole(fd, file.nbytes, "shared buffer")
-            mapping = _Mapping(file, pages, np.frombuffer(pages, np.uint8).ctypes.data)
-            self._mappings[file.identity] = mapping
+        self.release()
+        mapping = self._mapping(fd, file, offset + nbytes)
         mapping.users += 1
         if self._unused:
-            slot = self._unused.pop()
+            row = self._unused.pop()
         else:
-            slot = self._next
+            row = self._next
             self._next += 1
+        slot = row | self._generation(row) << SLOT_BITS
         self._of[slot] = mapping
-        self.table[slot] = mapping.address + offset, nbytes
+        self._write(row, mapping.address + offset, nbytes, self._generation(row))
         return slot
 
     def window(self, slot: int) -> Window | None:
-        """The memory of a number; none for the number -1."""
+        """The memory of a slot; none for the number -1."""
         if slot == NOTHING:
             return None
         if slot not in self._of:
             raise QnnError(Code.MEM_INVALID_HANDLE, f"memory {slot} of the accelerator", "it is not registered")
-        return ClientBuffer(self._of[slot], int(self.table[slot, 0]), int(self.table[slot, 1])).window()
+        address, nbytes = (int(self.table[slot % MAX_SLOTS, word // 8]) for word in (MEMORY_ADDRESS, MEMORY_SIZE))
+        return ClientBuffer(self._of[slot], address, nbytes).window()
 
     def deregister(self, slot: int) -> None:
         """Forget a window, and the buffer with its last one; unknown numbers are ignored."""
         mapping = self._of.pop(slot, None)
         if mapping is None:
             return
-        self.table[slot] = 0
-        self._unused.append(slot)
+        row = slot % MAX_SLOTS
+        self._write(row, 0, 0, self._generation(row) + 1)
+        self._unused.append(row)
         mapping.users -= 1
         if mapping.users == 0:
-            del self._mappings[mapping.file.identity]
-            mapping.pages.close()
+            if self._mappings.get(mapping.file.identity) is mapping:
+                del self._mappings[mapping.file.identity]
+            self._retired.append(_Retired(mapping, self._quiet()))
+        self.release()
+
+    def release(self) -> None:
+        """Let go of what was taken away and is not used any more; a graph that works in it keeps it still."""
+        self._retired = [retired for retired in self._retired if not retired.quiet()]
+
+    def _mapping(self, fd: int, file: SharedFile, end: int) -> _Mapping:
+        """The buffer's mapping, if that reaches far enough; a file may have grown since it was mapped."""
+        mapping = self._mappings.get(file.identity)
+        if mapping is None or mapping.file.nbytes < end:
+            pages = map_whole(fd, file.nbytes, "shared buffer")
+            mapping = _Mapping(file, pages, np.frombuffer(pages, np.uint8).ctypes.data)
+            self._mappings[file.identity] = mapping
+        return mapping
+
+    def _generation(self, row: int) -> int:
+        return int(self.table[row, MEMORY_GENERATION // 8])
+
+    def _write(self, row: int, address: int, nbytes: int, generation: int) -> None:
+        self._publish(self.table.ctypes.data + row * MEMORY_ROW, address, nbytes, generation)
+
+
+def _shared_file(fd: int) -> SharedFile:
+    """What a descriptor refers to. That it is shared memory was checked by the client; here, that it can be mapped."""
+    try:
+        status = os.fstat(fd)
+        # A DMA buffer has no kind of file, and tells its size only to a seek.
+        kind = stat.S_IFMT(status.st_mode)
+        if kind not in (0, stat.S_IFREG):
+            raise QnnError(Code.MEM_INVALID_ARGUMENT, "shared buffer", "its descriptor is one of no memory")
+        return SharedFile(file_identity(status.st_dev, status.st_ino), status.st_size or os.lseek(fd, 0, os.SEEK_END))
+    except OSError as problem:
+        rule = f"its descriptor cannot be used: {problem.strerror}"
+        raise QnnError(Code.MEM_INVALID_ARGUMENT, "shared buffer", rule) from None

@@ -1,164 +1,194 @@
-"""The client's side of the accelerator: its process from start to end, and the calls that cross to it.
-
-A thread of its own starts the process and then waits for its end: so the system can tie the process to the life of the
-thread that started it, and its death is noticed at once.
-"""
+"""The client's side of the accelerator: the calls that cross to it, and what may be waited for how long."""
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
-import subprocess
-import sys
-import threading
+import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from isthmus.accelerator.channel import MAX_FDS, Channel, ChannelClosed, refusal_from_json
+from isthmus.accelerator.channel import MAX_FDS
+from isthmus.accelerator.connection import Connection, Request, Undo, gone
+from isthmus.accelerator.deadlines import Deadlines
 from isthmus.accelerator.gate import Gate
 from isthmus.engine.native import loader
+from isthmus.engine.native.target import Target
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
+from isthmus.memory.shareable import shared_file
 
-if TYPE_CHECKING:
-    from isthmus.accelerator.lane import Lane
+__all__ = ["SERVING", "Accelerator", "gone"]
 
-SERVING = ("doorbell:serve", "executor:run", "executor:work", "executor:stop")
+SERVING = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run", "executor:work", "executor:stop")
 _SECONDS_TO_END = 2.0
-_all: weakref.WeakSet[Accelerator] = weakref.WeakSet()
-
-
-def gone(what: str) -> QnnError:
-    """The answer to every call that needs an accelerator which has died."""
-    return QnnError(
-        Code.COMMON_SYSTEM_COMMUNICATION,
-        what,
-        "the accelerator process has ended, and with it all that lived there",
-        "Free the context, create it again and register its memory again.",
-    )
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+_logger = logging.getLogger("isthmus")
 
 
 class Accelerator:
     """A running accelerator process; a context manager.
 
+    One that is dropped without being closed takes its process with it, with a `ResourceWarning`.
+
     Parameters
     ----------
     units
         How many executions may run at a time; one for each processor without it.
+    deadlines
+        How long to wait for it; without them the defaults, and what ``ISTHMUS_TIMEOUT`` says.
     """
 
-    def __init__(self, units: int | None = None) -> None:
+    def __init__(self, units: int | None = None, deadlines: Deadlines | None = None) -> None:
+        self.deadlines = Deadlines.from_environment() if deadlines is None else deadlines
         self.gate = Gate(units or len(os.sched_getaffinity(0)))
-        self._lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
-        self._calling = threading.Lock()
-        self._alive = True
-        self._owner = os.getpid()
-        self._process: subprocess.Popen[bytes] | None = None
-        loader.ensure(SERVING, host_target())
-        self._channel, theirs = Channel.pair()
-        started = threading.Event()
-        failure: list[OSError] = []
-        self._watcher = threading.Thread(
-            target=self._watch, args=(theirs.fileno(), started, failure), name="isthmus-accelerator", daemon=True
-        )
-        self._watcher.start()
-        started.wait()
-        theirs.close()
-        if failure:
-            raise QnnError(Code.COMMON_SYSTEM, "accelerator process", f"cannot be started: {failure[0].strerror}")
-        _all.add(self)
-        self.pid: int = self.call("hello")["pid"]
+        self._sent: set[tuple[str, str]] = set()
+        target = host_target()
+        loader.ensure(SERVING, target)
+        self.connection = Connection()
+        self._finalizer = weakref.finalize(self, _reclaim, self.connection)
+        self._finalizer.atexit = False
+        try:
+            hello = self.call("hello")
+            self.pid: int = hello["pid"]
+            self.unconfined: tuple[str, ...] = tuple(hello["unconfined"])
+            """What the system did not let it give up of its rights."""
+            self.provide(SERVING, target)
+        except BaseException:
+            self.kill("it was not wanted any more")
+            raise
+        for right in self.unconfined:
+            _logger.warning("The accelerator process %d keeps rights that it does not need: %s", self.pid, right)
 
     @property
     def alive(self) -> bool:
-        """Whether the process is there."""
-        return self._alive
+        """Whether the process is there, and is this process's own."""
+        return self.connection.alive
 
-    def call(self, name: str, fds: Sequence[int] = (), **arguments: Any) -> dict[str, Any]:
-        """Have something done on the other side, and wait for the answer."""
-        with self._calling:
-            if not self._alive:
-                raise gone("accelerator")
-            try:
-                self._channel.send({"call": name, **arguments}, fds)
-                answer, _ = self._channel.receive()
-            except ChannelClosed:
-                # The end of the process may not have been told yet, but it is certain.
-                self._alive = False
-                raise gone("accelerator") from None
-        refusal = refusal_from_json(answer)
-        if refusal is not None:
-            raise refusal
-        return answer
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a forked child of the one that the accelerator belongs to."""
+        return self.connection.forked
+
+    def gone(self, what: str) -> QnnError:
+        """The answer to whoever needs it when it is not `alive`: that it has ended and why, or whose it is."""
+        return self.connection.gone(what)
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        name: str,
+        fds: Sequence[int] = (),
+        *,
+        undo: Undo | None = None,
+        seconds: float | None = None,
+        **arguments: Any,
+    ) -> dict[str, Any]:
+        """Have something done on the other side, and wait for the answer.
+
+        One that is interrupted leaves everything usable: what was done after all is undone. One that is not answered in
+        time ends the process.
+        """
+        return self.answer(self.request(name, fds, undo, **arguments), seconds)
+
+    def request(self, name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any) -> Request:
+        """Have something done on the other side; `answer` waits for it."""
+        request = self.connection.submit(name, fds, undo, **arguments)
+        if request is None:
+            raise self.gone(f"call '{name}'")
+        return request
+
+    def answer(self, request: Request, seconds: float | None = None) -> dict[str, Any]:
+        """The answer to a request."""
+        seconds = self.deadlines.control if seconds is None else seconds
+        try:
+            if not request.wait(seconds):
+                self.kill(f"it did not answer the call '{request.name}' within {seconds:g} s")
+                raise self.gone(f"call '{request.name}'")
+        except BaseException:
+            self.connection.abandon(request)
+            raise
+        if request.refusal is not None:
+            raise request.refusal
+        assert request.answer is not None
+        return request.answer
 
     def register(self, windows: Sequence[tuple[int, int, int]]) -> list[int]:
         """Let the accelerator see memory, given as (descriptor, offset, bytes): all or none.
 
-        The answer are the numbers that it knows the memory by.
+        The answer are the slots that it knows the memory by. A slot never comes to mean other memory.
         """
+        for fd, _, _ in windows:
+            _check_shareable(fd)
         slots: list[int] = []
         try:
             for start in range(0, len(windows), MAX_FDS):
                 part = windows[start : start + MAX_FDS]
                 spans = [list(span) for _, *span in part]
-                slots += self.call("register", [fd for fd, _, _ in part], spans=spans)["slots"]
-        except QnnError:
-            self.deregister(slots)
+                slots += self.call("register", [fd for fd, _, _ in part], undo=_deregistration, spans=spans)["slots"]
+        except BaseException:
+            self.connection.submit("deregister", slots=slots)
             raise
         return slots
 
     def deregister(self, slots: Sequence[int]) -> None:
-        """Take memory away from it. A process that has died has none any more."""
+        """Take memory away from it. A process that has died has none any more.
+
+        Executions that are requested later are refused. One that is under way keeps the memory until it ends: close the
+        lane or wait for its turn to be sure of that.
+        """
         try:
-            if slots and self._alive:
+            if slots and self.alive:
                 self.call("deregister", slots=list(slots))
         except QnnError as problem:
             if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
                 raise
 
+    def provide(self, kernels: Iterable[str], target: Target) -> None:
+        """Send it the code of kernels that it does not have yet: it opens no files and compiles nothing."""
+        wanted = [kernel for kernel in sorted(set(kernels)) if (kernel, target.name) not in self._sent]
+        if not wanted:
+            return
+        objects = loader.objects(wanted, target)
+        sizes = [[kernel, len(code)] for kernel, code in objects.items()]
+        fd = _sealed(b"".join(objects.values()))
+        try:
+            self.call("kernels", [fd], target=target.name, sizes=sizes)
+        finally:
+            os.close(fd)
+        self._sent.update((kernel, target.name) for kernel in wanted)
+
     def counts(self) -> dict[str, int]:
         """What the other side holds: descriptors, mappings, resident bytes, lanes, graphs, memory."""
-        return self.call("counts")
+        counted = self.call("counts")
+        system = Path(f"/proc/{self.pid}")
+        resident = int((system / "statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+        return {
+            "descriptors": len(os.listdir(system / "fd")),
+            "mappings": len((system / "maps").read_text().splitlines()),
+            "resident_bytes": resident,
+            **counted,
+        }
+
+    # -- end -----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the process; safe to call again."""
-        if self._owner != os.getpid():
+        """End the process, whatever it computes; safe to call again, and always ends itself."""
+        self._finalizer.detach()
+        if self.forked:
             return
-        with self._calling:
-            self._channel.close()
-        self._watcher.join(_SECONDS_TO_END)
-        if self._watcher.is_alive() and self._process is not None:
-            self._process.kill()
-            self._watcher.join()
-        self._alive = False
+        self.connection.end()
+        if not self.connection.join(min(_SECONDS_TO_END, self.deadlines.closing)):
+            self.connection.kill_and_join("it was closed")
 
-    def watch_over(self, lane: Lane) -> None:
-        """Have a lane told when the process ends."""
-        self._lanes.add(lane)
-        if not self._alive:
-            lane.hang_up()
-
-    def _watch(self, fd: int, started: threading.Event, failure: list[OSError]) -> None:
-        source = str(Path(__file__).parents[2])
-        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH")))))
-        command = [sys.executable, "-m", "isthmus.accelerator", str(fd), str(os.getpid())]
-        try:
-            self._process = subprocess.Popen(command, pass_fds=(fd,), stdin=subprocess.DEVNULL, env=environment)
-        except OSError as problem:
-            self._alive = False
-            failure.append(problem)
-            return
-        finally:
-            started.set()
-        self._process.wait()
-        self._alive = False
-        for lane in list(self._lanes):
-            lane.hang_up()
-
-    def _forget(self) -> None:
-        """In a forked child: the process is the parent's, not ours."""
-        self._alive = False
+    def kill(self, reason: str) -> None:
+        """End the process by force, and wait until it can write nothing any more."""
+        if not self.forked:
+            self.connection.kill_and_join(reason)
 
     def __enter__(self) -> Accelerator:
         return self
@@ -167,9 +197,39 @@ class Accelerator:
         self.close()
 
 
-def _after_fork() -> None:
-    for accelerator in list(_all):
-        accelerator._forget()
+def _check_shareable(fd: int) -> None:
+    """Refuse what is no shared memory. Only this side can: the other may not look at names of files."""
+    try:
+        shared_file(fd, "shared buffer")
+    except OSError as problem:
+        rule = f"file descriptor {fd} is no shared memory: {problem.strerror}"
+        raise QnnError(Code.MEM_INVALID_ARGUMENT, "shared buffer", rule) from None
 
 
-os.register_at_fork(after_in_child=_after_fork)
+def _deregistration(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "deregister", {"slots": answer["slots"]}
+
+
+def _reclaim(connection: Connection) -> None:
+    """End the process of an accelerator that nobody has any more. Called by the garbage collector: does not wait."""
+    if not connection.forked and connection.alive:
+        warnings.warn("an accelerator was dropped without being closed", ResourceWarning, stacklevel=2)
+        connection.kill("it was dropped")
+
+
+def _sealed(content: bytes) -> int:
+    """A descriptor of memory with these contents, which nobody can change."""
+    try:
+        fd = os.memfd_create("isthmus-kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as problem:
+        rule = f"memory to send it in cannot be made: {problem.strerror}"
+        raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "code of kernels", rule) from None
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(content)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+    except OSError as problem:
+        os.close(fd)
+        rule = f"cannot be kept in memory: {problem.strerror}"
+        raise QnnError(Code.COMMON_MEM_ALLOC, "code of kernels", rule) from None
+    return fd

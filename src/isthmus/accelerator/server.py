@@ -13,17 +13,19 @@ from typing import Any
 import numpy as np
 
 from isthmus import binary
-from isthmus.accelerator.channel import Channel, ChannelClosed, refusal_to_json
-from isthmus.accelerator.memory import SharedMemory
+from isthmus.accelerator.channel import Channel, ChannelClosed, Frame, encoded, refusal_to_json
+from isthmus.accelerator.memory import Quiet, SharedMemory
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.executor import Executor
-from isthmus.engine.native.target import host as host_target
+from isthmus.engine.native.target import Target, by_name
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer, Window, host
 
 MAX_GRAPHS = 1 << 14
 _SECONDS_TO_END = 2.0
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+_OWN = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run")
+"""The kernels that serve lanes, which the client sends first."""
 
 
 @dataclass(eq=False)
@@ -39,8 +41,38 @@ class _Graph:
 class _Lane:
     page: np.ndarray
     scratch: Buffer
+    block: np.ndarray = field(default_factory=lambda: np.zeros(doorbell.LANE_BYTES // 8, np.int64))
     graphs: list[_Graph] = field(default_factory=list)
     thread: threading.Thread | None = None
+
+    @property
+    def entered(self) -> int:
+        """The request whose memory was looked up last."""
+        return int(self.block[doorbell.ENTERED // 8])
+
+    @property
+    def left(self) -> int:
+        """The last request that has let go of its memory."""
+        return int(self.block[doorbell.LEFT // 8])
+
+
+class _Service:
+    """What lanes are served by: native code, and the tables that it reads."""
+
+    def __init__(self, target: Target, quiet: Callable[[], Quiet]) -> None:
+        code = loader.addresses(_OWN, target)
+        self.serve, self.end = (_ENTRY(code[f"doorbell:{name}"]) for name in ("serve", "end"))
+        self.memory = SharedMemory(code["doorbell:publish"], quiet)
+        self.rows = np.zeros((MAX_GRAPHS, doorbell.GRAPH_ROW // 8), np.int64)
+        self.block = np.zeros(doorbell.SERVICE_BYTES // 8, np.int64)
+        for word, value in (
+            (doorbell.RUN, code["executor:run"]),
+            (doorbell.GRAPHS, self.rows.ctypes.data),
+            (doorbell.GRAPH_COUNT, MAX_GRAPHS),
+            (doorbell.MEMORY, self.memory.table.ctypes.data),
+            (doorbell.MEMORY_COUNT, len(self.memory.table)),
+        ):
+            self.block[word // 8] = value
 
 
 class Server:
@@ -50,75 +82,102 @@ class Server:
     ----------
     channel
         Where calls come from.
+    unconfined
+        What it could not give up of its rights, for the client to know.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, unconfined: list[str]) -> None:
         self._channel = channel
-        self._memory = SharedMemory()
-        self._rows = np.zeros((MAX_GRAPHS, doorbell.GRAPH_ROW // 8), np.int64)
+        self._unconfined = unconfined
+        self._made: _Service | None = None
         self._graphs: dict[int, _Graph] = {}
         self._free_numbers = list(range(MAX_GRAPHS - 1, -1, -1))
         self._lanes: dict[int, _Lane] = {}
         self._next_lane = 0
-        code = loader.addresses(("doorbell:serve", "executor:run"), host_target())
-        self._serve = _ENTRY(code["doorbell:serve"])
-        self._service = np.zeros(doorbell.SERVICE_BYTES // 8, np.int64)
-        for word, value in (
-            (doorbell.RUN, code["executor:run"]),
-            (doorbell.GRAPHS, self._rows.ctypes.data),
-            (doorbell.GRAPH_COUNT, MAX_GRAPHS),
-            (doorbell.MEMORY, self._memory.table.ctypes.data),
-            (doorbell.MEMORY_COUNT, len(self._memory.table)),
-        ):
-            self._service[word // 8] = value
+        loader.use_only_what_is_given()
 
     def run(self) -> None:
         """Answer calls until the client closes its end."""
         while True:
             try:
-                message, fds = self._channel.receive()
-            except ChannelClosed:
-                return
-            try:
-                answer = self._answer(message, fds)
-            finally:
-                for fd in fds:
-                    os.close(fd)
-            try:
-                self._channel.send(answer)
+                frame = self._channel.receive()
+                try:
+                    answer = self._answer(frame)
+                finally:
+                    frame.close()
+                self._channel.send(frame.number, answer)
             except ChannelClosed:
                 return
 
-    def _answer(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+    def _answer(self, frame: Frame) -> bytes:
+        try:
+            return encoded(self._result(frame))
+        except QnnError as refusal:
+            return encoded(refusal_to_json(refusal))
+        except MemoryError:
+            return encoded(refusal_to_json(QnnError(Code.COMMON_MEM_ALLOC, "accelerator", "it has no more memory")))
+        except Exception as problem:
+            # Whatever a call meets, the accelerator goes on serving the others.
+            rule = f"{type(problem).__name__}: {problem}"[:1000]
+            return encoded(refusal_to_json(QnnError(Code.COMMON_GENERAL, "accelerator", rule)))
+
+    def _result(self, frame: Frame) -> dict[str, Any]:
         calls: dict[str, Callable[..., dict[str, Any]]] = {
             "hello": self._hello,
+            "kernels": self._kernels,
             "register": self._register,
             "deregister": self._deregister,
             "open": self._open,
             "load": self._load,
+            "unload": self._unload,
             "reset": self._reset,
             "rebind": self._rebind,
             "close": self._close,
             "counts": self._counts,
         }
-        try:
-            return calls[message.pop("call")](fds, **message)
-        except QnnError as refusal:
-            return refusal_to_json(refusal)
-        except MemoryError:
-            return refusal_to_json(QnnError(Code.COMMON_MEM_ALLOC, "accelerator", "it has no more memory"))
-        except Exception as problem:
-            # Whatever a call meets, the accelerator goes on serving the others.
-            return refusal_to_json(QnnError(Code.COMMON_GENERAL, "accelerator", f"{type(problem).__name__}: {problem}"))
+        message = frame.message()
+        name = message.pop("call", None)
+        if name not in calls:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "accelerator", f"call {name!r} is unknown")
+        return calls[name](frame.fds, **message)
+
+    @property
+    def _service(self) -> _Service:
+        if self._made is None:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "accelerator", "it has not been sent any kernels")
+        return self._made
+
+    def _quiet(self) -> Quiet:
+        """What says that executions which are under way now are over."""
+        under_way = [(lane, lane.entered) for lane in self._lanes.values() if lane.entered != lane.left]
+
+        def over() -> bool:
+            return all(lane.left >= number for lane, number in under_way)
+
+        return over
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _hello(self, fds: list[int]) -> dict[str, Any]:
-        return {"pid": os.getpid()}
+        return {"pid": os.getpid(), "unconfined": self._unconfined}
+
+    def _kernels(self, fds: list[int], target: str, sizes: list[tuple[str, int]]) -> dict[str, Any]:
+        """Load the code of kernels, which lie one after the other in sealed memory."""
+        content = bytes(_immutable(fds[0]))
+        objects, position = {}, 0
+        for kernel, nbytes in sizes:
+            objects[kernel] = content[position : position + nbytes]
+            position += nbytes
+        loader.load(objects, by_name(target))
+        if self._made is None:
+            self._made = _Service(by_name(target), self._quiet)
+        return {}
 
     def _register(self, fds: list[int], spans: list[list[int]]) -> dict[str, Any]:
         slots: list[int] = []
         try:
             for fd, (offset, nbytes) in zip(fds, spans, strict=True):
-                slots.append(self._memory.register(fd, offset, nbytes))
+                slots.append(self._service.memory.register(fd, offset, nbytes))
         except BaseException:
             self._deregister([], slots)
             raise
@@ -126,28 +185,31 @@ class Server:
 
     def _deregister(self, fds: list[int], slots: list[int]) -> dict[str, Any]:
         for slot in slots:
-            self._memory.deregister(slot)
+            self._service.memory.deregister(slot)
         return {}
 
     def _open(self, fds: list[int]) -> dict[str, Any]:
+        service = self._service
+        if os.fstat(fds[0]).st_size < doorbell.PAGE_BYTES:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "doorbell", "it is too short")
         page = np.frombuffer(mmap.mmap(fds[0], doorbell.PAGE_BYTES), np.int64)
         lane = _Lane(page, host(0))
+        arguments = page.ctypes.data, service.block.ctypes.data, doorbell.IDLE_SPINS, lane.block.ctypes.data
+        lane.thread = threading.Thread(target=service.serve, args=arguments, daemon=True)
+        try:
+            lane.thread.start()
+        except RuntimeError as problem:
+            rule = f"the system starts no more threads: {problem}"
+            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", rule) from None
         self._next_lane += 1
         self._lanes[self._next_lane] = lane
-        lane.thread = threading.Thread(
-            target=self._serve, args=(page.ctypes.data, self._service.ctypes.data, doorbell.IDLE_SPINS, 0), daemon=True
-        )
-        lane.thread.start()
         return {"lane": self._next_lane}
 
     def _load(self, fds: list[int], lane: int, pools: list[int] | None = None) -> dict[str, Any]:
         """Load a binary; `pools` are the client's own scratch and state memory, for its one graph."""
-        here = self._lanes[lane]
-        content = mmap.mmap(
-            fds[0], 0, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ
-        )
-        # What nobody can change was checked by the client.
-        graphs = binary.read(content, verify=not binary.is_sealed(fds[0])).graphs
+        here = self._lane(lane)
+        # What nobody can change was checked by the client; what could have changed since is checked here, in a copy.
+        graphs = binary.read(_immutable(fds[0]), verify=not binary.is_sealed(fds[0])).graphs
         if len(graphs) > len(self._free_numbers):
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", f"it has {MAX_GRAPHS} graphs already")
         wanted = 0 if pools else max((graph.program.scratch_bytes for graph in graphs.values()), default=0)
@@ -158,7 +220,7 @@ class Server:
                 made[name] = self._new_graph(graph, scratch.window(), pools)
         except BaseException:
             for loaded in made.values():
-                self._unload(loaded)
+                self._forget(loaded)
             raise
         here.scratch = scratch
         for older in here.graphs:
@@ -171,53 +233,87 @@ class Server:
         program = graph.program
         state = None if pools else host(program.state_bytes, program.alignment)
         if pools:
-            scratch = self._memory.window(pools[0])
-        persistent = self._memory.window(pools[1]) if pools else state.window()  # type: ignore[union-attr]
+            scratch = self._service.memory.window(pools[0])
+        persistent = self._service.memory.window(pools[1]) if pools else state.window()  # type: ignore[union-attr]
         sizes = np.array([info.nbytes for info in graph.tensors], np.int64)
         # Inputs and outputs are bound by each request.
         executor = Executor(program, scratch, persistent, [None] * len(graph.tensors))
         executor.reset()
         made = _Graph(self._free_numbers.pop(), executor, sizes, state)
         self._graphs[made.number] = made
-        self._rows[made.number] = executor.control, program.threads, len(sizes), sizes.ctypes.data
+        self._service.rows[made.number] = executor.control, program.threads, len(sizes), sizes.ctypes.data
         return made
 
-    def _unload(self, graph: _Graph) -> None:
-        self._rows[graph.number] = 0
+    def _forget(self, graph: _Graph) -> None:
+        self._service.rows[graph.number] = 0
         del self._graphs[graph.number]
         self._free_numbers.append(graph.number)
         graph.executor.close()
 
+    def _unload(self, fds: list[int], graphs: list[int]) -> dict[str, Any]:
+        """Unload graphs that nobody executes."""
+        for number in graphs:
+            graph = self._graph(number)
+            for lane in self._lanes.values():
+                if graph in lane.graphs:
+                    lane.graphs.remove(graph)
+            self._forget(graph)
+        return {}
+
     def _reset(self, fds: list[int], graph: int) -> dict[str, Any]:
-        self._graphs[graph].executor.reset()
+        self._graph(graph).executor.reset()
         return {}
 
     def _rebind(self, fds: list[int], graph: int, scratch: int) -> dict[str, Any]:
-        self._graphs[graph].executor.bind_scratch(self._memory.window(scratch))
+        self._graph(graph).executor.bind_scratch(self._service.memory.window(scratch))
         return {}
 
     def _close(self, fds: list[int], lane: int) -> dict[str, Any]:
-        """End a lane, whose service the client has ended through its doorbell."""
-        ended = self._lanes[lane]
-        if ended.thread is not None:
+        """End a lane that the client uses no more."""
+        ended = self._lane(lane)
+        assert ended.thread is not None
+        if ended.thread.is_alive():
+            self._service.end(ended.page.ctypes.data, 0, 0, 0)
             ended.thread.join(_SECONDS_TO_END)
             if ended.thread.is_alive():
                 raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, f"lane {lane}", "it is still in use")
         del self._lanes[lane]
         for graph in ended.graphs:
-            self._unload(graph)
+            self._forget(graph)
+        self._service.memory.release()
         return {}
 
     def _counts(self, fds: list[int]) -> dict[str, Any]:
-        with open("/proc/self/statm") as statistics:
-            resident = int(statistics.read().split()[1]) * mmap.PAGESIZE
-        with open("/proc/self/maps") as table:
-            mappings = sum(1 for _ in table)
-        return {
-            "descriptors": len(os.listdir("/proc/self/fd")),
-            "mappings": mappings,
-            "resident_bytes": resident,
-            "lanes": len(self._lanes),
-            "graphs": len(self._graphs),
-            "memory": len(self._memory),
-        }
+        memory = 0 if self._made is None else len(self._made.memory)
+        return {"lanes": len(self._lanes), "graphs": len(self._graphs), "memory": memory}
+
+    def _lane(self, number: int) -> _Lane:
+        if number not in self._lanes:
+            raise QnnError(Code.CONTEXT_INVALID_HANDLE, f"lane {number} of the accelerator", "there is none")
+        return self._lanes[number]
+
+    def _graph(self, number: int) -> _Graph:
+        if number not in self._graphs:
+            raise QnnError(Code.GRAPH_INVALID_HANDLE, f"graph {number} of the accelerator", "there is none")
+        return self._graphs[number]
+
+
+def _immutable(fd: int) -> mmap.mmap | memoryview:
+    """The contents of a descriptor as nobody can change them: mapped if they are sealed, else copied."""
+    try:
+        nbytes = os.fstat(fd).st_size
+        if nbytes == 0:
+            raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, "contents of a descriptor", "there are none")
+        if binary.is_sealed(fd):
+            return mmap.mmap(fd, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE, prot=mmap.PROT_READ)
+        copy = host(nbytes, binary.SECTION_ALIGNMENT).array
+        view, position = copy.data, 0
+        while position < nbytes:
+            read = os.preadv(fd, [view[position:]], position)
+            if read == 0:
+                raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, "contents of a descriptor", "they were cut short")
+            position += read
+        return view
+    except (OSError, ValueError, OverflowError) as problem:
+        rule = f"they cannot be read: {problem}"
+        raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, "contents of a descriptor", rule) from None

@@ -9,7 +9,7 @@ REQUEST = 0
 REQUEST_SLEEPER = 64
 """Not zero while the server sleeps on REQUEST."""
 RESPONSE = 128
-"""The request that was answered last, or `GONE`."""
+"""The request that was answered last, or `GONE`. The client counts requests itself, so that `GONE` is the last word."""
 RESPONSE_SLEEPER = 192
 """Not zero while the client sleeps on RESPONSE."""
 CLIENT_CPU, SERVER_CPU = 256, 320
@@ -18,8 +18,10 @@ STATUS = 384
 """QNN's code for the answered request."""
 GRAPH = 448
 """Which graph to run; -1 ends the service."""
-SLOTS = 512
-"""For each input, then each output, the number of the registered memory it lies in."""
+ABORT = 512
+"""The client writes here which request it no longer wants; it ends after the instruction that is under way."""
+SLOTS = 576
+"""For each input, then each output, the slot of the registered memory it lies in."""
 MAX_IO = (PAGE_BYTES - SLOTS) // 8
 
 GONE = -1
@@ -37,6 +39,13 @@ SERVICE_BYTES = 64
 # A row of the table at GRAPHS: control block, threads, how many inputs and outputs, where their sizes are listed.
 GRAPH_CONTROL, GRAPH_THREADS, GRAPH_IO, GRAPH_SIZES = 0, 8, 16, 24
 GRAPH_ROW = 32
-# A row of the table at MEMORY: address (0: none) and bytes.
-MEMORY_ADDRESS, MEMORY_SIZE = 0, 8
-MEMORY_ROW = 16
+# A row of the table at MEMORY: address (0: none), bytes, and how often the row was given to new memory.
+MEMORY_ADDRESS, MEMORY_SIZE, MEMORY_GENERATION = 0, 8, 16
+MEMORY_ROW = 32
+SLOT_BITS = 16
+"""A slot names a row by its low bits and that row's generation above them: it never comes to mean other memory."""
+
+# What the server tells of one lane, for itself.
+ENTERED, LEFT = 0, 64
+"""The request whose memory was looked up last, and the last one that has let go of its memory."""
+LANE_BYTES = 128

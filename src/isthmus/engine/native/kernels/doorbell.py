@@ -2,7 +2,8 @@
 sides are awake.
 
 A side that waits spins for a while, unless the other side was last seen on its own processor, then sleeps on a futex
-that both processes share. The layout is in `isthmus.engine.native.doorbell`.
+that both processes share. A client sleeps for a short while only: it must come back to Python, where signals are
+handled and deadlines kept. The layout is in `isthmus.engine.native.doorbell`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Any
 
 from isthmus.engine.native.control import BASES
 from isthmus.engine.native.doorbell import (
+    ABORT,
     CLIENT_CPU,
+    ENTERED,
     GONE,
     GRAPH,
     GRAPH_CONTROL,
@@ -21,9 +24,11 @@ from isthmus.engine.native.doorbell import (
     GRAPH_SIZES,
     GRAPH_THREADS,
     GRAPHS,
+    LEFT,
     MEMORY,
     MEMORY_ADDRESS,
     MEMORY_COUNT,
+    MEMORY_GENERATION,
     MEMORY_ROW,
     MEMORY_SIZE,
     REQUEST,
@@ -32,6 +37,7 @@ from isthmus.engine.native.doorbell import (
     RESPONSE_SLEEPER,
     RUN,
     SERVER_CPU,
+    SLOT_BITS,
     SLOTS,
     STATUS,
 )
@@ -53,8 +59,9 @@ from isthmus.prepare.schedule import Pool
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 _LOOKS_AT_CPU = 63
 _FIRST_IO = int(Pool.IO)
-_NO_GRAPH, _NO_MEMORY, _TOO_SMALL = (
+_NO_GRAPH, _ABORTED, _NO_MEMORY, _TOO_SMALL = (
     int(Code.GRAPH_INVALID_HANDLE),
+    int(Code.GRAPH_ABORTED),
     int(Code.MEM_INVALID_HANDLE),
     int(Code.MEM_INVALID_SHAPE),
 )
@@ -74,11 +81,15 @@ def _post(target: Target) -> Any:
 
 
 def _await_change(target: Target) -> Any:
-    """Wait until a word differs from `known`, and give its new value."""
+    """Wait until a word differs from `known`, and give its value.
+
+    With the address of a time span it sleeps once, at most that long, and may give `known`; without one (0) it sleeps
+    until the word has changed.
+    """
     pause, futex = pause_of(target), FUTEX[architecture(target)]
 
     @device
-    def await_change(word, sleeper, known, own_cpu, other_cpu, spins):  # type: ignore[no-untyped-def]
+    def await_change(word, sleeper, known, own_cpu, other_cpu, spins, span):  # type: ignore[no-untyped-def]
         for i in range(spins):
             value = atomic_load(word)
             if value != known:
@@ -89,33 +100,62 @@ def _await_change(target: Target) -> Any:
                 if atomic_load(other_cpu) == here:
                     break
             pause()
-        while True:
-            atomic_store(sleeper, 1)
+        atomic_store(sleeper, 1)
+        value = atomic_load(word)
+        while value == known:
+            # The futex compares the low half of the word.
+            system_call(futex, word, _FUTEX_WAIT, known & 0xFFFFFFFF, span)
             value = atomic_load(word)
-            if value == known:
-                # The futex compares the low half of the word.
-                system_call(futex, word, _FUTEX_WAIT, known & 0xFFFFFFFF, 0)
-                value = atomic_load(word)
-            if value != known:
-                atomic_store(sleeper, 0)
-                return value
+            if span != 0:
+                break
+        atomic_store(sleeper, 0)
+        return value
 
     return await_change
 
 
-@generated
-def call(target: Target, variant: str) -> Any:
-    """Post a request and wait for its answer. Arguments: page, number of the request, spins, 0."""
-    post, await_change = _post(target), _await_change(target)
+def _await_answer(target: Target) -> Any:
+    await_change = _await_change(target)
 
     @device
-    def call_server(page, number, spins, unused):  # type: ignore[no-untyped-def]
-        answered = number - 1
+    def await_answer(page, number, spins, span):  # type: ignore[no-untyped-def]
+        own, other = page + CLIENT_CPU, page + SERVER_CPU
+        await_change(page + RESPONSE, page + RESPONSE_SLEEPER, number - 1, own, other, spins, span)
+
+    return await_answer
+
+
+@generated
+def call(target: Target, variant: str) -> Any:
+    """Post a request and wait for its answer a while. Arguments: page, number of the request, spins, time span."""
+    post, await_answer = _post(target), _await_answer(target)
+
+    @device
+    def call_server(page, number, spins, span):  # type: ignore[no-untyped-def]
         atomic_store(page + CLIENT_CPU, current_cpu())
         post(page + REQUEST, page + REQUEST_SLEEPER, number)
-        await_change(page + RESPONSE, page + RESPONSE_SLEEPER, answered, page + CLIENT_CPU, page + SERVER_CPU, spins)
+        await_answer(page, number, spins, span)
 
     return call_server
+
+
+@generated
+def wait(target: Target, variant: str) -> Any:
+    """Wait on for the answer to a posted request. Arguments: page, number of the request, spins, time span."""
+    return _await_answer(target)
+
+
+@generated
+def end(target: Target, variant: str) -> Any:
+    """Have a lane that nobody uses any more end its service. Arguments: page, 0, 0, 0."""
+    post = _post(target)
+
+    @device
+    def end_service(page, a, b, c):  # type: ignore[no-untyped-def]
+        store_i64(page + GRAPH, 0, -1)
+        post(page + REQUEST, page + REQUEST_SLEEPER, atomic_load(page + REQUEST) + 1)
+
+    return end_service
 
 
 @generated
@@ -131,6 +171,26 @@ def hang_up(target: Target, variant: str) -> Any:
     return tell_client
 
 
+@generated
+def publish(target: Target, variant: str) -> Any:
+    """Give a row of the memory table to a window, or to nobody. Arguments: row, address, bytes, generation.
+
+    Whoever reads the row meanwhile finds no address, or a generation other than the one it was asked for. Whoever is
+    not seen to have entered once this is done will find what was published.
+    """
+
+    @device
+    def publish_row(row, address, nbytes, generation):  # type: ignore[no-untyped-def]
+        atomic_store(row + MEMORY_ADDRESS, 0)
+        atomic_store(row + MEMORY_GENERATION, generation)
+        atomic_store(row + MEMORY_SIZE, nbytes)
+        atomic_store(row + MEMORY_ADDRESS, address)
+        # Keeps what the caller reads after this from being read before it.
+        atomic_load(row + MEMORY_ADDRESS)
+
+    return publish_row
+
+
 @device
 def _bind(page: int, graph: int, service: int) -> int:
     """Point a graph at the memory that a request names; QNN's code."""
@@ -138,29 +198,33 @@ def _bind(page: int, graph: int, service: int) -> int:
     memory, count = load_i64(service + MEMORY, 0), load_i64(service + MEMORY_COUNT, 0)
     for i in range(load_i64(graph + GRAPH_IO, 0)):
         slot = load_i64(page + SLOTS, i)
-        if slot < 0 or slot >= count:
+        index = slot & ((1 << SLOT_BITS) - 1)
+        if slot < 0 or index >= count:
             return _NO_MEMORY
-        row = memory + slot * MEMORY_ROW
-        if atomic_load(row + MEMORY_ADDRESS) == 0:
+        row = memory + index * MEMORY_ROW
+        address: int = atomic_load(row + MEMORY_ADDRESS)
+        nbytes: int = atomic_load(row + MEMORY_SIZE)
+        # The generation is read last, as it is written first: if it is right, so was all that was read before.
+        if atomic_load(row + MEMORY_GENERATION) != slot >> SLOT_BITS or address == 0:
             return _NO_MEMORY
-        if load_i64(row + MEMORY_SIZE, 0) < load_i64(sizes, i):
+        if nbytes < load_i64(sizes, i):
             return _TOO_SMALL
-        store_i64(bases, _FIRST_IO + i, load_i64(row + MEMORY_ADDRESS, 0))
+        store_i64(bases, _FIRST_IO + i, address)
     return 0
 
 
 @generated
 def serve(target: Target, variant: str) -> Any:
-    """Run what is asked for until the end is asked for. Arguments: page, service block, spins, 0."""
+    """Run what is asked for until the end is asked for. Arguments: page, service block, spins, lane block."""
     post, await_change = _post(target), _await_change(target)
 
     @device
-    def serve_until_ended(page, service, spins, unused):  # type: ignore[no-untyped-def]
+    def serve_until_ended(page, service, spins, lane):  # type: ignore[no-untyped-def]
         done = atomic_load(page + RESPONSE)
         ended = False
         while not ended:
             done = await_change(
-                page + REQUEST, page + REQUEST_SLEEPER, done, page + SERVER_CPU, page + CLIENT_CPU, spins
+                page + REQUEST, page + REQUEST_SLEEPER, done, page + SERVER_CPU, page + CLIENT_CPU, spins, 0
             )
             atomic_store(page + SERVER_CPU, current_cpu())
             number = load_i64(page + GRAPH, 0)
@@ -170,11 +234,17 @@ def serve(target: Target, variant: str) -> Any:
             elif number < 0 or number >= load_i64(service + GRAPH_COUNT, 0):
                 status = _NO_GRAPH
             else:
+                # Said before the tables are read: what is taken out of them from now on is kept until it is left.
+                atomic_store(lane + ENTERED, done)
                 graph = load_i64(service + GRAPHS, 0) + number * GRAPH_ROW
                 control = load_i64(graph + GRAPH_CONTROL, 0)
                 status = _NO_GRAPH if control == 0 else _bind(page, graph, service)
                 if status == 0:
-                    call_kernel(load_i64(service + RUN, 0), control, 0, 0, load_i64(graph + GRAPH_THREADS, 0))
+                    threads = load_i64(graph + GRAPH_THREADS, 0)
+                    call_kernel(load_i64(service + RUN, 0), control, page + ABORT, done, threads)
+                    if atomic_load(page + ABORT) == done:
+                        status = _ABORTED
+                atomic_store(lane + LEFT, done)
             atomic_store(page + STATUS, status)
             post(page + RESPONSE, page + RESPONSE_SLEEPER, done)
 

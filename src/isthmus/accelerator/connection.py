@@ -1,0 +1,336 @@
+"""The accelerator's process from start to end, and requests to it, each by its number.
+
+Two threads serve a connection. One starts the process and waits for its end: so the system can tie the process to the
+life of the thread that started it, and its death is noticed at once. The other is alone in sending requests and
+receiving answers: Python delivers signals to the main thread only, so nothing can interrupt it halfway through a
+message. Whoever waits for an answer can be interrupted at any time; what an answer tells of that nobody wants any more
+is undone when it comes.
+
+Neither thread knows the `Accelerator`: one that is dropped is noticed, and takes its process with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from isthmus import isolated
+from isthmus.accelerator.channel import Channel, ChannelClosed, encoded, refusal_from_json
+from isthmus.errors import Code, QnnError
+
+Undo = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
+"""From an answer to the call that takes back what it tells of."""
+
+_FOREVER = threading.TIMEOUT_MAX
+_SECONDS_TO_DIE = 5.0
+_connections: set[Connection] = set()
+"""Those whose process may live, for a forked child to let go of."""
+
+
+def gone(what: str, reason: str = "") -> QnnError:
+    """The answer to whoever needs a process that has ended."""
+    because = f" ({reason})" if reason else ""
+    return QnnError(
+        Code.COMMON_SYSTEM_COMMUNICATION,
+        what,
+        f"the accelerator process has ended{because}, and with it all that lived there",
+        "Free the context, create it again and register its memory again.",
+    )
+
+
+class Bell(Protocol):
+    """Someone to be told that the process has ended."""
+
+    def hang_up(self) -> None:
+        """It has."""
+
+
+class Request:
+    """A call that is under way.
+
+    Parameters
+    ----------
+    name
+        What is called.
+    content, fds
+        The message. The descriptors are the request's own.
+    undo
+        What takes it back when its answer comes after whoever asked has gone.
+    """
+
+    def __init__(self, name: str, content: bytes, fds: list[int], undo: Undo | None) -> None:
+        self.name, self.content, self.fds, self.undo = name, content, fds, undo
+        self.begun: float | None = None
+        self.answer: dict[str, Any] | None = None
+        self.refusal: QnnError | None = None
+        self.abandoned = False
+        self._state = threading.RLock()
+        self._waiting = threading.Lock()
+        self._waiting.acquire()
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is a result or a refusal."""
+        return self.answer is not None or self.refusal is not None
+
+    def settle(self, answer: dict[str, Any] | None, refusal: QnnError | None) -> bool:
+        """Bring the answer; whether somebody still wants it."""
+        with self._state:
+            self.close()
+            self.answer, self.refusal = answer, refusal
+            self._waiting.release()
+            return not self.abandoned
+
+    def abandon(self) -> bool:
+        """Want the answer no more; whether it is there already."""
+        with self._state:
+            self.abandoned = True
+            return self.answered
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is answered, at most for so long since it was sent; whether it is."""
+        while not self.answered:
+            left = seconds if self.begun is None else self.begun + seconds - time.monotonic()
+            if left <= 0:
+                return False
+            if self._waiting.acquire(timeout=min(left, _FOREVER)):
+                self._waiting.release()
+                return True
+        return True
+
+    def close(self) -> None:
+        """Close its descriptors; safe to call again."""
+        while self.fds:
+            os.close(self.fds.pop())
+
+
+class Connection:
+    """A running accelerator process and the way to it.
+
+    `alive` says whether the process is there for us, `forked` whether it is our parent's, `reason` why it was ended.
+    """
+
+    def __init__(self) -> None:
+        self.alive, self.forked, self.reason = True, False, ""
+        self._open = True
+        self._requests: SimpleQueue[Request | None] = SimpleQueue()
+        self._numbers = itertools.count(1)
+        self._bells: set[Bell] = set()
+        # Taken for moments only. The garbage collector may come back to a thread that holds it.
+        self._lock = threading.RLock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel, self._theirs = Channel.pair()
+        _connections.add(self)
+        self._started = threading.Event()
+        self._failure: OSError | None = None
+        names = (("process", self._watch), ("channel", self._converse))
+        self._threads = [
+            threading.Thread(target=life, name=f"isthmus-accelerator-{name}", daemon=True) for name, life in names
+        ]
+        try:
+            for thread in self._threads:
+                thread.start()
+            self._started.wait()
+        except BaseException as problem:
+            self.kill("it was not wanted any more")
+            if self._threads[0].ident is None:
+                self._let_go()
+                _connections.discard(self)
+            if isinstance(problem, RuntimeError):
+                rule = f"it needs two threads, and the system starts no more: {problem}"
+                raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator process", rule) from None
+            raise
+        if self._failure is not None:
+            rule = f"cannot be started: {self._failure.strerror}"
+            raise QnnError(Code.COMMON_SYSTEM, "accelerator process", rule)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def submit(self, name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any) -> Request | None:
+        """Have something done on the other side; None if there is none any more.
+
+        The answer may be waited for or not: this never blocks, and may be called by the garbage collector.
+        """
+        content = encoded({"call": name, **arguments})
+        own: list[int] = []
+        try:
+            for fd in fds:
+                # The caller may be interrupted, and close his, before the message is sent.
+                own.append(os.dup(fd))
+        except OSError as problem:
+            for fd in own:
+                os.close(fd)
+            lacking = Code.COMMON_RESOURCE_UNAVAILABLE if problem.errno != errno.EBADF else Code.MEM_INVALID_ARGUMENT
+            rule = f"a file descriptor cannot be sent: {problem.strerror}"
+            raise QnnError(lacking, f"accelerator, call '{name}'", rule) from None
+        request = Request(name, content, own, undo)
+        with self._lock:
+            if self._open:
+                self._requests.put(request)
+                return request
+        request.close()
+        return None
+
+    def abandon(self, request: Request) -> None:
+        """Take back what a request has done or will do."""
+        if request.abandon():
+            self._undo(request)
+
+    def _undo(self, request: Request) -> None:
+        if request.undo is not None and request.answer is not None:
+            name, arguments = request.undo(request.answer)
+            self.submit(name, **arguments)
+
+    def _converse(self) -> None:
+        """The life of the thread that sends and receives."""
+        while (request := self._requests.get()) is not None:
+            try:
+                answer, refusal = self._exchange(request)
+            except ChannelClosed:
+                # Who is told that it is gone may rely on that.
+                self.kill("")
+                self._threads[0].join(_SECONDS_TO_DIE)
+                request.settle(None, self.gone(f"call '{request.name}'"))
+                break
+            if not request.settle(answer, refusal):
+                self._undo(request)
+        with self._lock:
+            self._open = False
+        while not self._requests.empty():
+            left = self._requests.get()
+            if left is not None:
+                left.settle(None, self.gone(f"call '{left.name}'"))
+        self._channel.close()
+
+    def _exchange(self, request: Request) -> tuple[dict[str, Any] | None, QnnError | None]:
+        number = next(self._numbers)
+        request.begun = time.monotonic()
+        try:
+            self._channel.send(number, request.content, request.fds)
+        except QnnError as refusal:
+            return None, refusal
+        frame = self._channel.receive()
+        frame.close()
+        if frame.number != number:
+            raise ChannelClosed
+        try:
+            answer = frame.message()
+            return answer, refusal_from_json(answer)
+        except QnnError as refusal:
+            return None, refusal
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def gone(self, what: str) -> QnnError:
+        """The answer to every call that needs a process which is not there for us."""
+        if self.forked:
+            return QnnError(
+                Code.COMMON_SYSTEM_COMMUNICATION,
+                what,
+                "the accelerator belongs to the process that this one was forked from",
+                "Create a backend of its own in the forked process.",
+            )
+        return gone(what, self.reason)
+
+    def watch_over(self, bell: Bell) -> None:
+        """Have someone told when the process ends."""
+        self._bells.add(bell)
+        if not self.alive:
+            bell.hang_up()
+
+    def forget(self, bell: Bell) -> None:
+        """Tell him no more."""
+        self._bells.discard(bell)
+
+    def end(self) -> None:
+        """Ask the process to end; it does so at once, whatever it computes. Does not wait."""
+        if not self.forked:
+            self._channel.shut()
+
+    def kill(self, reason: str) -> None:
+        """End the process by force. Does not wait."""
+        with self._lock:
+            if self.forked:
+                return
+            if self.alive:
+                self.reason = self.reason or reason
+                # While `alive` holds, the process has not been reaped: the number is still its own.
+                if self._process is not None:
+                    os.kill(self._process.pid, signal.SIGKILL)
+        self._channel.shut()
+        self._requests.put(None)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the end of the process and of the threads; whether they have ended."""
+        limit = time.monotonic() + seconds
+        for thread in self._threads:
+            if thread.ident is not None and thread is not threading.current_thread():
+                thread.join(max(0.0, limit - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def kill_and_join(self, reason: str) -> None:
+        """End the process by force, and wait until it can write nothing any more."""
+        self.kill(reason)
+        self.join(_SECONDS_TO_DIE)
+
+    def _watch(self) -> None:
+        """The life of the thread that the process belongs to."""
+        command = isolated.command("isthmus.accelerator", str(self._theirs.fileno()), str(os.getpid()))
+        # Numpy's linear algebra would start threads that nobody needs there.
+        environment = isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}
+        try:
+            with self._lock:
+                if self._open and not self.reason:
+                    self._process = subprocess.Popen(
+                        command, pass_fds=(self._theirs.fileno(),), stdin=subprocess.DEVNULL, env=environment, cwd="/"
+                    )
+        except OSError as problem:
+            self._failure = problem
+        finally:
+            self._theirs.close()
+            self._started.set()
+        if self._process is not None:
+            _await_end(self._process.pid)
+        with self._lock:
+            self.alive = False
+        if self._process is not None:
+            self._process.wait()
+        _connections.discard(self)
+        self._channel.shut()
+        self._requests.put(None)
+        for bell in list(self._bells):
+            bell.hang_up()
+
+    def _let_go(self) -> None:
+        """In a forked child: it is the parent's. Locks that other threads held there will never be released here."""
+        self.alive, self.forked, self._open = False, True, False
+        self._lock = threading.RLock()
+        self._channel.close()
+        self._theirs.close()
+        if self._process is not None:
+            self._process.returncode = 0
+
+
+def _await_end(pid: int) -> None:
+    """Wait for the end of a child without taking its number away from it."""
+    # Someone else may have waited for all children.
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def _after_fork() -> None:
+    for connection in list(_connections):
+        connection._let_go()
+    _connections.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,81 @@
+"""The client's end of a doorbell: a page of memory that it shares with one thread of the accelerator."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+
+import numpy as np
+
+from isthmus.engine.native import doorbell, loader
+from isthmus.engine.native.target import host as host_target
+from isthmus.errors import Code, QnnError
+
+_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_CHUNK = 0.05
+"""Seconds that a wait may stay in native code, where Python handles no signals."""
+
+
+class _TimeSpan(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_int64), ("nanoseconds", ctypes.c_int64))
+
+
+def _span(seconds: float) -> _TimeSpan:
+    return _TimeSpan(0, max(1, int(min(seconds, _CHUNK) * 1e9)))
+
+
+class Page:
+    """The page, its words by name, and the native calls that ring and wait.
+
+    Whoever is in a hurry rings with `call` itself, given `address`, a number, how long to spin, and `span`.
+    """
+
+    def __init__(self) -> None:
+        code = loader.addresses(("doorbell:call", "doorbell:wait", "doorbell:hang_up"), host_target())
+        self.call, self._wait, self._hang_up = (
+            _ENTRY(code[f"doorbell:{name}"]) for name in ("call", "wait", "hang_up")
+        )
+        try:
+            self.fd = os.memfd_create("isthmus-doorbell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        except OSError as problem:
+            rule = f"cannot be made: {problem.strerror}"
+            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "doorbell of a context", rule) from None
+        try:
+            os.ftruncate(self.fd, doorbell.PAGE_BYTES)
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
+            self.words = np.frombuffer(mmap.mmap(self.fd, doorbell.PAGE_BYTES), np.int64)
+        except OSError as problem:
+            self.close()
+            rule = f"cannot be mapped: {problem.strerror}"
+            raise QnnError(Code.COMMON_MEM_ALLOC, "doorbell of a context", rule) from None
+        self.address = self.words.ctypes.data
+        self.request, self.response, self.status, self.abort = (
+            ctypes.c_int64.from_address(self.address + word)
+            for word in (doorbell.REQUEST, doorbell.RESPONSE, doorbell.STATUS, doorbell.ABORT)
+        )
+        self._chunk = _span(_CHUNK)
+        self.span = ctypes.addressof(self._chunk)
+
+    def ring(self, number: int, seconds: float) -> None:
+        """Post a request, and wait for its answer, a while at most."""
+        if seconds < _CHUNK:
+            self.call(self.address, number, 0, ctypes.addressof(_span(seconds)))
+        else:
+            self.call(self.address, number, doorbell.WORKING_SPINS, self.span)
+
+    def wait(self, number: int, seconds: float = _CHUNK) -> None:
+        """Wait on for an answer, a while at most."""
+        self._wait(self.address, number, 0, ctypes.addressof(_span(seconds)))
+
+    def hang_up(self) -> None:
+        """The accelerator is gone: release whoever waits for it, now and later."""
+        self._hang_up(self.address, 0, 0, 0)
+
+    def close(self) -> None:
+        """Close the descriptor, which the other side has by now; safe to call again."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
