@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +20,14 @@ from isthmus.frontends import load
 from isthmus.memory import rpcmem
 
 SIZE = 1000
+LONG_SIZE, LONG_REPEATS = 1 << 20, 20_000
+"""Of an execution that takes longer than anybody waits for it, in many short instructions."""
 
 
-def gate_binary(folder: Path) -> bytes:
-    """y = sigmoid(x) * x + s, as a context binary."""
-    program = native.prepare(load(tiny.gate(folder / "gate.onnx", SIZE))).program
+def gate_binary(folder: Path, size: int = SIZE, repeats: int = 1) -> bytes:
+    """y = sigmoid(x) * x + s, computed again and again, as a context binary."""
+    program = native.prepare(load(tiny.gate(folder / "gate.onnx", size))).program
+    program = replace(program, table=np.tile(program.table, (repeats, 1)), labels=program.labels * repeats)
     return binary.to_bytes([binary.GraphBinary(program)], "htp")
 
 
@@ -32,21 +38,25 @@ def expected(x: np.ndarray, s: np.ndarray) -> np.ndarray:
 class Site:
     """A lane with the graph loaded and one shared buffer for each tensor."""
 
-    def __init__(self, accelerator: Accelerator, content: bytes) -> None:
+    def __init__(self, accelerator: Accelerator, content: bytes, size: int = SIZE) -> None:
         self.accelerator = accelerator
         self.lane = Lane(accelerator)
         with binary.ContextBinary(content) as opened:
             self.graph = self.lane.load(opened)["gate"]
-        self.buffers = [rpcmem.alloc(25, 1, 4 * SIZE) for _ in range(3)]
-        self.x, self.s, self.y = (buffer.view(np.float32, (SIZE,)) for buffer in self.buffers)
+        self.buffers = [rpcmem.alloc(25, 1, 4 * size) for _ in range(3)]
+        self.x, self.s, self.y = (buffer.view(np.float32, (size,)) for buffer in self.buffers)
         self.slots = accelerator.register([(buffer.fd, 0, buffer.nbytes) for buffer in self.buffers])
 
-    def run(self) -> None:
-        self.lane.enter(100)
-        try:
-            self.lane.execute(self.graph, self.slots)
-        finally:
-            self.lane.leave()
+    def run(self, seconds: float | None = None) -> None:
+        with self.lane.turn():
+            self.lane.execute(self.graph, self.slots, seconds)
+
+    def check(self) -> None:
+        """Run on new numbers, and see that the result is right."""
+        self.x[:], self.s[:] = np.random.default_rng().standard_normal((2, len(self.x)))
+        self.y[:] = 0
+        self.run()
+        np.testing.assert_allclose(self.y, expected(self.x, self.s), rtol=1e-5, atol=1e-6)
 
     def close(self) -> None:
         self.lane.close()
@@ -60,6 +70,37 @@ def stop(pid: int) -> None:
     tasks = Path(f"/proc/{pid}/task")
     while any(stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in tasks.glob("*/stat")):
         time.sleep(0.001)
+
+
+@contextmanager
+def interrupted_after(
+    seconds: float, by: type[BaseException] = KeyboardInterrupt, again: float = 0
+) -> Iterator[None]:
+    """Within, a signal's handler raises after some time, and again and again; what never came is taken back."""
+
+    def handler(*_: object) -> None:
+        raise by
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds, again)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def eventually(true: Callable[[], bool], seconds: float = 20) -> bool:
+    """Whether something becomes true before long."""
+    limit = time.monotonic() + seconds
+    while not true() and time.monotonic() < limit:
+        time.sleep(0.005)
+    return true()
+
+
+def under_way(site: Site) -> bool:
+    """Whether an execution has been posted and not answered."""
+    return site.lane._page.request.value != site.lane._page.response.value
 
 
 def exists(pid: int) -> bool:

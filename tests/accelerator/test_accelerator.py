@@ -10,17 +10,12 @@ import time
 
 import numpy as np
 import pytest
-from accelerator_harness import SIZE, Site, children, exists, expected, gate_binary, stop
+from accelerator_harness import SIZE, Site, children, exists, expected, stop
 
 from isthmus import Code, QnnError, binary
 from isthmus.accelerator import Accelerator, Lane
 from isthmus.engine.native import doorbell
 from isthmus.memory import rpcmem
-
-
-@pytest.fixture(scope="module")
-def content(tmp_path_factory):
-    return gate_binary(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -246,20 +241,6 @@ def test_it_never_outlives_its_client(way):
         time.sleep(0.01)
     assert not exists(pid)
     client.stdout.close()
-
-
-def test_a_forked_child_cannot_use_or_end_it(accelerator, site):
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            site.run()
-        except QnnError as problem:
-            code = 0 if problem.code is Code.COMMON_SYSTEM_COMMUNICATION else 2
-        accelerator.close()
-        os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    site.run()
 
 
 def test_who_waits_for_a_lane_that_is_closed_is_told(accelerator, content):

@@ -1,9 +1,10 @@
 """The accelerator: another process that sees only memory whose file descriptors it was handed, and runs graphs there.
 
-`Accelerator` and `Lane` are the client's side; `python -m isthmus.accelerator` is the other.
+`Accelerator` and `Lane` are the client's side; `isthmus.accelerator.__main__` is the other.
 """
 
+from isthmus.accelerator.deadlines import Deadlines
 from isthmus.accelerator.lane import Lane
 from isthmus.accelerator.process import Accelerator
 
-__all__ = ["Accelerator", "Lane"]
+__all__ = ["Accelerator", "Deadlines", "Lane"]

@@ -22,16 +22,18 @@ MAX_FDS = 64
 """Descriptors in one message; the system's own limit is 253."""
 MAX_BYTES = 64 << 20
 """The longest message."""
+_MAX_TEXT = 4096
 _HEADER = struct.Struct("<8sIIQ")
 _MAGIC = b"ISTHCALL"
-_REFUSED_BY_THE_SYSTEM = {
-    errno.EBADF: (Code.MEM_INVALID_ARGUMENT, "a file descriptor is not open"),
-    errno.EMFILE: (Code.COMMON_RESOURCE_UNAVAILABLE, "this process has no more file descriptors"),
-    errno.ETOOMANYREFS: (Code.COMMON_RESOURCE_UNAVAILABLE, "too many file descriptors are under way"),
-    errno.ENOMEM: (Code.COMMON_MEM_ALLOC, "the system has no more memory"),
-    errno.ENOBUFS: (Code.COMMON_MEM_ALLOC, "the system has no more memory"),
+_CODES = {
+    errno.EBADF: Code.MEM_INVALID_ARGUMENT,
+    errno.EMFILE: Code.COMMON_RESOURCE_UNAVAILABLE,
+    errno.ENFILE: Code.COMMON_RESOURCE_UNAVAILABLE,
+    errno.ETOOMANYREFS: Code.COMMON_RESOURCE_UNAVAILABLE,
+    errno.ENOMEM: Code.COMMON_MEM_ALLOC,
+    errno.ENOBUFS: Code.COMMON_MEM_ALLOC,
 }
-"""What can keep a message from being sent that says nothing about the other side."""
+"""What the system may refuse to either side without anything being wrong with the other."""
 
 
 class ChannelClosed(Exception):
@@ -106,14 +108,14 @@ class Channel:
         try:
             sent = self._socket.sendmsg([frame], rights, socket.MSG_NOSIGNAL)
         except OSError as problem:
-            if problem.errno not in _REFUSED_BY_THE_SYSTEM:
+            if problem.errno not in _CODES:
                 raise ChannelClosed from problem
-            code, rule = _REFUSED_BY_THE_SYSTEM[problem.errno]
-            raise QnnError(code, "control message", f"it cannot be sent: {rule}") from None
-        try:
-            self._socket.sendall(frame[sent:], socket.MSG_NOSIGNAL)
-        except OSError as problem:
-            raise ChannelClosed from problem
+            raise refused_by_the_system(problem, "control message", "it cannot be sent") from None
+        if sent < len(frame):
+            try:
+                self._socket.sendall(frame[sent:], socket.MSG_NOSIGNAL)
+            except OSError as problem:
+                raise ChannelClosed from problem
 
     def receive(self) -> Frame:
         """The next message."""
@@ -168,9 +170,19 @@ class Channel:
         self._socket.close()
 
 
+def refused_by_the_system(problem: OSError, what: str, rule: str, code: Code = Code.COMMON_GENERAL) -> Exception:
+    """An error of the system as QNN's: with a code of its own, or else with the one given.
+
+    A `TimeoutError` that a signal's handler has raised is an `OSError` too, but none of the system: it stays itself.
+    """
+    if problem.errno is None:
+        return problem
+    return QnnError(_CODES.get(problem.errno, code), what, f"{rule}: {problem.strerror}")
+
+
 def refusal_to_json(error: QnnError) -> dict[str, Any]:
-    """An error as an answer."""
-    return {"error": [int(error.code), error.what, error.rule, error.hint]}
+    """An error as an answer. It may speak of names as long as somebody cared to make them."""
+    return {"error": [int(error.code), *(text[:_MAX_TEXT] for text in (error.what, error.rule, error.hint))]}
 
 
 def refusal_from_json(answer: Mapping[str, Any]) -> QnnError | None:

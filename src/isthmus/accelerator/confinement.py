@@ -132,9 +132,11 @@ def confine(keep: int) -> list[str]:
 
 
 def _close_all_but(keep: int) -> None:
-    most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 20)
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     os.closerange(3, keep)
-    os.closerange(keep + 1, most)
+    os.closerange(keep + 1, min(now, 1 << 20))
+    # Every buffer that it sees takes one.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> int:

@@ -12,7 +12,6 @@ Neither thread knows the `Accelerator`: one that is dropped is noticed, and take
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import os
 import signal
@@ -24,13 +23,13 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from isthmus import isolated
-from isthmus.accelerator.channel import Channel, ChannelClosed, encoded, refusal_from_json
+from isthmus.accelerator.channel import Channel, ChannelClosed, encoded, refusal_from_json, refused_by_the_system
+from isthmus.accelerator.deadlines import CHUNK, Patience
 from isthmus.errors import Code, QnnError
 
 Undo = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 """From an answer to the call that takes back what it tells of."""
 
-_FOREVER = threading.TIMEOUT_MAX
 _SECONDS_TO_DIE = 5.0
 _connections: set[Connection] = set()
 """Those whose process may live, for a forked child to let go of."""
@@ -61,15 +60,17 @@ class Request:
     ----------
     name
         What is called.
-    content, fds
-        The message. The descriptors are the request's own.
+    content
+        The message.
     undo
         What takes it back when its answer comes after whoever asked has gone.
     """
 
-    def __init__(self, name: str, content: bytes, fds: list[int], undo: Undo | None) -> None:
-        self.name, self.content, self.fds, self.undo = name, content, fds, undo
-        self.begun: float | None = None
+    def __init__(self, name: str, content: bytes, undo: Undo | None) -> None:
+        self.fds: list[int] = []
+        """Descriptors to send, of its own."""
+        self.name, self.content, self.undo = name, content, undo
+        self.begun = False
         self.answer: dict[str, Any] | None = None
         self.refusal: QnnError | None = None
         self.abandoned = False
@@ -98,19 +99,25 @@ class Request:
 
     def wait(self, seconds: float) -> bool:
         """Wait until it is answered, at most for so long since it was sent; whether it is."""
+        patience = Patience(seconds)
         while not self.answered:
-            left = seconds if self.begun is None else self.begun + seconds - time.monotonic()
+            if not self.begun:
+                # Those before it have deadlines of their own.
+                patience = Patience(seconds)
+            left = patience.left()
             if left <= 0:
                 return False
-            if self._waiting.acquire(timeout=min(left, _FOREVER)):
+            if self._waiting.acquire(timeout=min(left, CHUNK)):
                 self._waiting.release()
-                return True
         return True
 
     def close(self) -> None:
         """Close its descriptors; safe to call again."""
         while self.fds:
             os.close(self.fds.pop())
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class Connection:
@@ -160,24 +167,20 @@ class Connection:
 
         The answer may be waited for or not: this never blocks, and may be called by the garbage collector.
         """
-        content = encoded({"call": name, **arguments})
-        own: list[int] = []
+        request = Request(name, encoded({"call": name, **arguments}), undo)
         try:
             for fd in fds:
                 # The caller may be interrupted, and close his, before the message is sent.
-                own.append(os.dup(fd))
-        except OSError as problem:
-            for fd in own:
-                os.close(fd)
-            lacking = Code.COMMON_RESOURCE_UNAVAILABLE if problem.errno != errno.EBADF else Code.MEM_INVALID_ARGUMENT
-            rule = f"a file descriptor cannot be sent: {problem.strerror}"
-            raise QnnError(lacking, f"accelerator, call '{name}'", rule) from None
-        request = Request(name, content, own, undo)
-        with self._lock:
-            if self._open:
-                self._requests.put(request)
-                return request
-        request.close()
+                request.fds.append(os.dup(fd))
+            with self._lock:
+                if self._open:
+                    self._requests.put(request)
+                    return request
+        except BaseException as problem:
+            self.abandon(request)
+            if isinstance(problem, OSError):
+                raise refused_by_the_system(problem, f"call '{name}'", "a file descriptor cannot be sent") from None
+            raise
         return None
 
     def abandon(self, request: Request) -> None:
@@ -213,7 +216,7 @@ class Connection:
 
     def _exchange(self, request: Request) -> tuple[dict[str, Any] | None, QnnError | None]:
         number = next(self._numbers)
-        request.begun = time.monotonic()
+        request.begun = True
         try:
             self._channel.send(number, request.content, request.fds)
         except QnnError as refusal:

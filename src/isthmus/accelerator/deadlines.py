@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from dataclasses import dataclass, replace
 
 from isthmus.errors import Code, QnnError
 
+CHUNK = 0.5
+"""The longest wait in one piece, in seconds."""
 _VARIABLE = "ISTHMUS_TIMEOUT"
 
 
@@ -17,6 +20,8 @@ class Deadlines:
 
     Parameters
     ----------
+    starting
+        For the process to start.
     control
         For a control call: a registration, loading a binary.
     execution
@@ -33,6 +38,7 @@ class Deadlines:
     5
     """
 
+    starting: float = 60.0
     control: float = 60.0
     execution: float = 600.0
     closing: float = 10.0
@@ -58,3 +64,26 @@ class Deadlines:
             rule = "must be a number of seconds that is not negative; 0 means no limit"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{_VARIABLE}={text}", rule)
         return replace(Deadlines(), execution=seconds or math.inf)
+
+
+class Patience:
+    """What is left of a time, for someone who waits in pieces of at most `CHUNK`.
+
+    Time in which the waiting process was itself stopped, and whom it waits for perhaps with it, is not counted.
+
+    Parameters
+    ----------
+    seconds
+        How long it lasts.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._last = time.monotonic()
+
+    def left(self) -> float:
+        """Seconds that are left; none if not positive."""
+        now = time.monotonic()
+        self._left -= min(now - self._last, 2 * CHUNK)
+        self._last = now
+        return self._left

@@ -7,7 +7,6 @@ ended, since it must not go on writing into memory that the client takes for its
 
 from __future__ import annotations
 
-import time
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
@@ -15,11 +14,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from isthmus.accelerator.connection import Connection, Request, Undo
+from isthmus.accelerator.deadlines import Patience
 from isthmus.accelerator.page import Page
 from isthmus.accelerator.process import SERVING, Accelerator
 from isthmus.binary import ContextBinary
 from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import by_name, runnable
+from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 
 _NORMAL = 100
@@ -117,11 +118,11 @@ class Lane:
             if seconds is None:
                 self._call(self._address, number, _SPINS, self._span)
                 if self._response.value != number:
-                    self._wait(number, time.monotonic() + self.accelerator.deadlines.execution)
+                    self._wait(number, Patience(self.accelerator.deadlines.execution))
             else:
-                limit = time.monotonic() + seconds
+                patience = Patience(seconds)
                 self._page.ring(number, seconds)
-                self._wait(number, limit)
+                self._wait(number, patience)
         except BaseException:
             self._give_up(number)
             raise
@@ -137,12 +138,12 @@ class Lane:
         if not self._connection.forked:
             self._page.abort.value = self._page.request.value
 
-    def _wait(self, number: int, limit: float) -> None:
-        """Wait on for an answer that has not come at once, until a point in time."""
+    def _wait(self, number: int, patience: Patience) -> None:
+        """Wait on for an answer that has not come at once."""
         while self._response.value != number:
             if not self._connection.alive:
                 raise self.accelerator.gone("execution")
-            left = limit - time.monotonic()
+            left = patience.left()
             if left <= 0:
                 rule = "it has not ended in time and was aborted"
                 raise QnnError(Code.GRAPH_TIMED_OUT, "execution", rule)
@@ -156,9 +157,9 @@ class Lane:
             self._number = page.request.value
             return
         page.abort.value = number
-        limit = time.monotonic() + self.accelerator.deadlines.grace
+        patience = Patience(self.accelerator.deadlines.grace)
         try:
-            while self._response.value != number and self._connection.alive and time.monotonic() < limit:
+            while self._response.value != number and self._connection.alive and patience.left() > 0:
                 page.wait(number)
         finally:
             # Also when the patience ends with another interrupt.
@@ -185,7 +186,7 @@ class Lane:
         """
         for name, graph in binary.graphs.items():
             target = by_name(graph.program.target)
-            if not runnable(target):
+            if target != host_target() and not runnable(target):
                 raise QnnError(
                     Code.COMMON_INCOMPATIBLE_BINARIES,
                     f"graph '{name}'",
@@ -197,7 +198,8 @@ class Lane:
                 raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"graph '{name}'", rule)
             self.accelerator.provide((*graph.program.kernels, *SERVING), target)
         with self.turn():
-            return self._control("load", [binary.fd], _unloading, lane=self._id, pools=pools)["graphs"]
+            numbers = self._control("load", [binary.fd], _unloading, lane=self._id, pools=pools)["graphs"]
+        return dict(zip(binary.graphs, numbers, strict=True))
 
     def rebind(self, graph: int, scratch: int) -> None:
         """Have a graph use other scratch memory, in a turn of this lane."""
@@ -287,7 +289,7 @@ def _closing(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _unloading(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    return "unload", {"graphs": list(answer["graphs"].values())}
+    return "unload", {"graphs": answer["graphs"]}
 
 
 def _reclaim(connection: Connection, page: Page, lane: int) -> None:

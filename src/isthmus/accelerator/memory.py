@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from isthmus.accelerator.channel import refused_by_the_system
 from isthmus.engine.native.doorbell import MEMORY_ADDRESS, MEMORY_GENERATION, MEMORY_ROW, MEMORY_SIZE, SLOT_BITS
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window
@@ -144,5 +145,5 @@ def _shared_file(fd: int) -> SharedFile:
             raise QnnError(Code.MEM_INVALID_ARGUMENT, "shared buffer", "its descriptor is one of no memory")
         return SharedFile(file_identity(status.st_dev, status.st_ino), status.st_size or os.lseek(fd, 0, os.SEEK_END))
     except OSError as problem:
-        rule = f"its descriptor cannot be used: {problem.strerror}"
-        raise QnnError(Code.MEM_INVALID_ARGUMENT, "shared buffer", rule) from None
+        rule = "its descriptor cannot be used"
+        raise refused_by_the_system(problem, "shared buffer", rule, Code.MEM_INVALID_ARGUMENT) from None

@@ -9,9 +9,9 @@ import os
 
 import numpy as np
 
+from isthmus.accelerator.channel import refused_by_the_system
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.target import host as host_target
-from isthmus.errors import Code, QnnError
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -41,16 +41,14 @@ class Page:
         try:
             self.fd = os.memfd_create("isthmus-doorbell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError as problem:
-            rule = f"cannot be made: {problem.strerror}"
-            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "doorbell of a context", rule) from None
+            raise refused_by_the_system(problem, "doorbell of a context", "it cannot be made") from None
         try:
             os.ftruncate(self.fd, doorbell.PAGE_BYTES)
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
             self.words = np.frombuffer(mmap.mmap(self.fd, doorbell.PAGE_BYTES), np.int64)
         except OSError as problem:
             self.close()
-            rule = f"cannot be mapped: {problem.strerror}"
-            raise QnnError(Code.COMMON_MEM_ALLOC, "doorbell of a context", rule) from None
+            raise refused_by_the_system(problem, "doorbell of a context", "it cannot be mapped") from None
         self.address = self.words.ctypes.data
         self.request, self.response, self.status, self.abort = (
             ctypes.c_int64.from_address(self.address + word)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.accelerator.channel import MAX_FDS
+from isthmus.accelerator.channel import MAX_FDS, refused_by_the_system
 from isthmus.accelerator.connection import Connection, Request, Undo, gone
 from isthmus.accelerator.deadlines import Deadlines
 from isthmus.accelerator.gate import Gate
@@ -52,7 +52,7 @@ class Accelerator:
         self._finalizer = weakref.finalize(self, _reclaim, self.connection)
         self._finalizer.atexit = False
         try:
-            hello = self.call("hello")
+            hello = self.call("hello", seconds=self.deadlines.starting)
             self.pid: int = hello["pid"]
             self.unconfined: tuple[str, ...] = tuple(hello["unconfined"])
             """What the system did not let it give up of its rights."""
@@ -178,12 +178,11 @@ class Accelerator:
 
     def close(self) -> None:
         """End the process, whatever it computes; safe to call again, and always ends itself."""
+        if not self.forked:
+            self.connection.end()
+            if not self.connection.join(min(_SECONDS_TO_END, self.deadlines.closing)):
+                self.connection.kill_and_join("it was closed")
         self._finalizer.detach()
-        if self.forked:
-            return
-        self.connection.end()
-        if not self.connection.join(min(_SECONDS_TO_END, self.deadlines.closing)):
-            self.connection.kill_and_join("it was closed")
 
     def kill(self, reason: str) -> None:
         """End the process by force, and wait until it can write nothing any more."""
@@ -202,8 +201,8 @@ def _check_shareable(fd: int) -> None:
     try:
         shared_file(fd, "shared buffer")
     except OSError as problem:
-        rule = f"file descriptor {fd} is no shared memory: {problem.strerror}"
-        raise QnnError(Code.MEM_INVALID_ARGUMENT, "shared buffer", rule) from None
+        rule = f"file descriptor {fd} is no shared memory"
+        raise refused_by_the_system(problem, "shared buffer", rule, Code.MEM_INVALID_ARGUMENT) from None
 
 
 def _deregistration(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -222,14 +221,12 @@ def _sealed(content: bytes) -> int:
     try:
         fd = os.memfd_create("isthmus-kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as problem:
-        rule = f"memory to send it in cannot be made: {problem.strerror}"
-        raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "code of kernels", rule) from None
+        raise refused_by_the_system(problem, "code of kernels", "memory to send it in cannot be made") from None
     try:
         with open(fd, "wb", closefd=False) as file:
             file.write(content)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     except OSError as problem:
         os.close(fd)
-        rule = f"cannot be kept in memory: {problem.strerror}"
-        raise QnnError(Code.COMMON_MEM_ALLOC, "code of kernels", rule) from None
+        raise refused_by_the_system(problem, "code of kernels", "it cannot be kept in memory") from None
     return fd

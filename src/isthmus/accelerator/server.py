@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from isthmus import binary
-from isthmus.accelerator.channel import Channel, ChannelClosed, Frame, encoded, refusal_to_json
+from isthmus.accelerator.channel import Channel, ChannelClosed, Frame, encoded, refusal_to_json, refused_by_the_system
 from isthmus.accelerator.memory import Quiet, SharedMemory
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.executor import Executor
@@ -112,14 +112,9 @@ class Server:
     def _answer(self, frame: Frame) -> bytes:
         try:
             return encoded(self._result(frame))
-        except QnnError as refusal:
-            return encoded(refusal_to_json(refusal))
-        except MemoryError:
-            return encoded(refusal_to_json(QnnError(Code.COMMON_MEM_ALLOC, "accelerator", "it has no more memory")))
         except Exception as problem:
             # Whatever a call meets, the accelerator goes on serving the others.
-            rule = f"{type(problem).__name__}: {problem}"[:1000]
-            return encoded(refusal_to_json(QnnError(Code.COMMON_GENERAL, "accelerator", rule)))
+            return encoded(refusal_to_json(_refusal(problem)))
 
     def _result(self, frame: Frame) -> dict[str, Any]:
         calls: dict[str, Callable[..., dict[str, Any]]] = {
@@ -206,7 +201,10 @@ class Server:
         return {"lane": self._next_lane}
 
     def _load(self, fds: list[int], lane: int, pools: list[int] | None = None) -> dict[str, Any]:
-        """Load a binary; `pools` are the client's own scratch and state memory, for its one graph."""
+        """Load a binary; the numbers of its graphs, in order.
+
+        `pools` are the client's own scratch and state memory, for its one graph.
+        """
         here = self._lane(lane)
         # What nobody can change was checked by the client; what could have changed since is checked here, in a copy.
         graphs = binary.read(_immutable(fds[0]), verify=not binary.is_sealed(fds[0])).graphs
@@ -214,20 +212,20 @@ class Server:
             raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator", f"it has {MAX_GRAPHS} graphs already")
         wanted = 0 if pools else max((graph.program.scratch_bytes for graph in graphs.values()), default=0)
         scratch = here.scratch if here.scratch.nbytes >= wanted else host(wanted, binary.SECTION_ALIGNMENT)
-        made: dict[str, _Graph] = {}
+        made: list[_Graph] = []
         try:
-            for name, graph in graphs.items():
-                made[name] = self._new_graph(graph, scratch.window(), pools)
+            for graph in graphs.values():
+                made.append(self._new_graph(graph, scratch.window(), pools))
         except BaseException:
-            for loaded in made.values():
+            for loaded in made:
                 self._forget(loaded)
             raise
         here.scratch = scratch
         for older in here.graphs:
             if older.state is not None:
                 older.executor.bind_scratch(scratch.window())
-        here.graphs += made.values()
-        return {"graphs": {name: graph.number for name, graph in made.items()}}
+        here.graphs += made
+        return {"graphs": [graph.number for graph in made]}
 
     def _new_graph(self, graph: binary.GraphBinary, scratch: Window | None, pools: list[int] | None) -> _Graph:
         program = graph.program
@@ -298,6 +296,17 @@ class Server:
         return self._graphs[number]
 
 
+def _refusal(problem: Exception) -> QnnError:
+    """Whatever a call met, as QNN's."""
+    if isinstance(problem, MemoryError):
+        return QnnError(Code.COMMON_MEM_ALLOC, "accelerator", "it has no more memory")
+    if isinstance(problem, OSError):
+        problem = refused_by_the_system(problem, "accelerator", "the system refuses")
+    if isinstance(problem, QnnError):
+        return problem
+    return QnnError(Code.COMMON_GENERAL, "accelerator", f"{type(problem).__name__}: {problem}")
+
+
 def _immutable(fd: int) -> mmap.mmap | memoryview:
     """The contents of a descriptor as nobody can change them: mapped if they are sealed, else copied."""
     try:
@@ -314,6 +323,6 @@ def _immutable(fd: int) -> mmap.mmap | memoryview:
                 raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, "contents of a descriptor", "they were cut short")
             position += read
         return view
-    except (OSError, ValueError, OverflowError) as problem:
-        rule = f"they cannot be read: {problem}"
-        raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, "contents of a descriptor", rule) from None
+    except OSError as problem:
+        code = Code.CONTEXT_CREATE_FROM_BINARY
+        raise refused_by_the_system(problem, "contents of a descriptor", "they cannot be read", code) from None

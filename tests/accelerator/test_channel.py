@@ -1,0 +1,113 @@
+"""Messages of any sane size cross whole, with their descriptors; what cannot be sent is refused and harms nothing."""
+
+import os
+import resource
+import threading
+
+import pytest
+
+from isthmus import Code, QnnError
+from isthmus.accelerator.channel import MAX_BYTES, Channel, ChannelClosed, encoded, refused_by_the_system
+
+
+@pytest.fixture
+def ends():
+    mine, theirs = Channel.pair()
+    other = Channel(theirs)
+    yield mine, other
+    mine.close()
+    other.close()
+
+
+def crossed(ends, message, fds=(), number=7):
+    """What arrives of a message."""
+    arrived = []
+    reading = threading.Thread(target=lambda: arrived.append(ends[1].receive()))
+    reading.start()
+    ends[0].send(number, encoded(message), fds)
+    reading.join(30)
+    return arrived[0]
+
+
+@pytest.mark.parametrize("length", [0, 1 << 16, 5 << 20])
+def test_long_messages_arrive_whole_and_in_order(ends, length):
+    for number in (1, 2, 1 << 60):
+        frame = crossed(ends, {"text": "ü" * length}, number=number)
+        assert (frame.number, frame.message()) == (number, {"text": "ü" * length})
+
+
+def test_descriptors_come_with_their_message_and_no_other(ends):
+    read, write = os.pipe()
+    frames = [crossed(ends, {"n": n}, fds) for n, fds in enumerate(([read, write], [], [write] * 64))]
+    assert [len(frame.fds) for frame in frames] == [2, 0, 64]
+    os.write(frames[0].fds[1], b"through")
+    assert os.read(read, 100) == b"through"
+    for frame in frames:
+        frame.close()
+    os.close(read)
+    os.close(write)
+
+
+def test_a_message_beyond_all_bounds_is_refused():
+    with pytest.raises(QnnError, match="the most") as refusal:
+        encoded({"text": "x" * MAX_BYTES})
+    assert refusal.value.code is Code.COMMON_INVALID_ARGUMENT
+
+
+def test_a_closed_descriptor_is_refused_and_the_next_message_arrives(ends):
+    read, write = os.pipe()
+    os.close(read)
+    os.close(write)
+    with pytest.raises(QnnError) as refusal:
+        ends[0].send(1, encoded({}), [write])
+    assert refusal.value.code is Code.MEM_INVALID_ARGUMENT
+    assert crossed(ends, {"next": 1}).message() == {"next": 1}
+
+
+def test_descriptors_that_the_receiver_cannot_take_are_noticed(ends):
+    read, write = os.pipe()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ends[0].send(1, encoded({"call": "x"}), [write] * 8)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (write + 3, limits[1]))
+    try:
+        frame = ends[1].receive()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with pytest.raises(QnnError, match="of 8 descriptors") as refusal:
+        frame.message()
+    assert refusal.value.code is Code.COMMON_RESOURCE_UNAVAILABLE
+    frame.close()
+    os.close(read)
+    os.close(write)
+    assert crossed(ends, {"next": 1}).message() == {"next": 1}
+
+
+@pytest.mark.parametrize("text", [b"", b"[1]", b"{", b"[" * 100_000, b"\xff"])
+def test_a_message_that_makes_no_sense_is_refused(ends, text):
+    ends[0].send(1, text)
+    with pytest.raises(QnnError, match="control message"):
+        ends[1].receive().message()
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\nHost: none\r\n\r\n", b"ISTHCALL" + b"\xff" * 16, b"ISTH"])
+def test_what_is_no_frame_ends_the_conversation(ends, said):
+    ends[0]._socket.sendall(said)
+    ends[0].shut()
+    with pytest.raises(ChannelClosed):
+        ends[1].receive()
+
+
+def test_shutting_one_end_is_seen_whoever_else_has_a_descriptor_of_it(ends):
+    held = os.dup(ends[0]._socket.fileno())
+    ends[0].shut()
+    ends[0].shut()
+    with pytest.raises(ChannelClosed):
+        ends[1].receive()
+    with pytest.raises(ChannelClosed):
+        ends[1].send(1, encoded({}))
+    os.close(held)
+
+
+def test_an_error_of_a_signals_handler_is_not_taken_for_one_of_the_system():
+    raised = TimeoutError("the user's own")
+    assert refused_by_the_system(raised, "memory", "cannot be made") is raised

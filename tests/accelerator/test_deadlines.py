@@ -1,0 +1,155 @@
+"""Nothing waits for ever: calls, executions and frees of an accelerator that does not answer all come to an end."""
+
+import math
+import threading
+
+import pytest
+from accelerator_harness import LONG_SIZE, Site, eventually, exists, stop, under_way
+
+from isthmus import Code, QnnError
+from isthmus.accelerator import Accelerator, Deadlines, Lane, deadlines
+
+
+def silent(accelerator, content):
+    """A site of an accelerator that has stopped answering, for which nobody waits long."""
+    site = Site(accelerator, content)
+    stop(accelerator.pid)
+    accelerator.deadlines = Deadlines(control=0.3, execution=0.3, closing=0.3, grace=0.1)
+    return site
+
+
+def test_the_environment_sets_the_time_of_executions(monkeypatch):
+    monkeypatch.setenv("ISTHMUS_TIMEOUT", "2.5")
+    assert Deadlines.from_environment() == Deadlines(execution=2.5)
+    monkeypatch.setenv("ISTHMUS_TIMEOUT", "0")
+    assert Deadlines.from_environment().execution == math.inf
+    monkeypatch.delenv("ISTHMUS_TIMEOUT")
+    assert Deadlines.from_environment() == Deadlines()
+
+
+@pytest.mark.parametrize("text", ["-1", "soon", "nan"])
+def test_a_senseless_time_is_refused(monkeypatch, text):
+    monkeypatch.setenv("ISTHMUS_TIMEOUT", text)
+    with pytest.raises(QnnError, match="ISTHMUS_TIMEOUT"):
+        Deadlines.from_environment()
+    with pytest.raises(QnnError, match="deadline closing"):
+        Deadlines(closing=text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("own", [0.2, 0.01, None])
+def test_an_execution_that_takes_too_long_is_aborted_and_others_go_on(content, long_content, own):
+    with Accelerator(deadlines=Deadlines(execution=0.3)) as accelerator:
+        site, long = Site(accelerator, content), Site(accelerator, long_content, LONG_SIZE)
+        for _ in range(2):
+            with pytest.raises(QnnError) as refusal:
+                long.run(own)
+            assert refusal.value.code is Code.GRAPH_TIMED_OUT
+            assert not under_way(long)
+        site.check()
+        long.close()
+        site.close()
+
+
+def test_an_execution_in_time_is_not_disturbed_by_its_limit(content):
+    with Accelerator() as accelerator:
+        site = Site(accelerator, content)
+        site.run(30)
+        site.check()
+        site.close()
+
+
+def test_an_execution_can_be_aborted_by_another_thread(content, long_content):
+    with Accelerator() as accelerator:
+        long, site = Site(accelerator, long_content, LONG_SIZE), Site(accelerator, content)
+        codes = []
+
+        def wait():
+            try:
+                long.run()
+            except QnnError as problem:
+                codes.append(problem.code)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert eventually(lambda: under_way(long))
+        long.lane.abort()
+        waiting.join(20)
+        assert codes == [Code.GRAPH_ABORTED]
+        site.lane.abort()
+        site.check()
+        long.close()
+        site.close()
+
+
+def test_silence_ends_the_accelerator_and_every_wait(content):
+    def attempt(deed):
+        with Accelerator() as accelerator:
+            site = silent(accelerator, content)
+            try:
+                return deed(accelerator, site)
+            finally:
+                site.close()
+                accelerator.close()
+                assert not exists(accelerator.pid)
+
+    def refused(deed):
+        with pytest.raises(QnnError) as refusal:
+            deed()
+        return refusal.value.code
+
+    gone, late = Code.COMMON_SYSTEM_COMMUNICATION, Code.GRAPH_TIMED_OUT
+    assert attempt(lambda _, site: refused(site.run)) is late
+    assert attempt(lambda accelerator, _: refused(lambda: accelerator.call("counts"))) is gone
+    assert attempt(lambda accelerator, _: refused(lambda: Lane(accelerator))) is gone
+    assert attempt(lambda _, site: site.lane.close()) is None
+    assert attempt(lambda accelerator, _: accelerator.close()) is None
+
+
+def test_whoever_asks_later_is_told_why_it_was_ended(content):
+    with Accelerator() as accelerator:
+        site = silent(accelerator, content)
+        with pytest.raises(QnnError, match="did not answer the call 'counts' within"):
+            accelerator.call("counts")
+        with pytest.raises(QnnError, match="did not answer the call 'counts' within"):
+            site.run()
+        site.close()
+
+
+def test_closing_aborts_an_execution_that_does_not_end(long_content):
+    with Accelerator(deadlines=Deadlines(closing=0.2)) as accelerator:
+        long = Site(accelerator, long_content, LONG_SIZE)
+        codes = []
+
+        def wait():
+            try:
+                long.run()
+            except QnnError as problem:
+                codes.append(problem.code)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert eventually(lambda: under_way(long))
+        long.lane.close()
+        waiting.join(20)
+        assert codes == [Code.GRAPH_ABORTED]
+        assert accelerator.counts()["lanes"] == 0
+
+
+def test_a_turn_that_does_not_come_in_time_is_refused(content):
+    with Accelerator() as accelerator:
+        site = Site(accelerator, content)
+        with site.lane.turn(), pytest.raises(QnnError) as refusal:
+            site.lane.enter(100, 0.01)
+        assert refusal.value.code is Code.GRAPH_TIMED_OUT
+        site.check()
+        site.close()
+
+
+def test_time_in_which_the_client_itself_was_stopped_does_not_count(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(deadlines.time, "monotonic", lambda: clock[0])
+    patience = deadlines.Patience(10)
+    for seconds in (0.5, 0.5, 3600, 0.5):
+        clock[0] += seconds
+        left = patience.left()
+    assert left == 10 - 0.5 - 0.5 - 2 * deadlines.CHUNK - 0.5

@@ -1,0 +1,144 @@
+"""A signal may interrupt whoever waits for the accelerator: later answers are right, and nothing is left behind."""
+
+import contextlib
+import os
+import signal
+import threading
+
+import pytest
+from accelerator_harness import LONG_SIZE, Site, children, eventually, exists, interrupted_after, stop, under_way
+
+from isthmus import Code, QnnError, binary
+from isthmus.accelerator import Accelerator, Deadlines
+from isthmus.accelerator.gate import Gate
+from isthmus.memory import rpcmem
+
+
+@pytest.fixture
+def accelerator():
+    with Accelerator(deadlines=Deadlines(grace=0.2)) as running:
+        yield running
+
+
+@pytest.fixture
+def site(accelerator, content):
+    made = Site(accelerator, content)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, TimeoutError])
+def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, site, raised):
+    before = accelerator.counts()
+    with rpcmem.alloc(25, 1, 4096) as unwanted, rpcmem.alloc(25, 1, 4 * 1000) as wanted:
+        stop(accelerator.pid)
+        with interrupted_after(0.1, raised), pytest.raises(raised):
+            accelerator.register([(unwanted.fd, 0, 4096)])
+        os.kill(accelerator.pid, signal.SIGCONT)
+        [slot] = accelerator.register([(wanted.fd, 0, 4000)])
+        with site.lane.turn():
+            site.x[:], site.s[:] = 1, 2
+            site.lane.execute(site.graph, [site.slots[0], site.slots[1], slot])
+        assert wanted.view("float32", (1000,))[0] == pytest.approx(2.7310586)
+        assert not any(unwanted.array)
+        accelerator.deregister([slot])
+        assert accelerator.counts()["memory"] == before["memory"]
+        assert accelerator.counts()["descriptors"] == before["descriptors"]
+    assert accelerator.alive
+
+
+def test_a_registration_in_parts_is_undone_whole(accelerator, monkeypatch):
+    before = accelerator.counts()["memory"]
+    parts = []
+
+    def second_is_interrupted(*arguments, **named):
+        parts.append(arguments)
+        if len(parts) == 2:
+            raise KeyboardInterrupt
+        return Accelerator.call(accelerator, *arguments, **named)
+
+    with rpcmem.alloc(25, 1, 4096) as buffer:
+        with monkeypatch.context() as patch:
+            patch.setattr(accelerator, "call", second_is_interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                accelerator.register([(buffer.fd, 0, 4096)] * 100)
+        assert accelerator.counts()["memory"] == before
+
+
+def test_an_interrupted_execution_is_aborted_and_the_lane_goes_on(accelerator, site, long_content):
+    long = Site(accelerator, long_content, LONG_SIZE)
+    pid = accelerator.pid
+    with interrupted_after(0.2), pytest.raises(KeyboardInterrupt):
+        long.run()
+    assert not under_way(long)
+    with binary.ContextBinary(long_content) as opened:
+        again = long.lane.load(opened)["gate"]
+    with long.lane.turn(), pytest.raises(QnnError) as refusal:
+        long.lane.execute(again, [*long.slots[:2], 12345])
+    assert refusal.value.code is Code.MEM_INVALID_HANDLE
+    site.check()
+    long.close()
+    assert accelerator.alive
+    assert accelerator.pid == pid
+
+
+def test_an_interrupted_execution_that_does_not_end_takes_the_accelerator_with_it(accelerator, content):
+    site = Site(accelerator, content)
+    stop(accelerator.pid)
+    with interrupted_after(0.1), pytest.raises(KeyboardInterrupt):
+        site.run()
+    assert not exists(accelerator.pid)
+    with pytest.raises(QnnError, match="aborted did not end") as refusal:
+        site.run()
+    assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+    site.close()
+
+
+def test_a_second_interrupt_ends_the_patience_at_once(content):
+    with Accelerator(deadlines=Deadlines(grace=3600)) as accelerator:
+        site = Site(accelerator, content)
+        stop(accelerator.pid)
+        with interrupted_after(0.1, again=0.1), pytest.raises(KeyboardInterrupt):
+            site.run()
+        assert not exists(accelerator.pid)
+        site.close()
+
+
+def test_no_execution_begins_before_an_interrupted_load_is_answered_and_undone(accelerator, site, content):
+    before = accelerator.counts()["graphs"]
+    with binary.ContextBinary(content) as opened:
+        stop(accelerator.pid)
+        with interrupted_after(0.1), pytest.raises(KeyboardInterrupt):
+            site.lane.load(opened)
+        unanswered = site.lane._unsettled
+        assert not unanswered.answered
+        threading.Timer(0.1, os.kill, (accelerator.pid, signal.SIGCONT)).start()
+        site.check()
+        assert unanswered.answered
+    assert accelerator.counts()["graphs"] == before
+
+
+def test_an_interrupted_start_leaves_no_process():
+    before = children()
+    for seconds in (0.001, 0.02, 0.1, 0.2):
+        with interrupted_after(seconds), contextlib.suppress(KeyboardInterrupt):
+            Accelerator().close()
+    assert eventually(lambda: children() == before)
+
+
+def test_an_interrupted_opening_of_a_lane_is_undone(accelerator):
+    stop(accelerator.pid)
+    with interrupted_after(0.1), pytest.raises(KeyboardInterrupt):
+        Site(accelerator, b"")
+    os.kill(accelerator.pid, signal.SIGCONT)
+    accelerator.counts()
+    assert accelerator.counts()["lanes"] == 0
+
+
+def test_an_interrupted_wait_for_a_turn_leaves_the_gate_as_it_was():
+    gate = Gate(1)
+    gate.enter("other", 100)
+    with interrupted_after(0.05), pytest.raises(KeyboardInterrupt):
+        gate.enter("mine", 100)
+    gate.leave("other")
+    assert gate.enter("mine", 100, 0)

@@ -1,0 +1,205 @@
+"""Whoever drops an accelerator or a lane loses it; death in any moment is told; what was loaded does not change."""
+
+import gc
+import os
+import signal
+import threading
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from accelerator_harness import SIZE, Site, children, eventually, exists, expected
+
+from isthmus import Code, QnnError, binary
+from isthmus.accelerator import Accelerator, Lane
+from isthmus.accelerator.connection import Connection
+from isthmus.engine.native import doorbell
+
+
+def test_a_dropped_accelerator_takes_its_process_with_it():
+    before = children()
+    accelerator = Accelerator()
+    pid = accelerator.pid
+    keep = [accelerator]
+    del accelerator
+    with pytest.warns(ResourceWarning, match="accelerator was dropped"):
+        keep.clear()
+    assert eventually(lambda: not exists(pid) and children() == before)
+    assert eventually(lambda: not any("isthmus-accelerator" in thread.name for thread in threading.enumerate()))
+
+
+def test_a_dropped_lane_is_closed_over_there(content):
+    with Accelerator() as accelerator:
+        lanes = [Lane(accelerator)]
+        with binary.ContextBinary(content) as opened:
+            lanes[0].load(opened)
+        assert accelerator.counts()["graphs"] == 1
+        with pytest.warns(ResourceWarning, match="lane was dropped"):
+            lanes.clear()
+        counts = accelerator.counts()
+        assert (counts["lanes"], counts["graphs"]) == (0, 0)
+
+
+def test_what_was_closed_gives_no_warning(content):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        accelerator = Accelerator()
+        Site(accelerator, content).close()
+        accelerator.close()
+        del accelerator
+        gc.collect()
+
+
+def test_death_between_the_last_look_and_the_ring_is_told(content):
+    with Accelerator() as accelerator:
+        site = Site(accelerator, content)
+        site.run()
+        ring, codes = site.lane._call, []
+
+        def ring_too_late(*arguments):
+            os.kill(accelerator.pid, signal.SIGKILL)
+            assert eventually(lambda: site.lane._response.value == doorbell.GONE)
+            ring(*arguments)
+
+        def wait():
+            try:
+                site.run()
+            except QnnError as problem:
+                codes.append(problem.code)
+
+        site.lane._call = ring_too_late
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        waiting.join(20)
+        assert codes == [Code.COMMON_SYSTEM_COMMUNICATION]
+        site.close()
+
+
+def test_death_that_nobody_told_the_lane_of_is_noticed_all_the_same(content):
+    with Accelerator() as accelerator:
+        site = Site(accelerator, content)
+        accelerator.connection.forget(site.lane._page)
+        ring, codes = site.lane._call, []
+
+        def ring_too_late(*arguments):
+            os.kill(accelerator.pid, signal.SIGKILL)
+            ring(*arguments)
+
+        def wait():
+            try:
+                site.run()
+            except QnnError as problem:
+                codes.append(problem.code)
+
+        site.lane._call = ring_too_late
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        waiting.join(20)
+        assert codes == [Code.COMMON_SYSTEM_COMMUNICATION]
+        site.close()
+
+
+def test_a_lane_of_an_accelerator_that_died_is_told_when_it_is_made():
+    accelerator = Accelerator()
+    os.kill(accelerator.pid, signal.SIGKILL)
+    assert eventually(lambda: not accelerator.alive)
+    with pytest.raises(QnnError) as refusal:
+        Lane(accelerator)
+    assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+    accelerator.close()
+
+
+def test_calls_that_are_under_way_or_queued_at_death_are_all_answered():
+    accelerator = Accelerator()
+    os.kill(accelerator.pid, signal.SIGSTOP)
+    requests = [accelerator.request("counts") for _ in range(20)]
+    os.kill(accelerator.pid, signal.SIGKILL)
+    for request in requests:
+        with pytest.raises(QnnError) as refusal:
+            accelerator.answer(request, 20)
+        assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+    accelerator.close()
+
+
+def test_a_process_that_cannot_be_started_is_a_refusal(monkeypatch):
+    before = children()
+    monkeypatch.setattr("isthmus.isolated.command", lambda *_: ["/no/such/interpreter"])
+    with pytest.raises(QnnError, match="cannot be started") as refusal:
+        Accelerator()
+    assert refusal.value.code is Code.COMMON_SYSTEM
+    monkeypatch.setattr("isthmus.isolated.command", lambda *_: ["/bin/false"])
+    with pytest.raises(QnnError) as refusal:
+        Accelerator()
+    assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+    monkeypatch.setattr(threading.Thread, "start", no_more_threads)
+    with pytest.raises(QnnError, match="starts no more") as refusal:
+        Connection()
+    assert refusal.value.code is Code.COMMON_RESOURCE_UNAVAILABLE
+    assert eventually(lambda: children() == before)
+
+
+def no_more_threads(thread):
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_client_that_waits_for_all_children_does_not_confuse_it(content):
+    with Accelerator() as accelerator:
+        site = Site(accelerator, content)
+        os.kill(accelerator.pid, signal.SIGKILL)
+        waited = threading.Thread(target=wait_for_children)
+        waited.start()
+        waited.join(20)
+        assert eventually(lambda: not accelerator.alive)
+        with pytest.raises(QnnError):
+            site.run()
+        site.close()
+
+
+def wait_for_children():
+    try:
+        os.wait()
+    except ChildProcessError:
+        return
+
+
+@pytest.mark.parametrize("change", ["rewritten", "cut short", "removed"])
+def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, change):
+    path = tmp_path / "model.bin"
+    path.write_bytes(content)
+    with Accelerator() as accelerator, Lane(accelerator) as lane:
+        site = Site(accelerator, content)
+        with binary.ContextBinary(path) as opened:
+            graph = lane.load(opened)["gate"]
+        if change == "rewritten":
+            path.write_bytes(bytes(len(content)))
+        elif change == "cut short":
+            os.truncate(path, 0)
+        else:
+            path.unlink()
+        site.x[:], site.s[:] = np.random.default_rng(0).standard_normal((2, SIZE))
+        with lane.turn():
+            lane.execute(graph, site.slots)
+            lane.reset(graph)
+        np.testing.assert_allclose(site.y, expected(site.x, site.s), rtol=1e-5, atol=1e-6)
+        site.close()
+
+
+def test_names_of_any_length_and_many_graphs_cross(content):
+    with binary.ContextBinary(content) as opened:
+        [graph] = opened.graphs.values()
+    names = [f"{n} " + "\N{GREEK SMALL LETTER GAMMA}" * (2_000_000 if n == 0 else 100) for n in range(600)]
+    programs = [replace(graph.program, name=name) for name in names]
+    many = binary.to_bytes([replace(graph, program=program) for program in programs], "htp")
+    with Accelerator() as accelerator, Lane(accelerator) as lane, binary.ContextBinary(many) as opened:
+        numbers = lane.load(opened)
+        assert set(numbers) == {program.name for program in programs}
+        assert accelerator.counts()["graphs"] == 600
+
+
+def test_a_call_that_is_too_long_is_refused_and_the_next_is_answered():
+    with Accelerator() as accelerator:
+        with pytest.raises(QnnError, match="the most") as refusal:
+            accelerator.call("deregister", slots=["x" * (65 << 20)])
+        assert refusal.value.code is Code.COMMON_INVALID_ARGUMENT
+        assert accelerator.counts()["memory"] == 0
