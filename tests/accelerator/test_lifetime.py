@@ -2,6 +2,7 @@
 
 import gc
 import os
+import resource
 import signal
 import threading
 import warnings
@@ -137,6 +138,23 @@ def test_a_process_that_cannot_be_started_is_a_refusal(monkeypatch):
         Connection()
     assert refusal.value.code is Code.COMMON_RESOURCE_UNAVAILABLE
     assert eventually(lambda: children() == before)
+
+
+def test_a_client_without_descriptors_is_refused_an_accelerator():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = os.open("/dev/null", os.O_RDONLY)
+    codes = set()
+    Accelerator().close()
+    for free in range(8):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (taken + free, limits[1]))
+        try:
+            Accelerator().close()
+        except QnnError as problem:
+            codes.add(problem.code)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    os.close(taken)
+    assert codes == {Code.COMMON_RESOURCE_UNAVAILABLE}
 
 
 def no_more_threads(thread):

@@ -135,8 +135,6 @@ class Connection:
         # Taken for moments only. The garbage collector may come back to a thread that holds it.
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._channel, self._theirs = Channel.pair()
-        _connections.add(self)
         self._started = threading.Event()
         self._failure: OSError | None = None
         names = (("process", self._watch), ("channel", self._converse))
@@ -144,21 +142,25 @@ class Connection:
             threading.Thread(target=life, name=f"isthmus-accelerator-{name}", daemon=True) for name, life in names
         ]
         try:
+            self._channel, self._theirs = Channel.pair()
+        except OSError as problem:
+            raise refused_by_the_system(problem, "accelerator process", "no sockets can be made to it") from None
+        try:
+            _connections.add(self)
             for thread in self._threads:
                 thread.start()
             self._started.wait()
         except BaseException as problem:
             self.kill("it was not wanted any more")
             if self._threads[0].ident is None:
-                self._let_go()
                 _connections.discard(self)
+                self._let_go()
             if isinstance(problem, RuntimeError):
                 rule = f"it needs two threads, and the system starts no more: {problem}"
                 raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator process", rule) from None
             raise
         if self._failure is not None:
-            rule = f"cannot be started: {self._failure.strerror}"
-            raise QnnError(Code.COMMON_SYSTEM, "accelerator process", rule)
+            raise refused_by_the_system(self._failure, "accelerator process", "cannot be started", Code.COMMON_SYSTEM)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
