@@ -203,6 +203,20 @@ def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, chan
         site.close()
 
 
+def test_sealed_contents_are_mapped_not_copied(content):
+    with Accelerator() as accelerator, Lane(accelerator) as lane:
+        def mapped():
+            with open(f"/proc/{accelerator.pid}/maps") as maps:
+                return sum("memfd:isthmus-context" in line for line in maps)
+
+        with binary.ContextBinary(content) as opened:
+            lane.load(opened)
+        assert mapped() == 1
+        lane.close()
+        accelerator.counts()
+        assert mapped() == 0
+
+
 def test_names_of_any_length_and_many_graphs_cross(content):
     with binary.ContextBinary(content) as opened:
         [graph] = opened.graphs.values()
