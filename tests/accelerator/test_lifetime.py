@@ -129,6 +129,9 @@ def test_a_process_that_cannot_be_started_is_a_refusal(monkeypatch):
     with pytest.raises(QnnError, match="cannot be started") as refusal:
         Accelerator()
     assert refusal.value.code is Code.COMMON_SYSTEM
+    monkeypatch.setattr("isthmus.isolated.command", no_interpreter)
+    with pytest.raises(QnnError, match="embedded"):
+        Accelerator()
     monkeypatch.setattr("isthmus.isolated.command", lambda *_: ["/bin/false"])
     with pytest.raises(QnnError) as refusal:
         Accelerator()
@@ -155,6 +158,10 @@ def test_a_client_without_descriptors_is_refused_an_accelerator():
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     os.close(taken)
     assert codes == {Code.COMMON_RESOURCE_UNAVAILABLE}
+
+
+def no_interpreter(*_):
+    raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "child process", "this interpreter is embedded")
 
 
 def no_more_threads(thread):
@@ -187,8 +194,8 @@ def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, chan
     path.write_bytes(content)
     with Accelerator() as accelerator, Lane(accelerator) as lane:
         site = Site(accelerator, content)
-        with binary.ContextBinary(path) as opened:
-            graph = lane.load(opened)["gate"]
+        with open(path, "rb") as file:
+            [graph] = accelerator.call("load", [file.fileno()], lane=lane._id)["graphs"]
         if change == "rewritten":
             path.write_bytes(bytes(len(content)))
         elif change == "cut short":

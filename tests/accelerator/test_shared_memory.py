@@ -177,8 +177,7 @@ def test_what_is_no_memory_is_refused_and_the_accelerator_lives_on(accelerator, 
                 os.close(fd)
         end.close()
         other.close()
-    unmappable = dict.fromkeys(("path", "read-only"), Code.MEM_MAPPING)
-    assert codes == dict.fromkeys(fds, Code.MEM_INVALID_ARGUMENT) | unmappable
+    assert codes == dict.fromkeys(fds, Code.MEM_INVALID_ARGUMENT) | {"read-only": Code.MEM_MAPPING}
     assert accelerator.counts()["memory"] == 3
     site.check()
 
@@ -186,12 +185,13 @@ def test_what_is_no_memory_is_refused_and_the_accelerator_lives_on(accelerator, 
 def test_the_other_side_takes_no_descriptor_on_trust(accelerator, site, tmp_path):
     read, write = os.pipe()
     end, other = socket.socketpair()
-    for fd in (read, end.fileno()):
+    path = os.open(tmp_path, os.O_PATH)
+    for fd in (read, path, end.fileno()):
         for call, arguments in (("register", {"spans": [[0, 16]]}), ("open", {}), ("load", {"lane": 1}),
                                 ("kernels", {"target": "portable", "sizes": [["a:b", 8]]})):  # fmt: skip
             with pytest.raises(QnnError):
                 accelerator.call(call, [fd], **arguments)
-    for each in (read, write):
+    for each in (read, write, path):
         os.close(each)
     end.close()
     other.close()

@@ -147,6 +147,7 @@ class Connection:
             raise refused_by_the_system(problem, "accelerator process", "no sockets can be made to it") from None
         try:
             _connections.add(self)
+            self._command = isolated.command("isthmus.accelerator", str(self._theirs.fileno()), str(os.getpid()))
             for thread in self._threads:
                 thread.start()
             self._started.wait()
@@ -289,14 +290,17 @@ class Connection:
 
     def _watch(self) -> None:
         """The life of the thread that the process belongs to."""
-        command = isolated.command("isthmus.accelerator", str(self._theirs.fileno()), str(os.getpid()))
         # Numpy's linear algebra would start threads that nobody needs there.
         environment = isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}
         try:
             with self._lock:
                 if self._open and not self.reason:
                     self._process = subprocess.Popen(
-                        command, pass_fds=(self._theirs.fileno(),), stdin=subprocess.DEVNULL, env=environment, cwd="/"
+                        self._command,
+                        pass_fds=(self._theirs.fileno(),),
+                        stdin=subprocess.DEVNULL,
+                        env=environment,
+                        cwd="/",
                     )
         except OSError as problem:
             self._failure = problem

@@ -123,7 +123,8 @@ class Accelerator:
         The answer are the slots that it knows the memory by. A slot never comes to mean other memory.
         """
         for fd, _, _ in windows:
-            _check_shareable(fd)
+            # Only this side can tell: the other may not look at the names of files.
+            shared_file(fd, "shared buffer")
         slots: list[int] = []
         try:
             for start in range(0, len(windows), MAX_FDS):
@@ -194,15 +195,6 @@ class Accelerator:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def _check_shareable(fd: int) -> None:
-    """Refuse what is no shared memory. Only this side can: the other may not look at names of files."""
-    try:
-        shared_file(fd, "shared buffer")
-    except OSError as problem:
-        rule = f"file descriptor {fd} is no shared memory"
-        raise refused_by_the_system(problem, "shared buffer", rule, Code.MEM_INVALID_ARGUMENT) from None
 
 
 def _deregistration(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
