@@ -153,6 +153,7 @@ class Connection:
             self._started.wait()
         except BaseException as problem:
             self.kill("it was not wanted any more")
+            self._channel.close()
             if self._threads[0].ident is None:
                 _connections.discard(self)
                 self._let_go()
