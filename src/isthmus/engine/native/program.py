@@ -13,11 +13,29 @@ import numpy as np
 from isthmus.graph import GraphInfo, MemoryNeeds, TensorInfo
 
 OPERAND_BITS = 48
+"""An operand word holds a pool number above this bit and a byte offset below it."""
 
 
-def operand(pool: int, offset: int) -> int:
-    """The word that says "byte `offset` of `pool`"."""
-    return int(pool) << OPERAND_BITS | offset
+class Operand(int):
+    """The word that says "byte `offset` of `pool`", told from numbers by its type; 0 is an absent one."""
+
+    @staticmethod
+    def at(pool: int, offset: int) -> Operand:
+        """The operand at an offset in a pool."""
+        return Operand(int(pool) << OPERAND_BITS | offset)
+
+    @property
+    def pool(self) -> int:
+        """The number of the pool."""
+        return self >> OPERAND_BITS
+
+    @property
+    def offset(self) -> int:
+        """The byte in it."""
+        return self & ((1 << OPERAND_BITS) - 1)
+
+
+ABSENT = Operand(0)
 
 
 @dataclass(frozen=True)

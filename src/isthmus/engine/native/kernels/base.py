@@ -13,11 +13,10 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from isthmus.engine.native.program import OPERAND_BITS
+
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
-
-OPERAND_BITS = 48
-"""An operand word holds a pool number above this bit and a byte offset below it."""
 
 _OPTIONS: dict[str, Any] = {
     "error_model": "numpy",

@@ -24,31 +24,32 @@ from isthmus.engine.native.kernels.base import (
     write_i64,
 )
 from isthmus.engine.native.kernels.gemm import divide_work, indirect_tile, shape_of
+from isthmus.engine.native.signatures.convolution import INDIRECT
 from isthmus.engine.native.target import Target
 
 _INFINITY = np.float32(np.inf)
 
-# Words of an instruction.
-_X, _PANELS, _Y, _ZEROS, _WORK, _WORK_BYTES, _BLOCK = range(7)
-_BATCHES, _IN, _OUT, _KERNEL, _STRIDE, _DILATION, _PAD = 7, 8, 11, 14, 17, 20, 23
-_PIXEL, _CHANNELS, _GROUPS, _X_GROUP, _PANEL_GROUP, _Y_GROUP, _COLUMNS = range(26, 33)
-_Y_BATCH, _Y_PLANE, _Y_ROW, _Y_PIXEL, _WHOLE_ROWS, _TAP_BLOCK, _LEAST, _MOST = range(33, 41)
+_WORDS = INDIRECT.place
 
 
 @device
 def _list_window(p, x, zeros, goal, step, spare, n, od, oh, ow):  # type: ignore[no-untyped-def]
     """List the taps of one window that may reach over edges; gives the next free byte for copies."""
-    depth, height, width = read_i64(p, _IN), read_i64(p, _IN + 1), read_i64(p, _IN + 2)
-    kernel_width, dilation_width, pixel = read_i64(p, _KERNEL + 2), read_i64(p, _DILATION + 2), read_i64(p, _PIXEL)
-    left = ow * read_i64(p, _STRIDE + 2) - read_i64(p, _PAD + 2)
-    top = oh * read_i64(p, _STRIDE + 1) - read_i64(p, _PAD + 1)
-    front = od * read_i64(p, _STRIDE) - read_i64(p, _PAD)
-    whole_rows = read_i64(p, _WHOLE_ROWS) != 0
+    depth, height, width = read_i64(p, _WORDS.size), read_i64(p, _WORDS.size + 1), read_i64(p, _WORDS.size + 2)
+    kernel_width, dilation_width, pixel = (
+        read_i64(p, _WORDS.kernel + 2),
+        read_i64(p, _WORDS.dilation + 2),
+        read_i64(p, _WORDS.pixel),
+    )
+    left = ow * read_i64(p, _WORDS.stride + 2) - read_i64(p, _WORDS.pad + 2)
+    top = oh * read_i64(p, _WORDS.stride + 1) - read_i64(p, _WORDS.pad + 1)
+    front = od * read_i64(p, _WORDS.stride) - read_i64(p, _WORDS.pad)
+    whole_rows = read_i64(p, _WORDS.whole_rows) != 0
     taps = 1 if whole_rows else kernel_width
-    for kd in range(read_i64(p, _KERNEL)):
-        d = front + kd * read_i64(p, _DILATION)
-        for kh in range(read_i64(p, _KERNEL + 1)):
-            h = top + kh * read_i64(p, _DILATION + 1)
+    for kd in range(read_i64(p, _WORDS.kernel)):
+        d = front + kd * read_i64(p, _WORDS.dilation)
+        for kh in range(read_i64(p, _WORDS.kernel + 1)):
+            h = top + kh * read_i64(p, _WORDS.dilation + 1)
             row = x + ((n * depth + d) * height + h) * width * pixel
             if d < 0 or d >= depth or h < 0 or h >= height:
                 for _ in range(taps):
@@ -78,9 +79,9 @@ def _list_window(p, x, zeros, goal, step, spare, n, od, oh, ow):  # type: ignore
 @device
 def _inside(p, axis, position):  # type: ignore[no-untyped-def]
     """Whether windows at that position lie inside the input along an axis."""
-    first = position * read_i64(p, _STRIDE + axis) - read_i64(p, _PAD + axis)
-    reach = (read_i64(p, _KERNEL + axis) - 1) * read_i64(p, _DILATION + axis)
-    return first >= 0 and first + reach < read_i64(p, _IN + axis)
+    first = position * read_i64(p, _WORDS.stride + axis) - read_i64(p, _WORDS.pad + axis)
+    reach = (read_i64(p, _WORDS.kernel + axis) - 1) * read_i64(p, _WORDS.dilation + axis)
+    return first >= 0 and first + reach < read_i64(p, _WORDS.size + axis)
 
 
 def _list_inside(height: int) -> Any:
@@ -88,20 +89,24 @@ def _list_inside(height: int) -> Any:
 
     @device
     def list_inside(p, x, goal, count, n, od, oh, ow):  # type: ignore[no-untyped-def]
-        pixel = read_i64(p, _PIXEL)
-        row_bytes = read_i64(p, _IN + 2) * pixel
-        plane_bytes = read_i64(p, _IN + 1) * row_bytes
-        w = ow * read_i64(p, _STRIDE + 2) - read_i64(p, _PAD + 2)
-        h = oh * read_i64(p, _STRIDE + 1) - read_i64(p, _PAD + 1)
-        d = n * read_i64(p, _IN) + od * read_i64(p, _STRIDE) - read_i64(p, _PAD)
+        pixel = read_i64(p, _WORDS.pixel)
+        row_bytes = read_i64(p, _WORDS.size + 2) * pixel
+        plane_bytes = read_i64(p, _WORDS.size + 1) * row_bytes
+        w = ow * read_i64(p, _WORDS.stride + 2) - read_i64(p, _WORDS.pad + 2)
+        h = oh * read_i64(p, _WORDS.stride + 1) - read_i64(p, _WORDS.pad + 1)
+        d = n * read_i64(p, _WORDS.size) + od * read_i64(p, _WORDS.stride) - read_i64(p, _WORDS.pad)
         first = x + d * plane_bytes + h * row_bytes + w * pixel
-        between = read_i64(p, _STRIDE + 2) * pixel
-        taps = 1 if read_i64(p, _WHOLE_ROWS) != 0 else read_i64(p, _KERNEL + 2)
-        for kd in range(read_i64(p, _KERNEL)):
-            for kh in range(read_i64(p, _KERNEL + 1)):
-                row = first + kd * read_i64(p, _DILATION) * plane_bytes + kh * read_i64(p, _DILATION + 1) * row_bytes
+        between = read_i64(p, _WORDS.stride + 2) * pixel
+        taps = 1 if read_i64(p, _WORDS.whole_rows) != 0 else read_i64(p, _WORDS.kernel + 2)
+        for kd in range(read_i64(p, _WORDS.kernel)):
+            for kh in range(read_i64(p, _WORDS.kernel + 1)):
+                row = (
+                    first
+                    + kd * read_i64(p, _WORDS.dilation) * plane_bytes
+                    + kh * read_i64(p, _WORDS.dilation + 1) * row_bytes
+                )
                 for kw in range(taps):
-                    here = row + kw * read_i64(p, _DILATION + 2) * pixel
+                    here = row + kw * read_i64(p, _WORDS.dilation + 2) * pixel
                     if count == height:
                         for r in range(height):
                             write_i64(goal, r, here + r * between)
@@ -119,11 +124,24 @@ def _list_tiles(height: int) -> Any:
 
     @device
     def list_tiles(p, x, zeros, y, goal, spare, taps, begin, end, rows):  # type: ignore[no-untyped-def]
-        out_depth, out_height, out_width = read_i64(p, _OUT), read_i64(p, _OUT + 1), read_i64(p, _OUT + 2)
-        y_pixel, stride, pad = read_i64(p, _Y_PIXEL), read_i64(p, _STRIDE + 2), read_i64(p, _PAD + 2)
+        out_depth, out_height, out_width = (
+            read_i64(p, _WORDS.out),
+            read_i64(p, _WORDS.out + 1),
+            read_i64(p, _WORDS.out + 2),
+        )
+        y_pixel, stride, pad = (
+            read_i64(p, _WORDS.y_strides + 3),
+            read_i64(p, _WORDS.stride + 2),
+            read_i64(p, _WORDS.pad + 2),
+        )
         # Between these columns windows lie inside the input.
         inside_from = 0 if pad <= 0 else (pad + stride - 1) // stride
-        room = read_i64(p, _IN + 2) + pad - (read_i64(p, _KERNEL + 2) - 1) * read_i64(p, _DILATION + 2) - 1
+        room = (
+            read_i64(p, _WORDS.size + 2)
+            + pad
+            - (read_i64(p, _WORDS.kernel + 2) - 1) * read_i64(p, _WORDS.dilation + 2)
+            - 1
+        )
         inside_to = 0 if room < 0 else room // stride + 1
         m = begin * height
         ow = m % out_width
@@ -149,7 +167,12 @@ def _list_tiles(height: int) -> Any:
                         if ow + i + 1 == inside_from:
                             count = i + 1
                             break
-                here = y + n * read_i64(p, _Y_BATCH) + od * read_i64(p, _Y_PLANE) + oh * read_i64(p, _Y_ROW)
+                here = (
+                    y
+                    + n * read_i64(p, _WORDS.y_strides)
+                    + od * read_i64(p, _WORDS.y_strides + 1)
+                    + oh * read_i64(p, _WORDS.y_strides + 2)
+                )
                 for i in range(count):
                     write_i64(goal, taps * height + r + i, here + (ow + i) * y_pixel)
                 r += count
@@ -171,14 +194,7 @@ def _list_tiles(height: int) -> Any:
 
 @generated
 def indirect(target: Target, variant: str) -> Any:
-    """A convolution; the variant names the tile, ``rows x vectors``.
-
-    Words: input, panels, result, zeros, work space, its bytes for each thread, tiles in a block; batches; then three
-    numbers (depth, height, width) each of the input, the result, the kernel, stride, dilation and padding; bytes of an
-    input pixel, channels of a group, groups, bytes between groups of the input, of panels, of the result, columns of a
-    group; bytes between batches, planes, rows and pixels of the result; whether a tap is a whole row of the kernel;
-    taps in a block, least, most.
-    """
+    """A convolution; the variant names the tile, ``rows x vectors``."""
     height, vectors = shape_of(variant)
     half = max(1, height // 2)
     width = vectors * target.lanes
@@ -187,25 +203,25 @@ def indirect(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        zeros, columns = address(p, b, _ZEROS), word(p, _COLUMNS)
-        block, tap_block = word(p, _BLOCK), word(p, _TAP_BLOCK)
-        lists = address(p, b, _WORK) + tid * word(p, _WORK_BYTES)
-        rows = word(p, _BATCHES) * word(p, _OUT) * word(p, _OUT + 1) * word(p, _OUT + 2)
-        taps, run = word(p, _KERNEL) * word(p, _KERNEL + 1), word(p, _CHANNELS)
-        if word(p, _WHOLE_ROWS) != 0:
-            run *= word(p, _KERNEL + 2)
+        zeros, columns = address(p, b, _WORDS.zeros), word(p, _WORDS.columns)
+        block, tap_block = word(p, _WORDS.tile_block), word(p, _WORDS.tap_block)
+        lists = address(p, b, _WORDS.work) + tid * word(p, _WORDS.work_bytes)
+        rows = word(p, _WORDS.batches) * word(p, _WORDS.out) * word(p, _WORDS.out + 1) * word(p, _WORDS.out + 2)
+        taps, run = word(p, _WORDS.kernel) * word(p, _WORDS.kernel + 1), word(p, _WORDS.channels)
+        if word(p, _WORDS.whole_rows) != 0:
+            run *= word(p, _WORDS.kernel + 2)
         else:
-            taps *= word(p, _KERNEL + 2)
-        least, most = np.float32(real(p, _LEAST)), np.float32(real(p, _MOST))
+            taps *= word(p, _WORDS.kernel + 2)
+        least, most = np.float32(real(p, _WORDS.least)), np.float32(real(p, _WORDS.most))
         list_bytes = (taps + 1) * height * 8
         spare = lists + block * list_bytes
         panel_bytes = (taps * run + 1) * width * 4
         tiles, panels = (rows + height - 1) // height, (columns + width - 1) // width
         first, last, first_panel, last_panel = divide_work(tiles, panels, columns > rows, tid, nt)
-        for group in range(word(p, _GROUPS)):
-            x = address(p, b, _X) + group * word(p, _X_GROUP)
-            y = address(p, b, _Y) + group * word(p, _Y_GROUP)
-            right = address(p, b, _PANELS) + group * word(p, _PANEL_GROUP)
+        for group in range(word(p, _WORDS.groups)):
+            x = address(p, b, _WORDS.x) + group * word(p, _WORDS.x_group)
+            y = address(p, b, _WORDS.result) + group * word(p, _WORDS.y_group)
+            right = address(p, b, _WORDS.panels) + group * word(p, _WORDS.panel_group)
             begin = first
             while begin < last:
                 end = min(begin + block, last)

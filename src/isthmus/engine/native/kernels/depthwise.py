@@ -13,13 +13,10 @@ import numpy as np
 
 from isthmus.engine.native.kernels.base import I64, address, device, generated, real, share, store_i64, word
 from isthmus.engine.native.kernels.vector import Code, outlined
+from isthmus.engine.native.signatures.depthwise import CONVOLVE
 from isthmus.engine.native.target import Target
 
-# Words of an instruction. An axis has nine: size, outputs, kernel, stride, dilation, padding, bytes between elements
-# of the input, of the result, of the weights.
-_X, _WEIGHTS, _Y, _ZEROS, _WORK, _WORK_BYTES, _BATCHES, _CHANNELS, _X_BATCH, _Y_BATCH = range(10)
-_OUTER, _INNER, _LEAST, _MOST = 10, 19, 28, 29
-_SIZE, _OUT, _KERNEL, _STRIDE, _DILATION, _PAD, _STEP, _OUT_STEP, _WEIGHT_STEP = range(9)
+_WORDS = CONVOLVE.place
 
 
 def _over_channels(code: Code, channels: Any, block: Callable[[Any, Callable, Callable], None]) -> None:
@@ -67,7 +64,7 @@ def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bo
             place = source
             for column in range(columns):
                 if listed:
-                    value = load(code.plus(code.load(source, I64, 8 * column, 8), shift))
+                    value = load(code.plus(code.load(source, I64, 8 * column), shift))
                 else:
                     value = load(place)
                     place = code.plus(place, x_inner)
@@ -112,7 +109,7 @@ def _separate_tile(target: Target, tile: int) -> Callable:
             here, factor_place, *sums = taps.values
             factor = code.load(factor_place)
             for t in range(tile):
-                place = code.plus(code.load(here, I64, 8 * t, 8), shift)
+                place = code.plus(code.load(here, I64, 8 * t), shift)
                 sums[t] = code.fma(load(place), factor, sums[t])
             here, _, *sums = taps.end([code.plus(here, 8 * tile), code.plus(factor_place, w_inner), *sums])
             sums = rows.end([here, code.plus(factors, w_outer), *sums])[2:]
@@ -131,13 +128,13 @@ def _list_tile(tile: int, columns: int) -> Any:
 
     @device
     def list_tile(p, x, zeros, goal, top, left, start, stop):  # type: ignore[no-untyped-def]
-        size, step, stride = word(p, _INNER + _SIZE), word(p, _INNER + _STEP), word(p, _INNER + _STRIDE)
+        size, step, stride = word(p, _WORDS.inner_size), word(p, _WORDS.inner_step), word(p, _WORDS.inner_stride)
         for kh in range(start, stop):
-            h = top + kh * word(p, _OUTER + _DILATION)
-            row = x + h * word(p, _OUTER + _STEP)
-            outside = h < 0 or h >= word(p, _OUTER + _SIZE)
-            for kw in range(columns if columns else word(p, _INNER + _KERNEL)):
-                w = left + kw * word(p, _INNER + _DILATION)
+            h = top + kh * word(p, _WORDS.outer_dilation)
+            row = x + h * word(p, _WORDS.outer_step)
+            outside = h < 0 or h >= word(p, _WORDS.outer_size)
+            for kw in range(columns if columns else word(p, _WORDS.inner_kernel)):
+                w = left + kw * word(p, _WORDS.inner_dilation)
                 for _ in range(1 if columns else tile):
                     store_i64(goal, 0, zeros if outside or w < 0 or w >= size else row + w * step)
                     goal += 8
@@ -155,12 +152,7 @@ def _parse(variant: str) -> tuple[int, int, int]:
 
 @generated
 def convolve(target: Target, variant: str) -> Any:
-    """A depth-wise convolution; see `_parse` for the variant.
-
-    Words: input, weights (bias first, channels padded to whole vectors), result, zeros, work space, its bytes for each
-    thread, batches, channels, bytes between batches of the input and the result, the outer axis, the inner axis, least,
-    most.
-    """
+    """A depth-wise convolution; see `_parse` for the variant."""
     tile, kernel_width, stride = _parse(variant)
     special = kernel_width > 0
     reach = (tile - 1) * stride + kernel_width if special else 0
@@ -172,18 +164,18 @@ def convolve(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        bias, zeros = address(p, b, _WEIGHTS), address(p, b, _ZEROS)
-        addresses = address(p, b, _WORK) + tid * word(p, _WORK_BYTES)
-        channels = word(p, _CHANNELS)
+        bias, zeros = address(p, b, _WORDS.weights), address(p, b, _WORDS.zeros)
+        addresses = address(p, b, _WORDS.work) + tid * word(p, _WORDS.work_bytes)
+        channels = word(p, _WORDS.channels)
         weights = bias + (channels + lanes - 1) // lanes * lanes * 4
-        w_outer, w_inner = word(p, _OUTER + _WEIGHT_STEP), word(p, _INNER + _WEIGHT_STEP)
-        x_outer, x_inner = word(p, _OUTER + _STEP), word(p, _INNER + _STEP)
-        y_outer, y_inner = word(p, _OUTER + _OUT_STEP), word(p, _INNER + _OUT_STEP)
-        height, kernel_height = word(p, _OUTER + _SIZE), word(p, _OUTER + _KERNEL)
-        outs, inner_outs = word(p, _OUTER + _OUT), word(p, _INNER + _OUT)
-        dilation = word(p, _OUTER + _DILATION)
-        least, most = np.float32(real(p, _LEAST)), np.float32(real(p, _MOST))
-        rows = word(p, _BATCHES) * outs
+        w_outer, w_inner = word(p, _WORDS.outer_weight_step), word(p, _WORDS.inner_weight_step)
+        x_outer, x_inner = word(p, _WORDS.outer_step), word(p, _WORDS.inner_step)
+        y_outer, y_inner = word(p, _WORDS.outer_out_step), word(p, _WORDS.inner_out_step)
+        height, kernel_height = word(p, _WORDS.outer_size), word(p, _WORDS.outer_kernel)
+        outs, inner_outs = word(p, _WORDS.outer_out), word(p, _WORDS.inner_out)
+        dilation = word(p, _WORDS.outer_dilation)
+        least, most = np.float32(real(p, _WORDS.least)), np.float32(real(p, _WORDS.most))
+        rows = word(p, _WORDS.batches) * outs
         first, last = share(rows, tid, nt)
         begin, end = 0, channels
         if rows < nt:
@@ -194,9 +186,9 @@ def convolve(target: Target, variant: str) -> Any:
         for r in range(first, last if begin < end else first):
             batch = r // outs
             out = r - batch * outs
-            x = address(p, b, _X) + batch * word(p, _X_BATCH)
-            y = address(p, b, _Y) + batch * word(p, _Y_BATCH) + out * y_outer
-            top = out * word(p, _OUTER + _STRIDE) - word(p, _OUTER + _PAD)
+            x = address(p, b, _WORDS.x) + batch * word(p, _WORDS.x_batch)
+            y = address(p, b, _WORDS.result) + batch * word(p, _WORDS.y_batch) + out * y_outer
+            top = out * word(p, _WORDS.outer_stride) - word(p, _WORDS.outer_pad)
             # Kernel rows inside the input; one, of zeros, where there are none.
             start = min(0 if top >= 0 else (dilation - 1 - top) // dilation, kernel_height - 1)
             stop = max(min(kernel_height, (height - top + dilation - 1) // dilation), start + 1)
@@ -205,10 +197,10 @@ def convolve(target: Target, variant: str) -> Any:
             while done < inner_outs:
                 # The last tile is moved back to lie inside the row: some outputs are then computed twice, alike.
                 o = min(done, inner_outs - tile)
-                left = o * word(p, _INNER + _STRIDE) - word(p, _INNER + _PAD)
+                left = o * word(p, _WORDS.inner_stride) - word(p, _WORDS.inner_pad)
                 goal = y + o * y_inner
                 inside = 0 <= top + start * dilation < height and left >= 0
-                if special and inside and left + reach <= word(p, _INNER + _SIZE):
+                if special and inside and left + reach <= word(p, _WORDS.inner_size):
                     source = x + (top + start * dilation) * x_outer + left * x_inner
                     inside_tile(
                         source, x_outer * dilation, x_inner, stop - start, factors, w_outer, w_inner, bias, goal,
@@ -217,7 +209,7 @@ def convolve(target: Target, variant: str) -> Any:
                 else:
                     list_tile(p, x, zeros, addresses, top, left, start, stop)
                     listed_tile(
-                        addresses, 0, word(p, _INNER + _KERNEL), stop - start, factors, w_outer, w_inner, bias, goal,
+                        addresses, 0, word(p, _WORDS.inner_kernel), stop - start, factors, w_outer, w_inner, bias, goal,
                         y_inner, begin * 4, end - begin, least, most,
                     )  # fmt: skip
                 done = o + tile

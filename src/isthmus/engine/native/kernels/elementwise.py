@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 from isthmus.engine.native.kernels import base, mathematics
 from isthmus.engine.native.kernels.base import address, device, generated, real, share, word
 from isthmus.engine.native.kernels.mathematics import f32, select
+from isthmus.engine.native.signatures.elementwise import BINARY, CAST, CHOOSE, TRIGONOMETRIC, UNARY
 from isthmus.engine.native.target import Target
 
 SIZES = {"f32": 4, "f64": 8, "bool": 1} | {f"{s}{8 * n}": n for s in "iu" for n in (1, 2, 4, 8)}
@@ -128,7 +129,8 @@ UNARY_TO_BOOL: dict[str, Callable] = {
 
 @generated
 def unary(target: Target, variant: str) -> Any:
-    """Words: output, input, elements, parameter, parameter. Variant: ``function_kind``."""
+    """A function of each element. Variant: ``function_kind``."""
+    words = UNARY.place
     name, _, kind = variant.rpartition("_")
     function = {**UNARY_INTEGER, **UNARY_TO_BOOL, **(UNARY_F32 if kind == "f32" else {})}[name]
     read, write, size = reader(kind), writer("bool" if name in UNARY_TO_BOOL else kind), SIZES[kind]
@@ -136,9 +138,9 @@ def unary(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, 2), tid, nt)
-        output, x = address(p, b, 0) + begin * out_size, address(p, b, 1) + begin * size
-        first, second = f32(real(p, 3)), f32(real(p, 4))
+        begin, end = span(word(p, words.elements), tid, nt)
+        output, x = address(p, b, words.output) + begin * out_size, address(p, b, words.x) + begin * size
+        first, second = f32(real(p, words.first)), f32(real(p, words.second))
         for i in range(end - begin):
             write(output, i, function(read(x, i), first, second))
 
@@ -147,16 +149,21 @@ def unary(target: Target, variant: str) -> Any:
 
 @generated
 def trigonometric(target: Target, variant: str) -> Any:
-    """Words: output, input, elements. Variant: ``sin`` or ``cos``."""
+    """Variant: ``sin`` or ``cos``."""
+    words = TRIGONOMETRIC.place
     phase = np.int32({"sin": 0, "cos": 1}[variant])
     exact = {"sin": device(lambda x: math.sin(x)), "cos": device(lambda x: math.cos(x))}[variant]
     read, write = base.read_f32, base.write_f32
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, 2), tid, nt)
+        begin, end = span(word(p, words.elements), tid, nt)
         while begin < end:
-            output, x, count = address(p, b, 0) + begin * 4, address(p, b, 1) + begin * 4, min(end - begin, _UNIT)
+            output, x, count = (
+                address(p, b, words.output) + begin * 4,
+                address(p, b, words.x) + begin * 4,
+                min(end - begin, _UNIT),
+            )
             large = 0
             for i in range(count):
                 large |= np.int32(not mathematics.absolute(read(x, i)) <= mathematics.LARGEST_ANGLE)
@@ -278,11 +285,11 @@ def outer_offset(p, dims, rank, row, strides):  # type: ignore[no-untyped-def]
 
 @generated
 def binary(target: Target, variant: str) -> Any:
-    """Words: output, left, right, elements, row length, mode, low, high, outer rank, dimensions, left, right strides.
+    """A function of two elements, broadcast. Variant: ``function_kind``.
 
-    Variant: ``function_kind``. Outer dimensions are innermost first, strides in bytes. Results of f32 arithmetic are
-    limited to [low, high].
+    Outer dimensions are innermost first, strides in bytes. Results of f32 arithmetic are limited to [low, high].
     """
+    words = BINARY.place
     name, _, kind = variant.rpartition("_")
     to_bool = name in BINARY_TO_BOOL
     function = {**BINARY_INTEGER, **BINARY_TO_BOOL, **(BINARY_F32 if kind == "f32" else {})}[name]
@@ -295,16 +302,16 @@ def binary(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, 3), tid, nt)
-        inner, mode, rank = word(p, 4), word(p, 5), word(p, 8)
-        low, high = f32(real(p, 6)), f32(real(p, 7))
+        begin, end = span(word(p, words.elements), tid, nt)
+        inner, mode, rank = word(p, words.inner), word(p, words.mode), word(p, words.rank)
+        low, high = f32(real(p, words.low)), f32(real(p, words.high))
         row = begin // inner
         column = begin - row * inner
         while begin < end:
             count = min(inner - column, end - begin)
-            output = address(p, b, 0) + begin * out_size
-            left = address(p, b, 1) + outer_offset(p, 9, rank, row, 9 + rank)
-            right = address(p, b, 2) + outer_offset(p, 9, rank, row, 9 + 2 * rank)
+            output = address(p, b, words.output) + begin * out_size
+            left = address(p, b, words.left) + outer_offset(p, words.dims, rank, row, words.dims + rank)
+            right = address(p, b, words.right) + outer_offset(p, words.dims, rank, row, words.dims + 2 * rank)
             if mode == WALKS:
                 left, right = left + column * size, right + column * size
                 for i in range(count):
@@ -326,28 +333,41 @@ def binary(target: Target, variant: str) -> Any:
 
 @generated
 def choose(target: Target, variant: str) -> Any:
-    """Words: output, condition, yes, no, elements, row length, outer rank, dimensions, strides of each operand, steps.
+    """One of two elements, as a third says. Variant: bytes of an element.
 
-    Variant: bytes of an element. The last three words say how far each operand moves per element of a row: 0 or 1.
+    The steps say how far each operand moves per element of a row: 0 or 1.
     """
+    words = CHOOSE.place
     kind = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[int(variant)]
     read, write, size = reader(kind), writer(kind), int(variant)
     read_flag = base.read_u8
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, 4), tid, nt)
-        inner, rank = word(p, 5), word(p, 6)
-        steps = 7 + 4 * rank
+        begin, end = span(word(p, words.elements), tid, nt)
+        inner, rank = word(p, words.inner), word(p, words.rank)
+        steps = words.dims + 4 * rank
         flag_step, yes_step, no_step = word(p, steps), word(p, steps + 1), word(p, steps + 2)
         row = begin // inner
         column = begin - row * inner
         while begin < end:
             count = min(inner - column, end - begin)
-            output = address(p, b, 0) + begin * size
-            flag = address(p, b, 1) + outer_offset(p, 7, rank, row, 7 + rank) + column * flag_step
-            yes = address(p, b, 2) + outer_offset(p, 7, rank, row, 7 + 2 * rank) + column * yes_step * size
-            no = address(p, b, 3) + outer_offset(p, 7, rank, row, 7 + 3 * rank) + column * no_step * size
+            output = address(p, b, words.output) + begin * size
+            flag = (
+                address(p, b, words.condition)
+                + outer_offset(p, words.dims, rank, row, words.dims + rank)
+                + column * flag_step
+            )
+            yes = (
+                address(p, b, words.yes)
+                + outer_offset(p, words.dims, rank, row, words.dims + 2 * rank)
+                + column * yes_step * size
+            )
+            no = (
+                address(p, b, words.no)
+                + outer_offset(p, words.dims, rank, row, words.dims + 3 * rank)
+                + column * no_step * size
+            )
             if flag_step == 1 and yes_step == 1 and no_step == 1:
                 for i in range(count):
                     taken, other = read(yes, i), read(no, i)
@@ -429,15 +449,16 @@ def _converter(source: str, goal: str) -> Callable:
 
 @generated
 def cast(target: Target, variant: str) -> Any:
-    """Words: output, input, elements. Variant: ``source_goal``, two kinds."""
+    """Elements of another kind. Variant: ``source_goal``, two kinds."""
+    words = CAST.place
     source, _, goal = variant.partition("_")
     read, write, convert = reader(source), writer(goal), _converter(source, goal)
     in_size, out_size = SIZES[source], SIZES[goal]
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = span(word(p, 2), tid, nt)
-        output, x = address(p, b, 0) + begin * out_size, address(p, b, 1) + begin * in_size
+        begin, end = span(word(p, words.elements), tid, nt)
+        output, x = address(p, b, words.output) + begin * out_size, address(p, b, words.x) + begin * in_size
         for i in range(end - begin):
             write(output, i, convert(read(x, i)))
 

@@ -35,7 +35,7 @@ def _step(code: Code, sums: list[Any], left: list[Any], offset: Any, panel: Any)
     """The sums after one step of the depth: each row's scalar times the panel's row."""
     vectors = len(sums) // len(left)
     offset = code.opaque(offset)
-    right = [code.load(panel, None, 4 * code.lanes * v, 4 * code.lanes) for v in range(vectors)]
+    right = [code.load(panel, None, 4 * code.lanes * v) for v in range(vectors)]
     result = []
     for m, row in enumerate(left):
         factor = code.splat(code.load(code.plus(row, offset), F32))
@@ -48,7 +48,7 @@ def _first_sums(code: Code, rows: list[Any], vectors: int, bias: Any, columns: A
     width = 4 * code.lanes
 
     def from_bias() -> list[Any]:
-        return [code.load(bias, None, width * v, width) for v in range(vectors)] * len(rows)
+        return [code.load(bias, None, width * v) for v in range(vectors)] * len(rows)
 
     def from_result() -> list[Any]:
         return [code.load(row, None, width * v) for row in rows for v in range(vectors)]
@@ -110,11 +110,11 @@ def indirect_tile(target: Target, rows: int, vectors: int, listed: int) -> Calla
         least: Any, most: Any,
     ) -> None:  # fmt: skip
         def results() -> list[Any]:
-            return [code.plus(code.load(goals, I64, 8 * m, 8), shift) for m in range(rows)]
+            return [code.plus(code.load(goals, I64, 8 * m), shift) for m in range(rows)]
 
         outer = code.loop(taps, [addresses, panel, *_first_sums(code, results(), vectors, bias, columns)])
         here = outer.values[0]
-        left = [code.load(here, I64, 8 * m, 8) for m in range(rows)]
+        left = [code.load(here, I64, 8 * m) for m in range(rows)]
         inner = code.loop(run, outer.values[1:], step=4)
         sums = _step(code, inner.values[1:], left, inner.index, inner.values[0])
         last = inner.end([code.plus(inner.values[0], row_bytes), *sums])
@@ -136,7 +136,7 @@ def single_row(target: Target, vectors: int, chains: int) -> Callable:
     ) -> None:
         builder = code.builder
         rounds, rest = builder.sdiv(depth, code.number(chains)), builder.srem(depth, code.number(chains))
-        first = [code.load(panel, None, 4 * code.lanes * v, 4 * code.lanes) for v in range(vectors)]
+        first = [code.load(panel, None, 4 * code.lanes * v) for v in range(vectors)]
         start = [a, code.plus(panel, row_bytes), *first]
 
         def bulk() -> list[Any]:

@@ -20,6 +20,7 @@ from isthmus.engine.native.kernels.base import (
     word,
 )
 from isthmus.engine.native.kernels.elementwise import outer_offset
+from isthmus.engine.native.signatures.integer_matmul import PRODUCT
 from isthmus.engine.native.target import Target
 
 _BLOCK = 256
@@ -28,28 +29,32 @@ _BLOCK = 256
 
 @generated
 def product(target: Target, variant: str) -> Any:
-    """Words: output, left, right, left zero points, right zero points, their steps (0 or 1), rows, inner, columns,
-    batches, batch rank, dimensions, left and right byte strides. Variant: ``left_right``, each i8 or u8.
-    """
+    """Products of matrices less their zero points. Variant: ``left_right``, each i8 or u8."""
+    words = PRODUCT.place
     left_kind, _, right_kind = variant.partition("_")
     load_left = {"i8": load_i8, "u8": load_u8}[left_kind]
     read_right, load_right = {"i8": (read_i8, load_i8), "u8": (read_u8, load_u8)}[right_kind]
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        rows, inner, columns, rank = word(p, 7), word(p, 8), word(p, 9), word(p, 11)
+        rows, inner, columns, rank = (
+            word(p, words.rows),
+            word(p, words.inner),
+            word(p, words.columns),
+            word(p, words.rank),
+        )
         blocks = (columns + _BLOCK - 1) // _BLOCK
-        first, last = share(word(p, 10) * rows * blocks, tid, nt)
+        first, last = share(word(p, words.batches) * rows * blocks, tid, nt)
         for piece in range(first, last):
             line = piece // blocks
             start = (piece - line * blocks) * _BLOCK
             count = min(_BLOCK, columns - start)
             batch = line // rows
             row = line - batch * rows
-            left = address(p, b, 1) + outer_offset(p, 12, rank, batch, 12 + rank) + row * inner
-            right = address(p, b, 2) + outer_offset(p, 12, rank, batch, 12 + 2 * rank) + start
-            out = address(p, b, 0) + (line * columns + start) * 4
-            zero = np.int32(load_left(address(p, b, 3), row * word(p, 5)))
+            left = address(p, b, words.left) + outer_offset(p, words.dims, rank, batch, words.dims + rank) + row * inner
+            right = address(p, b, words.right) + outer_offset(p, words.dims, rank, batch, words.dims + 2 * rank) + start
+            out = address(p, b, words.output) + (line * columns + start) * 4
+            zero = np.int32(load_left(address(p, b, words.left_zeros), row * word(p, words.left_step)))
             total = np.int32(0)
             for i in range(count):
                 store_i32(out, i, np.int32(0))
@@ -70,7 +75,7 @@ def product(target: Target, variant: str) -> Any:
                 x0 = right + k * columns
                 for i in range(count):
                     store_i32(out, i, np.int32(load_i32(out, i) + w0 * read_right(x0, i)))
-            zeros, step = address(p, b, 4), word(p, 6)
+            zeros, step = address(p, b, words.right_zeros), word(p, words.right_step)
             for i in range(count):
                 store_i32(out, i, np.int32(load_i32(out, i) - total * load_right(zeros, (start + i) * step)))
 

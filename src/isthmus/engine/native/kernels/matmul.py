@@ -22,6 +22,7 @@ from isthmus.engine.native.kernels.base import (
 )
 from isthmus.engine.native.kernels.gemm import dense_tile, divide_work, shape_of, single_row
 from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.signatures.matmul import PACK, PACKED, VECTOR
 from isthmus.engine.native.target import Target
 
 _CHAINS = 4
@@ -30,12 +31,8 @@ _INFINITY = np.float32(np.inf)
 
 @generated
 def packed(target: Target, variant: str) -> Any:
-    """``c = clamp(a @ b + bias)`` for a batch of matrices; the variant names the tile, ``rows x vectors``.
-
-    Words: a, panels, c, table (for each batch the byte offsets of a, panels, c; 0 for one batch), batches, rows,
-    columns, depth, bytes between a's rows, bytes between a's columns, bytes between c's rows, tiles in a block, depth
-    in a block, least, most.
-    """
+    """``c = clamp(a @ b + bias)`` for a batch of matrices; the variant names the tile, ``rows x vectors``."""
+    words = PACKED.place
     height, vectors = shape_of(variant)
     half = max(1, height // 2)
     width = vectors * target.lanes
@@ -43,10 +40,22 @@ def packed(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        a_base, panel_base, c_base = address(p, b, 0), address(p, b, 1), address(p, b, 2)
-        table, batches, m, n, depth = address(p, b, 3), word(p, 4), word(p, 5), word(p, 6), word(p, 7)
-        a_row, a_column, c_row, block, depth_block = word(p, 8), word(p, 9), word(p, 10), word(p, 11), word(p, 12)
-        least, most = np.float32(real(p, 13)), np.float32(real(p, 14))
+        a_base, panel_base, c_base = address(p, b, words.a), address(p, b, words.panels), address(p, b, words.c)
+        table, batches, m, n, depth = (
+            address(p, b, words.table),
+            word(p, words.batches),
+            word(p, words.rows),
+            word(p, words.columns),
+            word(p, words.depth),
+        )
+        a_row, a_column, c_row, block, depth_block = (
+            word(p, words.a_row),
+            word(p, words.a_column),
+            word(p, words.c_row),
+            word(p, words.tile_block),
+            word(p, words.depth_block),
+        )
+        least, most = np.float32(real(p, words.least)), np.float32(real(p, words.most))
         tiles, panels = (m + height - 1) // height, (n + width - 1) // width
         panel_bytes = (depth + 1) * width * 4
         first, last, first_panel, last_panel = divide_work(batches * tiles, panels, n > m * batches, tid, nt)
@@ -87,17 +96,24 @@ def packed(target: Target, variant: str) -> Any:
 def vector(target: Target, variant: str) -> Any:
     """``c = clamp(a @ b + bias)`` where each a is a single row; the variant is the number of vectors in a panel.
 
-    Words as `packed`; there is one row a batch, and rows, bytes between rows and blocks are not used.
+    The words are those of `packed`, of which rows, bytes between rows and blocks are not used.
     """
+    words = VECTOR.place
     vectors = int(variant)
     width = vectors * target.lanes
     tile = single_row(target, vectors, _CHAINS)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        a_base, panel_base, c_base = address(p, b, 0), address(p, b, 1), address(p, b, 2)
-        table, batches, n, depth, a_column = address(p, b, 3), word(p, 4), word(p, 6), word(p, 7), word(p, 9)
-        least, most = np.float32(real(p, 13)), np.float32(real(p, 14))
+        a_base, panel_base, c_base = address(p, b, words.a), address(p, b, words.panels), address(p, b, words.c)
+        table, batches, n, depth, a_column = (
+            address(p, b, words.table),
+            word(p, words.batches),
+            word(p, words.columns),
+            word(p, words.depth),
+            word(p, words.a_column),
+        )
+        least, most = np.float32(real(p, words.least)), np.float32(real(p, words.most))
         panels = (n + width - 1) // width
         first, last = share(batches * panels, tid, nt)
         for i in range(first, last):
@@ -143,19 +159,27 @@ def _transposed_square(target: Target) -> Callable:
 
 @generated
 def pack(target: Target, variant: str) -> Any:
-    """Make panels of matrices; the variant is the number of vectors in a panel.
-
-    Words: b, bias (0 for none), panels, table (for each batch the byte offsets of b and of its panels), batches,
-    columns, depth, bytes between b's rows, bytes between b's columns.
-    """
+    """Make panels of matrices; the variant is the number of vectors in a panel."""
+    words = PACK.place
     lanes = target.lanes
     width = int(variant) * lanes
     square = _transposed_square(target)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        source_base, bias, goal_base, table = address(p, b, 0), address(p, b, 1), address(p, b, 2), address(p, b, 3)
-        batches, n, depth, row, column = word(p, 4), word(p, 5), word(p, 6), word(p, 7), word(p, 8)
+        source_base, bias, goal_base, table = (
+            address(p, b, words.b),
+            address(p, b, words.bias),
+            address(p, b, words.panels),
+            address(p, b, words.table),
+        )
+        batches, n, depth, row, column = (
+            word(p, words.batches),
+            word(p, words.columns),
+            word(p, words.depth),
+            word(p, words.row),
+            word(p, words.column),
+        )
         panels = (n + width - 1) // width
         first, last = share(batches * panels, tid, nt)
         for i in range(first, last):

@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from isthmus.engine.native.kernels import base
 from isthmus.engine.native.kernels.base import address, copy_bytes, device, generated, load_i64, share, word
 from isthmus.engine.native.kernels.elementwise import outer_offset
+from isthmus.engine.native.signatures.movement import COPY, FILL, JOIN, PAD, REMAP, TRANSPOSE
 from isthmus.engine.native.target import Target
 
 _KINDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
@@ -37,23 +38,34 @@ def _span(total, unit, tid, nt):  # type: ignore[no-untyped-def]
 
 @generated
 def copy(target: Target, variant: str) -> Any:
-    """Words: destination, source, elements, row length, its two strides, outer rank, dimensions, two lists of strides.
-
-    Variant: bytes of an element.
-    """
+    """A strided copy, row by row. Variant: bytes of an element."""
+    words = COPY.place
     size = int(variant)
     move, unit = mover(size), _UNIT_BYTES // size
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = _span(word(p, 2), unit, tid, nt)
-        inner, to_step, from_step, rank = word(p, 3), word(p, 4), word(p, 5), word(p, 6)
+        begin, end = _span(word(p, words.elements), unit, tid, nt)
+        inner, to_step, from_step, rank = (
+            word(p, words.inner),
+            word(p, words.to_step),
+            word(p, words.from_step),
+            word(p, words.rank),
+        )
         row = begin // inner
         column = begin - row * inner
         while begin < end:
             count = min(inner - column, end - begin)
-            goal = address(p, b, 0) + outer_offset(p, 7, rank, row, 7 + rank) + column * to_step
-            source = address(p, b, 1) + outer_offset(p, 7, rank, row, 7 + 2 * rank) + column * from_step
+            goal = (
+                address(p, b, words.destination)
+                + outer_offset(p, words.dims, rank, row, words.dims + rank)
+                + column * to_step
+            )
+            source = (
+                address(p, b, words.source)
+                + outer_offset(p, words.dims, rank, row, words.dims + 2 * rank)
+                + column * from_step
+            )
             if to_step == size and from_step == size:
                 copy_bytes(goal, source, count * size)
             else:
@@ -91,9 +103,7 @@ def _transpose_tile(size: int, edge: int) -> Callable:
             # Interleaving rows i and i + edge/2, log2(edge) times over, is a transposition.
             stages = edge.bit_length() - 1
             for _ in range(stages):
-                rows = [
-                    builder.shuffle_vector(rows[i], rows[i + half], mask) for i in range(half) for mask in masks
-                ]
+                rows = [builder.shuffle_vector(rows[i], rows[i + half], mask) for i in range(half) for mask in masks]
             for row, value in enumerate(rows):
                 builder.store(value, at(args[0], args[1], row), align=1)
             return context.get_dummy_value()
@@ -105,20 +115,27 @@ def _transpose_tile(size: int, edge: int) -> Callable:
 
 @generated
 def transpose(target: Target, variant: str) -> Any:
-    """Words: destination, source, rows, columns, destination's row stride, source's column stride, outer rank, lists.
+    """A copy with two axes exchanged. Variant: bytes of an element.
 
-    Rows and columns are the destination's; its columns and the source's rows are dense. Variant: bytes of an element.
+    Rows and columns are the destination's; its columns and the source's rows are dense.
     """
+    words = TRANSPOSE.place
     size = int(variant)
     edge = _tile_edge(target, size)
     tile, move = _transpose_tile(size, edge), mover(size)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        rows, columns, to_stride, from_stride, rank = word(p, 2), word(p, 3), word(p, 4), word(p, 5), word(p, 6)
+        rows, columns, to_stride, from_stride, rank = (
+            word(p, words.rows),
+            word(p, words.columns),
+            word(p, words.to_stride),
+            word(p, words.from_stride),
+            word(p, words.rank),
+        )
         outer = 1
         for d in range(rank):
-            outer *= word(p, 7 + d)
+            outer *= word(p, words.dims + d)
         strips = (rows + edge - 1) // edge
         whole = columns - columns % edge
         first, last = share(outer * strips, tid, nt)
@@ -126,8 +143,16 @@ def transpose(target: Target, variant: str) -> Any:
             batch = piece // strips
             row = (piece - batch * strips) * edge
             height = min(edge, rows - row)
-            goal = address(p, b, 0) + outer_offset(p, 7, rank, batch, 7 + rank) + row * to_stride
-            source = address(p, b, 1) + outer_offset(p, 7, rank, batch, 7 + 2 * rank) + row * size
+            goal = (
+                address(p, b, words.destination)
+                + outer_offset(p, words.dims, rank, batch, words.dims + rank)
+                + row * to_stride
+            )
+            source = (
+                address(p, b, words.source)
+                + outer_offset(p, words.dims, rank, batch, words.dims + 2 * rank)
+                + row * size
+            )
             start = 0
             if height == edge:
                 while start < whole:
@@ -159,10 +184,8 @@ def _interleave_loop(size: int, parts: int, joining: bool) -> Callable:
 
 @generated
 def interleave(target: Target, variant: str) -> Any:
-    """Words: dense side, first row of the other side, elements of a row, row stride, outer count, two outer strides.
-
-    Variant: ``join_size_parts`` (rows to dense) or ``part_size_parts`` (dense to rows), 2 to 4 parts.
-    """
+    """Variant: ``join_size_parts`` (rows to dense) or ``part_size_parts`` (dense to rows), 2 to 4 parts."""
+    words = JOIN.place
     direction, size_text, parts_text = variant.split("_")
     size, parts = int(size_text), int(parts_text)
     loop = _interleave_loop(size, parts, direction == "join")
@@ -175,14 +198,14 @@ def interleave(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        count, stride, outer = word(p, 2), word(p, 3), word(p, 4)
+        count, stride, outer = word(p, words.count), word(p, words.stride), word(p, words.batches)
         pieces = (count + unit - 1) // unit
         first, last = share(outer * pieces, tid, nt)
         for piece in range(first, last):
             batch = piece // pieces
             begin = (piece - batch * pieces) * unit
-            dense = address(p, b, 0) + batch * word(p, 5) + begin * size * parts
-            row = address(p, b, 1) + batch * word(p, 6) + begin * size
+            dense = address(p, b, words.dense) + batch * word(p, words.dense_stride) + begin * size * parts
+            row = address(p, b, words.rows) + batch * word(p, words.rows_stride) + begin * size
             run(dense, min(unit, count - begin), row, stride)
 
     return kernel
@@ -201,41 +224,49 @@ def _filler(size: int) -> Callable:
 
 @generated
 def fill(target: Target, variant: str) -> Any:
-    """Words: destination, elements, value as bits. Variant: bytes of an element."""
+    """One value everywhere. Variant: bytes of an element."""
+    words = FILL.place
     size = int(variant)
     put, unit = _filler(size), _UNIT_BYTES // size
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        begin, end = _span(word(p, 1), unit, tid, nt)
-        put(address(p, b, 0) + begin * size, word(p, 2), end - begin)
+        begin, end = _span(word(p, words.elements), unit, tid, nt)
+        put(address(p, b, words.destination) + begin * size, word(p, words.value), end - begin)
 
     return kernel
 
 
 @generated
 def pad(target: Target, variant: str) -> Any:
-    """Words: output, input, value as bits, rows, row length, elements before, elements kept, outer rank, lists.
+    """A copy with a value around it. Variant: bytes of an element.
 
     The lists are, for each outer dimension: its size, elements before the input's, the input's size, and the input's
-    stride. Variant: bytes of an element.
+    stride.
     """
+    words = PAD.place
     size = int(variant)
     put = _filler(size)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        value, inner, before, kept, rank = word(p, 2), word(p, 4), word(p, 5), word(p, 6), word(p, 7)
-        first, last = share(word(p, 3), tid, nt)
+        value, inner, before, kept, rank = (
+            word(p, words.value),
+            word(p, words.inner),
+            word(p, words.before),
+            word(p, words.kept),
+            word(p, words.rank),
+        )
+        first, last = share(word(p, words.rows), tid, nt)
         for row in range(first, last):
-            goal, source = address(p, b, 0) + row * inner * size, address(p, b, 1)
+            goal, source = address(p, b, words.output) + row * inner * size, address(p, b, words.x)
             rest, inside = row, True
             for d in range(rank):
-                length = word(p, 8 + d)
-                index = rest % length - word(p, 8 + rank + d)
+                length = word(p, words.dims + d)
+                index = rest % length - word(p, words.dims + rank + d)
                 rest //= length
-                inside = inside and 0 <= index < word(p, 8 + 2 * rank + d)
-                source += index * word(p, 8 + 3 * rank + d)
+                inside = inside and 0 <= index < word(p, words.dims + 2 * rank + d)
+                source += index * word(p, words.dims + 3 * rank + d)
             if inside:
                 put(goal, value, before)
                 copy_bytes(goal + before * size, source, kept * size)
@@ -248,25 +279,25 @@ def pad(target: Target, variant: str) -> Any:
 
 @generated
 def remap(target: Target, variant: str) -> Any:
-    """Words: output, input, rows, row length, table of the row, bytes of an element, outer rank, dimensions, tables.
+    """Element (i, j, ...) is read at the sum of table entries i, j, ...: byte offsets in the input.
 
-    Element (i, j, ...) is read at the sum of table entries i, j, ...: byte offsets in the input. Variant: bytes of an
-    element, or ``run`` for elements of any number of bytes.
+    Variant: bytes of an element, or ``run`` for elements of any number of bytes.
     """
+    words = REMAP.place
     sized = variant != "run"
     size = int(variant) if sized else 0
     move = mover(size) if sized else copy_bytes
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        inner, table, rank = word(p, 3), address(p, b, 4), word(p, 6)
-        length = word(p, 5)
-        first, last = share(word(p, 2), tid, nt)
+        inner, table, rank = word(p, words.inner), address(p, b, words.table), word(p, words.rank)
+        length = word(p, words.length)
+        first, last = share(word(p, words.rows), tid, nt)
         for row in range(first, last):
-            goal, source, rest = address(p, b, 0) + row * inner * length, address(p, b, 1), row
+            goal, source, rest = address(p, b, words.output) + row * inner * length, address(p, b, words.x), row
             for d in range(rank):
-                count = word(p, 7 + d)
-                source += load_i64(address(p, b, 7 + rank + d), rest % count)
+                count = word(p, words.counts + d)
+                source += load_i64(address(p, b, words.counts + rank + d), rest % count)
                 rest //= count
             for i in range(inner):
                 if sized:

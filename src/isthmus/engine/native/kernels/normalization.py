@@ -31,7 +31,17 @@ from isthmus.engine.native.kernels.mathematics import (
     multiply_add,
     square_root,
 )
+from isthmus.engine.native.signatures.normalization import (
+    AFFINE,
+    LOCAL_RESPONSE,
+    NORM_COLUMNS,
+    NORM_ROWS,
+    SOFTMAX_COLUMNS,
+    SOFTMAX_ROWS,
+)
 from isthmus.engine.native.target import Target
+
+_AFFINE, _LOCAL_RESPONSE = AFFINE.place, LOCAL_RESPONSE.place
 
 COLUMNS = 128
 """Columns of a block."""
@@ -68,15 +78,16 @@ def _sum_exponentials(x, count, beta, largest):  # type: ignore[no-untyped-def]
 
 @generated
 def softmax_rows(target: Target, variant: str) -> Any:
-    """Words: output, input, rows, row length, beta. Variant: ``plain`` or ``log``."""
+    """Softmax of dense rows. Variant: ``plain`` or ``log``."""
+    words = SOFTMAX_ROWS.place
     logarithmic = variant == "log"
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        count, beta = word(p, 3), f32(real(p, 4))
-        first, last = share(word(p, 2), tid, nt)
+        count, beta = word(p, words.length), f32(real(p, words.beta))
+        first, last = share(word(p, words.rows), tid, nt)
         for row in range(first, last):
-            y, x = address(p, b, 0) + row * count * 4, address(p, b, 1) + row * count * 4
+            y, x = address(p, b, words.output) + row * count * 4, address(p, b, words.x) + row * count * 4
             largest = _scaled_maximum(x, count, beta)
             if logarithmic:
                 shift = log(_sum_exponentials(x, count, beta, largest))
@@ -92,16 +103,17 @@ def softmax_rows(target: Target, variant: str) -> Any:
 
 @generated
 def softmax_columns(target: Target, variant: str) -> Any:
-    """Words: output, input, outer count, length, columns, beta, work. Variant: ``plain`` or ``log``."""
+    """Softmax along a middle axis. Variant: ``plain`` or ``log``."""
+    words = SOFTMAX_COLUMNS.place
     logarithmic = variant == "log"
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, inner, beta = word(p, 3), word(p, 4), f32(real(p, 5))
-        largest = address(p, b, 6) + tid * 8 * COLUMNS
+        length, inner, beta = word(p, words.length), word(p, words.columns), f32(real(p, words.beta))
+        largest = address(p, b, words.work) + tid * 8 * COLUMNS
         total = largest + 4 * COLUMNS
         blocks = (inner + COLUMNS - 1) // COLUMNS
-        first, last = share(word(p, 2) * blocks, tid, nt)
+        first, last = share(word(p, words.outer_count) * blocks, tid, nt)
         for piece in range(first, last):
             outer = piece // blocks
             column = (piece - outer * blocks) * COLUMNS
@@ -111,11 +123,11 @@ def softmax_columns(target: Target, variant: str) -> Any:
                 store_f32(largest, i, _LOWEST)
                 store_f32(total, i, _ZERO)
             for r in range(length):
-                x = address(p, b, 1) + start + r * inner * 4
+                x = address(p, b, words.x) + start + r * inner * 4
                 for i in range(count):
                     store_f32(largest, i, _larger_number(load_f32(largest, i), read_f32(x, i) * beta))
             for r in range(length):
-                x = address(p, b, 1) + start + r * inner * 4
+                x = address(p, b, words.x) + start + r * inner * 4
                 for i in range(count):
                     value = exp_of_negative(read_f32(x, i) * beta - load_f32(largest, i))
                     store_f32(total, i, load_f32(total, i) + value)
@@ -123,7 +135,10 @@ def softmax_columns(target: Target, variant: str) -> Any:
                 value = load_f32(total, i)
                 store_f32(total, i, log(value) if logarithmic else _ONE / value)
             for r in range(length):
-                x, y = address(p, b, 1) + start + r * inner * 4, address(p, b, 0) + start + r * inner * 4
+                x, y = (
+                    address(p, b, words.x) + start + r * inner * 4,
+                    address(p, b, words.output) + start + r * inner * 4,
+                )
                 for i in range(count):
                     shifted = read_f32(x, i) * beta - load_f32(largest, i)
                     if logarithmic:
@@ -160,25 +175,34 @@ def _inverse(variant: str) -> Any:
 
 @generated
 def norm_rows(target: Target, variant: str) -> Any:
-    """Words: output, input, scales, offsets, outer count, rows, groups, run length, epsilon.
+    """Each (outer, group) of an input [outer, rows, groups, run] is normalised over rows and run.
 
-    The input is [outer, rows, groups, run]; each (outer, group) is normalised over rows and run, with a scale and an
-    offset for each (group, run). Variant: ``moments``, ``mean`` (the variance stays), ``rms`` or ``l2``.
+    There is a scale and an offset for each (group, run). Variant: ``moments``, ``mean`` (the variance stays), ``rms``
+    or ``l2``.
     """
+    words = NORM_ROWS.place
     centred, spread = variant in ("moments", "mean"), variant != "mean"
     inverse = _inverse(variant)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        rows, groups, run, epsilon = word(p, 5), word(p, 6), word(p, 7), f32(real(p, 8))
+        rows, groups, run, epsilon = (
+            word(p, words.rows),
+            word(p, words.groups),
+            word(p, words.run),
+            f32(real(p, words.epsilon)),
+        )
         count, stride = f32(rows * run), groups * run * 4
-        first, last = share(word(p, 4) * groups, tid, nt)
+        first, last = share(word(p, words.outer_count) * groups, tid, nt)
         for piece in range(first, last):
             outer = piece // groups
             group = piece - outer * groups
             start = outer * rows * stride + group * run * 4
-            x, y = address(p, b, 1) + start, address(p, b, 0) + start
-            scales, offsets = address(p, b, 2) + group * run * 4, address(p, b, 3) + group * run * 4
+            x, y = address(p, b, words.x) + start, address(p, b, words.output) + start
+            scales, offsets = (
+                address(p, b, words.scales) + group * run * 4,
+                address(p, b, words.offsets) + group * run * 4,
+            )
             mean, factor = _ZERO, _ONE
             if centred:
                 total = _ZERO
@@ -201,22 +225,22 @@ def norm_rows(target: Target, variant: str) -> Any:
 
 @generated
 def norm_columns(target: Target, variant: str) -> Any:
-    """Words: output, input, scales, offsets, outer count, rows, columns, epsilon, work.
+    """Each (outer, column) of an input [outer, rows, columns] is normalised over rows.
 
-    The input is [outer, rows, columns]; each (outer, column) is normalised over rows, with a scale and an offset for
-    each column. Variants are those of `norm_rows`.
+    There is a scale and an offset for each column. Variants are those of `norm_rows`.
     """
+    words = NORM_COLUMNS.place
     centred, spread = variant in ("moments", "mean"), variant != "mean"
     inverse = _inverse(variant)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        rows, inner, epsilon = word(p, 5), word(p, 6), f32(real(p, 7))
-        mean = address(p, b, 8) + tid * 8 * COLUMNS
+        rows, inner, epsilon = word(p, words.rows), word(p, words.columns), f32(real(p, words.epsilon))
+        mean = address(p, b, words.work) + tid * 8 * COLUMNS
         factor = mean + 4 * COLUMNS
         height = f32(rows)
         blocks = (inner + COLUMNS - 1) // COLUMNS
-        first, last = share(word(p, 4) * blocks, tid, nt)
+        first, last = share(word(p, words.outer_count) * blocks, tid, nt)
         for piece in range(first, last):
             outer = piece // blocks
             column = (piece - outer * blocks) * COLUMNS
@@ -227,22 +251,25 @@ def norm_columns(target: Target, variant: str) -> Any:
                 store_f32(factor, i, _ZERO if spread else _ONE)
             if centred:
                 for r in range(rows):
-                    x = address(p, b, 1) + start + r * inner * 4
+                    x = address(p, b, words.x) + start + r * inner * 4
                     for i in range(count):
                         store_f32(mean, i, load_f32(mean, i) + read_f32(x, i))
                 for i in range(count):
                     store_f32(mean, i, load_f32(mean, i) / height)
             if spread:
                 for r in range(rows):
-                    x = address(p, b, 1) + start + r * inner * 4
+                    x = address(p, b, words.x) + start + r * inner * 4
                     for i in range(count):
                         difference = read_f32(x, i) - load_f32(mean, i)
                         store_f32(factor, i, multiply_add(difference, difference, load_f32(factor, i)))
                 for i in range(count):
                     store_f32(factor, i, inverse(load_f32(factor, i), height, epsilon))
-            scales, offsets = address(p, b, 2) + column * 4, address(p, b, 3) + column * 4
+            scales, offsets = address(p, b, words.scales) + column * 4, address(p, b, words.offsets) + column * 4
             for r in range(rows):
-                x, y = address(p, b, 1) + start + r * inner * 4, address(p, b, 0) + start + r * inner * 4
+                x, y = (
+                    address(p, b, words.x) + start + r * inner * 4,
+                    address(p, b, words.output) + start + r * inner * 4,
+                )
                 for i in range(count):
                     value = (read_f32(x, i) - load_f32(mean, i)) * load_f32(factor, i)
                     store_f32(y, i, multiply_add(value, load_f32(scales, i), load_f32(offsets, i)))
@@ -252,16 +279,14 @@ def norm_columns(target: Target, variant: str) -> Any:
 
 @device
 def affine(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """``x * scale + offset`` for each channel, limited. Words: output, input, scales, offsets, elements, channels,
-    low, high.
-    """
-    begin, end = span(word(p, 4), tid, nt)
-    channels, low, high = word(p, 5), f32(real(p, 6)), f32(real(p, 7))
+    """``x * scale + offset`` for each channel, limited."""
+    begin, end = span(word(p, _AFFINE.elements), tid, nt)
+    channels, low, high = word(p, _AFFINE.channels), f32(real(p, _AFFINE.low)), f32(real(p, _AFFINE.high))
     column = begin % channels
     while begin < end:
         count = min(channels - column, end - begin)
-        y, x = address(p, b, 0) + begin * 4, address(p, b, 1) + begin * 4
-        scales, offsets = address(p, b, 2) + column * 4, address(p, b, 3) + column * 4
+        y, x = address(p, b, _AFFINE.output) + begin * 4, address(p, b, _AFFINE.x) + begin * 4
+        scales, offsets = address(p, b, _AFFINE.scales) + column * 4, address(p, b, _AFFINE.offsets) + column * 4
         for i in range(count):
             value = multiply_add(read_f32(x, i), read_f32(scales, i), read_f32(offsets, i))
             write_f32(y, i, mathematics.clamp(value, low, high))
@@ -271,14 +296,19 @@ def affine(p, b, tid, nt):  # type: ignore[no-untyped-def]
 
 @device
 def local_response(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """Division by a power of the squares around a channel. Words: output, input, rows, channels, radius, alpha, beta,
-    bias. Not in place.
-    """
-    channels, radius = word(p, 3), word(p, 4)
-    alpha, beta, bias = f32(real(p, 5)), f32(real(p, 6)), f32(real(p, 7))
-    first, last = share(word(p, 2), tid, nt)
+    """Division by a power of the squares around a channel. Not in place."""
+    channels, radius = word(p, _LOCAL_RESPONSE.channels), word(p, _LOCAL_RESPONSE.radius)
+    alpha, beta, bias = (
+        f32(real(p, _LOCAL_RESPONSE.alpha)),
+        f32(real(p, _LOCAL_RESPONSE.beta)),
+        f32(real(p, _LOCAL_RESPONSE.bias)),
+    )
+    first, last = share(word(p, _LOCAL_RESPONSE.rows), tid, nt)
     for row in range(first, last):
-        y, x = address(p, b, 0) + row * channels * 4, address(p, b, 1) + row * channels * 4
+        y, x = (
+            address(p, b, _LOCAL_RESPONSE.output) + row * channels * 4,
+            address(p, b, _LOCAL_RESPONSE.x) + row * channels * 4,
+        )
         for c in range(channels):
             total = _ZERO
             for k in range(max(0, c - radius), min(channels, c + radius + 1)):

@@ -9,6 +9,7 @@ from isthmus.engine.native.kernels import base
 from isthmus.engine.native.kernels.base import address, device, generated, share, word
 from isthmus.engine.native.kernels.elementwise import SIZES, reader, writer
 from isthmus.engine.native.kernels.mathematics import f32, select, square_root
+from isthmus.engine.native.signatures.pooling import POOL
 from isthmus.engine.native.target import Target
 
 _PIXELS = 16
@@ -55,9 +56,8 @@ def _counted(out, stride, before, kernel, size, after):  # type: ignore[no-untyp
 
 @generated
 def pool(target: Target, variant: str) -> Any:
-    """Words: output, input, batch, channels, whether padding counts, then for each of three axes: input size, output
-    size, window, stride, padding before and after. Variant: ``function_kind``, function one of max, avg, l2.
-    """
+    """Variant: ``function_kind``, function one of max, avg, l2."""
+    words = POOL.place
     name, _, kind = variant.partition("_")
     single, combine, finish = _functions(name, kind)
     read, write, size, scaled = reader(kind), writer(kind), SIZES[kind], name != "max"
@@ -65,10 +65,10 @@ def pool(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        batch, channels, edges = word(p, 2), word(p, 3), word(p, 4)
-        in_d, out_d, in_h, out_h, in_w, out_w = (
-            word(p, 5), word(p, 6), word(p, 11), word(p, 12), word(p, 17), word(p, 18)
-        )  # fmt: skip
+        batch, channels, edges = word(p, words.batch), word(p, words.channels), word(p, words.padding_counts)
+        in_d, out_d = word(p, words.depth), word(p, words.depth + 1)
+        in_h, out_h = word(p, words.height), word(p, words.height + 1)
+        in_w, out_w = word(p, words.width), word(p, words.width + 1)
         pixels = batch * out_d * out_h * out_w
         first, last = share((pixels + _PIXELS - 1) // _PIXELS, tid, nt)
         first, last = first * _PIXELS, min(last * _PIXELS, pixels)
@@ -81,18 +81,41 @@ def pool(target: Target, variant: str) -> Any:
             end = min(out_w, column + last - first)
             y0, rest = line % out_h, line // out_h
             z0 = rest % out_d
-            z, deep = _window(z0, word(p, 8), word(p, 9), word(p, 7), in_d)
-            y, down = _window(y0, word(p, 14), word(p, 15), word(p, 13), in_h)
-            corner = address(p, b, 1) + (rest // out_d * in_d + z) * plane_bytes + y * row_bytes
-            lines = _counted(z0, word(p, 8), word(p, 9), word(p, 7), in_d, word(p, 10))
-            lines *= _counted(y0, word(p, 14), word(p, 15), word(p, 13), in_h, word(p, 16))
+            z, deep = _window(z0, word(p, words.depth + 3), word(p, words.depth + 4), word(p, words.depth + 2), in_d)
+            y, down = _window(y0, word(p, words.height + 3), word(p, words.height + 4), word(p, words.height + 2), in_h)
+            corner = address(p, b, words.x) + (rest // out_d * in_d + z) * plane_bytes + y * row_bytes
+            lines = _counted(
+                z0,
+                word(p, words.depth + 3),
+                word(p, words.depth + 4),
+                word(p, words.depth + 2),
+                in_d,
+                word(p, words.depth + 5),
+            )
+            lines *= _counted(
+                y0,
+                word(p, words.height + 3),
+                word(p, words.height + 4),
+                word(p, words.height + 2),
+                in_h,
+                word(p, words.height + 5),
+            )
             for x0 in range(column, end):
-                at, across = _window(x0, word(p, 20), word(p, 21), word(p, 19), in_w)
+                at, across = _window(
+                    x0, word(p, words.width + 3), word(p, words.width + 4), word(p, words.width + 2), in_w
+                )
                 taps = deep * down * across
-                counted = lines * _counted(x0, word(p, 20), word(p, 21), word(p, 19), in_w, word(p, 22))
+                counted = lines * _counted(
+                    x0,
+                    word(p, words.width + 3),
+                    word(p, words.width + 4),
+                    word(p, words.width + 2),
+                    in_w,
+                    word(p, words.width + 5),
+                )
                 factor = f32(1) / f32(counted if edges else taps)
                 x = corner + at * pixel_bytes
-                out = address(p, b, 0) + (line * out_w + x0) * pixel_bytes
+                out = address(p, b, words.output) + (line * out_w + x0) * pixel_bytes
                 w, h, d = 0, 0, 0
                 done = 0
                 # Four positions at a time; the first four need no earlier result.

@@ -12,6 +12,7 @@ from typing import Any
 from isthmus.engine.native.kernels.base import F32, I8, I32, address, device, generated, load_i32, real, share, word
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, part
 from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.signatures.quantized_binary import ADD, MULTIPLY
 from isthmus.engine.native.target import Target
 
 
@@ -104,17 +105,33 @@ def _product(target: Target, signed: bool, fixed: bool) -> Callable:
 def add(target: Target, variant: str) -> Any:
     """Weighted sums in fixed point, rounded half up when `bias` holds half of the divisor.
 
-    Words: a, b, y, rows, inner, a offsets, b offsets, b fixed (0/1), zero, least, most, flip (see `requantization`),
-    fa, fb, bias, shift. The variant is the type of stored elements.
+    The variant is the type of stored elements.
     """
+    words = ADD.place
     along, fixed = (_weighted(target, variant == "s8", f) for f in (False, True))
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        left, right, y = address(p, b, 0), address(p, b, 1), address(p, b, 2)
-        rows, inner, left_rows, right_rows = word(p, 3), word(p, 4), address(p, b, 5), address(p, b, 6)
-        still, zero, least, most, flip = word(p, 7), word(p, 8), word(p, 9), word(p, 10), word(p, 11)
-        fa, fb, bias, shift = word(p, 12), word(p, 13), word(p, 14), word(p, 15)
+        left, right, y = address(p, b, words.a), address(p, b, words.b), address(p, b, words.y)
+        rows, inner, left_rows, right_rows = (
+            word(p, words.rows),
+            word(p, words.inner),
+            address(p, b, words.a_offsets),
+            address(p, b, words.b_offsets),
+        )
+        still, zero, least, most, flip = (
+            word(p, words.b_fixed),
+            word(p, words.zero),
+            word(p, words.least),
+            word(p, words.most),
+            word(p, words.flip),
+        )
+        fa, fb, bias, shift = (
+            word(p, words.a_factor),
+            word(p, words.b_factor),
+            word(p, words.bias),
+            word(p, words.shift),
+        )
         first, last = share(rows * inner, tid, nt)
         while first < last:
             row = first // inner
@@ -133,18 +150,27 @@ def add(target: Target, variant: str) -> Any:
 
 @generated
 def multiply(target: Target, variant: str) -> Any:
-    """Products, scaled in float and rounded half to even.
-
-    Words: a, b, y, rows, inner, a offsets, b offsets, b fixed (0/1), zero, least, most, flip, a zero, b zero, scale.
-    """
+    """Products, scaled in float and rounded half to even. The variant is the type of stored elements."""
+    words = MULTIPLY.place
     along, fixed = (_product(target, variant == "s8", f) for f in (False, True))
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        left, right, y = address(p, b, 0), address(p, b, 1), address(p, b, 2)
-        rows, inner, left_rows, right_rows = word(p, 3), word(p, 4), address(p, b, 5), address(p, b, 6)
-        still, zero, least, most, flip = word(p, 7), word(p, 8), word(p, 9), word(p, 10), word(p, 11)
-        za, zb, scale = word(p, 12), word(p, 13), real(p, 14)
+        left, right, y = address(p, b, words.a), address(p, b, words.b), address(p, b, words.y)
+        rows, inner, left_rows, right_rows = (
+            word(p, words.rows),
+            word(p, words.inner),
+            address(p, b, words.a_offsets),
+            address(p, b, words.b_offsets),
+        )
+        still, zero, least, most, flip = (
+            word(p, words.b_fixed),
+            word(p, words.zero),
+            word(p, words.least),
+            word(p, words.most),
+            word(p, words.flip),
+        )
+        za, zb, scale = word(p, words.a_zero), word(p, words.b_zero), real(p, words.scale)
         first, last = share(rows * inner, tid, nt)
         while first < last:
             row = first // inner

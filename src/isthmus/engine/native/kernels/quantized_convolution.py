@@ -26,29 +26,11 @@ from isthmus.engine.native.kernels.base import (
 )
 from isthmus.engine.native.kernels.gemm import divide_work
 from isthmus.engine.native.kernels.quantized_gemm import float_tile, tile
+from isthmus.engine.native.signatures.quantized_convolution import CONVOLVE_TO_FLOAT
 from isthmus.engine.native.target import Target
 
-WORDS = (
-    "x", "y", "weights", "offsets", "work", "work_bytes",
-    "rows", "height", "width", "pixel", "channels", "out_height", "out_width", "out_pixel", "columns",
-    "kernel_h", "span", "stride_h", "stride_w", "dilation_h", "top", "left",
-    "taps", "groups", "panel_bytes", "segment", "staged", "pitch", "distance",
-    "padding", "input_zero", "zero", "least", "most", "flip", "few_rows", "scaling", "image_step", "result_step",
-)  # fmt: skip
-"""The words of the instruction, in order.
-
-rows: image rows of results, of all images. pixel, out_pixel: bytes between neighbouring pixels. channels: of this
-group. span: input columns under a result. offsets: i64 for each tap, from the first. groups: groups of a tap.
-segment: results computed together. staged: 0 to read in place, else how rows are copied (1 as they are, 2 with the sign
-bit flipped, 3 and 4 widened from signed and unsigned bytes less `input_zero`). pitch: bytes between copied rows.
-distance: bytes between the taps of neighbouring results. padding: the byte that means 0. zero, least, most, flip: of
-the result, see `requantization`. few_rows: whether threads had better share columns.
-
-Where results are floats, `least` and `most` are reals; `padding` is whether there is one; `scaling` is what quantizing
-the input left (f32 scale, i32 origin), one entry for each image or for each result: `image_step` and `result_step` are
-the bytes from one to the next.
-"""
-_AT = {name: index for index, name in enumerate(WORDS)}
+# The words of both kernels stand in the same places; where results are floats there are some more at the end.
+_WORDS = CONVOLVE_TO_FLOAT.place
 
 
 @device
@@ -71,22 +53,23 @@ def _copy(form, target, source, count, zero):  # type: ignore[no-untyped-def]
 
 
 def _stager() -> Any:
-    height_at, width_at, pixel_at, channels_at = _AT["height"], _AT["width"], _AT["pixel"], _AT["channels"]
-    kernel_at, span_at, dilation_at, stride_at = _AT["kernel_h"], _AT["span"], _AT["dilation_h"], _AT["stride_w"]
-    staged_at, pitch_at, zero_at = _AT["staged"], _AT["pitch"], _AT["input_zero"]
-
     @device
     def stage(p, image, target, top, left, count, padding):  # type: ignore[no-untyped-def]
         """Copy the input rows under `count` results, of which the first begins at row `top` and column `left`."""
-        height, width, pixel, channels = word(p, height_at), word(p, width_at), word(p, pixel_at), word(p, channels_at)
-        form, pitch = word(p, staged_at), word(p, pitch_at)
-        zero = np.int16(word(p, zero_at))
+        height, width, pixel, channels = (
+            word(p, _WORDS.height),
+            word(p, _WORDS.width_in),
+            word(p, _WORDS.pixel),
+            word(p, _WORDS.channels),
+        )
+        form, pitch = word(p, _WORDS.staged), word(p, _WORDS.pitch)
+        zero = np.int16(word(p, _WORDS.input_zero))
         size = 2 if form >= 3 else 1
-        needed = (count - 1) * word(p, stride_at) + word(p, span_at)
+        needed = (count - 1) * word(p, _WORDS.stride_w) + word(p, _WORDS.span)
         before = min(max(-left, 0), needed)
         inside = max(min(width, left + needed) - max(left, 0), 0)
-        for i in range(word(p, kernel_at)):
-            row = top + i * word(p, dilation_at)
+        for i in range(word(p, _WORDS.kernel_h)):
+            row = top + i * word(p, _WORDS.dilation_h)
             if row < 0 or row >= height:
                 fill_bytes(target, padding, needed * channels * size)
             else:
@@ -106,13 +89,13 @@ def _stager() -> Any:
 
 @generated
 def convolve(target: Target, variant: str) -> Any:
-    """Convolution of bytes with the tile named by the variant, ``ROWSxVECTORS``. Words: see `WORDS`."""
+    """Convolution of bytes with the tile named by the variant, ``ROWSxVECTORS``."""
     return _kernel(target, variant, False)
 
 
 @generated
 def convolve_to_float(target: Target, variant: str) -> Any:
-    """Convolution of an input that was quantized on the way, with float results. Words: see `WORDS`."""
+    """Convolution of an input that was quantized on the way, with float results."""
     return _kernel(target, variant, True)
 
 
@@ -124,35 +107,38 @@ def _kernel(target: Target, variant: str, to_float: bool) -> Any:
     tiles = [(float_tile if to_float else tile)(target, rows, v) for v in range(1, vectors + 1)]
     widest, narrow = tiles[-1], _narrow(tiles[:-1], lanes)
     stage = _stager()
-    x_at, y_at, weights_at, offsets_at, work_at, work_bytes_at = (_AT[n] for n in WORDS[:6])
-    rows_at, height_at, width_at, pixel_at = _AT["rows"], _AT["height"], _AT["width"], _AT["pixel"]
-    out_height_at, out_width_at, out_pixel_at, columns_at = (
-        _AT["out_height"], _AT["out_width"], _AT["out_pixel"], _AT["columns"],
-    )  # fmt: skip
-    stride_h_at, stride_w_at, top_at, left_at = _AT["stride_h"], _AT["stride_w"], _AT["top"], _AT["left"]
-    taps_at, groups_at, panel_at, segment_at = _AT["taps"], _AT["groups"], _AT["panel_bytes"], _AT["segment"]
-    staged_at, distance_at, few_at = _AT["staged"], _AT["distance"], _AT["few_rows"]
-    zero_at, least_at, most_at, flip_at = _AT["zero"], _AT["least"], _AT["most"], _AT["flip"]
-    padding_at, scaling_at = _AT["padding"], _AT["scaling"]
-    image_step_at, result_step_at = _AT["image_step"], _AT["result_step"]
     size = 4 if to_float else 1
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
         x, y, weights, offsets = (
-            address(p, b, x_at),
-            address(p, b, y_at),
-            address(p, b, weights_at),
-            address(p, b, offsets_at),
+            address(p, b, _WORDS.x),
+            address(p, b, _WORDS.y),
+            address(p, b, _WORDS.weights),
+            address(p, b, _WORDS.offsets),
         )
-        work = address(p, b, work_at) + tid * word(p, work_bytes_at)
-        out_height, out_width, out_pixel = word(p, out_height_at), word(p, out_width_at), word(p, out_pixel_at)
-        wanted, taps, groups, panel_bytes = word(p, columns_at), word(p, taps_at), word(p, groups_at), word(p, panel_at)
-        segment, staged, distance = word(p, segment_at), word(p, staged_at), word(p, distance_at)
-        zero, least, most, flip = word(p, zero_at), word(p, least_at), word(p, most_at), word(p, flip_at)
+        work = address(p, b, _WORDS.work) + tid * word(p, _WORDS.work_bytes)
+        out_height, out_width, out_pixel = (
+            word(p, _WORDS.out_height),
+            word(p, _WORDS.out_width),
+            word(p, _WORDS.out_pixel),
+        )
+        wanted, taps, groups, panel_bytes = (
+            word(p, _WORDS.columns),
+            word(p, _WORDS.taps),
+            word(p, _WORDS.groups),
+            word(p, _WORDS.panel_bytes),
+        )
+        segment, staged, distance = word(p, _WORDS.segment), word(p, _WORDS.staged), word(p, _WORDS.distance)
+        zero, least, most, flip = (
+            word(p, _WORDS.zero),
+            word(p, _WORDS.least),
+            word(p, _WORDS.most),
+            word(p, _WORDS.flip),
+        )
         segments, panels = (out_width + segment - 1) // segment, (wanted + columns - 1) // columns
         first_unit, last_unit, first_panel, last_panel = divide_work(
-            word(p, rows_at) * segments, panels, word(p, few_at), tid, nt
+            word(p, _WORDS.rows) * segments, panels, word(p, _WORDS.few_rows), tid, nt
         )
         if first_panel == last_panel:
             return
@@ -161,19 +147,21 @@ def _kernel(target: Target, variant: str, to_float: bool) -> Any:
             begin = (unit - row * segments) * segment
             count = min(segment, out_width - begin)
             n = row // out_height
-            image = x + n * word(p, height_at) * word(p, width_at) * word(p, pixel_at)
-            top = (row - n * out_height) * word(p, stride_h_at) - word(p, top_at)
-            left = begin * word(p, stride_w_at) - word(p, left_at)
-            padding, scaling = word(p, padding_at), 0
+            image = x + n * word(p, _WORDS.height) * word(p, _WORDS.width_in) * word(p, _WORDS.pixel)
+            top = (row - n * out_height) * word(p, _WORDS.stride_h) - word(p, _WORDS.top)
+            left = begin * word(p, _WORDS.stride_w) - word(p, _WORDS.left)
+            padding, scaling = word(p, _WORDS.padding), 0
             if to_float:
-                scaling = address(p, b, scaling_at) + n * word(p, image_step_at) + begin * word(p, result_step_at)
+                scaling = (
+                    address(p, b, _WORDS.scaling) + n * word(p, _WORDS.image_step) + begin * word(p, _WORDS.result_step)
+                )
                 if padding != 0:
                     padding = load_i32(scaling, 1)
             source = work
             if staged != 0:
                 stage(p, image, work, top, left, count, padding)
             else:
-                source = image + (top * word(p, width_at) + left) * word(p, pixel_at)
+                source = image + (top * word(p, _WORDS.width_in) + left) * word(p, _WORDS.pixel)
             result = y + (row * out_width + begin) * out_pixel
             for panel in range(first_panel, last_panel):
                 column = panel * columns
@@ -185,8 +173,8 @@ def _kernel(target: Target, variant: str, to_float: bool) -> Any:
                         # Rows after the last do not exist: take some before it again.
                         done, present = count - rows, rows
                     if to_float:
-                        zero, least = scaling + done * word(p, result_step_at), word(p, result_step_at)
-                        most, flip = p + 8 * least_at, 0
+                        zero, least = scaling + done * word(p, _WORDS.result_step), word(p, _WORDS.result_step)
+                        most, flip = p + 8 * _WORDS.least, 0
                     if wanted - column > columns - lanes:
                         widest(
                             source + done * distance, distance, offsets, taps, groups, packed,

@@ -17,31 +17,8 @@ from isthmus.engine.native.kernels.base import I8, I16, I32, I64, address, devic
 from isthmus.engine.native.kernels.quantized_gemm import accumulate
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, store_rows
 from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.signatures.quantized_depthwise import CONVOLVE, block_kinds
 from isthmus.engine.native.target import Target
-
-WORDS = (
-    "x", "y", "weights", "blocks", "offsets", "blank", "work", "work_bytes",
-    "batch", "height", "width", "channels", "out_height", "out_width",
-    "together", "row_groups", "needed_rows", "stride_h", "stride_w", "dilation_h", "top", "left", "span",
-    "segment", "pitch", "steps", "block_count", "input_flip", "zero", "least", "most", "flip",
-)  # fmt: skip
-"""The words of the instruction, in order.
-
-blocks: i64 triples for each block of channels: its first channel, its kind (see `block_kinds`), where its weights
-begin. offsets: i64 for each step, the column of its groups. blank: bytes that mean 0. together: output rows that share
-groups. row_groups: groups above each other. needed_rows: input rows under those output rows. span: input columns under
-a result. segment: results of a row computed together. pitch: columns of work space for a row of groups. steps: dot
-products for a result. input_flip: flips the sign bit of input bytes. zero, least, most, flip: of the result, see
-`requantization`.
-
-A block's weights are: bias i32, scale f32, then for each of the rows together, for each step, four bytes a channel.
-"""
-_AT = {name: index for index, name in enumerate(WORDS)}
-
-
-def block_kinds(lanes: int) -> tuple[int, ...]:
-    """The widths of blocks of channels, by kind. There is one kind more, for fewer channels than the narrowest."""
-    return tuple(4 * n for n in (16, 8, 4) if n <= lanes)
 
 
 def _unpacked(code: Code, left: Any, right: Any, bits: int, high: bool) -> Any:
@@ -146,7 +123,7 @@ def _by_kind(functions: list[Callable], arity: int) -> Any:
 
 @generated
 def convolve(target: Target, variant: str) -> Any:
-    """Depthwise convolution with one filter for each channel. Words: see `WORDS`."""
+    """Depthwise convolution with one filter for each channel."""
     widths = block_kinds(target.lanes)
     narrowed = [replace(target, vector_bytes=width) for width in (*widths, widths[-1])]
     flags = [False] * len(widths) + [True]
@@ -156,23 +133,19 @@ def convolve(target: Target, variant: str) -> Any:
     group_rows = 2 if target.dot == "none" else 4
     first_width = widths[0]
     last_kind = len(widths) - 1
-    x_at, y_at, weights_at, blocks_at, offsets_at, blank_at, work_at, work_bytes_at = (_AT[n] for n in WORDS[:8])
-    batch_at, height_at, width_at, channels_at, out_height_at, out_width_at = (_AT[n] for n in WORDS[8:14])
-    together_at, groups_at, needed_at, stride_h_at, stride_w_at = (_AT[n] for n in WORDS[14:19])
-    dilation_at, top_at, left_at, span_at, segment_at, pitch_at, steps_at = (_AT[n] for n in WORDS[19:26])
-    count_at, input_flip_at, zero_at, least_at, most_at, flip_at = (_AT[n] for n in WORDS[26:])
+    words = CONVOLVE.place
 
     @device
     def stage_rows(p, image, blank, work, kind, column_bytes, row, left, count, wanted):  # type: ignore[no-untyped-def]
         """Copy the groups under `count` results; `image` is the block's first channel."""
-        height, width, channels = word(p, height_at), word(p, width_at), word(p, channels_at)
-        needed_rows, dilation, flip = word(p, needed_at), word(p, dilation_at), word(p, input_flip_at)
-        needed = (count - 1) * word(p, stride_w_at) + word(p, span_at)
+        height, width, channels = word(p, words.height), word(p, words.width), word(p, words.channels)
+        needed_rows, dilation, flip = word(p, words.needed_rows), word(p, words.dilation_h), word(p, words.input_flip)
+        needed = (count - 1) * word(p, words.stride_w) + word(p, words.span)
         before = min(max(-left, 0), needed)
         inside = max(min(width, left + needed) - max(left, 0), 0)
         after = needed - before - inside
-        for g in range(word(p, groups_at)):
-            place = work + g * word(p, pitch_at) * column_bytes
+        for g in range(word(p, words.row_groups)):
+            place = work + g * word(p, words.pitch) * column_bytes
             a0, a1, a2, a3 = blank, blank, blank, blank
             s0, s1, s2, s3 = 0, 0, 0, 0
             for i in range(group_rows):
@@ -199,23 +172,23 @@ def convolve(target: Target, variant: str) -> Any:
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
         x, y, weights, blocks = (
-            address(p, b, x_at),
-            address(p, b, y_at),
-            address(p, b, weights_at),
-            address(p, b, blocks_at),
+            address(p, b, words.x),
+            address(p, b, words.y),
+            address(p, b, words.weights),
+            address(p, b, words.blocks),
         )
-        offsets, blank = address(p, b, offsets_at), address(p, b, blank_at)
-        work = address(p, b, work_at) + tid * word(p, work_bytes_at)
-        channels, out_height, out_width = word(p, channels_at), word(p, out_height_at), word(p, out_width_at)
+        offsets, blank = address(p, b, words.offsets), address(p, b, words.blank)
+        work = address(p, b, words.work) + tid * word(p, words.work_bytes)
+        channels, out_height, out_width = word(p, words.channels), word(p, words.out_height), word(p, words.out_width)
         together, segment, steps, block_count = (
-            word(p, together_at),
-            word(p, segment_at),
-            word(p, steps_at),
-            word(p, count_at),
+            word(p, words.together),
+            word(p, words.segment),
+            word(p, words.steps),
+            word(p, words.block_count),
         )
-        zero, least, most, flip = word(p, zero_at), word(p, least_at), word(p, most_at), word(p, flip_at)
+        zero, least, most, flip = word(p, words.zero), word(p, words.least), word(p, words.most), word(p, words.flip)
         bands, segments = (out_height + together - 1) // together, (out_width + segment - 1) // segment
-        first, last = share(word(p, batch_at) * bands * segments * block_count, tid, nt)
+        first, last = share(word(p, words.batch) * bands * segments * block_count, tid, nt)
         for unit in range(first, last):
             block, rest = unit % block_count, unit // block_count
             begin, rest = rest % segments * segment, rest // segments
@@ -225,11 +198,11 @@ def convolve(target: Target, variant: str) -> Any:
             column_bytes = (4 * first_width) >> min(kind, last_kind)
             wanted = min(channels - start, column_bytes >> 2)
             count = min(segment, out_width - begin)
-            image = x + n * word(p, height_at) * word(p, width_at) * channels + start
-            row = band * word(p, stride_h_at) - word(p, top_at)
-            left = begin * word(p, stride_w_at) - word(p, left_at)
+            image = x + n * word(p, words.height) * word(p, words.width) * channels + start
+            row = band * word(p, words.stride_h) - word(p, words.top)
+            left = begin * word(p, words.stride_w) - word(p, words.left)
             stage_rows(p, image, blank, work, kind, column_bytes, row, left, count, wanted)
-            distance = word(p, stride_w_at) * column_bytes
+            distance = word(p, words.stride_w) * column_bytes
             for u in range(min(together, out_height - band)):
                 factors = head + (2 + u * steps) * column_bytes
                 result = y + ((n * out_height + band + u) * out_width + begin) * channels + start

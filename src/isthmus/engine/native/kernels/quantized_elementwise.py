@@ -31,6 +31,7 @@ from isthmus.engine.native.kernels.base import (
 )
 from isthmus.engine.native.kernels.requantization import byte_mask
 from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.signatures.quantized_elementwise import DEQUANTIZE, LOOKUP, QUANTIZE
 from isthmus.engine.native.target import Target
 
 READ = {"s8": read_i8, "u8": read_u8, "s16": read_i16, "u16": read_u16, "s32": read_i32}
@@ -41,25 +42,23 @@ SIZE = {"s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4}
 
 @generated
 def dequantize(target: Target, variant: str) -> Any:
-    """Reals of stored integers; one scale for each index of a middle axis.
-
-    Words: x, y, outer, axis, inner, scales (f32 each), zero points (i32 each).
-    """
+    """Reals of stored integers; one scale for each index of a middle axis."""
+    words = DEQUANTIZE.place
     read, size = READ[variant], SIZE[variant]
     # Small integers are exact in float, where the difference costs less.
     number = np.int32 if variant == "s32" else np.float32
 
     @device
     def kernel(p, b, tid, nt):
-        x, y, inner, axis = address(p, b, 0), address(p, b, 1), word(p, 4), word(p, 3)
-        scales, zeros = address(p, b, 5), address(p, b, 6)
+        x, y, inner, axis = address(p, b, words.x), address(p, b, words.y), word(p, words.inner), word(p, words.axis)
+        scales, zeros = address(p, b, words.scales), address(p, b, words.zeros)
         if axis == 1:
             scale, zero = load_f32(scales, 0), number(load_i32(zeros, 0))
-            low, high = share(word(p, 2) * inner, tid, nt)
+            low, high = share(word(p, words.outer_count) * inner, tid, nt)
             for i in range(low, high):
                 write_f32(y, i, np.float32(number(read(x, i)) - zero) * scale)
             return
-        low, high = share(word(p, 2) * axis, tid, nt)
+        low, high = share(word(p, words.outer_count) * axis, tid, nt)
         for row in range(low, high):
             scale, zero = load_f32(scales, row % axis), number(load_i32(zeros, row % axis))
             source, result = x + row * inner * size, y + row * inner * 4
@@ -73,19 +72,23 @@ def dequantize(target: Target, variant: str) -> Any:
 def quantize(target: Target, variant: str) -> Any:
     """Stored integers nearest to reals, half to even, limited to the type.
 
-    Words: x, y, outer, axis, inner, divisors (f32 each), factors (f32 each), zero points (i32 each). A real is divided
-    by the divisor, or multiplied by the factor where that is 1.
+    A real is divided by the divisor, or multiplied by the factor where that is 1.
     """
+    words = QUANTIZE.place
     write, size, stored = WRITE[variant], SIZE[variant], STORED[variant]
     least, most = np.float32(np.iinfo(stored).min), np.float32(np.iinfo(stored).max)
     one = np.float32(1)
 
     @device
     def kernel(p, b, tid, nt):
-        x, y, inner, axis = address(p, b, 0), address(p, b, 1), word(p, 4), word(p, 3)
-        divisors, factors, zeros = address(p, b, 5), address(p, b, 6), address(p, b, 7)
+        x, y, inner, axis = address(p, b, words.x), address(p, b, words.y), word(p, words.inner), word(p, words.axis)
+        divisors, factors, zeros = (
+            address(p, b, words.divisors),
+            address(p, b, words.factors),
+            address(p, b, words.zeros),
+        )
         # With one scale for all, threads share the elements.
-        rows, length = word(p, 2) * axis, inner
+        rows, length = word(p, words.outer_count) * axis, inner
         first, last = share(rows * length, tid, nt)
         while first < last:
             row = first // length
@@ -136,18 +139,19 @@ def _permuted(target: Target) -> Any:
 
 @generated
 def lookup(target: Target, variant: str) -> Any:
-    """Each byte replaced by its entry in a table of 256. Words: x, y, count, table."""
+    """Each byte replaced by its entry in a table of 256."""
+    words = LOOKUP.place
     permuted = _permuted(target) if target.name == "avx512-vnni" else None
 
     @device
     def by_register(p, b, tid, nt):
-        low, high = share(word(p, 2), tid, nt)
-        permuted(address(p, b, 0) + low, address(p, b, 1) + low, high - low, address(p, b, 3))
+        low, high = share(word(p, words.count), tid, nt)
+        permuted(address(p, b, words.x) + low, address(p, b, words.y) + low, high - low, address(p, b, words.table))
 
     @device
     def by_memory(p, b, tid, nt):
-        x, y, table = address(p, b, 0), address(p, b, 1), address(p, b, 3)
-        low, high = share(word(p, 2), tid, nt)
+        x, y, table = address(p, b, words.x), address(p, b, words.y), address(p, b, words.table)
+        low, high = share(word(p, words.count), tid, nt)
         for i in range(low, high):
             write_u8(y, i, read_u8(table, np.int64(read_u8(x, i))))
 

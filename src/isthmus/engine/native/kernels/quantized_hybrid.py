@@ -22,6 +22,7 @@ from isthmus.engine.native.kernels.base import (
 )
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask
 from isthmus.engine.native.kernels.vector import Code, outlined, type_suffix, vector_type
+from isthmus.engine.native.signatures.quantized_hybrid import QUANTIZE_ROWS
 from isthmus.engine.native.target import Target
 
 _REDUCED = {4: (2, 1), 8: (4, 2, 1), 16: (8, 4, 2, 1)}
@@ -105,9 +106,10 @@ def _quantized(target: Target, form: str) -> Callable:
 def quantize_rows(target: Target, variant: str) -> Any:
     """Quantize rows of floats, each to 256 steps of its range and with 0 among them.
 
-    Words: x, rows, length, y, bytes between its rows, scaling (for each row f32 scale, i32 origin). The variant is the
-    form of results: ``u8``, ``s8``, or ``s16`` less the zero point; `origin` is what a result that means 0 is.
+    The variant is the form of results: ``u8``, ``s8``, or ``s16`` less the zero point; `origin` is what a result that
+    means 0 is.
     """
+    words = QUANTIZE_ROWS.place
     find, quantize = _range(target), _quantized(target, variant)
     bias = {"u8": 128, "s8": 0, "s16": 0}[variant]
     centred = variant == "s16"
@@ -115,10 +117,15 @@ def quantize_rows(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        x, length, y, pitch = address(p, b, 0), word(p, 2), address(p, b, 3), word(p, 4)
-        first, last = share(word(p, 1), tid, nt)
+        x, length, y, pitch = (
+            address(p, b, words.x),
+            word(p, words.length),
+            address(p, b, words.y),
+            word(p, words.pitch),
+        )
+        first, last = share(word(p, words.rows), tid, nt)
         for row in range(first, last):
-            scaling = address(p, b, 5) + 8 * row
+            scaling = address(p, b, words.scaling) + 8 * row
             find(x + row * length * 4, length, scaling)
             low, high = load_f32(scaling, 0), load_f32(scaling, 1)
             span = high - low

@@ -21,28 +21,37 @@ from isthmus.engine.native.kernels.base import (
     word,
 )
 from isthmus.engine.native.kernels.quantized_elementwise import READ, STORED, WRITE
+from isthmus.engine.native.signatures.quantized_reduction import (
+    AVERAGE_POOL,
+    MEAN,
+    RESIZE_BILINEAR,
+    SOFTMAX,
+    SOFTMAX_OF_INTEGERS,
+)
 from isthmus.engine.native.target import Target
 
 
 @generated
 def mean(target: Target, variant: str) -> Any:
-    """Means over a middle axis: ``rint((sum - offset) * scale + bias) + zero``, limited.
-
-    Words: x, y, outer, count, inner, work (i32 per inner, per thread), scale, offset, bias, zero, least, most.
-    """
+    """Means over a middle axis: ``rint((sum - offset) * scale + bias) + zero``, limited."""
+    words = MEAN.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
     @device
     def kernel(p, b, tid, nt):
-        x, y, count, inner = address(p, b, 0), address(p, b, 1), word(p, 3), word(p, 4)
-        sums = address(p, b, 5) + tid * inner * 4
-        scale, offset, bias = np.float32(real(p, 6)), np.int32(word(p, 7)), np.float32(real(p, 8))
-        zero, least, most = (
-            np.int32(word(p, 9)),
-            np.float32(word(p, 10) - word(p, 9)),
-            np.float32(word(p, 11) - word(p, 9)),
+        x, y, count, inner = address(p, b, words.x), address(p, b, words.y), word(p, words.count), word(p, words.inner)
+        sums = address(p, b, words.work) + tid * inner * 4
+        scale, offset, bias = (
+            np.float32(real(p, words.scale)),
+            np.int32(word(p, words.offset)),
+            np.float32(real(p, words.bias)),
         )
-        low, high = share(word(p, 2), tid, nt)
+        zero, least, most = (
+            np.int32(word(p, words.zero)),
+            np.float32(word(p, words.least) - word(p, words.zero)),
+            np.float32(word(p, words.most) - word(p, words.zero)),
+        )
+        low, high = share(word(p, words.outer_count), tid, nt)
         for row in range(low, high):
             fill_bytes(sums, 0, inner * 4)
             for k in range(count):
@@ -59,27 +68,38 @@ def mean(target: Target, variant: str) -> Any:
 
 @generated
 def average_pool(target: Target, variant: str) -> Any:
-    """Average pooling, NHWC: of reals, rounded half to even, or of stored values, rounded half away from zero.
-
-    Words: x, y, batch, height, width, channels, out height, out width, kernel h, kernel w, stride h, stride w,
-    pad top, pad left, count padding (0/1), work (4 bytes per channel, per thread), ties away (0/1), scale in,
-    scale out, zero in, zero out, least, most, pad bottom, pad right.
-    """
+    """Average pooling, NHWC: of reals, rounded half to even, or of stored values, rounded half away from zero."""
+    words = AVERAGE_POOL.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
     @device
     def kernel(p, b, tid, nt):
-        x, y = address(p, b, 0), address(p, b, 1)
-        height, width, channels, out_height, out_width = word(p, 3), word(p, 4), word(p, 5), word(p, 6), word(p, 7)
-        kernel_h, kernel_w, stride_h, stride_w = word(p, 8), word(p, 9), word(p, 10), word(p, 11)
-        top, left, count_padding = word(p, 12), word(p, 13), word(p, 14)
-        sums = address(p, b, 15) + tid * channels * 4
-        ties_away, scale_in, scale_out = word(p, 16), np.float32(real(p, 17)), np.float32(real(p, 18))
-        zero_in, zero_out = np.int32(word(p, 19)), np.float32(word(p, 20))
-        least, most = np.int32(word(p, 21)), np.int32(word(p, 22))
+        x, y = address(p, b, words.x), address(p, b, words.y)
+        height, width, channels, out_height, out_width = (
+            word(p, words.height),
+            word(p, words.width),
+            word(p, words.channels),
+            word(p, words.out_height),
+            word(p, words.out_width),
+        )
+        kernel_h, kernel_w, stride_h, stride_w = (
+            word(p, words.kernel_h),
+            word(p, words.kernel_w),
+            word(p, words.stride_h),
+            word(p, words.stride_w),
+        )
+        top, left, count_padding = word(p, words.top), word(p, words.left), word(p, words.padding_counts)
+        sums = address(p, b, words.work) + tid * channels * 4
+        ties_away, scale_in, scale_out = (
+            word(p, words.ties_away),
+            np.float32(real(p, words.scale_in)),
+            np.float32(real(p, words.scale_out)),
+        )
+        zero_in, zero_out = np.int32(word(p, words.zero_in)), np.float32(word(p, words.zero_out))
+        least, most = np.int32(word(p, words.least)), np.int32(word(p, words.most))
         low_real, high_real = np.float32(least), np.float32(most)
-        bottom, right = word(p, 23), word(p, 24)
-        low, high = share(word(p, 2) * out_height, tid, nt)
+        bottom, right = word(p, words.bottom), word(p, words.right)
+        low, high = share(word(p, words.batch) * out_height, tid, nt)
         for row in range(low, high):
             n, oh = row // out_height, row % out_height
             for ow in range(out_width):
@@ -121,18 +141,21 @@ def average_pool(target: Target, variant: str) -> Any:
 
 @generated
 def softmax(target: Target, variant: str) -> Any:
-    """Softmax over the last axis, by a table of exponentials of the distance from the largest stored value.
-
-    Words: x, y, rows, length, table (256 f32, entry d for distance d), 1 / scale', zero', least, most.
-    """
+    """Softmax over the last axis, by a table of exponentials of the distance from the largest stored value."""
+    words = SOFTMAX.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
     @device_reassociated
     def kernel(p, b, tid, nt):
-        x, y, length, table = address(p, b, 0), address(p, b, 1), word(p, 3), address(p, b, 4)
-        inverse, zero = np.float32(real(p, 5)), np.float32(word(p, 6))
-        least, most = np.float32(word(p, 7)), np.float32(word(p, 8))
-        low, high = share(word(p, 2), tid, nt)
+        x, y, length, table = (
+            address(p, b, words.x),
+            address(p, b, words.y),
+            word(p, words.length),
+            address(p, b, words.table),
+        )
+        inverse, zero = np.float32(real(p, words.inverse)), np.float32(word(p, words.zero))
+        least, most = np.float32(word(p, words.least)), np.float32(word(p, words.most))
+        low, high = share(word(p, words.rows), tid, nt)
         for row in range(low, high):
             source, result = x + row * length, y + row * length
             top = np.int32(read(source, 0))
@@ -151,17 +174,25 @@ def softmax(target: Target, variant: str) -> Any:
 
 @generated
 def softmax_of_integers(target: Target, variant: str) -> Any:
-    """Softmax over the last axis in whole numbers: exponentials from a table, quotients rounded half up.
-
-    Words: x, y, rows, length, table (256 i32, entry d for distance d from the largest), factor, zero', least, most.
-    """
+    """Softmax over the last axis in whole numbers: exponentials from a table, quotients rounded half up."""
+    words = SOFTMAX_OF_INTEGERS.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
     @device
     def kernel(p, b, tid, nt):
-        x, y, length, table = address(p, b, 0), address(p, b, 1), word(p, 3), address(p, b, 4)
-        factor, zero, least, most = word(p, 5), word(p, 6), word(p, 7), word(p, 8)
-        low, high = share(word(p, 2), tid, nt)
+        x, y, length, table = (
+            address(p, b, words.x),
+            address(p, b, words.y),
+            word(p, words.length),
+            address(p, b, words.table),
+        )
+        factor, zero, least, most = (
+            word(p, words.factor),
+            word(p, words.zero),
+            word(p, words.least),
+            word(p, words.most),
+        )
+        low, high = share(word(p, words.rows), tid, nt)
         for row in range(low, high):
             source, result = x + row * length, y + row * length
             top = np.int32(read(source, 0))
@@ -180,18 +211,26 @@ def softmax_of_integers(target: Target, variant: str) -> Any:
 
 @generated
 def resize_bilinear(target: Target, variant: str) -> Any:
-    """Bilinear resizing, NHWC, by weights of 11 fractional bits, rounded half up.
-
-    Words: x, y, batch, height, width, channels, out height, out width, rows, columns. `rows` and `columns` are i32
-    triples for each output row and column: the input row (column) before it, the one after it, the latter's weight.
-    """
+    """Bilinear resizing, NHWC, by weights of 11 fractional bits, rounded half up."""
+    words = RESIZE_BILINEAR.place
     read, write, stored = READ[variant], WRITE[variant], STORED[variant]
 
     @device
     def kernel(p, b, tid, nt):
-        x, y, height, width, channels = address(p, b, 0), address(p, b, 1), word(p, 3), word(p, 4), word(p, 5)
-        out_height, out_width, rows, columns = word(p, 6), word(p, 7), address(p, b, 8), address(p, b, 9)
-        low, high = share(word(p, 2) * out_height, tid, nt)
+        x, y, height, width, channels = (
+            address(p, b, words.x),
+            address(p, b, words.y),
+            word(p, words.height),
+            word(p, words.width),
+            word(p, words.channels),
+        )
+        out_height, out_width, rows, columns = (
+            word(p, words.out_height),
+            word(p, words.out_width),
+            address(p, b, words.rows),
+            address(p, b, words.columns),
+        )
+        low, high = share(word(p, words.batch) * out_height, tid, nt)
         for row in range(low, high):
             n, oh = row // out_height, row % out_height
             above = x + (n * height + np.int64(load_i32(rows, 3 * oh))) * width * channels

@@ -16,6 +16,7 @@ from isthmus.engine.native.kernels import base, mathematics
 from isthmus.engine.native.kernels.base import address, device, device_reassociated, generated, real, share, word
 from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset, reader, writer
 from isthmus.engine.native.kernels.mathematics import f32
+from isthmus.engine.native.signatures.reduction import COLUMNS, ROWS, RUNNING_SUM
 from isthmus.engine.native.target import Target
 
 _BLOCK = 128
@@ -49,11 +50,8 @@ def _combination(name: str, kind: str) -> tuple[Callable, Any]:
 
 @generated
 def rows(target: Target, variant: str) -> Any:
-    """Words: output, input, outputs, run length, runs, factor, kept rank, reduced rank, lists.
-
-    The lists: kept sizes and strides, then reduced sizes and strides. Variant: ``function_kind``. Float results are
-    multiplied by the factor.
-    """
+    """Each output is made of dense runs. Variant: ``function_kind``. Float results are multiplied by the factor."""
+    words = ROWS.place
     name, _, kind = variant.partition("_")
     combine, neutral = _combination(name, kind)
     read, write, size, is_float = reader(kind), writer(kind), SIZES[kind], kind == "f32"
@@ -67,29 +65,32 @@ def rows(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        run, runs, kept, reduced = word(p, 3), word(p, 4), word(p, 6), word(p, 7)
-        factor = f32(real(p, 5))
-        lists = 8 + 2 * kept
-        first, last = share(word(p, 2), tid, nt)
+        run, runs, kept, reduced = (
+            word(p, words.run),
+            word(p, words.runs),
+            word(p, words.kept_rank),
+            word(p, words.reduced_rank),
+        )
+        factor = f32(real(p, words.factor))
+        lists = words.kept + 2 * kept
+        first, last = share(word(p, words.outputs), tid, nt)
         for out in range(first, last):
-            x = address(p, b, 1) + outer_offset(p, 8, kept, out, 8 + kept)
+            x = address(p, b, words.x) + outer_offset(p, words.kept, kept, out, words.kept + kept)
             total = reduce_run(x, run, neutral)
             for r in range(1, runs):
                 part = reduce_run(x + outer_offset(p, lists, reduced, r, lists + reduced), run, neutral)
                 total = convert(combine(total, part))
             if is_float:
                 total = total * factor
-            write(address(p, b, 0) + out * size, 0, total)
+            write(address(p, b, words.output) + out * size, 0, total)
 
     return kernel
 
 
 @generated
 def columns(target: Target, variant: str) -> Any:
-    """Words: output, input, outer outputs, row length, reduced elements, factor, kept rank, reduced rank, lists.
-
-    The lists and the variant are those of `rows`.
-    """
+    """Rows of outputs are made of rows. The variant is that of `rows`."""
+    words = COLUMNS.place
     name, _, kind = variant.partition("_")
     combine, neutral = _combination(name, kind)
     read, write, size, is_float = reader(kind), writer(kind), SIZES[kind], kind == "f32"
@@ -98,17 +99,22 @@ def columns(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        inner, reduced_count, kept, reduced = word(p, 3), word(p, 4), word(p, 6), word(p, 7)
-        factor = f32(real(p, 5))
-        lists = 8 + 2 * kept
+        inner, reduced_count, kept, reduced = (
+            word(p, words.inner),
+            word(p, words.elements),
+            word(p, words.kept_rank),
+            word(p, words.reduced_rank),
+        )
+        factor = f32(real(p, words.factor))
+        lists = words.kept + 2 * kept
         blocks = (inner + _BLOCK - 1) // _BLOCK
-        first, last = share(word(p, 2) * blocks, tid, nt)
+        first, last = share(word(p, words.outer_outputs) * blocks, tid, nt)
         for piece in range(first, last):
             out = piece // blocks
             column = (piece - out * blocks) * _BLOCK
             count = min(_BLOCK, inner - column)
-            y = address(p, b, 0) + (out * inner + column) * size
-            x = address(p, b, 1) + outer_offset(p, 8, kept, out, 8 + kept) + column * size
+            y = address(p, b, words.output) + (out * inner + column) * size
+            x = address(p, b, words.x) + outer_offset(p, words.kept, kept, out, words.kept + kept) + column * size
             for i in range(count):
                 write(y, i, neutral)
             # Four rows at a time: the sums so far are loaded and stored once for all of them.
@@ -137,21 +143,22 @@ def columns(target: Target, variant: str) -> Any:
 
 @generated
 def running_sum(target: Target, variant: str) -> Any:
-    """Words: output, input, outer count, length, inner count, exclusive, reverse. Variant: the kind."""
+    """Sums of all elements so far along a middle axis. Variant: the kind."""
+    words = RUNNING_SUM.place
     load, store, size = getattr(base, f"load_{variant}"), getattr(base, f"store_{variant}"), SIZES[variant]
     zero, convert = _NUMPY[variant](0), _NUMPY[variant]
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, inner, exclusive = word(p, 3), word(p, 4), word(p, 5)
-        first, last = share(word(p, 2) * inner, tid, nt)
+        length, inner, exclusive = word(p, words.length), word(p, words.inner), word(p, words.exclusive)
+        first, last = share(word(p, words.outer_count) * inner, tid, nt)
         for line in range(first, last):
             outer = line // inner
             start = (outer * length * inner + line - outer * inner) * size
             step = inner * size
-            if word(p, 6):
+            if word(p, words.reverse):
                 start, step = start + (length - 1) * step, -step
-            x, y = address(p, b, 1) + start, address(p, b, 0) + start
+            x, y = address(p, b, words.x) + start, address(p, b, words.output) + start
             total = zero
             for i in range(length):
                 value = load(x + i * step, 0)

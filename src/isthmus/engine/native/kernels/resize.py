@@ -20,27 +20,36 @@ from isthmus.engine.native.kernels.base import (
     write_f32,
 )
 from isthmus.engine.native.kernels.mathematics import f32, floor, multiply_add, round_even, select
+from isthmus.engine.native.signatures.resize import ALONG_AXIS, BILINEAR, CROP_AND_RESIZE, GRID_SAMPLE
 from isthmus.engine.native.target import Target
+
+_BILINEAR, _ALONG_AXIS, _GRID_SAMPLE = BILINEAR.place, ALONG_AXIS.place, GRID_SAMPLE.place
 
 _ZERO, _HALF, _ONE, _TWO = f32(0), f32(0.5), f32(1), f32(2)
 
 
 @device
 def bilinear(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """Words: output, input, batch, bytes of an image, output height, output width, channels, then tables: upper rows,
-    lower rows (byte offsets), weights of the lower ones, and the same for left and right pixels.
-    """
-    height, width, channels = word(p, 4), word(p, 5), word(p, 6)
-    upper, lower, row_weights = address(p, b, 7), address(p, b, 8), address(p, b, 9)
-    left, right, pixel_weights = address(p, b, 10), address(p, b, 11), address(p, b, 12)
-    first, last = share(word(p, 2) * height, tid, nt)
+    """Images by tables of the places above, below, left and right of each pixel, and their weights."""
+    height, width, channels = word(p, _BILINEAR.height), word(p, _BILINEAR.width), word(p, _BILINEAR.channels)
+    upper, lower, row_weights = (
+        address(p, b, _BILINEAR.upper),
+        address(p, b, _BILINEAR.lower),
+        address(p, b, _BILINEAR.row_weights),
+    )
+    left, right, pixel_weights = (
+        address(p, b, _BILINEAR.left),
+        address(p, b, _BILINEAR.right),
+        address(p, b, _BILINEAR.pixel_weights),
+    )
+    first, last = share(word(p, _BILINEAR.batch) * height, tid, nt)
     for line in range(first, last):
         image = line // height
         row = line - image * height
-        start = address(p, b, 1) + image * word(p, 3)
+        start = address(p, b, _BILINEAR.x) + image * word(p, _BILINEAR.image_bytes)
         above, below, down = start + load_i64(upper, row), start + load_i64(lower, row), load_f32(row_weights, row)
         for column in range(width):
-            out = address(p, b, 0) + (line * width + column) * channels * 4
+            out = address(p, b, _BILINEAR.output) + (line * width + column) * channels * 4
             a, c = above + load_i64(left, column), above + load_i64(right, column)
             d, e = below + load_i64(left, column), below + load_i64(right, column)
             along = load_f32(pixel_weights, column)
@@ -52,16 +61,22 @@ def bilinear(p, b, tid, nt):  # type: ignore[no-untyped-def]
 
 @device
 def along_axis(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """One axis by a table: Words: output, input, outer count, input size, output size, inner count, taps, places
-    (indices), weights.
-    """
-    size, count, inner, taps = word(p, 3), word(p, 4), word(p, 5), word(p, 6)
-    places, weights = address(p, b, 7), address(p, b, 8)
-    first, last = share(word(p, 2) * count, tid, nt)
+    """One axis by a table of places and weights."""
+    size, count, inner, taps = (
+        word(p, _ALONG_AXIS.size),
+        word(p, _ALONG_AXIS.count),
+        word(p, _ALONG_AXIS.inner),
+        word(p, _ALONG_AXIS.taps),
+    )
+    places, weights = address(p, b, _ALONG_AXIS.places), address(p, b, _ALONG_AXIS.weights)
+    first, last = share(word(p, _ALONG_AXIS.outer_count) * count, tid, nt)
     for line in range(first, last):
         outer = line // count
         at = (line - outer * count) * taps
-        out, x = address(p, b, 0) + line * inner * 4, address(p, b, 1) + outer * size * inner * 4
+        out, x = (
+            address(p, b, _ALONG_AXIS.output) + line * inner * 4,
+            address(p, b, _ALONG_AXIS.x) + outer * size * inner * 4,
+        )
         source, weight = x + load_i64(places, at) * inner * 4, load_f32(weights, at)
         for i in range(inner):
             write_f32(out, i, read_f32(source, i) * weight)
@@ -143,15 +158,24 @@ def _grid_place(at, size, corners, nearest, padding):  # type: ignore[no-untyped
 
 @device
 def grid_sample(p, b, tid, nt):  # type: ignore[no-untyped-def]
-    """Words: output, images, grid, batch, input height, width, channels, output pixels, corners, mode, padding."""
-    height, width, channels, pixels = word(p, 4), word(p, 5), word(p, 6), word(p, 7)
-    corners, nearest, padding = word(p, 8), word(p, 9), word(p, 10)
-    first, last = share(word(p, 3) * pixels, tid, nt)
+    """Images read at places that another tensor names, from -1 to 1."""
+    height, width, channels, pixels = (
+        word(p, _GRID_SAMPLE.height),
+        word(p, _GRID_SAMPLE.width),
+        word(p, _GRID_SAMPLE.channels),
+        word(p, _GRID_SAMPLE.pixels),
+    )
+    corners, nearest, padding = (
+        word(p, _GRID_SAMPLE.corners),
+        word(p, _GRID_SAMPLE.nearest),
+        word(p, _GRID_SAMPLE.padding),
+    )
+    first, last = share(word(p, _GRID_SAMPLE.batch) * pixels, tid, nt)
     for pixel in range(first, last):
-        x = _grid_place(read_f32(address(p, b, 2), 2 * pixel), width, corners, nearest, padding)
-        y = _grid_place(read_f32(address(p, b, 2), 2 * pixel + 1), height, corners, nearest, padding)
-        image = address(p, b, 1) + pixel // pixels * height * width * channels * 4
-        out = address(p, b, 0) + pixel * channels * 4
+        x = _grid_place(read_f32(address(p, b, _GRID_SAMPLE.grid), 2 * pixel), width, corners, nearest, padding)
+        y = _grid_place(read_f32(address(p, b, _GRID_SAMPLE.grid), 2 * pixel + 1), height, corners, nearest, padding)
+        image = address(p, b, _GRID_SAMPLE.x) + pixel // pixels * height * width * channels * 4
+        out = address(p, b, _GRID_SAMPLE.output) + pixel * channels * 4
         if nearest:
             _pick(out, image, height, width, channels, y, x, padding == 0)
         else:
@@ -166,28 +190,37 @@ def _crop_place(low, high, index, count, size):  # type: ignore[no-untyped-def]
 
 @generated
 def crop_and_resize(target: Target, variant: str) -> Any:
-    """Words: output, images, boxes, batch indices, boxes, batch, input height, width, channels, output height, width,
-    nearest, value outside. Variant: the kind of the indices.
-    """
+    """Boxes of images, each brought to one size. Variant: the kind of the indices."""
+    words = CROP_AND_RESIZE.place
     load_index = load_i64 if variant == "i64" else load_i32
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        batch, height, width, channels = word(p, 5), word(p, 6), word(p, 7), word(p, 8)
-        out_height, out_width, nearest, outside = word(p, 9), word(p, 10), word(p, 11), f32(real(p, 12))
+        batch, height, width, channels = (
+            word(p, words.batch),
+            word(p, words.height),
+            word(p, words.width),
+            word(p, words.channels),
+        )
+        out_height, out_width, nearest, outside = (
+            word(p, words.out_height),
+            word(p, words.out_width),
+            word(p, words.nearest),
+            f32(real(p, words.outside)),
+        )
         pixels = out_height * out_width
-        first, last = share(word(p, 4) * pixels, tid, nt)
+        first, last = share(word(p, words.count) * pixels, tid, nt)
         for pixel in range(first, last):
             box = pixel // pixels
             row = (pixel - box * pixels) // out_width
             column = pixel % out_width
-            corners = address(p, b, 2) + box * 16
+            corners = address(p, b, words.boxes) + box * 16
             y = _crop_place(read_f32(corners, 0), read_f32(corners, 2), row, out_height, height)
             x = _crop_place(read_f32(corners, 1), read_f32(corners, 3), column, out_width, width)
-            index = load_index(address(p, b, 3), box)
+            index = load_index(address(p, b, words.indices), box)
             index = max(0, min(index + batch if index < 0 else index, batch - 1))
-            image = address(p, b, 1) + index * height * width * channels * 4
-            out = address(p, b, 0) + pixel * channels * 4
+            image = address(p, b, words.x) + index * height * width * channels * 4
+            out = address(p, b, words.output) + pixel * channels * 4
             if not (_inside(y, height) and _inside(x, width)):
                 for k in range(channels):
                     write_f32(out, k, outside)

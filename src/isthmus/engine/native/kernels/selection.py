@@ -15,6 +15,17 @@ from isthmus.engine.native.kernels import base
 from isthmus.engine.native.kernels.base import address, copy_bytes, device, generated, share, word
 from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset
 from isthmus.engine.native.kernels.movement import mover
+from isthmus.engine.native.signatures.selection import (
+    ARGUMENT,
+    GATHER,
+    GATHER_ELEMENTS,
+    GATHER_ND,
+    ONE_HOT,
+    REVERSE_SEQUENCE,
+    SCATTER_ELEMENTS,
+    SCATTER_ND,
+    TOP_K,
+)
 from isthmus.engine.native.target import Target
 
 _NUMPY = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i8": np.int8, "u8": np.uint8}
@@ -29,10 +40,11 @@ def _within(index, size):  # type: ignore[no-untyped-def]
 
 @generated
 def gather(target: Target, variant: str) -> Any:
-    """Words: output, input, indices, outer count, number of indices, axis size, bytes of a slice.
+    """Slices along an axis.
 
     Variant: ``kind_size``, the kind of the indices and the bytes of a slice, or ``run`` for any number.
     """
+    words = GATHER.place
     kind, _, length_text = variant.partition("_")
     load_index, sized = getattr(base, f"load_{kind}"), length_text != "run"
     size = int(length_text) if sized else 0
@@ -40,13 +52,13 @@ def gather(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        count, axis_size, length = word(p, 4), word(p, 5), word(p, 6)
-        first, last = share(word(p, 3) * count, tid, nt)
+        count, axis_size, length = word(p, words.count), word(p, words.axis_size), word(p, words.length)
+        first, last = share(word(p, words.outer_count) * count, tid, nt)
         for piece in range(first, last):
             outer = piece // count
-            index = _within(load_index(address(p, b, 2), piece - outer * count), axis_size)
-            goal = address(p, b, 0) + piece * length
-            source = address(p, b, 1) + (outer * axis_size + index) * length
+            index = _within(load_index(address(p, b, words.indices), piece - outer * count), axis_size)
+            goal = address(p, b, words.output) + piece * length
+            source = address(p, b, words.x) + (outer * axis_size + index) * length
             if sized:
                 move(goal, source)
             else:
@@ -57,21 +69,27 @@ def gather(target: Target, variant: str) -> Any:
 
 @generated
 def gather_elements(target: Target, variant: str) -> Any:
-    """Words: output, input, indices, elements, axis size, bytes from one index to the next along the axis, rank,
-    dimensions of the indices, the input's byte strides with 0 for the axis. Variant: ``kind_size``.
+    """An element of the axis for each index. Variant: ``kind_size``.
+
+    The strides are the input's, with 0 for the axis.
     """
+    words = GATHER_ELEMENTS.place
     kind, _, size_text = variant.partition("_")
     load_index, size = getattr(base, f"load_{kind}"), int(size_text)
     move = mover(size)
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        rank = word(p, 6)
-        first, last = share(word(p, 3), tid, nt)
+        rank = word(p, words.rank)
+        first, last = share(word(p, words.elements), tid, nt)
         for i in range(first, last):
-            index = _within(load_index(address(p, b, 2), i), word(p, 4))
-            source = address(p, b, 1) + outer_offset(p, 7, rank, i, 7 + rank) + index * word(p, 5)
-            move(address(p, b, 0) + i * size, source)
+            index = _within(load_index(address(p, b, words.indices), i), word(p, words.axis_size))
+            source = (
+                address(p, b, words.x)
+                + outer_offset(p, words.dims, rank, i, words.dims + rank)
+                + index * word(p, words.axis_stride)
+            )
+            move(address(p, b, words.output) + i * size, source)
 
     return kernel
 
@@ -88,19 +106,18 @@ def _place(p, load_index, indices, tuple_number, depth, lists):  # type: ignore[
 
 @generated
 def gather_nd(target: Target, variant: str) -> Any:
-    """Words: output, input, indices, tuples, tuples of a batch, bytes of a batch, bytes of a slice, depth, sizes,
-    strides. Variant: the kind of the indices.
-    """
+    """Slices that tuples of indices name. Variant: the kind of the indices."""
+    words = GATHER_ND.place
     load_index = getattr(base, f"load_{variant}")
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, depth = word(p, 6), word(p, 7)
-        first, last = share(word(p, 3), tid, nt)
+        length, depth = word(p, words.length), word(p, words.depth)
+        first, last = share(word(p, words.tuples), tid, nt)
         for i in range(first, last):
-            source = address(p, b, 1) + i // word(p, 4) * word(p, 5)
-            source += _place(p, load_index, address(p, b, 2), i, depth, 8)
-            copy_bytes(address(p, b, 0) + i * length, source, length)
+            source = address(p, b, words.x) + i // word(p, words.batch_tuples) * word(p, words.batch_bytes)
+            source += _place(p, load_index, address(p, b, words.indices), i, depth, words.sizes)
+            copy_bytes(address(p, b, words.output) + i * length, source, length)
 
     return kernel
 
@@ -118,24 +135,26 @@ def _reductions(name: str, kind: str) -> Callable:
 
 @generated
 def scatter_nd(target: Target, variant: str) -> Any:
-    """Words: output, indices, updates, tuples, elements of a slice, depth, sizes, strides.
+    """Slices put where tuples of indices say. Variant: ``index_kind_reduction``.
 
-    The output holds the input already. Each thread does its part of every slice, in the order of the indices. Variant:
-    ``index_kind_reduction``.
+    The output holds the input already. Each thread does its part of every slice, in the order of the indices.
     """
+    words = SCATTER_ND.place
     index, kind, name = variant.split("_")
     load_index, combine, size = getattr(base, f"load_{index}"), _reductions(name, kind), SIZES[kind]
     load, store = getattr(base, f"load_{kind}"), getattr(base, f"store_{kind}")
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, depth = word(p, 4), word(p, 5)
+        length, depth = word(p, words.length), word(p, words.depth)
         first, last = share(length, tid, nt)
         if first == last:
             return
-        for i in range(word(p, 3)):
-            goal = address(p, b, 0) + _place(p, load_index, address(p, b, 1), i, depth, 6)
-            source = address(p, b, 2) + i * length * size
+        for i in range(word(p, words.tuples)):
+            goal = address(p, b, words.output) + _place(
+                p, load_index, address(p, b, words.indices), i, depth, words.sizes
+            )
+            source = address(p, b, words.updates) + i * length * size
             for k in range(first, last):
                 store(goal, k, combine(load(goal, k), load(source, k)))
 
@@ -144,44 +163,50 @@ def scatter_nd(target: Target, variant: str) -> Any:
 
 @generated
 def scatter_elements(target: Target, variant: str) -> Any:
-    """Words: output, indices, updates, elements, axis size, byte stride of the axis, rank, dimensions, strides.
+    """Elements put where indices say. Variant: ``index_kind_reduction``.
 
-    The output holds the input already; one thread does it all, in order. Variant: ``index_kind_reduction``.
+    The output holds the input already; one thread does it all, in order.
     """
+    words = SCATTER_ELEMENTS.place
     index, kind, name = variant.split("_")
     load_index, combine = getattr(base, f"load_{index}"), _reductions(name, kind)
     load, store = getattr(base, f"load_{kind}"), getattr(base, f"store_{kind}")
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        rank = word(p, 6)
+        rank = word(p, words.rank)
         if tid != 0:
             return
-        for i in range(word(p, 3)):
-            place = _within(load_index(address(p, b, 1), i), word(p, 4))
-            goal = address(p, b, 0) + outer_offset(p, 7, rank, i, 7 + rank) + place * word(p, 5)
-            store(goal, 0, combine(load(goal, 0), load(address(p, b, 2), i)))
+        for i in range(word(p, words.elements)):
+            place = _within(load_index(address(p, b, words.indices), i), word(p, words.axis_size))
+            goal = (
+                address(p, b, words.output)
+                + outer_offset(p, words.dims, rank, i, words.dims + rank)
+                + place * word(p, words.axis_stride)
+            )
+            store(goal, 0, combine(load(goal, 0), load(address(p, b, words.updates), i)))
 
     return kernel
 
 
 @generated
 def one_hot(target: Target, variant: str) -> Any:
-    """Words: output, indices, outer count, depth, inner count, on, off (as bits). Variant: ``index_size``."""
+    """One of two values for each class. Variant: ``index_size``."""
+    words = ONE_HOT.place
     index, _, size_text = variant.partition("_")
     load_index, size = getattr(base, f"load_{index}"), int(size_text)
     store = getattr(base, f"store_{ {1: 'u8', 2: 'u16', 4: 'u32', 8: 'u64'}[size] }")
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        depth, inner, on, off = word(p, 3), word(p, 4), word(p, 5), word(p, 6)
-        first, last = share(word(p, 2) * depth, tid, nt)
+        depth, inner, on, off = word(p, words.depth), word(p, words.inner), word(p, words.on), word(p, words.off)
+        first, last = share(word(p, words.outer_count) * depth, tid, nt)
         for line in range(first, last):
             outer = line // depth
             wanted = line - outer * depth
-            goal = address(p, b, 0) + line * inner * size
+            goal = address(p, b, words.output) + line * inner * size
             for i in range(inner):
-                hot = np.int64(load_index(address(p, b, 1), outer * inner + i))
+                hot = np.int64(load_index(address(p, b, words.indices), outer * inner + i))
                 hot = hot + depth if hot < 0 else hot
                 store(goal, i, on if hot == wanted else off)
 
@@ -190,15 +215,20 @@ def one_hot(target: Target, variant: str) -> Any:
 
 @generated
 def reverse_sequence(target: Target, variant: str) -> Any:
-    """Words: output, input, lengths, outer count, first size, middle count, second size, bytes of an element, whether
-    the time axis is the first of the two. Variant: the kind of the lengths.
-    """
+    """The first elements of each sequence in reverse. Variant: the kind of the lengths."""
+    words = REVERSE_SEQUENCE.place
     load_index = getattr(base, f"load_{variant}")
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        one, middle, two, length, time_first = word(p, 4), word(p, 5), word(p, 6), word(p, 7), word(p, 8)
-        first, last = share(word(p, 3) * one * middle * two, tid, nt)
+        one, middle, two, length, time_first = (
+            word(p, words.first),
+            word(p, words.middle),
+            word(p, words.second),
+            word(p, words.length),
+            word(p, words.time_first),
+        )
+        first, last = share(word(p, words.outer_count) * one * middle * two, tid, nt)
         steps = one if time_first else two
         for line in range(first, last):
             j, rest = line % two, line // two
@@ -206,11 +236,11 @@ def reverse_sequence(target: Target, variant: str) -> Any:
             rest //= middle
             i, outer = rest % one, rest // one
             time, batch = (i, j) if time_first else (j, i)
-            count = max(0, min(np.int64(load_index(address(p, b, 2), batch)), steps))
+            count = max(0, min(np.int64(load_index(address(p, b, words.lengths), batch)), steps))
             time = count - 1 - time if time < count else time
             i, j = (time, j) if time_first else (i, time)
-            source = address(p, b, 1) + (((outer * one + i) * middle + m) * two + j) * length
-            copy_bytes(address(p, b, 0) + line * length, source, length)
+            source = address(p, b, words.x) + (((outer * one + i) * middle + m) * two + j) * length
+            copy_bytes(address(p, b, words.output) + line * length, source, length)
 
     return kernel
 
@@ -221,37 +251,39 @@ def _better(largest: bool) -> Callable:
 
 @generated
 def argument(target: Target, variant: str) -> Any:
-    """Words: output, input, outer count, length, inner count. Variant: ``max_kind_index`` or ``min_kind_index``.
+    """The place of the largest or least element. Variant: ``max_kind_index`` or ``min_kind_index``.
 
     The first of equal elements wins; NaN beats everything, as in numpy.
     """
+    words = ARGUMENT.place
     name, kind, index = variant.split("_")
     load, size, better = getattr(base, f"load_{kind}"), SIZES[kind], _better(name == "max")
     store, index_size = getattr(base, f"store_{index}"), SIZES[index]
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, inner = word(p, 3), word(p, 4)
-        first, last = share(word(p, 2) * inner, tid, nt)
+        length, inner = word(p, words.length), word(p, words.inner)
+        first, last = share(word(p, words.outer_count) * inner, tid, nt)
         for line in range(first, last):
             outer = line // inner
-            x = address(p, b, 1) + (outer * length * inner + line - outer * inner) * size
+            x = address(p, b, words.x) + (outer * length * inner + line - outer * inner) * size
             best, place = load(x, 0), 0
             for i in range(1, length):
                 value = load(x, i * inner)
                 if better(value, best) or (value != value and best == best):
                     best, place = value, i
-            store(address(p, b, 0) + line * index_size, 0, place)
+            store(address(p, b, words.output) + line * index_size, 0, place)
 
     return kernel
 
 
 @generated
 def top_k(target: Target, variant: str) -> Any:
-    """Words: values, indices, input, rows, row length, k. Variant: ``max_kind_index`` or ``min_kind_index``.
+    """The best elements of each row and their places. Variant: ``max_kind_index`` or ``min_kind_index``.
 
     A sorted list of the best so far is kept in the outputs; of equal elements the first comes first.
     """
+    words = TOP_K.place
     name, kind, index = variant.split("_")
     load, store, size, better = (
         getattr(base, f"load_{kind}"), getattr(base, f"store_{kind}"), SIZES[kind], _better(name == "max")
@@ -260,11 +292,14 @@ def top_k(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, k = word(p, 4), word(p, 5)
-        first, last = share(word(p, 3), tid, nt)
+        length, k = word(p, words.length), word(p, words.k)
+        first, last = share(word(p, words.rows), tid, nt)
         for row in range(first, last):
-            values, places = address(p, b, 0) + row * k * size, address(p, b, 1) + row * k * index_size
-            x = address(p, b, 2) + row * length * size
+            values, places = (
+                address(p, b, words.values) + row * k * size,
+                address(p, b, words.indices) + row * k * index_size,
+            )
+            x = address(p, b, words.x) + row * length * size
             count = 0
             for i in range(length):
                 value = load(x, i)

@@ -17,6 +17,7 @@ from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.matmul import Matrices, Product, emit_product
 from isthmus.engine.native.lowering.panels import Tile, choose_tile, limits, pack_panels
 from isthmus.engine.native.lowering.windows import Window, triple, window_of
+from isthmus.engine.native.program import Operand
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.schedule import Step
@@ -94,7 +95,7 @@ def _refuses(step: Step) -> str | None:
 
 
 def _emit_window(
-    e: Emitter, window: Window, weights: np.ndarray, bias: np.ndarray | None, source: int, result: int,
+    e: Emitter, window: Window, weights: np.ndarray, bias: np.ndarray | None, source: Operand, result: Operand,
     steps: tuple[int, int, int, int], clamp: tuple[float, float] | None,
 ) -> None:  # fmt: skip
     """Emit a convolution by lists of addresses; `steps` are the bytes between batches, planes, rows, pixels of out."""
@@ -107,13 +108,36 @@ def _emit_window(
         for g in range(groups)
     ]
     run = channels * (window.kernel[2] if cut.whole_rows else 1)
+    least, most = limits(clamp)
     e.emit(
         f"convolution:indirect.{cut.tile.variant}",
-        source, e.constant(np.stack(packed)), result, e.constant(np.zeros(run, np.float32)), e.work(), cut.work_bytes,
-        cut.block, window.batches, *window.size, *window.out, *window.kernel, *window.stride, *window.dilation,
-        *window.pad, window.channels * 4, channels, groups, channels * 4, packed[0].nbytes, filters * 4, filters,
-        *steps, int(cut.whole_rows), cut.tile.depth_block(window.depth, run, e.target), *limits(clamp),
-    )  # fmt: skip
+        x=source,
+        panels=e.constant(np.stack(packed)),
+        result=result,
+        zeros=e.constant(np.zeros(run, np.float32)),
+        work=e.work(),
+        work_bytes=cut.work_bytes,
+        tile_block=cut.block,
+        batches=window.batches,
+        size=window.size,
+        out=window.out,
+        kernel=window.kernel,
+        stride=window.stride,
+        dilation=window.dilation,
+        pad=window.pad,
+        pixel=window.channels * 4,
+        channels=channels,
+        groups=groups,
+        x_group=channels * 4,
+        panel_group=packed[0].nbytes,
+        y_group=filters * 4,
+        columns=filters,
+        y_strides=steps,
+        whole_rows=int(cut.whole_rows),
+        tap_block=cut.tile.depth_block(window.depth, run, e.target),
+        least=least,
+        most=most,
+    )
 
 
 def _result_steps(out: tuple[int, ...], filters: int) -> tuple[int, int, int, int]:

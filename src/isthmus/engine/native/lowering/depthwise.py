@@ -9,12 +9,12 @@ import numpy as np
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.lowering.panels import limits
 from isthmus.engine.native.lowering.windows import Window
+from isthmus.engine.native.program import Operand
+from isthmus.engine.native.signatures.depthwise import SPECIAL
 from isthmus.engine.native.target import Target
 
 TILE = 4
 """Neighbouring outputs computed together; they share the input columns under their windows."""
-_SPECIAL = {(3, 1), (3, 2), (5, 1), (5, 2), (7, 1)}
-"""Kernel width and stride with a micro-kernel of their own."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def _axes(window: Window, target: Target) -> tuple[Axis, Axis]:
 
 def _variant(axis: Axis) -> str:
     tile = TILE if axis.out >= TILE else 1
-    if axis.dilation == 1 and tile > 1 and (axis.kernel, axis.stride) in _SPECIAL:
+    if axis.dilation == 1 and tile > 1 and (axis.kernel, axis.stride) in SPECIAL:
         return f"{tile}x{axis.kernel}s{axis.stride}"
     return f"{tile}"
 
@@ -71,7 +71,7 @@ def depth_wise_work(window: Window, target: Target, threads: int) -> int:
 
 
 def emit_depth_wise(
-    e: Emitter, window: Window, weights: np.ndarray, bias: np.ndarray | None, source: int, result: int,
+    e: Emitter, window: Window, weights: np.ndarray, bias: np.ndarray | None, source: Operand, result: Operand,
     clamp: tuple[float, float] | None,
 ) -> None:  # fmt: skip
     """Emit the convolution."""
@@ -82,18 +82,21 @@ def emit_depth_wise(
     if bias is not None:
         packed[0, :channels] = bias
     outer, inner = _axes(window, e.target)
-    axes = [
-        number
-        for axis in (outer, inner)
-        for number in (
-            axis.size, axis.out, axis.kernel, axis.stride, axis.dilation, axis.pad, axis.step, axis.out_step,
-            axis.weight_step,
-        )
-    ]  # fmt: skip
+    least, most = limits(clamp)
     e.emit(
         f"depthwise:convolve.{_variant(inner)}",
-        source, e.constant(packed), result, e.constant(np.zeros(padded, np.float32)), e.work(),
-        _list_bytes(window, e.target), window.batches, channels,
-        window.size[1] * window.size[2] * channels * 4, window.out[1] * window.out[2] * channels * 4,
-        *axes, *limits(clamp),
-    )  # fmt: skip
+        x=source,
+        weights=e.constant(packed),
+        result=result,
+        zeros=e.constant(np.zeros(padded, np.float32)),
+        work=e.work(),
+        work_bytes=_list_bytes(window, e.target),
+        batches=window.batches,
+        channels=channels,
+        x_batch=window.size[1] * window.size[2] * channels * 4,
+        y_batch=window.out[1] * window.out[2] * channels * 4,
+        **{f"outer_{name}": number for name, number in vars(outer).items()},
+        **{f"inner_{name}": number for name, number in vars(inner).items()},
+        least=least,
+        most=most,
+    )

@@ -10,6 +10,7 @@ import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import collapse, dense_strides, operand
+from isthmus.engine.native.program import Operand
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.operation import Operation
 from isthmus.graph.ops import OPERATIONS
@@ -84,12 +85,19 @@ def _stored_type(tensor: Tensor) -> DataType:
     return DataType.of(tensor.dtype.numpy) if tensor.dtype.is_fixed_point else tensor.dtype
 
 
+def _emit_function(
+    e: Emitter, variant: str, output: Operand, x: Operand, elements: int, first: float = 0.0, second: float = 0.0
+) -> None:
+    """A function of one element and up to two parameters."""
+    e.emit(f"elementwise:unary.{variant}", output=output, x=x, elements=elements, first=first, second=second)
+
+
 def clamp_in_place(step: Step, e: Emitter) -> None:
     """Limit the outputs to the step's fused activation, for kernels that do not do so themselves."""
     if step.clamp is None:
         return
     for tensor in step.outputs:
-        e.emit("elementwise:unary.clamp_f32", e.at(tensor), e.at(tensor), tensor.elements, *map(float, step.clamp))
+        _emit_function(e, "clamp_f32", e.at(tensor), e.at(tensor), tensor.elements, *map(float, step.clamp))
 
 
 def _emit_unary(step: Step, e: Emitter, function: Operation) -> None:
@@ -97,11 +105,9 @@ def _emit_unary(step: Step, e: Emitter, function: Operation) -> None:
     kind, name = kind_of(x), _kernel(function.name)
     parameters = [float(step.params[p.name]) for p in function.params]
     if name in ("sin", "cos"):
-        e.emit(f"elementwise:trigonometric.{name}", e.at(output), e.at(x), x.elements)
+        e.emit(f"elementwise:trigonometric.{name}", output=e.at(output), x=e.at(x), elements=x.elements)
     else:
-        e.emit(
-            f"elementwise:unary.{name}_{kind}", e.at(output), e.at(x), x.elements, *[*parameters, 0.0, 0.0][:2]
-        )
+        _emit_function(e, f"{name}_{kind}", e.at(output), e.at(x), x.elements, *parameters)
     clamp_in_place(step, e)
 
 
@@ -112,7 +118,7 @@ def _emit_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
         return
     if step.clamp is not None:
         low, high = (min(max(v, step.clamp[0]), step.clamp[1]) for v in (low, high))
-    e.emit("elementwise:unary.clamp_f32", e.at(output), e.at(x), x.elements, float(low), float(high))
+    _emit_function(e, "clamp_f32", e.at(output), e.at(x), x.elements, float(low), float(high))
 
 
 def _emit_integer_clamp(step: Step, e: Emitter, low: float, high: float) -> None:
@@ -124,8 +130,9 @@ def _emit_integer_clamp(step: Step, e: Emitter, low: float, high: float) -> None
             bounds = np.iinfo(x.dtype.numpy)
             still = e.constant(np.array([min(max(int(limit), bounds.min), bounds.max)], x.dtype.numpy))
             e.emit(
-                f"elementwise:binary.{name}_{kind}", e.at(output), source, still, x.elements, max(x.elements, 1), 2,
-                0.0, 0.0, 0,
+                f"elementwise:binary.{name}_{kind}", output=e.at(output), left=source, right=still,
+                elements=x.elements, inner=max(x.elements, 1), mode=2, low=0.0, high=0.0, dims=[], left_strides=[],
+                right_strides=[],
             )  # fmt: skip
             source = e.at(output)
 
@@ -168,15 +175,16 @@ def _emit_binary(step: Step, e: Emitter, function: Operation) -> None:
             break
     mode = {(1, 1): 0, (0, 1): 1, (1, 0): 2, (0, 0): 0}[steps[0], steps[1]]
     e.emit(
-        f"elementwise:binary.{name}_{kind}", e.at(output), *places, output.elements, max(inner, 1), mode,
-        float(low), float(high), len(dims), *dims, *left_strides, *right_strides,
+        f"elementwise:binary.{name}_{kind}", output=e.at(output), left=places[0], right=places[1],
+        elements=output.elements, inner=max(inner, 1), mode=mode, low=float(low), high=float(high), dims=dims,
+        left_strides=left_strides, right_strides=right_strides,
     )  # fmt: skip
 
 
 def _emit_power(step: Step, e: Emitter, exponent: float) -> None:
     x, output = operand(step, 0), step.outputs[0]
     name = _POWERS.get(exponent, "power")
-    e.emit(f"elementwise:unary.{name}_f32", e.at(output), e.at(x), x.elements, exponent, 0.0)
+    _emit_function(e, f"{name}_f32", e.at(output), e.at(x), x.elements, exponent)
     clamp_in_place(step, e)
 
 
@@ -186,8 +194,9 @@ def _emit_select(step: Step, e: Emitter) -> None:
     size = output.dtype.itemsize
     inner, dims, strides, steps = rows(output.dims, (condition, yes, no), [1, size, size])
     e.emit(
-        f"elementwise:choose.{size}", e.at(output), e.at(condition), e.at(yes), e.at(no), output.elements,
-        max(inner, 1), len(dims), *dims, *strides[0], *strides[1], *strides[2], *steps,
+        f"elementwise:choose.{size}", output=e.at(output), condition=e.at(condition), yes=e.at(yes), no=e.at(no),
+        elements=output.elements, inner=max(inner, 1), dims=dims, condition_strides=strides[0], yes_strides=strides[1],
+        no_strides=strides[2], condition_step=steps[0], yes_step=steps[1], no_step=steps[2],
     )  # fmt: skip
     clamp_in_place(step, e)
 
@@ -196,7 +205,7 @@ def _emit_cast(step: Step, e: Emitter) -> None:
     """Stored elements keep their number, those of fixed-point tensors too."""
     x, output = operand(step, 0), step.outputs[0]
     source, goal = (KINDS[_stored_type(tensor)] for tensor in (x, output))
-    e.emit(f"elementwise:cast.{source}_{goal}", e.at(output), e.at(x), x.elements)
+    e.emit(f"elementwise:cast.{source}_{goal}", output=e.at(output), x=e.at(x), elements=x.elements)
     clamp_in_place(step, e)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.engine.native.program import operand
+from isthmus.engine.native.program import ABSENT, Operand
+from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import Target
+from isthmus.engine.native.words import Value
+from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor
 from isthmus.prepare.schedule import Place, Pool, Step
 
@@ -82,28 +84,27 @@ class Emitter:
         """Give a temporary tensor a place in the step's work space."""
         self._places[tensor] = Place(Pool.SCRATCH, self._work + offset)
 
-    def emit(self, kernel: str, *words: int | float) -> None:
-        """Append an instruction. Floats travel as the bits of a double."""
+    def emit(self, kernel: str, /, **words: Value) -> None:
+        """Append an instruction: its words by the names that the kernel's declaration gives them."""
+        if kernel not in KERNELS:
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, f"kernel '{kernel}'", "no such kernel is declared")
+        encoded = KERNELS[kernel].encode(words)
         number = self.kernels.setdefault(kernel, len(self.kernels))
         self.table.append((number, len(self.words), self._shares))
         self.labels.append(f"{self._step.op} {self._step.name}" if self._step else kernel)
-        for value in words:
-            if isinstance(value, (float, np.floating)):
-                self.words.append(struct.unpack("<q", struct.pack("<d", float(value)))[0])
-            else:
-                self.words.append(int(value))
+        self.words += encoded
 
-    def at(self, tensor: Tensor | None, offset: int = 0) -> int:
-        """The operand word of a tensor (plus a byte offset); 0 for an absent one."""
+    def at(self, tensor: Tensor | None, offset: int = 0) -> Operand:
+        """The operand word of a tensor (plus a byte offset), or that of an absent one."""
         if tensor is None:
-            return 0
+            return ABSENT
         if tensor.is_static:
             assert tensor.data is not None
-            return self.constant(tensor.data) + offset
+            return Operand(self.constant(tensor.data) + offset)
         place = self._places[tensor]
-        return operand(place.pool, place.offset + offset)
+        return Operand.at(place.pool, place.offset + offset)
 
-    def constant(self, array: np.ndarray, alignment: int = CONSTANT_ALIGNMENT) -> int:
+    def constant(self, array: np.ndarray, alignment: int = CONSTANT_ALIGNMENT) -> Operand:
         """The operand word of a constant; equal contents are kept once."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         key = (content.size, content.tobytes())
@@ -112,11 +113,11 @@ class Emitter:
             padded = -(-content.size // alignment) * alignment
             self._chunks.append(np.concatenate([content, np.zeros(padded - content.size, np.uint8)]))
             self._constant_bytes += padded
-        return operand(Pool.CONSTANT, self._known[key])
+        return Operand.at(Pool.CONSTANT, self._known[key])
 
-    def work(self, offset: int = 0) -> int:
+    def work(self, offset: int = 0) -> Operand:
         """The operand word of the step's work space."""
-        return operand(Pool.SCRATCH, self._work + offset)
+        return Operand.at(Pool.SCRATCH, self._work + offset)
 
     def constants(self) -> np.ndarray:
         """All constants in one array."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter
+from isthmus.engine.native.program import Operand
 from isthmus.graph import DataType, Quantization, Tensor
 from isthmus.prepare.schedule import Step
 
@@ -52,11 +53,12 @@ def stored_limits(step: Step, output: Tensor) -> tuple[int, int]:
     return least, most
 
 
-def signed_result(step: Step, output: Tensor) -> tuple[int, int, int, int]:
-    """Zero point, least and most of a result made as signed bytes, and what flips those into its own."""
+def signed_result(step: Step, output: Tensor) -> dict[str, int]:
+    """The words for zero point, least and most of a result made as signed bytes, and what flips those into its own."""
     shift = 0 if output.dtype is DataType.SFIXED_POINT_8 else 128
     least, most = stored_limits(step, output)
-    return quantization_of(output).zero_point - shift, least - shift, most - shift, shift
+    zero = quantization_of(output).zero_point - shift
+    return {"zero": zero, "least": least - shift, "most": most - shift, "flip": shift}
 
 
 def centred_weights(weights: Tensor) -> np.ndarray | None:
@@ -119,10 +121,10 @@ def nearest(reals: np.ndarray, output: Tensor) -> np.ndarray:
         return np.rint(np.nan_to_num(reals / np.float32(quantization.scale))) + quantization.zero_point
 
 
-def emit_lookup(e: Emitter, source: Tensor, target: int, stored: np.ndarray, step: Step, output: Tensor) -> None:
+def emit_lookup(e: Emitter, source: Tensor, target: Operand, stored: np.ndarray, step: Step, output: Tensor) -> None:
     """Map each byte of `source` to the stored value in that byte's row of a table, limited as the output is."""
     table = np.clip(stored, *stored_limits(step, output)).astype(output.dtype.numpy)
-    e.emit("quantized_elementwise:lookup", e.at(source), target, source.elements, e.constant(table))
+    e.emit("quantized_elementwise:lookup", x=e.at(source), y=target, count=source.elements, table=e.constant(table))
 
 
 def _scales(tensor: Tensor) -> tuple[int, int, int, np.ndarray, np.ndarray]:
@@ -147,22 +149,22 @@ def not_from_reals(tensor: Tensor) -> str | None:
     return None if tensor.dtype in STORED else f"{tensor.describe()} cannot be made from reals"
 
 
-def emit_dequantize(e: Emitter, source: Tensor, target: int) -> None:
+def emit_dequantize(e: Emitter, source: Tensor, target: Operand) -> None:
     """Write the reals of a fixed-point tensor."""
     outer, axis, inner, scales, zeros = _scales(source)
     e.emit(
-        f"quantized_elementwise:dequantize.{STORED[source.dtype]}",
-        e.at(source), target, outer, axis, inner, e.constant(scales), e.constant(zeros),
+        f"quantized_elementwise:dequantize.{STORED[source.dtype]}", x=e.at(source), y=target, outer_count=outer,
+        axis=axis, inner=inner, scales=e.constant(scales), zeros=e.constant(zeros),
     )  # fmt: skip
 
 
-def emit_quantize(e: Emitter, source: int, output: Tensor) -> None:
+def emit_quantize(e: Emitter, source: Operand, output: Tensor) -> None:
     """Write the stored values of reals."""
     outer, axis, inner, scales, zeros = _scales(output)
     ones = np.ones_like(scales)
     # LiteRT multiplies by the reciprocal of the scale.
     divisors, factors = (ones, ones / scales) if e.numerics == "litert" else (scales, ones)
     e.emit(
-        f"quantized_elementwise:quantize.{STORED[output.dtype]}",
-        source, e.at(output), outer, axis, inner, *map(e.constant, (divisors, factors, zeros)),
+        f"quantized_elementwise:quantize.{STORED[output.dtype]}", x=source, y=e.at(output), outer_count=outer,
+        axis=axis, inner=inner, divisors=e.constant(divisors), factors=e.constant(factors), zeros=e.constant(zeros),
     )  # fmt: skip

@@ -9,11 +9,12 @@ import numpy as np
 from isthmus.engine.native.lowering.elementwise import kind_of, without_kind
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import dense_strides, operand
+from isthmus.engine.native.program import Operand
 from isthmus.graph import Tensor
 from isthmus.prepare.schedule import Step
 
 
-def _zero_points(step: Step, index: int, e: Emitter) -> tuple[int, int]:
+def _zero_points(step: Step, index: int, e: Emitter) -> tuple[Operand, int]:
     """The operand of the zero points, and how far apart they are: 0 when one serves all."""
     tensor = step.inputs[index] if index < len(step.inputs) else None
     if tensor is None:
@@ -35,9 +36,10 @@ def _emit(step: Step, e: Emitter) -> None:
     (left_zeros, left_step), (right_zeros, right_step) = _zero_points(step, 2, e), _zero_points(step, 3, e)
     batch = output.dims[:-2]
     e.emit(
-        f"integer_matmul:product.{kinds[0]}_{kinds[1]}", e.at(output), e.at(left), e.at(right), left_zeros, right_zeros,
-        left_step, right_step, output.dims[-2], left.dims[-1], output.dims[-1], prod(batch), len(batch),
-        *reversed(batch), *reversed(_batch_strides(left, batch)), *reversed(_batch_strides(right, batch)),
+        f"integer_matmul:product.{kinds[0]}_{kinds[1]}", output=e.at(output), left=e.at(left), right=e.at(right),
+        left_zeros=left_zeros, right_zeros=right_zeros, left_step=left_step, right_step=right_step,
+        rows=output.dims[-2], inner=left.dims[-1], columns=output.dims[-1], batches=prod(batch), dims=batch[::-1],
+        left_strides=_batch_strides(left, batch)[::-1], right_strides=_batch_strides(right, batch)[::-1],
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.panels import Tile, choose_tile, limits, pack_panels, single_row_vectors
+from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.schedule import Step
@@ -102,12 +103,13 @@ def _packed_here(step: Step) -> bool:
 
 
 def emit_product(
-    e: Emitter, product: Product, left: int, panels: int, result: int, clamp: tuple[float, float] | None
+    e: Emitter, product: Product, left: Operand, panels: Operand, result: Operand, clamp: tuple[float, float] | None
 ) -> None:
     """Emit the multiplication of a left operand by panels."""
     a, b, tile = product.left, product.right, product.tile
     batches = a.batch.size
-    table = 0
+    table = ABSENT
+    least, most = limits(clamp)
     if batches > 1:
         offsets = np.stack(
             [
@@ -122,9 +124,22 @@ def emit_product(
     depth_block = tile.depth_block(b.rows, 1, e.target)
     e.emit(
         f"matmul:vector.{tile.vectors}" if single else f"matmul:packed.{tile.variant}",
-        left, panels, result, table, batches, a.rows, b.columns, b.rows, 4 * a.row_step, 4 * a.column_step,
-        4 * b.columns, tile.block(b.rows, b.columns, 4 * depth_block, e.target), depth_block, *limits(clamp),
-    )  # fmt: skip
+        a=left,
+        panels=panels,
+        c=result,
+        table=table,
+        batches=batches,
+        rows=a.rows,
+        columns=b.columns,
+        depth=b.rows,
+        a_row=4 * a.row_step,
+        a_column=4 * a.column_step,
+        c_row=4 * b.columns,
+        tile_block=tile.block(b.rows, b.columns, 4 * depth_block, e.target),
+        depth_block=depth_block,
+        least=least,
+        most=most,
+    )
 
 
 def _emit(step: Step, e: Emitter) -> None:
@@ -148,8 +163,8 @@ def _emit(step: Step, e: Emitter) -> None:
         panels = e.work()
         e.emit(
             f"matmul:pack.{product.tile.vectors}",
-            e.at(right), e.at(bias), panels, e.constant(table), product.rights, b.columns, b.rows,
-            4 * b.row_step, 4 * b.column_step,
+            b=e.at(right), bias=e.at(bias), panels=panels, table=e.constant(table), batches=product.rights,
+            columns=b.columns, depth=b.rows, row=4 * b.row_step, column=4 * b.column_step,
         )  # fmt: skip
     emit_product(e, product, e.at(left), panels, e.at(out), step.clamp)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import collapse, dense_strides, operand
+from isthmus.engine.native.program import Operand
 from isthmus.graph import Tensor
 from isthmus.graph.ops.movement import CONSTANT, EDGE, MIRROR_REFLECT, MIRROR_SYMMETRIC
 from isthmus.prepare.schedule import Step
@@ -41,8 +42,8 @@ def refuses_selection(step: Step) -> str | None:
 
 def emit_copy(
     e: Emitter,
-    goal: int,
-    source: int,
+    goal: Operand,
+    source: Operand,
     dims: Sequence[int],
     goal_strides: Sequence[int],
     source_strides: Sequence[int],
@@ -65,13 +66,13 @@ def emit_copy(
         return
     outer = [list(reversed(each[:-1])) for each in (sizes, to, frm)]
     e.emit(
-        f"movement:copy.{size}", goal, source, prod(sizes), sizes[-1], to[-1], frm[-1], len(sizes) - 1,
-        *outer[0], *outer[1], *outer[2],
+        f"movement:copy.{size}", destination=goal, source=source, elements=prod(sizes), inner=sizes[-1],
+        to_step=to[-1], from_step=frm[-1], dims=outer[0], to_strides=outer[1], from_strides=outer[2],
     )  # fmt: skip
 
 
 def _emit_transpose(
-    e: Emitter, goal: int, source: int, sizes: list[int], to: list[int], frm: list[int], size: int, axis: int
+    e: Emitter, goal: Operand, source: Operand, sizes: list[int], to: list[int], frm: list[int], size: int, axis: int
 ) -> None:
     """The destination is dense along its last axis, the source along `axis`."""
     rows, columns = sizes[axis], sizes[-1]
@@ -81,22 +82,26 @@ def _emit_transpose(
         count, to_outer, from_outer = outer[0]
         if columns in _INTERLEAVED and to[axis] == columns * size and rows >= _LONG_ENOUGH:
             e.emit(
-                f"movement:interleave.join_{size}_{columns}", goal, source, rows, frm[-1], count, to_outer, from_outer
-            )
+                f"movement:interleave.join_{size}_{columns}", dense=goal, rows=source, count=rows, stride=frm[-1],
+                batches=count, dense_stride=to_outer, rows_stride=from_outer,
+            )  # fmt: skip
             return
         if rows in _INTERLEAVED and frm[-1] == rows * size and columns >= _LONG_ENOUGH:
             e.emit(
-                f"movement:interleave.part_{size}_{rows}", source, goal, columns, to[axis], count, from_outer, to_outer
-            )
+                f"movement:interleave.part_{size}_{rows}", dense=source, rows=goal, count=columns, stride=to[axis],
+                batches=count, dense_stride=from_outer, rows_stride=to_outer,
+            )  # fmt: skip
             return
     lists = [[each[i] for i in reversed(rest)] for each in (sizes, to, frm)]
     e.emit(
-        f"movement:transpose.{size}", goal, source, rows, columns, to[axis], frm[-1], len(rest),
-        *lists[0], *lists[1], *lists[2],
+        f"movement:transpose.{size}", destination=goal, source=source, rows=rows, columns=columns,
+        to_stride=to[axis], from_stride=frm[-1], dims=lists[0], to_strides=lists[1], from_strides=lists[2],
     )  # fmt: skip
 
 
-def emit_remap(e: Emitter, goal: int, source: int, maps: Sequence[np.ndarray], dims: Sequence[int], size: int) -> None:
+def emit_remap(
+    e: Emitter, goal: Operand, source: Operand, maps: Sequence[np.ndarray], dims: Sequence[int], size: int
+) -> None:
     """Fill a dense tensor from a dense one of shape `dims`: index i along an axis comes from ``maps[axis][i]``."""
     if any(m.size == 0 for m in maps):
         return
@@ -115,8 +120,9 @@ def emit_remap(e: Emitter, goal: int, source: int, maps: Sequence[np.ndarray], d
     *outer, inner = tables
     variant = str(length) if length in (1, 2, 4, 8) else "run"
     e.emit(
-        f"movement:remap.{variant}", goal, source, prod(t.size for t in outer), inner.size, e.constant(inner), length,
-        len(outer), *[t.size for t in reversed(outer)], *[e.constant(t) for t in reversed(outer)],
+        f"movement:remap.{variant}", output=goal, x=source, rows=prod(t.size for t in outer), inner=inner.size,
+        table=e.constant(inner), length=length, counts=[t.size for t in reversed(outer)],
+        tables=[e.constant(t) for t in reversed(outer)],
     )  # fmt: skip
 
 
@@ -238,7 +244,7 @@ def _emit_space_to_batch(step: Step, e: Emitter) -> None:
     (bh, bw), pads = (int(v) for v in step.params["block_size"]), np.asarray(step.params["pad_amount"]).reshape(2, 2)
     size, strides = x.dtype.itemsize, dense_strides(x.dims)
     if pads.any():
-        e.emit(f"movement:fill.{size}", e.at(output), output.elements, value_bits(0.0, output))
+        _emit_fill(e, output, value_bits(0.0, output))
     out_strides = dense_strides(output.dims)
     # Every block offset takes a strided part of the image; padding shifts where the part begins on both sides.
     for i in range(bh):
@@ -290,6 +296,10 @@ def value_bits(value: float, tensor: Tensor) -> int:
     return int.from_bytes(content.ljust(8, b"\0"), "little", signed=True)
 
 
+def _emit_fill(e: Emitter, output: Tensor, bits: int) -> None:
+    e.emit(f"movement:fill.{output.dtype.itemsize}", destination=e.at(output), elements=output.elements, value=bits)
+
+
 def _emit_pad(step: Step, e: Emitter) -> None:
     x, output = operand(step), step.outputs[0]
     pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2)
@@ -303,7 +313,7 @@ def _emit_pad(step: Step, e: Emitter) -> None:
     bits = value_bits(step.params["pad_constant_value"], output)
     size = x.dtype.itemsize
     if not x.elements:
-        e.emit(f"movement:fill.{size}", e.at(output), output.elements, bits)
+        _emit_fill(e, output, bits)
         return
     # An axis without padding belongs to the one before it: (elements, before, after) of what is left.
     merged: list[tuple[int, int, int]] = []
@@ -319,9 +329,10 @@ def _emit_pad(step: Step, e: Emitter) -> None:
     *outer, (kept, before, after) = merged
     whole = [length + first + last for length, first, last in outer]
     e.emit(
-        f"movement:pad.{size}", e.at(output), e.at(x), bits, prod(whole), kept + before + after, before, kept,
-        len(outer), *reversed(whole), *[first for _, first, _ in reversed(outer)],
-        *[length for length, _, _ in reversed(outer)], *reversed(strides[:-1]),
+        f"movement:pad.{size}", output=e.at(output), x=e.at(x), value=bits, rows=prod(whole),
+        inner=kept + before + after, before=before, kept=kept, dims=whole[::-1],
+        first=[first for _, first, _ in reversed(outer)], lengths=[length for length, _, _ in reversed(outer)],
+        strides=strides[-2::-1],
     )  # fmt: skip
 
 
@@ -338,8 +349,7 @@ def _border(scheme: int, size: int, before: int, after: int) -> np.ndarray:
 def _emit_constant_of_shape(step: Step, e: Emitter) -> None:
     output = step.outputs[0]
     if output.elements:
-        bits = value_bits(step.params["value"], output)
-        e.emit(f"movement:fill.{output.dtype.itemsize}", e.at(output), output.elements, bits)
+        _emit_fill(e, output, value_bits(step.params["value"], output))
 
 
 def _emit_shape(step: Step, e: Emitter) -> None:

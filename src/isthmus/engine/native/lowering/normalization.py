@@ -9,19 +9,19 @@ import numpy as np
 from isthmus.engine.native.lowering.elementwise import clamp_in_place
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.program import Operand
+from isthmus.engine.native.signatures.normalization import COLUMN_WORK
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
 from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
 from isthmus.prepare.schedule import Step
 
-_COLUMN_WORK = 8 * 128
-"""Bytes of work space a thread needs for a block of columns: two floats each."""
 _SHORT_ROW = 64
 _LONG_ROW = 512
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
-    return _COLUMN_WORK * threads
+    return COLUMN_WORK * threads
 
 
 def _refuses(step: Step) -> str | None:
@@ -65,15 +65,19 @@ def _emit_softmax(step: Step, e: Emitter, variant: str) -> None:
     if not x.elements:
         return
     if inner == 1:
-        e.emit(f"normalization:softmax_rows.{variant}", e.at(output), e.at(x), outer, length, beta)
+        e.emit(
+            f"normalization:softmax_rows.{variant}", output=e.at(output), x=e.at(x), rows=outer, length=length,
+            beta=beta,
+        )  # fmt: skip
     else:
         e.emit(
-            f"normalization:softmax_columns.{variant}", e.at(output), e.at(x), outer, length, inner, beta, e.work()
-        )
+            f"normalization:softmax_columns.{variant}", output=e.at(output), x=e.at(x), outer_count=outer,
+            length=length, columns=inner, beta=beta, work=e.work(),
+        )  # fmt: skip
     clamp_in_place(step, e)
 
 
-def _affine(step: Step, e: Emitter, count: int) -> tuple[int, int]:
+def _affine(step: Step, e: Emitter, count: int) -> tuple[Operand, Operand]:
     """Operands of the scales and offsets, ones and zeros where there are none."""
     scales = step.inputs[1] if len(step.inputs) > 1 else None
     offsets = step.inputs[2] if len(step.inputs) > 2 else None
@@ -86,9 +90,10 @@ def _affine(step: Step, e: Emitter, count: int) -> tuple[int, int]:
 def _emit_norm_rows(step: Step, e: Emitter, variant: str, outer: int, rows: int, groups: int, run: int) -> None:
     x, output = operand(step), step.outputs[0]
     if x.elements:
+        scales, offsets = _affine(step, e, groups * run)
         e.emit(
-            f"normalization:norm_rows.{variant}", e.at(output), e.at(x), *_affine(step, e, groups * run), outer, rows,
-            groups, run, float(step.params["epsilon"]),
+            f"normalization:norm_rows.{variant}", output=e.at(output), x=e.at(x), scales=scales, offsets=offsets,
+            outer_count=outer, rows=rows, groups=groups, run=run, epsilon=float(step.params["epsilon"]),
         )  # fmt: skip
     clamp_in_place(step, e)
 
@@ -96,9 +101,10 @@ def _emit_norm_rows(step: Step, e: Emitter, variant: str, outer: int, rows: int,
 def _emit_norm_columns(step: Step, e: Emitter, variant: str, outer: int, rows: int, columns: int) -> None:
     x, output = operand(step), step.outputs[0]
     if x.elements:
+        scales, offsets = _affine(step, e, columns)
         e.emit(
-            f"normalization:norm_columns.{variant}", e.at(output), e.at(x), *_affine(step, e, columns), outer, rows,
-            columns, float(step.params["epsilon"]), e.work(),
+            f"normalization:norm_columns.{variant}", output=e.at(output), x=e.at(x), scales=scales, offsets=offsets,
+            outer_count=outer, rows=rows, columns=columns, epsilon=float(step.params["epsilon"]), work=e.work(),
         )  # fmt: skip
     clamp_in_place(step, e)
 
@@ -150,8 +156,8 @@ def _emit_batchnorm(step: Step, e: Emitter) -> None:
     low, high = step.clamp or (-inf, inf)
     if x.elements:
         e.emit(
-            "normalization:affine", e.at(output), e.at(x), scales, offsets, x.elements, channels, float(low),
-            float(high),
+            "normalization:affine", output=e.at(output), x=e.at(x), scales=scales, offsets=offsets,
+            elements=x.elements, channels=channels, low=float(low), high=float(high),
         )  # fmt: skip
 
 
@@ -160,8 +166,9 @@ def _emit_lrn(step: Step, e: Emitter) -> None:
     params = step.params
     if x.elements:
         e.emit(
-            "normalization:local_response", e.at(output), e.at(x), prod(x.dims[:-1]), x.dims[-1], int(params["radius"]),
-            float(params["alpha"]), float(params["beta"]), float(params["bias"]),
+            "normalization:local_response", output=e.at(output), x=e.at(x), rows=prod(x.dims[:-1]),
+            channels=x.dims[-1], radius=int(params["radius"]), alpha=float(params["alpha"]),
+            beta=float(params["beta"]), bias=float(params["bias"]),
         )  # fmt: skip
     clamp_in_place(step, e)
 

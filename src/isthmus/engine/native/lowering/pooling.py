@@ -33,8 +33,9 @@ def _emit_pool(step: Step, e: Emitter, name: str) -> None:
             axes.append([x.dims[axis + 1], output.dims[axis + 1], window[axis], stride, *pads[axis]])
         edges = int(bool(step.params.get("count_pad_for_edges")))
         e.emit(
-            f"pooling:pool.{name}_{kind}", e.at(output), e.at(x), batch, channels, edges, *[v for a in axes for v in a]
-        )
+            f"pooling:pool.{name}_{kind}", output=e.at(output), x=e.at(x), batch=batch, channels=channels,
+            padding_counts=edges, depth=axes[0], height=axes[1], width=axes[2],
+        )  # fmt: skip
     clamp_in_place(step, e)
 
 
@@ -49,8 +50,9 @@ def _emit_global(step: Step, e: Emitter, function: str, kind: str, factor: float
     x, output = operand(step), step.outputs[0]
     batch, channels, area, size = x.dims[0], x.dims[-1], prod(x.dims[1:-1]), x.dtype.itemsize
     e.emit(
-        f"reduction:columns.{function}_{kind}", e.at(output), e.at(x), batch, channels, area, factor, 1, 1,
-        batch, area * channels * size, area, channels * size,
+        f"reduction:columns.{function}_{kind}", output=e.at(output), x=e.at(x), outer_outputs=batch, inner=channels,
+        elements=area, factor=factor, kept=[batch], kept_strides=[area * channels * size], reduced=[area],
+        reduced_strides=[channels * size],
     )  # fmt: skip
 
 

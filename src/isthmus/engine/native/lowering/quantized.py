@@ -76,7 +76,7 @@ def _modes(output: Tensor, dims: list[tuple[int, ...]]) -> tuple[int, list[bool]
     return axis, [m is not False for m in modes]
 
 
-def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, int], list[int | float]]) -> None:
+def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, int], dict[str, int | float]]) -> None:
     """One instruction over runs; an operand that stays within a run comes second.
 
     `parameters` gives the last words, by the numbers of the first and the second operand.
@@ -93,9 +93,9 @@ def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, i
     first, second = (0, 1) if moves[0] else (1, 0)
     e.emit(
         f"quantized_binary:{kernel}.{STORED[output.dtype]}",
-        e.at(operands[first]), e.at(operands[second]), e.at(output),
-        math.prod(output.dims[:axis]), math.prod(output.dims[axis:]), offsets[first], offsets[second],
-        int(not all(moves)), *signed_result(step, output), *parameters(first, second),
+        a=e.at(operands[first]), b=e.at(operands[second]), y=e.at(output), rows=math.prod(output.dims[:axis]),
+        inner=math.prod(output.dims[axis:]), a_offsets=offsets[first], b_offsets=offsets[second],
+        b_fixed=int(not all(moves)), **signed_result(step, output), **parameters(first, second),
     )  # fmt: skip
 
 
@@ -110,8 +110,9 @@ def _emit_add(step: Step, e: Emitter) -> None:
         factors[1] = -factors[1]
     zeros = sum(f * q.zero_point for f, q in zip(factors, quantizations, strict=True))
 
-    def parameters(first: int, second: int) -> list[int | float]:
-        return [factors[first], factors[second], (1 << (shift - 1)) - zeros, shift]
+    def parameters(first: int, second: int) -> dict[str, int | float]:
+        bias = (1 << (shift - 1)) - zeros
+        return {"a_factor": factors[first], "b_factor": factors[second], "bias": bias, "shift": shift}
 
     _emit_runs("add", step, e, parameters)
 
@@ -128,9 +129,9 @@ def _emit_multiply(step: Step, e: Emitter) -> None:
     quantizations = [quantization_of(operand(step, i)) for i in (0, 1)]
     scales = [np.float32(q.scale) for q in (*quantizations, quantization_of(step.outputs[0]))]
 
-    def parameters(first: int, second: int) -> list[int | float]:
-        zeros = quantizations[first].zero_point, quantizations[second].zero_point
-        return [*zeros, float(scales[0] * scales[1] / scales[2])]
+    def parameters(first: int, second: int) -> dict[str, int | float]:
+        zeros = {"a_zero": quantizations[first].zero_point, "b_zero": quantizations[second].zero_point}
+        return {**zeros, "scale": float(scales[0] * scales[1] / scales[2])}
 
     _emit_runs("multiply", step, e, parameters)
 
@@ -183,10 +184,11 @@ def _emit_mean(step: Step, e: Emitter) -> None:
         bias = np.float32(qy.zero_point) - np.float32(qx.zero_point) * ratio
     else:
         offset, zero, bias = count * qx.zero_point, qy.zero_point, np.float32(0)
+    least, most = stored_limits(step, output)
     e.emit(
         f"quantized_reduction:mean.{STORED[output.dtype]}",
-        e.at(x), e.at(output), outer, count, inner, e.work(), float(ratio / np.float32(count)), offset, float(bias),
-        zero, *stored_limits(step, output),
+        x=e.at(x), y=e.at(output), outer_count=outer, count=count, inner=inner, work=e.work(),
+        scale=float(ratio / np.float32(count)), offset=offset, bias=float(bias), zero=zero, least=least, most=most,
     )  # fmt: skip
 
 
@@ -201,11 +203,14 @@ def _emit_average_pool(step: Step, e: Emitter) -> None:
     (top, bottom), (left, right) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
     batch, height, width, channels = x.dims
     ties_away = bool(step.params.get("ties_away_from_zero")) and qx == qy
+    least, most = stored_limits(step, output)
     e.emit(
         f"quantized_reduction:average_pool.{STORED[output.dtype]}",
-        e.at(x), e.at(output), batch, height, width, channels, output.dims[1], output.dims[2], kh, kw, sh, sw,
-        top, left, int(step.params["count_pad_for_edges"]), e.work(), int(ties_away), qx.scale, qy.scale, qx.zero_point,
-        qy.zero_point, *stored_limits(step, output), bottom, right,
+        x=e.at(x), y=e.at(output), batch=batch, height=height, width=width, channels=channels,
+        out_height=output.dims[1], out_width=output.dims[2], kernel_h=kh, kernel_w=kw, stride_h=sh, stride_w=sw,
+        top=top, left=left, bottom=bottom, right=right, padding_counts=int(step.params["count_pad_for_edges"]),
+        work=e.work(), ties_away=int(ties_away), scale_in=float(qx.scale), scale_out=float(qy.scale),
+        zero_in=qx.zero_point, zero_out=qy.zero_point, least=least, most=most,
     )  # fmt: skip
 
 
@@ -221,10 +226,10 @@ def _emit_softmax(step: Step, e: Emitter) -> None:
         return
     table = np.exp(-np.arange(256, dtype=np.float64) * qx.scale * float(step.params["beta"])).astype(np.float32)
     length = x.dims[-1]
+    least, most = stored_limits(step, output)
     e.emit(
-        f"quantized_reduction:softmax.{STORED[output.dtype]}",
-        e.at(x), e.at(output), x.elements // length, length, e.constant(table), 1.0 / qy.scale, qy.zero_point,
-        *stored_limits(step, output),
+        f"quantized_reduction:softmax.{STORED[output.dtype]}", x=e.at(x), y=e.at(output), rows=x.elements // length,
+        length=length, table=e.constant(table), inverse=1.0 / qy.scale, zero=qy.zero_point, least=least, most=most,
     )  # fmt: skip
 
 
@@ -236,10 +241,11 @@ def _emit_integer_softmax(step: Step, e: Emitter) -> None:
     largest = min(float(0xFFFFFFFF) / length, float(0x7FFFFF))
     table = np.rint(largest * np.exp(-np.arange(256) * float(np.float32(qx.scale)) * float(step.params["beta"])))
     factor = int(np.floor(np.float32(1) / np.float32(qy.scale)))
+    least, most = stored_limits(step, output)
     e.emit(
-        f"quantized_reduction:softmax_of_integers.{STORED[output.dtype]}",
-        e.at(x), e.at(output), x.elements // length, length, e.constant(table.astype(np.int32)), factor, qy.zero_point,
-        *stored_limits(step, output),
+        f"quantized_reduction:softmax_of_integers.{STORED[output.dtype]}", x=e.at(x), y=e.at(output),
+        rows=x.elements // length, length=length, table=e.constant(table.astype(np.int32)), factor=factor,
+        zero=qy.zero_point, least=least, most=most,
     )  # fmt: skip
 
 
@@ -263,10 +269,12 @@ def _neighbours(size: int, out: int, align_corners: bool, half_pixel_centers: bo
 def _emit_resize(step: Step, e: Emitter) -> None:
     x, output = operand(step, 0), step.outputs[0]
     modes = bool(step.params["align_corners"]), bool(step.params["half_pixel_centers"])
-    tables = [e.constant(_neighbours(x.dims[a], output.dims[a], *modes)) for a in (1, 2)]
+    rows, columns = (e.constant(_neighbours(x.dims[a], output.dims[a], *modes)) for a in (1, 2))
+    batch, height, width, channels = x.dims
     e.emit(
-        f"quantized_reduction:resize_bilinear.{STORED[output.dtype]}",
-        e.at(x), e.at(output), *x.dims, *output.dims[1:3], *tables,
+        f"quantized_reduction:resize_bilinear.{STORED[output.dtype]}", x=e.at(x), y=e.at(output), batch=batch,
+        height=height, width=width, channels=channels, out_height=output.dims[1], out_width=output.dims[2], rows=rows,
+        columns=columns,
     )  # fmt: skip
 
 

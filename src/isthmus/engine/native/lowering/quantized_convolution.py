@@ -72,11 +72,11 @@ def emit(step: Step, e: Emitter) -> None:
         heads = [corrected.astype(np.int32), scales[part]]
         e.emit(
             f"quantized_convolution:convolve.{plan.rows}x{plan.vectors}",
-            e.at(x, group * product.channels), e.at(output, group * product.columns),
-            e.constant(panels(weights, heads, columns, e.target.lanes, 4 // plan.size)),
-            e.constant(offsets(product, plan)), e.work(), plan.work_bytes,
-            *geometry_words(product, plan, panel_bytes),
-            origin & 0xFF, qx.zero_point, *signed_result(step, output), favour_columns,
+            x=e.at(x, group * product.channels), y=e.at(output, group * product.columns),
+            weights=e.constant(panels(weights, heads, columns, e.target.lanes, 4 // plan.size)),
+            offsets=e.constant(offsets(product, plan)), work=e.work(), work_bytes=plan.work_bytes,
+            **geometry_words(product, plan, panel_bytes), padding=origin & 0xFF, input_zero=qx.zero_point,
+            **signed_result(step, output), few_rows=favour_columns,
         )  # fmt: skip
 
 

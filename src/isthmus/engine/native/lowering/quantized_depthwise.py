@@ -17,6 +17,7 @@ from isthmus.engine.native.lowering.fixed_point import (
     weight_scales,
 )
 from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.signatures.quantized_depthwise import block_kinds
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
 from isthmus.prepare.schedule import Step
@@ -87,7 +88,7 @@ def _work(step: Step, target: Target, threads: int) -> int:
 
 def _blocks(channels: int, lanes: int) -> list[tuple[int, int, int]]:
     """First channel, width and kind of each block. The last one may take channels again that an earlier one has."""
-    widths = [4 * n for n in (16, 8, 4) if n <= lanes]
+    widths = block_kinds(lanes)
     if channels < _NARROWEST:
         return [(0, _NARROWEST, len(widths))]
     blocks, start = [], 0
@@ -149,12 +150,36 @@ def _emit(step: Step, e: Emitter) -> None:
     offsets = [g * cut.pitch + j * dilation[1] for g in range(cut.row_groups) for j in range(kernel_w)]
     e.emit(
         "quantized_depthwise:convolve",
-        e.at(x), e.at(output), e.constant(np.concatenate(parts)), e.constant(np.array(table, np.int64)),
-        e.constant(np.array(offsets, np.int64)), e.constant(np.full(64, qx.zero_point & 0xFF, np.uint8)), e.work(),
-        cut.work_bytes, batch, height, width, channels, *output.dims[1:3], cut.together, cut.row_groups,
-        cut.needed_rows, *stride, dilation[0], top, left, cut.span, cut.segment, cut.pitch, len(offsets), len(table),
-        0 if signed == wants_signed else 0x80, *signed_result(step, output),
-    )  # fmt: skip
+        x=e.at(x),
+        y=e.at(output),
+        weights=e.constant(np.concatenate(parts)),
+        blocks=e.constant(np.array(table, np.int64)),
+        offsets=e.constant(np.array(offsets, np.int64)),
+        blank=e.constant(np.full(64, qx.zero_point & 0xFF, np.uint8)),
+        work=e.work(),
+        work_bytes=cut.work_bytes,
+        batch=batch,
+        height=height,
+        width=width,
+        channels=channels,
+        out_height=output.dims[1],
+        out_width=output.dims[2],
+        together=cut.together,
+        row_groups=cut.row_groups,
+        needed_rows=cut.needed_rows,
+        stride_h=stride[0],
+        stride_w=stride[1],
+        dilation_h=dilation[0],
+        top=top,
+        left=left,
+        span=cut.span,
+        segment=cut.segment,
+        pitch=cut.pitch,
+        steps=len(offsets),
+        block_count=len(table),
+        input_flip=0 if signed == wants_signed else 0x80,
+        **signed_result(step, output),
+    )
 
 
 def _covers(step: Step) -> bool:

@@ -97,8 +97,8 @@ def _emit(step: Step, e: Emitter) -> None:
     output, made = step.outputs[0], _cut(step, e.target, e.threads)
     product, plan, form = made.product, made.plan, ROW_FORMS[e.target.dot]
     e.emit(
-        f"quantized_hybrid:quantize_rows.{form}",
-        e.at(operand(step, 0)), made.ranges, made.length, e.work(), made.pitch, e.work(made.scaling),
+        f"quantized_hybrid:quantize_rows.{form}", x=e.at(operand(step, 0)), rows=made.ranges, length=made.length,
+        y=e.work(), pitch=made.pitch, scaling=e.work(made.scaling),
     )  # fmt: skip
     total = product.columns * product.groups
     matrix = matrix_of(step, product)
@@ -109,6 +109,7 @@ def _emit(step: Step, e: Emitter) -> None:
     columns = plan.vectors * e.target.lanes
     panel_bytes = columns * (12 + 4 * product.taps * plan.groups)
     by_row = _is_product_of_rows(step)
+    least, most = limits(step.clamp)
     out_product = replace(product, out_pixel=4 * product.out_pixel)
     for group in range(product.groups):
         part = slice(group * product.columns, (group + 1) * product.columns)
@@ -116,12 +117,13 @@ def _emit(step: Step, e: Emitter) -> None:
         heads = [bias[part], scales[part], weights.sum((0, 1), dtype=np.int64).astype(np.int32)]
         e.emit(
             f"quantized_convolution:convolve_to_float.{plan.rows}x{plan.vectors}",
-            e.work(group * product.channels), e.at(output, 4 * group * product.columns),
-            e.constant(panels(weights, heads, columns, e.target.lanes, 4 // made.size)),
-            e.constant(offsets(product, plan)), e.work(made.staging), plan.work_bytes,
-            *geometry_words(out_product, plan, panel_bytes),
-            int(form != "s16"), 0, 0, *limits(step.clamp), 0, int(matrix.size > made.ranges * made.length),
-            e.work(made.scaling), 0 if by_row else _SCALING_BYTES, _SCALING_BYTES if by_row else 0,
+            x=e.work(group * product.channels), y=e.at(output, 4 * group * product.columns),
+            weights=e.constant(panels(weights, heads, columns, e.target.lanes, 4 // made.size)),
+            offsets=e.constant(offsets(product, plan)), work=e.work(made.staging), work_bytes=plan.work_bytes,
+            **geometry_words(out_product, plan, panel_bytes),
+            padding=int(form != "s16"), input_zero=0, zero=0, least=least, most=most, flip=0,
+            few_rows=int(matrix.size > made.ranges * made.length), scaling=e.work(made.scaling),
+            image_step=0 if by_row else _SCALING_BYTES, result_step=_SCALING_BYTES if by_row else 0,
         )  # fmt: skip
 
 

@@ -215,12 +215,31 @@ def offsets(product: Product, plan: Cut) -> np.ndarray:
     )
 
 
-def geometry_words(product: Product, plan: Cut, panel_bytes: int) -> list[int]:
+def geometry_words(product: Product, plan: Cut, panel_bytes: int) -> dict[str, int]:
     """The words of the instruction from `rows` to `distance`."""
     distance = product.stride[1] * (product.channels * plan.size if plan.staged else product.pixel)
-    return [
-        product.rows, product.height, product.width, product.pixel, product.channels, product.out_height,
-        product.out_width, product.out_pixel, product.columns,
-        product.kernel[0], product.span, *product.stride, product.dilation[0], product.top, product.left,
-        product.taps, plan.groups, panel_bytes, plan.segment, plan.staged, plan.pitch, distance,
-    ]  # fmt: skip
+    return {
+        "rows": product.rows,
+        "height": product.height,
+        "width_in": product.width,
+        "pixel": product.pixel,
+        "channels": product.channels,
+        "out_height": product.out_height,
+        "out_width": product.out_width,
+        "out_pixel": product.out_pixel,
+        "columns": product.columns,
+        "kernel_h": product.kernel[0],
+        "span": product.span,
+        "stride_h": product.stride[0],
+        "stride_w": product.stride[1],
+        "dilation_h": product.dilation[0],
+        "top": product.top,
+        "left": product.left,
+        "taps": product.taps,
+        "groups": plan.groups,
+        "panel_bytes": panel_bytes,
+        "segment": plan.segment,
+        "staged": plan.staged,
+        "pitch": plan.pitch,
+        "distance": distance,
+    }

@@ -12,6 +12,7 @@ import numpy as np
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.matmul import Matrices, Product, emit_product
 from isthmus.engine.native.lowering.panels import pack_panels
+from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.schedule import Step
@@ -138,16 +139,11 @@ def _emit_inputs(step: Step, e: Emitter, layer: Layer, matrix: np.ndarray, bias:
     emit_product(e, product, e.at(step.inputs[0]), panels, e.work(layer.places()["input_gates"]), None)
 
 
-def _emit_steps(e: Emitter, kernel: str, words: list[int | float], at: int, layer: Layer, phases: int) -> None:
-    """Emit all steps as one instruction, or one for each step and phase where threads share them.
-
-    `at` is where in the words the first step, the steps to run and, after whether to reverse, the phases stand.
-    """
+def _emit_steps(e: Emitter, kernel: str, words: dict[str, int | float], layer: Layer, phases: int) -> None:
+    """Emit all steps as one instruction, or one for each step and phase where threads share them."""
 
     def emit(first: int, count: int, phase: int) -> None:
-        here = list(words)
-        here[at], here[at + 1], here[at + 3] = first, count, phase
-        e.emit(kernel, *here)
+        e.emit(kernel, **words, first=first, count=count, phases=phase)
 
     if e.threads == 1 or layer.gates * layer.padded * layer.hidden * 4 < _WORTH_DIVIDING:
         emit(0, layer.steps, phases)
@@ -158,11 +154,11 @@ def _emit_steps(e: Emitter, kernel: str, words: list[int | float], at: int, laye
                 emit(step, 1, phase)
 
 
-def _outputs(step: Step, e: Emitter, count: int) -> list[int]:
-    return [e.at(step.outputs[i]) if i < len(step.outputs) else 0 for i in range(count)]
+def _outputs(step: Step, e: Emitter, count: int) -> list[Operand]:
+    return [e.at(step.outputs[i]) if i < len(step.outputs) else ABSENT for i in range(count)]
 
 
-def _initial(step: Step, e: Emitter, index: int, elements: int) -> int:
+def _initial(step: Step, e: Emitter, index: int, elements: int) -> Operand:
     tensor = _tensor(step, index)
     return e.constant(np.zeros(elements, np.float32)) if tensor is None else e.at(tensor)
 
@@ -185,34 +181,33 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
         value = float(step.params[name])
         return value if value > 0 else np.inf
 
-    words: list[int | float] = [
-        e.work(places["input_gates"]),
-        e.constant(pack_panels(recurrent, None, width)),
-        _initial(step, e, 10, layer.batch * layer.hidden),
-        e.work(places["gates"]),
-        out,
-        last,
-        layer.steps,
-        layer.batch,
-        layer.units,
-        0,
-        0,
-        int(step.params["direction"]),
-        0,
-        _initial(step, e, 11, layer.batch * layer.units),
-        e.work(places["cell"]),
-        last_cell,
-        0
+    words: dict[str, int | float] = {
+        "input_gates": e.work(places["input_gates"]),
+        "panels": e.constant(pack_panels(recurrent, None, width)),
+        "initial": _initial(step, e, 10, layer.batch * layer.hidden),
+        "gates": e.work(places["gates"]),
+        "out": out,
+        "last": last,
+        "steps": layer.steps,
+        "batch": layer.batch,
+        "units": layer.units,
+        "reverse": int(step.params["direction"]),
+        "initial_cell": _initial(step, e, 11, layer.batch * layer.units),
+        "cell": e.work(places["cell"]),
+        "last_cell": last_cell,
+        "peepholes": ABSENT
         if all(p is None for p in peepholes)
         else e.constant(np.concatenate([none if p is None else p for p in peepholes])),
-        int(coupled),
-        limit("cell_clip_threshold"),
-        e.work(places["hidden"]),
-        0 if projection is None else layer.hidden,
-        0 if projection is None else e.constant(pack_panels(projection.T, _constant(step, 23), width)),
-        limit("output_clip_threshold"),
-    ]
-    _emit_steps(e, f"recurrent:lstm.{layer.vectors}", words, 9, layer, 1 if projection is None else 3)
+        "coupled": int(coupled),
+        "cell_clip": limit("cell_clip_threshold"),
+        "hidden": e.work(places["hidden"]),
+        "projected": 0 if projection is None else layer.hidden,
+        "projection": ABSENT
+        if projection is None
+        else e.constant(pack_panels(projection.T, _constant(step, 23), width)),
+        "out_clip": limit("output_clip_threshold"),
+    }
+    _emit_steps(e, f"recurrent:lstm.{layer.vectors}", words, layer, 1 if projection is None else 3)
 
 
 def _emit_gru(step: Step, e: Emitter) -> None:
@@ -226,30 +221,27 @@ def _emit_gru(step: Step, e: Emitter) -> None:
         direct = pack_panels(
             _gate_matrix(step, [4, 5, 6], padded), _gate_bias(step, [(), (), (12,)], units, padded), width
         )
-        new = 0
+        new = ABSENT
     else:
         direct = pack_panels(_gate_matrix(step, [4, 5], padded), None, width)
         new = e.constant(pack_panels(_gate_matrix(step, [6], padded), None, width))
     places = layer.places()
     out, last = _outputs(step, e, 2)
-    words: list[int | float] = [
-        e.work(places["input_gates"]),
-        e.constant(direct),
-        _initial(step, e, 13, layer.batch * units),
-        e.work(places["gates"]),
-        out,
-        last,
-        layer.steps,
-        layer.batch,
-        units,
-        0,
-        0,
-        int(step.params["direction"]),
-        0,
-        e.work(places["hidden"]),
-        new,
-    ]
-    _emit_steps(e, f"recurrent:gru.{'l' if linear else ''}{layer.vectors}", words, 9, layer, 1 if linear else 3)
+    words: dict[str, int | float] = {
+        "input_gates": e.work(places["input_gates"]),
+        "panels": e.constant(direct),
+        "initial": _initial(step, e, 13, layer.batch * units),
+        "gates": e.work(places["gates"]),
+        "out": out,
+        "last": last,
+        "steps": layer.steps,
+        "batch": layer.batch,
+        "units": units,
+        "reverse": int(step.params["direction"]),
+        "reset_hidden": e.work(places["hidden"]),
+        "new_panels": new,
+    }
+    _emit_steps(e, f"recurrent:gru.{'l' if linear else ''}{layer.vectors}", words, layer, 1 if linear else 3)
 
 
 def _work(step: Step, target: Target, threads: int) -> int:

@@ -7,11 +7,11 @@ from math import prod
 from isthmus.engine.native.lowering.elementwise import KINDS, clamp_in_place, kind_of, without_clamp, without_kind
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import dense_strides, operand
+from isthmus.engine.native.signatures import reduction as declared
+from isthmus.engine.native.words import Value
 from isthmus.graph import DataType
 from isthmus.prepare.schedule import Step
 
-_KINDS = {"sum": ("f32", "i32", "i64"), "prod": ("f32", "i32", "i64"), "max": ("f32", "i32", "i64", "i8", "u8")}
-_KINDS["min"] = _KINDS["max"]
 # Order is kept by quantization, so extremes of stored values are extremes of what they mean.
 _STORED = {
     DataType.SFIXED_POINT_8: "i8",
@@ -66,13 +66,24 @@ def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
     outer = list(reversed(groups[:-1]))
     kept = [(length, stride * size) for reduced, length, stride in outer if not reduced]
     reduced = [(length, stride * size) for is_reduced, length, stride in outer if is_reduced]
-    form = "rows" if inner_reduced else "columns"
-    e.emit(
-        f"reduction:{form}.{function}_{kind}", e.at(output), e.at(x),
-        output.elements if inner_reduced else output.elements // run, run, prod(length for length, _ in reduced),
-        factor, len(kept), len(reduced), *[v for v, _ in kept], *[v for _, v in kept], *[v for v, _ in reduced],
-        *[v for _, v in reduced],
-    )  # fmt: skip
+    walk: dict[str, Value] = {
+        "factor": factor,
+        "kept": [length for length, _ in kept],
+        "kept_strides": [stride for _, stride in kept],
+        "reduced": [length for length, _ in reduced],
+        "reduced_strides": [stride for _, stride in reduced],
+    }
+    times = prod(length for length, _ in reduced)
+    if inner_reduced:
+        e.emit(
+            f"reduction:rows.{function}_{kind}", output=e.at(output), x=e.at(x), outputs=output.elements, run=run,
+            runs=times, **walk,
+        )  # fmt: skip
+    else:
+        e.emit(
+            f"reduction:columns.{function}_{kind}", output=e.at(output), x=e.at(x),
+            outer_outputs=output.elements // run, inner=run, elements=times, **walk,
+        )  # fmt: skip
     clamp_in_place(step, e)
 
 
@@ -83,14 +94,14 @@ def _refuses_reduce(step: Step, name: str) -> str | None:
     if unknown is not None:
         return unknown
     kind = stored_kind(step) if compares else kind_of(x)
-    if kind not in (("f32",) if name == "mean" else _KINDS[name]):
+    if kind not in (("f32",) if name == "mean" else declared.KINDS[name]):
         return f"the {name} of {x.describe()} is not supported"
     return without_clamp(step)
 
 
 def _refuses_running_sum(step: Step) -> str | None:
     x = operand(step)
-    if x.dtype in KINDS and kind_of(x) not in _KINDS["sum"]:
+    if x.dtype in KINDS and kind_of(x) not in declared.KINDS["sum"]:
         return f"the running sum of {x.describe()} is not supported"
     return without_kind(x) or without_clamp(step)
 
@@ -101,8 +112,9 @@ def _emit_running_sum(step: Step, e: Emitter) -> None:
     axis = int(step.params["axis"]) % x.rank
     if x.elements:
         e.emit(
-            f"reduction:running_sum.{kind}", e.at(output), e.at(x), prod(x.dims[:axis]), x.dims[axis],
-            prod(x.dims[axis + 1 :]), int(step.params["exclusive"]), int(step.params["reverse"]),
+            f"reduction:running_sum.{kind}", output=e.at(output), x=e.at(x), outer_count=prod(x.dims[:axis]),
+            length=x.dims[axis], inner=prod(x.dims[axis + 1 :]), exclusive=int(step.params["exclusive"]),
+            reverse=int(step.params["reverse"]),
         )  # fmt: skip
     clamp_in_place(step, e)
 

@@ -66,8 +66,9 @@ def _emit_bilinear(step: Step, e: Emitter, params: dict[str, Any]) -> None:
         tables += [e.constant(places[:, tap] * stride) for tap in (0, 1)]
         tables.append(e.constant(weights[:, 1].astype(np.float32)))
     e.emit(
-        "resize:bilinear", e.at(output), e.at(x), batch, height * width * channels * 4, output.dims[1], output.dims[2],
-        channels, *tables,
+        "resize:bilinear", output=e.at(output), x=e.at(x), batch=batch, image_bytes=height * width * channels * 4,
+        height=output.dims[1], width=output.dims[2], channels=channels, upper=tables[0], lower=tables[1],
+        row_weights=tables[2], left=tables[3], right=tables[4], pixel_weights=tables[5],
     )  # fmt: skip
 
 
@@ -80,8 +81,9 @@ def _emit_axes(step: Step, e: Emitter, params: dict[str, Any], axes: list[int]) 
         goal = e.at(output) if number == len(axes) - 1 else e.work(number % 2 * half)
         places, weights = axis_taps(dims[axis], output.dims[axis], params)
         e.emit(
-            "resize:along_axis", goal, source, prod(dims[:axis]), dims[axis], output.dims[axis],
-            prod(dims[axis + 1 :]), places.shape[1], e.constant(places), e.constant(weights.astype(np.float32)),
+            "resize:along_axis", output=goal, x=source, outer_count=prod(dims[:axis]), size=dims[axis],
+            count=output.dims[axis], inner=prod(dims[axis + 1 :]), taps=places.shape[1], places=e.constant(places),
+            weights=e.constant(weights.astype(np.float32)),
         )  # fmt: skip
         dims[axis], source = output.dims[axis], goal
 
@@ -104,9 +106,10 @@ def _emit_grid_sample(step: Step, e: Emitter) -> None:
     batch, height, width, channels = x.dims
     if output.elements:
         e.emit(
-            "resize:grid_sample", e.at(output), e.at(x), e.at(grid), batch, height, width, channels,
-            grid.dims[1] * grid.dims[2], int(step.params["align_corners"]), int(step.params["mode"]),
-            int(step.params["padding_mode"]),
+            "resize:grid_sample", output=e.at(output), x=e.at(x), grid=e.at(grid), batch=batch, height=height,
+            width=width, channels=channels, pixels=grid.dims[1] * grid.dims[2],
+            corners=int(step.params["align_corners"]), nearest=int(step.params["mode"]),
+            padding=int(step.params["padding_mode"]),
         )  # fmt: skip
     clamp_in_place(step, e)
 
@@ -116,9 +119,10 @@ def _emit_crop_and_resize(step: Step, e: Emitter) -> None:
     batch, height, width, channels = x.dims
     if output.elements:
         e.emit(
-            f"resize:crop_and_resize.{'i64' if indices.dtype.itemsize == 8 else 'i32'}", e.at(output), e.at(x),
-            e.at(boxes), e.at(indices), boxes.dims[0], batch, height, width, channels, output.dims[1], output.dims[2],
-            int(step.params["interpolation_mode"]), float(step.params["extrapolation_value"]),
+            f"resize:crop_and_resize.{'i64' if indices.dtype.itemsize == 8 else 'i32'}", output=e.at(output), x=e.at(x),
+            boxes=e.at(boxes), indices=e.at(indices), count=boxes.dims[0], batch=batch, height=height, width=width,
+            channels=channels, out_height=output.dims[1], out_width=output.dims[2],
+            nearest=int(step.params["interpolation_mode"]), outside=float(step.params["extrapolation_value"]),
         )  # fmt: skip
     clamp_in_place(step, e)
 

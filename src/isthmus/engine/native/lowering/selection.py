@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from isthmus.engine.native.lowering.elementwise import KINDS, kind_of, without_kind
@@ -42,25 +43,32 @@ def _emit_gather(step: Step, e: Emitter) -> None:
     axis = int(step.params["axis"]) % x.rank
     length = prod(x.dims[axis + 1 :]) * x.dtype.itemsize
     e.emit(
-        f"selection:gather.{_index_kind(indices)}_{length if length in (1, 2, 4, 8) else 'run'}", e.at(output),
-        e.at(x), e.at(indices), prod(x.dims[:axis]), indices.elements, x.dims[axis], length,
+        f"selection:gather.{_index_kind(indices)}_{length if length in (1, 2, 4, 8) else 'run'}",
+        output=e.at(output), x=e.at(x), indices=e.at(indices), outer_count=prod(x.dims[:axis]),
+        count=indices.elements, axis_size=x.dims[axis], length=length,
     )  # fmt: skip
 
 
-def _element_walk(step: Step, x: Tensor, indices: Tensor) -> list[int]:
-    """Axis size, its byte stride, rank, dimensions of the indices, byte strides in `x` without the axis."""
+def _element_walk(step: Step, x: Tensor, indices: Tensor) -> dict[str, int | Sequence[int]]:
+    """The words for the axis and its stride, the dimensions of the indices, the strides in `x` without the axis."""
     axis, size = int(step.params["axis"]) % x.rank, x.dtype.itemsize
     strides = [s * size for s in dense_strides(x.dims)]
     others = [0 if i == axis else s for i, s in enumerate(strides)]
-    return [x.dims[axis], strides[axis], x.rank, *reversed(indices.dims), *reversed(others)]
+    return {
+        "elements": indices.elements,
+        "axis_size": x.dims[axis],
+        "axis_stride": strides[axis],
+        "dims": indices.dims[::-1],
+        "strides": others[::-1],
+    }
 
 
 def _emit_gather_elements(step: Step, e: Emitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
     if output.elements:
         e.emit(
-            f"selection:gather_elements.{_index_kind(indices)}_{x.dtype.itemsize}", e.at(output), e.at(x),
-            e.at(indices), output.elements, *_element_walk(step, x, indices),
+            f"selection:gather_elements.{_index_kind(indices)}_{x.dtype.itemsize}", output=e.at(output), x=e.at(x),
+            indices=e.at(indices), **_element_walk(step, x, indices),
         )  # fmt: skip
 
 
@@ -72,9 +80,10 @@ def _emit_gather_nd(step: Step, e: Emitter) -> None:
     strides = [s * size for s in dense_strides(x.dims)]
     tuples = prod(indices.dims[:-1])
     e.emit(
-        f"selection:gather_nd.{_index_kind(indices)}", e.at(output), e.at(x), e.at(indices), tuples,
-        prod(indices.dims[batch:-1]), prod(x.dims[batch:]) * size, prod(x.dims[batch + depth :]) * size, depth,
-        *x.dims[batch : batch + depth], *strides[batch : batch + depth],
+        f"selection:gather_nd.{_index_kind(indices)}", output=e.at(output), x=e.at(x), indices=e.at(indices),
+        tuples=tuples, batch_tuples=prod(indices.dims[batch:-1]), batch_bytes=prod(x.dims[batch:]) * size,
+        length=prod(x.dims[batch + depth :]) * size, sizes=x.dims[batch : batch + depth],
+        strides=strides[batch : batch + depth],
     )  # fmt: skip
 
 
@@ -113,8 +122,8 @@ def _emit_scatter_nd(step: Step, e: Emitter) -> None:
     depth = indices.dims[-1]
     strides = [s * x.dtype.itemsize for s in dense_strides(x.dims)]
     e.emit(
-        f"selection:scatter_nd.{variant}", e.at(output), e.at(indices), e.at(updates), prod(indices.dims[:-1]),
-        prod(x.dims[depth:]), depth, *x.dims[:depth], *strides[:depth],
+        f"selection:scatter_nd.{variant}", output=e.at(output), indices=e.at(indices), updates=e.at(updates),
+        tuples=prod(indices.dims[:-1]), length=prod(x.dims[depth:]), sizes=x.dims[:depth], strides=strides[:depth],
     )  # fmt: skip
 
 
@@ -123,8 +132,8 @@ def _emit_scatter_elements(step: Step, e: Emitter) -> None:
     variant = _begin_scatter(step, e)
     if variant is not None:
         e.emit(
-            f"selection:scatter_elements.{variant}", e.at(output), e.at(indices), e.at(updates), indices.elements,
-            *_element_walk(step, x, indices),
+            f"selection:scatter_elements.{variant}", output=e.at(output), indices=e.at(indices),
+            updates=e.at(updates), **_element_walk(step, x, indices),
         )  # fmt: skip
 
 
@@ -134,9 +143,10 @@ def _emit_one_hot(step: Step, e: Emitter) -> None:
     axis = indices.rank if axis is None else int(axis) % (indices.rank + 1)
     if output.elements:
         e.emit(
-            f"selection:one_hot.{_index_kind(indices)}_{output.dtype.itemsize}", e.at(output), e.at(indices),
-            prod(indices.dims[:axis]), int(step.params["depth"]), prod(indices.dims[axis:]),
-            value_bits(step.params["on_value"], output), value_bits(step.params["off_value"], output),
+            f"selection:one_hot.{_index_kind(indices)}_{output.dtype.itemsize}", output=e.at(output),
+            indices=e.at(indices), outer_count=prod(indices.dims[:axis]), depth=int(step.params["depth"]),
+            inner=prod(indices.dims[axis:]), on=value_bits(step.params["on_value"], output),
+            off=value_bits(step.params["off_value"], output),
         )  # fmt: skip
 
 
@@ -146,9 +156,10 @@ def _emit_reverse_sequence(step: Step, e: Emitter) -> None:
     one, two = sorted((batch, time))
     if x.elements:
         e.emit(
-            f"selection:reverse_sequence.{_index_kind(lengths)}", e.at(output), e.at(x), e.at(lengths),
-            prod(x.dims[:one]), x.dims[one], prod(x.dims[one + 1 : two]), x.dims[two],
-            prod(x.dims[two + 1 :]) * x.dtype.itemsize, int(time == one),
+            f"selection:reverse_sequence.{_index_kind(lengths)}", output=e.at(output), x=e.at(x),
+            lengths=e.at(lengths), outer_count=prod(x.dims[:one]), first=x.dims[one],
+            middle=prod(x.dims[one + 1 : two]), second=x.dims[two],
+            length=prod(x.dims[two + 1 :]) * x.dtype.itemsize, time_first=int(time == one),
         )  # fmt: skip
 
 
@@ -165,8 +176,8 @@ def _emit_argument(step: Step, e: Emitter, name: str) -> None:
         return
     axis = int(step.params["axis"]) % x.rank
     e.emit(
-        f"selection:argument.{name}_{stored_kind(step)}_{_index_kind(output)}", e.at(output), e.at(x),
-        prod(x.dims[:axis]), x.dims[axis], prod(x.dims[axis + 1 :]),
+        f"selection:argument.{name}_{stored_kind(step)}_{_index_kind(output)}", output=e.at(output), x=e.at(x),
+        outer_count=prod(x.dims[:axis]), length=x.dims[axis], inner=prod(x.dims[axis + 1 :]),
     )  # fmt: skip
 
 
@@ -176,8 +187,8 @@ def _emit_top_k(step: Step, e: Emitter) -> None:
         return
     name = "max" if step.params["largest"] else "min"
     e.emit(
-        f"selection:top_k.{name}_{stored_kind(step)}_{_index_kind(places)}", e.at(values), e.at(places),
-        e.at(x), prod(x.dims[:-1]), x.dims[-1], int(step.params["k"]),
+        f"selection:top_k.{name}_{stored_kind(step)}_{_index_kind(places)}", values=e.at(values),
+        indices=e.at(places), x=e.at(x), rows=prod(x.dims[:-1]), length=x.dims[-1], k=int(step.params["k"]),
     )  # fmt: skip
 
 

@@ -1,0 +1,35 @@
+"""Instructions in words that people read: for debugging, and for reports of what a program does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isthmus.engine.native.program import Operand, Program
+from isthmus.engine.native.signatures import KERNELS
+from isthmus.prepare.schedule import Pool
+
+
+def describe(program: Program, index: int) -> str:
+    """An instruction with the names of its words; operands as a pool or a tensor and the byte in it."""
+    number, start, shares = (int(n) for n in program.table[index])
+    kernel = program.kernels[number]
+    values, _ = KERNELS[kernel].decode(program.words.tolist(), start)
+    words = ", ".join(f"{name}={_text(program, value)}" for name, value in values.items())
+    split = "" if shares == 1 else f" in {shares} shares"
+    return f"{kernel}({words}){split}"
+
+
+def _text(program: Program, value: object) -> str:
+    if isinstance(value, Operand):
+        return _place(program, value)
+    if isinstance(value, Sequence):
+        return f"[{', '.join(_text(program, each) for each in value)}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _place(program: Program, operand: Operand) -> str:
+    if operand == 0:
+        return "none"
+    tensors = (*program.inputs, *program.outputs)
+    pool = tensors[operand.pool - Pool.IO].name if operand.pool >= Pool.IO else Pool(operand.pool).name.lower()
+    return f"{pool}+{operand.offset}"

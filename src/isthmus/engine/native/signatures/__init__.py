@@ -1,0 +1,46 @@
+"""The declarations of all kernels that programs may call, by name: there are no others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from isthmus.engine.native.signatures import (
+    convolution,
+    depthwise,
+    elementwise,
+    integer_matmul,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    quantized_binary,
+    quantized_convolution,
+    quantized_depthwise,
+    quantized_elementwise,
+    quantized_hybrid,
+    quantized_reduction,
+    recurrent,
+    reduction,
+    resize,
+    selection,
+)
+from isthmus.engine.native.words import Signature
+
+_FAMILIES = (
+    convolution, depthwise, elementwise, integer_matmul, matmul, movement, normalization, pooling, quantized_binary,
+    quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid, quantized_reduction, recurrent,
+    reduction, resize, selection,
+)  # fmt: skip
+SIGNATURES: tuple[Signature, ...] = tuple(s for family in _FAMILIES for s in family.SIGNATURES)
+"""Every declaration."""
+KERNELS: Mapping[str, Signature] = {
+    f"{signature.kernel}.{variant}" if variant else signature.kernel: signature
+    for signature in SIGNATURES
+    for variant in signature.variants
+}
+"""The declaration of each kernel, by its name with its variant: a closed list."""
+
+
+def parts_of(kernel: str) -> Mapping[str, int]:
+    """The numbers that a kernel's variant stands for in its declaration."""
+    return KERNELS[kernel].variants[kernel.partition(".")[2]]

@@ -1,0 +1,70 @@
+"""What declarations compute extents with. A reach is a pair: how far before an operand, and how far after its start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod as product
+
+__all__ = ["Reach", "ceil", "outer", "padded", "product", "reach", "sum_of", "walk"]
+
+Reach = tuple[int, int]
+
+
+def ceil(count: int, by: int) -> int:
+    """How many pieces of a size hold so many elements."""
+    return -(-count // by)
+
+
+def padded(count: int, to: int) -> int:
+    """The count in whole pieces."""
+    return -(-count // to) * to
+
+
+def reach(counts: Sequence[int], strides: Sequence[int], size: int) -> Reach:
+    """What elements of `size` bytes occupy that lie at all sums of multiples of strides.
+
+    >>> reach([3, 2], [-4, 100], 4)
+    (-8, 104)
+    """
+    if not all(counts) or not size:
+        return 0, 0
+    low = high = 0
+    for count, stride in zip(counts, strides, strict=True):
+        last = (count - 1) * stride
+        if last < 0:
+            low += last
+        else:
+            high += last
+    return low, high + size
+
+
+def outer(rows: int, dims: Sequence[int], strides: Sequence[int]) -> Reach:
+    """The least and largest offset of the first `rows` combinations of indices, innermost dimension first.
+
+    The outermost dimension takes what the others leave of a row's number, as in the kernels.
+    """
+    low = high = 0
+    rest = max(rows - 1, 0)
+    for number, (size, stride) in enumerate(zip(dims, strides, strict=True), 1):
+        last = (rest if number == len(dims) else min(rest, size - 1)) * stride
+        rest //= size
+        low, high = min(low, low + last), max(high, high + last)
+    return low, high
+
+
+def walk(elements: int, inner: int, dims: Sequence[int], strides: Sequence[int], step: int, size: int) -> Reach:
+    """What an operand's walk over rows of `inner` elements touches; the last row may be a short one."""
+    if not elements:
+        return 0, 0
+    rows = -(-elements // inner)
+    low, high = outer(rows, dims, strides)
+    across = (min(inner, elements) - 1) * step
+    if rows > 1 and len(dims) == 1 and strides[0] >= 0 and step >= 0:
+        last = (elements - (rows - 1) * inner - 1) * step
+        return 0, max((rows - 2) * strides[0] + across, (rows - 1) * strides[0] + last) + size
+    return low + min(across, 0), high + max(across, 0) + size
+
+
+def sum_of(*reaches: Reach) -> Reach:
+    """What is touched at sums of offsets, the last of which is that of elements with a size."""
+    return sum(low for low, _ in reaches), sum(high for _, high in reaches)

@@ -1,0 +1,68 @@
+"""Words of the kernels in `kernels.convolution`. Lists of three are depth, height and width."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.signatures.matmul import TILES
+from isthmus.engine.native.words import Number, Numbers, Read, Real, Signature, Work, Write, flag
+
+_MOST = 1 << 31
+
+
+def _crossing(size: int, out: int, kernel: int, stride: int, dilation: int, pad: int) -> int:
+    """How many window positions along an axis lie partly, or wholly, outside the input."""
+    first = max(0, -(-pad // stride))
+    last = (size - 1 - (kernel - 1) * dilation + pad) // stride
+    return out - max(0, min(last, out - 1) - first + 1)
+
+
+INDIRECT = Signature(
+    "convolution:indirect",
+    (
+        Read("x", "reach([batches, *size, groups], [*x_strides, x_group], channels * 4)"),
+        Read("panels", "(groups - 1) * panel_group + ceil(columns, width) * (taps * run + 1) * width * 4"),
+        Write("result", "goal"),
+        Read("zeros", "run * 4"),
+        # Lists of addresses, then copies of windows that cross an edge.
+        Work("work", "shares * work_bytes"),
+        Number("work_bytes"),
+        Number("tile_block", 1),
+        Number("batches", 1),
+        Numbers("size", 3, 1, _MOST),
+        Numbers("out", 3, 1, _MOST),
+        Numbers("kernel", 3, 1, _MOST),
+        Numbers("stride", 3, 1, _MOST),
+        Numbers("dilation", 3, 1, _MOST),
+        Numbers("pad", 3, -_MOST, _MOST),
+        Number("pixel"),
+        Number("channels", 1),
+        Number("groups", 1),
+        Number("x_group"),
+        Number("panel_group"),
+        Number("y_group"),
+        Number("columns", 1),
+        Numbers("y_strides", 4),
+        flag("whole_rows"),
+        Number("tap_block", 1),
+        Real("least"),
+        Real("most"),
+    ),
+    variants=TILES,
+    where={
+        "width": "vectors * lanes",
+        "x_strides": "[product(size) * pixel, size[1] * size[2] * pixel, size[2] * pixel, pixel]",
+        "goal": "reach([batches, *out, groups], [*y_strides, y_group], columns * 4)",
+        "taps": "kernel[0] * kernel[1] * (1 if whole_rows else kernel[2])",
+        "run": "channels * (kernel[2] if whole_rows else 1)",
+        "block_pixels": "tile_block * height",
+        "crossed": "crossing(size[2], out[2], kernel[2], stride[2], dilation[2], pad[2]) if whole_rows else 0",
+        "copies": "min(block_pixels, crossed * (max(block_pixels - 2, 0) // out[2] + 2))",
+    },
+    rules=(
+        "work_bytes >= tile_block * (taps + 1) * height * 8 + copies * taps * run * 4",
+        # A run of memory is a row of the kernel only where nothing lies between its pixels.
+        "not whole_rows or (groups == 1 and dilation[2] == 1 and pixel == channels * 4)",
+        "goal[1] >= batches * product(out) * groups * columns * 4",
+    ),
+    functions={"crossing": _crossing},
+)
+SIGNATURES = (INDIRECT,)

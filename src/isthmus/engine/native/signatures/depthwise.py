@@ -1,0 +1,69 @@
+"""Words of the kernels in `kernels.depthwise`."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.words import Number, Read, Real, Signature, Work, Write, signed
+
+_MOST = 1 << 31
+
+
+def _axis(name: str) -> tuple[Number, ...]:
+    """An axis: its sizes, and the bytes between elements of the input, of the result and of the weights."""
+    return (
+        Number(f"{name}_size", 1, _MOST),
+        Number(f"{name}_out", 1, _MOST),
+        Number(f"{name}_kernel", 1, _MOST),
+        Number(f"{name}_stride", 1, _MOST),
+        Number(f"{name}_dilation", 1, _MOST),
+        signed(f"{name}_pad", _MOST),
+        Number(f"{name}_step"),
+        Number(f"{name}_out_step"),
+        Number(f"{name}_weight_step"),
+    )
+
+
+SPECIAL = ((3, 1), (3, 2), (5, 1), (5, 2), (7, 1))
+"""Kernel width and stride with a micro-kernel of their own."""
+
+CONVOLVE = Signature(
+    "depthwise:convolve",
+    (
+        Read("x", "reach([batches, outer_size, inner_size], [x_batch, outer_step, inner_step], channels * 4)"),
+        # The bias, then the weights of each kernel element; channels are padded to whole vectors.
+        Read(
+            "weights",
+            "vectors_bytes + reach([outer_kernel, inner_kernel], [outer_weight_step, inner_weight_step],"
+            " vectors_bytes)[1]",
+        ),
+        Write("result", "goal"),
+        Read("zeros", "channels * 4"),
+        # Lists of addresses.
+        Work("work", "shares * work_bytes"),
+        Number("work_bytes"),
+        Number("batches", 1),
+        Number("channels", 1),
+        Number("x_batch"),
+        Number("y_batch"),
+        *_axis("outer"),
+        *_axis("inner"),
+        Real("least"),
+        Real("most"),
+    ),
+    variants={
+        "1": {"tile": 1, "special": 0, "special_stride": 0},
+        "4": {"tile": 4, "special": 0, "special_stride": 0},
+        **{f"4x{k}s{s}": {"tile": 4, "special": k, "special_stride": s} for k, s in SPECIAL},
+    },
+    where={
+        "vectors_bytes": "padded(channels, lanes) * 4",
+        "goal": "reach([batches, outer_out, inner_out], [y_batch, outer_out_step, inner_out_step], channels * 4)",
+        "listed": "(tile - 1) * special_stride + special if special else tile * inner_kernel",
+    },
+    rules=(
+        "inner_out >= tile",
+        "work_bytes >= outer_kernel * listed * 8",
+        "not special or (inner_kernel, inner_stride, inner_dilation) == (special, special_stride, 1)",
+        "goal[1] >= batches * outer_out * inner_out * channels * 4",
+    ),
+)
+SIGNATURES = (CONVOLVE,)

@@ -1,0 +1,28 @@
+"""Words of the kernels in `kernels.integer_matmul`. Dimensions of batches are innermost first."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.words import Count, Number, Numbers, Read, Signature, Write, flag
+
+PRODUCT = Signature(
+    "integer_matmul:product",
+    (
+        Write("output", "4 * batches * rows * columns"),
+        Read("left", "sum_of(outer(batches, dims, left_strides), (0, rows * inner))"),
+        Read("right", "sum_of(outer(batches, dims, right_strides), (0, inner * columns))"),
+        Read("left_zeros", "(rows - 1) * left_step + 1"),
+        Read("right_zeros", "(columns - 1) * right_step + 1"),
+        flag("left_step"),
+        flag("right_step"),
+        Number("rows", 1),
+        Number("inner"),
+        Number("columns", 1),
+        Number("batches", 1),
+        Count("rank"),
+        Numbers("dims", "rank", 1),
+        Numbers("left_strides", "rank"),
+        Numbers("right_strides", "rank"),
+    ),
+    variants={f"{left}_{right}": {} for left in ("i8", "u8") for right in ("i8", "u8")},
+)
+SIGNATURES = (PRODUCT,)

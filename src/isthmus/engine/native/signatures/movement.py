@@ -1,0 +1,145 @@
+"""Words of the kernels in `kernels.movement`. Outer dimensions are innermost first, strides in bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus.engine.native.signatures.arithmetic import Reach
+from isthmus.engine.native.words import (
+    LARGEST,
+    Bits,
+    Count,
+    Number,
+    Numbers,
+    Read,
+    Signature,
+    Table,
+    Tables,
+    Word,
+    Write,
+    signed,
+)
+
+_SIZES = {str(size): {"size": size} for size in (1, 2, 4, 8)}
+_SIGNED = (-LARGEST, LARGEST)
+# Where each element is written once, the destination is no smaller than all of them: so no instruction runs for ever.
+_EACH_ONCE = "goal[1] - goal[0] >= {}"
+
+
+def _interleaving(direction: str) -> Signature:
+    """Joining rows into a dense run, or parting them again."""
+    dense_type, rows_type = (Write, Read) if direction == "join" else (Read, Write)
+    dense: Word = dense_type("dense", "dense_reach")
+    rows: Word = rows_type("rows", "rows_reach")
+    written = "dense" if direction == "join" else "rows"
+    return Signature(
+        "movement:interleave",
+        (
+            dense,
+            rows,
+            Number("count", 1),
+            signed("stride"),
+            Number("batches", 1),
+            signed("dense_stride"),
+            signed("rows_stride"),
+        ),
+        variants={
+            f"{direction}_{size}_{parts}": {"size": size, "parts": parts}
+            for size in (1, 2, 4, 8)
+            for parts in (2, 3, 4)
+        },
+        where={
+            "dense_reach": "reach([batches], [dense_stride], count * size * parts)",
+            "rows_reach": "reach([batches, parts], [rows_stride, stride], count * size)",
+            "goal": f"{written}_reach",
+        },
+        rules=(_EACH_ONCE.format("batches * count * size * parts"),),
+    )
+
+
+def _remapped(table: Any, tables: list[Any], length: int) -> Reach:
+    """What is read at sums of entries of tables."""
+    every = [table, *tables]
+    return sum(t.least for t in every), sum(t.most for t in every) + length
+
+
+COPY = Signature(
+    "movement:copy",
+    (
+        Write("destination", "goal"),
+        Read("source", "walk(elements, inner, dims, from_strides, from_step, size)"),
+        Number("elements", 1),
+        Number("inner", 1),
+        signed("to_step"),
+        signed("from_step"),
+        Count("rank"),
+        Numbers("dims", "rank", 1),
+        Numbers("to_strides", "rank", *_SIGNED),
+        Numbers("from_strides", "rank", *_SIGNED),
+    ),
+    variants=_SIZES,
+    where={"goal": "walk(elements, inner, dims, to_strides, to_step, size)"},
+    rules=(_EACH_ONCE.format("elements * size"),),
+)
+TRANSPOSE = Signature(
+    "movement:transpose",
+    (
+        Write("destination", "goal"),
+        Read("source", "reach([*dims, columns, rows], [*from_strides, from_stride, size], size)"),
+        Number("rows", 1),
+        Number("columns", 1),
+        signed("to_stride"),
+        signed("from_stride"),
+        Count("rank"),
+        Numbers("dims", "rank", 1),
+        Numbers("to_strides", "rank", *_SIGNED),
+        Numbers("from_strides", "rank", *_SIGNED),
+    ),
+    variants=_SIZES,
+    where={"goal": "reach([*dims, rows, columns], [*to_strides, to_stride, size], size)"},
+    rules=(_EACH_ONCE.format("product(dims) * rows * columns * size"),),
+)
+JOIN = _interleaving("join")
+PART = _interleaving("part")
+FILL = Signature(
+    "movement:fill",
+    (Write("destination", "elements * size"), Number("elements"), Bits("value")),
+    variants=_SIZES,
+)
+PAD = Signature(
+    "movement:pad",
+    (
+        Write("output", "rows * inner * size"),
+        Read("x", "reach(lengths, strides, kept * size)"),
+        Bits("value"),
+        Number("rows"),
+        Number("inner", 1),
+        Number("before"),
+        Number("kept"),
+        Count("rank"),
+        Numbers("dims", "rank", 1),
+        Numbers("first", "rank"),
+        Numbers("lengths", "rank", 1),
+        Numbers("strides", "rank"),
+    ),
+    variants=_SIZES,
+    rules=("before + kept <= inner",),
+)
+REMAP = Signature(
+    "movement:remap",
+    (
+        Write("output", "rows * inner * length"),
+        Read("x", "remapped(table, tables, length)"),
+        Number("rows", 1),
+        Number("inner", 1),
+        Table("table", "inner"),
+        Number("length", 1),
+        Count("rank"),
+        Numbers("counts", "rank", 1),
+        Tables("tables", "rank", "counts"),
+    ),
+    variants={**_SIZES, "run": {"size": 0}},
+    rules=("size in (0, length)",),
+    functions={"remapped": _remapped},
+)
+SIGNATURES = (COPY, TRANSPOSE, JOIN, PART, FILL, PAD, REMAP)

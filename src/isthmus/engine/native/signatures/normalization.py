@@ -1,0 +1,86 @@
+"""Words of the kernels in `kernels.normalization`."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.words import Number, Read, Real, Signature, Word, Work, Write
+
+COLUMN_WORK = 8 * 128
+"""Bytes of work space a thread needs for a block of columns: two floats each."""
+_NORMS: dict[str, dict[str, int]] = {name: {} for name in ("moments", "mean", "rms", "l2")}
+_SOFTMAXES: dict[str, dict[str, int]] = {"plain": {}, "log": {}}
+
+
+def _both(extent: str) -> tuple[Word, Word]:
+    return Write("output", extent), Read("x", extent)
+
+
+SOFTMAX_ROWS = Signature(
+    "normalization:softmax_rows",
+    (*_both("4 * rows * length"), Number("rows", 1), Number("length", 1), Real("beta")),
+    variants=_SOFTMAXES,
+)
+SOFTMAX_COLUMNS = Signature(
+    "normalization:softmax_columns",
+    (
+        *_both("4 * outer_count * length * columns"),
+        Number("outer_count", 1),
+        Number("length", 1),
+        Number("columns", 1),
+        Real("beta"),
+        Work("work", f"shares * {COLUMN_WORK}"),
+    ),
+    variants=_SOFTMAXES,
+)
+NORM_ROWS = Signature(
+    "normalization:norm_rows",
+    (
+        *_both("4 * outer_count * rows * groups * run"),
+        Read("scales", "4 * groups * run"),
+        Read("offsets", "4 * groups * run"),
+        Number("outer_count", 1),
+        Number("rows", 1),
+        Number("groups", 1),
+        Number("run", 1),
+        Real("epsilon"),
+    ),
+    variants=_NORMS,
+)
+NORM_COLUMNS = Signature(
+    "normalization:norm_columns",
+    (
+        *_both("4 * outer_count * rows * columns"),
+        Read("scales", "4 * columns"),
+        Read("offsets", "4 * columns"),
+        Number("outer_count", 1),
+        Number("rows", 1),
+        Number("columns", 1),
+        Real("epsilon"),
+        Work("work", f"shares * {COLUMN_WORK}"),
+    ),
+    variants=_NORMS,
+)
+AFFINE = Signature(
+    "normalization:affine",
+    (
+        *_both("4 * elements"),
+        Read("scales", "4 * channels"),
+        Read("offsets", "4 * channels"),
+        Number("elements"),
+        Number("channels", 1),
+        Real("low"),
+        Real("high"),
+    ),
+)
+LOCAL_RESPONSE = Signature(
+    "normalization:local_response",
+    (
+        *_both("4 * rows * channels"),
+        Number("rows", 1),
+        Number("channels", 1),
+        Number("radius"),
+        Real("alpha"),
+        Real("beta"),
+        Real("bias"),
+    ),
+)
+SIGNATURES = (SOFTMAX_ROWS, SOFTMAX_COLUMNS, NORM_ROWS, NORM_COLUMNS, AFFINE, LOCAL_RESPONSE)

@@ -1,0 +1,34 @@
+"""Words of the kernels in `kernels.pooling`."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.words import Number, Numbers, Read, Signature, Write, flag
+
+
+def _fits(axis: list[int]) -> bool:
+    """Whether each window along an axis has no negative part in the input."""
+    size, out, window, stride, before, _ = axis
+    return out >= 1 and stride >= 1 and window >= before and (out - 1) * stride - before <= size
+
+
+POOL = Signature(
+    "pooling:pool",
+    (
+        Write("output", "batch * depth[1] * height[1] * width[1] * channels * size"),
+        Read("x", "batch * depth[0] * height[0] * width[0] * channels * size"),
+        Number("batch"),
+        Number("channels", 1),
+        flag("padding_counts"),
+        # Of each axis: input size, output size, window, stride, padding before and after.
+        Numbers("depth", 6, 0, 1 << 31),
+        Numbers("height", 6, 0, 1 << 31),
+        Numbers("width", 6, 0, 1 << 31),
+    ),
+    variants={
+        name: {"size": size}
+        for name, size in (("max_f32", 4), ("max_i8", 1), ("max_u8", 1), ("avg_f32", 4), ("l2_f32", 4))
+    },
+    rules=("fits(depth)", "fits(height)", "fits(width)"),
+    functions={"fits": _fits},
+)
+SIGNATURES = (POOL,)

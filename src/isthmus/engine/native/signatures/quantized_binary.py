@@ -1,0 +1,44 @@
+"""Words of the kernels in `kernels.quantized_binary`."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.words import Number, Read, Real, Signature, Table, Word, Write, flag, signed
+
+_INT32 = 1 << 31
+RESULT: tuple[Word, ...] = (
+    signed("zero", _INT32),
+    signed("least", _INT32),
+    signed("most", _INT32),
+    Number("flip", 0, 128),
+)
+"""Zero point and limits of results made as signed bytes, and what flips those into their own type."""
+_RUNS: tuple[Word, ...] = (
+    Read("a", "(a_offsets.least, a_offsets.most + inner) if rows * inner else 0"),
+    Read("b", "(b_offsets.least, b_offsets.most + (1 if b_fixed else inner)) if rows * inner else 0"),
+    Write("y", "rows * inner"),
+    Number("rows"),
+    Number("inner"),
+    Table("a_offsets", "rows", kind="i32"),
+    Table("b_offsets", "rows", kind="i32"),
+    flag("b_fixed"),
+    *RESULT,
+)
+_STORED: dict[str, dict[str, int]] = {"s8": {}, "u8": {}}
+
+ADD = Signature(
+    "quantized_binary:add",
+    (
+        *_RUNS,
+        signed("a_factor", _INT32),
+        signed("b_factor", _INT32),
+        signed("bias", _INT32),
+        Number("shift", 0, 31),
+    ),
+    variants=_STORED,
+)
+MULTIPLY = Signature(
+    "quantized_binary:multiply",
+    (*_RUNS, signed("a_zero", _INT32), signed("b_zero", _INT32), Real("scale")),
+    variants=_STORED,
+)
+SIGNATURES = (ADD, MULTIPLY)

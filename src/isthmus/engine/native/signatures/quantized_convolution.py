@@ -1,0 +1,125 @@
+"""Words of the kernels in `kernels.quantized_convolution`."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.signatures.quantized_binary import RESULT
+from isthmus.engine.native.words import Number, Read, Real, Signature, Table, Word, Work, Write, flag, signed
+
+_MOST = 1 << 31
+TILES = {
+    f"{rows}x{vectors}": {"tile_rows": rows, "vectors": vectors}
+    for rows, vectors in ((1, 4), (8, 3), (7, 3), (14, 2), (5, 2), (10, 1))
+}
+"""The tiles of rows and vectors of results that there are kernels for."""
+
+
+def _words(size: int) -> tuple[Word, ...]:
+    """The words from the input to the padding, by the bytes of a result."""
+    return (
+        Read("x", "staged_input if staged else input_in_place"),
+        Write("y", f"(rows * out_width - 1) * out_pixel + columns * {size}"),
+        Read("weights", "(panels - 1) * panel_bytes + padded(columns - (panels - 1) * width, lanes) * column_bytes"),
+        # Where each tap begins, in bytes from the first.
+        Table("offsets", "taps"),
+        # Input rows brought into the form that is multiplied.
+        Work("work", "shares * work_bytes if staged else 0"),
+        Number("work_bytes"),
+        # Image rows of results, of all images.
+        Number("rows", 1),
+        Number("height", 1, _MOST),
+        Number("width_in", 1, _MOST),
+        # Bytes between neighbouring pixels, and channels of this group.
+        Number("pixel", 1, _MOST),
+        Number("channels", 1, _MOST),
+        Number("out_height", 1, _MOST),
+        Number("out_width", 1, _MOST),
+        Number("out_pixel", 1, _MOST),
+        Number("columns", 1, _MOST),
+        Number("kernel_h", 1, _MOST),
+        # Input columns under a result.
+        Number("span", 1, _MOST),
+        Number("stride_h", 1, _MOST),
+        Number("stride_w", 1, _MOST),
+        Number("dilation_h", 1, _MOST),
+        signed("top", _MOST),
+        signed("left", _MOST),
+        # Taps, and groups of four bytes in each.
+        Number("taps", 1),
+        Number("groups", 1),
+        Number("panel_bytes", 1),
+        # Results computed together.
+        Number("segment", 1, _MOST),
+        # 0 to read in place, else how rows are copied: 1 as they are, 2 with the sign bit flipped, 3 and 4 widened from
+        # signed and unsigned bytes less `input_zero`.
+        Number("staged", 0, 4),
+        # Bytes between copied rows, and between the taps of neighbouring results.
+        Number("pitch"),
+        Number("distance"),
+    )
+
+
+def _where(head: int) -> dict[str, str]:
+    return {
+        "width": "vectors * lanes",
+        "panels": "ceil(columns, width)",
+        "column_bytes": f"{head} + 4 * taps * groups",
+        "images": "ceil(rows, out_height)",
+        "staged_input": "(images * height * width_in - 1) * pixel + channels",
+        "windows": "reach([images, out_height, out_width], [height * width_in * pixel, stride_h * width_in * pixel,"
+        " distance], groups * 4)",
+        "origin": "(top * width_in + left) * pixel",
+        "input_in_place": "min(0, offsets.least - origin), windows[1] + offsets.most - origin",
+        "together": "min(segment, out_width)",
+        "row_bytes": "((together - 1) * stride_w + span) * channels * (2 if staged >= 3 else 1)",
+    }
+
+
+_RULES = (
+    "panel_bytes == width * column_bytes",
+    "rows * out_width * columns <= (rows * out_width - 1) * out_pixel + columns",
+    "not staged or (pitch >= row_bytes and work_bytes >= (kernel_h - 1) * pitch + row_bytes)",
+    "not staged or work_bytes >= (padded(together, tile_rows) - 1) * distance + offsets.most + groups * 4",
+    "not staged or offsets.least >= 0",
+    "staged or distance == stride_w * pixel",
+    # Where there is no work space, the last tile of a segment is moved back to lie inside the row.
+    "staged or (segment >= tile_rows and out_width >= tile_rows)",
+)
+
+CONVOLVE = Signature(
+    "quantized_convolution:convolve",
+    (
+        *_words(1),
+        # The byte that means 0, and the zero point of the input.
+        Number("padding", 0, 255),
+        signed("input_zero", _MOST),
+        *RESULT,
+        # Whether threads had better share columns.
+        flag("few_rows"),
+    ),
+    variants=TILES,
+    where=_where(8),
+    rules=_RULES,
+)
+CONVOLVE_TO_FLOAT = Signature(
+    "quantized_convolution:convolve_to_float",
+    (
+        *_words(4),
+        # Whether there is padding.
+        flag("padding"),
+        signed("input_zero", _MOST),
+        Number("zero", 0, 0),
+        Real("least"),
+        Real("most"),
+        Number("flip", 0, 0),
+        flag("few_rows"),
+        # What quantizing the input left (f32 scale, i32 origin), and the bytes from one image's to the next one's,
+        # and from one result's to the next one's.
+        Read("scaling", "reach([images, out_width], [image_step, result_step], 8)"),
+        Number("image_step", 0, _MOST),
+        Number("result_step", 0, _MOST),
+    ),
+    variants=TILES,
+    where=_where(12),
+    rules=_RULES,
+)
+SIGNATURES = (CONVOLVE, CONVOLVE_TO_FLOAT)

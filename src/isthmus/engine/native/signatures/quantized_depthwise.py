@@ -1,0 +1,93 @@
+"""Words of the kernels in `kernels.quantized_depthwise`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from isthmus.engine.native.signatures.quantized_binary import RESULT
+from isthmus.engine.native.words import Number, Read, Signature, Table, Work, Write, signed
+
+_MOST = 1 << 31
+_MOST_OUTPUTS = 4
+"""Results of a row that a tile computes at most."""
+
+
+def block_kinds(lanes: int) -> tuple[int, ...]:
+    """The widths of blocks of channels, by kind. There is one kind more, for fewer channels than the narrowest."""
+    return tuple(4 * n for n in (16, 8, 4) if n <= lanes)
+
+
+def _inside(blocks: Any, channels: int, lanes: int) -> bool:
+    """Whether each block is of a kind that exists, and lies within the channels."""
+    widths = np.array([*block_kinds(lanes), 1])
+    start, kind = blocks.entries[:, 0], blocks.entries[:, 1]
+    if kind.min() < 0 or kind.max() >= len(widths) or start.min() < 0:
+        return False
+    return bool((start <= channels - widths[kind]).all())
+
+
+def _weights(blocks: Any, rows: int, lanes: int) -> tuple[int, int]:
+    """What weights of blocks occupy that have so many rows of four bytes for each channel."""
+    widths = block_kinds(lanes)
+    kinds, offsets = blocks.entries[:, 1], blocks.entries[:, 2]
+    ends = [int(offsets[kinds == kind].max()) + rows * 4 * (*widths, widths[-1])[kind] for kind in np.unique(kinds)]
+    return min(0, blocks.least[2]), max(ends)
+
+
+CONVOLVE = Signature(
+    "quantized_depthwise:convolve",
+    (
+        Read("x", "batch * height * width * channels"),
+        Write("y", "batch * out_height * out_width * channels"),
+        # Of a block: bias i32, scale f32, then for each of the rows together, for each step, four bytes a channel.
+        Read("weights", "weights_of(blocks, 2 + together * steps, lanes)"),
+        # For each block of channels its first channel, its kind (see `block_kinds`), where its weights begin.
+        Table("blocks", "block_count", columns=3),
+        # For each step the column of its groups.
+        Table("offsets", "steps"),
+        # Bytes that mean 0.
+        Read("blank", "4 * lanes"),
+        # Groups: the bytes of one channel and column from several rows side by side.
+        Work("work", "shares * work_bytes"),
+        Number("work_bytes"),
+        Number("batch", 1),
+        Number("height", 1, _MOST),
+        Number("width", 1, _MOST),
+        Number("channels", 1, _MOST),
+        Number("out_height", 1, _MOST),
+        Number("out_width", 1, _MOST),
+        # Output rows that share groups, groups above each other, input rows under those output rows.
+        Number("together", 1, _MOST),
+        Number("row_groups", 1, _MOST),
+        Number("needed_rows", 1, _MOST),
+        Number("stride_h", 1, _MOST),
+        Number("stride_w", 1, _MOST),
+        Number("dilation_h", 1, _MOST),
+        signed("top", _MOST),
+        signed("left", _MOST),
+        # Input columns under a result.
+        Number("span", 1, _MOST),
+        # Results of a row computed together, columns of work space for a row of groups, dot products for a result.
+        Number("segment", 1, _MOST),
+        Number("pitch", 1, _MOST),
+        Number("steps", 1),
+        Number("block_count", 1),
+        # Flips the sign bit of input bytes.
+        Number("input_flip", 0, 128),
+        *RESULT,
+    ),
+    where={
+        "segment_width": "min(segment, out_width)",
+        "column_bytes": "16 * lanes",
+    },
+    rules=(
+        "inside(blocks, channels, lanes)",
+        "offsets.least >= 0",
+        "work_bytes >= ((row_groups - 1) * pitch + (segment_width - 1) * stride_w + span) * column_bytes",
+        f"work_bytes >= ((padded(segment_width, {_MOST_OUTPUTS}) - 1) * stride_w + offsets.most + 1) * column_bytes",
+    ),
+    functions={"inside": _inside, "weights_of": _weights},
+)
+SIGNATURES = (CONVOLVE,)

@@ -1,0 +1,41 @@
+"""Words of the kernels in `kernels.quantized_elementwise`."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.words import Number, Read, Signature, Write
+
+_STORED = {"s8": {"size": 1}, "u8": {"size": 1}, "s16": {"size": 2}, "u16": {"size": 2}, "s32": {"size": 4}}
+_EXTENTS = (Number("outer_count"), Number("axis", 1), Number("inner"))
+_ENDS = ("inner >= 1 or outer_count <= 1",)
+
+DEQUANTIZE = Signature(
+    "quantized_elementwise:dequantize",
+    (
+        Read("x", "outer_count * axis * inner * size"),
+        Write("y", "outer_count * axis * inner * 4"),
+        *_EXTENTS,
+        Read("scales", "4 * axis"),
+        Read("zeros", "4 * axis"),
+    ),
+    variants=_STORED,
+    rules=_ENDS,
+)
+QUANTIZE = Signature(
+    "quantized_elementwise:quantize",
+    (
+        Read("x", "outer_count * axis * inner * 4"),
+        Write("y", "outer_count * axis * inner * size"),
+        *_EXTENTS,
+        # A real is divided by the divisor, or multiplied by the factor where that is 1.
+        Read("divisors", "4 * axis"),
+        Read("factors", "4 * axis"),
+        Read("zeros", "4 * axis"),
+    ),
+    variants=_STORED,
+    rules=_ENDS,
+)
+LOOKUP = Signature(
+    "quantized_elementwise:lookup",
+    (Read("x", "count"), Write("y", "count"), Number("count"), Read("table", "256")),
+)
+SIGNATURES = (DEQUANTIZE, QUANTIZE, LOOKUP)

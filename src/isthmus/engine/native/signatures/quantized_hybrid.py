@@ -1,0 +1,20 @@
+"""Words of the kernels in `kernels.quantized_hybrid`."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.words import Number, Read, Signature, Write
+
+QUANTIZE_ROWS = Signature(
+    "quantized_hybrid:quantize_rows",
+    (
+        Read("x", "rows * length * 4"),
+        Number("rows", 1),
+        Number("length", 1),
+        Write("y", "(rows - 1) * pitch + length * size"),
+        Number("pitch"),
+        # For each row its scale (f32) and what means 0 in it (i32).
+        Write("scaling", "rows * 8"),
+    ),
+    variants={"u8": {"size": 1}, "s8": {"size": 1}, "s16": {"size": 2}},
+)
+SIGNATURES = (QUANTIZE_ROWS,)

@@ -1,0 +1,91 @@
+"""Words of the kernels in `kernels.quantized_reduction`."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.words import Number, Read, Real, Signature, Table, Word, Work, Write, flag, signed
+
+_INT32 = 1 << 31
+_MOST = (1 << 31) - 1
+_STORED: dict[str, dict[str, int]] = {"s8": {}, "u8": {}}
+_LIMITS: tuple[Word, ...] = (signed("least", _INT32), signed("most", _INT32))
+_ROWS: tuple[Word, ...] = (Read("x", "rows * length"), Write("y", "rows * length"), Number("rows"), Number("length", 1))
+_IMAGE: tuple[Word, ...] = (
+    Read("x", "batch * height * width * channels"),
+    Write("y", "batch * out_height * out_width * channels"),
+    Number("batch", 0, _MOST),
+    Number("height", 0, _MOST),
+    Number("width", 0, _MOST),
+    Number("channels", 1, _MOST),
+    Number("out_height", 1, _MOST),
+    Number("out_width", 1, _MOST),
+)
+
+MEAN = Signature(
+    "quantized_reduction:mean",
+    (
+        Read("x", "outer_count * count * inner"),
+        Write("y", "outer_count * inner"),
+        Number("outer_count"),
+        Number("count"),
+        Number("inner", 1),
+        # 32-bit sums.
+        Work("work", "shares * inner * 4"),
+        Real("scale"),
+        signed("offset"),
+        Real("bias"),
+        signed("zero", _INT32),
+        *_LIMITS,
+    ),
+    variants=_STORED,
+)
+AVERAGE_POOL = Signature(
+    "quantized_reduction:average_pool",
+    (
+        *_IMAGE,
+        Number("kernel_h", 1, _MOST),
+        Number("kernel_w", 1, _MOST),
+        Number("stride_h", 1, _MOST),
+        Number("stride_w", 1, _MOST),
+        Number("top", 0, _MOST),
+        Number("left", 0, _MOST),
+        flag("padding_counts"),
+        # Sums of 32 bits, whole or floats.
+        Work("work", "shares * channels * 4"),
+        flag("ties_away"),
+        Real("scale_in"),
+        Real("scale_out"),
+        signed("zero_in", _INT32),
+        signed("zero_out", _INT32),
+        *_LIMITS,
+        Number("bottom", 0, _MOST),
+        Number("right", 0, _MOST),
+    ),
+    variants=_STORED,
+)
+SOFTMAX = Signature(
+    "quantized_reduction:softmax",
+    (*_ROWS, Read("table", "1024"), Real("inverse"), signed("zero", _INT32), *_LIMITS),
+    variants=_STORED,
+)
+SOFTMAX_OF_INTEGERS = Signature(
+    "quantized_reduction:softmax_of_integers",
+    (*_ROWS, Read("table", "1024"), Number("factor", 0, _MOST), signed("zero", _INT32), *_LIMITS),
+    variants=_STORED,
+)
+RESIZE_BILINEAR = Signature(
+    "quantized_reduction:resize_bilinear",
+    (
+        *_IMAGE,
+        # For each row and column of the result: the one before it, the one after it, the latter's weight.
+        Table("rows", "out_height", kind="i32", columns=3),
+        Table("columns", "out_width", kind="i32", columns=3),
+    ),
+    variants=_STORED,
+    rules=(
+        "0 <= min(rows.least[:2])",
+        "max(rows.most[:2]) < height",
+        "0 <= min(columns.least[:2])",
+        "max(columns.most[:2]) < width",
+    ),
+)
+SIGNATURES = (MEAN, AVERAGE_POOL, SOFTMAX, SOFTMAX_OF_INTEGERS, RESIZE_BILINEAR)

@@ -1,0 +1,83 @@
+"""Words of the kernels in `kernels.resize`."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.words import Number, Read, Real, Signature, Table, Write, flag
+
+_EXACT = 1 << 24
+"""The largest side of an image that is sampled at places that are floats."""
+
+BILINEAR = Signature(
+    "resize:bilinear",
+    (
+        Write("output", "4 * batch * height * width * channels"),
+        Read("x", "(least, most)"),
+        Number("batch", 1),
+        Number("image_bytes"),
+        Number("height", 1),
+        Number("width", 1),
+        Number("channels", 1),
+        # Byte offsets of the rows above and below each row of the result, and the weights of the latter.
+        Table("upper", "height"),
+        Table("lower", "height"),
+        Read("row_weights", "4 * height"),
+        Table("left", "width"),
+        Table("right", "width"),
+        Read("pixel_weights", "4 * width"),
+    ),
+    where={
+        "least": "min(upper.least, lower.least) + min(left.least, right.least)",
+        "most": "(batch - 1) * image_bytes + max(upper.most, lower.most) + max(left.most, right.most) + 4 * channels",
+    },
+)
+ALONG_AXIS = Signature(
+    "resize:along_axis",
+    (
+        Write("output", "4 * outer_count * count * inner"),
+        Read("x", "4 * outer_count * size * inner"),
+        Number("outer_count", 1),
+        Number("size", 1),
+        Number("count", 1),
+        Number("inner", 1),
+        Number("taps", 1),
+        Table("places", "count * taps"),
+        Read("weights", "4 * count * taps"),
+    ),
+    rules=("0 <= places.least", "places.most < size"),
+)
+GRID_SAMPLE = Signature(
+    "resize:grid_sample",
+    (
+        Write("output", "4 * batch * pixels * channels"),
+        Read("x", "4 * batch * height * width * channels"),
+        Read("grid", "8 * batch * pixels"),
+        Number("batch", 1),
+        Number("height", 1, _EXACT),
+        Number("width", 1, _EXACT),
+        Number("channels", 1),
+        Number("pixels", 1),
+        flag("corners"),
+        flag("nearest"),
+        Number("padding", 0, 2),
+    ),
+)
+CROP_AND_RESIZE = Signature(
+    "resize:crop_and_resize",
+    (
+        Write("output", "4 * count * out_height * out_width * channels"),
+        Read("x", "4 * batch * height * width * channels"),
+        Read("boxes", "16 * count"),
+        Read("indices", "count * index_size"),
+        Number("count", 1),
+        Number("batch", 1),
+        Number("height", 1, _EXACT),
+        Number("width", 1, _EXACT),
+        Number("channels", 1),
+        Number("out_height", 1),
+        Number("out_width", 1),
+        flag("nearest"),
+        Real("outside"),
+    ),
+    variants={"i32": {"index_size": 4}, "i64": {"index_size": 8}},
+)
+SIGNATURES = (BILINEAR, ALONG_AXIS, GRID_SAMPLE, CROP_AND_RESIZE)

@@ -1,0 +1,160 @@
+"""Words of the kernels in `kernels.selection`. Indices in data are limited by the kernels themselves."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.words import Bits, Count, Number, Numbers, Read, Signature, Write, flag
+
+_INDEX = {"i32": 4, "u32": 4, "i64": 8}
+_ORDERED = {"f32": 4, "i32": 4, "i64": 8, "i8": 1, "u8": 1}
+_SCATTERED = {"u8": 1, "i32": 4, "i64": 8}
+_COMBINED = {"f32": 4, "i32": 4, "i64": 8}
+_INDICES = {kind: {"index_size": size} for kind, size in _INDEX.items()}
+_SCATTERS = {
+    f"{index}_{kind}_{name}": {"index_size": _INDEX[index], "size": size}
+    for index in _INDEX
+    for name in ("none", "add", "mul", "max", "min")
+    for kind, size in (_SCATTERED if name == "none" else _COMBINED).items()
+}
+_EXTREMES = {
+    f"{name}_{kind}_{index}": {"size": size, "index_size": _INDEX[index]}
+    for name in ("max", "min")
+    for kind, size in _ORDERED.items()
+    for index in _INDEX
+}
+# One element of the axis for each element of the indices, whose dimensions are innermost first.
+_ALONG_AXIS = "sum_of(outer(elements, dims, strides), (0, (axis_size - 1) * axis_stride + size))"
+_ELEMENT_WALK = (
+    Number("elements", 1),
+    Number("axis_size", 1),
+    Number("axis_stride"),
+    Count("rank"),
+    Numbers("dims", "rank", 1),
+    Numbers("strides", "rank"),
+)
+
+GATHER = Signature(
+    "selection:gather",
+    (
+        Write("output", "outer_count * count * length"),
+        Read("x", "outer_count * axis_size * length"),
+        Read("indices", "count * index_size"),
+        Number("outer_count", 1),
+        Number("count", 1),
+        Number("axis_size", 1),
+        Number("length", 1),
+    ),
+    variants={
+        f"{index}_{size or 'run'}": {"index_size": _INDEX[index], "size": size}
+        for index in _INDEX
+        for size in (1, 2, 4, 8, 0)
+    },
+    rules=("size in (0, length)",),
+)
+GATHER_ELEMENTS = Signature(
+    "selection:gather_elements",
+    (
+        Write("output", "elements * size"),
+        Read("x", _ALONG_AXIS),
+        Read("indices", "elements * index_size"),
+        *_ELEMENT_WALK,
+    ),
+    variants={
+        f"{index}_{size}": {"index_size": _INDEX[index], "size": size} for index in _INDEX for size in (1, 2, 4, 8)
+    },
+)
+GATHER_ND = Signature(
+    "selection:gather_nd",
+    (
+        Write("output", "tuples * length"),
+        Read("x", "sum_of((0, (tuples - 1) // batch_tuples * batch_bytes), reach(sizes, strides, length))"),
+        Read("indices", "tuples * depth * index_size"),
+        Number("tuples", 1),
+        Number("batch_tuples", 1),
+        Number("batch_bytes"),
+        Number("length", 1),
+        Count("depth"),
+        Numbers("sizes", "depth", 1),
+        Numbers("strides", "depth"),
+    ),
+    variants=_INDICES,
+)
+SCATTER_ND = Signature(
+    "selection:scatter_nd",
+    (
+        Write("output", "reach(sizes, strides, length * size)"),
+        Read("indices", "tuples * depth * index_size"),
+        Read("updates", "tuples * length * size"),
+        Number("tuples", 1),
+        Number("length", 1),
+        Count("depth"),
+        Numbers("sizes", "depth", 1),
+        Numbers("strides", "depth"),
+    ),
+    variants=_SCATTERS,
+)
+SCATTER_ELEMENTS = Signature(
+    "selection:scatter_elements",
+    (
+        Write("output", _ALONG_AXIS),
+        Read("indices", "elements * index_size"),
+        Read("updates", "elements * size"),
+        *_ELEMENT_WALK,
+    ),
+    variants=_SCATTERS,
+)
+ONE_HOT = Signature(
+    "selection:one_hot",
+    (
+        Write("output", "outer_count * depth * inner * size"),
+        Read("indices", "outer_count * inner * index_size"),
+        Number("outer_count", 1),
+        Number("depth", 1),
+        Number("inner", 1),
+        Bits("on"),
+        Bits("off"),
+    ),
+    variants={
+        f"{index}_{size}": {"index_size": _INDEX[index], "size": size} for index in _INDEX for size in (1, 2, 4, 8)
+    },
+)
+REVERSE_SEQUENCE = Signature(
+    "selection:reverse_sequence",
+    (
+        Write("output", "outer_count * first * middle * second * length"),
+        Read("x", "outer_count * first * middle * second * length"),
+        Read("lengths", "(second if time_first else first) * index_size"),
+        Number("outer_count", 1),
+        Number("first", 1),
+        Number("middle", 1),
+        Number("second", 1),
+        Number("length", 1),
+        flag("time_first"),
+    ),
+    variants=_INDICES,
+)
+ARGUMENT = Signature(
+    "selection:argument",
+    (
+        Write("output", "outer_count * inner * index_size"),
+        Read("x", "outer_count * length * inner * size"),
+        Number("outer_count", 1),
+        Number("length", 1),
+        Number("inner", 1),
+    ),
+    variants=_EXTREMES,
+)
+TOP_K = Signature(
+    "selection:top_k",
+    (
+        Write("values", "rows * k * size"),
+        Write("indices", "rows * k * index_size"),
+        Read("x", "rows * length * size"),
+        Number("rows", 1),
+        Number("length", 1),
+        Number("k", 1),
+    ),
+    variants=_EXTREMES,
+)
+SIGNATURES = (
+    GATHER, GATHER_ELEMENTS, GATHER_ND, SCATTER_ND, SCATTER_ELEMENTS, ONE_HOT, REVERSE_SEQUENCE, ARGUMENT, TOP_K,
+)  # fmt: skip
