@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from enum import IntEnum
 from pathlib import Path
 
 import pytest
 
-from isthmus.engine.native import cache, loader
+from isthmus.engine.native import cache, control, doorbell, loader, program, signatures, words
 from isthmus.engine.native.target import TARGETS, by_name, host
 from isthmus.errors import QnnError
 
@@ -83,6 +84,38 @@ def test_a_kernel_module_counts_as_a_source_however_it_is_imported(tmp_path, mon
     (tmp_path / "near.py").write_text("from isthmus.errors import Code\n")
     (tmp_path / "deep.py").write_text("")
     assert cache._sources("outer") == {"outer", "inner", "near", "deep"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "kernel"),
+    [
+        (program, "OPERAND_BITS", "movement:copy.4"),
+        (control, "TICKET", "executor:run"),
+        (doorbell, "RESPONSE", "doorbell:serve"),
+    ],
+)
+def test_the_key_changes_with_layouts_of_memory(monkeypatch, owner, name, kernel):
+    before = cache.key(kernel, host())
+    monkeypatch.setattr(words if name == "OPERAND_BITS" else owner, name, getattr(owner, name) + 8)
+    assert cache.key(kernel, host()) != before
+
+
+@pytest.mark.parametrize(("owner", "name"), [(words, "Pool"), (cache, "Code")])
+def test_the_key_changes_with_numbers_that_kernels_share_with_others(monkeypatch, owner, name):
+    before = cache.key(KERNEL, host())
+    numbers = {member.name: int(member) + 1 for member in getattr(owner, name)}
+    monkeypatch.setattr(owner, name, IntEnum(name, numbers))
+    assert cache.key(KERNEL, host()) != before
+
+
+def test_the_key_changes_with_the_words_of_the_kernel_and_of_no_other(monkeypatch):
+    kernel, other = "movement:fill.4", "movement:copy.4"
+    before = cache.key(kernel, host()), cache.key(other, host())
+    declared = signatures.KERNELS[kernel]
+    first, second, *rest = declared.words
+    monkeypatch.setitem(signatures.KERNELS, kernel, replace(declared, words=(second, first, *rest)))
+    assert cache.key(kernel, host()) != before[0]
+    assert cache.key(other, host()) == before[1]
 
 
 @pytest.mark.parametrize("change", [{"vector_bytes": 8}, {"dot": "other"}])

@@ -13,11 +13,14 @@ from pathlib import Path
 
 from isthmus.compiled.folder import Folder
 from isthmus.compiled.toolchain import toolchain
+from isthmus.engine.native import control, doorbell
+from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import Target
+from isthmus.engine.native.words import layout
+from isthmus.errors import Code
 
 _KERNELS = Path(__file__).parent / "kernels"
-_LAYOUTS = {"isthmus.engine.native.control": "../control", "isthmus.engine.native.doorbell": "../doorbell"}
-"""What kernels import from outside their folder that decides about their code: layouts of memory."""
+_SIGNATURES = "isthmus.engine.native.signatures."
 
 
 def symbol(kernel: str) -> str:
@@ -27,7 +30,7 @@ def symbol(kernel: str) -> str:
 
 @remembered
 def _sources(module: str) -> frozenset[str]:
-    """A kernel module and the kernel modules it imports, by name."""
+    """A kernel module and the kernel modules and declarations it imports, by name."""
     found = {module}
     tree = ast.parse((_KERNELS / f"{module}.py").read_bytes())
     for node in ast.walk(tree):
@@ -37,8 +40,8 @@ def _sources(module: str) -> frozenset[str]:
                 found |= _sources(rest[1:])
             elif prefix == rest == "":
                 found = found.union(*(_sources(name.name) for name in node.names))
-            elif node.module in _LAYOUTS:
-                found.add(_LAYOUTS[node.module])
+            elif node.module.startswith(_SIGNATURES):
+                found.add(f"../signatures/{node.module.removeprefix(_SIGNATURES)}")
     return frozenset(found)
 
 
@@ -52,6 +55,14 @@ def _toolchain() -> bytes:
     return toolchain() + _file_hash(Path(__file__).with_name("compiler.py"))
 
 
+def _layouts(kernel: str) -> bytes:
+    """What a kernel takes from outside its folder: its words, or layouts of memory and numbers where it has none."""
+    if kernel in KERNELS:
+        return repr((KERNELS[kernel].digest, layout())).encode()
+    shared = [sorted(item for item in vars(module).items() if item[0].isupper()) for module in (control, doorbell)]
+    return repr((layout(), shared, [(code.name, int(code)) for code in Code])).encode()
+
+
 def forget_sources() -> None:
     """Read the kernels' sources again when they are next needed."""
     _sources.cache_clear()
@@ -59,8 +70,9 @@ def forget_sources() -> None:
 
 
 def key(kernel: str, target: Target) -> str:
-    """The hash of all that a kernel's code depends on: its sources, the compiler, the target."""
+    """The hash of all that a kernel's code depends on: its sources and words, layouts, the compiler, the target."""
     digest = hashlib.sha256(kernel.encode() + b"\0" + target.key.encode() + b"\0" + _toolchain())
+    digest.update(_layouts(kernel))
     for name in sorted(_sources(kernel.partition(":")[0])):
         digest.update(_file_hash(_KERNELS / f"{name}.py"))
     return digest.hexdigest()
