@@ -192,7 +192,10 @@ def _graph(name: str, section: memoryview, io_offsets: tuple[int, ...], verify: 
     try:
         graph = GraphBinary(serialization.from_bytes(section, verify), io_offsets)
     except QnnError as problem:
-        raise _refusal(f"graph '{name}': {problem.rule}") from None
+        rule = f"graph '{name}': {problem.rule}"
+        if problem.code is Code.COMMON_INCOMPATIBLE_BINARIES:
+            raise _refusal(rule, Code.CONTEXT_BINARY_VERSION, problem.hint) from None
+        raise _refusal(rule) from None
     count = len(graph.tensors)
     if graph.program.name != name or len(io_offsets) not in (0, count):
         raise _refusal(f"graph '{name}' differs from what the header says of it")

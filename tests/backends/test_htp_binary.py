@@ -1,5 +1,6 @@
 """Contexts go into binaries and come back with their graphs, in this process or another, whole or not at all."""
 
+import dataclasses
 import gc
 import os
 import subprocess
@@ -10,6 +11,8 @@ import pytest
 from htp_harness import DIMS, NBYTES, counter, doubler
 
 from isthmus import Code, QnnError, binary, qnn
+from isthmus.engine.native import signatures
+from isthmus.engine.native.signatures import KERNELS
 from isthmus.graph import MemType
 from isthmus.qnn import ClientTensor
 
@@ -148,17 +151,28 @@ def test_a_binary_of_another_backend_is_refused(backend, content):
     assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
 
 
-def test_a_program_that_goes_wild_takes_only_the_accelerator_with_it(backend, content):
-    """Operands cannot be checked from outside; that is why programs run in a process of their own."""
+@pytest.mark.parametrize("word", [1 << 46, 9 << 48, -1])
+def test_a_program_that_would_go_wild_is_refused_and_others_run_on(backend, content, word):
     graph = binary.read(content).graphs["double"]
-    words = np.full_like(graph.program.words, 1 << 46)
-    object.__setattr__(graph.program, "words", words)
-    with backend.create_context_from_binary(binary.to_bytes([graph], "htp")) as context:
-        with pytest.raises(QnnError) as refusal:
-            run(context.retrieve("double"), 1)
-        assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+    object.__setattr__(graph.program, "words", np.full_like(graph.program.words, word))
+    with pytest.raises(QnnError, match="instruction 0") as refusal:
+        backend.create_context_from_binary(binary.to_bytes([graph], "htp"))
+    assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
     with backend.create_context_from_binary(content) as context:
         assert run(context.retrieve("double"), 2) == 4
+
+
+def test_a_binary_of_kernels_that_took_other_words_must_be_generated_again(backend, content, monkeypatch):
+    graph = binary.read(content).graphs["double"]
+    kernel = graph.program.kernels[0]
+    first, second, *rest = KERNELS[kernel].words
+    older = dataclasses.replace(KERNELS[kernel], words=(second, first, *rest))
+    with monkeypatch.context() as then:
+        then.setitem(signatures.KERNELS, kernel, older)
+        made_before = binary.to_bytes([graph], "htp")
+    with pytest.raises(QnnError, match="Generate it again") as refusal:
+        backend.create_context_from_binary(made_before)
+    assert refusal.value.code is Code.CONTEXT_BINARY_VERSION
 
 
 def test_many_contexts_from_one_binary_leave_nothing_behind(backend, content):

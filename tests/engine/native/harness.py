@@ -21,8 +21,10 @@ from isthmus.engine.native import cache, loader
 from isthmus.engine.native.compiler import compile_kernel
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, host, portable
-from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
+from isthmus.engine.native.verification import verify
+from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorInfo, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.prepare.schedule import Place, Pool, Step
 
@@ -184,15 +186,17 @@ def bind(
     emitter = Emitter(target, threads, places)
     emitter.begin(step, 0, threads)
     lowering.emit(step, emitter)
-    constants = GuardedBuffer(emitter.constants().nbytes)
-    constants.bytes[:] = emitter.constants()
     # Work space is aligned by the planner, so its end is guarded only up to the alignment.
-    work = GuardedBuffer(-(-lowering.work(step, target, threads) // 64) * 64)
+    scratch_bytes = -(-lowering.work(step, target, threads) // 64) * 64
+    program = program_of(emitter, places, scratch_bytes)
+    verify(program)
+    constants, work = GuardedBuffer(program.constants.nbytes), GuardedBuffer(scratch_bytes)
+    constants.bytes[:] = program.constants
     bases[Pool.CONSTANT], bases[Pool.SCRATCH] = constants.address, work.address
-    kernels = list(emitter.kernels)
+    kernels = list(program.kernels)
     found = compiled(kernels, target)
-    words = np.array([w if w < 1 << 63 else w - (1 << 64) for w in emitter.words] or [0], np.int64)
-    calls = [(_KERNEL(found[kernels[k]]), words.ctypes.data + 8 * first) for k, first, _ in emitter.table]
+    words = np.concatenate([program.words, [0]])
+    calls = [(_KERNEL(found[kernels[k]]), words.ctypes.data + 8 * first) for k, first, _ in program.table.tolist()]
 
     def view(tensor: Tensor) -> np.ndarray:
         return buffers[tensor.name].bytes.view(tensor.dtype.numpy).reshape(tensor.dims)
@@ -201,6 +205,28 @@ def bind(
     outputs = [view(t) for t in step.outputs]
     return Machine(
         inputs, outputs, kernels, calls, np.array(bases, np.int64), threads, [buffers, constants, work, words]
+    )
+
+
+def program_of(emitter: Emitter, places: dict[Tensor, Place], scratch_bytes: int) -> Program:
+    """What was emitted as a program. Its tensors are all outputs, since some are written in place."""
+    tensors = {place.pool: tensor for tensor, place in places.items() if place.pool >= Pool.IO}
+    return Program(
+        name="tested",
+        target=emitter.target.name,
+        threads=emitter.threads,
+        kernels=tuple(emitter.kernels),
+        table=np.array(emitter.table, np.int64).reshape(-1, 3),
+        words=np.array(emitter.words, np.int64),
+        labels=tuple(emitter.labels),
+        constants=emitter.constants(),
+        inputs=(),
+        outputs=tuple(map(TensorInfo.of, tensors.values())),
+        states=(),
+        state_offsets=(),
+        state_initial=np.zeros(0, np.uint8),
+        scratch_bytes=scratch_bytes,
+        alignment=64,
     )
 
 

@@ -20,8 +20,9 @@ def small_program() -> Program:
     x = TensorInfo("x", DataType.SFIXED_POINT_8, (1, 4), quantization, 4)
     s = TensorInfo("s", DataType.FLOAT_32, (2,), None, 8)
     return Program(
-        name="g", target="portable", threads=2, kernels=("m:k", "m:l"), table=np.array([[0, 0, 1], [1, 2, 2]]),
-        words=np.array([1, 2, 3, 1 << 62]), labels=("first", "second"), constants=np.arange(100, dtype=np.uint8),
+        name="g", target="portable", threads=2, kernels=("quantized_elementwise:lookup", "movement:fill.4"),
+        table=np.array([[0, 0, 1], [1, 4, 2]]), words=np.array([4 << 48, 5 << 48, 4, 1 << 48, 3 << 48, 4, 1 << 62]),
+        labels=("first", "second"), constants=np.arange(256, dtype=np.uint8),
         inputs=(x,), outputs=(x,), states=(s,), state_offsets=(8,), state_initial=np.arange(16, dtype=np.uint8),
         scratch_bytes=1234, alignment=64,
     )  # fmt: skip
@@ -82,7 +83,10 @@ def forged(change) -> bytes:
         lambda h: h["arrays"].update(words=[0, 9]),
         lambda h: h["arrays"].update(words=[0, -8]),
         lambda h: h["arrays"].update(words=[1, 8]),
-        lambda h: h.update(kernels=["m:k"]),
+        lambda h: h.update(kernels=["movement:fill.4"]),
+        lambda h: h.update(declarations=[]),
+        lambda h: h.update(scratch_bytes=-1),
+        lambda h: h.update(target="z80"),
         lambda h: h.update(state_offsets=[9]),
         lambda h: h.update(labels=[]),
         lambda h: h.update(threads=0),

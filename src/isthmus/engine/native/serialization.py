@@ -1,7 +1,8 @@
 """A program as bytes and back: a checked header, then each array at an aligned offset, so that it can be mapped.
 
 Layout: 8 bytes magic, u32 version, u32 header length, 32 bytes SHA-256 of all that follows, header (JSON), arrays.
-Bytes are not trusted: every length and index is checked before it is used.
+Bytes are not trusted: every length and index is checked before it is used, every instruction is held against the
+declaration of its kernel (see `verification`), and that declaration must be the one that the program was made by.
 """
 
 from __future__ import annotations
@@ -9,45 +10,58 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from isthmus.engine.native.program import Program
+from isthmus.engine.native.signatures import KERNELS
+from isthmus.engine.native.verification import Unsafe
+from isthmus.engine.native.verification import verify as verify_instructions
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, MemType, Quantization, TensorInfo
 from isthmus.graph.tensor import MAX_BYTES
 
 MAGIC = b"ISTHPROG"
-VERSION = 1
+VERSION = 2
 _PREFIX = struct.Struct("<8sII32s")
 ALIGNMENT = 64
 """What a program's bytes must start at a multiple of for its constants to be used in place."""
 _ARRAYS = {"table": np.int64, "words": np.int64, "constants": np.uint8, "state_initial": np.uint8}
 _TENSORS = ("inputs", "outputs", "states")
-_KERNEL = re.compile(r"(?!executor|doorbell)[a-z][a-z0-9_]*:[a-z][a-z0-9_]*(\.[A-Za-z0-9_.,=+-]*)?")
-"""Names that a program may call kernels by; what drives programs is not for them."""
+_AGAIN = "Generate it again."
+_SHOWN = 80  # characters of a name that nobody knows
 MAX_THREADS = 64
 MAX_ALIGNMENT = 1 << 16
 
 
 def to_bytes(program: Program) -> bytes:
     """The program as one block of bytes."""
+    return assemble(header_of(program), {name: getattr(program, name) for name in _ARRAYS})
+
+
+def header_of(program: Program) -> dict[str, Any]:
+    """What the header of a program says, but where its arrays lie."""
     header: dict[str, Any] = {
         name: getattr(program, name) for name in ("name", "target", "threads", "scratch_bytes", "alignment")
     }
     header |= {name: list(getattr(program, name)) for name in ("kernels", "labels", "state_offsets")}
+    header["declarations"] = [KERNELS[kernel].digest for kernel in program.kernels]
     header |= {kind: [_tensor_to_json(info) for info in getattr(program, kind)] for kind in _TENSORS}
-    arrays = {name: np.ascontiguousarray(getattr(program, name), dtype) for name, dtype in _ARRAYS.items()}
+    return header
+
+
+def assemble(header: dict[str, Any], contents: Mapping[str, np.ndarray]) -> bytes:
+    """A header and the arrays behind it as bytes with the right checksum, whatever they say."""
+    arrays = {name: np.ascontiguousarray(contents[name], dtype) for name, dtype in _ARRAYS.items()}
     offsets: dict[str, list[int]] = {}
     position = 0
     for name, array in arrays.items():
         offsets[name] = [position, array.nbytes]
         position += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-    header["arrays"] = offsets
-    text = json.dumps(header).encode()
+    text = json.dumps(header | {"arrays": offsets}).encode()
     body_start = -(-(_PREFIX.size + len(text)) // ALIGNMENT) * ALIGNMENT
     body = bytearray(body_start - _PREFIX.size + position)
     body[: len(text)] = text
@@ -67,7 +81,7 @@ def from_bytes(content: bytes | memoryview, verify: bool = True) -> Program:
     """
 
     def refuse(rule: str, code: Code = Code.COMMON_LOADING_BINARIES) -> QnnError:
-        return QnnError(code, "program", rule)
+        return QnnError(code, "program", rule, _AGAIN if code is Code.COMMON_INCOMPATIBLE_BINARIES else "")
 
     view = memoryview(content).cast("B")
     if len(view) < _PREFIX.size:
@@ -96,10 +110,28 @@ def from_bytes(content: bytes | memoryview, verify: bool = True) -> Program:
         parts |= {name: int(header[name]) for name in ("threads", "scratch_bytes", "alignment")}
         parts |= {name: tuple(map(str, header[name])) for name in ("kernels", "labels")}
         program = Program(state_offsets=tuple(map(int, header["state_offsets"])), **parts)
+        declarations = [str(digest) for digest in header["declarations"]]
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as problem:
         raise refuse(f"its header is not well-formed: {problem}") from None
     _check(program, refuse)
+    _check_declarations(program.kernels, declarations, refuse)
+    try:
+        verify_instructions(program)
+    except Unsafe as problem:
+        raise refuse(str(problem)) from None
     return program
+
+
+def _check_declarations(kernels: tuple[str, ...], declarations: list[str], refuse: Any) -> None:
+    """Refuse kernels that there are not, and those whose words have changed since the program was made."""
+    if len(declarations) != len(kernels):
+        raise refuse("its tables differ in length")
+    for kernel, digest in zip(kernels, declarations, strict=True):
+        if kernel not in KERNELS:
+            raise refuse(f"there is no kernel '{kernel[:_SHOWN]}'")
+        if digest != KERNELS[kernel].digest:
+            rule = f"the words of kernel '{kernel}' are not what they were when it was made"
+            raise refuse(rule, Code.COMMON_INCOMPATIBLE_BINARIES)
 
 
 def _check(program: Program, refuse: Any) -> None:
@@ -116,8 +148,6 @@ def _check(program: Program, refuse: Any) -> None:
         raise refuse("a size is out of bounds")
     if not 1 <= program.alignment <= MAX_ALIGNMENT or program.alignment & (program.alignment - 1):
         raise refuse(f"alignment {program.alignment} is no power of two up to {MAX_ALIGNMENT}")
-    if not all(_KERNEL.fullmatch(kernel) for kernel in program.kernels):
-        raise refuse("a kernel's name is not well-formed")
     for tensors in (program.inputs, program.outputs, program.states):
         if len({info.name for info in tensors}) != len(tensors):
             raise refuse("two of its tensors have the same name")

@@ -1,0 +1,219 @@
+"""Checks that a program stays within its memory, instruction by instruction, before anything of it is compiled or run.
+
+Each declaration of words becomes a Python function, once, that walks an instruction's words and holds every number,
+table and operand against what the program has: so a program from anywhere does nothing worse than compute something
+else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from isthmus.engine.native.program import OPERAND_BITS, Program
+from isthmus.engine.native.signatures import KERNELS, arithmetic, parts_of
+from isthmus.engine.native.target import by_name
+from isthmus.engine.native.words import (
+    LONGEST_LIST,
+    Count,
+    Memory,
+    Number,
+    Numbers,
+    Signature,
+    Table,
+    Tables,
+    Work,
+    Write,
+)
+from isthmus.errors import QnnError
+from isthmus.prepare.schedule import Pool
+
+_OFFSET = (1 << OPERAND_BITS) - 1
+_KINDS: dict[str, np.dtype] = {"i32": np.dtype("<i4"), "i64": np.dtype("<i8")}
+_READINGS = 4
+Span = tuple[int, int, int]
+
+
+class Unsafe(Exception):
+    """What an instruction may not do."""
+
+
+def verify(program: Program) -> None:
+    """Raise `Unsafe` unless every instruction is well-formed and stays within the program's memory.
+
+    Its kernels must be declared, their numbers and the shares in bounds.
+    """
+    try:
+        target = by_name(program.target)
+    except QnnError as problem:
+        raise Unsafe(problem.rule) from None
+    checks = [(_check_of(KERNELS[kernel]), parts_of(kernel)) for kernel in program.kernels]
+    memory = _Memory(program)
+    words, position = program.words.tolist(), 0
+    for index, (number, start, shares) in enumerate(program.table.tolist()):
+        if start != position:
+            raise Unsafe(f"instruction {index} does not begin where the one before it ends")
+        check, parts = checks[number]
+        try:
+            position = check(words, start, shares, target.lanes, parts, memory)
+        except Unsafe as problem:
+            raise Unsafe(f"instruction {index}, kernel '{program.kernels[number]}': {problem}") from None
+        except IndexError:
+            raise Unsafe(f"instruction {index} has too few words") from None
+    if position != len(words):
+        raise Unsafe("it has words that belong to no instruction")
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What is known of a table: its rows, and the limits of each column."""
+
+    entries: np.ndarray
+    least: Any
+    most: Any
+
+
+class _Memory:
+    """The pools of a program, and what operands may name in them."""
+
+    def __init__(self, program: Program) -> None:
+        self._constants = np.ascontiguousarray(program.constants)
+        tensors = [info.nbytes for info in (*program.inputs, *program.outputs)]
+        self._sizes = [-1, self._constants.nbytes, program.scratch_bytes, program.state_bytes, *tensors]
+        self._first_output = Pool.IO + len(program.inputs)
+        self._tables: dict[tuple[int, int, int, str], Entries] = {}
+        # Honest tables do not overlap; a few readings of all constants bound what a program may cost its reader.
+        self._unread = _READINGS * self._constants.nbytes
+
+    def read(self, name: str, word: int, extent: Any) -> Span:
+        """The span of an operand that is read."""
+        pool, offset = word >> OPERAND_BITS, word & _OFFSET
+        low, high = extent if extent.__class__ is tuple else (0, extent)
+        if not 0 < pool < len(self._sizes):
+            raise Unsafe(f"'{name}' is in no pool")
+        if offset + low < 0 or offset + high > self._sizes[pool]:
+            raise Unsafe(
+                f"'{name}' takes bytes {offset + low} to {offset + high} of {_pool_name(pool)},"
+                f" which has {self._sizes[pool]}"
+            )
+        return pool, offset + low, offset + high
+
+    def write(self, name: str, word: int, extent: Any) -> Span:
+        """The span of an operand that is written."""
+        span = self.read(name, word, extent)
+        if span[0] == Pool.CONSTANT or Pool.IO <= span[0] < self._first_output:
+            raise Unsafe(f"'{name}' is written, but lies in {_pool_name(span[0])}")
+        return span
+
+    def table(self, name: str, word: int, rows: int, columns: int, kind: str) -> Entries:
+        """The entries of a table."""
+        key = word, rows, columns, kind
+        known = self._tables.get(key)
+        if known is not None:
+            return known
+        size = _KINDS[kind].itemsize
+        pool, offset, _ = self.read(name, word, rows * columns * size)
+        if pool != Pool.CONSTANT:
+            raise Unsafe(f"'{name}' names memory, but is no constant")
+        self._unread -= rows * columns * size
+        if self._unread < 0:
+            raise Unsafe("its tables overlap too often")
+        entries = np.frombuffer(self._constants.data, _KINDS[kind], rows * columns, offset).reshape(rows, columns)
+        if rows:
+            least, most = entries.min(0).tolist(), entries.max(0).tolist()
+        else:
+            least, most = [0] * columns, [0] * columns
+        known = Entries(entries, least, most) if columns > 1 else Entries(entries, least[0], most[0])
+        self._tables[key] = known
+        return known
+
+
+def _pool_name(pool: int) -> str:
+    return "the constants" if pool == Pool.CONSTANT else f"pool {Pool(pool).name if pool < Pool.IO else pool}"
+
+
+def _apart(name: str, work: Span, other: Span) -> None:
+    if work[0] == other[0] and work[1] < other[2] and other[1] < work[2]:
+        raise Unsafe(f"'{name}' is written into work space")
+
+
+def _within(name: str, value: Any) -> None:
+    raise Unsafe(f"'{name}' is {value}")
+
+
+def _refuse(rule: str) -> None:
+    raise Unsafe(f"it must be that {rule}")
+
+
+@cache
+def _check_of(signature: Signature) -> Callable[..., int]:
+    """The function that checks one instruction and says where the next one begins."""
+    namespace: dict[str, Any] = {name: getattr(arithmetic, name) for name in arithmetic.__all__}
+    namespace |= {"_apart": _apart, "_within": _within, "_refuse": _refuse, **signature.functions}
+    exec("\n".join(_lines(signature)), namespace)
+    return namespace["_check"]
+
+
+def _lines(signature: Signature) -> list[str]:
+    """The text of that function, from the declaration alone: nothing in it comes from a program."""
+    lines = ["def _check(_w, _at, shares, lanes, _parts, _memory):"]
+
+    def line(text: str) -> None:
+        lines.append("    " + text)
+
+    for part in sorted({part for parts in signature.variants.values() for part in parts}):
+        line(f"{part} = _parts[{part!r}]")
+    place = 0
+    for word in signature.words:
+        if isinstance(word, (Numbers, Tables)):
+            line(f"{word.name} = _w[_at + {place} : _at + {place} + {word.length}]")
+            if isinstance(word.length, str):
+                line(f"_at += {word.length}")
+            else:
+                place += word.length
+        else:
+            line(f"{word.name} = _w[_at + {place}]")
+            place += 1
+        if isinstance(word, Count):
+            line(f"if not 0 <= {word.name} <= {LONGEST_LIST}: _within({word.name!r}, {word.name})")
+        elif isinstance(word, Number):
+            line(f"if not {word.least} <= {word.name} <= {word.most}: _within({word.name!r}, {word.name})")
+        elif isinstance(word, Numbers):
+            limits = f"{word.least} <= min({word.name}) and max({word.name}) <= {word.most}"
+            line(f"if {word.name} and not ({limits}): _within({word.name!r}, {word.name})")
+    line(f"_at += {place}")
+    line("if _at > len(_w): raise IndexError")
+    for word in signature.words:
+        if isinstance(word, Table):
+            found = f"_memory.table({word.name!r}, {word.name}, {word.extent}, {word.columns}, {word.kind!r})"
+            line(f"{word.name} = {found}" + _unless_absent(word, "None"))
+        elif isinstance(word, Tables):
+            found = f"_memory.table({word.name!r}, _table, _rows, 1, 'i64')"
+            line(f"{word.name} = [{found} for _table, _rows in zip({word.name}, {word.rows})]")
+    for name, text in signature.where.items():
+        line(f"{name} = {text}")
+    for rule in signature.rules:
+        line(f"if not ({rule}): _refuse({rule!r})")
+    written, work = [], []
+    for word in signature.words:
+        if isinstance(word, Memory) and not isinstance(word, Table):
+            access = "write" if isinstance(word, Write) else "read"
+            span = f"_memory.{access}({word.name!r}, {word.name}, ({word.extent}))"
+            line(f"_span_{word.name} = {span}" + _unless_absent(word, "(0, 0, 0)"))
+            if isinstance(word, Work):
+                work.append(word.name)
+            elif isinstance(word, Write):
+                written.append(word.name)
+    for name in work:
+        for other in written:
+            line(f"_apart({other!r}, _span_{name}, _span_{other})")
+    line("return _at")
+    return lines
+
+
+def _unless_absent(word: Memory, nothing: str) -> str:
+    return f" if {word.name} or not ({word.absent}) else {nothing}" if word.absent else ""

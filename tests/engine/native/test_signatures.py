@@ -1,0 +1,126 @@
+"""What kernels declare is what their sources read, what lowerings emit, and all that programs may call."""
+
+import subprocess
+import sys
+
+import pytest
+import specimens
+from kernel_reads import Access, Index, reads
+
+from isthmus.engine.native.compiler import _device_function
+from isthmus.engine.native.lowering import elementwise
+from isthmus.engine.native.signatures import KERNELS, SIGNATURES, arithmetic, parts_of
+from isthmus.engine.native.target import TARGETS, by_name
+from isthmus.engine.native.verification import _check_of, verify
+from isthmus.engine.native.words import Bits, Count, Memory, Number, Numbers, Real, Tables, Word
+
+BY_NAME = {f"{s.kernel} {next(iter(s.variants))}".strip(): s for s in SIGNATURES}
+NOT_READ = {"matmul:vector": {"rows", "a_row", "c_row", "tile_block", "depth_block"}}
+"""Words that a kernel has only in common with another."""
+READ_FOR_NOTHING = {"quantized_convolution:convolve_to_float": {"least", "most"}}
+"""Reals that are also read as numbers, which are not used then."""
+KINDS = {"number": (Number, Numbers, Bits, Count), "real": (Real,), "operand": (Memory,)}
+
+
+def kernels_of(signature):
+    return [f"{signature.kernel}.{variant}" if variant else signature.kernel for variant in signature.variants]
+
+
+def places(signature) -> dict[int, Word]:
+    """The word at each place up to the first list whose length varies."""
+    found = {}
+    for word in signature.words:
+        length = word.many
+        if isinstance(length, str):
+            break
+        found |= {signature.at[word.name] + i: word for i in range(length)}
+    return found
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("target", ["avx512-vnni", "portable"])
+def test_a_kernel_reads_each_word_as_it_is_declared(name, target):
+    signature = BY_NAME[name]
+    declared, ends = places(signature), max(places(signature)) + 1
+    for kernel in (kernels_of(signature)[0], kernels_of(signature)[-1]):
+        found = reads(kernel, by_name(target))
+        read = {access.index.start for access in found if not access.index.varies}
+        unread = {word.name for place, word in declared.items() if place not in read}
+        assert unread == NOT_READ.get(signature.kernel, set()), f"{kernel} does not read all its words"
+        for access in found:
+            if access.index.varies:
+                lists = {"number": Numbers, "operand": Tables}[access.kind]
+                assert access.index.start >= ends, f"{kernel} looks for a list among single words"
+                assert any(isinstance(word, lists) for word in signature.words)
+                continue
+            assert access.index.start in declared, f"{kernel} reads a word that is not declared"
+            word = declared[access.index.start]
+            if word.name not in READ_FOR_NOTHING.get(signature.kernel, ()):
+                assert isinstance(word, KINDS[access.kind]), f"{kernel} reads '{word.name}' as {access.kind}"
+
+
+def test_reading_a_kernel_finds_what_it_reads():
+    found = reads("movement:copy.4", by_name("portable"))
+    assert Access(Index(0), "operand") in found
+    assert Access(Index(2), "number") in found
+    assert Access(Index(7, True), "number") in found
+    assert Access(Index(6), "real") in reads("elementwise:binary.add_f32", by_name("portable"))
+
+
+@pytest.mark.parametrize("target", ["avx512-vnni", "avx2", "portable", "neon-dot"])
+def test_every_declared_variant_is_one_that_the_kernel_can_be_made_for(target):
+    for kernel in KERNELS:
+        assert hasattr(_device_function(kernel, by_name(target)), "py_func"), kernel
+
+
+def test_declarations_are_whole():
+    for signature in SIGNATURES:
+        check = _check_of(signature)
+        words = [word.name for word in signature.words]
+        assert len(set(words)) == len(words), signature.kernel
+        clash = {*words, *signature.where} & ({*arithmetic.__all__, "shares", "lanes"} | set(signature.functions))
+        assert not clash, f"{signature.kernel}: {clash} has two meanings"
+        assert len({tuple(sorted(parts)) for parts in signature.variants.values()}) == 1, "variants differ in parts"
+        known = {*check.__code__.co_varnames, *check.__globals__, *dir(__builtins__), "IndexError"}
+        assert set(check.__code__.co_names) <= known | {"read", "write", "table", "least", "most", "min", "max"} | set(
+            __builtins__ if isinstance(__builtins__, dict) else dir(__builtins__)
+        ), f"{signature.kernel} uses names that nobody defines"
+
+
+def test_each_declared_kernel_has_a_specimen_that_every_target_finds_safe():
+    for target in TARGETS:
+        for threads in (1, 3):
+            seen = set()
+            for name, program in specimens.programs(target, threads):
+                verify(program)
+                seen |= {KERNELS[kernel] for kernel in program.kernels}
+                assert program.kernels, name
+            missing = [s.kernel for s in SIGNATURES if s not in seen]
+            assert missing in ([], ["movement:interleave"]), f"{target.name}: no specimen of {missing}"
+
+
+def test_names_are_a_closed_list_of_bounded_variants():
+    assert "matmul:packed.8x3" in KERNELS
+    for name in ("matmul:packed.300x300", "matmul:packed", "executor:run", "doorbell:serve", "movement:copy.3"):
+        assert name not in KERNELS
+    assert max(parts.get("vectors", 0) for k in KERNELS for parts in [parts_of(k)]) <= 4
+    assert len(KERNELS) < 1000
+
+
+def test_declarations_are_read_without_the_compiler():
+    script = (
+        "import sys, isthmus.engine.native.verification, isthmus.engine.native.describe\n"
+        "assert not {'numba', 'llvmlite'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_every_function_that_the_lowering_takes_has_a_kernel():
+    for name, function in elementwise.FUNCTIONS.items():
+        if function.traits.limits is not None or name in elementwise._SPECIAL:
+            continue
+        kernel = elementwise._kernel(name)
+        form = "trigonometric" if kernel in ("sin", "cos") else "unary" if function.inputs == (1, 1) else "binary"
+        for kind in elementwise._KINDS_OF[name]:
+            variant = kernel if form == "trigonometric" else f"{kernel}_{kind}"
+            assert f"elementwise:{form}.{variant}" in KERNELS

@@ -1,0 +1,185 @@
+"""A program from anywhere stays within its memory, or is refused before anything of it is compiled."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import specimens
+import tiny
+
+from isthmus import Code, QnnError
+from isthmus.backends import native
+from isthmus.engine.native import loader, signatures
+from isthmus.engine.native.describe import describe
+from isthmus.engine.native.program import Operand
+from isthmus.engine.native.serialization import assemble, from_bytes, header_of, to_bytes
+from isthmus.engine.native.signatures import KERNELS
+from isthmus.engine.native.verification import Unsafe, verify
+from isthmus.frontends import load
+from isthmus.prepare.schedule import Pool
+
+
+@pytest.fixture(scope="module")
+def honest():
+    return dict(specimens.programs())
+
+
+@pytest.fixture
+def nothing_is_compiled(monkeypatch):
+    def never(*arguments):
+        raise AssertionError("something was compiled")
+
+    monkeypatch.setattr(loader, "compile_into_cache", never)
+    monkeypatch.setattr(loader, "addresses", never)
+
+
+def changed(program, index=0, **values):
+    """The program with other values for words of an instruction."""
+    number, start, _ = program.table[index].tolist()
+    signature = KERNELS[program.kernels[number]]
+    words = program.words.copy()
+    for name, value in values.items():
+        words[start + signature.at[name]] = value
+    return replace(program, words=words)
+
+
+def refused(program, told):
+    with pytest.raises(Unsafe, match=told):
+        verify(program)
+
+
+def test_honest_programs_pass_and_go_to_bytes_and_back(honest):
+    for name, program in honest.items():
+        assert from_bytes(to_bytes(program)).kernels == program.kernels, name
+
+
+def test_an_operand_may_end_where_its_pool_does_and_no_byte_later(honest):
+    program = honest["unary"]
+    [y] = [i for i in (4, 5) if program.words[0] >> 48 == i]
+    verify(changed(program, output=Operand.at(y, 0)))
+    refused(changed(program, output=Operand.at(y, 1)), "'output' takes bytes 1 to 2801 of pool 5, which has 2800")
+    refused(changed(program, elements=701), "takes bytes 0 to 2804")
+    refused(changed(program, x=Operand.at(9, 0)), "'x' is in no pool")
+    refused(changed(program, x=-1), "'x' is in no pool")
+    refused(changed(program, x=0), "'x' is in no pool")
+
+
+def test_a_walk_backwards_may_not_leave_the_front(honest):
+    program = honest["slice"]
+    refused(changed(program, source=Operand.at(4, 0)), "'source' takes bytes -")
+
+
+def test_constants_and_inputs_are_not_written(honest, tmp_path):
+    spacious = replace(honest["unary"], constants=np.zeros(4096, np.uint8))
+    refused(changed(spacious, output=Operand.at(Pool.CONSTANT, 0)), "'output' is written, but lies in the constants")
+    gate = native.prepare(load(tiny.gate(tmp_path / "gate.onnx"))).program
+    verify(changed(gate, output=Operand.at(Pool.IO + 2, 0)))
+    refused(changed(gate, output=Operand.at(Pool.IO + 1, 0)), "'output' is written, but lies in pool 5")
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "entry", "kind", "told"),
+    [
+        ("cubic", "places", 99, np.int64, "places.most < size"),
+        ("cubic", "places", -1, np.int64, "0 <= places.least"),
+        ("mirrored", "table", 1 << 40, np.int64, "'x' takes bytes"),
+        ("bilinear", "lower", 1 << 40, np.int64, "'x' takes bytes"),
+        ("product", "table", -64, np.int64, "takes bytes -64"),
+        ("bytes sum", "b_offsets", 1 << 20, np.int32, "'b' takes bytes"),
+        ("bytes conv", "offsets", -4, np.int64, "offsets.least >= 0"),
+        ("bytes depthwise", "offsets", 1 << 30, np.int64, "work_bytes >="),
+        ("bytes depthwise", "blocks", 80, np.int64, "inside.blocks"),
+        ("bytes resized", "rows", 5, np.int32, "rows.most"),
+    ],
+)
+def test_indices_among_the_constants_are_held_to_what_they_index(honest, name, word, entry, kind, told):
+    program = honest[name]
+    for number, start, _ in program.table.tolist():
+        signature = KERNELS[program.kernels[number]]
+        if word in signature.at:
+            offset = Operand(program.words[start + signature.at[word]]).offset
+    constants = program.constants.copy()
+    size = np.dtype(kind).itemsize
+    constants[offset : offset + size] = np.array([entry], kind).view(np.uint8)
+    refused(replace(program, constants=constants), told)
+
+
+def test_reading_tables_again_and_again_is_bounded(honest):
+    program = honest["bytes sum"]
+    several = replace(
+        program,
+        table=np.array([[0, len(program.words) * i, 1] for i in range(100)]),
+        words=np.concatenate([program.words] * 100),
+        labels=program.labels * 100,
+    )
+    verify(several)
+    for i in range(100):
+        several.words[len(program.words) * i + KERNELS[program.kernels[0]].at["rows"]] -= i % 15
+    refused(several, "tables overlap too often")
+
+
+def test_a_table_must_be_a_constant(honest):
+    refused(changed(honest["cubic"], places=Operand.at(4, 0)), "'places' names memory, but is no constant")
+
+
+def test_nothing_is_written_into_work_space_that_holds_addresses(honest):
+    program = honest["conv"]
+    values, _ = KERNELS[program.kernels[0]].decode(program.words.tolist())
+    large = replace(program, scratch_bytes=1 << 20)
+    verify(changed(large, result=Operand.at(Pool.SCRATCH, 2 * values["work_bytes"])))
+    refused(changed(large, result=Operand.at(Pool.SCRATCH, 64)), "'result' is written into work space")
+
+
+def test_words_belong_to_one_instruction_each(honest):
+    program = honest["lstm"]
+    table = program.table.copy()
+    table[1, 1] -= 1
+    refused(replace(program, table=table), "does not begin where the one before it ends")
+    refused(replace(program, words=np.append(program.words, 0)), "words that belong to no instruction")
+    refused(replace(program, words=program.words[:-1]), "too few words")
+
+
+def test_a_list_may_not_be_longer_than_there_are_words(honest):
+    refused(changed(honest["binary"], rank=1 << 40), "'rank' is 1099511627776")
+    refused(changed(honest["binary"], rank=31), "too few words|is ")
+
+
+@pytest.mark.usefixtures("nothing_is_compiled")
+@pytest.mark.parametrize(
+    "name", ["matmul:packed.300x300", "executor:run", "doorbell:serve", "os:system", "movement:copy.4.4", "x" * 1000]
+)
+def test_a_kernel_that_is_not_declared_is_refused_before_anything_is_compiled(honest, name):
+    program = honest["unary"]
+    header = header_of(program) | {"kernels": [name]}
+    arrays = {n: getattr(program, n) for n in ("table", "words", "constants", "state_initial")}
+    with pytest.raises(QnnError, match="there is no kernel") as refusal:
+        from_bytes(assemble(header, arrays))
+    assert refusal.value.code is Code.COMMON_LOADING_BINARIES
+    assert len(str(refusal.value)) < 300
+
+
+def test_a_program_made_before_two_operands_were_exchanged_is_incompatible(honest, monkeypatch):
+    content = to_bytes(honest["unary"])
+    [kernel] = honest["unary"].kernels
+    signature = KERNELS[kernel]
+    output, x, *rest = signature.words
+    exchanged = replace(signature, words=(x, output, *rest))
+    monkeypatch.setitem(signatures.KERNELS, kernel, exchanged)
+    with pytest.raises(QnnError, match=r"words of kernel .* Generate it again") as refusal:
+        from_bytes(content)
+    assert refusal.value.code is Code.COMMON_INCOMPATIBLE_BINARIES
+
+
+def test_an_unknown_target_is_refused(honest):
+    with pytest.raises(QnnError, match="must be one of"):
+        from_bytes(to_bytes(replace(honest["unary"], target="z80")))
+
+
+def test_an_instruction_is_described_by_the_names_of_its_words(honest):
+    assert describe(honest["unary"], 0) == (
+        "elementwise:unary.gelu_f32(output=Gelu+0, x=in0+0, elements=700, first=0, second=0) in 2 shares"
+    )
+    text = describe(honest["product with weights"], 0)
+    assert "panels=constant+0" in text
+    assert "table=none" in text
+    assert "most=inf" in text
