@@ -119,8 +119,8 @@ def test_every_function_that_the_lowering_takes_has_a_kernel():
     for name, function in elementwise.FUNCTIONS.items():
         if function.traits.limits is not None or name in elementwise._SPECIAL:
             continue
-        kernel = elementwise._kernel(name)
+        kernel = elementwise.kernel_of(name)
         form = "trigonometric" if kernel in ("sin", "cos") else "unary" if function.inputs == (1, 1) else "binary"
-        for kind in elementwise._KINDS_OF[name]:
+        for kind in elementwise.KINDS_OF[name]:
             variant = kernel if form == "trigonometric" else f"{kernel}_{kind}"
             assert f"elementwise:{form}.{variant}" in KERNELS

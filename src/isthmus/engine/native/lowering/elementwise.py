@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from math import inf
 
@@ -11,48 +10,12 @@ import numpy as np
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import collapse, dense_strides, operand
 from isthmus.engine.native.program import Operand
+from isthmus.engine.native.signatures.elementwise import INTEGERS, KINDS, KINDS_OF, kernel_of
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.operation import Operation
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered
 from isthmus.prepare.schedule import Step
-
-KINDS: dict[DataType, str] = {
-    DataType.FLOAT_32: "f32",
-    DataType.FLOAT_64: "f64",
-    DataType.INT_8: "i8",
-    DataType.INT_16: "i16",
-    DataType.INT_32: "i32",
-    DataType.INT_64: "i64",
-    DataType.UINT_8: "u8",
-    DataType.UINT_16: "u16",
-    DataType.UINT_32: "u32",
-    DataType.UINT_64: "u64",
-    DataType.BOOL_8: "bool",
-}
-"""The kernels' names of the plain types."""
-
-_KERNELS = {"ElementWiseSquareRoot": "sqrt", "IsNaN": "isnan", "IsInf": "isinf"}
-"""Functions whose kernels have shorter names than they."""
-
-
-def _kernel(op: str) -> str:
-    """What the kernel of a function is called: ``squared_difference`` for ElementWiseSquaredDifference."""
-    return _KERNELS.get(op) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", op.removeprefix("ElementWise")).lower()
-
-
-_UNSIGNED = ("u8", "u16", "u32", "u64")
-_INTEGERS = ("i8", "i16", "i32", "i64", *_UNSIGNED)
-_MISSING: dict[str, tuple[str, ...]] = {
-    "ElementWiseNeg": _UNSIGNED,
-    **dict.fromkeys((f"ElementWise{name}" for name in ("Divide", "FloorDiv", "Mod", "Fmod", "Power")), ("u64",)),
-}
-"""Kinds that a function has no kernel for: negative numbers have no unsigned kind, and these divide in signed words."""
-_KINDS_OF: dict[str, frozenset[str]] = {
-    name: frozenset(KINDS[t] for t in function.input_types[0] if t in KINDS) - {"f64", *_MISSING.get(name, ())}
-    for name, function in FUNCTIONS.items()
-}
-"""The kinds that a function takes."""
 
 # A power with one of these constant exponents is a plain function.
 _POWERS = {2.0: "square", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
@@ -102,7 +65,7 @@ def clamp_in_place(step: Step, e: Emitter) -> None:
 
 def _emit_unary(step: Step, e: Emitter, function: Operation) -> None:
     x, output = operand(step, 0), step.outputs[0]
-    kind, name = kind_of(x), _kernel(function.name)
+    kind, name = kind_of(x), kernel_of(function.name)
     parameters = [float(step.params[p.name]) for p in function.params]
     if name in ("sin", "cos"):
         e.emit(f"elementwise:trigonometric.{name}", output=e.at(output), x=e.at(x), elements=x.elements)
@@ -157,7 +120,7 @@ def rows(
 
 def _emit_binary(step: Step, e: Emitter, function: Operation) -> None:
     left, right, output = operand(step, 0), operand(step, 1), step.outputs[0]
-    kind, name = kind_of(left), _kernel(function.name)
+    kind, name = kind_of(left), kernel_of(function.name)
     if name == "power" and kind == "f32" and right.is_static and right.elements == 1:
         _emit_power(step, e, float(np.asarray(right.data).reshape(())))
         return
@@ -219,14 +182,14 @@ def _refuses_function(step: Step, function: Operation) -> str | None:
     unknown = without_kind(operands[0])
     if unknown is not None:
         return unknown
-    if kind_of(operands[0]) not in _KINDS_OF[function.name] or len({t.dtype for t in operands}) > 1:
-        return f"{_kernel(function.name)} of {' and '.join(t.describe() for t in operands)} is not supported"
+    if kind_of(operands[0]) not in KINDS_OF[function.name] or len({t.dtype for t in operands}) > 1:
+        return f"{kernel_of(function.name)} of {' and '.join(t.describe() for t in operands)} is not supported"
     return without_clamp(step)
 
 
 def _refuses_clamp(step: Step) -> str | None:
     x = operand(step, 0)
-    if x.dtype in KINDS and kind_of(x) not in ("f32", *_INTEGERS):
+    if x.dtype in KINDS and kind_of(x) not in ("f32", *INTEGERS):
         return f"a clamp of {x.describe()} is not supported"
     return without_kind(x) or without_clamp(step)
 

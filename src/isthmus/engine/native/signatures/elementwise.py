@@ -2,40 +2,82 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+
 from isthmus.engine.native.words import Count, Number, Numbers, Read, Real, Signature, Write, flag
+from isthmus.graph import DataType
+from isthmus.graph.ops.elementwise import FUNCTIONS
 
 SIZES = {"f32": 4, "f64": 8, "bool": 1} | {f"{s}{8 * n}": n for s in "iu" for n in (1, 2, 4, 8)}
 """Bytes of an element of each kind."""
-SIGNED = ("i8", "i16", "i32", "i64")
-INTEGERS = (*SIGNED, "u8", "u16", "u32", "u64")
-
-_TO_BOOL = ("isnan", "isinf")
-UNARY_KINDS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "clamp", "cosh", "elu", "erf", "exp", "floor",
-         "gelu", "hard_sigmoid", "hard_swish", "isinf", "isnan", "log", "mish", "power", "reciprocal", "round", "rsqrt",
-         "sigmoid", "silu", "sinh", "softplus", "sqrt", "square", "tan", "tanh"),
-        ("f32",),
-    ),
-    "abs": ("f32", *INTEGERS),
-    "neg": ("f32", *SIGNED),
-    "not": ("bool",),
-    "sign": ("f32", *INTEGERS),
-}  # fmt: skip
-"""The functions of one element, and the kinds that each takes."""
-_COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
-_LOGIC = ("and", "or", "xor")
-BINARY_KINDS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("add", "subtract", "multiply", "maximum", "minimum", "squared_difference"), ("f32", *INTEGERS)),
-    **dict.fromkeys(("divide", "floor_div", "mod", "fmod", "power"), ("f32", *INTEGERS[:-1])),
-    **dict.fromkeys(_COMPARISONS, ("f32", *INTEGERS, "bool")),
-    **dict.fromkeys(_LOGIC, ("bool",)),
-    "prelu": ("f32",),
+UNSIGNED = ("u8", "u16", "u32", "u64")
+INTEGERS = ("i8", "i16", "i32", "i64", *UNSIGNED)
+KINDS: dict[DataType, str] = {
+    DataType.FLOAT_32: "f32",
+    DataType.FLOAT_64: "f64",
+    DataType.INT_8: "i8",
+    DataType.INT_16: "i16",
+    DataType.INT_32: "i32",
+    DataType.INT_64: "i64",
+    DataType.UINT_8: "u8",
+    DataType.UINT_16: "u16",
+    DataType.UINT_32: "u32",
+    DataType.UINT_64: "u64",
+    DataType.BOOL_8: "bool",
 }
+"""The kernels' names of the plain types."""
+
+_SHORT = {"ElementWiseSquareRoot": "sqrt", "IsNaN": "isnan", "IsInf": "isinf"}
+"""Functions whose kernels have shorter names than they."""
+
+
+def kernel_of(function: str) -> str:
+    """What the kernel of a function is called.
+
+    >>> kernel_of("ElementWiseSquaredDifference")
+    'squared_difference'
+    """
+    name = function.removeprefix("ElementWise")
+    return _SHORT.get(function) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+_MISSING: dict[str, tuple[str, ...]] = {
+    "ElementWiseNeg": UNSIGNED,
+    **dict.fromkeys((f"ElementWise{name}" for name in ("Divide", "FloorDiv", "Mod", "Fmod", "Power")), ("u64",)),
+}
+"""Kinds that a function has no kernel for: negative numbers have no unsigned kind, and these divide in signed words."""
+KINDS_OF: dict[str, tuple[str, ...]] = {
+    name: tuple(
+        KINDS[t]
+        for t in function.input_types[0]
+        if t in KINDS and t is not DataType.FLOAT_64 and KINDS[t] not in _MISSING.get(name, ())
+    )
+    for name, function in FUNCTIONS.items()
+}
+"""The kinds that a function of elements takes: those of its entry in the operations' table, but for doubles."""
+_OTHERWISE = ("ElementWiseSelect", "ReluMinMax", "ElementWiseSin", "ElementWiseCos")
+"""Functions that have kernels of another form than the others."""
+
+
+def _by_kernel(operands: int) -> dict[str, tuple[str, ...]]:
+    return {
+        kernel_of(name): KINDS_OF[name]
+        for name, function in FUNCTIONS.items()
+        if function.inputs == (operands, operands) and function.traits.limits is None and name not in _OTHERWISE
+    }
+
+
+UNARY_KINDS: dict[str, tuple[str, ...]] = _by_kernel(1) | dict.fromkeys(("clamp", "power", "square"), ("f32",))
+"""The functions of one element, and the kinds that each takes."""
+BINARY_KINDS: dict[str, tuple[str, ...]] = _by_kernel(2)
 """The functions of two elements, and the kinds that each takes."""
+_TO_BOOL = frozenset(
+    kernel_of(name) for name, f in FUNCTIONS.items() if DataType.BOOL_8 in (f.output_types.get(0), f.input_types[0][0])
+)
 
 
-def _functions(kinds: dict[str, tuple[str, ...]], to_bool: tuple[str, ...]) -> dict[str, dict[str, int]]:
+def _functions(kinds: dict[str, tuple[str, ...]], to_bool: Collection[str]) -> dict[str, dict[str, int]]:
     return {
         f"{name}_{kind}": {"size": SIZES[kind], "out_size": 1 if name in to_bool else SIZES[kind]}
         for name, of in kinds.items()
@@ -75,7 +117,7 @@ BINARY = Signature(
         Numbers("left_strides", "rank"),
         Numbers("right_strides", "rank"),
     ),
-    variants=_functions(BINARY_KINDS, (*_COMPARISONS, *_LOGIC)),
+    variants=_functions(BINARY_KINDS, _TO_BOOL),
 )
 CHOOSE = Signature(
     "elementwise:choose",
