@@ -15,6 +15,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from isthmus.backends.driver import DriverBinding, GraphStats, Memories, TensorMemory, Traffic
+from isthmus.backends.limit import Limit
+from isthmus.errors import Code, QnnError
 from isthmus.memory import Window, holds
 
 
@@ -110,7 +112,11 @@ class Binding(DriverBinding):
     def _run(self) -> None:
         """Execute on the memory, in a turn."""
 
-    def execute(self) -> None:
+    def _run_within(self, limit: Limit) -> None:
+        """The same, within a limit."""
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, self._what, "this backend cannot end an execution early")
+
+    def execute(self, limit: Limit | None = None) -> None:
         turn = self._turn
         turn.acquire()
         try:
@@ -118,7 +124,10 @@ class Binding(DriverBinding):
             self._running = True
             if self._epoch != holds.epoch:
                 self._renew()
-            self._run()
+            if limit is None:
+                self._run()
+            else:
+                self._run_within(limit)
             self._runs += 1
         finally:
             self._running = False

@@ -22,6 +22,7 @@ from isthmus.backends.driver import (
     check_apart,
 )
 from isthmus.backends.entry import BackendEntry, IoPolicy
+from isthmus.backends.limit import Limit
 from isthmus.backends.native import NativeGraphDriver, Prepared
 from isthmus.binary import ContextBinary, Source, inspect, to_bytes
 from isthmus.engine.native.executor import BoundIo, Executor
@@ -79,7 +80,8 @@ class CpuGraphDriver(NativeGraphDriver):
 
     def __init__(self, graph: Graph, prepared: Prepared | None = None) -> None:
         super().__init__(graph, prepared)
-        self._turn = threading.Lock()
+        # A binding may be closed where another of the graph's is at work.
+        self._turn = threading.RLock()
         self._ledger = Ledger(self._turn)
         self._executor: Executor | None = None
         self._buffers: list[Buffer] = []
@@ -161,9 +163,16 @@ class CpuBinding(Binding):
 
     def _run(self) -> None:
         if self._graph.bound is not self:
-            self._graph.executor().bind_all_io(self._io)
-            self._graph.bound = self
+            self._take_over()
         self._native()
+
+    def _run_within(self, limit: Limit) -> None:
+        self._take_over()
+        native.run_within(self._graph.executor(), limit, self._what)
+
+    def _take_over(self) -> None:
+        self._graph.executor().bind_all_io(self._io)
+        self._graph.bound = self
 
 
 def _read_config(config: Any, log: Log) -> None:

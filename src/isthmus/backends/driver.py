@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar
 
+from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, GraphInfo, TensorInfo
 from isthmus.graph.operation import Call
@@ -203,8 +204,8 @@ class DriverBinding(ABC):
     """Memory bound to a graph, for any number of executions."""
 
     @abstractmethod
-    def execute(self) -> None:
-        """Run once. Memory that is no longer the client's to use is refused, never written."""
+    def execute(self, limit: Limit | None = None) -> None:
+        """Run once, within a limit. Memory that is no longer the client's to use is refused, never written."""
 
     @property
     @abstractmethod

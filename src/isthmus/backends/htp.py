@@ -18,7 +18,6 @@ from enum import IntEnum
 from typing import Any
 
 from isthmus.accelerator import Accelerator, Lane
-from isthmus.accelerator.process import gone
 from isthmus.backends import native
 from isthmus.backends.binding import Binding, Ledger
 from isthmus.backends.driver import (
@@ -41,6 +40,7 @@ from isthmus.backends.htp_io import HtpIo
 from isthmus.backends.htp_memory import HtpMemory, HtpRegistration
 from isthmus.backends.htp_options import BackendProperty, ContextConfig, Reregistration
 from isthmus.backends.htp_staging import Staging
+from isthmus.backends.limit import Limit
 from isthmus.backends.native import NativeGraphDriver, Prepared
 from isthmus.binary import ContextBinary, inspect, to_bytes
 from isthmus.errors import Code, QnnError
@@ -137,7 +137,7 @@ class HtpContext(ContextDriver):
     def check(self, what: str) -> None:
         """Refuse to be used after the accelerator has died."""
         if not self.lane.accelerator.alive:
-            raise gone(what)
+            raise self.lane.accelerator.gone(what)
 
     def get_config(self, option: IntEnum) -> Any:
         assert option is ContextConfig.REREGISTRATION
@@ -289,10 +289,14 @@ class HtpBinding(Binding):
             (info.name, memory.window.part(0, info.nbytes)) for info, memory in zip(infos, given, strict=True)
         ]
 
-    def _run(self) -> None:
+    def _run_within(self, limit: Limit) -> None:
+        with limit.watched(self._lane.abort):
+            self._run(limit.seconds)
+
+    def _run(self, seconds: float | None = None) -> None:
         for target, source, nbytes in self._copies_in:
             ctypes.memmove(target, source, nbytes)
-        self._lane.execute(self._graph.number, self._slots)
+        self._lane.execute(self._graph.number, self._slots, seconds)
         for target, source, nbytes in self._copies_out:
             ctypes.memmove(target, source, nbytes)
         if self._begun:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from dataclasses import dataclass
 from typing import Any
 
 from isthmus.backends.driver import Change, GraphDriver
 from isthmus.backends.entry import Preparation, Section
+from isthmus.backends.limit import Limit, aborted
 from isthmus.binary import GraphBinary
 from isthmus.engine.native import lower
+from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, by_name, runnable
 from isthmus.engine.native.target import host as host_target
@@ -111,6 +114,30 @@ def checked_threads(threads: Any, code: Code = Code.COMMON_INVALID_ARGUMENT) -> 
 def supports(call: Call) -> str | None:
     """Why the native engine cannot execute a node; None if it can."""
     return lower.supports(call)
+
+
+def run_within(executor: Executor, limit: Limit, what: str) -> None:
+    """Run a program within a limit; it ends between two instructions."""
+    word, late = ctypes.c_int64(0), threading.Event()
+
+    def abort() -> None:
+        word.value = 1
+
+    def time_out() -> None:
+        late.set()
+        abort()
+
+    timer = None if limit.seconds is None else threading.Timer(limit.seconds, time_out)
+    with limit.watched(abort):
+        if timer is not None:
+            timer.start()
+        try:
+            completed = executor.run_abortable(word)
+        finally:
+            if timer is not None:
+                timer.cancel()
+    if not completed:
+        raise limit.timed_out(what) if late.is_set() else aborted(what)
 
 
 def outline(binary: GraphBinary) -> Graph:

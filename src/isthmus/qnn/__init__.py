@@ -17,6 +17,7 @@ from isthmus.qnn.graph import Graph, GraphConfig, Priority
 from isthmus.qnn.mem import MemHandle
 from isthmus.qnn.memory import GraphMemory
 from isthmus.qnn.profile import Event, Profile, ProfileLevel
+from isthmus.qnn.signal import Signal, SignalConfig
 from isthmus.qnn.system import SystemContext
 from isthmus.qnn.tensor import ClientTensor
 
@@ -45,6 +46,8 @@ __all__ = [
     "Profile",
     "ProfileLevel",
     "Quantization",
+    "Signal",
+    "SignalConfig",
     "SystemContext",
     "TensorInfo",
     "TensorType",

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.driver import DriverBinding, GraphStats, Memories
+from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.profile import Event, Profile, ProfileLevel
+from isthmus.qnn.signal import Signal
 from isthmus.qnn.tensor import ClientTensor
 
 if TYPE_CHECKING:
@@ -41,14 +43,14 @@ class Binding:
         # At exit the backend has ended it, or the process does.
         self._forgotten.atexit = False
 
-    def execute(self, profile: Profile | None = None) -> None:
+    def execute(self, profile: Profile | None = None, signal: Signal | None = None) -> None:
         """Run once (QnnGraph_execute)."""
         if not self.graph._alive:
             self.graph._check()
-        if profile is None:
+        if profile is None and signal is None:
             self._execute()
         else:
-            profiled(self._execute, self.graph.driver.stats, profile)
+            watched(self._execute, self.graph.driver.stats, profile, signal)
 
     def execute_async(self, notify: Callable[[Execution], object] | None = None) -> Execution:
         """Run once on another thread, in the order of such calls to the context (QnnGraph_executeAsync)."""
@@ -72,11 +74,23 @@ class Binding:
         self.close()
 
 
-def profiled(execute: Callable[[], None], stats: Callable[[], GraphStats], profile: Profile) -> None:
-    """Run once, and note what it took."""
+def watched(
+    execute: Callable[[Limit | None], None],
+    stats: Callable[[], GraphStats],
+    profile: Profile | None,
+    signal: Signal | None,
+) -> None:
+    """Run once within what a signal allows, and note what it took."""
+    if signal is not None:
+        with signal.in_use() as limit:
+            watched(lambda _: execute(limit), stats, profile, None)
+        return
+    if profile is None:
+        execute(None)
+        return
     before = stats()
     begin = time.perf_counter()
-    execute()
+    execute(None)
     profile.add(*_events(profile.level, (time.perf_counter() - begin) * 1e6, before, stats()))
 
 

@@ -17,10 +17,11 @@ from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Plan
 from isthmus.qnn import options
 from isthmus.qnn.asynchronous import Execution
-from isthmus.qnn.binding import Binding, Bindings, check_finalized, profiled
+from isthmus.qnn.binding import Binding, Bindings, check_finalized, watched
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.memory import GraphMemory
 from isthmus.qnn.profile import Event, Profile, ProfileLevel
+from isthmus.qnn.signal import Signal
 from isthmus.qnn.tensor import ClientTensor
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ class Graph(Handle):
         inputs: Sequence[ClientTensor] = (),
         outputs: Sequence[ClientTensor] = (),
         profile: Profile | None = None,
+        signal: Signal | None = None,
     ) -> None:
         """Run once (QnnGraph_execute), on the binding of this memory; it is made when the memory is new.
 
@@ -167,13 +169,17 @@ class Graph(Handle):
         ----------
         inputs, outputs
             As for `bind`.
+        profile
+            Where to note what it took.
+        signal
+            What may end it early.
         """
         if not self._alive:
             self._check()
-        if profile is None:
+        if profile is None and signal is None:
             self._bound(inputs, outputs).execute()
         else:
-            profiled(lambda: self._bound(inputs, outputs).execute(), self.driver.stats, profile)
+            watched(lambda limit: self._bound(inputs, outputs).execute(limit), self.driver.stats, profile, signal)
 
     def execute_async(
         self,

@@ -84,6 +84,7 @@ class Executor:
         # Whoever keeps the call keeps what it touches: it stays safe after the executor is closed or gone.
         owners = (self._control_buffer.array, self._table, self._bases, self._words, self._constants, self._kept)
         run.owners = owners  # type: ignore[attr-defined]
+        self._entry = run
         self.run: Callable[[], None] = partial(run, self._control, 0, 0, program.threads)
         """Run once: exactly one native call."""
         self._stop = _start_workers(self._code, self._control, program.threads, owners)
@@ -124,6 +125,11 @@ class Executor:
         window.check(what, nbytes, self.program.alignment)
         self._bases[pool] = window.address
         self._kept[pool] = window
+
+    def run_abortable(self, word: ctypes.c_int64) -> bool:
+        """Run once, or until 1 is written into `word`; whether it was left to end by itself."""
+        self._entry(self._control, ctypes.addressof(word), 1, self.program.threads)
+        return word.value != 1
 
     def reset(self) -> None:
         """Put the initial state into state memory."""

@@ -1,0 +1,82 @@
+"""Signals: a time limit for executions, and a way to end one from another thread (QnnSignal_*)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any
+
+from isthmus.backends.limit import Limit
+from isthmus.errors import Code, QnnError
+from isthmus.memory.adopt import is_whole
+from isthmus.qnn.backend import Backend
+from isthmus.qnn.handle import Handle
+from isthmus.qnn.options import option, pairs
+
+
+class SignalConfig(IntEnum):
+    """QNN_SIGNAL_CONFIG_OPTION_*."""
+
+    ABORT = 0
+    """Executions end when the signal is triggered; takes None, and is how a new signal is."""
+    TIMEOUT = 1
+    """Executions end after so many microseconds, or when the signal is triggered."""
+
+
+class Signal(Handle):
+    """Bounds the executions that it is handed to, one at a time (QnnSignal_create).
+
+    Parameters
+    ----------
+    timeout_us
+        How many microseconds an execution may take; as long as it likes without it.
+
+    Examples
+    --------
+    >>> from isthmus import qnn
+    >>> with qnn.Backend("cpu") as backend:
+    ...     signal = qnn.Signal(backend, timeout_us=500_000)
+    ...     signal.timeout_us
+    500000
+    """
+
+    invalid = Code.COMMON_INVALID_ARGUMENT
+
+    def __init__(self, backend: Backend, timeout_us: int | None = None) -> None:
+        self._limit = Limit()
+        self._using = threading.Lock()
+        self.timeout_us: int | None = None
+        super().__init__("signal", backend)
+        if timeout_us is not None:
+            self.set_config(SignalConfig.TIMEOUT, timeout_us)
+
+    def set_config(self, config: Any, value: Any = None) -> None:
+        """Set what ends executions (QnnSignal_setConfig)."""
+        self._check()
+        code = Code.COMMON_INVALID_ARGUMENT
+        for key, given in pairs(config, value, self._what, code):
+            if option(key, SignalConfig, "config", self._what, code) is SignalConfig.ABORT:
+                self.timeout_us = None
+            elif not is_whole(given) or given < 1:
+                raise QnnError(code, f"timeout {given!r}", "must be a positive number of microseconds")
+            else:
+                self.timeout_us = int(given)
+        self._limit.seconds = None if self.timeout_us is None else self.timeout_us / 1e6
+
+    def trigger(self) -> None:
+        """End the execution that uses it, if one does (QnnSignal_trigger). From any thread."""
+        self._check()
+        self._limit.trigger()
+
+    @contextmanager
+    def in_use(self) -> Iterator[Limit]:
+        """Its limit, for one execution."""
+        self._check()
+        if not self._using.acquire(blocking=False):
+            raise QnnError(Code.GRAPH_SIGNAL_IN_USE, self._what, "another execution uses it")
+        try:
+            yield self._limit
+        finally:
+            self._using.release()

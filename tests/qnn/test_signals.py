@@ -1,0 +1,101 @@
+"""A signal ends an execution: after its time, or when somebody triggers it; the graph can be used again."""
+
+import os
+import signal as signals
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from isthmus import Code, QnnError, qnn
+from isthmus.qnn import DataType, Signal, SignalConfig, TensorType, htp
+
+STEPS, SIDE = 300, 384
+
+
+def slow(context):
+    """A graph of many products, of which each takes milliseconds."""
+    graph = context.create_graph("slow")
+    generator = np.random.default_rng(0)
+    weights = generator.standard_normal((SIDE, SIDE)).astype(np.float32) / SIDE
+    tensor = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (SIDE, SIDE))
+    w = graph.create_tensor("w", TensorType.STATIC, DataType.FLOAT_32, (SIDE, SIDE), None, weights)
+    for step in range(STEPS):
+        kind = TensorType.APP_READ if step == STEPS - 1 else TensorType.NATIVE
+        result = graph.create_tensor(f"t{step}", kind, DataType.FLOAT_32, (SIDE, SIDE))
+        graph.add_node(f"n{step}", "MatMul", [tensor, w], [result])
+        tensor = result
+    return graph.allocate()
+
+
+@pytest.fixture(params=["cpu", "htp"])
+def backend(request):
+    with qnn.Backend(request.param) as backend:
+        yield backend
+
+
+def test_an_execution_that_takes_too_long_is_ended(backend):
+    memory = slow(backend.create_context())
+    with pytest.raises(QnnError) as refusal:
+        memory.binding.execute(signal=Signal(backend, timeout_us=2000))
+    assert refusal.value.code is Code.GRAPH_TIMED_OUT
+    memory.binding.execute(signal=Signal(backend, timeout_us=600_000_000))
+    memory.binding.execute()
+
+
+def test_an_execution_is_ended_from_another_thread(backend):
+    memory = slow(backend.create_context())
+    signal = Signal(backend)
+    done = threading.Event()
+
+    def trigger():
+        while not done.wait(0.002):
+            signal.trigger()
+
+    thread = threading.Thread(target=trigger)
+    thread.start()
+    try:
+        with pytest.raises(QnnError) as refusal:
+            memory.binding.execute(signal=signal)
+    finally:
+        done.set()
+        thread.join()
+    assert refusal.value.code is Code.GRAPH_ABORTED
+    memory.binding.execute(signal=signal)
+
+
+def test_a_stopped_accelerator_does_not_hold_an_execution_for_ever():
+    with qnn.Backend("htp") as backend:
+        memory = slow(backend.create_context())
+        memory.binding.execute()
+        os.kill(backend.get_property(htp.ACCELERATOR_PID), signals.SIGSTOP)
+        begin = time.monotonic()
+        with pytest.raises(QnnError) as refusal:
+            memory.binding.execute(signal=Signal(backend, timeout_us=100_000))
+        assert refusal.value.code in (Code.GRAPH_TIMED_OUT, Code.COMMON_SYSTEM_COMMUNICATION)
+        assert time.monotonic() - begin < 60
+
+
+def test_a_signal_serves_one_execution_at_a_time(backend):
+    signal = Signal(backend)
+    memory = slow(backend.create_context())
+    with signal.in_use(), pytest.raises(QnnError) as refusal:
+        memory.binding.execute(signal=signal)
+    assert refusal.value.code is Code.GRAPH_SIGNAL_IN_USE
+
+
+@pytest.mark.parametrize("timeout", [0, -5, 1.5, "x", True])
+def test_senseless_timeouts_are_refused(timeout):
+    with qnn.Backend("cpu") as backend, pytest.raises(QnnError, match="positive number"):
+        Signal(backend, timeout_us=timeout)
+
+
+def test_a_timeout_can_be_taken_back():
+    with qnn.Backend("cpu") as backend:
+        signal = Signal(backend, timeout_us=5)
+        signal.set_config(SignalConfig.ABORT)
+        assert signal.timeout_us is None
+        signal.free()
+        with pytest.raises(QnnError):
+            signal.trigger()
