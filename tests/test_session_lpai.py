@@ -71,7 +71,7 @@ def test_a_closed_session_is_refused_and_its_views_stay_readable(model):
     ("options", "rule"),
     [
         ({"backend": "lpai", "threads": 2}, "one thread"),
-        ({"backend": "cpu", "config": {}}, "no configuration"),
+        ({"backend": "cpu", "config": {"lpai_graph": {}}}, "no configuration"),
         ({"backend": "lpai", "config": {"lpai": 1}}, "no such key"),
         ({"backend": "lpai", "config": {"lpai_graph": {"execute": {"mem_type": "tcm"}}}}, "ADSP direct mode"),
     ],
@@ -88,8 +88,7 @@ def direct_config(tmp_path):
     return path
 
 
-def test_the_command_runs_lpai_and_shows_its_messages(model, direct_config, capsys, monkeypatch):
-    monkeypatch.setattr(tcm, "_pool", tcm.TcmPool())
+def test_the_command_runs_lpai_and_shows_its_messages(model, direct_config, capsys, fresh_tcm):
     arguments = ["run", model, "--backend", "lpai", "--config", direct_config, "--direct_mode", "adsp"]
     assert main([*map(str, arguments), "--log_level", "debug", "--json"]) == 0
     captured = capsys.readouterr()
@@ -135,7 +134,7 @@ def test_the_plan_tells_the_three_pools_and_the_fit_in_tcm(model, tmp_path, caps
     assert main(["plan", str(model), "--backend", "lpai", "--config", str(config), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["lpai"]
     with isthmus.Session(model, backend="lpai", config=config) as session:
-        assert told["scratch"]["bytes"] == -(-session.program.scratch_bytes // 64) * 64
+        assert told["scratch"]["bytes"] == -(-session.info.memory.scratch_bytes // 64) * 64
     assert told["tcm"]["fits"] is True
     assert main(["plan", str(model), "--config", str(config)]) == 2
     assert "no configuration" in capsys.readouterr().err

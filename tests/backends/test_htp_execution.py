@@ -164,14 +164,14 @@ def test_a_backend_without_a_context_starts_nothing():
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (3, "one key 'htp'"),
-        ({"lpai": {}}, "one key 'htp'"),
-        ({"htp": 3}, "one key 'htp'"),
-        ({"htp": {"units": -1}}, "'units'"),
-        ({"htp": {"threads": 0}}, "'threads'"),
-        ({"htp": {"threads": True}}, "'threads'"),
+        (3, "neither a path nor a dictionary"),
+        ({"lpai": {}}, "no such key; known are htp, backend_extensions, context_configs"),
+        ({"htp": 3}, "key 'htp': must be an object"),
+        ({"htp": {"units": -1}}, "'htp.units'"),
+        ({"htp": {"threads": 0}}, "'htp.threads'"),
+        ({"htp": {"threads": True}}, "'htp.threads'"),
         ({"htp": {"reregistration": "maybe"}}, "'refuse', 'other_shape'"),
-        ({"htp": {"colour": 1}}, "no key 'colour'"),
+        ({"htp": {"colour": 1}}, "no such key; known are reregistration, units, threads"),
         ("/nowhere/config.json", "cannot be read"),
     ],
 )

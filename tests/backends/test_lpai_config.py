@@ -104,7 +104,6 @@ def execute(key, value):
         (execute("client_type", "fast"), "lpai_graph.execute.client_type", "'real_time', 'non_real_time', is \"fast\""),
         (execute("affinity", 1), "lpai_graph.execute.affinity", "'soft', 'hard', is 1"),
         (execute("core_selection", 3), "lpai_graph.execute.core_selection", "one core"),
-        (execute("mem_type", 3), "lpai_graph.execute.mem_type", "'ddr', 'tcm', is 3"),
         ({"lpai_backend": {"target_env": "dsp"}}, "lpai_backend.target_env", "'x86', 'arm', 'adsp', is \"dsp\""),
         ({"lpai_backend": {"enable_hw_ver": "v99"}}, "lpai_backend.enable_hw_ver", "'v4', 'v5', 'v6', is \"v99\""),
         ({"lpai_backend": {"size_alignment": 48}}, "lpai_backend.size_alignment", "two from 1 to 65536, is 48"),
@@ -152,7 +151,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["absent.conf", ".", "no/such/folder/x.conf"])
 def test_a_path_that_cannot_be_read_is_refused(tmp_path, name):
-    with pytest.raises(QnnError, match=r"configuration file .*cannot be read: (No such file|Is a directory)"):
+    with pytest.raises(QnnError, match=r"configuration file .*cannot be read: (No such file|it is no file)"):
         qnn.Backend("lpai", tmp_path / name)
 
 

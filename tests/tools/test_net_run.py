@@ -66,7 +66,7 @@ def test_without_shared_buffers_every_byte_is_copied(folder, capsys):
     check_results(folder, "raw")
 
 
-def test_lpai_in_direct_mode_shows_the_messages_of_tcm(folder, capsys):
+def test_lpai_in_direct_mode_shows_the_messages_of_tcm(folder, capsys, fresh_tcm):
     (folder / "eaiParams_direct.conf").write_text(json.dumps({"lpai_graph": {"execute": {"mem_type": "tcm"}}}))
     (folder / "eaiParams_direct.json").write_text(
         json.dumps(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 from isthmus.backends.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
 from isthmus.backends.entry import IoPolicy, Provision
@@ -17,7 +18,7 @@ from isthmus.memory import Buffer, host, rpcmem
 class LpaiIo(IoPolicy):
     """Pools of the sizes that the graph asks for; IO in scratch or TCM by default, else raw or registered buffers."""
 
-    kinds: Mapping[str, TensorMemType] = {"raw": TensorMemType.RAW, "memhandle": TensorMemType.MEMHANDLE}
+    kinds: ClassVar[Mapping[str, TensorMemType]] = {"raw": TensorMemType.RAW, "memhandle": TensorMemType.MEMHANDLE}
 
     def pools(self, graph: GraphDriver) -> list[Buffer]:
         assert isinstance(graph, LpaiGraphDriver)

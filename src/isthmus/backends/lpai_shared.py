@@ -24,7 +24,7 @@ class SharedBuffer(Registration):
         self.window = part
         self._key, self._all = key, all_
         name = f"memory of a handle for {descriptor.dtype.name}{list(descriptor.dims)} until it is deregistered"
-        self._hold = holds.use(part, name, lambda: True)
+        self._hold = holds.keep(part, name)
 
     def _release(self) -> None:
         self._all.pop(self._key, None)

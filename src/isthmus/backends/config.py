@@ -1,0 +1,293 @@
+"""Configurations of backends: files, dictionaries or several of them become checked settings, by a table of keys.
+
+Every refusal names the file, the key and the allowed values. The tools' own file, which leads to the backend's
+(`backend_extensions`, `context_configs`), is understood for every backend.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from isthmus.errors import Code, QnnError
+from isthmus.memory.adopt import is_whole
+
+Source = str | os.PathLike[str] | Mapping[str, Any]
+MAX_BYTES = 1 << 20
+"""The largest file that passes for a configuration."""
+_LONGEST = 240
+"""The longest text that a message quotes."""
+
+Check = Callable[[Any], Any]
+"""Turns a value of a configuration into a setting, or raises `Refused`."""
+
+
+class Refused(Exception):
+    """What is wrong with a value, as a sentence part."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key that holds a value: which setting it is, and how it is checked."""
+
+    setting: str
+    check: Check
+
+
+Table = Mapping[str, Any]
+"""The keys of an object: a `Key` for each value, a table for each object."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What configurations say.
+
+    Parameters
+    ----------
+    values
+        The settings that are given, by name.
+    source
+        Where they come from, for messages.
+    """
+
+    values: Mapping[str, Any]
+    source: str
+
+    def only(self, *names: str) -> dict[str, Any]:
+        """Those of the named settings that are given."""
+        return {name: self.values[name] for name in names if name in self.values}
+
+
+@dataclass(frozen=True)
+class _Site:
+    """A place in a configuration: for messages, and for where it may lead."""
+
+    source: str
+    folder: Path = Path()
+    keys: tuple[str, ...] = ()
+    files: frozenset[tuple[int, int]] = frozenset()
+    """The files that led here, by device and number: a path has many spellings."""
+
+    def key(self, name: str) -> _Site:
+        return replace(self, keys=(*self.keys, name))
+
+    def refuse(self, rule: str) -> QnnError:
+        where = f", key '{_shortened('.'.join(self.keys))}'" if self.keys else ""
+        return QnnError(Code.BACKEND_INVALID_CONFIG, f"{self.source}{where}", rule)
+
+
+def settings(config: Source | Sequence[Source] | None, table: Table, what: str = "configuration") -> Settings:
+    """Check and merge configurations by a table of keys; of several, a later one has the last word.
+
+    Parameters
+    ----------
+    what
+        What a configuration that is no file is called.
+
+    Examples
+    --------
+    >>> table = {"htp": {"units": Key("units", number(0, 64))}}
+    >>> settings([{"htp": {"units": 2}}, {"htp": {"units": 4}}], table).values
+    {'units': 4}
+    """
+    sources: Sequence[Any]
+    if config is None:
+        sources = ()
+    elif isinstance(config, Sequence) and not isinstance(config, (str, bytes, bytearray, memoryview)):
+        sources = config
+    else:
+        sources = (config,)
+    values: dict[str, Any] = {}
+    complete = {**table, **_TOOLS}
+    names = []
+    for source in sources:
+        if isinstance(source, Mapping):
+            site, content = _Site(what), source
+        elif isinstance(source, (str, os.PathLike)):
+            site, content = _file(Path(source), _Site(what))
+        else:
+            _neither(_Site(what), source)
+        _walk(site, content, complete, complete, values)
+        names.append(site.source)
+    return Settings(values, " and ".join(names) or what)
+
+
+def _neither(site: _Site, source: object) -> NoReturn:
+    raise site.refuse(f"a {type(source).__name__} is neither a path nor a dictionary")
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _file(path: Path, leading: _Site) -> tuple[_Site, Mapping[str, Any]]:
+    """The contents of a file, and the site it is; `leading` is where its path stands."""
+    name = f"configuration file '{_shortened(str(path))}'"
+
+    def refuse(rule: str) -> QnnError:
+        if leading.keys:
+            return leading.refuse(f"leads to {name}: {rule}")
+        return _Site(name).refuse(rule)
+
+    try:
+        # A pipe would wait for its other end.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as problem:
+        raise refuse(f"it cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise refuse("it cannot be read: it is no file")
+        identity = status.st_dev, status.st_ino
+        if identity in leading.files:
+            raise refuse("it leads back to itself")
+        with open(fd, "rb", closefd=False) as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as problem:
+        raise refuse(f"it cannot be read: {problem.strerror}") from None
+    finally:
+        os.close(fd)
+    if len(content) > MAX_BYTES:
+        raise refuse(f"it is larger than {MAX_BYTES} bytes, as no configuration is")
+    site = _Site(name, path.parent, files=leading.files | {identity})
+    return site, _parsed(site, content)
+
+
+def _parsed(site: _Site, content: bytes) -> Mapping[str, Any]:
+    try:
+        text = content.decode("utf-8")
+    except ValueError as problem:
+        raise site.refuse(f"it cannot be read: {problem}") from None
+    if text.startswith("\ufeff"):
+        raise site.refuse("it is not valid JSON: it begins with a byte order mark")
+    try:
+        found = json.loads(text, object_pairs_hook=lambda pairs: _without_repeats(site, pairs))
+    except json.JSONDecodeError as problem:
+        rule = f"it is not valid JSON: {problem.msg} at line {problem.lineno}, column {problem.colno}"
+        raise site.refuse(rule) from None
+    except ValueError:
+        raise site.refuse("it is not valid JSON: a number has too many digits") from None
+    except RecursionError:
+        raise site.refuse("it is not valid JSON: it is nested too deeply") from None
+    if not isinstance(found, Mapping):
+        raise site.refuse(f"it must hold an object, holds {_kind(found)}")
+    return found
+
+
+def _without_repeats(site: _Site, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise site.key(next(n for n in names if names.count(n) > 1)).refuse("it is given twice in one object")
+    return content
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def _walk(site: _Site, content: Any, known: Table, top: Table, values: dict[str, Any]) -> None:
+    if not isinstance(content, Mapping):
+        raise site.refuse(f"must be an object with any of {', '.join(known)}, is {shown(content)}")
+    for name, value in content.items():
+        here = site.key(str(name))
+        entry = known.get(name)
+        if entry is None:
+            raise here.refuse(f"there is no such key; known are {', '.join(known)}")
+        if not isinstance(entry, Key):
+            _walk(here, value, entry, top, values)
+            continue
+        try:
+            checked = entry.check(value)
+        except Refused as refusal:
+            raise here.refuse(str(refusal)) from None
+        if entry is _FOLLOW:
+            _follow(here, checked, top, values)
+        else:
+            values[entry.setting] = checked
+
+
+def _follow(site: _Site, name: str, top: Table, values: dict[str, Any]) -> None:
+    """Read the backend's own file; its path may be relative to the file that names it, or to the working folder."""
+    beside = site.folder / name
+    _walk(*_file(beside if os.path.lexists(beside) else Path(name), site), top, top, values)
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def choice(values: Mapping[str, Any]) -> Check:
+    """One of some words, each with what it stands for."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, str) or value not in values:
+            raise Refused(f"must be one of {', '.join(map(repr, values))}, is {shown(value)}")
+        return values[value]
+
+    return check
+
+
+def number(least: int, most: int) -> Check:
+    """A whole number within limits."""
+
+    def check(value: Any) -> int:
+        if not is_whole(value) or not least <= value <= most:
+            raise Refused(f"must be a whole number from {least} to {most}, is {shown(value)}")
+        return int(value)
+
+    return check
+
+
+def power_of_two(most: int) -> Check:
+    """A power of two up to a limit."""
+
+    def check(value: Any) -> int:
+        if not is_whole(value) or not 1 <= value <= most or value & (value - 1):
+            raise Refused(f"must be a power of two from 1 to {most}, is {shown(value)}")
+        return int(value)
+
+    return check
+
+
+def truth(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise Refused(f"must be true or false, is {shown(value)}")
+    return value
+
+
+def file_name(value: Any) -> str:
+    """A path."""
+    if not isinstance(value, str) or not value:
+        raise Refused(f"must be a path, is {shown(value)}")
+    return value
+
+
+_FOLLOW = Key("config_file_path", file_name)
+_TOOLS: Table = {
+    "backend_extensions": {"shared_library_path": Key("shared_library_path", file_name), "config_file_path": _FOLLOW},
+    "context_configs": {"is_persistent_binary": Key("is_persistent_binary", truth)},
+}
+"""What the tools' own file says."""
+
+
+def shown(value: Any) -> str:
+    """A value for messages, never long."""
+    if isinstance(value, int) and value.bit_length() > 1000:
+        return f"a number of {value.bit_length()} bits"
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        text = repr(value)
+    return _shortened(text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _kind(value: Any) -> str:
+    return {list: "a list", str: "a text", bool: "a truth value", type(None): "null"}.get(type(value), "a number")
