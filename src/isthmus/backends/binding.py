@@ -122,7 +122,8 @@ class Binding(DriverBinding):
         try:
             # First, so that whoever claims this memory from now on finds it in use.
             self._running = True
-            if self._epoch != holds.epoch:
+            # Until nothing changes meanwhile: what was checked is recorded as in use only in the end.
+            while self._epoch != holds.epoch:
                 self._renew()
             if limit is None:
                 self._run()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from isthmus.errors import Code, QnnError
-from isthmus.memory.adopt import is_whole
+from isthmus.memory.whole import is_whole
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 MAX_BYTES = 1 << 20

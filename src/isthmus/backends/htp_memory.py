@@ -16,9 +16,9 @@ from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.backends.htp_options import Descriptor, MemType, Reregistration
 from isthmus.errors import Code, QnnError
 from isthmus.memory import SharedFd, Window, holds, window
-from isthmus.memory.adopt import is_whole
 from isthmus.memory.identity import Identity
 from isthmus.memory.shareable import shared_file
+from isthmus.memory.whole import is_whole
 
 _MAX_OFFSET = (1 << 64) - 1
 _WHOLE = -1

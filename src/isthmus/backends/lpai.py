@@ -43,7 +43,7 @@ from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel
 from isthmus.memory import Window
-from isthmus.memory.adopt import is_whole
+from isthmus.memory.whole import is_whole
 
 
 class LpaiBackend(BackendDriver):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from isthmus.backends.lpai_options import UINT32_MAX, BufferAlignmentReq, Mem, MemType
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window, tcm, window
-from isthmus.memory.adopt import is_whole
+from isthmus.memory.whole import is_whole
 
 _IN_DDR = "Only IO buffers and the model binary can be in TCM."
 

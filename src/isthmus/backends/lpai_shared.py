@@ -9,9 +9,9 @@ from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.backends.lpai_options import UINT32_MAX, MemInfo
 from isthmus.errors import Code, QnnError
 from isthmus.memory import SharedFd, Window, holds, window
-from isthmus.memory.adopt import is_whole
 from isthmus.memory.identity import Identity
 from isthmus.memory.shareable import shared_file
+from isthmus.memory.whole import is_whole
 
 _Key = tuple[Identity, int]
 

@@ -19,7 +19,7 @@ from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, TensorType
 from isthmus.graph.operation import Call
-from isthmus.memory.adopt import is_whole
+from isthmus.memory.whole import is_whole
 from isthmus.prepare import schedule
 from isthmus.prepare.pipeline import DEFAULT_ALIGNMENT
 from isthmus.prepare.schedule import Plan

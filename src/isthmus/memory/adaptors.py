@@ -20,6 +20,7 @@ from pathlib import Path
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, around
+from isthmus.memory.whole import whole
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -148,6 +149,7 @@ class Limit(Adaptor):
         self._live = 0
 
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
+        nbytes = whole(nbytes, f"{self.kind} buffer")
         with self._lock:
             if self._live + nbytes > self.nbytes:
                 raise QnnError(

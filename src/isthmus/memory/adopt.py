@@ -18,6 +18,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer, ClientBuffer
 from isthmus.memory.identity import Span, covering
 from isthmus.memory.shareable import SharedFd, mapped_window
+from isthmus.memory.whole import is_whole, whole
 from isthmus.memory.window import Window
 
 ADDRESS_BITS = 64
@@ -165,20 +166,3 @@ def _root(owner: Any) -> Any:
         if below is None:
             return owner
         owner = below
-
-
-def is_whole(value: object) -> bool:
-    """Whether a value is a whole number, one of numpy's too; a truth value is none."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def whole(value: Any, what: str, code: Code = Code.COMMON_INVALID_ARGUMENT) -> int:
-    """A whole number, or a refusal."""
-    if not is_whole(value):
-        raise QnnError(code, what, f"{_shown(value)} is not a whole number")
-    return int(value)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -8,6 +8,7 @@ the memory.
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import weakref
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds
 from isthmus.memory.identity import PRIVATE, Identity, Span
+from isthmus.memory.whole import whole
 from isthmus.memory.window import Window
 
 _Self = TypeVar("_Self", bound="Buffer")
@@ -87,16 +89,24 @@ class Buffer:
 
     def view(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
         """A typed view of part of it."""
-        dtype = np.dtype(dtype)
-        count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        if offset < 0 or count < 0 or offset + count > self.nbytes:
-            what = f"view of {dtype}{list(shape)} at offset {offset}"
+        what = f"view of {dtype}{list(shape)} at offset {offset}"
+        try:
+            dtype = np.dtype(dtype)
+        except TypeError as problem:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, str(problem)) from None
+        if dtype.hasobject:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "Python objects cannot lie in a buffer")
+        dims = tuple(whole(dim, what) for dim in shape)
+        start, count = whole(offset, what), math.prod(dims) * dtype.itemsize
+        if start < 0 or any(dim < 0 for dim in dims) or start + count > self.nbytes:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"lies outside a {self.what}")
-        return self.array[offset : offset + count].view(dtype).reshape(shape)
+        return self.array[start : start + count].view(dtype).reshape(dims)
 
     def window(self, offset: int = 0, nbytes: int | None = None) -> Window:
         """A part of it, or all."""
-        return Window(self, offset, self.nbytes - offset if nbytes is None else nbytes)
+        start = whole(offset, f"offset in a {self.what}")
+        size = self.nbytes - start if nbytes is None else whole(nbytes, f"part of a {self.what}")
+        return Window(self, start, size)
 
     def spans(self, offset: int, nbytes: int) -> tuple[Span, ...]:
         """Which bytes of which memory a part of it is."""
@@ -138,11 +148,13 @@ class Buffer:
         QnnError
             COMMON_OPERATION_NOT_PERMITTED while a graph or a memory handle holds it, with the holder named.
         """
-        if self._closed:
-            return
-        holds.refuse_if_held(self.window(), self.what, "Free its holder first.")
-        self._closed = True
-        holds.changed()
+        # In one move: whoever claims it at this moment comes before, and it stays, or after, and finds it closed.
+        with holds.lock:
+            if self._closed:
+                return
+            holds.refuse_if_held(self.window(), self.what, "Free its holder first.")
+            self._closed = True
+            holds.changed()
         for ending in self._endings:
             ending()
         self._release()
@@ -172,6 +184,10 @@ class MappedBuffer(Buffer, mmap.mmap):
     def __init__(self, kind: str, nbytes: int, identity: Identity = PRIVATE, position: int | None = None) -> None:
         self._describe(kind, nbytes, np.frombuffer(self, np.uint8).ctypes.data, identity, position)
 
+    def resize(self, nbytes: int) -> None:
+        """Never: whoever works in it has its address and its size."""
+        raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, self.what, "a buffer keeps its size and its place")
+
     close = Buffer.close
     __enter__ = Buffer.__enter__
     __exit__ = Buffer.__exit__
@@ -190,11 +206,6 @@ class PartBuffer(Buffer):
 
     parent: Buffer
     offset: int
-
-    @property
-    def array(self) -> np.ndarray:
-        _ = self.address
-        return self.parent.array[self.offset : self.offset + self.nbytes]
 
 
 _Part = TypeVar("_Part", bound=PartBuffer)

@@ -43,7 +43,7 @@ class Hold:
 
     def release(self) -> None:
         """Let go; safe to call again."""
-        with _lock:
+        with lock:
             if _holds.pop(id(self), None) is not None and self.active is None:
                 changed()
 
@@ -58,9 +58,10 @@ class Hold:
         return self.active is None
 
 
-# A hold may be released by the garbage collector at any allocation, also by the thread that is in here: the lock can be
+# A hold may be released by the garbage collector at any allocation, also by the thread that is in here: this can be
 # taken again, and what is walked through is a copy.
-_lock = threading.RLock()
+lock = threading.RLock()
+"""Held while a record is read or changed, and while a buffer ends."""
 _holds: dict[int, Hold] = {}
 epoch = 0
 """How often memory has changed hands or ended in this process."""
@@ -69,7 +70,7 @@ epoch = 0
 def changed() -> None:
     """Say that memory which may be bound somewhere is no longer what it was."""
     global epoch
-    with _lock:
+    with lock:
         epoch += 1
 
 
@@ -80,7 +81,7 @@ def overlap(one: Window, other: Window) -> bool:
 
 def holders(window: Window) -> list[Hold]:
     """The holds that share a byte with a window."""
-    with _lock:
+    with lock:
         return [hold for hold in list(_holds.values()) if hold.counts and overlap(hold.window, window)]
 
 
@@ -101,9 +102,10 @@ def claim(
         With `code`, naming `what` and the present holder, if a byte is taken. Then nothing has changed.
     """
     hold = Hold(window, holder, group)
-    with _lock:
+    with lock:
         # Before the look at who runs: an execution that starts after it sees the new epoch and checks its memory again.
         changed()
+        window.buffer.check_open()
         for other in list(_holds.values()):
             shared = group is not None and other.group is group
             if other is not besides and not shared and other.counts and overlap(other.window, window):
@@ -127,7 +129,7 @@ def refuse_claimed(window: Window, what: str, besides: Hold | None = None) -> No
 def use(window: Window, holder: str, active: Callable[[], bool]) -> Hold:
     """Record a window as held whenever `active` says so, whatever else holds it."""
     hold = Hold(window, holder, active=active)
-    with _lock:
+    with lock:
         _holds[id(hold)] = hold
     return hold
 

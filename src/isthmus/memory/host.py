@@ -5,9 +5,9 @@ from __future__ import annotations
 import mmap
 
 from isthmus.errors import Code, QnnError
-from isthmus.memory.adopt import whole
 from isthmus.memory.buffer import Buffer, MappedBuffer, PartBuffer, part_of
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
+from isthmus.memory.whole import whole
 
 
 class HostBuffer(MappedBuffer):

@@ -16,10 +16,10 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from isthmus.errors import Code, QnnError
-from isthmus.memory.adopt import is_whole, whole
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
 from isthmus.memory.shareable import SharedMapping, remember
+from isthmus.memory.whole import is_whole, whole
 
 HEAP_ID_SYSTEM = 25
 DEFAULT_FLAGS = 1
@@ -118,7 +118,7 @@ class Rpcmem(MemoryResource):
         nbytes = whole(nbytes, what, Code.COMMON_MEM_ALLOC)
         if nbytes < 1:
             raise QnnError(Code.COMMON_MEM_ALLOC, what, "the size must be a positive whole number")
-        if alignment > mmap.PAGESIZE:
+        if whole(alignment, what) > mmap.PAGESIZE:
             raise QnnError(Code.COMMON_MEM_ALLOC, what, f"shared memory is aligned to {mmap.PAGESIZE}, not {alignment}")
         name = os.environ.get("ISTHMUS_RPCMEM", "memfd")
         source = SOURCES[name]() if name in SOURCES else Library(name)

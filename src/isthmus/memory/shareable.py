@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import MappedBuffer
 from isthmus.memory.identity import Identity, file_identity
+from isthmus.memory.whole import whole
 from isthmus.memory.window import Window
 
 _SHAREABLE = ("/memfd:", "/dmabuf", "anon_inode:dmabuf", "/dev/shm/")
@@ -117,6 +118,8 @@ def mapped_window(shared: SharedFd, what: str) -> Window:
         system refuses.
     """
     file = shared_file(shared.fd, what)
+    for number in (shared.offset, shared.nbytes):
+        whole(number, what, Code.MEM_INVALID_ARGUMENT)
     if shared.offset < 0 or shared.nbytes < 0 or shared.offset + shared.nbytes > file.nbytes:
         rule = f"bytes {shared.offset} to {shared.offset + shared.nbytes} lie outside a buffer of {file.nbytes} bytes"
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)

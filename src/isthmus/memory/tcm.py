@@ -12,10 +12,10 @@ from contextvars import ContextVar
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
 from isthmus.memory import holds
-from isthmus.memory.adopt import whole
 from isthmus.memory.buffer import Buffer, PartBuffer, part_of
 from isthmus.memory.host import HostBuffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, current, provide
+from isthmus.memory.whole import whole
 from isthmus.memory.window import Window
 
 POOL_BYTES = 2_035_712
@@ -96,7 +96,7 @@ class TcmPool(MemoryResource):
                 raise QnnError(
                     Code.COMMON_MEM_ALLOC,
                     what,
-                    f"{nbytes} bytes of TCM are needed, {self.free_bytes} of {POOL_BYTES} are left",
+                    f"{nbytes} bytes of TCM are needed in one piece, {self.free_bytes} of {POOL_BYTES} are left",
                     'Make the model or its tensors smaller, or set mem_type to "ddr".',
                 )
             _say(LogLevel.INFO, f"Allocate size {nbytes} from tcm pool 0")

@@ -9,7 +9,7 @@ from typing import Any
 from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType
-from isthmus.memory.adopt import is_whole
+from isthmus.memory.whole import is_whole
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.options import member
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from isthmus.backends.driver import Change, Configurable
 from isthmus.errors import Code, QnnError
-from isthmus.memory.adopt import is_whole
+from isthmus.memory.whole import is_whole
 
 _Member = TypeVar("_Member", bound=IntEnum)
 Settings = Iterable[tuple[Any, Any]]
