@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from isthmus import Code, QnnError
-from isthmus.memory import Region, holds, rpcmem
-from isthmus.memory.shareable import map_whole, shared_file
+from isthmus.memory import holds, rpcmem, window
+from isthmus.memory.shareable import SharedFd, map_whole, shared_file
 
 
 def alloc(size):
@@ -33,15 +33,15 @@ def test_all_views_of_a_buffer_are_the_same_memory():
             assert other[:6] == bytes([1, 2, 3, 4, 5, 6])
             other[6] = 7
         assert buffer.array[6] == 7
-        assert Region.of(buffer).address == buffer.array.ctypes.data
+        assert window(buffer).address == buffer.array.ctypes.data
 
 
 def test_memory_is_page_aligned_zeroed_and_faulted_in():
     with alloc(3 * mmap.PAGESIZE) as buffer:
-        assert buffer.region.address % mmap.PAGESIZE == 0
+        assert buffer.address % mmap.PAGESIZE == 0
         assert not buffer.array.any()
         resident = (ctypes.c_ubyte * 3)()
-        address = ctypes.c_void_p(buffer.region.address)
+        address = ctypes.c_void_p(buffer.address)
         assert ctypes.CDLL(None).mincore(address, ctypes.c_size_t(buffer.nbytes), resident) == 0
         assert all(page & 1 for page in resident)
 
@@ -62,8 +62,8 @@ def test_freeing_ends_the_descriptor_and_is_safe_to_repeat():
     assert rpcmem.to_fd(buffer) == -1
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(fd)
-    with pytest.raises(QnnError, match="has been freed"):
-        _ = buffer.region
+    with pytest.raises(QnnError, match="it is closed"):
+        _ = buffer.address
     assert descriptors() == before
 
 
@@ -92,7 +92,7 @@ def test_a_buffer_that_is_forgotten_is_freed():
 
 def test_memory_in_use_is_not_freed_and_its_users_are_named():
     buffer = alloc(100)
-    uses = [holds.use(buffer.region, f"memory of handle {n}", lambda: True) for n in (1, 2)]
+    uses = [holds.use(buffer.window(), f"memory of handle {n}", lambda: True) for n in (1, 2)]
     with pytest.raises(QnnError, match=r"the memory of handle 1, the memory of handle 2") as refusal:
         rpcmem.free(buffer)
     assert refusal.value.code is Code.COMMON_OPERATION_NOT_PERMITTED
@@ -137,7 +137,7 @@ def test_a_duplicate_of_the_descriptor_leads_to_the_buffer():
     with alloc(100) as buffer:
         twin = os.dup(buffer.fd)
         try:
-            assert rpcmem.buffer_of(twin) is buffer
+            assert window(SharedFd(twin, 0, 100)).buffer is buffer
         finally:
             os.close(twin)
 
