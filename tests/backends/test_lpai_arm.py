@@ -94,3 +94,44 @@ def test_death_answers_1007_and_the_next_context_works(backend):
         again = counter(fresh)
         ready(backend, again)
         assert count(again, 1) == 4
+
+
+def test_a_refused_replacement_of_scratch_leaves_everything_as_it_was(backend, graph):
+    scratch, _ = ready(backend, graph)
+    private = memory.host(scratch.nbytes, 128)
+    with pytest.raises(QnnError, match="not shared memory"):
+        graph.set_config(lpai.SCRATCH_MEM, ddr(private))
+    private.close()
+    with pytest.raises(QnnError, match="scratch memory of graph 'counter'"):
+        scratch.close()
+    assert graph.get_property(lpai.SCRATCH_MEM).addr is scratch
+    assert count(graph, 1) == 4
+
+
+def test_memory_that_is_no_longer_bound_is_taken_from_the_accelerator(backend, graph):
+    ready(backend, graph)
+    accelerator = backend.driver.accelerator()
+    count(graph, 1)
+    before = accelerator.counts()["memory"]
+    for _ in range(5):
+        with graph.bind([ClientTensor("x", rpcmem.share(256))], [ClientTensor("y", rpcmem.share(256))]) as binding:
+            binding.execute()
+            assert accelerator.counts()["memory"] == before + 2
+    other, _ = pools(backend, graph)
+    graph.set_config(lpai.SCRATCH_MEM, ddr(other))
+    count(graph, 1)
+    assert accelerator.counts()["memory"] == before
+
+
+def test_memory_for_copies_is_reserved_once_and_told(backend, graph):
+    ready(backend, graph)
+    for _ in range(3):
+        graph.execute([ClientTensor("x", memory.host(256, 128))], [ClientTensor("y", memory.host(256, 128))])
+    assert graph.stats.staging_execute_bytes == 2 * 4 * WIDTH
+    assert graph.stats.in_place_bytes == {}
+
+
+def test_shared_memory_cannot_be_aligned_beyond_a_page():
+    with pytest.raises(QnnError, match="shared memory starts at multiples") as refusal:
+        qnn.Backend("lpai", {"lpai_backend": {"target_env": "arm", "start_addr_alignment": 8192}})
+    assert refusal.value.code is Code.BACKEND_INVALID_CONFIG

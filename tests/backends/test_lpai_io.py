@@ -1,5 +1,6 @@
 """LPAI's inputs and outputs: inside scratch, raw, or shared by file descriptor; aligned, apart, never copied."""
 
+import ctypes
 import gc
 import mmap
 import os
@@ -7,11 +8,11 @@ import threading
 
 import numpy as np
 import pytest
-from lpai_harness import OUT_OF_SCRATCH, WIDTH, count, counter, ddr, ready, running
+from lpai_harness import OUT_OF_SCRATCH, WIDTH, count, counter, ddr, pools, ready, running
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType
-from isthmus.memory import holds
+from isthmus.memory import holds, rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, lpai
 
 BYTES = 4 * WIDTH
@@ -346,3 +347,112 @@ def test_shared_memory_can_hold_a_pool(shared):
         graph.finalize()
         assert count(graph, 1) == 4
     del scratch, graph
+
+
+def test_a_registered_buffer_is_not_freed_before_it_is_deregistered():
+    buffer = rpcmem.alloc(25, 1, 4096)
+    with running() as graph:
+        [x] = graph.context.mem_register([descriptor(buffer.fd)])
+        with refused(Code.COMMON_OPERATION_NOT_PERMITTED, r"memory of a handle for FLOAT_32\[1, 40\]"):
+            rpcmem.free(buffer)
+        graph.execute([ClientTensor("x", mem_handle=x)])
+        graph.context.mem_deregister([x])
+        rpcmem.free(buffer)
+    other = rpcmem.alloc(25, 1, 4096)
+    with running() as graph:
+        graph.context.mem_register([descriptor(other.fd)])
+    rpcmem.free(other)
+
+
+@pytest.mark.parametrize("dims", [(1, -1, 257), (0,), (1, 40.0), (True, 40), "40", 40, ("1", "40")])
+def test_dimensions_that_are_none_are_refused(shared, dims):
+    with running() as graph, refused(Code.MEM_INVALID_SHAPE, "must be positive whole numbers"):
+        graph.context.mem_register([descriptor(shared[0], dims=dims)])
+
+
+def test_dimensions_and_offsets_may_be_lists_and_numpys_numbers(shared):
+    fd, _ = shared
+    with running() as graph:
+        [x] = graph.context.mem_register([descriptor(np.int32(fd), np.int64(128), [np.int64(1), np.int32(WIDTH)])])
+        graph.execute([ClientTensor("x", mem_handle=x)])
+        assert (graph.outputs["y"] == 2).all()
+
+
+def test_an_input_begins_where_the_start_alignment_says_not_the_size_alignment():
+    with running({"lpai_backend": {"enable_hw_ver": "v4"}}) as graph:
+        assert graph.context.backend.get_property(lpai.ALIGNMENT_REQ) == lpai.BufferAlignmentReq(64, 8)
+        room = memory.host(512, 128).array
+        with refused(Code.GRAPH_INVALID_TENSOR, "not a multiple of 64"):
+            graph.execute([ClientTensor("x", room[8 : 8 + BYTES])])
+        graph.execute([ClientTensor("x", room[64 : 64 + BYTES])])
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "right"), [(BYTES, True), (256, True), (384, True), (BYTES + 8, False), (250, False)]
+)
+def test_a_buffer_has_the_tensors_size_or_a_multiple_of_the_size_alignment(nbytes, right):
+    with running() as graph:
+        if right:
+            graph.execute([ClientTensor("x", memory.host(nbytes, 128))])
+            graph.execute([ClientTensor("x", memory.host(1000, 128), nbytes=nbytes)])
+        else:
+            rule = f"{nbytes} bytes, neither the tensor's {BYTES} nor a multiple of 128"
+            with refused(Code.GRAPH_INVALID_TENSOR, rule):
+                graph.execute([ClientTensor("x", memory.host(nbytes, 128))])
+
+
+def test_a_pointer_object_is_no_memory():
+    with running({"lpai_backend": {"start_addr_alignment": 1, "size_alignment": 1}}) as graph:
+        target = (ctypes.c_uint8 * BYTES)()
+        for pointer in (ctypes.c_void_p(ctypes.addressof(target)), ctypes.cast(target, ctypes.POINTER(ctypes.c_uint8))):
+            value = ctypes.cast(pointer, ctypes.c_void_p).value
+            with pytest.raises(QnnError, match="is a pointer, not the memory it points to"):
+                graph.execute([], [ClientTensor("y", pointer)])
+            assert ctypes.cast(pointer, ctypes.c_void_p).value == value
+        graph.execute([], [ClientTensor("y", ctypes.addressof(target), nbytes=BYTES)])
+        assert np.frombuffer(target, np.float32)[0] == 2
+
+
+@pytest.mark.parametrize("address", [0, -128, (1 << 64) - 128, 1 << 64, 4096])
+def test_an_address_that_is_no_memory_is_refused(address):
+    with running() as graph:
+        with pytest.raises(QnnError, match="tensor 'y'"):
+            graph.execute([], [ClientTensor("y", address, nbytes=256)])
+        assert count(graph, 1) == 4
+
+
+def test_memory_that_became_somebodys_pool_is_no_longer_written():
+    with qnn.Backend("lpai") as backend:
+        graph, other = counter(backend.create_context()), counter(backend.create_context(), "other")
+        ready(backend, graph)
+        scratch, persistent = pools(backend, other)
+        outputs = [ClientTensor("y", persistent)]
+        graph.execute([], outputs)
+        binding = graph.bind([], outputs)
+        other.set_config({lpai.SCRATCH_MEM: ddr(scratch), lpai.PERSISTENT_MEM: ddr(persistent)})
+        other.finalize()
+        for run in (lambda: graph.execute([], outputs), binding.execute):
+            with refused(Code.GRAPH_INVALID_TENSOR, "tensor 'y' .*overlaps the persistent memory of graph 'other'"):
+                run()
+        assert count(other, 1) == 4
+
+
+def test_the_same_memory_under_another_address_is_seen():
+    buffer = rpcmem.alloc(25, 1, 8192)
+    with qnn.Backend("lpai") as backend, mmap.mmap(buffer.fd, 8192) as twin:
+        graph = counter(backend.create_context())
+        scratch, persistent = (pool.nbytes for pool in pools(backend, graph))
+        graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, scratch, buffer))
+        with refused(Code.GRAPH_INVALID_ARGUMENT, "overlaps the scratch memory of graph 'counter'"):
+            graph.set_config(lpai.PERSISTENT_MEM, lpai.Mem(lpai.MemType.DDR, persistent, twin))
+        apart = buffer.array[4096 : 4096 + persistent]
+        graph.set_config(lpai.PERSISTENT_MEM, lpai.Mem(lpai.MemType.DDR, persistent, apart))
+        graph.finalize()
+        with refused(Code.GRAPH_INVALID_TENSOR, "overlaps the persistent memory of graph 'counter'"):
+            graph.execute([], [ClientTensor("y", memoryview(twin)[4096:4352])])
+        [y] = graph.context.mem_register([descriptor(buffer.fd, 4096)])
+        with refused(Code.GRAPH_INVALID_TENSOR, "overlaps the persistent memory of graph 'counter'"):
+            graph.execute([], [ClientTensor("y", mem_handle=y)])
+        assert count(graph, 1) == 4
+        backend.free()
+        gc.collect()

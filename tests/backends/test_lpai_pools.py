@@ -384,3 +384,142 @@ def test_what_inputs_and_outputs_need_can_be_asked(graph):
     [x], [y] = graph.input_tensors, graph.output_tensors
     assert (x.name, x.dtype.name, tuple(x.dims), x.nbytes) == ("x", "FLOAT_32", (1, 40), 160)
     assert (y.name, y.nbytes) == ("y", 160)
+
+
+@pytest.mark.parametrize("option", [lpai.SCRATCH_MEM, lpai.PERSISTENT_MEM])
+@pytest.mark.parametrize("address", [-128, 4096, (1 << 64) - 4096, (1 << 64) - 128, 1 << 64, 1 << 70])
+def test_an_address_that_is_no_memory_is_no_pool(backend, graph, option, address):
+    scratch, persistent = pools(backend, graph)
+    with refused(Code.GRAPH_INVALID_ARGUMENT, "negative|not memory of this process|beyond the address space"):
+        graph.set_config(option, lpai.Mem(lpai.MemType.DDR, 4096, address))
+    finish(graph, scratch, persistent)
+
+
+def test_a_truth_value_is_no_memory_type(backend, graph):
+    scratch, _ = pools(backend, graph)
+    with refused(Code.GRAPH_INVALID_ARGUMENT, "must be in DDR, is given as True"):
+        graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(True, scratch.nbytes, scratch))
+
+
+def test_numpys_numbers_are_sizes_and_addresses(backend, graph):
+    scratch, persistent = pools(backend, graph)
+    for option, pool in ((lpai.SCRATCH_MEM, scratch), (lpai.PERSISTENT_MEM, persistent)):
+        graph.set_config(option, lpai.Mem(lpai.MemType.DDR, np.int64(pool.nbytes), np.uint64(pool.address)))
+    graph.finalize()
+    assert count(graph, 1) == 4
+    assert lpai.PerfCfg(np.int32(30)).fps == 30
+
+
+def test_several_options_are_set_all_or_none(backend, graph):
+    scratch, persistent = pools(backend, graph)
+    performance = lpai.PerfCfg(fps=30)
+    with refused(Code.GRAPH_INVALID_ARGUMENT, "persistent memory"):
+        graph.set_config(
+            {
+                lpai.PERF_CFG: performance,
+                lpai.SCRATCH_MEM: ddr(scratch),
+                qnn.GraphConfig.PRIORITY: qnn.Priority.HIGH,
+                lpai.PERSISTENT_MEM: lpai.Mem(lpai.MemType.DDR, persistent.nbytes, scratch),
+            }
+        )
+    assert graph.get_property(lpai.PERF_CFG) == lpai.PerfCfg()
+    assert graph.get_property(lpai.SCRATCH_MEM) is None
+    assert graph.get_property(qnn.GraphConfig.PRIORITY) is qnn.Priority.NORMAL
+    scratch.close()
+    scratch, _ = pools(backend, graph)
+    graph.set_config({lpai.PERF_CFG: performance, lpai.SCRATCH_MEM: ddr(scratch), lpai.PERSISTENT_MEM: ddr(persistent)})
+    assert graph.get_property(lpai.SCRATCH_MEM).addr is scratch
+    graph.finalize()
+    assert count(graph, 1) == 4
+
+
+def test_a_replacement_that_is_taken_back_leaves_the_first_scratch_in_force(backend, graph):
+    first, _ = ready(backend, graph)
+    second = memory.host(first.nbytes, 128)
+    with refused(Code.GRAPH_FINALIZED, "persistent memory"):
+        graph.set_config({lpai.SCRATCH_MEM: ddr(second), lpai.PERSISTENT_MEM: ddr(memory.host(256, 128))})
+    second.close()
+    with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "scratch memory"):
+        first.close()
+    assert np.shares_memory(graph.inputs["x"], first.array)
+    assert count(graph, 1) == 4
+
+
+def test_options_of_one_call_see_each_other(backend, graph):
+    inside = graph.get_property(lpai.SCRATCH_MEM_SIZE)
+    graph.set_config(lpai.PREPARE, lpai.Prepare(exclude_io=True))
+    outside = graph.get_property(lpai.SCRATCH_MEM_SIZE)
+    graph.set_config(lpai.PREPARE, lpai.Prepare())
+    small = lpai.Mem(lpai.MemType.DDR, outside, memory.host(max(outside, 128), 128))
+    with refused(Code.GRAPH_INVALID_ARGUMENT, "are needed"):
+        graph.set_config(lpai.SCRATCH_MEM, small)
+    graph.set_config({lpai.PREPARE: lpai.Prepare(exclude_io=True), lpai.SCRATCH_MEM: small})
+    assert graph.get_property(lpai.SCRATCH_MEM_SIZE) == outside < inside
+
+
+def test_reset_is_refused_before_finalize_and_takes_nothing(backend, graph):
+    with refused(Code.GRAPH_NOT_FINALIZED, "graph 'counter'"):
+        graph.set_config(lpai.RESET_STATE, None)
+    with refused(Code.GRAPH_INVALID_ARGUMENT, "RESET_STATE takes None"):
+        graph.set_config(lpai.RESET_STATE, 7)
+
+
+def test_a_binding_goes_on_in_scratch_that_replaced_the_one_it_was_made_with(backend, graph):
+    first, _ = ready(backend, graph)
+    with graph.bind() as binding:
+        graph.inputs["x"][...] = 1
+        binding.execute()
+        second = memory.host(first.nbytes, 128)
+        graph.set_config(lpai.SCRATCH_MEM, ddr(second))
+        first.array[:] = 0xFF
+        first.close()
+        graph.inputs["x"][...] = 1
+        binding.execute()
+        assert (graph.outputs["y"] == 6).all()
+        assert np.shares_memory(graph.outputs["y"], second.array)
+        assert binding.stats.executions == 2
+
+
+def test_replacing_scratch_gets_its_turn_beside_an_endless_loop_of_executions(backend, graph):
+    first, _ = ready(backend, graph)
+    others = [memory.host(first.nbytes, 128) for _ in range(2)]
+    stop, failures = threading.Event(), []
+
+    def work():
+        try:
+            while not stop.is_set():
+                graph.execute()
+        except BaseException as problem:
+            failures.append(problem)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    for step in range(100):
+        graph.set_config(lpai.SCRATCH_MEM, ddr(others[step % 2]))
+    stop.set()
+    worker.join()
+    assert not failures
+    first.close()
+
+
+def test_every_execution_of_many_threads_is_counted(backend):
+    context = backend.create_context()
+    graphs = [counter(context, name) for name in ("one", "two")]
+    for graph in graphs:
+        ready(backend, graph)
+    buffers = [memory.host(256, 128) for _ in range(4)]
+
+    def work(index):
+        tensors = [qnn.ClientTensor("x", buffers[index])]
+        for _ in range(100):
+            graphs[index % 2].execute(tensors)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        assert graphs[0].stats.executions <= 200
+        thread.join()
+    for graph in graphs:
+        assert graph.stats.executions == 200
+        assert graph.stats.in_place_bytes == {"raw": 200 * 160, "scratch": 200 * 160}

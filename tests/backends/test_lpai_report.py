@@ -79,3 +79,15 @@ def test_a_report_is_plain_data_too():
 def test_a_wrong_configuration_is_refused():
     with pytest.raises(QnnError, match=r"lpai_graph\.execute\.fps"):
         describe_pools(dense(8), {"lpai_graph": {"execute": {"fps": 0}}})
+
+
+def test_no_remedy_saves_more_than_the_binary_has():
+    graph = Graph("folded")
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (2_100_000,))
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (2_100_000,))
+    graph.constant("unused", np.ones(8_000_000, np.float32))
+    graph.add_node("relu", "Relu", [x], [y])
+    graph.finalize()
+    fit = describe_pools(graph).tcm
+    assert not fit.fits
+    assert not any("quantize" in remedy for remedy in fit.remedies), fit.remedies

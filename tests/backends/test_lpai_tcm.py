@@ -1,11 +1,12 @@
 """TCM: in ADSP direct mode only, for IO and the model binary alike, up to the last byte; messages to the letter."""
 
 import logging
+import threading
 
 import numpy as np
 import pytest
 import zoo
-from lpai_harness import DIRECT, IN_TCM, count, counter, pools, ready
+from lpai_harness import DIRECT, IN_TCM, count, counter, ddr, pools, ready
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.engine.native import serialization
@@ -262,3 +263,111 @@ def test_the_wake_word_runs_from_tcm():
             graph.execute()
             heard.append(int(y[0, 0]))
     assert np.array_equal(heard, expected.reshape(-1))
+
+
+def tcm_view(pool, address, nbytes):
+    """Bytes of TCM by their address, as a client may still know them from a buffer it gave back."""
+    return memory.window(address, nbytes=nbytes).view(np.uint8, (nbytes,))
+
+
+def test_nothing_may_be_written_over_a_model_binary(fresh_pool):
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        earlier = fresh_pool.allocate(1024, 128)
+        stale, start = earlier.array, earlier.address
+        earlier.close()
+        graph, other = counter(backend.create_context()), counter(backend.create_context(), "other")
+        ready(backend, graph)
+        ready(backend, other)
+        for brought in (stale[:256], tcm_view(fresh_pool, start + 128, 256)):
+            for either in (graph, other):
+                with refused(Code.GRAPH_INVALID_TENSOR, "tensor 'y' .*overlaps the model binary of graph 'counter'"):
+                    either.execute([], [ClientTensor("y", brought)])
+        assert count(graph, 1) == count(other, 1) == 4
+
+
+def test_the_tcm_buffer_of_one_tensor_is_not_taken_for_another(fresh_pool):
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        graph = counter(backend.create_context())
+        ready(backend, graph)
+        x = graph.inputs["x"]
+        with refused(Code.GRAPH_INVALID_TENSOR, "tensor 'y' .*overlaps the buffer of tensor 'x' of graph 'counter'"):
+            graph.execute([], [ClientTensor("y", x)])
+        graph.inputs["x"][...] = 1
+        graph.execute([ClientTensor("x", x)], [ClientTensor("y", graph.outputs["y"])])
+        assert (graph.outputs["y"] == 4).all()
+
+
+def test_memory_that_straddles_the_end_of_tcm_is_neither_a_pool_nor_io(fresh_pool):
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        graph = counter(backend.create_context())
+        ready(backend, graph)
+        end = graph.inputs["x"].ctypes.data // (1 << 16) * (1 << 16) + POOL
+        assert fresh_pool.touches(memory.window(end - 1, nbytes=1))
+        assert not fresh_pool.touches(memory.window(end, nbytes=1))
+        start = (end - 1) // 128 * 128
+        with refused(Code.GRAPH_INVALID_ARGUMENT, "scratch memory .*must be in DDR, lies in TCM"):
+            graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, 4096, start))
+        with refused(Code.GRAPH_INVALID_TENSOR, "memory types cannot be mixed"):
+            graph.execute([], [ClientTensor("y", start, nbytes=256)])
+
+
+@pytest.mark.parametrize("alignment", [4096, 8192, 1 << 16])
+def test_io_in_tcm_is_as_aligned_as_the_backend_asks(alignment):
+    config = {**IN_TCM, "lpai_backend": {"target_env": "adsp", "start_addr_alignment": alignment}}
+    with qnn.Backend("lpai", config) as backend:
+        graph = counter(backend.create_context())
+        ready(backend, graph)
+        x, y = graph.inputs["x"], graph.outputs["y"]
+        assert x.ctypes.data % alignment == y.ctypes.data % alignment == 0
+        x[...] = 1
+        graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
+        assert (y == 4).all()
+
+
+def test_of_many_threads_that_finalize_one_graph_one_does(fresh_pool):
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        graph = counter(backend.create_context())
+        scratch, persistent = pools(backend, graph)
+        graph.set_config({lpai.SCRATCH_MEM: ddr(scratch), lpai.PERSISTENT_MEM: ddr(persistent)})
+        begin, ends = threading.Barrier(4), []
+
+        def finalize():
+            begin.wait()
+            try:
+                graph.finalize()
+                ends.append("finalized")
+            except QnnError as problem:
+                ends.append(problem.name)
+
+        threads = [threading.Thread(target=finalize) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(ends) == ["GRAPH_FINALIZED"] * 3 + ["finalized"]
+        assert fresh_pool.allocations == 3
+        assert count(graph, 1) == 4
+
+
+@pytest.mark.parametrize("config", [IN_TCM, {"lpai_graph": {"execute": {"mem_type": "tcm"}}}])
+def test_offline_preparation_needs_neither_tcm_nor_pools(fresh_pool, config):
+    heard = Heard()
+    with qnn.Backend("lpai", config, heard) as backend:
+        context = backend.create_context()
+        counter(context)
+        binary = context.prepare_offline()
+    assert (fresh_pool.allocations, heard) == (0, [])
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        graph = backend.create_context_from_binary(binary).retrieve("counter")
+        ready(backend, graph)
+        assert count(graph, 1) == 4
+
+
+def test_a_pool_that_is_too_small_by_fragments_says_so(fresh_pool):
+    held = [fresh_pool.allocate(POOL // 4 // 128 * 128, 128) for _ in range(4)]
+    held[0].close()
+    held[2].close()
+    with pytest.raises(QnnError, match="in one piece"):
+        fresh_pool.allocate(POOL // 2 - 1024, 128)
+    held[1].close()
+    held[3].close()

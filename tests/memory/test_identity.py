@@ -45,8 +45,8 @@ def test_a_mapping_from_the_middle_of_a_file_knows_its_position(twice):
 def test_a_bare_address_a_view_and_the_descriptor_are_the_same_memory(twice):
     one, other, fd = twice
     address = np.frombuffer(one, np.uint8).ctypes.data
-    brought = memory.window(address, nbytes=64), memory.window(memoryview(other)[:64]), memory.window(SharedFd(fd, 0, 64))
-    assert len({window.spans for window in brought}) == 1
+    by_address, by_view = memory.window(address, nbytes=64), memory.window(memoryview(other)[:64])
+    assert by_address.spans == by_view.spans == memory.window(SharedFd(fd, 0, 64)).spans
 
 
 def test_memory_that_is_held_under_one_mapping_is_refused_under_another(twice):

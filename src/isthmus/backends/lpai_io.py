@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -75,8 +76,11 @@ def _in_tcm(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMem
 
 
 def _registered(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
-    buffer = rpcmem.share(graph.alignment.padded(info.nbytes))
-    assert buffer.fd is not None
-    descriptor = MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=MemInfo(buffer.fd))
+    start = graph.alignment.start_addr_alignment
+    # Shared memory starts at a page; more alignment than that takes room to find it in.
+    room = start if start > mmap.PAGESIZE else 0
+    buffer = rpcmem.share(graph.alignment.padded(info.nbytes) + room)
+    custom = MemInfo(rpcmem.to_fd(buffer), -buffer.address % start)
+    descriptor = MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=custom)
     [registration] = graph.context.register([descriptor])
     return buffer, TensorMemory(registration.window, registration)

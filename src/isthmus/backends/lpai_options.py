@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from isthmus.errors import Code, QnnError
+from isthmus.memory.whole import is_whole
 
 UINT32_MAX = (1 << 32) - 1
 
@@ -111,9 +112,9 @@ class PerfCfg:
     client_type: ClientType = ClientType.REAL_TIME
 
     def __post_init__(self) -> None:
-        _whole("fps", self.fps, 1)
-        _whole("ftrt_ratio", self.ftrt_ratio, 0)
-        _member("client_type", self.client_type, ClientType)
+        object.__setattr__(self, "fps", _whole("fps", self.fps, 1))
+        object.__setattr__(self, "ftrt_ratio", _whole("ftrt_ratio", self.ftrt_ratio, 0))
+        object.__setattr__(self, "client_type", _member("client_type", self.client_type, ClientType))
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,8 @@ class CoreAffinity:
     core_selection: int = 0
 
     def __post_init__(self) -> None:
-        _member("affinity", self.affinity, Affinity)
-        _whole("core_selection", self.core_selection, 0)
+        object.__setattr__(self, "affinity", _member("affinity", self.affinity, Affinity))
+        object.__setattr__(self, "core_selection", _whole("core_selection", self.core_selection, 0))
         if self.core_selection & (self.core_selection - 1):
             raise QnnError(
                 Code.GRAPH_INVALID_ARGUMENT,
@@ -164,14 +165,16 @@ class MemInfo:
     offset: int = 0
 
 
-def _whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= UINT32_MAX:
+def _whole(name: str, value: Any, least: int) -> int:
+    if not is_whole(value) or not least <= value <= UINT32_MAX:
         raise QnnError(
             Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be a whole number, {least} to {UINT32_MAX}"
         )
+    return int(value)
 
 
-def _member(name: str, value: object, kind: type[IntEnum]) -> None:
-    if isinstance(value, bool) or value not in list(kind):
+def _member(name: str, value: Any, kind: type[IntEnum]) -> IntEnum:
+    if not is_whole(value) or value not in list(kind):
         known = ", ".join(f"{member.name} {int(member)}" for member in kind)
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be one of {known}")
+    return kind(value)
