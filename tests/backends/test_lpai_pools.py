@@ -200,15 +200,19 @@ def midway(backend, graph):
     thread = threading.Thread(target=graph.execute)
     thread.start()
     assert began.wait(10)
-    yield graph, scratch, persistent
-    graph.driver._executor.run = real
-    go_on.set()
-    thread.join()
+
+    def finish():
+        graph.driver._executor.run = real
+        go_on.set()
+        thread.join()
+
+    yield graph, scratch, persistent, finish
+    finish()
     assert count(graph, 1) == 6, "the execution was not disturbed"
 
 
 def test_a_replacement_of_scratch_waits_for_the_execution_that_runs(midway):
-    graph, scratch, _ = midway
+    graph, scratch, _, finish = midway
     other = memory.host(scratch.nbytes, 128)
     replacing = threading.Thread(target=graph.set_config, args=(lpai.SCRATCH_MEM, ddr(other)))
     replacing.start()
@@ -216,10 +220,14 @@ def test_a_replacement_of_scratch_waits_for_the_execution_that_runs(midway):
     assert replacing.is_alive()
     with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "scratch memory of graph 'counter'"):
         scratch.close()
+    finish()
+    replacing.join()
+    scratch.close()
+    assert np.shares_memory(graph.inputs["x"], other.array)
 
 
 def test_pools_cannot_be_closed_while_an_execution_runs(midway):
-    _, scratch, persistent = midway
+    _, scratch, persistent, _ = midway
     for buffer in (scratch, persistent):
         with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "graph 'counter'"):
             buffer.close()

@@ -10,14 +10,12 @@ from collections import deque
 
 
 class FairTurn:
-    """A lock that serves in the order of asking, and again whoever has it.
-
-    Whoever has it may ask again, for the garbage collector may end a binding in the middle of another's turn.
+    """A lock that serves in the order of asking.
 
     Examples
     --------
     >>> turn = FairTurn()
-    >>> with turn, turn:
+    >>> with turn:
     ...     turn.is_taken
     True
     >>> turn.is_taken
@@ -25,47 +23,42 @@ class FairTurn:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._owner: int | None = None
-        self._depth = 0
-        self._waiting: deque[tuple[int, threading.Lock]] = deque()
+        self._lock = threading.Lock()
+        self._taken = False
+        self._waiting: deque[threading.Lock] = deque()
 
     @property
     def is_taken(self) -> bool:
         """Whether somebody has it."""
-        return self._owner is not None
+        return self._taken
 
     def acquire(self) -> None:
         """Wait for the turn."""
-        me = threading.get_ident()
         with self._lock:
-            if self._owner is None or self._owner == me:
-                self._owner = me
-                self._depth += 1
+            if not self._taken:
+                self._taken = True
                 return
             called = threading.Lock()
             called.acquire()
-            self._waiting.append((me, called))
+            self._waiting.append(called)
         try:
             called.acquire()
         except BaseException:
             with self._lock:
-                if (me, called) in self._waiting:
-                    self._waiting.remove((me, called))
+                if called in self._waiting:
+                    self._waiting.remove(called)
                     raise
+            # It was called in the very moment.
             self.release()
             raise
 
     def release(self) -> None:
         """End it, and call the one who has waited longest."""
         with self._lock:
-            self._depth -= 1
-            if self._depth == 0:
-                self._owner = None
-                if self._waiting:
-                    self._owner, called = self._waiting.popleft()
-                    self._depth = 1
-                    called.release()
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._taken = False
 
     def __enter__(self) -> FairTurn:
         self.acquire()
