@@ -6,11 +6,10 @@ A `Target` is a plain description: it decides vector lengths and tile shapes, an
 from __future__ import annotations
 
 import os
-import platform
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
+from isthmus.engine.native import processor
 from isthmus.errors import Code, QnnError
 
 
@@ -29,7 +28,7 @@ class Target:
     features
         LLVM's feature string.
     needs
-        What ``/proc/cpuinfo`` must list for the code to run.
+        The features a processor must have for the code to run, in LLVM's names.
     vector_bytes
         The width of a vector register.
     dot
@@ -58,20 +57,20 @@ class Target:
 _X86 = "x86_64-unknown-linux-gnu"
 _ARM = "aarch64-unknown-linux-gnu"
 # All that LLVM may use for a processor's name must be there: a virtual machine can hide any of it.
-_AVX2 = ("avx2", "fma", "f16c", "bmi1", "bmi2", "abm", "movbe")
+_AVX2 = ("avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
-_ICE_LAKE = (*_AVX512, "avx512_vnni", "avx512vbmi", "avx512_vbmi2", "avx512_bitalg", "avx512ifma", "avx512_vpopcntdq")
-_NEOVERSE = ("asimd", "asimddp", "asimdhp", "asimdrdm", "atomics", "fphp", "lrcpc")
+_ICE_LAKE = (*_AVX512, "avx512vnni", "avx512vbmi", "avx512vbmi2", "avx512bitalg", "avx512ifma", "avx512vpopcntdq")
+_NEOVERSE = ("neon", "dotprod", "fullfp16", "rdm", "lse", "rcpc")
 
 TARGETS: tuple[Target, ...] = (
     Target(
         "avx512-vnni", _X86, "icelake-server", "+prefer-no-gather,-prefer-256-bit", _ICE_LAKE, 64, "vnni"
     ),
     Target("avx512", _X86, "skylake-avx512", "-prefer-256-bit", _AVX512, 64),
-    Target("avx2-vnni", _X86, "haswell", "+avxvnni", (*_AVX2, "avx_vnni"), 32, "avxvnni"),
+    Target("avx2-vnni", _X86, "haswell", "+avxvnni", (*_AVX2, "avxvnni"), 32, "avxvnni"),
     Target("avx2", _X86, "haswell", "", _AVX2, 32),
     Target("neon-dot", _ARM, "neoverse-n1", "", _NEOVERSE, 16, "sdot"),
-    Target("neon", _ARM, "cortex-a53", "", ("asimd",), 16),
+    Target("neon", _ARM, "cortex-a53", "", ("neon",), 16),
     Target("portable", _X86, "x86-64", "", (), 16),
     Target("portable-arm", _ARM, "generic", "", (), 16),
 )
@@ -87,23 +86,9 @@ def by_name(name: str) -> Target:
     raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"target '{name}'", f"must be one of {known}")
 
 
-def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """The features the kernel reports for the first processor."""
-    try:
-        for line in cpuinfo.read_text().splitlines():
-            field, _, value = line.partition(":")
-            if field.strip() in ("flags", "Features"):
-                return frozenset(value.split())
-    except OSError:
-        pass
-    return frozenset()
-
-
 def runnable(target: Target) -> bool:
     """Whether this machine can run the target's code."""
-    return target.triple.startswith(platform.machine().replace("arm64", "aarch64")) and cpu_flags().issuperset(
-        target.needs
-    )
+    return target.triple.startswith(processor.architecture()) and processor.features().issuperset(target.needs)
 
 
 def portable() -> Target:
