@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test random mutants bench lint clean
+.PHONY: demo test test-arm64 random mutants bench lint clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/lpai_wake_word.py
@@ -22,6 +22,11 @@ random: $(VENV)/test.stamp
 
 mutants: $(VENV)/test.stamp
 	$(BIN)/python tests/mutation/mutants.py --count 100 --seed $(or $(SEED),1)
+
+# Sets an emulated arm64 machine up from Debian's packages, without being root, and takes half an hour the first time.
+test-arm64: $(VENV)/test.stamp
+	$(BIN)/python tests/zoo.py fetch
+	PYTHONPATH=tests $(BIN)/python tests/arm64/arm64_run.py
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python tests/zoo.py fetch
