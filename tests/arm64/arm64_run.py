@@ -27,7 +27,7 @@ from arm64_models import Case, Comparison
 
 TESTS = (
     "tests/engine/native", "tests/memory", "tests/backends", "tests/accelerator", "tests/qnn", "tests/test_binary.py",
-    "tests/test_session.py", "tests/test_session_lpai.py", "tests/test_examples.py", "tests/test_examples_htp.py",
+    "tests/test_session_lpai.py", "tests/test_examples.py", "tests/test_examples_htp.py",
 )  # fmt: skip
 LEFT_OUT = {
     "tests/accelerator/test_accelerator.py::test_lanes_and_graphs_leave_nothing_behind":

@@ -16,7 +16,8 @@ from isthmus.engine.native.lowering.quantized_hybrid import HYBRID
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.graph import DataType, Quantization
 
-TARGETS = [t for t in map(by_name, ("avx512-vnni", "avx2", "portable", "neon-dot")) if runnable(t)]
+NAMES = ("avx512-vnni", "avx2", "portable", "neon-dot", "neon", "portable-arm")
+TARGETS = [t for t in map(by_name, NAMES) if runnable(t)]
 
 
 def rounded(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -67,6 +67,13 @@ def test_the_executor_compiles_for_every_target(target):
     assert isinstance(compile_apart("executor:run", by_name(target)), bytes)
 
 
+@pytest.mark.parametrize(("target", "instruction"), [("portable", "pause"), ("neon", "isb"), ("neon-dot", "isb")])
+@pytest.mark.parametrize("kernel", ["executor:run", "executor:work", "doorbell:call", "doorbell:serve"])
+def test_a_processor_rests_while_it_spins(kernel, target, instruction):
+    assembly = compile_apart(kernel, by_name(target), assembly=True)
+    assert instruction in [line.split()[0] for line in assembly.splitlines() if line.split()]
+
+
 @pytest.mark.parametrize(
     ("target", "instruction"),
     [

@@ -66,18 +66,26 @@ def system_call(typing_context: Any, number: Any, a: Any, b: Any, c: Any, d: Any
     return types.int64(*[types.int64] * 5), emit
 
 
+PAUSE: dict[str, tuple[str, tuple[ir.Constant, ...]]] = {
+    "x86_64": ("llvm.x86.sse2.pause", ()),
+    # A barrier over the whole system: it empties the pipeline, where "yield" does nothing on most processors.
+    "aarch64": ("llvm.aarch64.isb", (ir.Constant(I32, 15),)),
+}
+"""What a spinning processor rests with for some tens of cycles."""
+
+
 def pause_of(target: Target) -> Any:
-    """The instruction that tells an x86 processor it is spinning; nothing elsewhere."""
-    name = "llvm.x86.sse2.pause"
+    """The instruction that a spinning processor rests with."""
+    name, operands = PAUSE[architecture(target)]
 
     @intrinsic
     def pause(typing_context: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            if target.triple.startswith("x86_64"):
-                function = builder.module.globals.get(name)
-                if function is None:
-                    function = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), []), name)
-                builder.call(function, [])
+            function = builder.module.globals.get(name)
+            if function is None:
+                kind = ir.FunctionType(ir.VoidType(), [operand.type for operand in operands])
+                function = ir.Function(builder.module, kind, name)
+            builder.call(function, operands)
             return context.get_dummy_value()
 
         return types.void(), emit
