@@ -30,6 +30,7 @@ _EMULATOR_PACKAGE = "qemu-user-static"
 # ONNX Runtime is not among them: it reads the processor's description in /proc, which is the host's, and dies of it.
 _WHEELS = ("numpy", "llvmlite", "numba", "onnx", "ai-edge-litert", "flatbuffers", "pytest", "hypothesis", "rich")
 _PLATFORMS = tuple(f"manylinux{glibc}_aarch64" for glibc in ("_2_28", "_2_27", "_2_26", "_2_24", "_2_17", "2014"))
+_SECONDS_FOR_A_CALL = 7200  # against a program that waits for ever
 _COMPLETE = STORE / "complete"  # written last, with the versions: all is there
 
 
@@ -39,19 +40,17 @@ class Unavailable(Exception):
 
 def require() -> None:
     """Raise `Unavailable` unless the machine is set up with the versions that are in use here."""
-    if platform.machine() == "aarch64":
-        raise Unavailable("this machine is an arm64 one: its tests need no emulation")
+    _require_host()
     if not _COMPLETE.exists() or _COMPLETE.read_text() != _versions():
         raise Unavailable("the emulated arm64 machine is not set up: make test-arm64")
 
 
 def set_up() -> None:
     """Bring the machine about where it is not there yet."""
+    _require_host()
     try:
         require()
     except Unavailable:
-        if platform.machine() != "x86_64":
-            raise Unavailable(f"no emulation of arm64 on {platform.machine()} is known here") from None
         for part in ("root", "host", "site", "apt"):
             shutil.rmtree(STORE / part, ignore_errors=True)
         _COMPLETE.unlink(missing_ok=True)
@@ -80,8 +79,19 @@ def call(
     """Run the machine's Python with these arguments on a target's processor; what it says comes back."""
     command = [str(PYTHON), *arguments]
     return subprocess.run(
-        command, env=environment(target, extra), cwd=PROJECT, capture_output=True, text=True, check=False
+        command,
+        env=environment(target, extra),
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_SECONDS_FOR_A_CALL,
     )
+
+
+def _require_host() -> None:
+    if platform.machine() != "x86_64":
+        raise Unavailable(f"arm64 is emulated on x86_64 alone, and this machine is {platform.machine()}")
 
 
 def _versions() -> str:
