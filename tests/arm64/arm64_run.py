@@ -30,6 +30,9 @@ TESTS = (
     "tests/test_session_lpai.py", "tests/test_examples.py", "tests/test_examples_htp.py",
 )  # fmt: skip
 LEFT_OUT = {
+    "tests/engine/native/test_quantized_peers.py": "LiteRT's interpreter dies under the emulator",
+    "tests/engine/native/test_quantized_hybrid.py::test_a_hybrid_layer_agrees_with_litert":
+        "LiteRT's interpreter dies under the emulator",
     "tests/accelerator/test_accelerator.py::test_lanes_and_graphs_leave_nothing_behind":
         "counts resident bytes, and the emulator keeps the code that it translates",
     "tests/backends/test_htp_binary.py::test_many_contexts_from_one_binary_leave_nothing_behind":
@@ -42,6 +45,7 @@ LEFT_OUT = {
 """Tests that would tell of the emulator and not of arm64."""
 EXCHANGE = machine.STORE / "exchange"
 HERE = "x86"
+FLOAT_FEEDS = 2
 
 
 @dataclass
@@ -76,7 +80,9 @@ def answer_here(cases: Iterable[Case]) -> list[Case]:
     EXCHANGE.mkdir(parents=True, exist_ok=True)
     cases = list(cases)
     for key in dict.fromkeys(case.key for case in cases):
-        models.save(EXCHANGE / f"{key}.feeds.npz", stimuli.stimuli(key))
+        # The large models compute with floats; what they do they show at once.
+        enough = None if zoo.MODELS[key].numerics == "int8" else FLOAT_FEEDS
+        models.save(EXCHANGE / f"{key}.feeds.npz", stimuli.stimuli(key)[:enough])
     command = [sys.executable, models.__file__, *_arguments(HERE, cases)]
     source = os.pathsep.join(str(machine.PROJECT / part) for part in ("src", "tests"))
     own = {"PYTHONPATH": source, "ISTHMUS_CACHE_DIR": str(machine.PROJECT / ".cache" / "kernels")}
@@ -136,10 +142,14 @@ def hold(target: str, cases: Sequence[Case], tests: Sequence[str]) -> Outcome:
     """Models and tests on the processor of one target."""
     outcome = Outcome(target)
     if cases:
+        print(f"{target}: {len(cases)} runs of models", flush=True)
         hold_models(outcome, cases)
     if tests:
+        print(f"{target}: tests", flush=True)
         hold_tests(outcome, tests)
-    outcome.kernels = len(list((machine.STORE / "kernels").glob(f"*-{target}-*.o")))
+    # A file is named by kernel, target and key; there is one for each state of a kernel's sources.
+    files = {file.stem.rpartition("-")[0] for file in (machine.STORE / "kernels").glob("*.o")}
+    outcome.kernels = sum(name.endswith(f"-{target}") for name in files)
     return outcome
 
 
