@@ -18,8 +18,8 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 STORE = PROJECT / ".cache" / "arm64"
-PYTHON = STORE / "python"
-"""The machine's Python, as a program of this system."""
+PYTHON = STORE / "root/usr/bin/python"
+"""The machine's Python, as a program of this system. It lies where Python looks for its library from."""
 
 PROCESSORS = {"neon": "cortex-a53", "neon-dot": "neoverse-n1"}
 """For each target, a processor that picks it. What the first one lacks, it refuses to execute."""
@@ -51,7 +51,7 @@ def set_up() -> None:
     try:
         require()
     except Unavailable:
-        for part in ("root", "host", "site", "apt"):
+        for part in ("root", "host", "apt"):
             shutil.rmtree(STORE / part, ignore_errors=True)
         _COMPLETE.unlink(missing_ok=True)
         _unpack_packages()
@@ -62,13 +62,12 @@ def set_up() -> None:
 
 def environment(target: str, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a program of the machine with a target's processor is to find in its environment."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ISTHMUS_", "QEMU_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ISTHMUS_"))}
     return {
         **kept,
-        "QEMU_CPU": PROCESSORS[target],
+        "ISTHMUS_EMULATED_PROCESSOR": PROCESSORS[target],  # by this name it also reaches isolated children
         "ISTHMUS_CACHE_DIR": str(STORE / "kernels"),
-        "NUMBA_CACHE_DIR": str(STORE / "numba"),
-        "PYTHONPATH": os.pathsep.join((str(PROJECT / "tests"), str(PROJECT / "tests" / "arm64"))),
+        "PYTHONPATH": os.pathsep.join(str(PROJECT / part) for part in ("src", "tests", "tests/arm64")),
         **(extra or {}),
     }
 
@@ -137,7 +136,8 @@ def _unpack_packages() -> None:
 def _install_wheels() -> None:
     platforms = [f"--platform={platform}" for platform in _PLATFORMS]
     version = _python().name.removeprefix("python")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"--target={STORE}/site"]
+    site = STORE / "root/usr/lib/python3/dist-packages"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"--target={site}"]
     _output([*pip, "--only-binary=:all:", f"--python-version={version}", *platforms, *_versions().split()])
 
 
@@ -146,13 +146,13 @@ def _write_python() -> None:
     PYTHON.write_text(
         f"""#!/bin/sh
 # Kernels are compiled on the host, for whichever machine: it takes a tenth of the time there.
-if [ "$1 $2" = "-m isthmus.engine.native.compiler" ] || [ "$1" = "{PROJECT}/tests/arm64/host_compiler.py" ]; then
-    unset PYTHONHOME
-    export PYTHONPATH="{PROJECT}/src"
-    exec "{sys.executable}" "$@"
-fi
-export PYTHONHOME="{STORE}/root/usr" PYTHONPATH="{PROJECT}/src:{STORE}/site${{PYTHONPATH:+:$PYTHONPATH}}"
-exec "{_EMULATOR}" -L "{STORE}/root" -0 "$0" "{_python()}" "$@"
+for word in "$@"; do
+    case "$word" in
+    isthmus.engine.native.compiler | "{PROJECT}/tests/arm64/host_compiler.py")
+        PYTHONPATH="{PROJECT}/src" exec "{sys.executable}" "$@" ;;
+    esac
+done
+exec "{_EMULATOR}" -cpu "${{ISTHMUS_EMULATED_PROCESSOR:-max}}" -L "{STORE}/root" -0 "$0" "{_python()}" "$@"
 """
     )
     PYTHON.chmod(0o755)

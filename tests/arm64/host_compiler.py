@@ -15,7 +15,8 @@ from concurrent.futures import Future
 from functools import cache
 from typing import Any
 
-from isthmus.engine.native.compiler import CompileError, compile_kernel
+from isthmus.compiled.objects import CompileError
+from isthmus.engine.native.compiler import compile_kernel
 from isthmus.engine.native.target import Target, by_name
 
 
