@@ -11,7 +11,8 @@ import pytest
 from isthmus import Code, QnnError, qnn
 from isthmus.qnn import DataType, Signal, SignalConfig, TensorType, htp
 
-STEPS, SIDE = 300, 384
+STEPS, SIDE = 200, 192
+ARM = {"lpai_backend": {"target_env": "arm"}}
 
 
 def slow(context):
@@ -29,9 +30,9 @@ def slow(context):
     return graph.allocate()
 
 
-@pytest.fixture(params=["cpu", "htp"])
+@pytest.fixture(params=[("cpu", None), ("htp", None), ("lpai", None), ("lpai", ARM)])
 def backend(request):
-    with qnn.Backend(request.param) as backend:
+    with qnn.Backend(*request.param) as backend:
         yield backend
 
 
@@ -83,6 +84,16 @@ def test_a_signal_serves_one_execution_at_a_time(backend):
     with signal.in_use(), pytest.raises(QnnError) as refusal:
         memory.binding.execute(signal=signal)
     assert refusal.value.code is Code.GRAPH_SIGNAL_IN_USE
+
+
+def test_a_configuration_bounds_every_execution():
+    with qnn.Backend("htp", {"htp": {"timeout": 5}}) as backend:
+        memory = slow(backend.create_context())
+        memory.binding.execute()
+        os.kill(backend.get_property(htp.ACCELERATOR_PID), signals.SIGSTOP)
+        with pytest.raises(QnnError) as refusal:
+            memory.binding.execute()
+        assert refusal.value.code in (Code.GRAPH_TIMED_OUT, Code.COMMON_SYSTEM_COMMUNICATION)
 
 
 @pytest.mark.parametrize("timeout", [0, -5, 1.5, "x", True])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.accelerator.channel import MAX_FDS, refused_by_the_system
-from isthmus.accelerator.connection import Connection, Request, Undo, gone
+from isthmus.accelerator.connection import Connection, Request, Undo
 from isthmus.accelerator.deadlines import Deadlines
 from isthmus.accelerator.gate import Gate
 from isthmus.engine.native import loader
@@ -20,8 +20,6 @@ from isthmus.engine.native.target import Target
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.memory.shareable import shared_file
-
-__all__ = ["SERVING", "Accelerator", "gone"]
 
 SERVING = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run", "executor:work", "executor:stop")
 _SECONDS_TO_END = 2.0

@@ -120,19 +120,23 @@ class RemoteExecutor:
         """Use all of this memory from the next run on."""
         self._io = io
 
-    def run(self) -> None:
-        """Run once."""
+    def run(self, seconds: float | None = None) -> None:
+        """Run once, in at most so many seconds."""
         io = self._io
         assert io is not None
         self._lane.enter(_NORMAL)
         try:
             for stage, mine, nbytes in io.copies_in:
                 ctypes.memmove(stage, mine, nbytes)
-            self._lane.execute(self._number, io.slots)
+            self._lane.execute(self._number, io.slots, seconds)
             for mine, stage, nbytes in io.copies_out:
                 ctypes.memmove(mine, stage, nbytes)
         finally:
             self._lane.leave()
+
+    def abort(self) -> None:
+        """Have the run that is under way, if any, end early."""
+        self._lane.abort()
 
     def reset(self) -> None:
         """Put the initial state into state memory."""

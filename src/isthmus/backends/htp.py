@@ -74,7 +74,7 @@ class HtpDevice(DeviceDriver):
                 if self._accelerator is not None:
                     self._accelerator.close()
                     self._log(LogLevel.WARN, "The accelerator has ended; starting it again")
-                self._accelerator = Accelerator(self._config.units or None)
+                self._accelerator = Accelerator(self._config.units or None, self._config.deadlines)
                 self._log(LogLevel.INFO, f"Accelerator process {self._accelerator.pid} started")
             return self._accelerator
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from isthmus.accelerator.deadlines import Deadlines
 from isthmus.backends.config import Key, Table, choice, number, settings
 from isthmus.backends.htp_options import Reregistration
 from isthmus.backends.native import MAX_THREADS
@@ -23,18 +24,29 @@ class HtpConfig:
         How many executions the accelerator runs at a time; 0 for one a processor.
     threads
         How many threads an execution uses.
+    timeout
+        How many seconds an execution may take; as ``ISTHMUS_TIMEOUT`` or the accelerator has it without it.
     """
 
     reregistration: Reregistration = Reregistration.REFUSE
     units: int = 0
     threads: int = 1
+    timeout: int | None = None
+
+    @property
+    def deadlines(self) -> Deadlines:
+        """How long to wait for the accelerator."""
+        usual = Deadlines.from_environment()
+        return usual if self.timeout is None else replace(usual, execution=self.timeout)
 
 
+_LONGEST = 7 * 24 * 3600
 _KEYS: Table = {
     "htp": {
         "reregistration": Key("reregistration", choice({policy.value: policy for policy in Reregistration})),
         "units": Key("units", number(0, MAX_THREADS)),
         "threads": Key("threads", number(1, MAX_THREADS)),
+        "timeout": Key("timeout", number(1, _LONGEST)),
     }
 }
 
@@ -45,6 +57,6 @@ def read_config(config: Any, log: Log) -> HtpConfig:
     Examples
     --------
     >>> read_config({"htp": {"threads": 2}}, Log())
-    HtpConfig(reregistration=<Reregistration.REFUSE: 'refuse'>, units=0, threads=2)
+    HtpConfig(reregistration=<Reregistration.REFUSE: 'refuse'>, units=0, threads=2, timeout=None)
     """
-    return HtpConfig(**settings(config, _KEYS).only("reregistration", "units", "threads"))
+    return HtpConfig(**settings(config, _KEYS).only("reregistration", "units", "threads", "timeout"))

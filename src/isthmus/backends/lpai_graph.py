@@ -11,6 +11,7 @@ from isthmus.accelerator.remote import RemoteExecutor, RemoteIo
 from isthmus.backends import lpai_rules, native
 from isthmus.backends.binding import Binding, Ledger
 from isthmus.backends.driver import Change, GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
+from isthmus.backends.limit import Limit
 from isthmus.backends.lpai_model import Allocator, Model
 from isthmus.backends.lpai_options import (
     UINT32_MAX,
@@ -339,9 +340,21 @@ class LpaiBinding(Binding):
 
     def _run(self) -> None:
         if self._graph.bound is not self:
-            self._graph.executor().bind_all_io(self._io)  # type: ignore[arg-type]
-            self._graph.bound = self
+            self._take_over()
         self._native()
+
+    def _run_within(self, limit: Limit) -> None:
+        self._take_over()
+        executor = self._graph.executor()
+        if isinstance(executor, RemoteExecutor):
+            with limit.watched(executor.abort):
+                executor.run(limit.seconds)
+        else:
+            native.run_within(executor, limit, self._what)
+
+    def _take_over(self) -> None:
+        self._graph.executor().bind_all_io(self._io)  # type: ignore[arg-type]
+        self._graph.bound = self
 
     def end(self) -> None:
         super().end()

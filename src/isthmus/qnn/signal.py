@@ -10,7 +10,7 @@ from typing import Any
 
 from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
-from isthmus.memory.adopt import is_whole
+from isthmus.memory.whole import is_whole
 from isthmus.qnn.backend import Backend
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.options import option, pairs
