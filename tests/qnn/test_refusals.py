@@ -1,0 +1,164 @@
+"""Whatever a client passes, the answer is a QnnError that says what is wrong; what is dropped ends."""
+
+import gc
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+import tiny
+
+import isthmus
+from isthmus import Code, QnnError, memory, qnn
+from isthmus.memory import rpcmem
+from isthmus.qnn import DataType, DescriptorType, MemDescriptor, TensorType, htp, lpai
+
+
+@pytest.fixture(params=["cpu", "htp", "lpai"])
+def context(request):
+    with qnn.Backend(request.param) as backend:
+        yield backend.create_context()
+
+
+@pytest.mark.parametrize("descriptors", [[5], [None], None, 7, [object()], []])
+def test_what_is_no_memory_descriptor_is_refused(context, descriptors):
+    with pytest.raises(QnnError) as refusal:
+        context.mem_register(descriptors)
+    assert refusal.value.code in (Code.MEM_INVALID_ARGUMENT, Code.COMMON_NOT_SUPPORTED)
+
+
+@pytest.mark.parametrize(
+    ("dims", "dtype", "code"),
+    [
+        ((1, -1, 257), DataType.FLOAT_32, Code.MEM_INVALID_SHAPE),
+        ((0,), DataType.FLOAT_32, Code.MEM_INVALID_SHAPE),
+        ((1.5,), DataType.FLOAT_32, Code.MEM_INVALID_SHAPE),
+        (7, DataType.FLOAT_32, Code.MEM_INVALID_SHAPE),
+        ((4,), DataType.UNDEFINED, Code.MEM_INVALID_SHAPE),
+        ((4,), "float", Code.MEM_INVALID_SHAPE),
+    ],
+)
+def test_a_descriptor_of_no_tensor_is_refused(dims, dtype, code):
+    with rpcmem.alloc(25, 1, 4096) as buffer:
+        for name, custom in (("htp", htp.Descriptor(4096, buffer.fd, 0)), ("lpai", lpai.MemInfo(buffer.fd, 0))):
+            with qnn.Backend(name) as backend, pytest.raises(QnnError) as refusal:
+                backend.create_context().mem_register(
+                    [MemDescriptor(dims, dtype, DescriptorType.CUSTOM, custom=custom)]
+                )
+            assert refusal.value.code is code
+
+
+def test_dimensions_may_be_lists_of_any_whole_numbers_and_types_may_be_numbers():
+    with rpcmem.alloc(25, 1, 64) as buffer, qnn.Backend("htp") as backend:
+        context = backend.create_context()
+        descriptor = MemDescriptor([np.int64(4), 4], 0x0232, 1, fd=buffer.fd)
+        [handle] = context.mem_register([descriptor])
+        assert handle.descriptor.dims == (4, 4)
+        assert handle.descriptor.mem_type is DescriptorType.ION
+        context.mem_deregister([handle])
+
+
+def test_an_unknown_memory_type_is_refused_as_one():
+    with qnn.Backend("htp") as backend, pytest.raises(QnnError) as refusal:
+        backend.create_context().mem_register([MemDescriptor((4,), DataType.FLOAT_32, 9)])
+    assert refusal.value.code is Code.MEM_UNSUPPORTED_MEMTYPE
+
+
+@pytest.mark.parametrize("mem_type", ["memhandle", 7, None, 1.5])
+def test_a_model_is_not_composed_for_an_unknown_memory_type(context, tmp_path, mem_type):
+    with pytest.raises(QnnError) as refusal:
+        context.compose(tiny.gate(tmp_path / "gate.onnx"), mem_type=mem_type)
+    assert refusal.value.code is Code.CONTEXT_INVALID_ARGUMENT
+
+
+def test_a_tensor_takes_numbers_for_its_types_and_refuses_others(context):
+    graph = context.create_graph("g")
+    assert graph.create_tensor("x", 0, 0x0232, (1,), mem_type=1).mem_type is qnn.MemType.MEMHANDLE
+    for wrong in ({"type": 9}, {"dtype": 1}, {"mem_type": 5}):
+        given = {"type": TensorType.APP_WRITE, "dtype": DataType.FLOAT_32, "mem_type": 0, **wrong}
+        with pytest.raises(QnnError) as refusal:
+            graph.create_tensor("y", given["type"], given["dtype"], (1,), mem_type=given["mem_type"])
+        assert refusal.value.code is Code.TENSOR_INVALID_TENSOR_PARAM
+
+
+def fail_in_held_memory():
+    with qnn.Backend("lpai") as backend:
+        graph = backend.create_context().create_graph("g")
+        x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 16))
+        y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 16))
+        graph.add_node("relu", "Relu", [x], [y])
+        with memory.host(graph.get_property(lpai.SCRATCH_MEM_SIZE), 128) as scratch:
+            graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, scratch.nbytes, scratch))
+            raise ZeroDivisionError
+
+
+def test_the_error_that_ended_a_block_is_the_one_that_is_seen():
+    with pytest.raises(ZeroDivisionError):
+        fail_in_held_memory()
+
+
+def test_four_threads_that_finalize_one_graph_do_it_once(context):
+    graph = context.create_graph("g")
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 16))
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 16))
+    graph.add_node("relu", "Relu", [x], [y])
+    buffers = context.backend.entry.io.pools(graph.driver)
+    codes = []
+
+    def finalize():
+        try:
+            graph.finalize()
+            codes.append(Code.SUCCESS)
+        except QnnError as refusal:
+            codes.append(refusal.code)
+
+    threads = [threading.Thread(target=finalize) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == [Code.SUCCESS, *[Code.GRAPH_FINALIZED] * 3]
+    context.free()
+    for buffer in buffers:
+        buffer.close()
+
+
+def test_a_backend_that_is_dropped_ends_with_a_warning():
+    backend = qnn.Backend("htp")
+    backend.create_context()
+    pid = backend.get_property(htp.ACCELERATOR_PID)
+    del backend
+    with pytest.warns(ResourceWarning, match="backend 'htp' was never freed"):
+        gc.collect()
+    deadline = time.monotonic() + 20
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_session_that_is_dropped_ends_with_a_warning(tmp_path):
+    kept = [isthmus.Session(tiny.gate(tmp_path / "gate.onnx"))]
+    with pytest.warns(ResourceWarning, match="never closed"):
+        kept.clear()
+
+
+def test_a_context_cannot_be_created_on_a_backend_that_is_being_freed():
+    for _ in range(3):
+        backend = qnn.Backend("htp")
+        outcome = []
+
+        def create(backend=backend, outcome=outcome):
+            try:
+                outcome.append(backend.create_context())
+            except QnnError as refusal:
+                outcome.append(refusal)
+
+        thread = threading.Thread(target=create)
+        thread.start()
+        backend.free()
+        thread.join(60)
+        assert not thread.is_alive()
+        [result] = outcome
+        assert isinstance(result, QnnError) or not result.alive
+        assert backend.driver._device.pid is None
