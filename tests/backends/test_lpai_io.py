@@ -437,6 +437,27 @@ def test_memory_that_became_somebodys_pool_is_no_longer_written():
         assert count(other, 1) == 4
 
 
+def test_memory_that_becomes_a_pool_in_the_moment_it_is_checked_is_not_written(monkeypatch):
+    with running() as graph:
+        result, y = raw("y", 7)
+        binding = graph.bind([], [y])
+        real, claimed = holds.use, []
+
+        def use(window, holder, active):
+            if not claimed:
+                claimed.append(holds.claim(result.window(), "pool", "pool of somebody else"))
+            return real(window, holder, active)
+
+        monkeypatch.setattr(holds, "use", use)
+        holds.changed()
+        with refused(Code.GRAPH_INVALID_TENSOR, "tensor 'y' .*overlaps the pool of somebody else"):
+            binding.execute()
+        assert (floats(result) == 7).all()
+        claimed[0].release()
+        binding.execute()
+        assert (floats(result) == 2).all()
+
+
 def test_the_same_memory_under_another_address_is_seen():
     buffer = rpcmem.alloc(25, 1, 8192)
     with qnn.Backend("lpai") as backend, mmap.mmap(buffer.fd, 8192) as twin:

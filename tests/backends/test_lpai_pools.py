@@ -488,6 +488,32 @@ def test_a_binding_goes_on_in_scratch_that_replaced_the_one_it_was_made_with(bac
         assert binding.stats.executions == 2
 
 
+def test_a_replacement_that_waits_is_made_before_the_next_execution_of_a_loop(backend, graph):
+    scratch, _ = ready(backend, graph)
+    other = memory.host(scratch.nbytes, 128)
+    began, go_on, used = threading.Event(), threading.Event(), []
+    real = graph.driver._executor.run
+
+    def slow():
+        used.append(graph.get_property(lpai.SCRATCH_MEM).addr)
+        began.set()
+        go_on.wait(10)
+        real()
+
+    graph.driver._executor.run = slow
+    worker = threading.Thread(target=lambda: [graph.execute() for _ in range(3)])
+    worker.start()
+    assert began.wait(10)
+    replacing = threading.Thread(target=graph.set_config, args=(lpai.SCRATCH_MEM, ddr(other)))
+    replacing.start()
+    # Long enough for it to wait; were it not, the test would be passed all the same.
+    replacing.join(0.2)
+    go_on.set()
+    worker.join()
+    replacing.join()
+    assert used == [scratch, other, other]
+
+
 def test_replacing_scratch_gets_its_turn_beside_an_endless_loop_of_executions(backend, graph):
     first, _ = ready(backend, graph)
     others = [memory.host(first.nbytes, 128) for _ in range(2)]
