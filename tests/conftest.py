@@ -17,16 +17,31 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from isthmus.engine.native import target
+from isthmus.engine.native import lower, target
+from isthmus.engine.native.program import Program
+from isthmus.engine.native.verification import verify
 from isthmus.memory import resource, tcm
 
 os.environ.setdefault("ISTHMUS_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "kernels"))
 
 _SHOWN = 40  # failures named in the account
 _SECONDS = float(os.environ.get("ISTHMUS_TEST_SECONDS", "300"))
+
+
+_lower = lower.lower
+
+
+def _lowered_and_verified(*arguments: Any, **keywords: Any) -> Program:
+    program = _lower(*arguments, **keywords)
+    verify(program)
+    return program
+
+
+lower.lower = _lowered_and_verified  # whatever a test lowers must pass as a program of strangers
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
