@@ -1,29 +1,299 @@
-"""The examples in the documents are true."""
+"""Every block of code in the documents is true: it is run, or it is what the source says, or its text says why not.
+
+The blocks of a document run in order, in one namespace and in a folder that holds the files they name:
+
+- ``python`` blocks are executed, as doctests where they have prompts. After a line that ends in "From `PATH`:" a block
+  is a quotation, and the file must hold its lines; ``...`` stands for what is left out.
+- ``sh`` blocks: what calls ``isthmus`` is run and must succeed, unless its comment says "exits with N". Tests cannot call
+  ``make`` and ``python`` from within themselves; targets and files that those name must exist.
+- ``text`` blocks begin with ``$ isthmus …`` and hold what it prints, up to times; ``...`` stands for any lines.
+- ``json`` blocks can be read.
+
+A block behind a line "Not run by the tests: REASON." is left alone. Blocks of any other language are refused. Indented
+blocks are pictures: only a command line at their beginning is run, and the lines after it must be among what it prints.
+Words in capitals (MODEL) make a form of a command, which is not run.
+"""
+
+from __future__ import annotations
 
 import doctest
+import io
+import json
+import os
 import re
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
+import zoo
 
-DOCS = Path(__file__).parents[1] / "docs"
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+from isthmus.engine.native import target
+from isthmus.tools import cli
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+QUOTED = re.compile(r"From `([\w./]+)`:$")
+NOT_RUN = re.compile(r"Not run by the tests: .+\.$")
+EXIT = re.compile(r"exits with (\d+)")
+FORM = re.compile(r"\b[A-Z]{4,}\b")
+TIME = re.compile(r"\d+(\.\d+)? (ms|µs|s)\b")
+TARGET = re.compile(r"on cpu \(([\w-]+),")
+ELLIPSIS = "..."
 
 
-@pytest.mark.parametrize("name", ["planning.md"])
-def test_examples_print_what_the_document_says(name):
-    failed, tried = doctest.testfile(str(DOCS / name), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
-    assert tried > 0
-    assert failed == 0
+@dataclass(frozen=True)
+class Block:
+    """A block of a document: its language (none for an indented one), its text, its first line, the line before it."""
+
+    language: str | None
+    text: str
+    line: int
+    lead: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
 
 
-@pytest.mark.parametrize("name", ["lpai.md"])
-def test_every_block_of_code_runs_after_those_before_it(name, tmp_path, monkeypatch):
+def blocks(text: str) -> Iterator[Block]:
+    """The fenced and the indented blocks of a document."""
+    lines, number, lead = text.splitlines(), 0, ""
+    while number < len(lines):
+        start, line = number, lines[number]
+        if line.lstrip().startswith("```"):
+            indent = len(line) - len(line.lstrip())
+            number += 1
+            while not lines[number].lstrip().startswith("```"):
+                number += 1
+            content = [each[indent:] for each in lines[start + 1 : number]]
+            yield Block(line.strip().removeprefix("```"), "\n".join(content) + "\n", start + 2, lead)
+        elif line.startswith("    ") and (start == 0 or not lines[start - 1].strip()):
+            while number + 1 < len(lines) and (lines[number + 1].startswith("    ") or not lines[number + 1].strip()):
+                number += 1
+            yield Block(None, "\n".join(each[4:] for each in lines[start : number + 1]), start + 1, lead)
+        elif line.strip():
+            lead = line.strip()
+        number += 1
+
+
+# -- what the documents name -------------------------------------------------------------------------------------------
+
+
+def _model(name: str) -> Callable[[Path], object]:
+    def put(path: Path) -> None:
+        try:
+            os.symlink(zoo.path(name), path)
+        except zoo.Unavailable as reason:
+            pytest.skip(str(reason))
+
+    return put
+
+
+def _arrays(path: Path) -> None:
+    np.savez(path, x=np.random.default_rng(3).random((1, 3, 48, 320), np.float32))
+
+
+def _json(content: dict[str, object]) -> Callable[[Path], object]:
+    return lambda path: path.write_text(json.dumps(content))
+
+
+FILES: dict[str, Callable[[Path], object]] = {
+    "model.tflite": _model("okay_nabu"),
+    "okay_nabu.tflite": _model("okay_nabu"),
+    "minilm_l3.onnx": _model("minilm_l3"),
+    "model.onnx": tiny.convolution,
+    "text.onnx": lambda path: tiny.convolution(path, "height", "width"),
+    "in.npz": _arrays,
+    "problem.csv": lambda path: path.write_text("id,lower,upper,size\na,1,3,2\nb,0,2,4\nc,2,7,4\nd,4,9,5\n"),
+    "eaiParams.conf": _json({"lpai_backend": {"enable_hw_ver": "v6"}}),
+    "eaiParams_direct.conf": _json({"lpai_graph": {"execute": {"mem_type": "tcm"}}}),
+}
+"""The files that documents may name, by what makes them."""
+
+
+# -- how a block is tried ----------------------------------------------------------------------------------------------
+
+
+def _try_python(block: Block, path: Path, namespace: dict[str, object]) -> None:
+    quoted = QUOTED.search(block.lead)
+    if quoted:
+        _check_quotation(block, ROOT / quoted[1])
+    elif block.text.lstrip().startswith(">>>"):
+        test = doctest.DocTestParser().get_doctest(block.text, namespace, path.name, str(path), block.line - 1)
+        # The runner works in a copy of the names, and clears it.
+        test.globs = namespace
+        report = io.StringIO()
+        flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+        doctest.DocTestRunner(optionflags=flags).run(test, out=report.write, clear_globs=False)
+        assert not report.getvalue(), report.getvalue()
+    else:
+        # So that a traceback shows the document's own line.
+        code = compile("\n" * (block.line - 1) + block.text, str(path), "exec")
+        with redirect_stdout(io.StringIO()):
+            exec(code, namespace)
+
+
+def _check_quotation(block: Block, source: Path) -> None:
+    rest = [" ".join(line.split()) for line in source.read_text().splitlines()]
+    for line in block.lines:
+        wanted = " ".join(line.split())
+        if wanted and wanted != ELLIPSIS:
+            assert wanted in rest, f"{source.relative_to(ROOT)} has no line, or not in this order: {wanted}"
+            rest = rest[rest.index(wanted) + 1 :]
+
+
+def _run_command(command: str) -> str:
+    """What an ``isthmus …`` prints; it must end as its comment says."""
+    expected = EXIT.search(command)
+    arguments = shlex.split(command, comments=True)[1:]
+    # The map is drawn with what the terminal's encoding can show.
+    printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    with redirect_stdout(printed), redirect_stderr(printed):
+        try:
+            status = cli.main(arguments)
+        except SystemExit as ended:
+            status = ended.code
+    output = printed.buffer.getvalue().decode()  # type: ignore[attr-defined]
+    assert status == (int(expected[1]) if expected else 0), f"$ {command}\n{output}"
+    return output
+
+
+def _try_shell(block: Block) -> None:
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = [word for word in shlex.split(line, comments=True) if not re.fullmatch(r"[A-Z_]+=.*", word)]
+        if not words:
+            continue
+        command = words[0].rpartition("/")[2]
+        if command == "isthmus":
+            _run_command(line)
+        elif command == "make":
+            assert words[1] in _targets(), f"the Makefile has no target '{words[1]}'"
+        else:
+            assert command == "python", f"nobody checks what '{command}' does"
+            named = [word.partition("::") for word in words[1:] if "/" in word]
+            assert named, f"'{line}' names no file"
+            for file, _, test in named:
+                assert (ROOT / file).exists(), f"there is no {file}"
+                assert not test or f"def {test}(" in (ROOT / file).read_text(), f"{file} has no {test}"
+
+
+def _targets() -> set[str]:
+    found = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found
+    return set(found[1].split())
+
+
+def _try_text(block: Block) -> None:
+    first, *expected = block.lines
+    assert first.startswith("$ isthmus "), "a text block begins with the command that prints it"
+    made_for = TARGET.search(block.text)
+    if made_for and made_for[1] != target.host().name:
+        # Kernels of another instruction set take other work space.
+        assert target.by_name(made_for[1]), "the command is checked where that code runs"
+        return
+    printed = _run_command(first[2:]).splitlines()
+    pattern = "".join(
+        r"(?:.*\n)*?" if line == ELLIPSIS else re.escape(TIME.sub("TIME", line.rstrip())) + "\n" for line in expected
+    )
+    text = "".join(TIME.sub("TIME", line.rstrip()) + "\n" for line in printed)
+    assert re.fullmatch(pattern, text.rstrip("\n") + "\n"), f"it prints\n{os.linesep.join(printed)}"
+
+
+def _try_indented(block: Block) -> None:
+    first, *rest = block.lines
+    command = first.removeprefix("$ ")
+    if not command.startswith("isthmus "):
+        with pytest.raises(SyntaxError):
+            compile(block.text, "indented block", "exec")
+    elif not FORM.search(command):
+        printed = _run_command(command)
+        for line in rest:
+            assert line.strip() in printed, f"'{line}' is not in\n{printed}"
+
+
+def _try(block: Block, path: Path, namespace: dict[str, object]) -> None:
+    if NOT_RUN.search(block.lead):
+        return
+    if block.language == "python":
+        _try_python(block, path, namespace)
+    elif block.language == "sh":
+        _try_shell(block)
+    elif block.language == "text":
+        _try_text(block)
+    elif block.language == "json":
+        json.loads(block.text)
+    else:
+        assert block.language is None, f"nobody can tell whether a block of '{block.language}' is true"
+        _try_indented(block)
+
+
+# -- the tests ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_block_of_a_document_is_true(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = path.read_text()
     monkeypatch.chdir(tmp_path)
-    tiny.convolution(tmp_path / "model.onnx")
-    blocks = BLOCK.findall((DOCS / name).read_text())
-    assert blocks
-    namespace = {}
-    for number, block in enumerate(blocks):
-        exec(compile(block, f"block {number} of {name}", "exec"), namespace)
+    monkeypatch.setenv("COLUMNS", "80")
+    found = list(blocks(text))
+    for name, put in FILES.items():
+        if any(re.search(rf"\b{re.escape(name)}\b", block.text) for block in found):
+            put(tmp_path / name)
+    namespace: dict[str, object] = {"__name__": "__document__"}
+    for block in found:
+        try:
+            _try(block, path, namespace)
+        except Exception as problem:
+            raise AssertionError(f"{path.relative_to(ROOT)}, line {block.line}: {problem}") from problem
+
+
+def _tried(text: str, namespace: dict[str, object] | None = None) -> None:
+    for block in blocks(text):
+        _try(block, Path("document.md"), {} if namespace is None else namespace)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nraise ValueError\n```\n",
+        "```python\n>>> 1 + 1\n3\n\n```\n",
+        "From `src/isthmus/version.py`:\n\n```python\n__version__ = 'none'\n```\n",
+        "```sh\nisthmus run nothing.onnx\n```\n",
+        "```sh\nisthmus pack nothing.csv  # exits with 1\n```\n",
+        "```sh\nmake haste\n```\n",
+        "```sh\npython tests/test_nothing.py\n```\n",
+        "```sh\npython -m pytest tests/test_documents.py::test_nothing\n```\n",
+        "```sh\nrm -r docs\n```\n",
+        "```text\n$ isthmus --version\nisthmus 0.0.1\n```\n",
+        "```text\nisthmus 0.0.1\n```\n",
+        "```json\n{\n```\n",
+        "```\nno language\n```\n",
+        "```c\nint x;\n```\n",
+        "Look:\n\n    import isthmus\n    isthmus.Session\n",
+        "Look:\n\n    $ isthmus --version\n    isthmus 0.0.1\n",
+    ],
+)
+def test_a_block_that_is_not_true_is_found(text: str) -> None:
+    with pytest.raises((AssertionError, ValueError, pytest.fail.Exception)):
+        _tried(text)
+
+
+def test_blocks_that_are_true_pass() -> None:
+    names: dict[str, object] = {}
+    _tried(
+        "```python\nx = 3\n```\n\n"
+        "```python\n>>> x\n3\n\n```\n\n"
+        "From `src/isthmus/version.py`:\n\n```python\nimport platform\n...\ndef build_id() -> str:\n```\n\n"
+        "```sh\nmake test  # and more\nISTHMUS_SHUFFLE=1 python -m pytest tests/qnn\n"
+        "isthmus pack nothing.csv  # exits with 2\n```\n\n"
+        "```json\n{}\n```\n\n"
+        "Not run by the tests: it needs a second machine.\n\n```sh\nssh\n```\n\n"
+        "A picture:\n\n    a -> b\n\nA form:\n\n    isthmus run MODEL\n",
+        names,
+    )
+    assert names["x"] == 3

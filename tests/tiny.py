@@ -27,8 +27,8 @@ def save(path: Path, nodes: list, inputs: dict, outputs: dict, constants: dict |
     return path
 
 
-def convolution(path: Path, height: int | str = 8) -> Path:
-    """A convolution with relu on an NCHW image, height possibly dynamic."""
+def convolution(path: Path, height: int | str = 8, width: int | str = 8) -> Path:
+    """A convolution with relu on an NCHW image, height and width possibly dynamic."""
     generator = np.random.default_rng(1)
     constants = {
         "w": generator.standard_normal((4, 3, 3, 3)).astype(np.float32),
@@ -38,7 +38,7 @@ def convolution(path: Path, height: int | str = 8) -> Path:
         helper.make_node("Conv", ["x", "w", "b"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], name="conv_1"),
         helper.make_node("Relu", ["c"], ["y"], name="relu_1"),
     ]
-    return save(path, nodes, {"x": [1, 3, height, 8]}, {"y": [1, 4, height, 8]}, constants)
+    return save(path, nodes, {"x": [1, 3, height, width]}, {"y": [1, 4, height, width]}, constants)
 
 
 def gate(path: Path, size: int = 1000) -> Path:
