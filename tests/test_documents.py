@@ -130,7 +130,8 @@ def _try_python(block: Block, path: Path, namespace: dict[str, object]) -> None:
         report = io.StringIO()
         flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
         doctest.DocTestRunner(optionflags=flags).run(test, out=report.write, clear_globs=False)
-        assert not report.getvalue(), report.getvalue()
+        if report.getvalue():
+            raise AssertionError(report.getvalue())
     else:
         # So that a traceback shows the document's own line.
         code = compile("\n" * (block.line - 1) + block.text, str(path), "exec")
