@@ -4,8 +4,8 @@ The blocks of a document run in order, in one namespace and in a folder that hol
 
 - ``python`` blocks are executed, as doctests where they have prompts. After a line that ends in "From `PATH`:" a block
   is a quotation, and the file must hold its lines; ``...`` stands for what is left out.
-- ``sh`` blocks: what calls ``isthmus`` is run and must succeed, unless its comment says "exits with N". Tests cannot call
-  ``make`` and ``python`` from within themselves; targets and files that those name must exist.
+- ``sh`` blocks: what calls ``isthmus`` is run and must succeed, unless its comment says "exits with N". Tests cannot
+  call ``make`` and ``python`` from within themselves; targets and files that those name must exist.
 - ``text`` blocks begin with ``$ isthmus …`` and hold what it prints, up to times; ``...`` stands for any lines.
 - ``json`` blocks can be read.
 
@@ -298,3 +298,17 @@ def test_blocks_that_are_true_pass() -> None:
         names,
     )
     assert names["x"] == 3
+
+
+def test_every_setting_is_in_the_table_of_the_readme() -> None:
+    sources = "".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
+    settings = set(re.findall(r'"(ISTHMUS_[A-Z_]+)"', sources))
+    told = set(re.findall(r"^\| `(\w+)`", (ROOT / "README.md").read_text(), re.MULTILINE))
+    assert settings
+    assert settings <= told
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for path in [*DOCUMENTS, ROOT / "CHANGELOG.md"]:
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text()):
+            assert (path.parent / link).exists(), f"{path.name} leads to {link}"

@@ -31,7 +31,10 @@ from mutation.sites import Mistake, mistakes
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path("src") / "isthmus"
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
-_COPIED = ("src", "tests", "docs", "examples", "bench", "pyproject.toml", "README.md", "Makefile", "LICENSE")
+_COPIED = (
+    "src", "tests", "docs", "examples", "bench", "pyproject.toml", "Makefile", "LICENSE", "README.md",
+    "CONTRIBUTING.md", "CHANGELOG.md",
+)  # fmt: skip
 _LINKED = (".models", ".venv")
 _PASSED = 0
 CAUGHT, LIVED, UNDECIDED = "caught", "LIVED", "undecided"
