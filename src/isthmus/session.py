@@ -60,6 +60,11 @@ class Session:
         What inputs and outputs are, where the backend has a choice: "memhandle", memory that the accelerator shares,
         or "raw", memory that is used or copied as the backend does with it.
 
+    Raises
+    ------
+    QnnError
+        If the file cannot be read or uses what is not supported, or the backend refuses its configuration or memory.
+
     Examples
     --------
     ::

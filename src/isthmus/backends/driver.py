@@ -49,6 +49,11 @@ class MemDescriptor:
         The backend's own structure.
     address
         Where the client has mapped DMA_BUF memory.
+
+    Examples
+    --------
+    >>> MemDescriptor((1, 224, 224, 3), DataType.FLOAT_32, DescriptorType.ION, fd=7).nbytes
+    602112
     """
 
     dims: tuple[int, ...]

@@ -262,7 +262,16 @@ class Fault(Adaptor):
 
 @contextmanager
 def statistics(*kinds: str) -> Iterator[Tally]:
-    """Count what is allocated inside the block, of all kinds or of those named."""
+    """Count what is allocated inside the block, of all kinds or of those named.
+
+    Examples
+    --------
+    >>> from isthmus import memory
+    >>> with memory.statistics("host") as seen:
+    ...     memory.host(100).close()
+    >>> seen.allocations, seen.peak_bytes, seen.live_bytes
+    (1, 100, 0)
+    """
     tally = Tally()
     with around(lambda upstream: Statistics(upstream, tally), *kinds):
         yield tally
@@ -270,14 +279,33 @@ def statistics(*kinds: str) -> Iterator[Tally]:
 
 @contextmanager
 def limit(nbytes: int, *kinds: str) -> Iterator[None]:
-    """Let each kind of memory have at most `nbytes` at a time inside the block."""
+    """Let each kind of memory have at most `nbytes` at a time inside the block.
+
+    Examples
+    --------
+    >>> from isthmus import memory
+    >>> with memory.limit(1000), memory.host(900):
+    ...     memory.host(200)
+    Traceback (most recent call last):
+    isthmus.errors.QnnError: [1002 COMMON_MEM_ALLOC] host buffer of 200 bytes: 900 of the 1000 bytes that are allowed
+    are taken
+    """
     with around(lambda upstream: Limit(upstream, nbytes), *kinds):
         yield
 
 
 @contextmanager
 def audit(*kinds: str) -> Iterator[Record]:
-    """Write down what is allocated inside the block, and where in the user's code."""
+    """Write down what is allocated inside the block, and where in the user's code.
+
+    Examples
+    --------
+    >>> from isthmus import memory
+    >>> with memory.audit() as record:
+    ...     memory.host(64).close()
+    >>> [each.nbytes for each in record.allocations], record.live
+    ([64], [])
+    """
     record = Record()
     with around(lambda upstream: Audit(upstream, record), *kinds):
         yield record
@@ -285,7 +313,16 @@ def audit(*kinds: str) -> Iterator[Record]:
 
 @contextmanager
 def fault(nth: int, *kinds: str, times: int = 1) -> Iterator[Schedule]:
-    """Have the nth allocation inside the block fail, and the ones after it up to `times`."""
+    """Have the nth allocation inside the block fail, and the ones after it up to `times`.
+
+    Examples
+    --------
+    >>> from isthmus import memory
+    >>> with memory.fault(1):
+    ...     memory.host(64)
+    Traceback (most recent call last):
+    isthmus.errors.QnnError: [1002 COMMON_MEM_ALLOC] host buffer of 64 bytes: allocation 1 was made to fail
+    """
     schedule = Schedule(nth, times)
     with around(lambda upstream: Fault(upstream, schedule), *kinds):
         yield schedule

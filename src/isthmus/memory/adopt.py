@@ -31,7 +31,13 @@ _adopters: list[Adopter] = []
 
 
 def adopt(adopter: Adopter) -> None:
-    """Have windows made of a further kind of memory: a function that knows an object's buffer, or answers None."""
+    """Have windows made of a further kind of memory, for the whole process.
+
+    Parameters
+    ----------
+    adopter
+        A function that is given an object and answers its `Buffer`, or None if it does not know it.
+    """
     _adopters.append(adopter)
 
 

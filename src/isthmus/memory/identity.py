@@ -22,6 +22,15 @@ class Identity:
         "private", "file", or the name that a device gives its memory.
     key
         What tells it from others of its kind.
+
+    Examples
+    --------
+    >>> from isthmus import memory
+    >>> with memory.rpcmem.alloc(memory.rpcmem.HEAP_ID_SYSTEM, 1, 4096) as buffer:
+    ...     named_by_descriptor = memory.window(memory.SharedFd(buffer.fd, 0, 4096))
+    ...     named_by_address = memory.window(buffer.address, nbytes=4096)
+    ...     named_by_descriptor.spans == named_by_address.spans
+    True
     """
 
     kind: str

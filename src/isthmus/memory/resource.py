@@ -46,7 +46,15 @@ def kinds() -> tuple[str, ...]:
 
 
 def current(kind: str) -> MemoryResource:
-    """The resource that memory of a kind comes from now, with all that is put around it."""
+    """The resource that memory of a kind comes from now, with all that is put around it.
+
+    Examples
+    --------
+    >>> from isthmus import memory
+    >>> with memory.current("host").allocate(256, 64) as buffer:
+    ...     buffer.kind, buffer.nbytes
+    ('host', 256)
+    """
     with _lock:
         found = _current.get(kind)
     if found is None:
@@ -55,7 +63,18 @@ def current(kind: str) -> MemoryResource:
 
 
 class Adaptor(MemoryResource):
-    """A resource around another. Adaptors stack: each sees what the ones inside it let through."""
+    """A resource around another. Adaptors stack: each sees what the ones inside it let through.
+
+    Examples
+    --------
+    >>> from isthmus import memory
+    >>> class Rounded(Adaptor):
+    ...     def allocate(self, nbytes, alignment=64):
+    ...         return self.upstream.allocate(-(-nbytes // 4096) * 4096, alignment)
+    >>> with Rounded(memory.current("host")).allocate(100) as buffer:
+    ...     buffer.nbytes
+    4096
+    """
 
     def __init__(self, upstream: MemoryResource) -> None:
         self.upstream = upstream

@@ -33,6 +33,22 @@ class Binding:
 
     All checks happened when it was made. When something it relies on has changed since (a pool was replaced, memory was
     deregistered, closed or given to another graph), the next execution checks again and is refused if it must be.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isthmus import qnn
+    >>> x, y = np.float32([[-1, 2]]), np.zeros((1, 2), np.float32)
+    >>> with qnn.Backend("cpu") as backend:
+    ...     graph = backend.create_context().create_graph("positive")
+    ...     given = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, x.shape)
+    ...     made = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, y.shape)
+    ...     graph.add_node("relu", "Relu", [given], [made])
+    ...     graph.finalize()
+    ...     with graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)]) as binding:
+    ...         binding.execute()
+    ...         binding.stats.in_place_bytes, y.tolist()
+    ({'raw': 16}, [[0.0, 2.0]])
     """
 
     def __init__(self, graph: Graph, driver: DriverBinding) -> None:

@@ -47,7 +47,22 @@ class Priority(IntEnum):
 
 
 class Graph(Handle):
-    """A graph of a context. Made by `Context.create_graph`, `Context.compose` or `Context.retrieve`."""
+    """A graph of a context. Made by `Context.create_graph`, `Context.compose` or `Context.retrieve`.
+
+    Examples
+    --------
+    >>> from isthmus import qnn
+    >>> with qnn.Backend("cpu") as backend:
+    ...     graph = backend.create_context().create_graph("double")
+    ...     x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, (1, 4))
+    ...     y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, (1, 4))
+    ...     graph.add_node("add", "ElementWiseAdd", [x, x], [y])
+    ...     graph.finalize()
+    ...     graph.inputs["x"][...] = 1, 2, 3, 4
+    ...     graph.execute()
+    ...     graph.outputs["y"].tolist(), graph.info.io_bytes
+    ([[2.0, 4.0, 6.0, 8.0]], 32)
+    """
 
     invalid = Code.GRAPH_INVALID_HANDLE
 

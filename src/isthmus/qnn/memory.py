@@ -34,11 +34,11 @@ class GraphMemory:
             provision = entry.io.io(driver, io)
             self._buffers += provision.buffers
             self.binding = Binding(graph, driver.bind(provision.memories))
+            """The graph bound to this memory."""
         except BaseException:
             # Held pools stay with the graph, which ends with its context.
             self._buffers.clear()
             raise
-        """The graph bound to this memory."""
         views = []
         for index, (info, memory) in enumerate(zip(driver.info.tensors, provision.memories, strict=True)):
             window = driver.place(index) if memory is None else memory.window

@@ -31,6 +31,14 @@ class Profile(Handle):
     """Collects events of the calls it is handed to (QnnProfile_create).
 
     BASIC tells the time of each call; DETAILED also the memory that executions used in place or copied.
+
+    Examples
+    --------
+    >>> from isthmus import qnn
+    >>> with qnn.Backend("cpu") as backend:
+    ...     profile = qnn.Profile(backend, qnn.ProfileLevel.DETAILED)
+    ...     profile.get_events()
+    ()
     """
 
     invalid = Code.COMMON_INVALID_ARGUMENT
