@@ -87,7 +87,7 @@ def test_opening_and_closing_leaves_nothing_behind(content, tmp_path):
         opened.close()
         opened.close()
         del opened
-    for damaged in (content[:-1], b"", b"short"):
+    for damaged in (content[:-1], b"", b"short", tmp_path, "/dev/zero"):
         with pytest.raises(QnnError):
             binary.ContextBinary(damaged)
     assert len(os.listdir("/proc/self/fd")) == before

@@ -8,23 +8,24 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "isthmus"
 MAY_IMPORT = {
     "errors": set(),
+    "reading": set(),
     "isolated": {"errors"},
     "log": {"errors"},
     "compiled": {"isolated", "errors"},
-    "planning": {"compiled", "isolated", "errors"},
+    "planning": {"compiled", "isolated", "reading", "errors"},
     "graph": {"errors"},
     "memory": {"errors", "log"},
-    "frontends": {"graph", "errors"},
+    "frontends": {"graph", "reading", "errors"},
     "prepare": {"graph", "planning", "errors"},
     "engine": {"compiled", "isolated", "graph", "prepare", "memory", "errors"},
-    "binary": {"engine", "graph", "errors", "version"},
+    "binary": {"engine", "graph", "reading", "errors", "version"},
     "accelerator": {"isolated", "binary", "engine", "graph", "memory", "errors"},
     "backends": {"accelerator", "binary", "engine", "prepare", "graph", "memory", "log", "errors"},
     "qnn": {"backends", "frontends", "prepare", "graph", "memory", "log", "errors", "version"},
     "session": {"qnn", "backends", "prepare", "graph", "log", "errors"},
     "report": {"prepare", "errors"},
     "tools": {
-        "session", "qnn", "report", "backends", "frontends", "prepare", "planning", "graph", "log", "errors",
+        "session", "qnn", "report", "backends", "frontends", "prepare", "planning", "graph", "log", "reading", "errors",
     },
     "version": set(),
 }

@@ -12,12 +12,12 @@ import json
 import mmap
 import os
 import shutil
-import stat
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from isthmus import reading
 from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
@@ -281,15 +281,10 @@ def _sealed(source: Any) -> int:
 
 def _opened(path: str | os.PathLike[str]) -> BinaryIO:
     try:
-        # A pipe would wait for its other end.
-        stream = open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")  # noqa: SIM115
-    except (OSError, ValueError) as problem:
-        rule = f"'{os.fspath(path)}' cannot be opened: {getattr(problem, 'strerror', None) or problem}"
+        return reading.opened(path)
+    except OSError as problem:
+        rule = f"'{os.fspath(path)}' cannot be opened: {problem.strerror}"
         raise _refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
-    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-        stream.close()
-        raise _refusal(f"'{os.fspath(path)}' is not a file", Code.CONTEXT_INVALID_ARGUMENT)
-    return stream
 
 
 def _sealed_copy(write: Callable[[BinaryIO], object]) -> int:

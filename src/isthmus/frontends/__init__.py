@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from isthmus import reading
 from isthmus.errors import Code, QnnError
 
 if TYPE_CHECKING:
     from isthmus.graph import Graph
 
-__all__ = ["load"]
+__all__ = ["contents", "load"]
 
 _TFLITE_IDENTIFIER = b"TFL3"
 _ONNX_TAGS = frozenset(b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2")
@@ -44,7 +44,7 @@ def load(
         If the file cannot be read, is neither format, is damaged, or uses what is not supported.
     """
     path = Path(path)
-    data = _contents(path)
+    data = contents(path)
     if data[4:8] == _TFLITE_IDENTIFIER:
         if constants:
             raise QnnError(
@@ -65,21 +65,17 @@ def load(
     return onnx.load(data, path.stem, shapes, constants, folder=path.parent)
 
 
-def _contents(path: Path) -> bytes:
+def contents(path: Path) -> bytes:
+    """The bytes of a model file of either format."""
     what = f"model file '{path}'"
     try:
-        # Looked at before it is opened: a pipe or a device would block, or never end.
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            kind = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device"
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"it is {kind}, not a file")
-        if path.stat().st_size > _MAX_BYTES:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is larger than either format allows, 2 GiB")
-        data = path.read_bytes()
+        data = reading.contents(path, _MAX_BYTES)
     except FileNotFoundError:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file") from None
-    except (OSError, ValueError, MemoryError) as error:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"it cannot be read ({error})") from error
+    except OSError as problem:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"it cannot be read: {problem.strerror}") from None
+    except MemoryError:
+        raise QnnError(Code.COMMON_MEM_ALLOC, what, "there is not enough memory to read it") from None
     if not data:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is empty")
     return data

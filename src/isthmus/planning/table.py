@@ -14,11 +14,15 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from isthmus import reading
+
 from .problem import Buffer, Gap, PlanningError, Problem
 
 ALIASES = {"start": "lower", "begin": "lower", "end": "upper", "buffer": "id", "buffer_id": "id"}
 REQUIRED = ("id", "lower", "upper", "size")
 OPTIONAL = ("alignment", "gaps", "offset")
+MAX_BYTES = 1 << 28
+"""The largest file that passes for a problem."""
 
 
 def read_csv(path: str | Path, *, capacity: int | None = None, alignment: int | None = None) -> Problem:
@@ -41,7 +45,7 @@ def read_csv(path: str | Path, *, capacity: int | None = None, alignment: int | 
         If the file cannot be read.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = reading.contents(path, MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise PlanningError(f"{path}: not a text file: {error.reason}") from None
     rows = csv.reader(io.StringIO(text, newline=""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -155,8 +156,8 @@ def test_constants_of_absurd_size_are_refused_before_they_are_made(nodes: list[A
         convert(model(nodes, {"x": floats(1)}, "y", constants))
 
 
-def external(folder: Path, location: str, **entries: int) -> Path:
-    tensor = numpy_helper.from_array(np.float32([1, 2]), "k")
+def external(folder: Path, location: str, value: tuple[float, ...] = (1, 2), **entries: int) -> Path:
+    tensor = numpy_helper.from_array(np.float32(value), "k")
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in {"location": location, **entries}.items():
@@ -196,6 +197,15 @@ def test_external_data_elsewhere_or_out_of_bounds_is_refused(
         (place / "data.bin").write_bytes(np.float32([3, 4]).tobytes())
     (folder / "link.bin").symlink_to(tmp_path / "data.bin")
     assert refusal(external(folder, location, **entries)).code is Code.GRAPH_CREATE_FAILED
+
+
+def test_external_data_in_a_pipe_is_refused_even_if_none_would_be_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    other_end = os.open(tmp_path / "pipe", os.O_RDWR)
+    try:
+        assert "pipe or a device" in refusal(external(tmp_path, "pipe", ())).rule
+    finally:
+        os.close(other_end)
 
 
 def test_external_data_of_bytes_without_a_folder_is_refused(tmp_path: Path) -> None:

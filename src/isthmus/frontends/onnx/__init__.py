@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import Code, QnnError
+from isthmus.frontends import contents
 from isthmus.frontends.onnx.importer import Importer
 from isthmus.frontends.onnx.schema import parse_model
 from isthmus.graph import Graph
@@ -44,12 +44,7 @@ def load(
     """
     if isinstance(source, str | Path):
         path = Path(source)
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise QnnError(
-                Code.COMMON_INVALID_ARGUMENT, f"model file '{path}'", f"it cannot be read ({error.strerror})"
-            ) from error
+        data = contents(path)
         name, folder = name or path.stem, path.parent
     else:
         data = source

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from isthmus import reading
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.unsupported import unsupported
 
@@ -95,14 +97,15 @@ def _external(tensor: Any, folder: Path | None, what: str, nbytes: int) -> bytes
         length = int(entries.get("length", nbytes))
         if length != nbytes:
             raise refuse(f"external data of {length} bytes, its dimensions ask for {nbytes}")
-        size = path.stat().st_size
-        if offset < 0 or offset + length > size:
-            raise refuse(f"external data at {offset}..{offset + length} lies outside '{location}' of {size} bytes")
-        with path.open("rb") as file:
+        with reading.opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if offset < 0 or offset + length > size:
+                raise refuse(f"external data at {offset}..{offset + length} lies outside '{location}' of {size} bytes")
             file.seek(offset)
             return file.read(length)
     except (OSError, ValueError, RuntimeError) as error:
-        raise refuse(f"external data '{location}' cannot be read ({error})") from error
+        why = getattr(error, "strerror", None) or error
+        raise refuse(f"external data '{location}' cannot be read: {why}") from error
 
 
 def attribute_value(attribute: Any, folder: Path | None) -> Any:

@@ -1,0 +1,51 @@
+"""Files are read whole, and only if they are regular and no larger than expected."""
+
+import os
+import socket
+
+import pytest
+
+from isthmus import reading
+
+
+def test_a_regular_file_is_read_up_to_its_bound(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert reading.contents(path, 5) == b"12345"
+    with pytest.raises(OSError, match="larger than 4 bytes"):
+        reading.contents(path, 4)
+
+
+def test_a_sparse_file_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    os.truncate(path, 1 << 38)
+    with pytest.raises(OSError, match="larger than 1,024 bytes"):
+        reading.contents(path, 1024)
+
+
+def test_a_file_that_does_not_tell_its_size_is_bounded_all_the_same():
+    assert os.stat("/proc/self/maps").st_size == 0
+    with pytest.raises(OSError, match="larger than 10 bytes"):
+        reading.contents("/proc/self/maps", 10)
+
+
+def test_what_is_no_file_is_refused_at_once_and_leaves_nothing_open(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+    before = os.listdir("/proc/self/fd")
+    for name, words in (
+        ("pipe", "a pipe or a device, not a file"),
+        ("folder", "a directory, not a file"),
+        ("link", "a pipe or a device, not a file"),
+        ("socket", "No such device"),
+        ("absent", "No such file"),
+        ("a\0b", "null"),
+    ):
+        with pytest.raises(OSError, match=words) as caught:
+            reading.contents(tmp_path / name, 10)
+        assert caught.value.strerror
+    assert os.listdir("/proc/self/fd") == before
