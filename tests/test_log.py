@@ -1,6 +1,8 @@
-"""Messages reach the callback up to its level, and Python's logging always."""
+"""Messages reach the callback up to its level, and Python's logging wherever it is set up."""
 
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -33,7 +35,7 @@ def test_levels_have_qnns_numbers():
 def test_a_failing_callback_does_not_disturb(caplog):
     with caplog.at_level(logging.ERROR, "isthmus"):
         Log(lambda level, text: 1 / 0)(LogLevel.ERROR, "still said")
-    assert caplog.messages == ["still said", "the log callback failed"]
+    assert caplog.messages == ["still said", "the log callback failed at: still said"]
 
 
 def test_a_freed_log_is_silent_and_wrong_arguments_are_refused():
@@ -46,3 +48,33 @@ def test_a_freed_log_is_silent_and_wrong_arguments_are_refused():
         log.set_level(6)
     with pytest.raises(QnnError, match="cannot be called"):
         Log("callback")
+
+
+SCRIPT = """
+import logging, sys
+from isthmus.log import Log, LogLevel
+if "handler" in sys.argv:
+    logging.getLogger("isthmus").addHandler(logging.StreamHandler(sys.stderr))
+called = {"callback": lambda level, text: print("called back:", text), "broken": lambda level, text: 1 / 0}
+log = Log(called.get(sys.argv[1]), LogLevel.ERROR)
+log(LogLevel.ERROR, "an error")
+log(LogLevel.WARN, "a warning")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed", "on_standard_error"),
+    [
+        (["none"], "", "an error\na warning\n"),
+        (["callback"], "called back: an error\n", ""),
+        (["callback", "handler"], "called back: an error\n", "an error\na warning\n"),
+    ],
+)
+def test_python_prints_by_itself_only_what_nobody_else_hears(arguments, printed, on_standard_error):
+    done = subprocess.run([sys.executable, "-c", SCRIPT, *arguments], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (printed, on_standard_error)
+
+
+def test_a_message_whose_callback_fails_is_not_lost():
+    done = subprocess.run([sys.executable, "-c", SCRIPT, "broken"], capture_output=True, text=True, check=True)
+    assert "the log callback failed at: an error" in done.stderr

@@ -40,7 +40,8 @@ class Log:
     callback
         Called with the level and the text of each message up to `level`.
     level
-        The most talkative level that reaches the callback. Python's logging filters by its own levels.
+        The most talkative level that reaches the callback. Python's logging filters by its own levels; where nobody has
+        set it up it prints warnings and errors by itself, which happens only without a callback.
 
     Examples
     --------
@@ -69,13 +70,15 @@ class Log:
 
     def __call__(self, level: LogLevel, text: str) -> None:
         """Say something."""
-        _logger.log(PYTHON_LEVELS[level], "%s", text)
+        # Whoever is called back should not find the same on standard error, where Python puts what has no handler.
+        if self._callback is None or _logger.hasHandlers():
+            _logger.log(PYTHON_LEVELS[level], "%s", text)
         if self._callback is not None and level <= self.level:
             try:
                 self._callback(level, text)
             except Exception:
                 # A log must not change what the caller of the library sees.
-                _logger.exception("the log callback failed")
+                _logger.exception("the log callback failed at: %s", text)
 
     def free(self) -> None:
         """Stop calling back; safe to call again."""
