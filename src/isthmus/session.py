@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 import threading
 import time
@@ -19,6 +20,9 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import GraphInfo
 from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
+
+LONGEST_SECONDS = 10**9
+"""The longest time limit: some thirty years, which timers can count."""
 
 
 @dataclass
@@ -59,6 +63,9 @@ class Session:
     io
         What inputs and outputs are, where the backend has a choice: "memhandle", memory that the accelerator shares,
         or "raw", memory that is used or copied as the backend does with it.
+    timeout
+        How many seconds a run may take; one that takes longer is ended, and answered with GRAPH_TIMED_OUT. Without it
+        as long as the backend lets it.
 
     Raises
     ------
@@ -85,6 +92,7 @@ class Session:
         config: Any = None,
         log: Log | None = None,
         io: str | None = None,
+        timeout: float | None = None,
     ) -> None:
         entry = registry.entry(backend)
         self.backend = entry.name
@@ -95,6 +103,7 @@ class Session:
         self._open: qnn.GraphMemory | None = None
         self._backend = qnn.Backend(backend, config, log)
         try:
+            self._signal = time_limit(self._backend, timeout)
             context = self._backend.create_context()
             self._graph = context.compose(self.path, None, _checked_shapes(shapes), constants, mem_type)
             self._graph.set_config(qnn.GraphConfig.THREADS, threads)
@@ -148,7 +157,7 @@ class Session:
                     np.copyto(self.inputs[name], array)
                     self.stats.copied_in_bytes += self.inputs[name].nbytes
             begin = time.perf_counter()
-            execute()
+            execute(signal=self._signal)
             self.stats.last_ms = (time.perf_counter() - begin) * 1e3
             self.stats.runs += 1
             if arrays is None:
@@ -218,6 +227,16 @@ class Session:
                 raise refuse(f"input '{name}'", "it holds NaN", "Pass allow_nan=True to run it all the same.")
             arrays[name] = array
         return arrays
+
+
+def time_limit(backend: qnn.Backend, seconds: float | None) -> qnn.Signal | None:
+    """A signal that ends executions after so many seconds; none for no limit."""
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real) or not 1e-6 <= seconds <= LONGEST_SECONDS:
+        rule = f"must be a number of seconds from 0.000001 to {LONGEST_SECONDS}, is {seconds!r}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "timeout", rule)
+    return qnn.Signal(backend, round(float(seconds) * 1e6))
 
 
 def _checked_shapes(shapes: Mapping[str, Iterable[int]] | None) -> dict[str, tuple[int, ...]] | None:
