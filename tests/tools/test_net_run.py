@@ -6,10 +6,12 @@ import numpy as np
 import onnxruntime
 import pytest
 import tiny
+from onnx import helper
 
 from isthmus import binary
 from isthmus.graph.datatypes import MemType
 from isthmus.tools.cli import main
+from isthmus.tools.net_run import file_name
 
 
 @pytest.fixture
@@ -104,6 +106,29 @@ def test_several_models_become_several_graphs(folder):
     check_results(folder)
     got = np.fromfile(folder / "output" / "Result_3" / "y.raw", np.float32)
     np.testing.assert_allclose(got, 1 / (1 + np.exp(-1)) + 1, rtol=1e-5)
+
+
+NAMES = ("a/b", "a_b", "a:b", "a%2Fb", "a~b", "..", "größe", "long/" * 60 + "1", "long/" * 60 + "2")
+
+
+def test_every_output_has_a_file_of_its_own_and_plain_names_stay(folder):
+    nodes = [helper.make_node("Mul", ["x", f"factor{i}"], [name]) for i, name in enumerate(NAMES)]
+    factors = {f"factor{i}": np.float32([i + 2]) for i in range(len(NAMES))}
+    tiny.save(folder / "names.onnx", nodes, {"x": [2]}, dict.fromkeys(NAMES, (2,)), factors)
+    np.ones(2, np.float32).tofile("ones.raw")
+    (folder / "ones.txt").write_text("ones.raw\n")
+    assert run("--model", "names.onnx", backend="libQnnCpu.so", lists="ones.txt") == 0
+    for i, name in enumerate(NAMES):
+        content = np.fromfile(folder / "output" / "Result_0" / f"{file_name(name)}.raw", np.float32)
+        assert content.tolist() == [i + 2] * 2
+    files = [path.name for path in (folder / "output" / "Result_0").iterdir()]
+    assert len(files) == len(NAMES)
+    assert {"a_b.raw", "a%2Fb.raw", "a%3Ab.raw", "a%252Fb.raw", "...raw"} < set(files)
+
+
+@pytest.mark.parametrize("name", ["y", "Identity_1", "dense-2.out", "9"])
+def test_a_plain_name_is_the_name_of_its_file(name):
+    assert file_name(name) == name
 
 
 @pytest.mark.parametrize(

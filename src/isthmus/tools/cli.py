@@ -1,4 +1,4 @@
-"""The command ``isthmus``: one module a subcommand, loaded when it is called."""
+"""The command ``isthmus``: one module a subcommand, loaded when it is called. QNN's tools have their own names too."""
 
 from __future__ import annotations
 
@@ -22,35 +22,81 @@ COMMANDS = {
 }
 
 
+class _Paragraphs(argparse.HelpFormatter):
+    """Fits each paragraph of a text to the terminal."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(super(_Paragraphs, self)._fill_text(part, width, indent) for part in text.split("\n\n"))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is 2 for bad input."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    for stream in (sys.stdout, sys.stderr):
-        # Names in models and paths may hold what a terminal's encoding lacks.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    _tolerate_any_name()
     parser = argparse.ArgumentParser(prog="isthmus", description="The memory system of QNN, as open software.")
     parser.add_argument("--version", action="version", version=f"isthmus {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        subparser = subparsers.add_parser(name, help=summary)
         if name in arguments[:1]:
-            _module(name).add_arguments(subparser)
+            _describe(subparser, name)
     options = parser.parse_args(arguments)
+    return _carry_out(f"isthmus {options.command}", options.command, options)
+
+
+def net_run(arguments: Sequence[str] | None = None) -> int:
+    """The command ``qnn-net-run``."""
+    return _under_its_own_name("net-run", arguments)
+
+
+def context_binary_generator(arguments: Sequence[str] | None = None) -> int:
+    """The command ``qnn-context-binary-generator``."""
+    return _under_its_own_name("context-binary-generator", arguments)
+
+
+def _under_its_own_name(command: str, arguments: Sequence[str] | None) -> int:
+    _tolerate_any_name()
+    parser = argparse.ArgumentParser(prog=f"qnn-{command}")
+    parser.add_argument("--version", action="version", version=f"qnn-{command} of isthmus {__version__}")
+    _describe(parser, command)
+    return _carry_out(parser.prog, command, parser.parse_args(arguments))
+
+
+def _tolerate_any_name() -> None:
+    """Names in models and paths may hold what a terminal's encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _describe(parser: argparse.ArgumentParser, command: str) -> None:
+    """Give a parser the options of a command; the opening of its module, past the first line, explains them."""
+    module = _module(command)
+    summary = COMMANDS[command]
+    parser.description = f"{summary[0].upper()}{summary[1:]}."
+    parser.epilog = (module.__doc__ or "").partition("\n\n")[2].replace("``", "'") or None
+    parser.formatter_class = _Paragraphs
+    module.add_arguments(parser)
+
+
+def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
+    from isthmus.tools.messages import shown
+
     try:
-        return _module(options.command).main(options)
+        with shown(getattr(options, "log_level", None)):
+            return _module(command).main(options)
     except QnnError as error:
-        print(f"isthmus {options.command}: {error}", file=sys.stderr)
+        print(f"{prog}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"isthmus {options.command}: interrupted", file=sys.stderr)
+        print(f"{prog}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # Whoever read the output has enough; nothing more is to be written, at exit neither.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as problem:
-        print(f"isthmus {options.command}: {problem}", file=sys.stderr)
+        print(f"{prog}: {problem}", file=sys.stderr)
         return 2
 
 

@@ -9,8 +9,8 @@ from isthmus import qnn
 from isthmus.backends import registry
 from isthmus.errors import Code, QnnError
 from isthmus.tools.files import written_whole
-from isthmus.tools.library import add_backend_arguments, backend_config, log_for
-from isthmus.tools.run import parse_shape
+from isthmus.tools.library import add_backend_arguments, backend_config
+from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 IO_KINDS = ("raw", "memhandle")
 
@@ -28,13 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="raw",
         help="what clients will bring at execution; memhandle reserves nothing for copies",
     )
-    parser.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        metavar="NAME=1,3,48,320",
-        help="dimensions of an input that the file leaves open; may be repeated",
-    )
+    add_shape_argument(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -48,12 +42,16 @@ def main(options: argparse.Namespace) -> int:
     if kind not in entry.io.kinds:
         what = f"--input_output_tensor_mem_type {kind}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"backend '{entry.name}' has no such hint")
-    with qnn.Backend(entry.name, backend_config(entry, options.config_file), log_for(options.log_level)) as backend:
+    path = options.output_dir / f"{options.binary_file or models[0].stem}.bin"
+    for model in models:
+        if path.exists() and model.exists() and path.samefile(model):
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", "it is a model; the binary would overwrite it")
+    config = backend_config(entry, options.config_file)
+    with qnn.Backend(entry.name, config) as backend:
         context = backend.create_context()
         for model in models:
             context.compose(model, None, shapes, mem_type=entry.io_kind(kind))
         content = context.prepare_offline()
-    path = options.output_dir / f"{options.binary_file or models[0].stem}.bin"
     write(path, content)
     print(f"{path}: {len(content):,} bytes, {len(models)} graph(s) for {entry.name}, {kind}")
     return 0

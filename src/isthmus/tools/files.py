@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,9 +38,7 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
         try:
             with os.fdopen(handle, "wb") as stream:
                 yield stream
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(name, 0o666 & ~mask)
+            os.chmod(name, _mode(target))
             os.replace(name, target)
         except BaseException:
             os.unlink(name)
@@ -48,3 +47,13 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT, what, f"cannot be written: {problem.strerror or problem}"
         ) from None
+
+
+def _mode(path: str) -> int:
+    """The permissions that a file has, or would have if it were made the usual way."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode) & 0o777
+    except FileNotFoundError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask

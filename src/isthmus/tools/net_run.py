@@ -1,29 +1,39 @@
 """``isthmus net-run``: a model or a context binary on lists of raw input files; raw output files in Result_N folders.
 
 An input list has a line for each inference: files in the order of the inputs, or ``name:=file``. A line that begins
-with ``#`` or ``%`` names the outputs to write. Files hold floats for quantized tensors unless the options say that they
-are native.
+with ``#`` or ``%`` names the outputs to write; without one all are written. Inferences are numbered on from list to
+list. Files hold floats for quantized tensors unless the options say that they are native.
+
+Output y of inference 0 is Result_0/y.raw. A name's letters, digits, ``_``, ``-`` and dots stay as they are, every other
+byte is written as in a URL: ``a/b`` becomes a%2Fb.raw. A name too long for a file ends in ``~`` and its SHA-256.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
+import hashlib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
-from isthmus import qnn
+from isthmus import qnn, reading
 from isthmus.backends import registry
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
+from isthmus.session import time_limit
 from isthmus.tools.context_binary_generator import write
-from isthmus.tools.library import add_backend_arguments, add_mode_argument, backend_config, log_for
+from isthmus.tools.library import add_backend_arguments, add_mode_argument, add_timeout_argument, backend_config
 
 SHARED, RAW = "memhandle", "raw"
+MAX_LIST_BYTES = 1 << 28
+"""The largest file that passes for an input list."""
+_LONGEST_NAME = 200
+"""Of a tensor, in a file name: systems allow 255 bytes, of which some are used while a file is written."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shared_buffer", action="store_true", help="inputs and outputs in shared memory: no copies")
     parser.add_argument("--use_native_input_files", action="store_true", help="files hold tensors as they are stored")
     parser.add_argument("--use_native_output_files", action="store_true", help="write tensors as they are stored")
+    add_timeout_argument(parser)
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,8 @@ def main(options: argparse.Namespace) -> int:
     mem_type = entry.io_kind(io)
     memories: list[qnn.GraphMemory] = []
     try:
-        with qnn.Backend(entry.name, config, log_for(options.log_level)) as backend:
+        with qnn.Backend(entry.name, config) as backend:
+            signal = time_limit(backend, options.timeout)
             if options.retrieve_context is not None:
                 context = backend.create_context_from_binary(options.retrieve_context)
             else:
@@ -76,7 +88,7 @@ def main(options: argparse.Namespace) -> int:
             for graph, path in zip(graphs, lists, strict=True):
                 wanted = read_list(path, graph.input_tensors)
                 memories.append(graph.allocate(io))
-                first += _run_list(graph, memories[-1], wanted, options, first)
+                first += _run_list(graph, memories[-1], wanted, options, first, signal)
     finally:
         for memory in memories:
             memory.close()
@@ -84,7 +96,12 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _run_list(
-    graph: qnn.Graph, memory: qnn.GraphMemory, wanted: InputList, options: argparse.Namespace, first: int
+    graph: qnn.Graph,
+    memory: qnn.GraphMemory,
+    wanted: InputList,
+    options: argparse.Namespace,
+    first: int,
+    signal: qnn.Signal | None,
 ) -> int:
     """Run every inference of a list; how many there were."""
     infos = {info.name: info for info in graph.output_tensors}
@@ -97,7 +114,7 @@ def _run_list(
         for info in graph.input_tensors:
             memory.inputs[info.name][...] = read_tensor(files[info.name], info, options.use_native_input_files)
         begin = time.perf_counter()
-        memory.binding.execute()
+        memory.binding.execute(signal=signal)
         seconds += time.perf_counter() - begin
         for name in wanted.outputs or infos:
             content = stored_or_real(memory.outputs[name], infos[name], options.use_native_output_files)
@@ -115,9 +132,10 @@ def read_list(path: Path, inputs: Sequence[TensorInfo]) -> InputList:
     """An input list, with every file found and every input named."""
     what = f"input list '{path}'"
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = reading.contents(path, MAX_LIST_BYTES).decode("utf-8").splitlines()
     except (OSError, ValueError) as problem:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"cannot be read: {problem}") from None
+        why = getattr(problem, "strerror", None) or problem
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"cannot be read: {why}") from None
     outputs: tuple[str, ...] = ()
     inferences = []
     names = [info.name for info in inputs]
@@ -152,19 +170,21 @@ def _files(what: str, entries: Sequence[str], names: Sequence[str], folder: Path
 
 def read_tensor(path: Path, info: TensorInfo, native: bool) -> np.ndarray:
     """A tensor out of a raw file, quantized where the tensor is and the file is not."""
+    real = info.quantization is not None and info.dtype.is_fixed_point and not native
+    dtype = np.dtype(np.float32) if real else info.dtype.numpy
+    needed = info.nbytes // info.dtype.itemsize * dtype.itemsize
     try:
-        content = path.read_bytes()
+        with reading.opened(path) as stream:
+            content = stream.read(needed + 1)
+            size = max(len(content), os.fstat(stream.fileno()).st_size)
     except OSError as problem:
         rule = f"cannot be read: {problem.strerror}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"input file '{path}'", rule) from None
-    real = info.quantization is not None and info.dtype.is_fixed_point and not native
-    dtype = np.dtype(np.float32) if real else info.dtype.numpy
-    elements = info.nbytes // info.dtype.itemsize
-    if len(content) != elements * dtype.itemsize:
+    if size != needed or len(content) != needed:
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT,
             f"input file '{path}'",
-            f"has {len(content)} bytes, tensor '{info.name}' needs {elements * dtype.itemsize} as {dtype}",
+            f"has {size} bytes, tensor '{info.name}' needs {needed} as {dtype}",
             "Pass --use_native_input_files for files of stored integers." if real else "",
         )
     array = np.frombuffer(content, dtype).reshape(info.dims)
@@ -179,5 +199,15 @@ def stored_or_real(view: np.ndarray, info: TensorInfo, native: bool) -> np.ndarr
 
 
 def file_name(tensor: str) -> str:
-    """A tensor's name as a file may have it."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", tensor)
+    """A tensor's name as a file may have it, and no other tensor's.
+
+    Examples
+    --------
+    >>> [file_name(name) for name in ("a_b", "a/b", "a:b", "100%")]
+    ['a_b', 'a%2Fb', 'a%3Ab', '100%25']
+    """
+    quoted = quote(tensor, safe="").replace("~", "%7E")
+    if len(quoted) <= _LONGEST_NAME:
+        return quoted
+    digest = hashlib.sha256(tensor.encode()).hexdigest()
+    return f"{quoted[: _LONGEST_NAME - len(digest) - 1]}~{digest}"

@@ -12,18 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from isthmus import reading
 from isthmus.backends import registry
 from isthmus.backends.entry import Preparation
 from isthmus.errors import Code, QnnError
-from isthmus.frontends import load
-from isthmus.frontends.tflite.model import ModelFile
-from isthmus.frontends.tflite.offline_plan import ALIGNMENT, arena_tensors, embed
+from isthmus.frontends import contents, load
 from isthmus.log import Log
 from isthmus.planning import Buffer, Problem, check, greedy_by_size, solve
 from isthmus.prepare.schedule import Plan
 from isthmus.report import draw, shorten, tabulate
 from isthmus.tools.files import written_whole
-from isthmus.tools.run import parse_shape
+from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 EMBED_SECONDS = 2.0
 WIDEST = 160
@@ -33,13 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx file")
     parser.add_argument("--backend", default="cpu", help=f"{', '.join(registry.names())}, or the name of a library")
-    parser.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        metavar="NAME=1,3,48,320",
-        help="dimensions of an input that the file leaves open; may be repeated",
-    )
+    add_shape_argument(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads to plan for: each has work space")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -162,7 +155,10 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
 
 def write_embedded(model: Path, out: Path) -> dict[str, Any]:
     """Plan the arena of a TFLite file as TFLite Micro uses it, and write a copy of the file with that plan."""
-    file = ModelFile(model.read_bytes(), model.name)
+    from isthmus.frontends.tflite.model import ModelFile
+    from isthmus.frontends.tflite.offline_plan import ALIGNMENT, arena_tensors, embed
+
+    file = ModelFile(contents(model), model.name)
     tensors = arena_tensors(file)
     problem = Problem(
         tuple(
@@ -189,7 +185,7 @@ def _check_embed(model: Path, out: Path) -> None:
     """Refuse what cannot work before any planning is done."""
     what = f"--embed {out}"
     try:
-        with model.open("rb") as stream:
+        with reading.opened(model) as stream:
             head = stream.read(8)
     except OSError:
         return  # loading the model says what is wrong

@@ -7,38 +7,40 @@ import json
 import sys
 import time
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from isthmus import reading
 from isthmus.backends import registry
 from isthmus.errors import Code, QnnError
 from isthmus.qnn import GraphConfig
 from isthmus.session import Session
 from isthmus.tools.files import written_whole
-from isthmus.tools.library import add_log_argument, add_mode_argument, backend_config, log_for
+from isthmus.tools.library import add_mode_argument, add_timeout_argument, backend_config
+from isthmus.tools.messages import add_log_argument
+from isthmus.tools.shapes import add_shape_argument, parse_shape
+
+MAX_INPUT_BYTES = 1 << 32
+"""The most that the arrays of one file may take."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx file")
     parser.add_argument("--backend", default="cpu", help=f"{', '.join(registry.names())}, or the name of a library")
-    parser.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        metavar="NAME=1,3,48,320",
-        help="dimensions of an input that the file leaves open; may be repeated",
-    )
+    add_shape_argument(parser)
     parser.add_argument("--inputs", type=Path, metavar="IN.npz", help="input arrays by name; random where not given")
     parser.add_argument("--outputs", type=Path, metavar="OUT.npz", help="write the outputs of the last run here")
-    parser.add_argument("--threads", type=int, default=1, metavar="N")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that a run uses (default 1)")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run (default 1)")
     parser.add_argument("--io", metavar="KIND", help="memhandle: shared with the accelerator; raw: not")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
     add_mode_argument(parser)
+    add_timeout_argument(parser)
     add_log_argument(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -53,6 +55,7 @@ def main(options: argparse.Namespace) -> int:
                 rule = f"would overwrite '{given}'"
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"outputs '{options.outputs}'", rule)
     shapes = dict(parse_shape(text) for text in options.shape)
+    arrays = read_arrays(options.inputs) if options.inputs else {}
     begin = time.perf_counter()
     with Session(
         options.model,
@@ -60,12 +63,11 @@ def main(options: argparse.Namespace) -> int:
         shapes=shapes,
         threads=options.threads,
         config=backend_config(registry.entry(options.backend), options.config, options.direct_mode),
-        log=log_for(options.log_level),
         io=options.io,
+        timeout=options.timeout,
     ) as session:
         load_seconds = time.perf_counter() - begin
-        feeds = read_arrays(options.inputs) if options.inputs else {}
-        feeds = {**generated_inputs(session.inputs, skip=feeds), **feeds}
+        feeds = {**generated_inputs(session.inputs, skip=arrays), **arrays}
         results = session.run(feeds)
         latencies = [session.stats.last_ms]
         for _ in range(options.repeat - 1):
@@ -83,32 +85,22 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """``name=1,3,48,320`` as name and dimensions."""
-    name, equals, dims = text.rpartition("=")
-    try:
-        if not (equals and name):
-            raise ValueError(text)
-        shape = tuple(int(d) for d in dims.split(","))
-    except ValueError:
-        raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT, f"--shape {text}", "must look like name=1,3,48,320"
-        ) from None
-    if any(d < 1 for d in shape):
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--shape {text}", "dimensions must be positive")
-    return name, shape
-
-
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an ``.npz`` file."""
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise ValueError("it holds one array without a name")
-        with archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, AttributeError) as problem:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"inputs '{path}'", f"cannot be read as .npz: {problem}") from None
+        with reading.opened(path) as stream:
+            archive = np.load(stream, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it holds one array without a name")
+            with archive:
+                # What is packed small may unpack to anything.
+                assert archive.zip is not None
+                if sum(entry.file_size for entry in archive.zip.infolist()) > MAX_INPUT_BYTES:
+                    raise ValueError(f"its arrays are larger than {MAX_INPUT_BYTES:,} bytes")
+                return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, AttributeError, MemoryError) as problem:
+        why = getattr(problem, "strerror", None) or problem
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"inputs '{path}'", f"cannot be read as .npz: {why}") from None
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

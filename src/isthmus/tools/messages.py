@@ -1,0 +1,45 @@
+"""What backends tell while a command runs, each message once on standard error; warnings and errors by default."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from isthmus.log import PYTHON_LEVELS, LogLevel
+
+_NAMES = {number: level.name for level, number in PYTHON_LEVELS.items()}
+
+
+def add_log_argument(parser: argparse.ArgumentParser) -> None:
+    """The option that says how much is told."""
+    parser.add_argument(
+        "--log_level",
+        choices=[level.name.lower() for level in LogLevel],
+        help="show the backend's messages up to a level (default: warn)",
+    )
+
+
+class _Printer(logging.Handler):
+    """Prints to whatever standard error is at that time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"[{_NAMES.get(record.levelno, record.levelname)}] {record.getMessage()}", file=sys.stderr)
+
+
+@contextmanager
+def shown(level: str | None) -> Iterator[None]:
+    """Print the messages of the log ``isthmus`` up to a level; afterwards logging is set up as it was."""
+    least = PYTHON_LEVELS[LogLevel[(level or "warn").upper()]]
+    logger, printer = logging.getLogger("isthmus"), _Printer(least)
+    before = logger.level
+    # Whoever has set the logger up to hear more still does.
+    logger.setLevel(min(least, logger.getEffectiveLevel()))
+    logger.addHandler(printer)
+    try:
+        yield
+    finally:
+        logger.removeHandler(printer)
+        logger.setLevel(before)
