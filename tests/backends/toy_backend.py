@@ -140,10 +140,10 @@ def describe(graph):
 
 
 def inspect(binary):
+    binary = binary if isinstance(binary, (bytes, bytearray, memoryview)) else np.fromfile(binary, np.uint8).tobytes()
     if bytes(binary[: len(MAGIC)]) != MAGIC:
         return None
-    graphs = pickle.loads(binary[len(MAGIC) :])
-    return BinaryInfo(1, "toy", "a test", len(binary), tuple(map(describe, graphs)))
+    return BinaryInfo(1, "toy", "a test", len(binary), tuple(map(describe, pickle.loads(binary[len(MAGIC) :]))))
 
 
 registry.register(BackendEntry("toy", "libQnnToy.so", Toy, lambda config, log: config, inspect=inspect))

@@ -38,6 +38,7 @@ COMMANDS = {
     "input file": (*NET_RUN, "--input_list", "list.txt"),
     "model of net-run": ("net-run", "--model", "ODD", "--backend", "cpu", "--input_list", "list.txt"),
     "binary to run": ("net-run", "--retrieve_context", "ODD", "--backend", "htp", "--input_list", "list.txt"),
+    "binary to inspect": ("inspect", "ODD"),
     "model to keep": ("context-binary-generator", "--model", "ODD", "--backend", "libQnnHtp.so"),
 }
 CONFIGURATIONS = {

@@ -1,0 +1,95 @@
+"""``isthmus inspect``: what a context binary holds, without creating a context from it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from isthmus import qnn
+from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("binary", type=Path, metavar="FILE", help="a context binary of any backend")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    report = {"file": str(options.binary), **describe(qnn.SystemContext().get_binary_info(options.binary))}
+    if options.json:
+        print(json.dumps(report))
+    else:
+        print_report(report)
+    return 0
+
+
+def describe(info: BinaryInfo) -> dict[str, Any]:
+    """What a binary holds, as plain data."""
+    return {
+        "backend": info.backend,
+        "version": info.version,
+        "producer": info.producer,
+        "bytes": info.nbytes,
+        "graphs": [_graph(graph) for graph in info.graphs],
+    }
+
+
+def _graph(graph: GraphInfo) -> dict[str, Any]:
+    return {
+        "name": graph.name,
+        "target": graph.target,
+        "inputs": [_tensor(tensor) for tensor in graph.inputs],
+        "outputs": [_tensor(tensor) for tensor in graph.outputs],
+        "scratch_bytes": graph.memory.scratch_bytes,
+        "state_bytes": graph.memory.state_bytes,
+        "constant_bytes": graph.memory.constant_bytes,
+        "io_bytes": graph.io_bytes,
+        "alignment": graph.memory.alignment,
+    }
+
+
+def _tensor(tensor: TensorInfo) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "datatype": tensor.dtype.name,
+        "shape": list(tensor.dims),
+        "bytes": tensor.nbytes,
+        "mem_type": tensor.mem_type.name.lower(),
+        "quantization": None if tensor.quantization is None else asdict(tensor.quantization),
+    }
+
+
+def print_report(report: Mapping[str, Any]) -> None:
+    """The same for people."""
+    graphs = report["graphs"]
+    print(
+        f"{report['file']}: {len(graphs)} graph{'s' * (len(graphs) != 1)} for {report['backend']}, "
+        f"{report['bytes']:,} bytes, format {report['version']}, made by {report['producer']}"
+    )
+    for graph in graphs:
+        print(f"graph '{graph['name']}'" + f" ({graph['target']})" * bool(graph["target"]))
+        for kind in ("inputs", "outputs"):
+            for tensor in graph[kind]:
+                print(
+                    f"  {kind[:-1]:7} {tensor['name']}: {tensor['datatype']}{tensor['shape']}, "
+                    f"{tensor['bytes']:,} bytes, {tensor['mem_type']}{_scale(tensor['quantization'])}"
+                )
+        print(
+            f"  memory  scratch {graph['scratch_bytes']:,}  state {graph['state_bytes']:,}  "
+            f"constants {graph['constant_bytes']:,}  io {graph['io_bytes']:,} bytes; aligned to {graph['alignment']}"
+        )
+
+
+def _scale(quantization: Mapping[str, Any] | None) -> str:
+    """How stored integers mean reals, in a few words."""
+    if quantization is None:
+        return ""
+    if quantization["axis"] is not None:
+        return f", {len(quantization['scales'])} scales along axis {quantization['axis']}"
+    return f", scale {quantization['scales'][0]:g}, offset {quantization['offsets'][0]}"
