@@ -102,6 +102,11 @@ def _json(content: dict[str, object]) -> Callable[[Path], object]:
     return lambda path: path.write_text(json.dumps(content))
 
 
+def _input_list(path: Path) -> None:
+    np.zeros((1, 3, 8, 8), np.float32).tofile(path.with_name("in.raw"))
+    path.write_text("in.raw\n")
+
+
 FILES: dict[str, Callable[[Path], object]] = {
     "model.tflite": _model("okay_nabu"),
     "okay_nabu.tflite": _model("okay_nabu"),
@@ -109,6 +114,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "model.onnx": tiny.convolution,
     "text.onnx": lambda path: tiny.convolution(path, "height", "width"),
     "in.npz": _arrays,
+    "input_list.txt": _input_list,
     "problem.csv": lambda path: path.write_text("id,lower,upper,size\na,1,3,2\nb,0,2,4\nc,2,7,4\nd,4,9,5\n"),
     "eaiParams.conf": _json({"lpai_backend": {"enable_hw_ver": "v6"}}),
     "eaiParams_direct.conf": _json({"lpai_graph": {"execute": {"mem_type": "tcm"}}}),
@@ -149,9 +155,11 @@ def _check_quotation(block: Block, source: Path) -> None:
 
 
 def _run_command(command: str) -> str:
-    """What an ``isthmus …`` prints; it must end as its comment says."""
+    """What an ``isthmus …`` or one of QNN's tools prints; it must end as its comment says."""
     expected = EXIT.search(command)
-    arguments = shlex.split(command, comments=True)[1:]
+    name, *arguments = shlex.split(command, comments=True)
+    if name.startswith("qnn-"):
+        arguments.insert(0, name.removeprefix("qnn-"))
     # The map is drawn with what the terminal's encoding can show.
     printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     with redirect_stdout(printed), redirect_stderr(printed):
@@ -170,7 +178,7 @@ def _try_shell(block: Block) -> None:
         if not words:
             continue
         command = words[0].rpartition("/")[2]
-        if command == "isthmus":
+        if command == "isthmus" or command.startswith("qnn-"):
             _run_command(line)
         elif command == "make":
             assert words[1] in _targets(), f"the Makefile has no target '{words[1]}'"
