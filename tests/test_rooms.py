@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "engine": {"compiled", "isolated", "graph", "prepare", "memory", "errors"},
     "binary": {"engine", "graph", "reading", "errors", "version"},
     "accelerator": {"isolated", "binary", "engine", "graph", "memory", "errors"},
-    "backends": {"accelerator", "binary", "engine", "prepare", "graph", "memory", "log", "errors"},
+    "backends": {"accelerator", "binary", "engine", "prepare", "graph", "memory", "log", "reading", "errors"},
     "qnn": {"backends", "frontends", "prepare", "graph", "memory", "log", "errors", "version"},
     "session": {"qnn", "backends", "prepare", "graph", "log", "errors"},
     "report": {"prepare", "errors"},

@@ -270,13 +270,22 @@ def _sealed(source: Any) -> int:
     """A descriptor of a binary's bytes that nobody can change any more."""
     if isinstance(source, (str, os.PathLike)):
         with _opened(source) as stream:
-            return _sealed_copy(lambda fd: shutil.copyfileobj(stream, fd, _COPY_BYTES))
+            return _sealed_copy(lambda fd: _copy(stream, fd))
     try:
         view = memoryview(source).cast("B")
     except (TypeError, ValueError) as problem:
         rule = f"a {type(source).__name__} is neither bytes nor a path: {problem}"
         raise _refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
     return _sealed_copy(lambda fd: fd.write(view))
+
+
+def _copy(stream: BinaryIO, kept: BinaryIO) -> None:
+    """All of a binary; of any other file its beginning, which is enough to tell it."""
+    kept.write(stream.read(_PREFIX.size))
+    stream.seek(0)
+    if stream.read(len(MAGIC)) == MAGIC:
+        stream.seek(_PREFIX.size)
+        shutil.copyfileobj(stream, kept, _COPY_BYTES)
 
 
 def _opened(path: str | os.PathLike[str]) -> BinaryIO:

@@ -117,12 +117,12 @@ def test_paths_that_are_none_are_refused(path, followed):
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for config in (tmp_path / "pipe", leading_to(tmp_path / "pipe")):
-        with refused("it is no file"):
+        with refused("a pipe or a device, not a file"):
             settings(config, TABLE)
 
 
 def test_an_endless_device_is_refused():
-    with refused("it is no file"):
+    with refused("a pipe or a device, not a file"):
         settings("/dev/zero", TABLE)
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from isthmus import reading
 from isthmus.errors import Code, QnnError
 from isthmus.memory.whole import is_whole
 
@@ -134,23 +134,14 @@ def _file(path: Path, leading: _Site) -> tuple[_Site, Mapping[str, Any]]:
         return _Site(name).refuse(rule)
 
     try:
-        # A pipe would wait for its other end.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as problem:
-        raise refuse(f"it cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise refuse("it cannot be read: it is no file")
-        identity = status.st_dev, status.st_ino
-        if identity in leading.files:
-            raise refuse("it leads back to itself")
-        with open(fd, "rb", closefd=False) as stream:
+        with reading.opened(path) as stream:
+            status = os.fstat(stream.fileno())
+            identity = status.st_dev, status.st_ino
+            if identity in leading.files:
+                raise refuse("it leads back to itself")
             content = stream.read(MAX_BYTES + 1)
     except OSError as problem:
         raise refuse(f"it cannot be read: {problem.strerror}") from None
-    finally:
-        os.close(fd)
     if len(content) > MAX_BYTES:
         raise refuse(f"it is larger than {MAX_BYTES} bytes, as no configuration is")
     site = _Site(name, path.parent, files=leading.files | {identity})

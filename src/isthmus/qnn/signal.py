@@ -15,6 +15,9 @@ from isthmus.qnn.backend import Backend
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.options import option, pairs
 
+_LONGEST = 10**15
+"""Some thirty years; what is longer is no limit, and clocks cannot wait for it."""
+
 
 class SignalConfig(IntEnum):
     """QNN_SIGNAL_CONFIG_OPTION_*."""
@@ -59,8 +62,8 @@ class Signal(Handle):
         for key, given in pairs(config, value, self._what, code):
             if option(key, SignalConfig, "config", self._what, code) is SignalConfig.ABORT:
                 self.timeout_us = None
-            elif not is_whole(given) or given < 1:
-                raise QnnError(code, f"timeout {given!r}", "must be a positive number of microseconds")
+            elif not is_whole(given) or not 1 <= given <= _LONGEST:
+                raise QnnError(code, f"timeout {given!r}", f"must be a number of microseconds from 1 to {_LONGEST}")
             else:
                 self.timeout_us = int(given)
         self._limit.seconds = None if self.timeout_us is None else self.timeout_us / 1e6
