@@ -95,7 +95,7 @@ def compile_for(cases: Iterable[Case], target: str) -> None:
     import compilation
     import stimuli
 
-    from isthmus.backends import cpu
+    from isthmus.backends import native
     from isthmus.engine.native.target import by_name
     from isthmus.frontends import load as load_model
 
@@ -105,7 +105,7 @@ def compile_for(cases: Iterable[Case], target: str) -> None:
         constants = {name: stimuli.stimuli(case.key)[0][name] for name in model.constants} or None
         with suppress(isthmus.QnnError):
             graph = load_model(zoo.path(case.key), dict(model.shapes) or None, constants)
-            programs.append(cpu.prepare(graph, case.threads, by_name(target))[0])
+            programs.append(native.prepare(graph, case.threads, by_name(target)).program)
     compilation.compile_for(programs)
 
 
