@@ -1,0 +1,50 @@
+"""Backends are found by name: our own, those that others register, and those that others install."""
+
+import pytest
+
+from isthmus import QnnError, qnn
+from isthmus.backends import registry
+
+MODULE = '''
+from dataclasses import replace
+
+from isthmus.backends import cpu
+
+ENTRY = replace(cpu.ENTRY, name="elsewhere", library="libQnnElsewhere.so")
+'''
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package of somebody else's that brings a backend."""
+    (tmp_path / "elsewhere_backend.py").write_text(MODULE)
+    facts = tmp_path / "elsewhere_backend-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere-backend\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[isthmus.backends]\nelsewhere = elsewhere_backend:ENTRY\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    registry._installed.cache_clear()
+    yield
+    monkeypatch.undo()
+    registry._installed.cache_clear()
+
+
+def test_an_installed_backend_is_found_by_its_names(installed):
+    assert "elsewhere" in registry.names()
+    assert registry.entry("/vendor/lib64/libQnnElsewhere.so").name == "elsewhere"
+    with qnn.Backend("elsewhere") as backend:
+        assert backend.name == "elsewhere"
+
+
+def test_a_registered_backend_replaces_one_of_its_name(installed):
+    first = registry.entry("elsewhere")
+    again = type(first)(first.name, first.library, first.driver, first.read_config)
+    registry.register(again)
+    assert registry.entry("elsewhere") is again
+
+
+@pytest.mark.parametrize("name", ["", "none", "libQnnNone.so", None, 3])
+def test_an_unknown_name_is_refused_with_those_there_are(name):
+    with pytest.raises(QnnError, match=r"must be one of cpu, htp, lpai"):
+        registry.entry(name)
