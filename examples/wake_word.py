@@ -34,11 +34,11 @@ def main() -> None:
     steps = len(features) // FRAMES_PER_STEP
     begin = time.perf_counter()
     with isthmus.Session(find_model()) as session:
-        print(f"okay_nabu.tflite, ready after {time.perf_counter() - begin:.2f} s, for {session.program.target}")
-        program = session.program
-        print(f"  scratch   {program.scratch_bytes:>7,} bytes  (planned; lower bound {session.plan.lower_bound:,})")
-        print(f"  state     {program.state_bytes:>7,} bytes  (kept between steps)")
-        print(f"  constants {program.constant_bytes:>7,} bytes")
+        print(f"okay_nabu.tflite, ready after {time.perf_counter() - begin:.2f} s, for {session.info.target}")
+        needs = session.info.memory
+        print(f"  scratch   {needs.scratch_bytes:>7,} bytes  (planned; lower bound {session.plan.lower_bound:,})")
+        print(f"  state     {needs.state_bytes:>7,} bytes  (kept between steps)")
+        print(f"  constants {needs.constant_bytes:>7,} bytes")
         [(_, frame)], [(_, probability)] = session.inputs.items(), session.outputs.items()
         heard, spent = [], 0.0
         for step in range(steps):

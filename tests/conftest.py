@@ -1,6 +1,6 @@
 """What all tests share: a kernel cache inside the project, a time limit, an order, and the account of the node tests.
 
-No test may take longer than `ISTHMUS_TEST_SECONDS`, 300 where that is not set. A hang in native code, which no signal
+No test may take longer than `ISTHMUS_TEST_SECONDS`, 900 where that is not set. A hang in native code, which no signal
 can interrupt, ends the process a little later (`faulthandler_timeout` in pyproject.toml). With `ISTHMUS_SHUFFLE` set to
 a number, tests run in a random order that the number decides; in one process (`-n 0`) also in random company.
 
@@ -29,7 +29,7 @@ from isthmus.memory import resource, tcm
 os.environ.setdefault("ISTHMUS_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "kernels"))
 
 _SHOWN = 40  # failures named in the account
-_SECONDS = float(os.environ.get("ISTHMUS_TEST_SECONDS", "300"))
+_SECONDS = float(os.environ.get("ISTHMUS_TEST_SECONDS", "900"))
 
 
 _lower = lower.lower

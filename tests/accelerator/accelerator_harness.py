@@ -27,7 +27,11 @@ LONG_SIZE, LONG_REPEATS = 1 << 20, 20_000
 def gate_binary(folder: Path, size: int = SIZE, repeats: int = 1) -> bytes:
     """y = sigmoid(x) * x + s, computed again and again, as a context binary."""
     program = native.prepare(load(tiny.gate(folder / "gate.onnx", size))).program
-    program = replace(program, table=np.tile(program.table, (repeats, 1)), labels=program.labels * repeats)
+    # Each instruction has words of its own, one behind the other.
+    table = np.tile(program.table, (repeats, 1))
+    table[:, 1] += np.repeat(np.arange(repeats) * len(program.words), len(program.table))
+    words = np.tile(program.words, repeats)
+    program = replace(program, table=table, words=words, labels=program.labels * repeats)
     return binary.to_bytes([binary.GraphBinary(program)], "htp")
 
 

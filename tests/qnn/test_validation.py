@@ -60,3 +60,11 @@ def test_what_validates_finalizes(name):
         given = [graph.create_tensor(t.name, t.type, t.dtype, t.dims) for t in (x, y)]
         graph.add_node("n", "Softmax", given[:1], given[1:])
         graph.allocate().binding.execute()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_list_of_operations_leaves_out_what_is_never_executed(name):
+    with qnn.Backend(name) as backend:
+        listed = backend.get_supported_operations()
+    assert {"Conv2d", "Softmax", "Mish", "Quantize", "Dequantize"} <= set(listed)
+    assert not set(CASES) & set(listed)

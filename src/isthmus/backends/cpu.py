@@ -7,7 +7,7 @@ backend's own where the client brings none. It has no custom options and registe
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from isthmus.backends import native
@@ -46,6 +46,9 @@ class CpuBackend(BackendDriver):
 
     def supports(self, call: Call) -> str | None:
         return native.supports(call)
+
+    def operations(self) -> Collection[str]:
+        return native.operations()
 
 
 class CpuContext(ContextDriver):
@@ -151,7 +154,7 @@ class CpuBinding(Binding):
             window = own if memory is None else memory.window
             assert window is not None
             what = f"tensor '{info.name}' of {graph.what}"
-            window.check(f"memory of {what}", info.nbytes)
+            window.check(f"memory of {what}", info.nbytes, code=Code.GRAPH_INVALID_TENSOR)
             if memory is not None:
                 holds.refuse_claimed(window.part(0, info.nbytes), what)
             windows.append(window.part(0, info.nbytes))

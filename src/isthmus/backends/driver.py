@@ -8,7 +8,7 @@ described by a `GraphInfo`, memory by windows, a context binary by its bytes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, GraphInfo, TensorInfo
 from isthmus.graph.operation import Call
+from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log
 from isthmus.memory import Window, holds
 from isthmus.prepare.schedule import Plan
@@ -338,6 +339,10 @@ class BackendDriver(Configurable, ABC):
     @abstractmethod
     def supports(self, call: Call) -> str | None:
         """Why a node cannot be executed here, as a sentence part; None if it can. Its shapes are right already."""
+
+    def operations(self) -> Collection[str]:
+        """The operations that it executes in some form; all there are, unless it says otherwise."""
+        return OPERATIONS
 
     def create_device(self) -> DeviceDriver | None:
         """A device; None where the backend has nothing to it."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -102,6 +102,9 @@ class HtpBackend(BackendDriver):
 
     def supports(self, call: Call) -> str | None:
         return native.supports(call)
+
+    def operations(self) -> Collection[str]:
+        return native.operations()
 
     def create_device(self) -> HtpDevice:
         device = HtpDevice(self.config, self.log)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -83,6 +83,9 @@ class LpaiBackend(BackendDriver):
 
     def supports(self, call: Call) -> str | None:
         return native.supports(call)
+
+    def operations(self) -> Collection[str]:
+        return native.operations()
 
     def get_property(self, option: IntEnum) -> Any:
         answers = {

@@ -116,6 +116,11 @@ def supports(call: Call) -> str | None:
     return lower.supports(call)
 
 
+def operations() -> tuple[str, ...]:
+    """The operations that the native engine executes in some form."""
+    return lower.operations()
+
+
 def run_within(executor: Executor, limit: Limit, what: str) -> None:
     """Run a program within a limit; it ends between two instructions."""
     word, late = ctypes.c_int64(0), threading.Event()

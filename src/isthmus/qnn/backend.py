@@ -78,9 +78,9 @@ class Backend(Handle):
         return build_id()
 
     def get_supported_operations(self) -> Sequence[str]:
-        """The operations that graphs may hold (QnnBackend_getSupportedOperations)."""
+        """The operations that the backend executes in some form (QnnBackend_getSupportedOperations)."""
         self._check()
-        return tuple(OPERATIONS)
+        return tuple(self.driver.operations())
 
     def validate_op_config(
         self,

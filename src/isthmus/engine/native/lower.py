@@ -74,6 +74,11 @@ def _entry(step: Step) -> Lowering | None:
     return table.get(step.op)
 
 
+def operations() -> tuple[str, ...]:
+    """The operations that are executed for some data type."""
+    return tuple(_PLAIN)
+
+
 def refusal(step: Step) -> str | None:
     """Why the engine does not execute a step; None where it does."""
     entry = _entry(step)
