@@ -76,7 +76,7 @@ def _entry(step: Step) -> Lowering | None:
 
 def operations() -> tuple[str, ...]:
     """The operations that are executed for some data type."""
-    return tuple(_PLAIN)
+    return tuple(dict.fromkeys((*_PLAIN, *quantized.QUANTIZED)))
 
 
 def refusal(step: Step) -> str | None:
