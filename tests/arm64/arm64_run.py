@@ -35,6 +35,11 @@ LEFT_OUT = {
         "LiteRT's interpreter dies under the emulator",
     "tests/accelerator/test_accelerator.py::test_lanes_and_graphs_leave_nothing_behind":
         "counts resident bytes, and the emulator keeps the code that it translates",
+    "tests/accelerator/test_confinement.py::test_a_confined_process_is_held_by_the_kernel":
+        "the emulator lets no process filter its system calls",
+    "tests/accelerator/test_confinement.py::test_an_accelerator_is_confined_before_it_is_sent_anything":
+        "the emulator lets no process filter its system calls",
+    "tests/qnn/test_signals.py": "executions of two hundred large products, half a minute a test and more here",
     "tests/backends/test_htp_binary.py::test_many_contexts_from_one_binary_leave_nothing_behind":
         "counts resident bytes, and the emulator keeps the code that it translates",
     "tests/backends/test_htp_restart.py::test_each_thread_recovers_by_itself":
