@@ -29,6 +29,9 @@ from isthmus.memory import resource, tcm
 os.environ.setdefault("ISTHMUS_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "kernels"))
 
 _SHOWN = 40  # failures named in the account
+# Several folders have a file of this name, and as modules with examples to try they would be one.
+collect_ignore_glob = ["conftest.py", "*/conftest.py", "*/*/conftest.py"]
+
 _SECONDS = float(os.environ.get("ISTHMUS_TEST_SECONDS", "900"))
 
 

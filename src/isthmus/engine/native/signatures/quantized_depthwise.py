@@ -32,7 +32,8 @@ def _weights(blocks: Any, rows: int, lanes: int) -> tuple[int, int]:
     """What weights of blocks occupy that have so many rows of four bytes for each channel."""
     widths = block_kinds(lanes)
     kinds, offsets = blocks.entries[:, 1], blocks.entries[:, 2]
-    ends = [int(offsets[kinds == kind].max()) + rows * 4 * (*widths, widths[-1])[kind] for kind in np.unique(kinds)]
+    used = set(kinds.tolist())
+    ends = [int(offsets[kinds == kind].max()) + rows * 4 * (*widths, widths[-1])[kind] for kind in used]
     return min(0, blocks.least[2]), max(ends)
 
 

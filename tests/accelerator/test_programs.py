@@ -1,0 +1,42 @@
+"""Once it is confined the accelerator opens no file: whatever a program of any kind needs there is loaded before."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import zoo
+
+import isthmus
+from isthmus import binary
+from isthmus.accelerator import Accelerator, Lane
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "native"))
+import specimens
+
+
+def test_it_loads_programs_of_every_kind_of_kernel():
+    with Accelerator() as accelerator, Lane(accelerator) as lane:
+        for number, (name, program) in enumerate(specimens.programs(threads=1)):
+            graph = binary.GraphBinary(replace(program, name=f"{number} {name}"))
+            with binary.ContextBinary(binary.to_bytes([graph], "htp")) as content:
+                assert lane.load(content)
+
+
+MODELS = ("okay_nabu", "kws_qdq", "efficientnet_lite0", "dtln_1", "precise_vad", "silero_vad_16k")
+
+
+@pytest.mark.parametrize("key", MODELS)
+def test_a_real_model_gives_the_same_there_as_here(key):
+    try:
+        path = zoo.path(key)
+    except zoo.Unavailable as reason:
+        pytest.skip(str(reason))
+    results = []
+    for backend in ("cpu", "htp"):
+        with isthmus.Session(path, backend=backend) as session:
+            for index, view in enumerate(session.inputs.values()):
+                view.reshape(-1)[...] = (1 + index) % 3
+            session.run()
+            results.append([view.tobytes() for view in session.outputs.values()])
+    assert results[0] == results[1]
