@@ -23,10 +23,10 @@ from isthmus.memory import Window, holds
 class Turn(Protocol):
     """What executions take in turn: a lock, or a lane to an accelerator."""
 
-    def acquire(self) -> Any:
+    def __enter__(self) -> Any:
         """Wait for the turn."""
 
-    def release(self) -> Any:
+    def __exit__(self, *exception: Any) -> Any:
         """End it."""
 
 
@@ -53,14 +53,11 @@ class Ledger:
 
     def stats(self) -> GraphStats:
         """What happened so far."""
-        self.turn.acquire()
-        try:
+        with self.turn:
             self.sweep()
             for binding in self.bindings:
                 binding.settle()
             return replace(self.total, in_place_bytes=dict(self.total.in_place_bytes))
-        finally:
-            self.turn.release()
 
     def close(self) -> None:
         """Forget all bindings and their memory, in a turn; what they counted stays."""
@@ -95,11 +92,8 @@ class Binding(DriverBinding):
         self._traffic = Traffic()
         self._own = GraphStats()
         self._uses: list[holds.Hold] = []
-        self._turn.acquire()
-        try:
+        with self._turn:
             self._renew()
-        finally:
-            self._turn.release()
 
     @abstractmethod
     def _bind(self) -> tuple[Traffic, Sequence[tuple[str, Window]]]:
@@ -117,38 +111,30 @@ class Binding(DriverBinding):
         raise QnnError(Code.COMMON_NOT_SUPPORTED, self._what, "this backend cannot end an execution early")
 
     def execute(self, limit: Limit | None = None) -> None:
-        turn = self._turn
-        turn.acquire()
-        try:
+        with self._turn:
             # First, so that whoever claims this memory from now on finds it in use.
             self._running = True
-            # Until nothing changes meanwhile: what was checked is recorded as in use only in the end.
-            while self._epoch != holds.epoch:
-                self._renew()
-            if limit is None:
-                self._run()
-            else:
-                self._run_within(limit)
-            self._runs += 1
-        finally:
-            self._running = False
-            turn.release()
+            try:
+                # Until nothing changes meanwhile: what was checked is recorded as in use only in the end.
+                while self._epoch != holds.epoch:
+                    self._renew()
+                if limit is None:
+                    self._run()
+                else:
+                    self._run_within(limit)
+                self._runs += 1
+            finally:
+                self._running = False
 
     @property
     def stats(self) -> GraphStats:
-        self._turn.acquire()
-        try:
+        with self._turn:
             self.settle()
             return replace(self._own, in_place_bytes=dict(self._own.in_place_bytes))
-        finally:
-            self._turn.release()
 
     def close(self) -> None:
-        self._turn.acquire()
-        try:
+        with self._turn:
             self.end()
-        finally:
-            self._turn.release()
 
     def abandon(self) -> None:
         self._release_uses()

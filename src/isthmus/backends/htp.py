@@ -185,15 +185,14 @@ class LaneTurn:
     """A graph's turn on its context's lane, by the priority that the graph has at the time."""
 
     def __init__(self, lane: Lane, graph: HtpGraphDriver) -> None:
-        self._lane, self._graph = lane, graph
+        self._graph = graph
+        self._enter, self._leave = lane.enter, lane.leave
 
-    def acquire(self) -> None:
-        """Wait for the turn."""
-        self._lane.enter(self._graph.priority)
+    def __enter__(self) -> None:
+        self._enter(self._graph.priority)
 
-    def release(self) -> None:
-        """End it."""
-        self._lane.leave()
+    def __exit__(self, *exception: object) -> None:
+        self._leave()
 
 
 class HtpGraphDriver(NativeGraphDriver):
@@ -235,11 +234,8 @@ class HtpGraphDriver(NativeGraphDriver):
 
     def reset(self) -> None:
         self.context.check(self.what)
-        self.turn.acquire()
-        try:
+        with self.turn:
             self.context.lane.reset(self.number)
-        finally:
-            self.turn.release()
 
     def stats(self) -> GraphStats:
         return self.ledger.stats()
