@@ -1,5 +1,9 @@
 """Handles know their owner, refuse use after free with their component's code, and may be freed in any order."""
 
+import gc
+import threading
+import weakref
+
 import pytest
 
 from isthmus import Code, QnnError, qnn
@@ -122,3 +126,21 @@ def test_a_node_can_be_validated_without_a_graph():
             backend.validate_op_config("add", "ElementWiseAdd", [x, x], [wrong])
         with refused(Code.BACKEND_OP_PACKAGE_NOT_FOUND, "no such operation"):
             backend.validate_op_config("n", "Frobnicate", [x], [y])
+
+
+def test_a_backend_that_is_forgotten_after_asynchronous_executions_ends_with_their_thread():
+    def use_and_forget():
+        backend = qnn.Backend("cpu")
+        graph = doubling(backend.create_context())
+        graph.finalize()
+        graph.execute_async().result()
+        return weakref.ref(backend)
+
+    forgotten = use_and_forget()
+    with pytest.warns(ResourceWarning, match="never freed"):
+        gc.collect()
+    assert forgotten() is None
+    for thread in threading.enumerate():
+        if thread.name.startswith("isthmus-executions"):
+            thread.join(20)
+            assert not thread.is_alive()

@@ -28,7 +28,7 @@ class ExecutionQueue:
         self._lock = threading.Lock()
         self._waiting: dict[object, int] = {}
         self._worker: ThreadPoolExecutor | None = None
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._closed = False
 
     def submit(self, graph: object, what: str, run: Callable[[], None]) -> Execution:
@@ -47,8 +47,7 @@ class ExecutionQueue:
                 if execution.set_running_or_notify_cancel():
                     _settle(execution, run)
             finally:
-                with self._lock:
-                    self._waiting[graph] -= 1
+                self._done(graph)
 
         def cancelled(task: Future[None]) -> None:
             if task.cancelled():
@@ -65,7 +64,11 @@ class ExecutionQueue:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its context is being freed")
             self._waiting[graph] = waiting + 1
             if self._worker is None:
-                self._worker = ThreadPoolExecutor(1, "isthmus-executions", self._remember_thread)
+                # The thread must not know the queue: a context that is forgotten would live as long as the thread.
+                threads = self._threads
+                self._worker = ThreadPoolExecutor(
+                    1, "isthmus-executions", lambda: threads.append(threading.current_thread())
+                )
             self._worker.submit(work).add_done_callback(cancelled)
         return execution
 
@@ -75,10 +78,13 @@ class ExecutionQueue:
             self._closed = True
             worker = self._worker
         if worker is not None:
-            worker.shutdown(wait=threading.current_thread() is not self._thread, cancel_futures=True)
+            worker.shutdown(wait=threading.current_thread() not in self._threads, cancel_futures=True)
 
-    def _remember_thread(self) -> None:
-        self._thread = threading.current_thread()
+    def _done(self, graph: object) -> None:
+        with self._lock:
+            self._waiting[graph] -= 1
+            if not self._waiting[graph]:
+                del self._waiting[graph]
 
 
 def _settle(execution: Execution, run: Callable[[], None]) -> None:
