@@ -1,0 +1,117 @@
+"""What a process has: descriptors, threads, children, memory, holds. Compared when nothing of a program is left."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from isthmus.memory import holds, shareable, tcm
+
+_SECONDS_TO_SETTLE = 5.0
+
+
+@dataclass(frozen=True)
+class Account:
+    """What there is when nothing goes on.
+
+    Parameters
+    ----------
+    descriptors
+        What each open file descriptor refers to.
+    threads
+        Names of Python's threads.
+    tasks
+        Threads of the process as the system counts them.
+    children
+        Processes that it has started.
+    held
+        Windows that somebody holds, by the name of the holder.
+    mapped
+        Shared buffers that are known.
+    tcm
+        Buffers of TCM.
+    """
+
+    descriptors: tuple[str, ...]
+    threads: tuple[str, ...]
+    tasks: int
+    children: tuple[int, ...]
+    held: tuple[str, ...]
+    mapped: int
+    tcm: int
+
+    def more_than(self, before: Account) -> str:
+        """What there is more of, in words; nothing if there is not."""
+        found = []
+        if len(self.descriptors) > len(before.descriptors):
+            extra = list(self.descriptors)
+            for known in before.descriptors:
+                if known in extra:
+                    extra.remove(known)
+            found.append(f"descriptors {extra}")
+        if len(self.threads) > len(before.threads) or self.tasks > before.tasks:
+            found.append(f"threads {self.threads}, {self.tasks} tasks after {before.tasks}")
+        if len(self.children) > len(before.children):
+            found.append(f"children {self.children} after {before.children}")
+        if len(self.held) > len(before.held):
+            found.append(f"holds {self.held}")
+        if self.mapped > before.mapped:
+            found.append(f"{self.mapped} shared mappings after {before.mapped}")
+        if self.tcm > before.tcm:
+            found.append(f"{self.tcm} buffers of TCM after {before.tcm}")
+        return "; ".join(found)
+
+
+def take() -> Account:
+    """The present account."""
+    return Account(
+        tuple(sorted(_links())),
+        tuple(sorted(thread.name for thread in threading.enumerate())),
+        len(os.listdir("/proc/self/task")),
+        children(),
+        tuple(hold.holder for hold in list(holds._holds.values())),
+        sum(not mapping.is_closed for mapping in list(shareable._known.values())),
+        tcm.pool().allocations,
+    )
+
+
+def settled(before: Account) -> Account:
+    """The account when there is no more than before, or when time is up: threads and processes take a moment to end."""
+    deadline = time.monotonic() + _SECONDS_TO_SETTLE
+    while True:
+        now = take()
+        if not now.more_than(before) or time.monotonic() > deadline:
+            return now
+        gc.collect()
+        time.sleep(0.01)
+
+
+def _links() -> list[str]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}").split(":[")[0])
+        except OSError:
+            continue
+    return found
+
+
+def children() -> tuple[int, ...]:
+    """Processes that this one has started and not waited for."""
+    found: list[int] = []
+    for table in Path("/proc/self/task").glob("*/children"):
+        try:
+            found += map(int, table.read_text().split())
+        except OSError:
+            continue
+    return tuple(sorted(found))
+
+
+def resident_bytes(pid: int | str = "self") -> int:
+    """How much memory a process has, without what it shares with others through files."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
+    return int(fields["RssAnon"].split()[0]) * 1024

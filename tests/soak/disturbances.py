@@ -1,0 +1,272 @@
+"""What happens to a program in the midst: its accelerator dies or stops, it forks, threads meet in one context."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+from calls import compose, execute, register, replace_scratch
+from execution import Place, feeds_for, fill, tensors
+from subjects import Subject
+from world import FREED, GONE, Failure, Made, World
+
+from isthmus import memory, qnn
+from isthmus.errors import QnnError
+
+_SECONDS_FOR_A_CHILD = 60
+_SECONDS_FOR_A_CROWD = 120.0
+_RIGHT = 0
+
+
+def _victim(world: World, rng: random.Random) -> tuple[int, qnn.Device | None] | None:
+    """An accelerator of this program's, and the device that it belongs to."""
+    if not world.kind.remote:
+        return None
+    device = rng.choice((None, *(device for device in world.devices if device.alive)))
+    pid = world.pid(device)
+    return None if pid is None else (pid, device)
+
+
+def kill(world: World, rng: random.Random) -> None:
+    """The accelerator dies between calls: all that lived there answers 1007, can be freed, and made again."""
+    victim = _victim(world, rng)
+    if victim is None:
+        return
+    world.kill(*victim)
+    for context in [context for context in world.contexts if context.dead and not context.freed]:
+        for graph in [graph for graph in context.graphs if graph.finalized][:2]:
+            given = tensors(graph.subject, _private(world, graph.subject))
+            if not world.kind.in_tcm:
+                world.call("execute, dead", lambda graph=graph, given=given: graph.handle.execute(*given), must=GONE)
+        world.call("context.free(), dead", context.handle.free, calm=True)
+        context.freed = True
+        world.contexts.remove(context)
+    if rng.random() < 0.7:
+        compose(world, rng)
+        execute(world, rng)
+
+
+def kill_during(world: World, rng: random.Random) -> None:
+    """The accelerator dies while calls are under way."""
+    victim = _victim(world, rng)
+    if victim is None or not world.graphs():
+        return
+    pid, device = victim
+    world.weather.note("kills")
+    world.last.append(f"{world.name} kill {pid} soon")
+    killer = threading.Timer(10 ** rng.uniform(-5, -1.5), os.kill, (pid, signal.SIGKILL))
+    world.also = GONE
+    killer.start()
+    try:
+        for _ in range(rng.randint(1, 4)):
+            rng.choice((execute, execute, register, compose, replace_scratch))(world, rng)
+    finally:
+        killer.join()
+        world.mourn(pid, device)
+    # A context that was made on its successor is alive.
+    for context in world.contexts:
+        context.dead = context.dead and context.device is device
+    for context in [context for context in world.contexts if context.dead]:
+        world.call("context.free(), dead", context.handle.free, calm=True)
+        context.freed = True
+        world.contexts.remove(context)
+
+
+def stop(world: World, rng: random.Random) -> None:
+    """The accelerator stands still for a while; calls wait for it, and are right."""
+    victim = _victim(world, rng)
+    if victim is None:
+        return
+    pid, _ = victim
+    world.weather.note("stops")
+    os.kill(pid, signal.SIGSTOP)
+    waker = threading.Timer(10 ** rng.uniform(-2, -0.5), os.kill, (pid, signal.SIGCONT))
+    waker.start()
+    try:
+        rng.choice((execute, execute, register, compose))(world, rng)
+    finally:
+        waker.join()
+
+
+def _private(world: World, subject: Subject) -> dict[str, Place]:
+    """Private memory for every tensor, allocated without disturbance."""
+    places = {}
+    for spec in subject.tensors:
+        buffer = memory.host(spec.nbytes, 128)
+        tensor = qnn.ClientTensor(spec.name, buffer, nbytes=spec.nbytes)
+        view = lambda buffer=buffer, spec=spec: buffer.view(spec.dtype.numpy, spec.dims)  # noqa: E731
+        places[spec.name] = Place(tensor, view, buffer)
+    return places
+
+
+# -- forks -------------------------------------------------------------------------------------------------------------
+
+
+def fork(world: World, rng: random.Random) -> None:
+    """A child: it is refused what is its parent's, computes what is private, frees all, and disturbs nobody."""
+    graphs = world.graphs()
+    if not graphs or world.kind.in_tcm:
+        return
+    graph = rng.choice(graphs)
+    places = _private(world, graph.subject)
+    feeds = feeds_for(graph.subject, rng)
+    fill(graph.subject, places, feeds)
+    frees = rng.random() < 0.5
+    world.weather.note("forks")
+    world.last.append(f"{world.name} fork")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _in_child(writing, lambda: _child(world, graph, places, feeds, frees))
+    os.close(writing)
+    with open(reading, errors="replace") as told:
+        complaint = told.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status != _RIGHT:
+        raise Failure(f"a forked child ended with {status}: {complaint or 'it told nothing'}")
+    given = tensors(graph.subject, places)
+    done = world.call("execute after a fork", lambda: graph.handle.execute(*given), calm=True)
+    graph.least += done.done
+    graph.most += 1
+    graph.state = None
+    if done.done and graph.subject.state is None:
+        expected, _ = graph.subject.answer(feeds, None)
+        for name, array in expected.items():
+            problem = graph.subject.wrong(name, array, places[name].view())
+            if problem:
+                raise AssertionError(f"after a fork: {problem}")
+
+
+def _in_child(writing: int, work: Callable[[], None]) -> None:
+    """Do something in a forked child, and end it."""
+    code = 1
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        # A dump of all threads, and then the end that the signal has by default.
+        faulthandler.register(signal.SIGALRM, file=writing, chain=True)
+        signal.alarm(_SECONDS_FOR_A_CHILD)
+        work()
+        code = _RIGHT
+    except BaseException as problem:
+        os.write(writing, f"{type(problem).__name__}: {problem}".encode())
+    finally:
+        os._exit(code)
+
+
+def _child(world: World, graph: Made, places: dict[str, Place], feeds: dict[str, np.ndarray], frees: bool) -> None:
+    given = tensors(graph.subject, places)
+    try:
+        graph.handle.execute(*given)
+    except QnnError as refusal:
+        if not world.kind.remote or int(refusal.code) not in GONE:
+            raise
+    else:
+        if world.kind.remote:
+            raise AssertionError("a child executed on its parent's accelerator")
+        if graph.certain:
+            expected, _ = graph.subject.answer(feeds, graph.state)
+            for name, array in expected.items():
+                problem = graph.subject.wrong(name, array, places[name].view())
+                if problem:
+                    raise AssertionError(problem)
+    if frees:
+        for context in world.contexts:
+            context.handle.free()
+        world.backend.free()
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+def crowd(world: World, rng: random.Random) -> None:
+    """Threads that execute in one context while something about it changes."""
+    graphs = [graph for graph in world.graphs() if graph.subject.state is None]
+    if not graphs or world.kind.in_tcm:
+        return
+    chosen = [rng.choice(graphs) for _ in range(rng.randint(2, 3))]
+    ends = rng.random() < 0.25
+    problems: list[BaseException] = []
+    work = [_Member(world, random.Random(rng.random()), graph, ends, problems) for graph in chosen]
+    moment = world.weather.moment()
+    world.last.append(f"{world.name} crowd of {len(work)} on {[graph.subject.name for graph in chosen]}")
+    threads = [threading.Thread(target=member.run, daemon=True) for member in work]
+    for thread in threads:
+        thread.start()
+    time.sleep(rng.choice((0, 0.001, 0.005)))
+    if ends:
+        context = chosen[0].context
+        world.call("context.free() in a crowd", context.handle.free, calm=True)
+        context.freed = True
+        world.contexts.remove(context)
+    else:
+        rng.choice((replace_scratch, register, execute, compose, _collect))(world, rng)
+    deadline = time.monotonic() + _SECONDS_FOR_A_CROWD
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            faulthandler.dump_traceback()
+            raise Failure("a thread of a crowd did not end")
+    explained = world.weather.explained(moment) | (FREED if ends else frozenset())
+    for problem in problems:
+        if not isinstance(problem, QnnError) or int(problem.code) not in explained:
+            raise Failure(f"in a crowd{', its context freed,' if ends else ''}: {problem!r}") from problem
+        world.refusals[int(problem.code)] += 1
+    for graph, member in zip(chosen, work, strict=True):
+        graph.least += member.done
+        graph.most += member.asked
+        world.calls += member.asked
+
+
+class _Member:
+    """One thread of a crowd: it executes a graph on memory of its own, and looks at every result."""
+
+    def __init__(
+        self, world: World, rng: random.Random, graph: Made, ends: bool, problems: list[BaseException]
+    ) -> None:
+        self.asked = self.done = 0
+        self._rng, self._graph, self._problems = rng, graph, problems
+        self._places = _private(world, graph.subject)
+        self._times = rng.choice((5, 20, 60)) if ends else rng.choice((5, 20))
+
+    def run(self) -> None:
+        """Execute until it has been refused, or often enough."""
+        subject = self._graph.subject
+        try:
+            execute = self._execute()
+            for _ in range(self._times):
+                feeds = feeds_for(subject, self._rng)
+                fill(subject, self._places, feeds)
+                self.asked += 1
+                execute()
+                self.done += 1
+                expected, _ = subject.answer(feeds, None)
+                for name, array in expected.items():
+                    problem = subject.wrong(name, array, self._places[name].view())
+                    if problem:
+                        raise AssertionError(problem)
+        except BaseException as problem:
+            self._problems.append(problem)
+
+    def _execute(self) -> Callable[[], None]:
+        inputs, outputs = tensors(self._graph.subject, self._places)
+        if self._rng.random() < 0.5:
+            return lambda: self._graph.handle.execute(inputs, outputs)
+        if self._rng.random() < 0.5:
+            return lambda: self._graph.handle.execute_async(inputs, outputs).result()
+        return self._graph.handle.bind(inputs, outputs).execute
+
+
+def _collect(world: World, rng: random.Random) -> None:
+    import gc
+
+    with contextlib.suppress(IndexError):
+        world.buffers.pop(rng.randrange(len(world.buffers) or 1))
+    gc.collect()

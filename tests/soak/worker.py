@@ -1,0 +1,265 @@
+"""The process that runs programs: rounds of them, one after the other or side by side, and an account after each."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import itertools
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Container
+from pathlib import Path
+from typing import Any, TextIO
+
+import account
+import subjects
+from program import KINDS, Failure, Program
+from weather import INTERRUPTS, Weather
+
+from isthmus import memory, qnn
+
+_STAYING = ("htp", "lpai-arm")
+"""Backends that stay from one program to the next, so that growth of an accelerator is seen."""
+_WARM_UP = 12
+"""Rounds before memory is first looked at."""
+_SECONDS_OF_SILENCE = 150
+
+
+class Worker:
+    """Runs programs and keeps the account.
+
+    Parameters
+    ----------
+    kinds
+        The backends.
+    without
+        Steps and trouble to do without.
+    threads
+        The most programs side by side.
+    trace
+        Where every call is written before it is made, for whoever has to tell what the last ones were.
+    """
+
+    def __init__(self, kinds: list[str], without: Container[str], threads: int, trace: TextIO) -> None:
+        self.kinds, self.without, self.threads = kinds, without, threads
+        self.weather = Weather()
+        self.programs = self.calls = 0
+        self.refusals: Counter[int] = Counter()
+        self.by_kind: Counter[str] = Counter()
+        self.client: list[int] = []
+        """Resident bytes of this process after each round."""
+        self.accelerators: dict[int, list[int]] = {}
+        """Those of each accelerator that stays."""
+        self._trace = trace
+        self._residents: dict[str, qnn.Backend] = {}
+        self._folder = tempfile.TemporaryDirectory()
+        self._subjects = subjects.subjects(Path(self._folder.name))
+
+    def warm_up(self) -> None:
+        """Compile every kernel and import every module that programs may need."""
+        rng = random.Random(0)
+        for kind in self.kinds:
+            entry = KINDS[kind]
+            with qnn.Backend(entry.backend, entry.config) as backend:
+                context = backend.create_context()
+                graphs = [subject.compose(context, subject.name, qnn.MemType.RAW) for subject in self._subjects]
+                for graph in graphs:
+                    if not entry.is_lpai:
+                        graph.set_config(qnn.GraphConfig.THREADS, 2)
+                    graph.allocate().binding.execute()
+        del rng
+        gc.collect()
+
+    def round(self, seed: int, only: Container[int] | None = None) -> None:
+        """Some programs side by side, and the account when they have ended.
+
+        Raises
+        ------
+        Failure
+            With the last calls of the program that failed.
+        """
+        rng = random.Random(f"round {seed}")
+        count = rng.choice((1, 1, rng.randint(1, self.threads)))
+        made = [Program(seed * 1000 + index, self.kinds, self.without, count == 1) for index in range(count)]
+        for program in made:
+            self._start_staying(program.kind)
+        gc.collect()
+        before = account.take()
+        lost = self.weather.counts["lost interrupts"]
+        interrupts = self.weather.counts["interrupts"]
+        with memory.audit() as record:
+            faulthandler.dump_traceback_later(_SECONDS_OF_SILENCE, exit=True)
+            self._side_by_side(made, only)
+            faulthandler.cancel_dump_traceback_later()
+            for program in made:
+                program.world = None
+            # What a destructor has brought back to life once more goes the second time.
+            for _ in range(3):
+                gc.collect()
+        after = account.settled(before)
+        self._look_at_accelerators()
+        more = after.more_than(before)
+        left = [f"{one.nbytes} bytes of {one.kind} from {one.where}" for one in record.live]
+        # An interrupt that comes up in a destructor is lost with the rest of that destructor: Python's way.
+        excused = self.weather.counts["lost interrupts"] > lost
+        if (more or left) and not excused:
+            interrupted = self.weather.counts["interrupts"] - interrupts
+            raise Failure(f"left behind after {interrupted} interrupts: {more} {left[:5]}")
+        self.client.append(account.resident_bytes())
+
+    def _start_staying(self, kind: str) -> None:
+        if kind in _STAYING and kind not in self._residents:
+            backend = self._residents[kind] = qnn.Backend(KINDS[kind].backend, KINDS[kind].config)
+            # Its accelerator is started now, and belongs to no program.
+            _ping(backend, self._subjects[0])
+        elif kind in _STAYING:
+            _ping(self._residents[kind], self._subjects[0])
+
+    def _side_by_side(self, made: list[Program], only: Container[int] | None) -> None:
+        taken: set[str] = set()
+        problems: list[tuple[Program, BaseException]] = []
+
+        def go(program: Program, main: bool, backend: qnn.Backend | None) -> None:
+            try:
+                world = program.run(self._subjects, self.weather, main, backend, self._write, only)
+                self.calls += world.calls
+                self.refusals.update(world.refusals)
+                self.by_kind[program.kind] += 1
+                self.programs += 1
+            except BaseException as problem:
+                problems.append((program, problem))
+
+        threads = []
+        for program in made[1:]:
+            backend = None if program.kind in taken else self._residents.get(program.kind)
+            taken.add(program.kind)
+            threads.append(threading.Thread(target=go, args=(program, False, backend)))
+        first = made[0]
+        backend = None if first.kind in taken else self._residents.get(first.kind)
+        for thread in threads:
+            thread.start()
+        go(first, True, backend)
+        for thread in threads:
+            thread.join()
+        for program, problem in problems:
+            last = "\n".join(program.world.last if program.world else ())
+            told = "".join(traceback.format_exception(problem))
+            raise Failure(f"{last}\nprogram {program.seed} on {program.kind}: {problem}\n{told}") from problem
+
+    def _look_at_accelerators(self) -> None:
+        """Nothing of a program is left in an accelerator that stays."""
+        for kind, backend in self._residents.items():
+            driver: Any = backend.driver
+            accelerator = driver._device._accelerator if kind == "htp" else driver._accelerator
+            if accelerator is None or not accelerator.alive:
+                continue
+            counts = accelerator.counts()
+            left = {name: counts[name] for name in ("lanes", "graphs", "memory") if counts[name]}
+            if left:
+                raise Failure(f"left behind in the accelerator of {kind}: {left}")
+            self.accelerators.setdefault(accelerator.pid, []).append(account.resident_bytes(accelerator.pid))
+
+    def close(self) -> None:
+        """End what stays."""
+        for backend in self._residents.values():
+            backend.free()
+        self._folder.cleanup()
+
+    def figures(self) -> dict[str, Any]:
+        """What was done, and how memory has grown since the warm-up."""
+        grown = _growth(self.client)
+        return {
+            "programs": self.programs,
+            "by backend": dict(self.by_kind),
+            "calls": self.calls,
+            **dict(self.weather.counts),
+            "refusals": {str(code): count for code, count in sorted(self.refusals.items())},
+            "client bytes": self.client[-1] if self.client else 0,
+            "client growth": grown,
+            "accelerator growth": max((_growth(sizes) for sizes in self.accelerators.values()), default=0),
+            "accelerators": len(self.accelerators),
+        }
+
+    def _write(self, line: str) -> None:
+        self._trace.write(line + "\n")
+        self._trace.flush()
+
+
+def _growth(sizes: list[int]) -> int:
+    """How much more there is at the end than after the warm-up, each the median of some."""
+    if len(sizes) < 2 * _WARM_UP:
+        return 0
+    middle = lambda part: sorted(part)[len(part) // 2]  # noqa: E731
+    return middle(sizes[-_WARM_UP // 2 :]) - middle(sizes[_WARM_UP : _WARM_UP + _WARM_UP // 2])
+
+
+def _ping(backend: qnn.Backend, subject: subjects.Subject) -> None:
+    """See to it that a backend has its accelerator."""
+    with backend.create_context() as context:
+        graph = subject.compose(context, "ping", qnn.MemType.RAW)
+        given = graph.allocate()
+        given.binding.execute()
+    given.close()
+
+
+def main(arguments: list[str]) -> int:
+    """Run rounds until the time is up; answers with figures in JSON on standard output."""
+    options = json.loads(arguments[0])
+    faulthandler.enable()
+    warnings.simplefilter("error", RuntimeWarning)
+    with open(options["trace"], "w") as trace:
+        worker = Worker(options["kinds"], options["without"], options["threads"], trace)
+        sys.unraisablehook = lambda problem: _unraisable(worker.weather, problem)
+        worker.weather.install()
+        worker.warm_up()
+        deadline = time.monotonic() + options["seconds"]
+        seeds = itertools.count(options["seed"]) if options["rounds"] is None else iter(options["rounds"])
+        only = None if options["only"] is None else frozenset(options["only"])
+        code = 0
+        for seed in seeds:
+            print(json.dumps({"round": seed}), flush=True)
+            try:
+                worker.round(seed, only)
+            except BaseException as problem:
+                print(json.dumps({"failure": f"round {seed}: {problem}"}), flush=True)
+                code = 1
+                break
+            if _unraised:
+                print(json.dumps({"failure": f"round {seed}: in a destructor: {_unraised[0]}"}), flush=True)
+                code = 1
+                break
+            if time.monotonic() > deadline:
+                break
+        if code == 0:
+            with contextlib.suppress(OSError):
+                worker.close()
+        print(json.dumps({"figures": worker.figures()}), flush=True)
+    if code:
+        # Threads of a failed round may never end.
+        os._exit(code)
+    return code
+
+
+_unraised: list[str] = []
+
+
+def _unraisable(weather: Weather, problem: Any) -> None:
+    if isinstance(problem.exc_value, INTERRUPTS):
+        weather.counts["lost interrupts"] += 1
+        return
+    _unraised.append("".join(traceback.format_exception(problem.exc_value)))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(main(sys.argv[1:]))
