@@ -1,12 +1,15 @@
 """A fair turn is given in the order of asking, and is not lost when somebody stops waiting."""
 
+import contextlib
 import os
 import signal
 import threading
 
 import pytest
 
+from isthmus import qnn
 from isthmus.backends.turn import FairTurn
+from isthmus.graph import DataType, TensorType
 
 
 def started(target):
@@ -86,3 +89,77 @@ def test_only_one_has_it_at_a_time(threads):
         thread.join()
     assert max(most) == 1
     assert len(most) == 300 * threads
+
+
+class Interrupted(Exception):
+    """What the handler of a signal raises."""
+
+
+def raise_interrupted(number, frame):
+    raise Interrupted
+
+
+@pytest.fixture
+def until_interrupted():
+    """Calls something again and again until a signal comes, wherever in it that may be."""
+
+    def repeat(call):
+        with contextlib.suppress(Interrupted):
+            signal.setitimer(signal.ITIMER_VIRTUAL, 1e-5)
+            while True:
+                call()
+
+    before = signal.signal(signal.SIGVTALRM, raise_interrupted)
+    yield repeat
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, before)
+
+
+def test_an_interrupt_at_any_moment_leaves_nobody_with_the_turn(until_interrupted):
+    turn = FairTurn()
+
+    def take():
+        with turn:
+            pass
+
+    for _ in range(300):
+        until_interrupted(take)
+        assert not turn.is_taken
+
+
+def test_an_interrupt_at_any_moment_calls_the_next_all_the_same(until_interrupted):
+    turn, over, taken = FairTurn(), threading.Event(), []
+
+    def take():
+        with turn:
+            pass
+
+    def rival():
+        while not over.is_set():
+            take()
+        taken.append(1)
+
+    threads = [started(rival) for _ in range(2)]
+    for _ in range(100):
+        until_interrupted(take)
+    over.set()
+    for thread in threads:
+        thread.join(20)
+    assert len(taken) == 2
+    assert not turn.is_taken
+    assert not turn._waiting
+
+
+@pytest.mark.parametrize("backend", ["cpu", "lpai"])
+def test_an_interrupted_execution_leaves_the_graph_to_other_threads(backend, until_interrupted):
+    with qnn.Backend(backend) as opened:
+        graph = opened.create_context().create_graph("relu")
+        x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))
+        y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 8))
+        graph.add_node("relu", "Relu", [x], [y])
+        execute = graph.allocate().binding.execute
+        for _ in range(100):
+            until_interrupted(execute)
+            thread = started(execute)
+            thread.join(20)
+            assert not thread.is_alive()

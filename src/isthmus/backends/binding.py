@@ -21,7 +21,11 @@ from isthmus.memory import Window, holds
 
 
 class Turn(Protocol):
-    """What executions take in turn: a lock, or a lane to an accelerator."""
+    """What executions take in turn: a lock, or a lane to an accelerator.
+
+    It is taken by ``with`` and by nothing else: between the return of an `acquire` and the ``try`` after it, the
+    handler of a signal may raise, and the turn would be nobody's for ever.
+    """
 
     def __enter__(self) -> Any:
         """Wait for the turn."""
@@ -112,9 +116,9 @@ class Binding(DriverBinding):
 
     def execute(self, limit: Limit | None = None) -> None:
         with self._turn:
-            # First, so that whoever claims this memory from now on finds it in use.
-            self._running = True
             try:
+                # First, so that whoever claims this memory from now on finds it in use.
+                self._running = True
                 # Until nothing changes meanwhile: what was checked is recorded as in use only in the end.
                 while self._epoch != holds.epoch:
                     self._renew()

@@ -185,14 +185,13 @@ class LaneTurn:
     """A graph's turn on its context's lane, by the priority that the graph has at the time."""
 
     def __init__(self, lane: Lane, graph: HtpGraphDriver) -> None:
-        self._graph = graph
-        self._enter, self._leave = lane.enter, lane.leave
+        self._lane, self._graph = lane, graph
 
     def __enter__(self) -> None:
-        self._enter(self._graph.priority)
+        self._lane.enter(self._graph.priority)
 
     def __exit__(self, *exception: object) -> None:
-        self._leave()
+        self._lane.leave()
 
 
 class HtpGraphDriver(NativeGraphDriver):

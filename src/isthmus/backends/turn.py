@@ -5,12 +5,17 @@ A thread that executes in a tight loop takes an ordinary lock again before anyon
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from _thread import RLock
 from collections import deque
 
 
-class FairTurn:
+class FairTurn(RLock):  # type: ignore[misc]
     """A lock that serves in the order of asking.
+
+    An exception that a signal's handler raises never leaves it taken. To end it is the system lock's own call, which no
+    handler can come before; and who is interrupted while taking it gives it back.
 
     Examples
     --------
@@ -24,45 +29,54 @@ class FairTurn:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._taken = False
         self._waiting: deque[threading.Lock] = deque()
 
     @property
     def is_taken(self) -> bool:
         """Whether somebody has it."""
-        return self._taken
-
-    def acquire(self) -> None:
-        """Wait for the turn."""
-        with self._lock:
-            if not self._taken:
-                self._taken = True
-                return
-            called = threading.Lock()
-            called.acquire()
-            self._waiting.append(called)
-        try:
-            called.acquire()
-        except BaseException:
-            with self._lock:
-                if called in self._waiting:
-                    self._waiting.remove(called)
-                    raise
-            # It was called in the very moment.
+        if self._is_owned():  # type: ignore[attr-defined]
+            return True
+        free = super().acquire(blocking=False)
+        if free:
             self.release()
+        return not free
+
+    def acquire(self) -> None:  # type: ignore[override]
+        """Wait for the turn."""
+        try:
+            if self._waiting or not super().acquire(blocking=False):
+                self._queue()
+        except BaseException:
+            if self._is_owned():  # type: ignore[attr-defined]
+                self.release()
             raise
 
-    def release(self) -> None:
-        """End it, and call the one who has waited longest."""
+    __enter__ = acquire  # type: ignore[assignment]
+
+    def _queue(self) -> None:
+        """Wait in line, and take the turn when those before have had it."""
+        called = threading.Lock()
+        called.acquire()
+        try:
+            with self._lock:
+                self._waiting.append(called)
+                if self._waiting[0] is called:
+                    called.release()
+            called.acquire()
+            super().acquire()
+        finally:
+            try:
+                self._leave(called)
+            except BaseException:
+                self._leave(called)
+                raise
+
+    def _leave(self, called: threading.Lock) -> None:
+        """Wait no longer, and let the next be the first; safe to call again."""
         with self._lock:
+            if called in self._waiting:
+                self._waiting.remove(called)
             if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._taken = False
-
-    def __enter__(self) -> FairTurn:
-        self.acquire()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.release()
+                # One that was called before needs no second call.
+                with contextlib.suppress(RuntimeError):
+                    self._waiting[0].release()
