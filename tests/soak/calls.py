@@ -110,7 +110,7 @@ def compose(world: World, rng: random.Random) -> None:
     name, kind = world.fresh(subject.name), rng.choice((MemType.RAW, MemType.MEMHANDLE))
     got = world.call(f"compose {subject.name}", lambda: subject.compose(context.handle, name, kind))
     if not got.done:
-        # A refusal may leave a graph that is not whole under the name; it is nobody's.
+        context.unsure = True
         return
     graph = Made(got.value, subject, context)
     context.graphs.append(graph)
@@ -463,10 +463,12 @@ def make_binary(world: World, rng: random.Random) -> None:
     if not world.live:
         return
     context = rng.choice(world.live)
-    whole = all(graph.finalized for graph in context.graphs) and len(context.handle.graphs) == len(context.graphs)
-    unclear = len(context.handle.graphs) != len(context.graphs)
+    whole = all(graph.finalized for graph in context.graphs)
     got = world.call(
-        "get_binary", context.handle.get_binary, must=() if whole or unclear else [5007], may=[5007] if unclear else ()
+        "get_binary",
+        context.handle.get_binary,
+        must=() if whole or context.unsure else [5007],
+        may=[5007, 6022] if context.unsure else (),
     )
     if not got.done:
         return
@@ -539,6 +541,7 @@ def allocated(world: World, rng: random.Random) -> None:
     name = world.fresh(subject.name)
     got = world.call(f"compose {subject.name}", lambda: subject.compose(context.handle, name, MemType.RAW))
     if not got.done:
+        context.unsure = True
         return
     graph = Made(got.value, subject, context)
     context.graphs.append(graph)

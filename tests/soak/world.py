@@ -171,6 +171,8 @@ class Ctx:
     freed: bool = False
     dead: bool = False
     """Whether its accelerator has died."""
+    unsure: bool = False
+    """Whether a composition was interrupted or refused, and part of a graph may be there that nobody has."""
 
 
 class World:
