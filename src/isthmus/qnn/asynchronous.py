@@ -41,13 +41,21 @@ class ExecutionQueue:
             context is being freed.
         """
         execution = Execution()
+        place = [graph]
 
         def work() -> None:
+            if not execution.set_running_or_notify_cancel():
+                self._leave(place)
+                return
             try:
-                if execution.set_running_or_notify_cancel():
-                    _settle(execution, run)
-            finally:
-                self._done(graph)
+                run()
+            except BaseException as problem:
+                # Whoever is told finds room for another.
+                self._leave(place)
+                execution.set_exception(problem)
+            else:
+                self._leave(place)
+                execution.set_result(None)
 
         def cancelled(task: Future[None]) -> None:
             if task.cancelled():
@@ -62,14 +70,23 @@ class ExecutionQueue:
                 )
             if self._closed:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its context is being freed")
-            self._waiting[graph] = waiting + 1
             if self._worker is None:
                 # The thread must not know the queue: a context that is forgotten would live as long as the thread.
                 threads = self._threads
                 self._worker = ThreadPoolExecutor(
                     1, "isthmus-executions", lambda: threads.append(threading.current_thread())
                 )
-            self._worker.submit(work).add_done_callback(cancelled)
+            self._waiting[graph] = waiting + 1
+            worker = self._worker
+        try:
+            worker.submit(work).add_done_callback(cancelled)
+        except BaseException as problem:
+            # Nobody has it, so it does not run, whether or not it was submitted when the interrupt came.
+            execution.cancel()
+            self._leave(place)
+            if isinstance(problem, RuntimeError) and self._closed:
+                raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its context is being freed") from None
+            raise
         return execution
 
     def close(self) -> None:
@@ -80,17 +97,11 @@ class ExecutionQueue:
         if worker is not None:
             worker.shutdown(wait=threading.current_thread() not in self._threads, cancel_futures=True)
 
-    def _done(self, graph: object) -> None:
+    def _leave(self, place: list[object]) -> None:
+        """Take an execution out of the count, once."""
         with self._lock:
-            self._waiting[graph] -= 1
-            if not self._waiting[graph]:
-                del self._waiting[graph]
-
-
-def _settle(execution: Execution, run: Callable[[], None]) -> None:
-    try:
-        run()
-    except BaseException as problem:
-        execution.set_exception(problem)
-    else:
-        execution.set_result(None)
+            while place:
+                graph = place.pop()
+                self._waiting[graph] -= 1
+                if not self._waiting[graph]:
+                    del self._waiting[graph]
