@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import resource
 import struct
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus import Code, QnnError, binary
+from isthmus import Code, QnnError, binary, qnn
 from isthmus.backends import native
 from isthmus.engine.native import signatures
 from isthmus.frontends import load
@@ -187,3 +188,19 @@ def test_what_is_no_binary_is_refused(source):
     with pytest.raises(QnnError) as refusal:
         binary.ContextBinary(source)
     assert refusal.value.code is Code.CONTEXT_INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_process_without_descriptors_is_refused_with_a_code(left):
+    with qnn.Backend("cpu") as backend:
+        contents = backend.create_context().get_binary()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open("/dev/null", os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + left, before[1]))
+    try:
+        with pytest.raises(QnnError) as refusal:
+            qnn.SystemContext().get_binary_info(contents)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert refusal.value.code is Code.COMMON_MEM_ALLOC

@@ -222,7 +222,7 @@ class ContextBinary:
     def __init__(self, source: Source, backend: str | None = None) -> None:
         self.fd = _sealed(source)
         try:
-            self.contents = read(mmap.mmap(self.fd, os.fstat(self.fd).st_size, prot=mmap.PROT_READ))
+            self.contents = read(_mapped(self.fd))
             if backend is not None and self.contents.backend != backend:
                 raise _refusal(f"it was made for backend '{self.contents.backend}', not for '{backend}'")
         except BaseException:
@@ -253,7 +253,7 @@ def inspect(source: Source) -> BinaryInfo | None:
     try:
         if os.pread(fd, len(MAGIC), 0) != MAGIC:
             return None
-        return read(mmap.mmap(fd, os.fstat(fd).st_size, prot=mmap.PROT_READ)).info
+        return read(_mapped(fd)).info
     finally:
         os.close(fd)
 
@@ -264,6 +264,14 @@ def is_sealed(fd: int) -> bool:
         return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALED == _SEALED
     except OSError:
         return False
+
+
+def _mapped(fd: int) -> mmap.mmap:
+    """A binary's bytes. A mapping takes a descriptor of its own."""
+    try:
+        return mmap.mmap(fd, os.fstat(fd).st_size, prot=mmap.PROT_READ)
+    except OSError as problem:
+        raise _refusal(f"it cannot be mapped: {problem.strerror}", Code.COMMON_MEM_ALLOC) from None
 
 
 def _sealed(source: Any) -> int:

@@ -4,6 +4,7 @@ import array
 import ctypes
 import mmap
 import os
+import resource
 import sys
 
 import numpy as np
@@ -271,3 +272,18 @@ def test_further_kinds_of_memory_can_be_adopted(monkeypatch):
     device.buffer.close()
     with pytest.raises(QnnError, match="it is closed"):
         memory.window(device)
+
+
+def test_an_address_in_a_process_without_descriptors_is_refused_with_a_code():
+    buffer = memory.host(64)
+    address = buffer.address
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open("/dev/null", os.O_RDONLY)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        with pytest.raises(QnnError) as refusal:
+            memory.window(address, nbytes=64)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert refusal.value.code is Code.COMMON_SYSTEM

@@ -130,7 +130,11 @@ def _at_address(address: int, nbytes: int | None, writable: bool, refuse: _Refus
 def _mapped(address: int, nbytes: int, writable: bool, refuse: _Refuse) -> tuple[Span, ...]:
     """What lies at these addresses, if this process may use all of it."""
     spans = []
-    found = covering(address, max(nbytes, 1))
+    try:
+        found = covering(address, max(nbytes, 1))
+    except OSError as problem:
+        what, rule = f"{nbytes} bytes at {address:#x}", f"the system does not tell what lies there: {problem.strerror}"
+        raise QnnError(Code.COMMON_SYSTEM, what, rule) from None
     if not found:
         raise refuse(f"{nbytes} bytes at {address:#x} are not memory of this process")
     for mapping in found:
