@@ -33,6 +33,8 @@ class Page:
     Whoever is in a hurry rings with `call` itself, given `address`, a number, how long to spin, and `span`.
     """
 
+    fd = -1
+
     def __init__(self) -> None:
         code = loader.addresses(("doorbell:call", "doorbell:wait", "doorbell:hang_up"), host_target())
         self.call, self._wait, self._hang_up = (
@@ -77,3 +79,7 @@ class Page:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def __del__(self) -> None:
+        # One whose making was interrupted has nobody who would close it.
+        self.close()
