@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-arm64 random mutants bench lint clean
+.PHONY: demo test test-arm64 random soak mutants bench lint clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/lpai_wake_word.py
@@ -19,6 +19,10 @@ test: $(VENV)/test.stamp
 # Many more random operations than `make test` takes, and deliberate mistakes that the tests should catch.
 random: $(VENV)/test.stamp
 	$(BIN)/python tests/random_operations/long_run.py --cases 500 --seed $(or $(SEED),1)
+
+# Random programs of API calls over all backends, with kills, stops, forks, signals and faults.
+soak: $(VENV)/test.stamp
+	$(BIN)/python tests/soak/run.py --seconds $(or $(SECONDS),1200) --seed $(or $(SEED),1)
 
 mutants: $(VENV)/test.stamp
 	$(BIN)/python tests/mutation/mutants.py --count 100 --seed $(or $(SEED),1)

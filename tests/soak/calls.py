@@ -200,7 +200,7 @@ def replace_scratch(world: World, rng: random.Random) -> None:
             big = lpai.Mem(lpai.MemType.DDR, nbytes, given)
             wrong.append((big, lpai.PERSISTENT_MEM, 6024 if nbytes >= 256 else 6000))
         mem, option, code = rng.choice(wrong)
-        world.call(f"set_config({option}, {mem!r:.60})", lambda: graph.handle.set_config(option, mem), must=[code, 6024])
+        world.call(f"set_config({option})", lambda: graph.handle.set_config(option, mem), must=[code, 6024])
         return
     before, mem = graph.scratch, lpai.Mem(lpai.MemType.DDR, nbytes, given)
     done = world.call("replace scratch", lambda: graph.handle.set_config(lpai.SCRATCH_MEM, mem))
@@ -314,7 +314,8 @@ def register(world: World, rng: random.Random) -> None:
         kind = rng.choice((DescriptorType.ION, DescriptorType.CUSTOM, DescriptorType.DMA_BUF))
     whole = kind is not DescriptorType.CUSTOM
     offset = 0 if whole else offset
-    there = [h for h in held.handles if h.alive and h.context is context]
+    known = [h for h in held.handles if h.alive and h.context is context]
+    there = [h for h in known if h.handle is not None]
     if world.kind.is_lpai:
         taken = any(h.offset == offset for h in there)
     else:
@@ -324,6 +325,7 @@ def register(world: World, rng: random.Random) -> None:
         f"mem_register({kind.name}, {spec.name}, {offset})",
         lambda: context.handle.mem_register([descriptor]),
         must=[8002] if taken else (),
+        may=[8002] if len(there) < len(known) else (),
     )
     if got.done:
         held.handles.append(Registered(got.value[0], context, spec, held, offset, whole))
@@ -512,7 +514,7 @@ def session(world: World, rng: random.Random) -> None:
     kind = world.kind
 
     def work() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        feeds = {s.name: np.random.default_rng(rng.randrange(99)).standard_normal(s.dims, np.float32) for s in subject.inputs}
+        feeds = feeds_for(subject, rng)
         opened = isthmus.Session(subject.path, kind.backend, config=kind.config, io=io)
         try:
             return feeds, opened.run(feeds)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +101,7 @@ def _tcm(world: World, spec: Spec) -> Place | None:
 def run(world: World, rng: random.Random, graph: Made) -> None:
     """Execute a graph on memory of some kind, one to several times, in one of the ways there are."""
     if graph.bindings and rng.random() < 0.3:
-        binding, places, ended = rng.choice(graph.bindings)
+        binding, places = rng.choice(graph.bindings)
         if not any(getattr(p.owner, "ended", False) or getattr(p.owner, "is_closed", False) for p in places.values()):
             _repeat(world, rng, graph, places, binding.execute, "binding.execute")
             return
@@ -121,7 +120,7 @@ def run(world: World, rng: random.Random, graph: Made) -> None:
         got = world.call(f"bind {graph.subject.name}", lambda: graph.handle.bind(inputs, outputs))
         if not got.done:
             return
-        graph.bindings = [*graph.bindings[-2:], (got.value, places, False)]
+        graph.bindings = [*graph.bindings[-2:], (got.value, places)]
         _repeat(world, rng, graph, places, got.value.execute, "binding.execute")
         stats = world.call("binding.stats", lambda: got.value.stats)
         if stats.done and not 0 <= stats.value.executions <= graph.most:
@@ -274,8 +273,10 @@ def refuse_wrong_execution(world: World, rng: random.Random, graph: Made) -> Non
         ("no tensor", {first.name: 7}, {6004}),
     ]
     if world.kind.backend != "htp":
-        wrong.append(("an output over an input", {last.name: ClientTensor(last.name, buffers[first.name])}, {6004, 1004}))
-    foreign = [h for held in world.buffers for h in held.handles if h.handle and h.alive and h.context is not graph.context]
+        over = ClientTensor(last.name, buffers[first.name])
+        wrong.append(("an output over an input", {last.name: over}, {6004, 1004}))
+    known = [h for held in world.buffers for h in held.handles if h.handle and h.alive]
+    foreign = [handle for handle in known if handle.context is not graph.context]
     if foreign:
         wrong.append(("another's handle", {first.name: ClientTensor(first.name, mem_handle=foreign[0].handle)}, {8001}))
     what, change, codes = rng.choice(wrong)
@@ -287,11 +288,3 @@ def refuse_wrong_execution(world: World, rng: random.Random, graph: Made) -> Non
     for name, buffer in buffers.items():
         if bytes(buffer) != before[name]:
             raise AssertionError(f"a refused execution wrote '{name}'")
-
-
-def outcome_of(execution: Any) -> BaseException | None:
-    """What came of an asynchronous execution; a cancelled one counts as an error."""
-    try:
-        return execution.exception()
-    except CancelledError as problem:
-        return problem

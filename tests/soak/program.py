@@ -1,7 +1,7 @@
 """A program: a number of steps, each drawn from its own seed, and the end of all that they made.
 
-A step takes one call from the table and, now and then, trouble to go with it. Since each step has a generator of its own,
-steps can be left out: that is how a failure is made small.
+A step takes one call from the table and, now and then, trouble to go with it. Since each step has a generator of its
+own, steps can be left out: that is how a failure is made small.
 """
 
 from __future__ import annotations

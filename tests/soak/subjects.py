@@ -85,7 +85,9 @@ def subjects(folder: Path) -> tuple[Subject, ...]:
     return (_doubling(_WIDTH), _doubling(_WIDE), _sum(), _convolution(folder), _gate(folder), _bytes())
 
 
-def _io(graph: qnn.Graph, kind: MemType, dtype: DataType, dims: tuple[int, ...], **more: object) -> tuple[Tensor, Tensor]:
+def _io(
+    graph: qnn.Graph, kind: MemType, dtype: DataType, dims: tuple[int, ...], **more: object
+) -> tuple[Tensor, Tensor]:
     return (
         graph.create_tensor("x", TensorType.APP_WRITE, dtype, dims, mem_type=kind, **more),
         graph.create_tensor("y", TensorType.APP_READ, dtype, dims, mem_type=kind, **more),

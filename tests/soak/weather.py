@@ -64,8 +64,6 @@ class Weather:
         self.counts: Counter[str] = Counter()
         """Kills, stops, forks, interrupts, faults …, by name."""
         self._armed: type[BaseException] | None = None
-        self.lost_interrupts = 0
-        """Interrupts that came up where Python cannot pass them on: in a destructor or a callback of a collection."""
 
     def note(self, what: str) -> None:
         """Count something that was done."""

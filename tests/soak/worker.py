@@ -33,6 +33,8 @@ _STAYING = ("htp", "lpai-arm")
 _WARM_UP = 12
 """Rounds before memory is first looked at."""
 _SECONDS_OF_SILENCE = 150
+_SHARE_LOST = 0.02
+"""Of interrupts, the share that may lose something."""
 
 
 class Worker:
@@ -67,7 +69,6 @@ class Worker:
 
     def warm_up(self) -> None:
         """Compile every kernel and import every module that programs may need."""
-        rng = random.Random(0)
         for kind in self.kinds:
             entry = KINDS[kind]
             with qnn.Backend(entry.backend, entry.config) as backend:
@@ -77,7 +78,6 @@ class Worker:
                     if not entry.is_lpai:
                         graph.set_config(qnn.GraphConfig.THREADS, 2)
                     graph.allocate().binding.execute()
-        del rng
         gc.collect()
 
     def round(self, seed: int, only: Container[int] | None = None) -> None:
@@ -95,7 +95,6 @@ class Worker:
             self._start_staying(program.kind)
         gc.collect()
         before = account.take()
-        lost = self.weather.counts["lost interrupts"]
         interrupts = self.weather.counts["interrupts"]
         with memory.audit() as record:
             faulthandler.dump_traceback_later(_SECONDS_OF_SILENCE, exit=True)
@@ -110,11 +109,14 @@ class Worker:
         self._look_at_accelerators()
         more = after.more_than(before)
         left = [f"{one.nbytes} bytes of {one.kind} from {one.where}" for one in record.live]
-        # An interrupt that comes up in a destructor is lost with the rest of that destructor: Python's way.
-        excused = self.weather.counts["lost interrupts"] > lost
-        if (more or left) and not excused:
+        if more or left:
+            # Between the return of a system call and the next word of Python, nobody can catch an interrupt: what was
+            # just opened is lost, and so is the rest of a destructor. It must be rare.
             interrupted = self.weather.counts["interrupts"] - interrupts
-            raise Failure(f"left behind after {interrupted} interrupts: {more} {left[:5]}")
+            self.weather.counts["lost to interrupts"] += 1
+            most = max(1, self.weather.counts["interrupts"] * _SHARE_LOST)
+            if not interrupted or self.weather.counts["lost to interrupts"] > most:
+                raise Failure(f"left behind after {interrupted} interrupts: {more} {left[:5]}")
         self.client.append(account.resident_bytes())
 
     def _start_staying(self, kind: str) -> None:
@@ -254,10 +256,12 @@ _unraised: list[str] = []
 
 
 def _unraisable(weather: Weather, problem: Any) -> None:
-    if isinstance(problem.exc_value, INTERRUPTS):
+    told = "".join(traceback.format_exception(problem.exc_value))
+    # One in a destructor is lost; one in the midst of Python's own `Thread.start` breaks the record of that.
+    if isinstance(problem.exc_value, INTERRUPTS) or "del _limbo[self]" in told:
         weather.counts["lost interrupts"] += 1
         return
-    _unraised.append("".join(traceback.format_exception(problem.exc_value)))
+    _unraised.append(told)
 
 
 if __name__ == "__main__":

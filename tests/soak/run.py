@@ -1,0 +1,139 @@
+"""The soak: random programs of API calls over all backends, for a time, with everything that may happen to them.
+
+    python tests/soak/run.py --seconds 1200 --seed 1 [--backend htp --backend lpai-arm] [--without fork,kill]
+
+Programs run in a process of their own. When one fails, hangs or crashes, its round, the last calls and what came of
+them are printed, and the round is run again with fewer and fewer steps. A failure is reproduced with `--round`, and
+with `--only` for some of its steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).parent
+_KINDS = ("cpu", "htp", "lpai-x86", "lpai-out", "lpai-adsp", "lpai-tcm", "lpai-arm")
+_LAST_CALLS = 30
+_MOST_GROWTH = 8 << 20
+"""How much memory may have grown since the warm-up: what allocators keep for later is not given back at once."""
+_TRIES = 12
+_LONGEST = 60
+_SECONDS_BEYOND = 300
+"""How long a round may go on after the time is up; a hang ends itself before."""
+
+
+@dataclass
+class Result:
+    """What came of a run: figures, and the failure if there was one."""
+
+    figures: dict[str, Any]
+    failure: str = ""
+    round: int | None = None
+
+
+def soak(
+    seconds: float,
+    seed: int,
+    kinds: tuple[str, ...] = _KINDS,
+    without: tuple[str, ...] = (),
+    threads: int = 3,
+    rounds: list[int] | None = None,
+    only: list[int] | None = None,
+) -> Result:
+    """Run programs for so many seconds, or these rounds."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace, noise = Path(folder, "trace"), Path(folder, "noise")
+        options = {
+            "kinds": kinds, "without": without, "threads": threads, "seconds": seconds, "seed": seed,
+            "rounds": rounds, "only": only, "trace": str(trace),
+        }
+        paths = [str(_HERE), str(_HERE.parent), str(_HERE.parents[1] / "src")]
+        with noise.open("w") as errors:
+            child = subprocess.run(
+                [sys.executable, str(_HERE / "worker.py"), json.dumps(options)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                timeout=seconds + _SECONDS_BEYOND,
+                check=False,
+            )
+        told: dict[str, Any] = {}
+        for line in child.stdout.splitlines():
+            told.update(json.loads(line))
+        result = Result(told.get("figures", {}), told.get("failure", ""), told.get("round"))
+        if child.returncode and not result.failure:
+            last = "\n".join(trace.read_text().splitlines()[-_LAST_CALLS:])
+            end = noise.read_text()[-6000:]
+            result.failure = f"round {result.round}: the process ended with {child.returncode}\n{last}\n{end}"
+        grown = {name: size for name, size in result.figures.items() if name.endswith("growth") and size > _MOST_GROWTH}
+        if grown and not result.failure:
+            result.failure = f"memory has grown: {grown}"
+        return result
+
+
+def smallest(result: Result, kinds: tuple[str, ...], without: tuple[str, ...], threads: int) -> list[int] | None:
+    """The steps that a failing round still fails with, if it does so alone; None if it does not."""
+
+    def fails(steps: list[int]) -> bool:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return bool(soak(0, 0, kinds, without, threads, [result.round or 0], steps).failure)
+        return True
+
+    steps, tries, part = list(range(_LONGEST)), 1, _LONGEST // 2
+    if not fails(steps):
+        return None
+    while part and tries < _TRIES:
+        for start in range(len(steps) - part, -1, -part):
+            fewer = steps[:start] + steps[start + part :]
+            tries += 1
+            if fails(fewer):
+                steps = fewer
+            if tries >= _TRIES:
+                break
+        part //= 2
+    return steps
+
+
+def main() -> int:
+    """Run, and tell."""
+    parser = argparse.ArgumentParser(description="Random programs of API calls over all backends.")
+    parser.add_argument("--seconds", type=float, default=1200)
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 1_000_000)
+    parser.add_argument("--backend", action="append", choices=_KINDS, help="run on these only")
+    parser.add_argument("--without", default="", help="steps and trouble to do without, with commas")
+    parser.add_argument("--threads", type=int, default=3, help="the most programs side by side")
+    parser.add_argument("--round", type=int, action="append", help="run these rounds and no others")
+    parser.add_argument("--only", help="steps to run of a program, with commas")
+    parser.add_argument("--whole", action="store_true", help="do not look for the steps that a failure needs")
+    given = parser.parse_args()
+    kinds, without = tuple(given.backend or _KINDS), tuple(given.without.split(","))
+    only = None if given.only is None else [int(step) for step in given.only.split(",")]
+    print(f"seed {given.seed}, {given.seconds:g} seconds, {', '.join(kinds)}", flush=True)
+    begin = time.monotonic()
+    result = soak(given.seconds, given.seed, kinds, without, given.threads, given.round, only)
+    print(f"{time.monotonic() - begin:.0f} seconds")
+    for name, value in result.figures.items():
+        print(f"{name:20} {value}")
+    if not result.failure:
+        return 0
+    print(f"FAILED\n{result.failure}")
+    if not given.whole and result.round is not None:
+        steps = smallest(result, kinds, without, given.threads)
+        again = f"--round {result.round} --threads {given.threads} --only "
+        print("alone it passes" if steps is None else f"again: {again}{','.join(map(str, steps))}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
