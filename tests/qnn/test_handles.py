@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from isthmus import Code, QnnError, qnn
+from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType, Tensor, TensorType
 
 
@@ -144,3 +144,49 @@ def test_a_backend_that_is_forgotten_after_asynchronous_executions_ends_with_the
         if thread.name.startswith("isthmus-executions"):
             thread.join(20)
             assert not thread.is_alive()
+
+
+class Interrupted(Exception):
+    """What the handler of a signal may raise in the midst of anything."""
+
+
+def interrupted_once(monkeypatch, owner, name):
+    """Have a method raise the first time, before it does anything."""
+    real, left = getattr(owner, name), [1]
+
+    def method(*arguments):
+        if left:
+            left.pop()
+            raise Interrupted
+        return real(*arguments)
+
+    monkeypatch.setattr(owner, name, method)
+
+
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_a_free_that_was_interrupted_goes_on_when_it_is_called_again(which, monkeypatch):
+    with qnn.Backend("cpu") as backend:
+        contexts = {"first": backend.create_context(), "second": backend.create_context()}
+        interrupted_once(monkeypatch, contexts[which].driver, "close")
+        with pytest.raises(Interrupted):
+            backend.free()
+        closed = []
+        for name, context in contexts.items():
+            monkeypatch.setattr(context.driver, "close", lambda name=name: closed.append(name))
+        backend.free()
+        assert closed == (["first"] if which == "first" else ["second", "first"])
+        assert not any(context.alive for context in contexts.values())
+
+
+@pytest.mark.parametrize("backend", ["htp", "lpai"])
+def test_memory_whose_deregistration_was_interrupted_is_let_go_when_it_is_repeated(backend, monkeypatch):
+    with qnn.Backend(backend) as opened, memory.rpcmem.alloc(25, 1, 4096) as buffer:
+        context = opened.create_context()
+        custom = qnn.lpai.MemInfo(buffer.fd) if backend == "lpai" else qnn.htp.Descriptor(4096, buffer.fd)
+        descriptor = qnn.MemDescriptor((1, 4), DataType.FLOAT_32, qnn.DescriptorType.CUSTOM, custom=custom)
+        [handle] = context.mem_register([descriptor])
+        interrupted_once(monkeypatch, handle.registration, "_release")
+        with pytest.raises(Interrupted):
+            context.mem_deregister([handle])
+        context.free()
+        buffer.close()

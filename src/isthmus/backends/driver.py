@@ -80,17 +80,19 @@ class Registration(ABC):
     window: Window
     """The memory."""
     is_open: bool = True
+    _released: bool = False
 
     def close(self) -> None:
-        """Forget it; safe to call again."""
-        if self.is_open:
+        """Forget it; safe to call again, and after an interrupt it goes on where that came."""
+        if not self._released:
             self.is_open = False
             holds.changed()
             self._release()
+            self._released = True
 
     @abstractmethod
     def _release(self) -> None:
-        """Take the memory away from the backend."""
+        """Take the memory away from the backend; safe to call again."""
 
 
 @dataclass(frozen=True, eq=False)

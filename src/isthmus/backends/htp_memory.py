@@ -69,7 +69,11 @@ class HtpRegistration(Registration):
         self.window = part.window
         self.slot = -1
         self._forget = forget
-        self._hold = holds.keep(part.window, f"memory of {self.name}")
+        self._hold: holds.Hold | None = None
+
+    def hold(self) -> None:
+        """Keep the memory from ending; once it is on record, so that its context lets go of it whatever happens."""
+        self._hold = holds.keep(self.window, f"memory of {self.name}")
 
     @property
     def name(self) -> str:
@@ -78,7 +82,8 @@ class HtpRegistration(Registration):
 
     def _release(self) -> None:
         self._forget(self)
-        self._hold.release()
+        if self._hold is not None:
+            self._hold.release()
 
 
 class HtpMemory:
@@ -127,6 +132,7 @@ class HtpMemory:
         self._check_new(what, descriptor, part)
         made = HtpRegistration(next(self._numbers), descriptor, part, self._forget)
         self._buffers.setdefault(part.identity, {}).setdefault(part.place, []).append(made)
+        made.hold()
         return made
 
     def _check_new(self, what: str, descriptor: MemDescriptor, part: Part) -> None:
@@ -150,16 +156,19 @@ class HtpMemory:
             self._lane.enter(_ANY_PRIORITY)
             try:
                 self._lane.accelerator.deregister([registration.slot])
+                registration.slot = -1
             finally:
                 self._lane.leave()
         with self._lock:
             part = registration.part
-            places = self._buffers[part.identity]
-            places[part.place].remove(registration)
-            if not places[part.place]:
-                del places[part.place]
+            places = self._buffers.get(part.identity, {})
+            left = [other for other in places.get(part.place, ()) if other is not registration]
+            if left:
+                places[part.place] = left
+            else:
+                places.pop(part.place, None)
             if not places:
-                del self._buffers[part.identity]
+                self._buffers.pop(part.identity, None)
 
 
 def _part(what: str, descriptor: MemDescriptor) -> Part:

@@ -23,12 +23,17 @@ class SharedBuffer(Registration):
         self.descriptor = descriptor
         self.window = part
         self._key, self._all = key, all_
-        name = f"memory of a handle for {descriptor.dtype.name}{list(descriptor.dims)} until it is deregistered"
-        self._hold = holds.keep(part, name)
+        self._hold: holds.Hold | None = None
+
+    def hold(self) -> None:
+        """Keep the memory from ending; once it is on record, so that its context lets go of it whatever happens."""
+        what = f"{self.descriptor.dtype.name}{list(self.descriptor.dims)}"
+        self._hold = holds.keep(self.window, f"memory of a handle for {what} until it is deregistered")
 
     def _release(self) -> None:
+        if self._hold is not None:
+            self._hold.release()
         self._all.pop(self._key, None)
-        self._hold.release()
 
 
 class SharedBuffers:
@@ -77,5 +82,6 @@ class SharedBuffers:
                 "Deregister it first.",
             )
         part = window(SharedFd(fd, int(info.offset), descriptor.nbytes), what)
-        self._all[key] = SharedBuffer(descriptor, part, key, self._all)
-        return self._all[key]
+        made = self._all[key] = SharedBuffer(descriptor, part, key, self._all)
+        made.hold()
+        return made

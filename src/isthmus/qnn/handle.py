@@ -26,6 +26,7 @@ class Handle:
         self._owner = owner
         self._owned: list[Handle] = []
         self._closing = False
+        self._ended = False
         self._owning = threading.Lock()
         self._ending = threading.RLock()
         self._alive = True
@@ -49,18 +50,21 @@ class Handle:
 
     def _end(self) -> None:
         with self._ending:
-            if not self._alive:
+            if self._ended:
                 return
-            self._may_end()
-            # What is created from now on is refused; what was created before is ended here.
+            if self._alive:
+                self._may_end()
+            # What is created from now on is refused; what was created before is ended here, the youngest first. An
+            # interrupt may come anywhere: whoever frees again goes on where it came.
             with self._owning:
                 self._closing = True
-                owned = list(reversed(self._owned))
-                self._owned.clear()
-            for handle in owned:
-                handle._end()
+            while self._owned:
+                youngest = self._owned[-1]
+                youngest._end()
+                self._disown(youngest)
             self._alive = False
             self._release()
+            self._ended = True
 
     def _adopt(self, handle: Handle) -> None:
         """Own a new handle, unless this one has ended meanwhile."""
@@ -78,7 +82,7 @@ class Handle:
         """Refuse to be freed now."""
 
     def _release(self) -> None:
-        """Let go of what lies below."""
+        """Let go of what lies below; called again after an interrupt."""
 
     def _check(self) -> None:
         if not self._alive:
