@@ -194,6 +194,7 @@ def test_what_is_no_binary_is_refused(source):
 def test_a_process_without_descriptors_is_refused_with_a_code(left):
     with qnn.Backend("cpu") as backend:
         contents = backend.create_context().get_binary()
+    qnn.SystemContext().get_binary_info(contents)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = os.open("/dev/null", os.O_RDONLY)
     os.close(lowest)
