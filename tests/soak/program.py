@@ -100,7 +100,7 @@ class Program:
             rng = random.Random(f"program {self.seed} step {index}")
             [step] = rng.choices(steps, weights)
             [trouble] = rng.choices(list(TROUBLE), list(TROUBLE.values()))
-            world.also, world.around = frozenset(), contextlib.nullcontext
+            world.also, world.around = world.scarce, contextlib.nullcontext
             if trouble and trouble not in self._without and step not in _CALM and self._fits(trouble, main):
                 world.around = lambda trouble=trouble, rng=rng: getattr(weather, trouble)(rng)
             world.last.append(f"-- step {index} of program {self.seed}: {step.__name__} {trouble}")

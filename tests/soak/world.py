@@ -221,6 +221,11 @@ class World:
 
     # -- calling -------------------------------------------------------------------------------------------------------
 
+    @property
+    def scarce(self) -> frozenset[int]:
+        """Codes that are right at any time: the pool of TCM is small, and all programs share it."""
+        return frozenset({1002, 1011} if self.kind.in_tcm else ())
+
     def call(
         self, what: str, do: Callable[[], Any], *, must: Iterable[int] = (), may: Iterable[int] = (), calm: bool = False
     ) -> Outcome:
