@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from isthmus.errors import Code, QnnError
@@ -27,9 +30,12 @@ class ExecutionQueue:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[object, int] = {}
-        self._worker: ThreadPoolExecutor | None = None
-        self._threads: list[threading.Thread] = []
+        self._thread: threading.Thread | None = None
         self._closed = False
+        # Its `put` is one step that nothing can interrupt, which an executor's `submit` is not.
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        # The thread must not know the queue: a context that is forgotten would live as long as the thread.
+        weakref.finalize(self, self._tasks.put, None).atexit = False
 
     def submit(self, graph: object, what: str, run: Callable[[], None]) -> Execution:
         """Run after all that was submitted before.
@@ -40,28 +46,6 @@ class ExecutionQueue:
             GRAPH_EXECUTION_ASYNC_FIFO_FULL when too many executions of the graph wait, CONTEXT_INVALID_HANDLE when the
             context is being freed.
         """
-        execution = Execution()
-        place = [graph]
-
-        def work() -> None:
-            if not execution.set_running_or_notify_cancel():
-                self._leave(place)
-                return
-            try:
-                run()
-            except BaseException as problem:
-                # Whoever is told finds room for another.
-                self._leave(place)
-                execution.set_exception(problem)
-            else:
-                self._leave(place)
-                execution.set_result(None)
-
-        def cancelled(task: Future[None]) -> None:
-            if task.cancelled():
-                execution.cancel()
-                execution.set_running_or_notify_cancel()
-
         with self._lock:
             waiting = self._waiting.get(graph, 0)
             if waiting >= QUEUE_DEPTH:
@@ -70,38 +54,85 @@ class ExecutionQueue:
                 )
             if self._closed:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its context is being freed")
-            if self._worker is None:
-                # The thread must not know the queue: a context that is forgotten would live as long as the thread.
-                threads = self._threads
-                self._worker = ThreadPoolExecutor(
-                    1, "isthmus-executions", lambda: threads.append(threading.current_thread())
+            if self._thread is None or (self._thread.ident is None and not self._thread.is_alive()):
+                self._thread = threading.Thread(
+                    target=_serve, args=(self._tasks,), name="isthmus-executions", daemon=True
                 )
+                self._thread.start()
+            task = _Task(Execution(), run, [graph], self._leave)
             self._waiting[graph] = waiting + 1
-            worker = self._worker
-        try:
-            worker.submit(work).add_done_callback(cancelled)
-        except BaseException as problem:
-            # Nobody has it, so it does not run, whether or not it was submitted when the interrupt came.
-            execution.cancel()
-            self._leave(place)
-            if isinstance(problem, RuntimeError) and self._closed:
-                raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its context is being freed") from None
-            raise
-        return execution
+            try:
+                self._tasks.put(task)
+            except BaseException:
+                # Nobody has it, so it does not run.
+                if task.execution.cancel():
+                    self._count_out(task.place)
+                raise
+        return task.execution
 
     def close(self) -> None:
         """Finish the execution that runs, cancel the others; safe to call again, also in a callback of an execution."""
         with self._lock:
             self._closed = True
-            worker = self._worker
-        if worker is not None:
-            worker.shutdown(wait=threading.current_thread() not in self._threads, cancel_futures=True)
+            thread = self._thread
+        while True:
+            try:
+                task = self._tasks.get_nowait()
+            except Empty:
+                break
+            if task is not None:
+                task.cancel()
+        self._tasks.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
 
     def _leave(self, place: list[object]) -> None:
-        """Take an execution out of the count, once."""
         with self._lock:
-            while place:
-                graph = place.pop()
-                self._waiting[graph] -= 1
-                if not self._waiting[graph]:
-                    del self._waiting[graph]
+            self._count_out(place)
+
+    def _count_out(self, place: list[object]) -> None:
+        """Take an execution out of the count, once."""
+        while place:
+            graph = place.pop()
+            self._waiting[graph] -= 1
+            if not self._waiting[graph]:
+                del self._waiting[graph]
+
+
+@dataclass(eq=False)
+class _Task:
+    """An execution that waits: what it does, and its place in the count."""
+
+    execution: Execution
+    run: Callable[[], None]
+    place: list[object]
+    leave: Callable[[list[object]], None]
+
+    def work(self) -> None:
+        """Do it. Whoever is told of its end finds room for another."""
+        if not self.execution.set_running_or_notify_cancel():
+            self.leave(self.place)
+            return
+        try:
+            self.run()
+        except BaseException as problem:
+            self.leave(self.place)
+            self.execution.set_exception(problem)
+        else:
+            self.leave(self.place)
+            self.execution.set_result(None)
+
+    def cancel(self) -> None:
+        """Never do it."""
+        self.leave(self.place)
+        self.execution.cancel()
+        self.execution.set_running_or_notify_cancel()
+
+
+def _serve(tasks: SimpleQueue[_Task | None]) -> None:
+    while True:
+        task = tasks.get()
+        if task is None:
+            return
+        task.work()
+        del task
