@@ -19,7 +19,7 @@ from subjects import Subject
 from weather import Weather
 from world import KINDS, Failure, World
 
-from isthmus import qnn
+from isthmus import QnnError, qnn
 
 Step = Callable[[World, random.Random], Any]
 
@@ -105,7 +105,13 @@ class Program:
                 world.around = lambda trouble=trouble, rng=rng: getattr(weather, trouble)(rng)
             world.last.append(f"-- step {index} of program {self.seed}: {step.__name__} {trouble}")
             trace(world.last[-1])
-            step(world, rng)
+            moment = weather.moment()
+            try:
+                step(world, rng)
+            except QnnError as refusal:
+                # Memory of the step's own that a program beside it had made scarce.
+                if int(refusal.code) not in weather.explained(moment):
+                    raise
         world.also, world.around = frozenset(), contextlib.nullcontext
         self._end(world, random.Random(f"program {self.seed} end"))
         return world
