@@ -242,3 +242,12 @@ def test_a_call_that_is_too_long_is_refused_and_the_next_is_answered():
             accelerator.call("deregister", slots=["x" * (65 << 20)])
         assert refusal.value.code is Code.COMMON_INVALID_ARGUMENT
         assert accelerator.counts()["memory"] == 0
+
+
+def test_a_lane_that_the_collector_has_closed_is_not_closed_twice():
+    with Accelerator() as accelerator:
+        lane = Lane(accelerator)
+        with pytest.warns(ResourceWarning, match="dropped without being closed"):
+            lane._finalizer()
+        lane.close()
+        assert accelerator.counts()["lanes"] == 0

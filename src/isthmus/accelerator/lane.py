@@ -235,7 +235,9 @@ class Lane:
 
         An execution that does not end within the accelerator's deadline for closing is aborted.
         """
-        if self._open and not self._connection.forked and self._turn_to_close():
+        # The collector closes the lanes of a backend that nobody has any more before that can free its contexts.
+        reclaimed = not self._finalizer.alive
+        if self._open and not reclaimed and not self._connection.forked and self._turn_to_close():
             try:
                 if self._open and self._connection.alive:
                     self._settle()
