@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from isthmus import Code, QnnError
-from isthmus.memory import holds, rpcmem, window
+from isthmus.memory import holds, rpcmem, shareable, window
 from isthmus.memory.shareable import SharedFd, map_whole, shared_file
 
 
@@ -206,3 +206,43 @@ def test_memory_that_cannot_be_mapped_is_refused():
         assert refusal.value.code is Code.MEM_MAPPING
     finally:
         os.close(fd)
+
+
+@pytest.mark.parametrize("where", ["shared_file", "remember"])
+def test_an_interrupt_on_the_way_to_a_buffer_closes_its_descriptor_once(where, monkeypatch):
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*arguments):
+        raise Interrupted
+
+    module = rpcmem if where == "remember" else shareable
+    monkeypatch.setattr(module, where, interrupt)
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(Interrupted) as problem:
+        rpcmem.alloc(25, 1, 64)
+    # Whoever opens the next descriptor gets the same number, and keeps it when the buffer that was not made goes.
+    fd = os.open("/dev/null", os.O_RDONLY)
+    del problem
+    gc.collect()
+    os.fstat(fd)
+    os.close(fd)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_interrupt_while_somebody_elses_memory_is_mapped_loses_no_descriptor(monkeypatch):
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*arguments):
+        raise Interrupted
+
+    fd = os.memfd_create("theirs")
+    os.ftruncate(fd, 4096)
+    monkeypatch.setattr(shareable.MappedBuffer, "__init__", interrupt)
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(Interrupted):
+        window(SharedFd(fd, 0, 64))
+    gc.collect()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    os.close(fd)

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
-from isthmus.memory.shareable import SharedMapping, remember
+from isthmus.memory.shareable import OwnDescriptor, SharedMapping, remember
 from isthmus.memory.whole import is_whole, whole
 
 HEAP_ID_SYSTEM = 25
@@ -46,14 +46,15 @@ class RpcBuffer(SharedMapping):
     ([0, 0, 128, 63], 16)
     """
 
-    def __new__(cls, fd: int, nbytes: int, give_back: Callable[[], object] | None = None) -> RpcBuffer:
-        return super().__new__(cls, fd, nbytes)  # type: ignore[return-value]
+    def __new__(cls, own: OwnDescriptor, nbytes: int, give_back: Callable[[], object] | None = None) -> RpcBuffer:
+        return super().__new__(cls, own, nbytes)  # type: ignore[return-value]
 
-    def __init__(self, fd: int, nbytes: int, give_back: Callable[[], object] | None = None) -> None:
-        super().__init__(fd, nbytes, "rpcmem")
+    def __init__(self, own: OwnDescriptor, nbytes: int, give_back: Callable[[], object] | None = None) -> None:
+        super().__init__(own, nbytes, "rpcmem")
+        remember(self)
+        # Last: whoever makes it gives the memory back if it cannot be made.
         if give_back is not None:
             self.when_gone(give_back)
-        remember(self)
 
     @property
     def what(self) -> str:
@@ -144,8 +145,13 @@ class Memfd:
 
     def allocate(self, heap_id: int, flags: int, size: int) -> RpcBuffer:
         """New memory, or an OSError."""
-        fd = os.memfd_create("isthmus-rpcmem", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        return _owned(fd, size, lambda: _reserve(fd, size))
+        own = OwnDescriptor(os.memfd_create("isthmus-rpcmem", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+        try:
+            _reserve(own.fd, size)
+            return RpcBuffer(own, size)
+        except BaseException:
+            own.close()
+            raise
 
 
 def _reserve(fd: int, size: int) -> None:
@@ -178,7 +184,7 @@ class DmaHeap:
             fcntl.ioctl(heap, _DMA_HEAP_IOCTL_ALLOC, request)
         finally:
             os.close(heap)
-        return _owned(struct.unpack_from("=QI", request)[1], size)
+        return RpcBuffer(OwnDescriptor(struct.unpack_from("=QI", request)[1]), size)
 
 
 class Library:
@@ -215,24 +221,11 @@ class Library:
             raise OSError("rpcmem_alloc2 answers NULL")
         try:
             # The library's descriptor ends with its memory; ours must be our own.
-            fd = os.dup(self._library.rpcmem_to_fd(pointer))
-            return _owned(fd, size, give_back=lambda: self._library.rpcmem_free(pointer))
+            own = OwnDescriptor(os.dup(self._library.rpcmem_to_fd(pointer)))
+            return RpcBuffer(own, size, lambda: self._library.rpcmem_free(pointer))
         except BaseException:
             self._library.rpcmem_free(pointer)
             raise
-
-
-def _owned(
-    fd: int, size: int, prepare: Callable[[], object] | None = None, give_back: Callable[[], object] | None = None
-) -> RpcBuffer:
-    """A buffer that owns `fd`, which is closed if it cannot be made."""
-    try:
-        if prepare is not None:
-            prepare()
-        return RpcBuffer(fd, size, give_back)
-    except BaseException:
-        os.close(fd)
-        raise
 
 
 SOURCES: dict[str, Callable[[], Source]] = {"memfd": Memfd, "dma_heap": DmaHeap}

@@ -75,19 +75,35 @@ def shared_file(fd: object, what: str) -> SharedFile:
     return SharedFile(file_identity(status.st_dev, status.st_ino), nbytes)
 
 
+class OwnDescriptor:
+    """A file descriptor that ends with this object, once: whatever is interrupted on the way to a buffer of it."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def close(self) -> None:
+        """Close it; safe to call again."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class SharedMapping(MappedBuffer):
     """Shared memory that this process has mapped: somebody else's, or its own with a subclass that ends it."""
 
-    def __new__(cls, fd: int, nbytes: int, kind: str = "shared") -> SharedMapping:
-        return super().__new__(cls, fd, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    def __new__(cls, own: OwnDescriptor, nbytes: int, kind: str = "shared") -> SharedMapping:
+        return super().__new__(cls, own.fd, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
-    def __init__(self, fd: int, nbytes: int, kind: str = "shared") -> None:
-        super().__init__(kind, nbytes, shared_file(fd, "shared memory").identity, 0)
-        self.fd = fd
-        self._close_fd = weakref.finalize(self, os.close, fd)
+    def __init__(self, own: OwnDescriptor, nbytes: int, kind: str = "shared") -> None:
+        super().__init__(kind, nbytes, shared_file(own.fd, "shared memory").identity, 0)
+        self.fd = own.fd
+        self._own = own
 
     def _release(self) -> None:
-        self._close_fd()
+        self._own.close()
         super()._release()
 
 
@@ -133,14 +149,14 @@ def mapped_window(shared: SharedFd, what: str) -> Window:
 def _mapped(fd: int, nbytes: int, what: str) -> SharedMapping:
     try:
         # The client may close its descriptor, and open another of that number, when it likes.
-        own = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0)
+        own = OwnDescriptor(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0))
     except OSError as problem:
         rule = f"file descriptor {fd} cannot be kept: {problem.strerror}"
         raise QnnError(Code.MEM_MAPPING, what, rule) from None
     try:
         mapping = SharedMapping(own, nbytes)
     except (OSError, ValueError, OverflowError) as problem:
-        os.close(own)
+        own.close()
         raise QnnError(Code.MEM_MAPPING, what, f"file descriptor {fd} cannot be mapped: {problem}") from None
     remember(mapping)
     return mapping
