@@ -190,3 +190,20 @@ def test_memory_whose_deregistration_was_interrupted_is_let_go_when_it_is_repeat
             context.mem_deregister([handle])
         context.free()
         buffer.close()
+
+
+@pytest.mark.parametrize("backend", ["cpu", "lpai"])
+def test_a_graph_that_is_freed_while_it_is_bound_says_so(backend, monkeypatch):
+    with qnn.Backend(backend) as opened:
+        context = opened.create_context()
+        graph = doubling(context)
+        graph.allocate()
+        real = graph.driver.bind
+
+        def bind(memories):
+            context.free()
+            return real(memories)
+
+        monkeypatch.setattr(graph.driver, "bind", bind)
+        with refused(Code.GRAPH_INVALID_HANDLE, "freed"):
+            graph.bind()

@@ -63,10 +63,15 @@ class Binding:
         """Run once (QnnGraph_execute)."""
         if not self.graph._alive:
             self.graph._check()
-        if profile is None and signal is None:
-            self._execute()
-        else:
-            watched(self._execute, self.graph.driver.stats, profile, signal)
+        try:
+            if profile is None and signal is None:
+                self._execute()
+            else:
+                watched(self._execute, self.graph.driver.stats, profile, signal)
+        except QnnError:
+            # Whatever a backend answers for a graph that was freed meanwhile, that is why.
+            self.graph._check()
+            raise
 
     def execute_async(self, notify: Callable[[Execution], object] | None = None) -> Execution:
         """Run once on another thread, in the order of such calls to the context (QnnGraph_executeAsync)."""

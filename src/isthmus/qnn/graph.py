@@ -169,7 +169,12 @@ class Graph(Handle):
         """
         self._check()
         check_finalized(self)
-        return Binding(self, self.driver.bind(self._memories(*self._tensors(inputs, outputs))))
+        try:
+            return Binding(self, self.driver.bind(self._memories(*self._tensors(inputs, outputs))))
+        except QnnError:
+            # Whatever a backend answers for a graph that was freed meanwhile, that is why.
+            self._check()
+            raise
 
     def execute(
         self,
@@ -191,10 +196,15 @@ class Graph(Handle):
         """
         if not self._alive:
             self._check()
-        if profile is None and signal is None:
-            self._bound(inputs, outputs).execute()
-        else:
-            watched(lambda limit: self._bound(inputs, outputs).execute(limit), self.driver.stats, profile, signal)
+        try:
+            if profile is None and signal is None:
+                self._bound(inputs, outputs).execute()
+            else:
+                watched(lambda limit: self._bound(inputs, outputs).execute(limit), self.driver.stats, profile, signal)
+        except QnnError:
+            # Whatever a backend answers for a graph that was freed meanwhile, that is why.
+            self._check()
+            raise
 
     def execute_async(
         self,
