@@ -205,3 +205,14 @@ def test_a_process_without_descriptors_is_refused_with_a_code(left):
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert refusal.value.code is Code.COMMON_MEM_ALLOC
+
+
+def test_an_open_binary_that_is_dropped_closes_its_descriptor():
+    with qnn.Backend("cpu") as backend:
+        contents = backend.create_context().get_binary()
+    dropped = binary.ContextBinary(contents)
+    fd = dropped.fd
+    del dropped
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)

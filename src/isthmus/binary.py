@@ -219,6 +219,8 @@ class ContextBinary:
         The backend that it must have been made for; any without it.
     """
 
+    fd = -1
+
     def __init__(self, source: Source, backend: str | None = None) -> None:
         self.fd = _sealed(source)
         try:
@@ -239,6 +241,10 @@ class ContextBinary:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+    def __del__(self) -> None:
+        # An interrupt may come between its making and the block that would close it.
+        self.close()
 
     def __enter__(self) -> ContextBinary:
         return self
