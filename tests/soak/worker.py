@@ -114,7 +114,7 @@ class Worker:
             # just opened is lost, and so is the rest of a destructor. It must be rare.
             interrupted = self.weather.counts["interrupts"] - interrupts
             self.weather.counts["lost to interrupts"] += 1
-            most = max(1, self.weather.counts["interrupts"] * _SHARE_LOST)
+            most = max(3, self.weather.counts["interrupts"] * _SHARE_LOST)
             if not interrupted or self.weather.counts["lost to interrupts"] > most:
                 raise Failure(f"left behind after {interrupted} interrupts: {more} {left[:5]}")
         self.client.append(account.resident_bytes())
