@@ -37,8 +37,10 @@ class ExecutionQueue:
         # The thread must not know the queue: a context that is forgotten would live as long as the thread.
         weakref.finalize(self, self._tasks.put, None).atexit = False
 
-    def submit(self, graph: object, what: str, run: Callable[[], None]) -> Execution:
-        """Run after all that was submitted before.
+    def submit(
+        self, graph: object, what: str, run: Callable[[], None], notify: Callable[[Execution], object] | None = None
+    ) -> Execution:
+        """Run after all that was submitted before, and have `notify` called with the execution at its end.
 
         Raises
         ------
@@ -46,6 +48,10 @@ class ExecutionQueue:
             GRAPH_EXECUTION_ASYNC_FIFO_FULL when too many executions of the graph wait, CONTEXT_INVALID_HANDLE when the
             context is being freed.
         """
+        execution = Execution()
+        if notify is not None:
+            # Before anybody else knows of it: a future that is interrupted while it takes a callback stays locked.
+            execution.add_done_callback(notify)  # type: ignore[arg-type]
         with self._lock:
             waiting = self._waiting.get(graph, 0)
             if waiting >= QUEUE_DEPTH:
@@ -59,7 +65,7 @@ class ExecutionQueue:
                     target=_serve, args=(self._tasks,), name="isthmus-executions", daemon=True
                 )
                 self._thread.start()
-            task = _Task(Execution(), run, [graph], self._leave)
+            task = _Task(execution, run, [graph], self._leave)
             self._waiting[graph] = waiting + 1
             try:
                 self._tasks.put(task)
@@ -68,7 +74,7 @@ class ExecutionQueue:
                 if task.execution.cancel():
                     self._count_out(task.place)
                 raise
-        return task.execution
+        return execution
 
     def close(self) -> None:
         """Finish the execution that runs, cancel the others; safe to call again, also in a callback of an execution."""

@@ -302,10 +302,7 @@ class Graph(Handle):
 
     def _submit(self, run: Callable[[], None], notify: Callable[[Execution], object] | None) -> Execution:
         self._check()
-        execution = self.context.executions.submit(self, self._what, run)
-        if notify is not None:
-            execution.add_done_callback(notify)  # type: ignore[arg-type]
-        return execution
+        return self.context.executions.submit(self, self._what, run, notify)
 
     def _tensors(self, inputs: Any, outputs: Any) -> tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]:
         try:
