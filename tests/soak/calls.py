@@ -360,8 +360,8 @@ def _buffer_for(world: World, rng: random.Random, spec: Spec) -> Held | None:
 
 def _refuse_wrong_registration(world: World, rng: random.Random, context: Ctx, spec: Spec) -> None:
     """Nothing of a list is registered when one of it is wrong."""
-    ends = os.pipe()
     buffer = rpcmem.alloc(25, 1, _PAGE)
+    ends = os.pipe()
     try:
         custom = DescriptorType.CUSTOM
 
