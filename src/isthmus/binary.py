@@ -238,9 +238,10 @@ class ContextBinary:
 
     def close(self) -> None:
         """Close the descriptor; the mapping goes with the last graph that is used. Safe to call again."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        # In this order: an interrupt after the call must not have it closed twice.
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __del__(self) -> None:
         # An interrupt may come between its making and the block that would close it.

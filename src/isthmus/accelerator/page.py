@@ -76,9 +76,10 @@ class Page:
 
     def close(self) -> None:
         """Close the descriptor, which the other side has by now; safe to call again."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        # In this order: an interrupt after the call must not have it closed twice.
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def __del__(self) -> None:
         # One whose making was interrupted has nobody who would close it.
