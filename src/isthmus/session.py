@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import os
+import sys
 import threading
 import time
 import warnings
@@ -96,6 +97,8 @@ class Session:
     ) -> None:
         entry = registry.entry(backend)
         self.backend = entry.name
+        if not isinstance(path, (str, os.PathLike)):
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model {path!r}", "must be a path")
         self.path = Path(path)
         self.stats = Stats()
         self._lock = threading.Lock()
@@ -192,9 +195,9 @@ class Session:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_open", None) is not None:
-            warnings.warn(f"session of '{self.path.name}' was never closed", ResourceWarning, stacklevel=2, source=self)
+        if getattr(self, "_open", None) is not None and not sys.is_finalizing():
             self.close()
+            warnings.warn(f"session of '{self.path.name}' was never closed", ResourceWarning, stacklevel=2, source=self)
 
     def _memory(self) -> qnn.GraphMemory:
         memory = self._open

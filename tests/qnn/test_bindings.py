@@ -298,3 +298,107 @@ def test_a_binding_that_is_dropped_in_the_midst_of_an_execution_blocks_nobody(co
     assert not thread.is_alive()
     assert graph.stats.executions == 2
     assert len(bound(graph)) == 1
+
+
+def lend(context, graph, x):
+    """An input and an output of the graph, as the context's backend would have them: raw."""
+    y = np.zeros(DIMS, np.float32)
+    return y, ([ClientTensor("x", x)], [ClientTensor("y", y)])
+
+
+@pytest.mark.parametrize("name", ["cpu", "htp"])
+def test_no_backend_writes_into_memory_that_became_a_pool(name):
+    with qnn.Backend(name) as backend:
+        context = backend.create_context()
+        graph = doubler(context)
+        y, given = lend(context, graph, arrays()[0])
+        graph.execute(*given)
+        claimed = holds.claim(memory.window(y), "test", "scratch memory of another graph")
+        y[...] = 7
+        with pytest.raises(QnnError, match="overlaps the scratch memory of another graph"):
+            graph.execute(*given)
+        assert (y == 7).all()
+        claimed.release()
+
+
+def test_registered_memory_that_is_a_pool_is_not_written_either():
+    with qnn.Backend("htp") as backend, rpcmem.alloc(25, 1, NBYTES) as buffer:
+        context = backend.create_context()
+        graph = doubler(context)
+        claimed = holds.claim(buffer.window(), "test", "scratch memory of another graph")
+        [handle] = context.mem_register([MemDescriptor(DIMS, DataType.FLOAT_32, DescriptorType.ION, fd=buffer.fd)])
+        with pytest.raises(QnnError, match="overlaps the scratch memory of another graph"):
+            graph.execute([ClientTensor("x", arrays()[0])], [ClientTensor("y", mem_handle=handle)])
+        claimed.release()
+        context.mem_deregister([handle])
+
+
+@pytest.mark.parametrize("name", ["cpu", "htp"])
+def test_an_output_over_an_input_is_refused_whatever_each_of_them_is(name):
+    with qnn.Backend(name) as backend:
+        graph = doubler(backend.create_context())
+        x = arrays()[0]
+        with pytest.raises(QnnError, match="overlaps that of tensor 'x'"):
+            graph.execute([ClientTensor("x", x)], [ClientTensor("y", x)])
+
+
+@pytest.mark.parametrize("name", ["cpu", "htp"])
+def test_a_file_that_is_mapped_elsewhere_is_used_where_it_is_now(name):
+    def at(mapping):
+        return np.frombuffer(mapping, np.uint8).ctypes.data
+
+    with qnn.Backend(name) as backend, rpcmem.alloc(25, 1, NBYTES) as buffer:
+        graph = doubler(backend.create_context())
+        y = np.zeros(DIMS, np.float32)
+        first = mmap.mmap(buffer.fd, NBYTES)
+        buffer.view(np.float32, DIMS)[...] = 3
+        graph.execute([ClientTensor("x", at(first), nbytes=NBYTES)], [ClientTensor("y", y)])
+        second = mmap.mmap(buffer.fd, NBYTES)
+        first.close()
+        graph.execute([ClientTensor("x", at(second), nbytes=NBYTES)], [ClientTensor("y", y)])
+        assert (y == 6).all()
+
+
+def test_a_closed_binding_does_not_execute(context):
+    graph = doubler(context)
+    x, y = arrays()
+    binding = graph.bind(*tensors(x, y))
+    binding.close()
+    for _ in range(3):
+        with pytest.raises(QnnError, match="it is closed"):
+            binding.execute()
+    assert not bound(graph)
+    graph.execute(*tensors(x, y))
+    assert np.array_equal(y, 2 * x)
+
+
+def test_executions_go_on_while_others_push_their_bindings_out(context):
+    graph = doubler(context)
+    problems = []
+
+    def work():
+        x = arrays()[0]
+        try:
+            for _ in range(60):
+                for _ in range(6):
+                    graph.execute(*tensors(x, np.zeros(DIMS, np.float32)))
+        except QnnError as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert graph.stats.executions == 4 * 360
+    assert len(bound(graph)) <= 16
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(DIMS, np.float32), 5, "x", None])
+def test_what_is_no_tensor_is_refused_after_an_execution_too(context, wrong):
+    graph = doubler(context)
+    graph.execute(*tensors(*arrays()))
+    for given in (([wrong], [wrong]), ([ClientTensor([], arrays()[0])], [])):
+        with pytest.raises(QnnError):
+            graph.execute(*given)

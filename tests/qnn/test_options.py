@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from isthmus import Code, QnnError, memory, qnn
+from isthmus.backends import registry
 from isthmus.qnn import DataType, GraphConfig, Priority, TensorType, htp, lpai
 
 
@@ -52,6 +53,17 @@ def test_what_is_no_option_is_refused(backend, graph, option):
 def test_numbers_count_in_the_enumeration_of_the_object_asked(backend, graph):
     assert backend.get_property(0) == backend.get_property(lpai.ALIGNMENT_REQ)
     assert graph.get_property(1) == graph.get_property(lpai.SCRATCH_MEM_SIZE)
+
+
+def test_general_options_have_numbers_that_no_backend_uses(graph):
+    graph.set_config(3, 200)
+    assert graph.get_property(3) is Priority.HIGH
+    assert graph.get_property(int(GraphConfig.THREADS)) == 1
+    for name in registry.names():
+        with qnn.Backend(name) as backend:
+            driver = type(backend.create_context().create_graph("g").driver)
+        own = {int(option) for kind in (driver.properties, driver.configs) for option in kind or ()}
+        assert not own & {int(option) for option in GraphConfig}
 
 
 def test_several_configs_are_set_together(graph):

@@ -2,8 +2,11 @@
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -162,3 +165,68 @@ def test_a_context_cannot_be_created_on_a_backend_that_is_being_freed():
         [result] = outcome
         assert isinstance(result, QnnError) or not result.alive
         assert backend.driver._device.pid is None
+
+
+@pytest.mark.parametrize("ending", ["", "raise ValueError", "import sys; sys.exit(3)"])
+def test_a_program_that_frees_nothing_ends(tmp_path, ending):
+    model = tiny.gate(tmp_path / "gate.onnx", 16)
+    script = (
+        "import isthmus, numpy as np; from isthmus import qnn;"
+        f"s = isthmus.Session({str(model)!r}, backend='htp'); s.run();"
+        "b = qnn.Backend('htp'); c = b.create_context(); "
+        f"{ending or 'print(1)'}"
+    )
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == {"": 0, "raise ValueError": 1}.get(ending, 3), ended.stderr
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_warning_that_is_an_error_does_not_keep_an_accelerator():
+    backend = qnn.Backend("htp")
+    backend.create_context()
+    pid = backend.get_property(htp.ACCELERATOR_PID)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del backend
+        gc.collect()
+    deadline = time.monotonic() + 20
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_junk_is_refused_with_a_code(context, tmp_path):
+    graph = context.create_graph("g")
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1,))
+    calls = [
+        lambda: context.compose(5),
+        lambda: context.create_graph([]),
+        lambda: context.create_graph(""),
+        lambda: context.retrieve([]),
+        lambda: graph.add_node("n", "Relu", None, None),
+        lambda: graph.add_node("n", "Relu", [0], [x]),
+        lambda: graph.add_node("n", "Relu", [x], "x"),
+        lambda: graph.add_node("n", "Relu", [x], [x], params=5),
+        lambda: graph.add_node("n", [], [x], [x]),
+        lambda: graph.allocate([]),
+        lambda: graph.execute(signal=5),
+        lambda: graph.execute(profile=5),
+        lambda: graph.execute_async(notify=5),
+        lambda: qnn.Signal(5),
+        lambda: qnn.Profile(5),
+        lambda: context.backend.validate_op_config("n", "Relu", [5], [6]),
+        lambda: memory.limit("x").__enter__(),
+        lambda: memory.limit(-1).__enter__(),
+        lambda: memory.fault(0).__enter__(),
+        lambda: memory.fault(None).__enter__(),
+        lambda: memory.current([]),
+        lambda: memory.provide(None),
+        lambda: memory.adopt(None),
+        lambda: isthmus.Session(None),
+    ]
+    for number, call in enumerate(calls):
+        with pytest.raises(QnnError):
+            assert call() is None, f"call {number} was taken"

@@ -110,3 +110,26 @@ def test_a_timeout_can_be_taken_back():
         signal.free()
         with pytest.raises(QnnError):
             signal.trigger()
+
+
+def test_an_execution_whose_turn_comes_too_late_does_not_begin(backend):
+    memory = slow(backend.create_context())
+    signal = Signal(backend, timeout_us=1_000_000_000)
+    turn, waiting = memory.binding._driver._turn, threading.Event()
+    codes = []
+
+    def execute():
+        waiting.set()
+        try:
+            memory.binding.execute(signal=signal)
+        except QnnError as refusal:
+            codes.append(refusal.code)
+
+    with turn:
+        thread = threading.Thread(target=execute)
+        thread.start()
+        waiting.wait()
+        time.sleep(0.2)
+        signal.trigger()
+    thread.join(60)
+    assert codes == [Code.GRAPH_ABORTED]

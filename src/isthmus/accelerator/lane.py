@@ -298,5 +298,5 @@ def _reclaim(connection: Connection, page: Page, lane: int) -> None:
     """Close a lane that nobody has any more. Called by the garbage collector: does not wait."""
     connection.forget(page)
     if connection.alive and not connection.forked:
-        warnings.warn("a context's lane was dropped without being closed", ResourceWarning, stacklevel=2)
         connection.submit("close", lane=lane)
+        warnings.warn("a context's lane was dropped without being closed", ResourceWarning, stacklevel=2)

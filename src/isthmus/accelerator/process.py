@@ -202,8 +202,8 @@ def _deregistration(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def _reclaim(connection: Connection) -> None:
     """End the process of an accelerator that nobody has any more. Called by the garbage collector: does not wait."""
     if not connection.forked and connection.alive:
-        warnings.warn("an accelerator was dropped without being closed", ResourceWarning, stacklevel=2)
         connection.kill("it was dropped")
+        warnings.warn("an accelerator was dropped without being closed", ResourceWarning, stacklevel=2)
 
 
 def _sealed(content: bytes) -> int:

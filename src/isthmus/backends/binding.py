@@ -84,6 +84,9 @@ class Binding(DriverBinding):
         Where executions are counted.
     """
 
+    judges_pools = False
+    """Whether `_bind` itself refuses memory that is somebody's pool, since it knows which of them are its own."""
+
     def __init__(self, what: str, memories: Memories, ledger: Ledger) -> None:
         self.memories: tuple[TensorMemory | None, ...] = tuple(memories)
         self._what = what
@@ -125,6 +128,7 @@ class Binding(DriverBinding):
                 if limit is None:
                     self._run()
                 else:
+                    limit.check(self._what)
                     self._run_within(limit)
                 self._runs += 1
             finally:
@@ -138,6 +142,7 @@ class Binding(DriverBinding):
 
     def close(self) -> None:
         with self._turn:
+            self.closed = True
             self.end()
 
     def abandon(self) -> None:
@@ -164,12 +169,17 @@ class Binding(DriverBinding):
         # Read first: what changes while the memory is checked is checked the next time.
         epoch = holds.epoch
         self._epoch = -1
+        if self.closed:
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"binding of {self._what}", "it is closed")
         self._ledger.sweep()
         self.settle()
         for memory in self.memories:
             if memory is not None:
                 memory.check_there(f"memory of {self._what}")
         self._traffic, windows = self._bind()
+        if not self.judges_pools:
+            for name, window in windows:
+                holds.refuse_claimed(window, f"tensor '{name}' of {self._what}")
         if self not in self._ledger.bindings:
             self._ledger.bindings.append(self)
         self._release_uses()

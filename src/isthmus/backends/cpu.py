@@ -30,7 +30,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.log import Log
-from isthmus.memory import Buffer, Window, holds, host
+from isthmus.memory import Buffer, Window, host
 
 _IO_ALIGNMENT = 64
 
@@ -153,10 +153,8 @@ class CpuBinding(Binding):
             own = graph.place(index)
             window = own if memory is None else memory.window
             assert window is not None
-            what = f"tensor '{info.name}' of {graph.what}"
-            window.check(f"memory of {what}", info.nbytes, code=Code.GRAPH_INVALID_TENSOR)
-            if memory is not None:
-                holds.refuse_claimed(window.part(0, info.nbytes), what)
+            what = f"memory of tensor '{info.name}' of {graph.what}"
+            window.check(what, info.nbytes, code=Code.GRAPH_INVALID_TENSOR)
             windows.append(window.part(0, info.nbytes))
         check_apart(graph.what, infos, len(graph.info.inputs), windows)
         self._io = BoundIo(graph.program, windows)

@@ -211,6 +211,9 @@ class Configurable:
 class DriverBinding(ABC):
     """Memory bound to a graph, for any number of executions."""
 
+    closed: bool = False
+    """Whether it was closed, and refuses to execute."""
+
     @abstractmethod
     def execute(self, limit: Limit | None = None) -> None:
         """Run once, within a limit. Memory that is no longer the client's to use is refused, never written."""

@@ -110,7 +110,7 @@ class BackendEntry:
 
     def io_kind(self, kind: str | None) -> MemType:
         """The memory type that graphs are prepared for when inputs and outputs are of a kind."""
-        if kind is not None and kind not in self.io.kinds:
+        if kind is not None and (not isinstance(kind, str) or kind not in self.io.kinds):
             rule = f"backend '{self.name}' has {' and '.join(map(repr, self.io.kinds))}"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"io {kind!r}", rule)
         return self.io.kinds[kind] if kind is not None else next(iter(self.io.kinds.values()))

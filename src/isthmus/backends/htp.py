@@ -259,8 +259,7 @@ class HtpBinding(Binding):
         self._begun = time.perf_counter()
         given = [_checked(graph.what, info, memory) for info, memory in zip(infos, self.memories, strict=True)]
         inputs = len(graph.info.inputs)
-        shared = [memory.window if memory.registration is not None else None for memory in given]
-        check_apart(graph.what, infos, inputs, shared)
+        check_apart(graph.what, infos, inputs, [m.window.part(0, i.nbytes) for i, m in zip(infos, given, strict=True)])
         raw = [index for index, memory in enumerate(given) if memory.registration is None]
         graph.ledger.total.staging_execute_bytes += graph.staging.reserve(infos, raw)
         self._slots: list[int] = []
@@ -289,7 +288,7 @@ class HtpBinding(Binding):
 
     def _run_within(self, limit: Limit) -> None:
         with limit.watched(self._lane.abort):
-            self._run(limit.seconds)
+            self._run(limit.left)
 
     def _run(self, seconds: float | None = None) -> None:
         for target, source, nbytes in self._copies_in:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -24,12 +25,33 @@ class Limit:
         self.seconds = seconds
         self._lock = threading.Lock()
         self._abort: Callable[[], None] | None = None
+        self._begun = time.monotonic()
+        self._triggered = False
+
+    def begin(self) -> None:
+        """Count from now on: for one execution, from when it was asked for."""
+        with self._lock:
+            self._begun, self._triggered = time.monotonic(), False
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left."""
+        return None if self.seconds is None else self.seconds - (time.monotonic() - self._begun)
+
+    def check(self, what: str) -> None:
+        """Refuse an execution whose turn came too late, or that was ended before."""
+        if self._triggered:
+            raise aborted(what)
+        if self.left is not None and self.left <= 0:
+            raise self.timed_out(what)
 
     @contextmanager
     def watched(self, abort: Callable[[], None]) -> Iterator[None]:
         """While the block lasts, `trigger` calls `abort`."""
         with self._lock:
             self._abort = abort
+            if self._triggered:
+                abort()
         try:
             yield
         finally:
@@ -37,8 +59,9 @@ class Limit:
                 self._abort = None
 
     def trigger(self) -> None:
-        """End the execution that is under way, if one is."""
+        """End the execution that is under way or waits for its turn, if one does."""
         with self._lock:
+            self._triggered = True
             if self._abort is not None:
                 self._abort()
 

@@ -304,6 +304,8 @@ def _not_bound() -> None:
 class LpaiBinding(Binding):
     """Memory for a graph on LPAI: used in place, or copied where the core does not see it."""
 
+    judges_pools = True
+
     def __init__(self, graph: LpaiGraphDriver, memories: Memories, ledger: Ledger) -> None:
         self._graph = graph
         self._io: BoundIo | RemoteIo | None = None
@@ -348,7 +350,7 @@ class LpaiBinding(Binding):
         executor = self._graph.executor()
         if isinstance(executor, RemoteExecutor):
             with limit.watched(executor.abort):
-                executor.run(limit.seconds)
+                executor.run(limit.left)
         else:
             native.run_within(executor, limit, self._what)
 

@@ -132,7 +132,8 @@ def run_within(executor: Executor, limit: Limit, what: str) -> None:
         late.set()
         abort()
 
-    timer = None if limit.seconds is None else threading.Timer(limit.seconds, time_out)
+    left = limit.left
+    timer = None if left is None else threading.Timer(max(left, 0), time_out)
     with limit.watched(abort):
         if timer is not None:
             timer.start()

@@ -144,7 +144,9 @@ class Limit(Adaptor):
 
     def __init__(self, upstream: MemoryResource, nbytes: int) -> None:
         super().__init__(upstream)
-        self.nbytes = nbytes
+        self.nbytes = whole(nbytes, "limit of memory")
+        if self.nbytes < 0:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "limit of memory", f"{self.nbytes} bytes are less than none")
         self._lock = threading.RLock()
         self._live = 0
 
@@ -234,9 +236,13 @@ class Schedule:
     """Which calls fail: the `nth` and those after it, `times` of them; counted over all resources that share it."""
 
     def __init__(self, nth: int, times: int = 1) -> None:
+        first, count = whole(nth, "allocation to fail"), whole(times, "allocations to fail")
+        if first < 1 or count < 1:
+            rule = f"allocation {first} and {count} in all: both count from 1"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "allocations to fail", rule)
         self.calls = 0
         """How many allocations were asked for so far."""
-        self._failing = range(nth, nth + times)
+        self._failing = range(first, first + count)
         self._lock = threading.Lock()
 
     def fails(self) -> bool:

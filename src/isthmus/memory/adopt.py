@@ -22,7 +22,9 @@ from isthmus.memory.whole import is_whole, whole
 from isthmus.memory.window import Window
 
 ADDRESS_BITS = 64
-_POINTERS: tuple[type, ...] = (ctypes._Pointer, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p, CFuncPtr)
+_POINTERS: tuple[type, ...] = (
+    ctypes._Pointer, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p, ctypes.py_object, CFuncPtr,
+)  # fmt: skip
 _PRIVATE_OWNERS = (bytes, bytearray, _array.array)
 _POINTER_HINT = "Pass the address as a whole number together with a size, or the array that the pointer points to."
 
@@ -38,6 +40,8 @@ def adopt(adopter: Adopter) -> None:
     adopter
         A function that is given an object and answers its `Buffer`, or None if it does not know it.
     """
+    if not callable(adopter):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"adopter {adopter!r}", "it cannot be called")
     _adopters.append(adopter)
 
 
@@ -108,7 +112,9 @@ def _found(memory: Any, what: str, nbytes: int | None, writable: bool, refuse: _
             return known.window()
     if is_whole(memory):
         return _at_address(int(memory), nbytes, writable, refuse)
-    if isinstance(memory, _POINTERS):
+    if isinstance(memory, _POINTERS) or (
+        isinstance(memory, ctypes.Array) and issubclass(getattr(memory, "_type_", object), _POINTERS)
+    ):
         raise refuse(f"a {type(memory).__name__} is a pointer, not the memory it points to", _POINTER_HINT)
     return _exported(memory, writable, refuse)
 

@@ -34,6 +34,8 @@ _current: dict[str, MemoryResource] = {}
 
 def provide(resource: MemoryResource) -> MemoryResource:
     """Make a resource known under its kind."""
+    if not isinstance(resource, MemoryResource):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"memory resource {resource!r}", "it is none")
     with _lock:
         _current[resource.kind] = resource
     return resource
@@ -56,7 +58,7 @@ def current(kind: str) -> MemoryResource:
     ('host', 256)
     """
     with _lock:
-        found = _current.get(kind)
+        found = _current.get(kind) if isinstance(kind, str) else None
     if found is None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"memory of kind '{kind}'", f"must be one of {', '.join(kinds())}")
     return found

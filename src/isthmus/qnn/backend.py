@@ -96,6 +96,9 @@ class Backend(Handle):
         what = f"node '{name}' ({op})"
         if operation is None:
             raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, what, "there is no such operation")
+        for tensor in (*inputs, *outputs):
+            if tensor is not None and not isinstance(tensor, Tensor):
+                raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, f"{tensor!r} is not a tensor")
         call = Call(name, op, list(inputs), operation.complete(name, params or {}), list(outputs))
         operation.verify(call)
         reason = self.driver.supports(call)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from isthmus.backends.driver import DriverBinding, GraphStats, Memories
+from isthmus.backends.driver import DriverBinding, GraphStats, Memories, TensorMemory
 from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
 from isthmus.qnn.asynchronous import Execution
@@ -102,6 +102,9 @@ def watched(
     signal: Signal | None,
 ) -> None:
     """Run once within what a signal allows, and note what it took."""
+    for given, kind in ((profile, Profile), (signal, Signal)):
+        if given is not None and not isinstance(given, kind):
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "execution", f"{given!r} is no {kind.__name__}")
     if signal is not None:
         with signal.in_use() as limit:
             watched(lambda _: execute(limit), stats, profile, None)
@@ -154,7 +157,7 @@ class Bindings:
 
     def of(self, inputs: _Tensors, outputs: _Tensors, memories: Memories) -> DriverBinding:
         """The binding of these memories, made if there is none."""
-        meant = tuple(None if m is None else (m.window.spans, id(m.registration)) for m in memories)
+        meant = tuple(None if m is None else _meant(m) for m in memories)
         with self._lock:
             binding = self._by_memory.get(meant)
             if binding is None:
@@ -194,6 +197,12 @@ def _places(inputs: _Tensors, outputs: _Tensors) -> tuple[Any, ...] | None:
         # What is no tensor is refused by whoever resolves it.
         return None
     return None if None in places[0] or None in places[1] else places
+
+
+def _meant(memory: TensorMemory) -> tuple[Any, ...]:
+    """Which memory it is, by which mapping it is reached (another may end at any time), and its handle."""
+    window = memory.window
+    return window.spans, window.address if window.buffer.has_host_view else None, id(memory.registration)
 
 
 def check_finalized(graph: Graph) -> None:

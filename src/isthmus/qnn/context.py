@@ -116,6 +116,8 @@ class Context(Handle):
         self._check()
         from isthmus.frontends import load
 
+        if not isinstance(path, (str, os.PathLike)):
+            raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, f"model {path!r}", "must be a path")
         kind = options.member(mem_type, ir.MemType, "memory type", Code.CONTEXT_INVALID_ARGUMENT)
         graph = load(os.fspath(path), shapes, constants)
         graph.name = name or graph.name
@@ -127,7 +129,7 @@ class Context(Handle):
     def retrieve(self, name: str) -> Graph:
         """A graph by name (QnnGraph_retrieve)."""
         self._check()
-        if name not in self.graphs:
+        if not isinstance(name, str) or name not in self.graphs:
             known = ", ".join(f"'{known}'" for known in self.graphs) or "none"
             raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{name}'", f"the context has {known}")
         return self.graphs[name]
@@ -205,6 +207,8 @@ class Context(Handle):
         return handle
 
     def _check_name(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise QnnError(Code.GRAPH_INVALID_NAME, f"graph {name!r}", "a graph's name is a text that is not empty")
         if name in self.graphs:
             raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{name}'", "the context has one of that name")
 

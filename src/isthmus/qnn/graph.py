@@ -13,7 +13,9 @@ import numpy as np
 
 from isthmus import graph as ir
 from isthmus.backends.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory
+from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
+from isthmus.memory.whole import is_whole
 from isthmus.prepare.schedule import Plan
 from isthmus.qnn import options
 from isthmus.qnn.asynchronous import Execution
@@ -33,7 +35,7 @@ class GraphConfig(IntEnum):
 
     PRIORITY = 3
     """QNN_GRAPH_CONFIG_OPTION_PRIORITY: a `Priority`."""
-    THREADS = 20001
+    THREADS = 30001
     """How many threads an execution uses, to be set before the graph is finalized; this project's own."""
 
 
@@ -100,6 +102,13 @@ class Graph(Handle):
     ) -> None:
         """Add a node (QnnGraph_addNode)."""
         self._check_composing()
+        what = f"node {name!r} ({op})"
+        if not all(isinstance(given, Sequence) and not isinstance(given, str) for given in (inputs, outputs)):
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its inputs and outputs must be lists of tensors")
+        if any(tensor is not None and not isinstance(tensor, ir.Tensor) for tensor in (*inputs, *outputs)):
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its inputs and outputs must be tensors")
+        if not isinstance(name, str) or not isinstance(op, str) or not isinstance(params, (dict, type(None))):
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its name and operation are texts, its params a dict")
         self.driver.graph.add_node(name, op, inputs, outputs, params)
 
     def update_state(self, state: ir.Tensor, value: ir.Tensor) -> None:
@@ -118,6 +127,7 @@ class Graph(Handle):
             A member of `GraphConfig` or of an enumeration of the backend's graphs, or a number of the backend's own.
         """
         self._check()
+        option = self._general(option)
         if isinstance(option, GraphConfig):
             return Priority(self.driver.priority) if option is GraphConfig.PRIORITY else self.driver.threads
         return options.ask(self.driver, option, self._what, Code.GRAPH_INVALID_ARGUMENT)
@@ -128,7 +138,15 @@ class Graph(Handle):
         pairs = options.pairs(option, value, self._what, Code.GRAPH_INVALID_ARGUMENT)
         options.together(lambda key=key, value=value: self._set(key, value) for key, value in pairs).keep()
 
+    def _general(self, option: Any) -> Any:
+        """A number that the backend's own options do not have, as the general option that it is."""
+        own = [int(known) for kind in (self.driver.properties, self.driver.configs) for known in kind or ()]
+        if is_whole(option) and not isinstance(option, IntEnum) and option not in own:
+            return next((known for known in GraphConfig if known == option), option)
+        return option
+
     def _set(self, option: Any, value: Any) -> Change:
+        option = self._general(option)
         if option is GraphConfig.THREADS:
             return self.driver.set_threads(value)
         if option is GraphConfig.PRIORITY:
@@ -198,13 +216,23 @@ class Graph(Handle):
             self._check()
         try:
             if profile is None and signal is None:
-                self._bound(inputs, outputs).execute()
+                self._execute(inputs, outputs, None)
             else:
-                watched(lambda limit: self._bound(inputs, outputs).execute(limit), self.driver.stats, profile, signal)
+                watched(lambda limit: self._execute(inputs, outputs, limit), self.driver.stats, profile, signal)
         except QnnError:
             # Whatever a backend answers for a graph that was freed meanwhile, that is why.
             self._check()
             raise
+
+    def _execute(self, inputs: Any, outputs: Any, limit: Limit | None) -> None:
+        binding = self._bound(inputs, outputs)
+        try:
+            binding.execute(limit)
+        except QnnError:
+            # Other memory may have taken its place among the bindings that are remembered.
+            if not binding.closed or not self._alive:
+                raise
+            self._execute(inputs, outputs, limit)
 
     def execute_async(
         self,
@@ -302,6 +330,8 @@ class Graph(Handle):
 
     def _submit(self, run: Callable[[], None], notify: Callable[[Execution], object] | None) -> Execution:
         self._check()
+        if notify is not None and not callable(notify):
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self._what, f"notify {notify!r} cannot be called")
         return self.context.executions.submit(self, self._what, run, notify)
 
     def _tensors(self, inputs: Any, outputs: Any) -> tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]:
@@ -313,7 +343,11 @@ class Graph(Handle):
 
     def _bound(self, inputs: Any, outputs: Any) -> DriverBinding:
         given = self._tensors(inputs, outputs)
-        binding = self._bindings.known(*given)
+        try:
+            binding = self._bindings.known(*given)
+        except (TypeError, ValueError):
+            # Something that is no tensor is among them; what follows says so.
+            binding = None
         if binding is None:
             check_finalized(self)
             binding = self._bindings.of(*given, self._memories(*given))
@@ -326,7 +360,7 @@ class Graph(Handle):
         for kind, given, known in zip(("input", "output"), (inputs, outputs), infos, strict=True):
             named: dict[str, ClientTensor] = {}
             for tensor in given:
-                if not isinstance(tensor, ClientTensor):
+                if not isinstance(tensor, ClientTensor) or not isinstance(tensor.name, str):
                     raise QnnError(Code.GRAPH_INVALID_TENSOR, self._what, f"{tensor!r} is not a ClientTensor")
                 if tensor.name in named:
                     raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{tensor.name}'", "it is given twice")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from typing import ClassVar, TypeVar
@@ -97,6 +98,8 @@ class Handle:
 
 def end_forgotten(handle: Handle) -> None:
     """Free a handle that nobody can reach any more, and say so as Python does of files."""
-    if handle._alive:
-        warnings.warn(f"{handle._what} was never freed", ResourceWarning, stacklevel=2, source=handle)
+    # While the interpreter ends, the threads that answer are gone: the system ends what is left.
+    if handle._alive and not sys.is_finalizing():
+        # Before the warning, which may be an error.
         handle.free()
+        warnings.warn(f"{handle._what} was never freed", ResourceWarning, stacklevel=2, source=handle)

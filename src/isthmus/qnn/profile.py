@@ -44,6 +44,8 @@ class Profile(Handle):
     invalid = Code.COMMON_INVALID_ARGUMENT
 
     def __init__(self, backend: Backend, level: ProfileLevel | int = ProfileLevel.BASIC) -> None:
+        if not isinstance(backend, Backend):
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile", f"{backend!r} is not a backend")
         try:
             self.level = ProfileLevel(level)
         except ValueError:

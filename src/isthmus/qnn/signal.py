@@ -48,6 +48,8 @@ class Signal(Handle):
     invalid = Code.COMMON_INVALID_ARGUMENT
 
     def __init__(self, backend: Backend, timeout_us: int | None = None) -> None:
+        if not isinstance(backend, Backend):
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "signal", f"{backend!r} is not a backend")
         self._limit = Limit()
         self._using = threading.Lock()
         self.timeout_us: int | None = None
@@ -80,6 +82,7 @@ class Signal(Handle):
         if not self._using.acquire(blocking=False):
             raise QnnError(Code.GRAPH_SIGNAL_IN_USE, self._what, "another execution uses it")
         try:
+            self._limit.begin()
             yield self._limit
         finally:
             self._using.release()

@@ -65,8 +65,10 @@ class ClientTensor(NamedTuple):
 
     @property
     def place(self) -> tuple[Any, ...] | None:
-        """Where an array lies and what it is: all that decides about its memory. None for anything but an array."""
+        """Where memory lies and what it is: all that decides about it. None for anything but an array or an address."""
         data = self.data
+        if type(data) is int and self.mem_handle is None:
+            return self.name, data, self.nbytes
         if type(data) is not np.ndarray or self.mem_handle is not None:
             return None
         at = data.__array_interface__["data"]
