@@ -13,9 +13,12 @@ import random
 import resource
 import signal
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
 
 from isthmus import memory
 from isthmus.errors import Code
@@ -64,6 +67,8 @@ class Weather:
         self.counts: Counter[str] = Counter()
         """Kills, stops, forks, interrupts, faults …, by name."""
         self._armed: type[BaseException] | None = None
+        self.landed: list[str] = []
+        """Where interrupts of the present round came up, innermost last."""
 
     def note(self, what: str) -> None:
         """Count something that was done."""
@@ -123,33 +128,29 @@ class Weather:
     # -- signals -------------------------------------------------------------------------------------------------------
 
     def install(self) -> None:
-        """Take SIGALRM and SIGUSR1 for interrupts. In the main thread."""
+        """Take the signals of two timers for interrupts. In the main thread."""
         signal.signal(signal.SIGALRM, self._raise)
-        signal.signal(signal.SIGUSR1, self._raise)
+        signal.signal(signal.SIGVTALRM, self._raise)
 
     @contextmanager
     def interrupts(self, rng: random.Random) -> Iterator[None]:
         """Have an exception come up at some moment of the block, or not at all. In the main thread."""
-        delay = 10 ** rng.uniform(-5, -2)
-        self._armed = rng.choice(INTERRUPTS)
+        delay, kind = 10 ** rng.uniform(-5, -2), rng.choice(INTERRUPTS)
+        # By a clock on the wall or one that counts work; armed last, so that it meets the block and not this.
+        number = rng.choice((signal.SIGALRM, signal.SIGVTALRM))
+        timer = signal.ITIMER_REAL if number == signal.SIGALRM else signal.ITIMER_VIRTUAL
+        self._armed = kind
         try:
-            if rng.random() < 0.5:
-                signal.setitimer(signal.ITIMER_REAL, delay)
-                yield
-            else:
-                timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGUSR1))
-                timer.start()
-                try:
-                    yield
-                finally:
-                    self._armed = None
-                    timer.join()
+            signal.setitimer(timer, delay)
+            yield
         finally:
             self._armed = None
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(timer, 0)
 
-    def _raise(self, number: int, frame: object) -> None:
+    def _raise(self, number: int, frame: FrameType | None) -> None:
         raised, self._armed = self._armed, None
         if raised is not None:
             self.counts["interrupts"] += 1
+            places = [f"{Path(at.filename).name}:{at.lineno} {at.name}" for at in traceback.extract_stack(frame)[-3:]]
+            self.landed.append(" > ".join(places))
             raise raised("in the midst of a call")

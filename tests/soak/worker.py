@@ -18,6 +18,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Container
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -62,6 +63,8 @@ class Worker:
         """Resident bytes of this process after each round."""
         self.accelerators: dict[int, list[int]] = {}
         """Those of each accelerator that stays."""
+        self.losses: list[str] = []
+        """What rounds have lost to interrupts, and where those came up."""
         self._trace = trace
         self._residents: dict[str, qnn.Backend] = {}
         self._folder = tempfile.TemporaryDirectory()
@@ -96,6 +99,7 @@ class Worker:
         gc.collect()
         before = account.take()
         interrupts = self.weather.counts["interrupts"]
+        self.weather.landed.clear()
         with memory.audit() as record:
             faulthandler.dump_traceback_later(_SECONDS_OF_SILENCE, exit=True)
             self._side_by_side(made, only)
@@ -110,13 +114,15 @@ class Worker:
         more = after.more_than(before)
         left = [f"{one.nbytes} bytes of {one.kind} from {one.where}" for one in record.live]
         if more or left:
-            # Between the return of a system call and the next word of Python, nobody can catch an interrupt: what was
-            # just opened is lost, and so is the rest of a destructor. It must be rare.
+            # An interrupt between the return of a system call and the next word of Python loses what was just opened:
+            # only descriptors are excused by that, they must be rare, and where the interrupts came up is told.
             interrupted = self.weather.counts["interrupts"] - interrupts
             self.weather.counts["lost to interrupts"] += 1
-            most = max(3, self.weather.counts["interrupts"] * _SHARE_LOST)
-            if not interrupted or self.weather.counts["lost to interrupts"] > most:
-                raise Failure(f"left behind after {interrupted} interrupts: {more} {left[:5]}")
+            self.losses.append(f"round {seed}: {more} {left[:5]} after interrupts at {self.weather.landed}")
+            most = max(1, self.weather.counts["interrupts"] * _SHARE_LOST)
+            others = replace(after, descriptors=before.descriptors).more_than(before)
+            if not interrupted or others or left or self.weather.counts["lost to interrupts"] > most:
+                raise Failure(f"left behind after {interrupted} interrupts: {self.losses[-1]}")
         self.client.append(account.resident_bytes())
 
     def _start_staying(self, kind: str) -> None:
@@ -190,6 +196,7 @@ class Worker:
             "client growth": grown,
             "accelerator growth": max((_growth(sizes) for sizes in self.accelerators.values()), default=0),
             "accelerators": len(self.accelerators),
+            "losses": self.losses,
         }
 
     def _write(self, line: str) -> None:
