@@ -208,7 +208,15 @@ def crowd(world: World, rng: random.Random) -> None:
         context.freed = True
         world.contexts.remove(context)
     else:
-        rng.choice((replace_scratch, register, execute, compose, _collect))(world, rng)
+        world.crowded = True
+        try:
+            rng.choice((replace_scratch, register, execute, compose, _collect))(world, rng)
+        except QnnError as refusal:
+            # Memory of the step's own was scarce; the crowd is counted all the same.
+            if int(refusal.code) not in world.weather.explained(moment):
+                raise
+        finally:
+            world.crowded = False
     deadline = time.monotonic() + _SECONDS_FOR_A_CROWD
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))

@@ -42,7 +42,7 @@ def place(world: World, rng: random.Random, graph: Made, spec: Spec, taken: list
         ways = [lambda: _tcm(world, spec)]
     elif not world.kind.is_lpai:
         ways += [lambda: _array(spec)]
-    if world.kind.has_place:
+    if world.kind.has_place and not world.crowded:
         index = spec in graph.subject.inputs
 
         def own() -> np.ndarray:
@@ -100,7 +100,7 @@ def _tcm(world: World, spec: Spec) -> Place | None:
 
 def run(world: World, rng: random.Random, graph: Made) -> None:
     """Execute a graph on memory of some kind, one to several times, in one of the ways there are."""
-    if graph.bindings and rng.random() < 0.3:
+    if graph.bindings and not world.crowded and rng.random() < 0.3:
         binding, places = rng.choice(graph.bindings)
         if not any(getattr(p.owner, "ended", False) or getattr(p.owner, "is_closed", False) for p in places.values()):
             _repeat(world, rng, graph, places, binding.execute, "binding.execute")

@@ -31,8 +31,10 @@ from isthmus import memory, qnn
 
 _STAYING = ("htp", "lpai-arm")
 """Backends that stay from one program to the next, so that growth of an accelerator is seen."""
-_WARM_UP = 12
-"""Rounds before memory is first looked at."""
+_WARM_UP = 250
+"""Rounds before this process's memory is first looked at: until then its allocator has not met its largest need."""
+_WARM_UP_OVER_THERE = 12
+"""The same for an accelerator, which seldom lives that long."""
 _SECONDS_OF_SILENCE = 150
 _SHARE_LOST = 0.02
 """Of interrupts, the share that may lose something."""
@@ -185,7 +187,8 @@ class Worker:
 
     def figures(self) -> dict[str, Any]:
         """What was done, and how memory has grown since the warm-up."""
-        grown = _growth(self.client)
+        measured = [_growth(sizes, _WARM_UP_OVER_THERE) for sizes in self.accelerators.values()]
+        over_there = [size for size in measured if size is not None]
         return {
             "programs": self.programs,
             "by backend": dict(self.by_kind),
@@ -193,8 +196,9 @@ class Worker:
             **dict(self.weather.counts),
             "refusals": {str(code): count for code, count in sorted(self.refusals.items())},
             "client bytes": self.client[-1] if self.client else 0,
-            "client growth": grown,
-            "accelerator growth": max((_growth(sizes) for sizes in self.accelerators.values()), default=0),
+            "client growth": _growth(self.client, _WARM_UP),
+            "accelerator growth": max(over_there, default=None),
+            "accelerators measured": len(over_there),
             "accelerators": len(self.accelerators),
             "losses": self.losses,
         }
@@ -204,12 +208,13 @@ class Worker:
         self._trace.flush()
 
 
-def _growth(sizes: list[int]) -> int:
-    """How much more there is at the end than after the warm-up, each the median of some."""
-    if len(sizes) < 2 * _WARM_UP:
-        return 0
+def _growth(sizes: list[int], warm_up: int) -> int | None:
+    """How much more there is at the end than after the warm-up, each the median of some; None if that is too soon."""
+    some = _WARM_UP_OVER_THERE
+    if len(sizes) < warm_up + 2 * some:
+        return None
     middle = lambda part: sorted(part)[len(part) // 2]  # noqa: E731
-    return middle(sizes[-_WARM_UP // 2 :]) - middle(sizes[_WARM_UP : _WARM_UP + _WARM_UP // 2])
+    return middle(sizes[-some:]) - middle(sizes[warm_up : warm_up + some])
 
 
 def _ping(backend: qnn.Backend, subject: subjects.Subject) -> None:

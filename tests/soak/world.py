@@ -215,6 +215,8 @@ class World:
         """What is put around each call of the present step."""
         self.also: frozenset[int] = frozenset()
         """Codes that the present step explains."""
+        self.crowded = False
+        """Whether other threads execute in the same contexts, and so in the memory that graphs have of their own."""
         self.last: deque[str] = deque(maxlen=_REMEMBERED)
         self._trace = trace
         self._names = 0
