@@ -150,6 +150,10 @@ def forged(content, change):
         lambda h: h["graphs"].pop(),
         lambda h: h["graphs"].append(None),
         lambda h: h.pop("backend"),
+        lambda h: h.update(backend=1),
+        lambda h: h.update(backend=None),
+        lambda h: h.update(producer=[]),
+        lambda h: h["graphs"][0].update(io_offsets=[1, 1024]),
     ],
 )
 def test_a_forged_header_is_refused(content, change):

@@ -155,7 +155,7 @@ def read(content: bytes | memoryview | mmap.mmap, verify: bool = True) -> Conten
     try:
         header = json.loads(text)
         entries = [_entry(fields) for fields in header["graphs"]]
-        backend, producer = str(header["backend"]), str(header["producer"])
+        backend, producer = _text(header["backend"]), _text(header["producer"])
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as problem:
         raise _refusal(f"its header is not well-formed: {problem}") from None
     graphs: dict[str, GraphBinary] = {}
@@ -182,6 +182,12 @@ def _entry(fields: Mapping[str, Any]) -> _Entry:
     return str(fields["name"]), offset, nbytes, tuple(map(_whole, fields["io_offsets"]))
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")
+    return value
+
+
 def _whole(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{value!r} is not a whole number")
@@ -200,8 +206,8 @@ def _graph(name: str, section: memoryview, io_offsets: tuple[int, ...], verify: 
     if graph.program.name != name or len(io_offsets) not in (0, count):
         raise _refusal(f"graph '{name}' differs from what the header says of it")
     for offset, info in zip(io_offsets, graph.tensors, strict=False):
-        if offset < 0 or offset + info.nbytes > graph.program.scratch_bytes:
-            raise _refusal(f"tensor '{info.name}' of graph '{name}' lies outside scratch memory")
+        if offset < 0 or offset + info.nbytes > graph.program.scratch_bytes or offset % info.dtype.itemsize:
+            raise _refusal(f"tensor '{info.name}' of graph '{name}' lies outside scratch memory, or askew in it")
     return graph
 
 

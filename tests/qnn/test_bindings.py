@@ -402,3 +402,14 @@ def test_what_is_no_tensor_is_refused_after_an_execution_too(context, wrong):
     for given in (([wrong], [wrong]), ([ClientTensor([], arrays()[0])], [])):
         with pytest.raises(QnnError):
             graph.execute(*given)
+
+
+def test_a_kept_binding_keeps_nothing_of_a_backend_that_was_freed():
+    with memory.statistics() as seen:
+        with qnn.Backend("cpu") as backend:
+            graph = doubler(backend.create_context())
+            binding = graph.bind(*tensors(*arrays()))
+            binding.execute()
+        gc.collect()
+        assert seen.live_bytes == 0, seen
+        binding.close()

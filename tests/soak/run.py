@@ -76,7 +76,8 @@ def soak(
             last = "\n".join(trace.read_text().splitlines()[-_LAST_CALLS:])
             end = noise.read_text()[-6000:]
             result.failure = f"round {result.round}: the process ended with {child.returncode}\n{last}\n{end}"
-        grown = {name: size for name, size in result.figures.items() if name.endswith("growth") and (size or 0) > _MOST_GROWTH}
+        growths = {name: size or 0 for name, size in result.figures.items() if name.endswith("growth")}
+        grown = {name: size for name, size in growths.items() if size > _MOST_GROWTH}
         if grown and not result.failure:
             result.failure = f"memory has grown: {grown}"
         return result

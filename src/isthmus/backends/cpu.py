@@ -7,7 +7,7 @@ backend's own where the client brings none. It has no custom options and registe
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from isthmus.backends import native
@@ -138,11 +138,18 @@ class CpuGraphDriver(NativeGraphDriver):
             self._own = []
 
 
+def _not_bound() -> None:
+    """Stands for the native call of a binding that has ended."""
+    raise AssertionError("a binding that has ended is made again before it runs")
+
+
 class CpuBinding(Binding):
     """Memory for a graph on the CPU: all of it is used in place."""
 
     def __init__(self, graph: CpuGraphDriver, memories: Memories, ledger: Ledger) -> None:
         self._graph = graph
+        self._io: BoundIo | None = None
+        self._native: Callable[[], None] = _not_bound
         super().__init__(graph.what, memories, ledger)
 
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
@@ -167,11 +174,19 @@ class CpuBinding(Binding):
             self._take_over()
         self._native()
 
+    def end(self) -> None:
+        super().end()
+        # The native call keeps all that it touches; one that has ended is made again before it runs.
+        self._native, self._io = _not_bound, None
+        if self._graph.bound is self:
+            self._graph.bound = None
+
     def _run_within(self, limit: Limit) -> None:
         self._take_over()
         native.run_within(self._graph.executor(), limit, self._what)
 
     def _take_over(self) -> None:
+        assert self._io is not None
         self._graph.executor().bind_all_io(self._io)
         self._graph.bound = self
 

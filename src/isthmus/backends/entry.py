@@ -83,7 +83,8 @@ class BackendEntry:
     Parameters
     ----------
     name, library
-        What it is called for short, and the library file that QNN's command lines name it by.
+        What it is called for short, and the library file that QNN's command lines name it by; ``libQnnName.so`` means
+        the backend "name" in any case.
     driver
         Its implementation.
     read_config

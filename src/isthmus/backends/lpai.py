@@ -170,7 +170,7 @@ class LpaiContext(ContextDriver):
         start = self.backend.config.alignment.start_addr_alignment
         with ContextBinary(binary, "lpai") as content:
             found = [
-                (native.outline(entry), native.restored(entry, threads=1, alignment=start))
+                (native.outline(entry), native.restored(entry, 1, start, io_in_scratch=True))
                 for entry in content.graphs.values()
             ]
         self._graphs += [LpaiGraphDriver(self, graph, prepared) for graph, prepared in found]

@@ -74,8 +74,15 @@ def prepare(
     return Prepared(lower.lower(planned, target, count), planned.plan, planned.io_offsets)
 
 
-def restored(binary: GraphBinary, threads: int | None = None, alignment: int = DEFAULT_ALIGNMENT) -> Prepared:
+def restored(
+    binary: GraphBinary,
+    threads: int | None = None,
+    alignment: int = DEFAULT_ALIGNMENT,
+    io_in_scratch: bool = False,
+) -> Prepared:
     """A graph out of a context binary, if this machine can run it with so many threads in pools so aligned.
+
+    `io_in_scratch` says whether the backend knows inputs and outputs that are planned into scratch.
 
     Raises
     ------
@@ -92,6 +99,8 @@ def restored(binary: GraphBinary, threads: int | None = None, alignment: int = D
         raise refuse(f"it was prepared for {program.target}, which this machine is not")
     if threads is not None and program.threads != threads:
         raise refuse(f"it was prepared for {program.threads} threads, this backend runs {threads}")
+    if binary.io_offsets and not io_in_scratch:
+        raise refuse("its inputs and outputs lie in scratch, which this backend does not know")
     if alignment % program.alignment:
         raise refuse(f"its pools must start at multiples of {program.alignment}, the backend asks for {alignment} only")
     return Prepared(program, None, binary.io_offsets)

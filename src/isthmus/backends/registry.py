@@ -56,6 +56,9 @@ def entry(name: str) -> BackendEntry:
             module, _, attribute = known.partition(":")
             known = _entries[short] = getattr(import_module(module), attribute)
     if known is None:
+        loaded = [each for each in list(_entries.values()) if isinstance(each, BackendEntry)]
+        known = next((each for each in loaded if isinstance(name, str) and Path(name).name == each.library), None)
+    if known is None:
         rule = f"must be one of {', '.join(names())}, or a library file such as libQnnHtp.so"
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"backend {name!r}", rule)
     return known

@@ -106,6 +106,9 @@ class Tally:
         """Bytes that were ever allocated."""
         return self._all.total_bytes
 
+    def __repr__(self) -> str:
+        return f"<{self._all}; by kind {self._kinds}>"
+
     def add(self, kind: str, nbytes: int) -> None:
         """Count a buffer."""
         with self._lock:

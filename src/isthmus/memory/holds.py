@@ -135,8 +135,10 @@ def use(window: Window, holder: str, active: Callable[[], bool]) -> Hold:
 
 
 def keep(window: Window, holder: str) -> Hold:
-    """Record that a window's memory must not end, though others may use and claim it."""
-    return use(window, holder, lambda: True)
+    """Record that a window's memory must neither end nor become somebody's pool, though others may use it."""
+    with lock:
+        window.buffer.check_open()
+        return use(window, holder, lambda: True)
 
 
 def refuse_if_held(window: Window, what: str, hint: str = "") -> None:
