@@ -179,8 +179,7 @@ def test_a_pool_cannot_be_claimed_while_an_execution_writes_it(context):
     x, y = arrays()
     binding = graph.bind(*tensors(x, y))
     refusals = []
-    executor = graph.driver.executor()
-    real = executor.run
+    real = binding._driver._native
 
     def run():
         try:
@@ -189,8 +188,7 @@ def test_a_pool_cannot_be_claimed_while_an_execution_writes_it(context):
             refusals.append(str(refusal))
         real()
 
-    executor.run = run
-    holds.changed()
+    binding._driver._native = run
     binding.execute()
     assert "which is executing" in refusals[0]
 
@@ -413,3 +411,20 @@ def test_a_kept_binding_keeps_nothing_of_a_backend_that_was_freed():
         gc.collect()
         assert seen.live_bytes == 0, seen
         binding.close()
+
+
+@pytest.mark.parametrize("name", ["cpu", "htp"])
+def test_a_change_elsewhere_makes_no_binding_again(name, monkeypatch):
+    with qnn.Backend(name) as backend:
+        graph = doubler(backend.create_context())
+        x, y = arrays()
+        binding = graph.bind(*tensors(x, y))
+        made = []
+        real = binding._driver._bind
+        monkeypatch.setattr(binding._driver, "_bind", lambda: (made.append(1), real())[1])
+        for value in range(3):
+            memory.host(64).close()
+            x[...] = value
+            binding.execute()
+            assert (y == 2 * value).all()
+        assert not made

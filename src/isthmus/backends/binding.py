@@ -99,6 +99,8 @@ class Binding(DriverBinding):
         self._traffic = Traffic()
         self._own = GraphStats()
         self._uses: list[holds.Hold] = []
+        self._windows: Sequence[tuple[str, Window]] = ()
+        self._made_from: object | None = None
         with self._turn:
             self._renew()
 
@@ -108,6 +110,10 @@ class Binding(DriverBinding):
 
         The answer is what an execution will do with it, and the client's windows with the names of their tensors.
         """
+
+    def _basis(self) -> object:
+        """What a binding is made from besides the client's memory; while it is equal, it need not be made again."""
+        return object()
 
     @abstractmethod
     def _run(self) -> None:
@@ -161,7 +167,7 @@ class Binding(DriverBinding):
         """Close, in a turn."""
         self.settle()
         self._release_uses()
-        self._epoch = -1
+        self._epoch, self._made_from = -1, None
         if self in self._ledger.bindings:
             self._ledger.bindings.remove(self)
 
@@ -176,10 +182,17 @@ class Binding(DriverBinding):
         for memory in self.memories:
             if memory is not None:
                 memory.check_there(f"memory of {self._what}")
-        self._traffic, windows = self._bind()
+        basis = self._basis()
+        if basis != self._made_from:
+            self._make()
         if not self.judges_pools:
-            for name, window in windows:
+            for name, window in self._windows:
                 holds.refuse_claimed(window, f"tensor '{name}' of {self._what}")
+        self._made_from, self._epoch = basis, epoch
+
+    def _make(self) -> None:
+        self._made_from = None
+        self._traffic, self._windows = self._bind()
         if self not in self._ledger.bindings:
             self._ledger.bindings.append(self)
         self._release_uses()
@@ -189,10 +202,9 @@ class Binding(DriverBinding):
             binding = alive()
             return binding is not None and binding._running
 
-        for name, window in windows:
+        for name, window in self._windows:
             holder = f"memory of tensor '{name}' of {self._what}, which is executing,"
             self._uses.append(holds.use(window, holder, running))
-        self._epoch = epoch
 
     def _release_uses(self) -> None:
         for use in self._uses:

@@ -152,6 +152,9 @@ class CpuBinding(Binding):
         self._native: Callable[[], None] = _not_bound
         super().__init__(graph.what, memories, ledger)
 
+    def _basis(self) -> object:
+        return self._graph.executor()
+
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
         graph, infos = self._graph, self._graph.info.tensors
         self._native = graph.executor().run

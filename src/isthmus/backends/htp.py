@@ -253,6 +253,10 @@ class HtpBinding(Binding):
         self._begun = 0.0
         super().__init__(graph.what, memories, ledger)
 
+    def _basis(self) -> object:
+        self._graph.context.check(self._what)
+        return self._graph.number
+
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
         graph, infos = self._graph, self._graph.info.tensors
         graph.context.check(graph.what)
