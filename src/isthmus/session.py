@@ -5,7 +5,6 @@ from __future__ import annotations
 import numbers
 import os
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +18,7 @@ from isthmus import qnn
 from isthmus.backends import registry
 from isthmus.errors import Code, QnnError
 from isthmus.graph import GraphInfo
+from isthmus.lock import Lock
 from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
 
@@ -101,7 +101,7 @@ class Session:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model {path!r}", "must be a path")
         self.path = Path(path)
         self.stats = Stats()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         mem_type = entry.io_kind(io)
         self._open: qnn.GraphMemory | None = None
         self._backend = qnn.Backend(backend, config, log)

@@ -6,7 +6,6 @@ backend's own where the client brings none. It has no custom options and registe
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -29,6 +28,7 @@ from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
+from isthmus.lock import Lock
 from isthmus.log import Log
 from isthmus.memory import Buffer, Window, host
 
@@ -84,7 +84,7 @@ class CpuGraphDriver(NativeGraphDriver):
     def __init__(self, graph: Graph, prepared: Prepared | None = None) -> None:
         super().__init__(graph, prepared)
         # A binding may be closed where another of the graph's is at work.
-        self._turn = threading.RLock()
+        self._turn = Lock()
         self._ledger = Ledger(self._turn)
         self._executor: Executor | None = None
         self._buffers: list[Buffer] = []

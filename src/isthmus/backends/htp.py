@@ -290,6 +290,10 @@ class HtpBinding(Binding):
             (info.name, memory.window.part(0, info.nbytes)) for info, memory in zip(infos, given, strict=True)
         ]
 
+    def close(self) -> None:
+        if not self._lane.accelerator.forked:
+            super().close()
+
     def _run_within(self, limit: Limit) -> None:
         with limit.watched(self._lane.abort):
             self._run(limit.left)

@@ -6,7 +6,6 @@ Other packages add theirs under the entry point group ``isthmus.backends``, or b
 from __future__ import annotations
 
 import re
-import threading
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -14,10 +13,11 @@ from pathlib import Path
 
 from isthmus.backends.entry import BackendEntry
 from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
 
 GROUP = "isthmus.backends"
 _LIBRARY = re.compile(r"(?:lib)?Qnn(?P<name>[A-Za-z0-9]+?)(?:\.so|\.dll)?")
-_lock = threading.Lock()
+_lock = Lock()
 _entries: dict[str, str | BackendEntry] = {
     "cpu": "isthmus.backends.cpu:ENTRY",
     "htp": "isthmus.backends.htp:ENTRY",

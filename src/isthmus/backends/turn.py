@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from _thread import RLock
 from collections import deque
 
+from isthmus.lock import Lock
 
-class FairTurn(RLock):  # type: ignore[misc]
+
+class FairTurn(Lock):  # type: ignore[misc]
     """A lock that serves in the order of asking.
 
     An exception that a signal's handler raises never leaves it taken. To end it is the system lock's own call, which no
@@ -28,6 +29,7 @@ class FairTurn(RLock):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.Lock()
         self._waiting: deque[threading.Lock] = deque()
 
@@ -80,3 +82,8 @@ class FairTurn(RLock):  # type: ignore[misc]
                 # One that was called before needs no second call.
                 with contextlib.suppress(RuntimeError):
                     self._waiting[0].release()
+
+    def _free_after_fork(self) -> None:
+        super()._free_after_fork()
+        self._lock = threading.Lock()
+        self._waiting.clear()

@@ -11,13 +11,13 @@ The functions put one around every kind of memory while a block lasts::
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, around
 from isthmus.memory.whole import whole
@@ -66,7 +66,7 @@ class Tally:
 
     def __init__(self) -> None:
         # A buffer may be collected, and tell so, while its own thread is in here.
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._kinds: dict[str, Counts] = {}
         self._all = Counts()
 
@@ -150,7 +150,7 @@ class Limit(Adaptor):
         self.nbytes = whole(nbytes, "limit of memory")
         if self.nbytes < 0:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "limit of memory", f"{self.nbytes} bytes are less than none")
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._live = 0
 
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
@@ -191,7 +191,7 @@ class Record:
 
     allocations: list[Allocation] = field(default_factory=list)
     _live: dict[int, Allocation] = field(default_factory=dict)
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _lock: Lock = field(default_factory=Lock)
 
     @property
     def live(self) -> list[Allocation]:
@@ -246,7 +246,7 @@ class Schedule:
         self.calls = 0
         """How many allocations were asked for so far."""
         self._failing = range(first, first + count)
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def fails(self) -> bool:
         """Count a call; whether it is one of those."""

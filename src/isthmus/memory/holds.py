@@ -9,12 +9,12 @@ checked memory at one epoch need not check it again at the same.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
 
 if TYPE_CHECKING:
     from isthmus.memory.window import Window
@@ -60,7 +60,7 @@ class Hold:
 
 # A hold may be released by the garbage collector at any allocation, also by the thread that is in here: this can be
 # taken again, and what is walked through is a copy.
-lock = threading.RLock()
+lock = Lock()
 """Held while a record is read or changed, and while a buffer ends."""
 _holds: dict[int, Hold] = {}
 epoch = 0

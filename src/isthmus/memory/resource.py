@@ -6,12 +6,12 @@ what either of them does.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
 from isthmus.memory.buffer import Buffer
 
 DEFAULT_ALIGNMENT = 64
@@ -28,7 +28,7 @@ class MemoryResource(ABC):
         """New memory, or a `QnnError`; nothing is lost then."""
 
 
-_lock = threading.RLock()
+_lock = Lock()
 _current: dict[str, MemoryResource] = {}
 
 

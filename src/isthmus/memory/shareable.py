@@ -6,11 +6,11 @@ import fcntl
 import mmap
 import os
 import stat
-import threading
 import weakref
 from dataclasses import dataclass
 
 from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
 from isthmus.memory.buffer import MappedBuffer
 from isthmus.memory.identity import Identity, file_identity
 from isthmus.memory.whole import whole
@@ -108,7 +108,7 @@ class SharedMapping(MappedBuffer):
 
 
 _known: weakref.WeakValueDictionary[Identity, SharedMapping] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def remember(mapping: SharedMapping) -> None:

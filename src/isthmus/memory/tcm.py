@@ -5,11 +5,11 @@ It hands out at most 32 buffers, first fit, and says what it does in the very li
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 
 from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
 from isthmus.log import LogLevel
 from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer, PartBuffer, part_of
@@ -52,7 +52,7 @@ class TcmPool(MemoryResource):
 
     def __init__(self) -> None:
         # The garbage collector may give a buffer back while its thread is in here.
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._pages: HostBuffer | None = None
         self._memory: Buffer | None = None
         self._spans: list[tuple[int, int]] = []

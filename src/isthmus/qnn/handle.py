@@ -1,15 +1,22 @@
-"""What all handles have in common: an owner, an end, and a refusal of use after it."""
+"""What all handles have in common: an owner, an end, and a refusal of use after it.
+
+A handle is its process's own. A forked child has copies of what lies below, as other threads of its parent left them in
+the midst of something: there the handles answer that they are the parent's, and freeing them does nothing.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
+import weakref
 from typing import ClassVar, TypeVar
 
 from isthmus.errors import Code, QnnError
 
 _Self = TypeVar("_Self", bound="Handle")
+_handles: weakref.WeakSet[Handle] = weakref.WeakSet()
 
 
 class Handle:
@@ -28,9 +35,11 @@ class Handle:
         self._owned: list[Handle] = []
         self._closing = False
         self._ended = False
+        self._inherited = False
         self._owning = threading.Lock()
         self._ending = threading.RLock()
         self._alive = True
+        _handles.add(self)
         if owner is not None:
             try:
                 owner._adopt(self)
@@ -43,8 +52,15 @@ class Handle:
         """Whether it has not been freed."""
         return self._alive
 
+    @property
+    def inherited(self) -> bool:
+        """Whether it belongs to the process that this one was forked from."""
+        return self._inherited
+
     def free(self) -> None:
         """Free it and all that it owns; safe to call again."""
+        if self._inherited:
+            return
         self._end()
         if self._owner is not None:
             self._owner._disown(self)
@@ -71,7 +87,7 @@ class Handle:
         """Own a new handle, unless this one has ended meanwhile."""
         with self._owning:
             if self._closing or not self._alive:
-                raise QnnError(self.invalid, self._what, "it has been freed")
+                raise self._refusal()
             self._owned.append(handle)
 
     def _disown(self, handle: Handle) -> None:
@@ -87,7 +103,22 @@ class Handle:
 
     def _check(self) -> None:
         if not self._alive:
-            raise QnnError(self.invalid, self._what, "it has been freed")
+            raise self._refusal()
+
+    def _refusal(self) -> QnnError:
+        if self._inherited:
+            return QnnError(
+                Code.COMMON_SYSTEM_COMMUNICATION,
+                self._what,
+                "it belongs to the process that this one was forked from",
+                "Create a backend of its own in the forked process.",
+            )
+        return QnnError(self.invalid, self._what, "it has been freed")
+
+    def _inherit(self) -> None:
+        """In a forked child: it is the parent's. Locks that other threads held there will never be released here."""
+        self._alive, self._inherited = False, True
+        self._owning, self._ending = threading.Lock(), threading.RLock()
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -103,3 +134,12 @@ def end_forgotten(handle: Handle) -> None:
         # Before the warning, which may be an error.
         handle.free()
         warnings.warn(f"{handle._what} was never freed", ResourceWarning, stacklevel=2, source=handle)
+
+
+def _after_fork() -> None:
+    for handle in list(_handles):
+        handle._inherit()
+    _handles.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -55,6 +55,9 @@ class GraphMemory:
 
     def close(self) -> None:
         """Free the memory, after the context; safe to call again. Views that were taken stay readable."""
+        if self.binding.graph.inherited:
+            # The parent's graph holds it.
+            return
         self.binding.close()
         for buffer in self._buffers:
             buffer.close()

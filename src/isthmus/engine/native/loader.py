@@ -6,7 +6,6 @@ is handed the object code instead (`objects` in one process, `load` in the other
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 from isthmus.compiled.children import compile_into
@@ -15,10 +14,11 @@ from isthmus.compiled.image import Image
 from isthmus.engine.native import cache
 from isthmus.engine.native.target import Target
 from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
 
 _COMPILER = "isthmus.engine.native.compiler"
 
-_lock = threading.Lock()
+_lock = Lock()
 _addresses: dict[tuple[str, str], int] = {}
 _ensured: set[tuple[str, str]] = set()
 _images: dict[str, Image] = {}
