@@ -187,7 +187,7 @@ def _asynchronous(world: World, rng: random.Random, graph: Made, places: dict[st
             got = world.call(
                 "execute_async",
                 lambda: graph.handle.execute_async(inputs, outputs, told.append),
-                may=[6025] if index >= _QUEUE else (),
+                may=[6025] if index >= _QUEUE or world.crowded else (),
             )
             if got.interrupted:
                 # It may have been submitted, and nobody can wait for it but by another.
@@ -202,7 +202,9 @@ def _asynchronous(world: World, rng: random.Random, graph: Made, places: dict[st
         counted(graph, done)
         if done.done:
             finished += 1
-    barrier = world.call("execute_async last", lambda: graph.handle.execute_async(inputs, outputs), calm=True)
+    full = [6025] if world.crowded else ()
+    last = lambda: graph.handle.execute_async(inputs, outputs)  # noqa: E731
+    barrier = world.call("execute_async last", last, may=full, calm=True)
     if barrier.done:
         done = world.call("wait for the last", barrier.value.result, calm=True)
         counted(graph, done)
