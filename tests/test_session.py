@@ -4,15 +4,20 @@ import gc
 import os
 import sys
 import threading
+import time
 
 import numpy as np
 import onnxruntime
 import pytest
 import tiny
+from processes import stop
 
 import isthmus
 from isthmus import Code, QnnError
+from isthmus.accelerator.deadlines import Deadlines
 from isthmus.engine.native import lower
+
+ARM = {"backend": "lpai", "config": {"lpai_backend": {"target_env": "arm"}}}
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +230,48 @@ def test_the_engine_is_one_native_call(model):
         session.inputs["x"][...] = image()
         session.engine_run()
         np.testing.assert_allclose(session.outputs["y"], reference(model, {"x": image()})[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("config", [{}, {"backend": "htp"}, ARM], ids=["cpu", "htp", "lpai-arm"])
+def test_a_session_can_be_closed_while_another_thread_runs_it(model, config):
+    session = isthmus.Session(model, **config)
+    problems, begun = [], threading.Event()
+
+    def work():
+        try:
+            while True:
+                session.run({"x": image()})
+                begun.set()
+        except QnnError as problem:
+            problems.append(problem.code)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert begun.wait(20)
+    session.close()
+    thread.join(20)
+    assert problems == [Code.GRAPH_INVALID_HANDLE]
+
+
+def test_a_session_whose_accelerator_is_silent_can_be_closed(model):
+    session = isthmus.Session(model, **ARM)
+    accelerator = session.graph.context.backend.driver.accelerator()
+    accelerator.deadlines = Deadlines(closing=0.3, control=0.3, grace=0.1)
+    stop(accelerator.pid)
+    problems = []
+
+    def work():
+        with pytest.raises(QnnError) as refusal:
+            session.run()
+        problems.append(refusal.value.code)
+
+    running = threading.Thread(target=work, daemon=True)
+    running.start()
+    while not accelerator.gate._busy:
+        time.sleep(0.001)
+    closing = threading.Thread(target=session.close, daemon=True)
+    closing.start()
+    closing.join(20)
+    assert not closing.is_alive()
+    running.join(20)
+    assert problems == [Code.GRAPH_INVALID_HANDLE]

@@ -181,11 +181,15 @@ class Session:
             graph.reset()
 
     def close(self) -> None:
-        """Free what the session holds; safe to call again. Views taken earlier stay readable."""
+        """Free what the session holds; safe to call again. Views taken earlier stay readable.
+
+        A run that is under way in another thread ends first, or is ended by its backend and answers an error.
+        """
+        # Not in the lock that a run holds: this is what ends one that does not end by itself.
+        self._backend.free()
         with self._lock:
             memory, self._open = self._open, None
             if memory is not None:
-                self._backend.free()
                 memory.close()
 
     def __enter__(self) -> Session:

@@ -68,14 +68,6 @@ class Site:
             self.accelerator.deregister(self.slots)
 
 
-def stop(pid: int) -> None:
-    """Stop a process, as if it computed for long, and wait until each of its threads has stopped."""
-    os.kill(pid, signal.SIGSTOP)
-    tasks = Path(f"/proc/{pid}/task")
-    while any(stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in tasks.glob("*/stat")):
-        time.sleep(0.001)
-
-
 @contextmanager
 def interrupted_after(
     seconds: float, by: type[BaseException] = KeyboardInterrupt, again: float = 0

@@ -10,7 +10,8 @@ import time
 
 import numpy as np
 import pytest
-from accelerator_harness import SIZE, Site, children, exists, expected, stop
+from accelerator_harness import SIZE, Site, children, exists, expected
+from processes import stop
 
 from isthmus import Code, QnnError, binary
 from isthmus.accelerator import Accelerator, Lane

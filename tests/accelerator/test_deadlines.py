@@ -4,7 +4,8 @@ import math
 import threading
 
 import pytest
-from accelerator_harness import LONG_SIZE, Site, eventually, exists, stop, under_way
+from accelerator_harness import LONG_SIZE, Site, eventually, exists, under_way
+from processes import stop
 
 from isthmus import Code, QnnError
 from isthmus.accelerator import Accelerator, Deadlines, Lane, deadlines

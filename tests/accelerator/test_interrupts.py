@@ -6,7 +6,8 @@ import signal
 import threading
 
 import pytest
-from accelerator_harness import LONG_SIZE, Site, children, eventually, exists, interrupted_after, stop, under_way
+from accelerator_harness import LONG_SIZE, Site, children, eventually, exists, interrupted_after, under_way
+from processes import stop
 
 from isthmus import Code, QnnError, binary
 from isthmus.accelerator import Accelerator, Deadlines

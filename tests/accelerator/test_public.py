@@ -6,7 +6,8 @@ import threading
 
 import numpy as np
 import pytest
-from accelerator_harness import eventually, exists, interrupted_after, stop
+from accelerator_harness import eventually, exists, interrupted_after
+from processes import stop
 
 from isthmus import Code, QnnError, qnn
 from isthmus.accelerator import Deadlines

@@ -2,12 +2,16 @@
 
 import os
 import signal
+import threading
+import time
 
 import numpy as np
 import pytest
 from lpai_harness import WIDTH, count, counter, ddr, pools, ready
+from processes import stop
 
 from isthmus import Code, QnnError, memory, qnn
+from isthmus.accelerator.deadlines import Deadlines
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, lpai
 
@@ -135,3 +139,67 @@ def test_shared_memory_cannot_be_aligned_beyond_a_page():
     with pytest.raises(QnnError, match="shared memory starts at multiples") as refusal:
         qnn.Backend("lpai", {"lpai_backend": {"target_env": "arm", "start_addr_alignment": 8192}})
     assert refusal.value.code is Code.BACKEND_INVALID_CONFIG
+
+
+@pytest.fixture
+def silent():
+    """A graph whose execution has begun in another thread and does not end, and what that is answered."""
+    with qnn.Backend("lpai", ARM) as backend:
+        graph = counter(backend.create_context())
+        ready(backend, graph)
+        count(graph, 1)
+        accelerator = backend.driver.accelerator()
+        accelerator.deadlines = Deadlines(closing=0.3, control=0.3, grace=0.1)
+        stop(accelerator.pid)
+        codes = []
+
+        def execute():
+            with pytest.raises(QnnError) as refusal:
+                graph.execute()
+            codes.append(refusal.value.code)
+
+        thread = threading.Thread(target=execute)
+        thread.start()
+        while not accelerator.gate._busy:
+            time.sleep(0.001)
+        yield graph, codes
+        thread.join(20)
+
+
+@pytest.mark.parametrize("which", ["backend", "context"])
+def test_what_waits_for_a_silent_accelerator_is_ended_when_it_is_freed(silent, which):
+    graph, codes = silent
+    freed = graph.context.backend if which == "backend" else graph.context
+    freeing = threading.Thread(target=freed.free, daemon=True)
+    freeing.start()
+    freeing.join(20)
+    assert not freeing.is_alive()
+    while not codes:
+        time.sleep(0.001)
+    assert codes == [Code.GRAPH_INVALID_HANDLE]
+
+
+def test_a_backend_that_was_freed_starts_no_accelerator(monkeypatch):
+    backend = qnn.Backend("lpai", ARM)
+    context = backend.create_context()
+    graph = counter(context)
+    scratch, persistent = pools(backend, graph)
+    graph.set_config(lpai.SCRATCH_MEM, ddr(scratch))
+    graph.set_config(lpai.PERSISTENT_MEM, ddr(persistent))
+    executor = context.driver.executor
+
+    def freed_meanwhile(*arguments):
+        freeing = threading.Thread(target=context.driver.backend.close)
+        freeing.start()
+        freeing.join(20)
+        return executor(*arguments)
+
+    monkeypatch.setattr(context.driver, "executor", freed_meanwhile)
+    with pytest.raises(QnnError, match="freed") as refusal:
+        graph.finalize()
+    assert refusal.value.code is Code.BACKEND_INVALID_HANDLE
+    assert backend.driver._accelerator is None
+    backend.free()
+    with pytest.raises(QnnError, match="freed") as refusal:
+        executor(None, None, None)
+    assert refusal.value.code is Code.CONTEXT_INVALID_HANDLE

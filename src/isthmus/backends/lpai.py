@@ -55,6 +55,7 @@ class LpaiBackend(BackendDriver):
         self.config, self.log = config, log
         self._accelerator: Accelerator | None = None
         self._starting = threading.Lock()
+        self._closed = False
         if self.remote and config.alignment.start_addr_alignment > mmap.PAGESIZE:
             raise QnnError(
                 Code.BACKEND_INVALID_CONFIG,
@@ -73,13 +74,20 @@ class LpaiBackend(BackendDriver):
     def accelerator(self) -> Accelerator:
         """The process that plays the core in the "arm" environment, started when it is first needed or has died."""
         with self._starting:
+            if self._closed:
+                raise QnnError(Code.BACKEND_INVALID_HANDLE, "LPAI backend", "it has been freed")
             if self._accelerator is None or not self._accelerator.alive:
+                if self._accelerator is not None:
+                    self._accelerator.close()
                 self._accelerator = Accelerator()
             return self._accelerator
 
     def close(self) -> None:
-        if self._accelerator is not None:
-            self._accelerator.close()
+        with self._starting:
+            self._closed = True
+            if self._accelerator is not None:
+                self._accelerator.close()
+                self._accelerator = None
 
     def supports(self, call: Call) -> str | None:
         return native.supports(call)
@@ -119,7 +127,9 @@ class LpaiContext(ContextDriver):
         }
         self._graphs: list[LpaiGraphDriver] = []
         self._shared = SharedBuffers()
+        self._opening = threading.Lock()
         self._lane: Lane | None = None
+        self._closed = False
 
     @property
     def mem_type(self) -> MemType:
@@ -186,16 +196,22 @@ class LpaiContext(ContextDriver):
         if not self.remote:
             # Each binding brings its own IO memory.
             return Executor(program, scratch, persistent, [None] * (len(program.inputs) + len(program.outputs)))
-        if self._lane is None:
-            self._lane = Lane(self.backend.accelerator())
+        with self._opening:
+            if self._closed:
+                raise QnnError(Code.CONTEXT_INVALID_HANDLE, "LPAI context", "it has been freed")
+            if self._lane is None:
+                self._lane = Lane(self.backend.accelerator())
         return RemoteExecutor(self._lane, program, scratch, persistent)
 
     def close(self) -> None:
+        with self._opening:
+            self._closed = True
+        # First, since it ends an execution that does not end by itself, and with it the turn that the graphs wait for.
+        if self._lane is not None:
+            self._lane.close()
         for graph in self._graphs:
             graph.close()
         self._shared.close()
-        if self._lane is not None:
-            self._lane.close()
 
 
 def _checked_island(value: Any) -> bool:
