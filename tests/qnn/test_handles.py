@@ -207,3 +207,27 @@ def test_a_graph_that_is_freed_while_it_is_bound_says_so(backend, monkeypatch):
         monkeypatch.setattr(graph.driver, "bind", bind)
         with refused(Code.GRAPH_INVALID_HANDLE, "freed"):
             graph.bind()
+
+
+@pytest.mark.parametrize("contexts", [1, 2])
+def test_a_backend_can_be_freed_by_callbacks_while_another_thread_frees_it(contexts):
+    backend = qnn.Backend("cpu")
+    graphs = [doubling(backend.create_context()) for _ in range(contexts)]
+    all_there = threading.Barrier(contexts + 1)
+
+    def notify(execution):
+        all_there.wait(20)
+        while not backend._closing:
+            pass
+        backend.free()
+
+    for graph in graphs:
+        graph.finalize()
+    executions = [graph.execute_async(notify=notify) for graph in graphs]
+    freeing = threading.Thread(target=backend.free, daemon=True)
+    all_there.wait(20)
+    freeing.start()
+    freeing.join(20)
+    assert not freeing.is_alive()
+    assert all(execution.done() for execution in executions)
+    assert not any(handle.alive for handle in (backend, *graphs))

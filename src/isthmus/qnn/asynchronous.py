@@ -61,9 +61,7 @@ class ExecutionQueue:
             if self._closed:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its context is being freed")
             if self._thread is None or (self._thread.ident is None and not self._thread.is_alive()):
-                self._thread = threading.Thread(
-                    target=_serve, args=(self._tasks,), name="isthmus-executions", daemon=True
-                )
+                self._thread = _Executions(target=_serve, args=(self._tasks,), name="isthmus-executions", daemon=True)
                 self._thread.start()
             task = _Task(execution, run, [graph], self._leave)
             self._waiting[graph] = waiting + 1
@@ -77,7 +75,10 @@ class ExecutionQueue:
         return execution
 
     def close(self) -> None:
-        """Finish the execution that runs, cancel the others; safe to call again, also in a callback of an execution."""
+        """Finish the execution that runs, cancel the others; safe to call again, also in a callback of an execution.
+
+        A callback waits for no thread of executions: the callback that runs there may wait for this one's.
+        """
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -89,7 +90,7 @@ class ExecutionQueue:
             if task is not None:
                 task.cancel()
         self._tasks.put(None)
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and not isinstance(threading.current_thread(), _Executions):
             thread.join()
 
     def _leave(self, place: list[object]) -> None:
@@ -133,6 +134,10 @@ class _Task:
         self.leave(self.place)
         self.execution.cancel()
         self.execution.set_running_or_notify_cancel()
+
+
+class _Executions(threading.Thread):
+    """A thread that executions and their callbacks run on."""
 
 
 def _serve(tasks: SimpleQueue[_Task | None]) -> None:

@@ -212,9 +212,8 @@ class Context(Handle):
         if name in self.graphs:
             raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{name}'", "the context has one of that name")
 
-    def _end(self) -> None:
+    def _quiet(self) -> None:
         self.executions.close()
-        super()._end()
 
     def _release(self) -> None:
         self.driver.close()

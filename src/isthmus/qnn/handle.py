@@ -75,6 +75,11 @@ class Handle:
             # interrupt may come anywhere: whoever frees again goes on where it came.
             with self._owning:
                 self._closing = True
+        # Not in the lock: what is waited for here may itself free this handle.
+        self._quiet()
+        with self._ending:
+            if self._ended:
+                return
             while self._owned:
                 youngest = self._owned[-1]
                 youngest._end()
@@ -94,6 +99,11 @@ class Handle:
         with self._owning:
             if handle in self._owned:
                 self._owned.remove(handle)
+
+    def _quiet(self) -> None:
+        """Wait until nothing that was asked of it, or of what it owns, is still to be done."""
+        for handle in reversed(list(self._owned)):
+            handle._quiet()
 
     def _may_end(self) -> None:
         """Refuse to be freed now."""
