@@ -128,6 +128,7 @@ def test_memory_taken_away_during_an_execution_stays_until_it_ends(accelerator, 
     waiting = threading.Thread(target=wait)
     waiting.start()
     assert eventually(lambda: under_way(site))
+    assert eventually(lambda: bool(site.y.any())), "posted is not begun: it writes"
     before = accelerator.counts()
     accelerator.deregister(site.slots)
     during = accelerator.counts()

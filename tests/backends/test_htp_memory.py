@@ -57,8 +57,11 @@ def test_dma_buffers_need_their_mapped_address(context):
     descriptor = MemDescriptor(DIMS, FLOAT, DescriptorType.DMA_BUF, fd=buffer.fd)
     with refused(Code.MEM_INVALID_ARGUMENT, "address"):
         context.mem_register([descriptor])
-    address = buffer.address
-    assert context.mem_register([MemDescriptor(DIMS, FLOAT, DescriptorType.DMA_BUF, fd=buffer.fd, address=address)])
+    for address in (123, "x", -4096):
+        with refused(Code.MEM_INVALID_ARGUMENT, "address"):
+            context.mem_register([MemDescriptor(DIMS, FLOAT, DescriptorType.DMA_BUF, fd=buffer.fd, address=address)])
+    mapped = MemDescriptor(DIMS, FLOAT, DescriptorType.DMA_BUF, fd=np.int64(buffer.fd), address=buffer.address)
+    assert context.mem_register([mapped])
 
 
 def test_memory_that_another_maker_shares_works_too(context):

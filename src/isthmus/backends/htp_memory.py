@@ -175,8 +175,10 @@ def _part(what: str, descriptor: MemDescriptor) -> Part:
     """What a descriptor means, if HTP can use it."""
     if descriptor.mem_type is DescriptorType.CUSTOM:
         return _shared_part(what, descriptor)
-    if descriptor.mem_type is DescriptorType.DMA_BUF and not descriptor.address:
-        raise QnnError(Code.MEM_INVALID_ARGUMENT, what, "DMA_BUF memory needs the address it is mapped at")
+    if descriptor.mem_type is DescriptorType.DMA_BUF:
+        if not descriptor.address:
+            raise QnnError(Code.MEM_INVALID_ARGUMENT, what, "DMA_BUF memory needs the address it is mapped at")
+        window(descriptor.address, f"{what}: address", nbytes=descriptor.nbytes, code=Code.MEM_INVALID_ARGUMENT)
     file = shared_file(descriptor.fd, what)
     if file.nbytes < descriptor.nbytes:
         rule = f"its buffer has {file.nbytes} bytes, the tensor needs {descriptor.nbytes}"

@@ -89,7 +89,9 @@ def alloc2(heap_id: int, flags: int, size: int) -> RpcBuffer:
         buffer = current("rpcmem").allocate(size, mmap.PAGESIZE)
     finally:
         _asked.reset(asked)
-    assert isinstance(buffer, RpcBuffer)
+    if not isinstance(buffer, RpcBuffer):
+        rule = f"the resource in its place hands out a {buffer.what}, which has no file descriptor"
+        raise QnnError(Code.COMMON_MEM_ALLOC, f"rpcmem allocation of {size!r} bytes", rule)
     return buffer
 
 

@@ -8,12 +8,13 @@ import os
 import stat
 import weakref
 from dataclasses import dataclass
+from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.lock import Lock
 from isthmus.memory.buffer import MappedBuffer
 from isthmus.memory.identity import Identity, file_identity
-from isthmus.memory.whole import whole
+from isthmus.memory.whole import is_whole, whole
 from isthmus.memory.window import Window
 
 _SHAREABLE = ("/memfd:", "/dmabuf", "anon_inode:dmabuf", "/dev/shm/")
@@ -45,16 +46,17 @@ class SharedFile:
     nbytes: int
 
 
-def shared_file(fd: object, what: str) -> SharedFile:
-    """What `fd` refers to, if it is memory that can be shared.
+def shared_file(descriptor: Any, what: str) -> SharedFile:
+    """What a file descriptor refers to, if it is memory that can be shared.
 
     Raises
     ------
     QnnError
         MEM_INVALID_ARGUMENT for what is no open descriptor, or one of a file, a folder, a pipe or a socket.
     """
-    if isinstance(fd, bool) or not isinstance(fd, int) or not 0 <= fd < 1 << 31:
-        raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"file descriptor {fd!r} is not one")
+    if not is_whole(descriptor) or not 0 <= descriptor < 1 << 31:
+        raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"file descriptor {descriptor!r} is not one")
+    fd = int(descriptor)
     try:
         status, link = os.fstat(fd), os.readlink(f"/proc/self/fd/{fd}")
         kind = stat.S_IFMT(status.st_mode)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from isthmus.qnn.graph import Graph
 
 REMEMBERED = 16
-"""How many choices of memory `Graph.execute` remembers; beyond it the one that was used longest ago is forgotten."""
+"""How many choices of memory `Graph.execute` remembers; beyond it the one that was looked up longest ago goes."""
 REMEMBERED_BYTES = 1 << 25
 """How much memory the choices before the last may keep alive."""
 _RECENT = 4
