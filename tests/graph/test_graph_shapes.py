@@ -8,6 +8,7 @@ from graph_cases import CONV, GATES, I32, LSTM, POOL, SHAPES, U8
 
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
+from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 
 F32, Q8 = DataType.FLOAT_32, DataType.SFIXED_POINT_8
@@ -182,3 +183,10 @@ TransposeConv1d TransposeConv2d TransposeConv3d UnPack
 
 def test_every_documented_operation_is_there() -> None:
     assert set(DOCUMENTED.split()) <= set(OPERATIONS)
+
+
+@pytest.mark.parametrize("op", ["UnPack", "Relu", "Split", "Transpose", "Cast", "Quantize", "Dequantize", "Softmax"])
+def test_an_operation_of_one_operand_is_not_given_two(op):
+    tensors = [Tensor(name, TensorType.APP_WRITE, DataType.FLOAT_32, (2, 2)) for name in "xy"]
+    with pytest.raises(QnnError, match="takes 1 inputs, 2 given"):
+        OPERATIONS[op].verify(Call("n", op, tensors, {}, [Tensor("z", TensorType.APP_READ, DataType.FLOAT_32, (2, 2))]))

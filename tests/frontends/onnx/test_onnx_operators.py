@@ -314,3 +314,10 @@ def test_numbers_too_small_to_have_a_square_are_not_made_large_by_their_norm(p: 
     [y] = interpret(graph, {"x": x}).values()
     assert np.abs(y).max() < 1.1
     np.testing.assert_allclose(y[4], [3 / 7, 4 / 7] if p == 1 else [0.6, 0.8], rtol=1e-6)
+
+
+@pytest.mark.parametrize("pads", [(5, 0), (0, 5)])
+def test_wrapping_around_more_than_once_is_refused_at_either_end(pads):
+    made = single("Pad", (4,), 19, {"pads": i64(*pads)}, mode="wrap")
+    with pytest.raises(QnnError, match="more than once"):
+        convert(made)
