@@ -153,7 +153,7 @@ class Ours:
         lowering.emit(step, emitter)
         infos = [TensorInfo(t.name, t.dtype, t.dims, None, t.nbytes) for t in [*moving, out]]
         program = Program(
-            op, target.name, threads, tuple(emitter.kernels), np.array(emitter.table, np.int64).reshape(-1, 2),
+            op, target.name, threads, tuple(emitter.kernels), np.array(emitter.table, np.int64).reshape(-1, 3),
             np.array(emitter.words, np.int64), tuple(emitter.labels), emitter.constants(), tuple(infos[:-1]),
             (infos[-1],), (), (), np.zeros(0, np.uint8), lowering.work(step, target, threads), 64,
         )  # fmt: skip
@@ -161,7 +161,8 @@ class Ours:
         self._scratch, self._state = host_memory(max(64, program.scratch_bytes), 64), host_memory(64, 64)
         for buffer, array in zip(self._buffers, inputs, strict=False):
             buffer.array[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        self._executor = Executor(program, self._scratch.region, self._state.region, [b.region for b in self._buffers])
+        windows = [buffer.window() for buffer in self._buffers]
+        self._executor = Executor(program, self._scratch.window(), self._state.window(), windows)
         self.run = self._executor.run
         self.run()
         self.result = self._buffers[-1].array[: out.nbytes].view(np.float32).reshape(out.dims)
