@@ -29,6 +29,11 @@ from isthmus.memory import resource, tcm
 os.environ.setdefault("ISTHMUS_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "kernels"))
 
 _SHOWN = 40  # failures named in the account
+
+# A shell that starts the tests in the background ignores interrupts, for all that they start too; some tests send them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Several folders have a file of this name, and as modules with examples to try they would be one.
 collect_ignore_glob = ["conftest.py", "*/conftest.py", "*/*/conftest.py"]
 
