@@ -197,15 +197,15 @@ class Configurable:
 
     def get_property(self, option: IntEnum) -> Any:
         """The value of a property, a member of `properties`."""
-        raise NotImplementedError(f"{option!r} is listed, not answered")
+        raise AssertionError(f"{option!r} is listed, not answered")
 
     def get_config(self, option: IntEnum) -> Any:
         """The present value of a config, a member of `configs`."""
-        raise NotImplementedError(f"{option!r} is listed, not answered")
+        raise AssertionError(f"{option!r} is listed, not answered")
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
         """Set a config, a member of `configs`; refused whole or done whole."""
-        raise NotImplementedError(f"{option!r} is listed, not taken")
+        raise AssertionError(f"{option!r} is listed, not taken")
 
 
 class DriverBinding(ABC):
