@@ -167,9 +167,6 @@ def test_reals_become_the_nearest_stored_values_and_come_back(kind: type, axis: 
     reals = (rng.standard_normal(dims) * 3).astype(np.float32)
     reals[0, 0, :3] = (1e30, -1e30, 0)
     stored = quantization.quantize(reals, np.dtype(kind))
-    if kind is np.int32:
-        reals[0, 0, :2] = (1, -1)
-        stored = quantization.quantize(reals, np.dtype(kind))
     in_place = [0] if kind is np.int32 else []
     check("Quantize", [reals], {}, [Result(dims, DataType.fixed_point(kind), quantization)], [stored],
           in_place=in_place)  # fmt: skip

@@ -78,6 +78,18 @@ def quantize(target: Target, variant: str) -> Any:
     write, size, stored = WRITE[variant], SIZE[variant], STORED[variant]
     least, most = np.float32(np.iinfo(stored).min), np.float32(np.iinfo(stored).max)
     one = np.float32(1)
+    last_one = np.int64(np.iinfo(stored).max)
+
+    if size == 4:
+        # The greatest float of this range is one more than the greatest integer.
+        @device
+        def limited(value):
+            return stored(min(np.int64(min(max(value, least), most)), last_one))
+    else:
+
+        @device
+        def limited(value):
+            return stored(np.int32(min(max(value, least), most)))
 
     @device
     def kernel(p, b, tid, nt):
@@ -99,11 +111,11 @@ def quantize(target: Target, variant: str) -> Any:
             if divisor == one:
                 for i in range(count):
                     value = np.rint(read_f32(source, i) * factor) + zero
-                    write(result, i, stored(np.int32(min(max(value, least), most))))
+                    write(result, i, limited(value))
             else:
                 for i in range(count):
                     value = np.rint(read_f32(source, i) / divisor) + zero
-                    write(result, i, stored(np.int32(min(max(value, least), most))))
+                    write(result, i, limited(value))
             first += count
 
     return kernel
