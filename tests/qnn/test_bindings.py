@@ -428,3 +428,15 @@ def test_a_change_elsewhere_makes_no_binding_again(name, monkeypatch):
             binding.execute()
             assert (y == 2 * value).all()
         assert not made
+
+
+def test_many_descriptions_of_one_memory_are_one_binding_and_are_not_all_kept(context):
+    graph = doubler(context)
+    x, y = np.zeros(NBYTES, np.uint8), np.zeros(DIMS, np.float32)
+    for length in range(1, 200):
+        # Bytes may come in any shape, and more of them than the tensor takes.
+        whole = np.zeros(length + NBYTES, np.uint8)
+        graph.execute([ClientTensor("x", whole)], [ClientTensor("y", y)])
+        graph.execute([ClientTensor("x", x.reshape(1, *[1] * (length % 9), NBYTES))], [ClientTensor("y", y)])
+    assert len(bound(graph)) <= 16
+    assert len(graph._bindings._by_place) <= 64

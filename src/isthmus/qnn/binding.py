@@ -25,6 +25,7 @@ REMEMBERED = 16
 REMEMBERED_BYTES = 1 << 25
 """How much memory the choices before the last may keep alive."""
 _RECENT = 4
+_PLACES = 4 * REMEMBERED
 _Tensors = tuple[ClientTensor, ...]
 
 
@@ -152,7 +153,8 @@ class Bindings:
         for known_inputs, known_outputs, binding in self._recent:
             if known_inputs == inputs and known_outputs == outputs:
                 return binding
-        # A binding keeps its memory, so nothing else can have come to lie there.
+        # A binding keeps the objects that it was made from, so nothing else can have come to lie there; what lies at a
+        # bare address is for its client to answer for.
         return self._by_place.get(_places(inputs, outputs))
 
     def of(self, inputs: _Tensors, outputs: _Tensors, memories: Memories) -> DriverBinding:
@@ -166,6 +168,9 @@ class Bindings:
             self._recent = ((inputs, outputs, binding), *self._recent[: _RECENT - 1])
             places = _places(inputs, outputs)
             if places is not None:
+                if len(self._by_place) >= _PLACES:
+                    # One memory may be described in many ways, as arrays of other shapes.
+                    self._by_place = {}
                 self._by_place[places] = binding
             while len(self._by_memory) > REMEMBERED or (len(self._by_memory) > 1 and self._kept() > REMEMBERED_BYTES):
                 self._forget(self._by_memory.popitem(last=False)[1])
@@ -190,7 +195,7 @@ class Bindings:
 
 
 def _places(inputs: _Tensors, outputs: _Tensors) -> tuple[Any, ...] | None:
-    """Where all tensors lie, if all are arrays."""
+    """Where all tensors lie, if all are arrays or addresses."""
     try:
         places = tuple([tensor.place for tensor in inputs]), tuple([tensor.place for tensor in outputs])
     except AttributeError:
