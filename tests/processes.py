@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -14,3 +15,18 @@ def stop(pid: int) -> None:
     tasks = Path(f"/proc/{pid}/task")
     while any(stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in tasks.glob("*/stat")):
         time.sleep(0.001)
+
+
+def in_child(deed: Callable[[], object], seconds: int = 30) -> int:
+    """What a forked child makes of it: 0 if the deed is done; a child that hangs is ended by an alarm."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(seconds)
+            deed()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

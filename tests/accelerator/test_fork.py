@@ -8,6 +8,7 @@ import time
 
 import pytest
 from accelerator_harness import LONG_SIZE, Site, eventually, under_way
+from processes import in_child
 
 from isthmus import Code, QnnError
 from isthmus.accelerator import Accelerator, Lane
@@ -17,21 +18,6 @@ from isthmus.accelerator import Accelerator, Lane
 def accelerator():
     with Accelerator() as running:
         yield running
-
-
-def in_child(deed):
-    """What a forked child makes of it: 0 if the deed is done; a child that hangs is ended by an alarm."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(20)
-            deed()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def refused(deed):

@@ -3,12 +3,12 @@
 import contextlib
 import gc
 import os
-import signal
 import threading
 
 import numpy as np
 import pytest
 import tiny
+from processes import in_child
 
 import isthmus
 from isthmus import Code, QnnError, memory, qnn
@@ -42,21 +42,6 @@ def doubled(allocated):
     allocated.inputs["x"][...] = 1, 2, 3, 4
     allocated.binding.execute()
     assert allocated.outputs["y"].tolist() == [[2, 4, 6, 8]]
-
-
-def in_child(deed):
-    """What a forked child makes of it: 0 if the deed is done; a child that hangs is ended by an alarm."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(30)
-            deed()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def forked_elsewhere(deed):
