@@ -20,7 +20,7 @@ from isthmus.frontends import load
 from isthmus.memory import rpcmem
 
 SIZE = 1000
-LONG_SIZE, LONG_REPEATS = 1 << 20, 20_000
+LONG_SIZE, LONG_REPEATS = 1 << 22, 20_000
 """Of an execution that takes longer than anybody waits for it, in many short instructions."""
 
 
