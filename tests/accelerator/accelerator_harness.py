@@ -89,9 +89,12 @@ def interrupted_after(
 def eventually(true: Callable[[], bool], seconds: float = 20) -> bool:
     """Whether something becomes true before long."""
     limit = time.monotonic() + seconds
-    while not true() and time.monotonic() < limit:
+    # Asked once a turn: what was true may not stay so.
+    while not true():
+        if time.monotonic() >= limit:
+            return False
         time.sleep(0.005)
-    return true()
+    return True
 
 
 def under_way(site: Site) -> bool:
