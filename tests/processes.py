@@ -1,7 +1,8 @@
-"""What tests do to other processes."""
+"""What tests do to other processes, and what they count of their own."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -15,6 +16,12 @@ def stop(pid: int) -> None:
     tasks = Path(f"/proc/{pid}/task")
     while any(stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in tasks.glob("*/stat")):
         time.sleep(0.001)
+
+
+def descriptors() -> list[str]:
+    """The descriptors this process has open, once what earlier tests dropped is collected."""
+    gc.collect()
+    return sorted(os.listdir("/proc/self/fd"))
 
 
 def in_child(deed: Callable[[], object], seconds: int = 30) -> int:

@@ -12,6 +12,7 @@ import pytest
 import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import descriptors
 
 from isthmus import Code, QnnError, binary, qnn
 from isthmus.backends import native
@@ -81,8 +82,7 @@ def test_bytes_become_memory_that_nobody_can_change(content):
 def test_opening_and_closing_leaves_nothing_behind(content, tmp_path):
     path = tmp_path / "model.bin"
     path.write_bytes(content)
-    gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     for source in (content, path, bytearray(content), memoryview(content)):
         opened = binary.ContextBinary(source)
         opened.close()
@@ -91,7 +91,7 @@ def test_opening_and_closing_leaves_nothing_behind(content, tmp_path):
     for damaged in (content[:-1], b"", b"short", tmp_path, "/dev/zero"):
         with pytest.raises(QnnError):
             binary.ContextBinary(damaged)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_another_version_is_refused_as_such(content):

@@ -4,6 +4,7 @@ import os
 import socket
 
 import pytest
+from processes import descriptors
 
 from isthmus import reading
 
@@ -36,7 +37,7 @@ def test_what_is_no_file_is_refused_at_once_and_leaves_nothing_open(tmp_path):
     (tmp_path / "link").symlink_to("/dev/zero")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
-    before = os.listdir("/proc/self/fd")
+    before = descriptors()
     for name, words in (
         ("pipe", "a pipe or a device, not a file"),
         ("folder", "a directory, not a file"),
@@ -48,4 +49,4 @@ def test_what_is_no_file_is_refused_at_once_and_leaves_nothing_open(tmp_path):
         with pytest.raises(OSError, match=words) as caught:
             reading.contents(tmp_path / name, 10)
         assert caught.value.strerror
-    assert os.listdir("/proc/self/fd") == before
+    assert descriptors() == before

@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import pytest
+from processes import descriptors
 
 from isthmus import Code, QnnError
 from isthmus.memory import holds, rpcmem, shareable, window
@@ -15,11 +16,6 @@ from isthmus.memory.shareable import SharedFd, map_whole, shared_file
 
 def alloc(size):
     return rpcmem.alloc(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, size)
-
-
-def descriptors():
-    gc.collect()
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_all_views_of_a_buffer_are_the_same_memory():
@@ -218,7 +214,7 @@ def test_an_interrupt_on_the_way_to_a_buffer_closes_its_descriptor_once(where, m
 
     module = rpcmem if where == "remember" else shareable
     monkeypatch.setattr(module, where, interrupt)
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = descriptors()
     with pytest.raises(Interrupted) as problem:
         rpcmem.alloc(25, 1, 64)
     # Whoever opens the next descriptor gets the same number, and keeps it when the buffer that was not made goes.
@@ -227,7 +223,7 @@ def test_an_interrupt_on_the_way_to_a_buffer_closes_its_descriptor_once(where, m
     gc.collect()
     os.fstat(fd)
     os.close(fd)
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_an_interrupt_while_somebody_elses_memory_is_mapped_loses_no_descriptor(monkeypatch):
@@ -240,9 +236,9 @@ def test_an_interrupt_while_somebody_elses_memory_is_mapped_loses_no_descriptor(
     fd = os.memfd_create("theirs")
     os.ftruncate(fd, 4096)
     monkeypatch.setattr(shareable.MappedBuffer, "__init__", interrupt)
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = descriptors()
     with pytest.raises(Interrupted):
         window(SharedFd(fd, 0, 64))
     gc.collect()
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
     os.close(fd)
