@@ -57,6 +57,7 @@ def test_every_configuration_gets_memory_of_its_kind(name, io, fresh_tcm):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_all_of_it_ends_with_the_context(name, fresh_tcm):
     with qnn.Backend("lpai", CONFIGS[name]) as backend, memory.statistics() as counted:
+        gc.collect()
         held = len(holds._holds)
         context = backend.create_context()
         made = counter(context).allocate()

@@ -62,6 +62,7 @@ def test_io_that_is_too_small_or_missing_is_refused_by_name(program):
 
 def test_threads_end_when_the_executor_is_closed_or_forgotten(tmp_path):
     program = native.prepare(load(tiny.gate(tmp_path / "gate.onnx")), threads=3).program
+    gc.collect()
     before = threading.active_count()
     for forget in (False, True):
         scratch, io = memory.host(program.scratch_bytes), [b.window() for b in io_of(program)]
@@ -145,6 +146,7 @@ def test_threads_that_cannot_be_started_are_refused_and_none_stays(tmp_path, mon
         start(self)
 
     monkeypatch.setattr(threading.Thread, "start", refuse_third)
+    gc.collect()
     before = threading.active_count()
     with pytest.raises(QnnError, match="starts no more") as refusal:
         Executor(
