@@ -23,10 +23,12 @@ MAY_IMPORT = {
     "accelerator": {"isolated", "binary", "engine", "graph", "memory", "errors"},
     "backends": {"accelerator", "binary", "engine", "prepare", "graph", "memory", "lock", "log", "reading", "errors"},
     "qnn": {"backends", "frontends", "prepare", "graph", "memory", "log", "errors", "version"},
+    "capi": {"qnn", "backends", "graph", "memory", "lock", "log", "errors", "version"},
     "session": {"qnn", "backends", "prepare", "graph", "lock", "log", "errors"},
     "report": {"prepare", "errors"},
     "tools": {
-        "session", "qnn", "report", "backends", "frontends", "prepare", "planning", "graph", "log", "reading", "errors",
+        "session", "capi", "qnn", "report", "backends", "frontends", "prepare", "planning", "graph", "log", "reading",
+        "errors",
     },
     "version": set(),
 }

@@ -1,0 +1,52 @@
+"""QNN's C interface, declared once: function tables, structures, numbers. Whoever serves QNN or calls it uses these.
+
+`types` has tensors and operations, `objects` configurations and descriptors, `custom` the structures of single
+backends, `system` what the system library and model libraries answer, `tables` the functions.
+"""
+
+from isthmus.qnn.interface import custom, objects, system, tables, types
+from isthmus.qnn.interface.tables import (
+    ARGUMENTS,
+    BACKEND_FUNCTIONS,
+    CORE_VERSION,
+    LOG_CALLBACK,
+    SYSTEM_FUNCTIONS,
+    SYSTEM_VERSION,
+    ComposingTable,
+    FunctionTable,
+    Interface,
+    SystemFunctionTable,
+    SystemInterface,
+    function,
+    providers,
+    system_providers,
+)
+from isthmus.qnn.interface.types import OpConfig, Param, QuantizeParams, Scalar, Tensor, Version
+
+__all__ = [
+    "ARGUMENTS",
+    "BACKEND_FUNCTIONS",
+    "CORE_VERSION",
+    "LOG_CALLBACK",
+    "SYSTEM_FUNCTIONS",
+    "SYSTEM_VERSION",
+    "ComposingTable",
+    "FunctionTable",
+    "Interface",
+    "OpConfig",
+    "Param",
+    "QuantizeParams",
+    "Scalar",
+    "SystemFunctionTable",
+    "SystemInterface",
+    "Tensor",
+    "Version",
+    "custom",
+    "function",
+    "objects",
+    "providers",
+    "system",
+    "system_providers",
+    "tables",
+    "types",
+]

@@ -1,0 +1,112 @@
+"""The structures of QNN's system library and of model libraries: what binaries and graphs hold."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+from isthmus.qnn.interface.objects import GraphConfig, PlatformInfo
+from isthmus.qnn.interface.types import Tensor, Version
+
+
+class GraphInfoV3(ctypes.Structure):
+    """QnnSystemContext_GraphInfoV3_t; version 1 ends after the outputs, version 2 after the updateable tensors."""
+
+    _fields_ = [
+        ("graphName", c_char_p),
+        ("numGraphInputs", c_uint32),
+        ("graphInputs", POINTER(Tensor)),
+        ("numGraphOutputs", c_uint32),
+        ("graphOutputs", POINTER(Tensor)),
+        ("numUpdateableTensors", c_uint32),
+        ("updateableTensors", POINTER(Tensor)),
+        ("graphBlobInfoSize", c_uint32),
+        ("graphBlobInfo", c_void_p),
+        ("startOpIndex", c_uint32),
+        ("endOpIndex", c_uint32),
+    ]
+
+
+class GraphInfo(ctypes.Structure):
+    """QnnSystemContext_GraphInfo_t. What all versions have can be read as version 3."""
+
+    _fields_ = [("version", c_uint32), ("graphInfoV3", GraphInfoV3)]
+
+
+_BINARY_INFO_V1: list[Any] = [
+    ("backendId", c_uint32),
+    ("buildId", c_char_p),
+    ("coreApiVersion", Version),
+    ("backendApiVersion", Version),
+    ("socVersion", c_char_p),
+    ("hwInfoBlobVersion", Version),
+    ("contextBlobVersion", Version),
+    ("hwInfoBlobSize", c_uint32),
+    ("hwInfoBlob", c_void_p),
+    ("contextBlobSize", c_uint64),
+    ("numContextTensors", c_uint32),
+    ("contextTensors", POINTER(Tensor)),
+    ("numGraphs", c_uint32),
+    ("graphs", POINTER(GraphInfo)),
+]
+
+
+class BinaryInfoV1(ctypes.Structure):
+    """QnnSystemContext_BinaryInfoV1_t."""
+
+    _fields_ = _BINARY_INFO_V1
+
+
+class BinaryInfoV2(ctypes.Structure):
+    """QnnSystemContext_BinaryInfoV2_t."""
+
+    _fields_ = [*_BINARY_INFO_V1, ("platformInfo", POINTER(PlatformInfo))]
+
+
+class BinaryInfoV3(ctypes.Structure):
+    """QnnSystemContext_BinaryInfoV3_t."""
+
+    _fields_ = [
+        *[field for field in _BINARY_INFO_V1 if not field[0].startswith("hwInfo")],
+        ("platformInfo", POINTER(PlatformInfo)),
+        ("contextMetadataSize", c_uint32),
+        ("contextMetadata", c_void_p),
+        ("socModel", c_uint32),
+    ]
+
+
+class BinaryInfoUnion(ctypes.Union):
+    """What a context binary holds, in one version."""
+
+    _fields_ = [
+        ("contextBinaryInfoV1", BinaryInfoV1),
+        ("contextBinaryInfoV2", BinaryInfoV2),
+        ("contextBinaryInfoV3", BinaryInfoV3),
+    ]
+
+
+class BinaryInfo(ctypes.Structure):
+    """QnnSystemContext_BinaryInfo_t."""
+
+    _anonymous_ = ("versions",)
+    _fields_ = [("version", c_uint32), ("versions", BinaryInfoUnion)]
+
+
+class ModelGraphInfo(ctypes.Structure):
+    """GraphInfo_t, as a model library's QnnModel_composeGraphs answers it."""
+
+    _fields_ = [
+        ("graph", c_void_p),
+        ("graphName", c_char_p),
+        ("inputTensors", POINTER(Tensor)),
+        ("numInputTensors", c_uint32),
+        ("outputTensors", POINTER(Tensor)),
+        ("numOutputTensors", c_uint32),
+    ]
+
+
+class ModelGraphConfigInfo(ctypes.Structure):
+    """GraphConfigInfo_t, as QnnModel_composeGraphs takes it."""
+
+    _fields_ = [("graphName", c_char_p), ("graphConfigs", POINTER(POINTER(GraphConfig)))]

@@ -1,0 +1,171 @@
+"""Structures, tables and numbers in Python are those that a C compiler makes of our header."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from enum import IntEnum
+from pathlib import Path
+
+import pytest
+
+from isthmus.qnn import interface
+from isthmus.qnn.interface import custom, objects, system, tables, types
+
+INCLUDE = Path(interface.__file__).parents[2] / "capi" / "include"
+HEADERS = ("System/QnnSystemInterface.h", "HTP/QnnHtp.h", "LPAI/QnnLpai.h", "GPU/QnnGpu.h", "rpcmem.h")
+C_NAMES = {
+    custom.LpaiCustom: [
+        "QnnLpaiBackend_CustomProperty_t", "QnnLpaiContext_CustomConfig_t", "QnnLpaiGraph_CustomConfig_t",
+    ],
+    objects.Property: ["QnnBackend_Property_t", "QnnGraph_Property_t"],
+    objects.ContextProperty: ["QnnContext_Property_t"],
+    tables.FunctionTable: ["QNN_INTERFACE_VER_TYPE"],
+    tables.SystemFunctionTable: ["QNN_SYSTEM_INTERFACE_VER_TYPE"],
+}
+"""Structures whose description does not begin with their name in C."""
+OTHER_FIELDS = {
+    "QnnLpaiBackend_CustomProperty_t.value": "property",
+    "QnnLpaiContext_CustomConfig_t.value": "config",
+    "QnnLpaiGraph_CustomConfig_t.value": "config",
+    "Qnn_SparseParams_t.numSpecifiedElements": "hybridCoo.numSpecifiedElements",
+    "Qnn_SparseParams_t.numSparseDimensions": "hybridCoo.numSparseDimensions",
+    "QnnInterface_t.coreApiVersion": "apiVersion.coreApiVersion",
+    "QnnInterface_t.backendApiVersion": "apiVersion.backendApiVersion",
+    "QnnInterface_t.table": "QNN_INTERFACE_VER_NAME",
+    "QnnSystemInterface_t.table": "QNN_SYSTEM_INTERFACE_VER_NAME",
+}
+NOT_IN_C = {system.ModelGraphInfo, system.ModelGraphConfigInfo, tables.ComposingTable}
+"""What model libraries and no header of ours declare, and what is laid over tables of any size."""
+ENUMERATIONS = {
+    "QNN_BACKEND_CONFIG_OPTION_": objects.BackendOption,
+    "QNN_SIGNAL_CONFIG_OPTION_": objects.SignalOption,
+    "QNN_GRAPH_CONFIG_OPTION_": objects.GraphOption,
+    "QNN_DEVICE_CONFIG_OPTION_": objects.DeviceOption,
+    "QNN_PROFILE_CONFIG_OPTION_": objects.ProfileOption,
+    "QNN_QUANTIZATION_ENCODING_": types.QuantizationEncoding,
+    "QNN_TENSOR_TYPE_": types.TensorKind,
+    "QNN_TENSORMEMTYPE_": types.TensorMemType,
+    "QNN_DEFINITION_": types.Definition,
+    "QNN_PARAMTYPE_": types.ParamType,
+    "QNN_HTP_GRAPH_CONFIG_OPTION_": custom.HtpGraphOption,
+    "QNN_HTP_CONTEXT_CONFIG_OPTION_": custom.HtpContextOption,
+    "QNN_HTP_DEVICE_CONFIG_OPTION_": custom.HtpDeviceOption,
+}
+
+
+def structures() -> Iterator[tuple[type[ctypes.Structure], str]]:
+    for module in (types, objects, custom, system, tables):
+        for _, kind in inspect.getmembers(module, inspect.isclass):
+            if kind.__module__ != module.__name__ or not issubclass(kind, ctypes.Structure) or kind in NOT_IN_C:
+                continue
+            names = C_NAMES.get(kind) or re.findall(r"\b\w+_t\b", (kind.__doc__ or "").split("\n")[0])[:1]
+            assert names, f"{kind.__name__} does not say which structure of C it is"
+            for name in names:
+                yield kind, name
+
+
+def fields(kind: type) -> Iterator[str]:
+    anonymous = getattr(kind, "_anonymous_", ())
+    for base in reversed(kind.__mro__):
+        for name, member, *_ in base.__dict__.get("_fields_", ()):
+            if name in anonymous:
+                yield from fields(member)
+            else:
+                yield name
+
+
+def run_c(tmp_path: Path, body: str, compiler: str = "gcc") -> list[str]:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs {compiler}")
+    includes = "".join(f'#include "{header}"\n' for header in HEADERS)
+    source = tmp_path / ("layouts.c" if compiler == "gcc" else "layouts.cpp")
+    source.write_text(f"{includes}#include <stdio.h>\nint main(void) {{\n{body}  return 0;\n}}\n")
+    program = tmp_path / "layouts"
+    standard = "-std=c11" if compiler == "gcc" else "-std=c++17"
+    subprocess.run(
+        [compiler, standard, "-Wall", "-Wextra", "-Werror", "-I", INCLUDE, source, "-o", program], check=True
+    )
+    return subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "g++"])
+def test_sizes_and_offsets_are_those_of_the_header(tmp_path: Path, compiler: str) -> None:
+    body, expected = "", []
+    for kind, c_name in structures():
+        body += f'  printf("{c_name} %zu\\n", sizeof({c_name}));\n'
+        expected.append(f"{c_name} {ctypes.sizeof(kind)}")
+        for name in fields(kind):
+            c_field = OTHER_FIELDS.get(f"{c_name}.{name}", name)
+            body += f'  printf("{c_name}.{name} %zu\\n", offsetof({c_name}, {c_field}));\n'
+            expected.append(f"{c_name}.{name} {getattr(kind, name).offset}")
+    found = run_c(tmp_path, body, compiler)
+    assert len(found) > 500
+    assert found == expected
+
+
+def test_numbers_are_those_of_the_header(tmp_path: Path) -> None:
+    body, expected = "", []
+    for prefix, kind in ENUMERATIONS.items():
+        for member in kind:
+            if member.name in {"UNDEFINED", "BACKEND"}:
+                continue
+            body += f'  printf("{prefix}{member.name} %d\\n", (int){prefix}{member.name});\n'
+            expected.append(f"{prefix}{member.name} {int(member)}")
+    assert run_c(tmp_path, body) == expected
+
+
+def test_numbers_that_the_graph_has_too_are_the_same(tmp_path: Path) -> None:
+    from isthmus.errors import Code
+    from isthmus.graph import DataType, MemType, TensorType
+
+    pairs: list[tuple[str, type[IntEnum]]] = [
+        ("QNN_DATATYPE_", DataType), ("QNN_TENSOR_TYPE_", TensorType), ("QNN_TENSORMEMTYPE_", MemType),
+    ]  # fmt: skip
+    body = "".join(
+        f'  printf("%d\\n", (int){prefix}{member.name} == {int(member)});\n'
+        for prefix, kind in pairs
+        for member in kind
+    )
+    header = (INCLUDE / "QnnTypes.h").read_text()
+    codes = re.findall(r"QNN_(\w+?)_ERROR_(\w+) = (\d+)", header)
+    assert len(codes) > 25
+    for group, name, number in codes:
+        if group != "PROPERTY":
+            assert int(number) in {int(code) for code in Code}, f"{group} {name}"
+    assert set(run_c(tmp_path, body)) == {"1"}
+
+
+def test_the_tables_have_the_entries_of_their_versions() -> None:
+    assert len(interface.BACKEND_FUNCTIONS) == len(set(interface.BACKEND_FUNCTIONS)) == 75
+    assert len(interface.SYSTEM_FUNCTIONS) == len(set(interface.SYSTEM_FUNCTIONS)) == 90
+    assert interface.BACKEND_FUNCTIONS.index("tensorCreateGraphTensor") == tables.COMPOSING_ENTRIES - 1
+    assert set(interface.ARGUMENTS) <= {*interface.BACKEND_FUNCTIONS, *interface.SYSTEM_FUNCTIONS}
+
+
+def test_a_table_for_composing_is_the_beginning_of_the_whole_and_nothing_behind() -> None:
+    whole = interface.FunctionTable()
+    for number, name in enumerate(interface.BACKEND_FUNCTIONS, 1):
+        setattr(whole, name, number)
+    short = interface.ComposingTable.of(whole)
+    assert list(short.entries) == list(range(1, 26))
+    assert not any(short.zeros)
+
+
+def test_the_real_libraries_answer_by_these_layouts() -> None:
+    package = pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
+    folder = Path(package.get_library_path()).parent
+    code = (
+        "import ctypes, sys; from isthmus.qnn import interface\n"
+        "one = interface.providers(ctypes.CDLL(sys.argv[1] + '/libQnnHtp.so'))[0]\n"
+        "two = interface.system_providers(ctypes.CDLL(sys.argv[1] + '/libQnnSystem.so'))[0]\n"
+        "build = ctypes.c_char_p(); error = interface.function(one.table, 'backendGetBuildId')(ctypes.byref(build))\n"
+        "print(one.backendId, one.providerName, one.coreApiVersion.major, two.providerName, error, build.value[:1])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "6 b'HTP_QTI_AISW' 2 b'SYSTEM_QTI_AISW' 0 b'v'"
