@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from isthmus.errors import Code, QnnError
-from isthmus.graph.datatypes import DataType
+from isthmus.graph.datatypes import DataType, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.graph import Graph
 from isthmus.graph.operation import Dims
@@ -52,15 +54,56 @@ def emit(
         node, op, inputs, params, dims=dims, dtypes=dtypes, quantizations=quantizations, outputs=outputs,
         output_names=output_names,
     )
-    size = sum(t.nbytes for t in described)
-    if size > max(MAX_FOLDED_BYTES, 8 * sum(t.nbytes for t in given)):
+    results = _computed(node, op, inputs, params, described)
+    return [
+        graph.constant(output.name, result, output.quantization, output.dtype)
+        for output, result in zip(described, results, strict=True)
+    ]
+
+
+def add_node(
+    graph: Graph,
+    name: str,
+    op: str,
+    inputs: Sequence[Tensor | None],
+    outputs: Sequence[Tensor],
+    params: dict[str, Any] | None = None,
+) -> None:
+    """`Graph.add_node`, except that a node on constants is computed, and its NATIVE outputs become constants.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from isthmus.graph import DataType, Graph, TensorType
+    >>> graph = Graph("g")
+    >>> flat = graph.create_tensor("flat", TensorType.NATIVE, DataType.FLOAT_32, (4,))
+    >>> add_node(graph, "reshape", "Reshape", [graph.constant("square", np.eye(2, dtype=np.float32))], [flat])
+    >>> flat.type.name, flat.data.tolist()
+    ('STATIC', [1.0, 0.0, 0.0, 1.0])
+    """
+    graph.add_node(name, op, inputs, outputs, params)
+    given = [t for t in inputs if t is not None]
+    if not given or not all(t.is_static for t in given) or any(t.type is not TensorType.NATIVE for t in outputs):
+        return
+    node = graph.nodes.pop()
+    try:
+        results = _computed(name, op, inputs, node.params, outputs)
+    except BaseException:
+        graph.nodes.append(node)
+        raise
+    for output, result in zip(outputs, results, strict=True):
+        output.type, output.data = TensorType.STATIC, np.ascontiguousarray(result, output.dtype.numpy)
+
+
+def _computed(
+    node: str, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None, outputs: Sequence[Tensor]
+) -> list[np.ndarray]:
+    """What a node on constants makes, if that is no size out of all proportion."""
+    size = sum(t.nbytes for t in outputs)
+    if size > max(MAX_FOLDED_BYTES, 8 * sum(t.nbytes for t in inputs if t is not None)):
         raise QnnError(
             Code.COMMON_MEM_ALLOC, f"node '{node}' ({op})", f"folding it would make a constant of {size} bytes",
             "Such a size out of small constants is a mistake in the model.",
         )
     arrays = [None if t is None else t.data for t in inputs]
-    results = evaluate(op, inputs, arrays, params or {}, described)
-    return [
-        graph.constant(output.name, result, output.quantization, output.dtype)
-        for output, result in zip(described, results, strict=True)
-    ]
+    return evaluate(op, inputs, arrays, params or {}, outputs)

@@ -15,6 +15,7 @@ from isthmus import graph as ir
 from isthmus.backends.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory
 from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
+from isthmus.graph import folding
 from isthmus.memory.whole import is_whole
 from isthmus.prepare.schedule import Plan
 from isthmus.qnn import options
@@ -100,7 +101,7 @@ class Graph(Handle):
         outputs: Sequence[ir.Tensor],
         params: dict[str, Any] | None = None,
     ) -> None:
-        """Add a node (QnnGraph_addNode)."""
+        """Add a node (QnnGraph_addNode). What it makes of constants alone is a constant, computed at once."""
         self._check_composing()
         what = f"node {name!r} ({op})"
         if not all(isinstance(given, Sequence) and not isinstance(given, str) for given in (inputs, outputs)):
@@ -109,7 +110,7 @@ class Graph(Handle):
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its inputs and outputs must be tensors")
         if not isinstance(name, str) or not isinstance(op, str) or not isinstance(params, (dict, type(None))):
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "its name and operation are texts, its params a dict")
-        self.driver.graph.add_node(name, op, inputs, outputs, params)
+        folding.add_node(self.driver.graph, name, op, inputs, outputs, params)
 
     def update_state(self, state: ir.Tensor, value: ir.Tensor) -> None:
         """Say which value a state (an APP_READWRITE tensor) has after an execution."""

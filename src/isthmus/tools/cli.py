@@ -20,6 +20,7 @@ COMMANDS = {
     "inspect": "tell what a context binary holds",
     "context-binary-generator": "prepare models for a backend and keep them in a context binary",
     "net-run": "run a model or a context binary on raw files",
+    "capi": "make the libraries that clients of QNN in C load",
 }
 
 

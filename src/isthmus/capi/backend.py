@@ -1,0 +1,219 @@
+"""QnnProperty_*, QnnBackend_*, QnnError_*: what a back end is, and which operations it takes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isthmus import qnn
+from isthmus.capi import options
+from isthmus.capi.client import listed, pointer, text, write, write_number
+from isthmus.capi.functions import serves
+from isthmus.capi.values import ClientNode, ClientTensorInfo, node_at
+from isthmus.errors import Code, QnnError
+from isthmus.graph import Tensor, TensorType
+from isthmus.graph.ops import OPERATIONS
+from isthmus.log import LogLevel
+from isthmus.qnn.interface.objects import (
+    PROPERTY_GROUPS,
+    BackendConfig,
+    BackendOption,
+    OperationName,
+    Property,
+    PropertyAnswer,
+)
+from isthmus.qnn.interface.tables import CORE_VERSION
+from isthmus.qnn.interface.types import Version
+from isthmus.version import build_id
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import Server
+
+BACKEND_VERSIONS = {"cpu": (1, 1, 0), "gpu": (3, 15, 0), "htp": (5, 51, 0), "lpai": (2, 5, 0)}
+"""The version of each back end's own interface that this is modelled on."""
+
+_EVERYWHERE = {
+    *(106, 107),  # platform options, composition
+    *(202, 205, 206, 208, 210, 211, 212),  # binaries, configuration, graphs by name, binaries in many ways
+    *(302, 304, 306, 308, 311, 313, 322),  # configuration, asynchronous, priorities, signals, execution, profiles
+    *(509, 510, 511, 512),  # quantization: for a tensor, along an axis, both with fewer bits
+    *(1201, 1202, 1203),  # signals: abort, timeout
+    *(1301, 1302),  # logs
+    *(1401, 1404, 1405),  # profiles: number of events, extended events
+    1501,  # devices
+}
+_MEMORY = {502, 1101, 1102, 1103, 1104}
+CAPABILITIES = {
+    "cpu": _EVERYWHERE,
+    "htp": _EVERYWHERE | _MEMORY | {1502},
+    "lpai": _EVERYWHERE | _MEMORY | {108, 319, 320},
+    "gpu": _EVERYWHERE | {502, 1101, 1103},
+}
+"""The keys that are answered with yes; all others of a known group with no."""
+_LAST_IN_GROUP = 60
+
+
+@serves("propertyHasCapability", expected=True)
+def property_has_capability(server: Server, key: int) -> int:
+    """Whether the back end has something."""
+    if key in CAPABILITIES[server.backend_name]:
+        return PropertyAnswer.SUPPORTED
+    known = any(first <= key < first + _LAST_IN_GROUP for first in PROPERTY_GROUPS.values())
+    return PropertyAnswer.NOT_SUPPORTED if known else PropertyAnswer.UNKNOWN_KEY
+
+
+@serves("backendCreate", Code.BACKEND_INVALID_ARGUMENT)
+def backend_create(server: Server, log: int, configs: int, out: int) -> None:
+    """A back end. Its configuration file may come as the platform option ``config_file_path:`` or by a variable."""
+    from isthmus.capi.records import ClientLog
+
+    write_number(out, 0)
+    heard = server.handles.get(log, ClientLog, Code.BACKEND_INVALID_HANDLE, "log") if log else server.log
+    config = os.environ.get(f"ISTHMUS_{server.backend_name.upper()}_CONFIG")
+    for given in listed(configs, BackendConfig):
+        if given.option == BackendOption.PLATFORM:
+            key, _, value = (text(pointer(given, "platformOption")) or "").partition(":")
+            if key == "config_file_path":
+                config = value
+            else:
+                server.say(LogLevel.INFO, f"platform option '{key}' means nothing here")
+        elif given.option == BackendOption.CUSTOM:
+            server.say(LogLevel.INFO, "custom config of the back end: it means nothing here")
+        elif given.option != BackendOption.ERROR_REPORTING:
+            raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {given.option}")
+    try:
+        made = qnn.Backend(server.backend_name, config, heard)
+    except QnnError as problem:
+        if problem.code is Code.BACKEND_INVALID_ARGUMENT:
+            raise QnnError(
+                Code.BACKEND_CANNOT_INITIALIZE, problem.what, problem.rule, problem.hint
+            ) from None
+        raise
+    write_number(out, server.handles.add(made))
+
+
+def backend_of(server: Server, handle: int, code: Code = Code.BACKEND_INVALID_HANDLE) -> qnn.Backend:
+    """The back end of a handle."""
+    return server.handles.get(handle, qnn.Backend, code, "backend")
+
+
+@serves("backendSetConfig", Code.BACKEND_INVALID_ARGUMENT)
+def backend_set_config(server: Server, handle: int, configs: int) -> None:
+    """Only the level of error reports can be changed later, and it changes nothing."""
+    backend_of(server, handle)
+    for given in listed(configs, BackendConfig):
+        if given.option != BackendOption.ERROR_REPORTING:
+            raise QnnError(Code.BACKEND_NOT_SUPPORTED, "backend", f"config {given.option} cannot be changed later")
+
+
+@serves("backendGetApiVersion", Code.BACKEND_INVALID_ARGUMENT)
+def backend_get_api_version(server: Server, out: int) -> None:
+    """The versions of the core and of the back end's own interface."""
+    write(out, (Version * 2)(Version(*CORE_VERSION), Version(*BACKEND_VERSIONS[server.backend_name])))
+
+
+@serves("backendGetBuildId", Code.BACKEND_INVALID_ARGUMENT)
+def backend_get_build_id(server: Server, out: int) -> None:
+    """This software's version and platform."""
+    write_number(out, server.keep(ctypes.create_string_buffer(build_id().encode())))
+
+
+@serves("backendGetSupportedOperations", Code.BACKEND_INVALID_ARGUMENT)
+def backend_get_supported_operations(server: Server, handle: int, count: int, out: int) -> None:
+    """The operations by package and name."""
+    names = backend_of(server, handle).get_supported_operations()
+    operations = (OperationName * len(names))(
+        *[OperationName(OPERATIONS[name].package.encode(), name.encode(), None) for name in names]
+    )
+    write_number(count, len(names), ctypes.c_uint32)
+    write_number(out, server.keep(operations))
+
+
+@serves("backendValidateOpConfig", Code.BACKEND_INVALID_ARGUMENT, expected=True)
+def backend_validate_op_config(server: Server, handle: int, config: int) -> None:
+    """Refuse what a graph could not take or the back end not execute."""
+    backend = backend_of(server, handle)
+    node = node_at(config)
+    what = f"node '{node.name}' ({node.op})"
+    if node.op not in OPERATIONS:
+        raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, what, "there is no such operation")
+    outputs = [_asked_about(info) for info in node.outputs]
+    try:
+        _validate(backend, node, node.inputs, outputs)
+    except QnnError as problem:
+        # Further operands may be constants that earlier nodes make of constants, which is not known here.
+        computed = [_as_static(info) if index else info for index, info in enumerate(node.inputs)]
+        if problem.code is not Code.OP_PACKAGE_VALIDATION_FAILURE or computed == node.inputs:
+            raise
+        _validate(backend, node, computed, outputs)
+
+
+def _validate(
+    backend: qnn.Backend, node: ClientNode, inputs: list[ClientTensorInfo], outputs: list[Tensor]
+) -> None:
+    given = [None if info.type is TensorType.NULL else _asked_about(info) for info in inputs]
+    backend.validate_op_config(node.name, node.op, given, outputs, node.params)
+
+
+def _as_static(info: ClientTensorInfo) -> ClientTensorInfo:
+    return replace(info, type=TensorType.STATIC) if info.type is TensorType.NATIVE else info
+
+
+def _asked_about(info: ClientTensorInfo) -> Tensor:
+    """A tensor that is in no graph. A static one may come without its contents, of which none are kept."""
+    data = None
+    if info.type is TensorType.STATIC:
+        data = info.contents()
+        if data is None:
+            data = np.broadcast_to(np.zeros((), info.dtype.numpy), info.dims)
+    return Tensor(info.name or "unnamed", info.type, info.dtype, info.dims, info.quantization, data)
+
+
+@serves("backendFree", Code.BACKEND_INVALID_HANDLE)
+def backend_free(server: Server, handle: int) -> None:
+    """End a back end, its contexts too."""
+    backend = backend_of(server, handle)
+    server.forget_executions()
+    backend.free()
+    server.handles.remove(handle)
+
+
+@serves("backendGetProperty", Code.BACKEND_INVALID_ARGUMENT)
+def backend_get_property(server: Server, handle: int, properties: int) -> None:
+    """Custom properties of the back end."""
+    backend = backend_of(server, handle)
+    for given in listed(properties, Property):
+        options.get_property(server, backend, given)
+
+
+@serves("errorGetMessage")
+def error_get_message(server: Server, error: int, out: int) -> None:
+    """The name of a code."""
+    write_number(out, server.keep(ctypes.create_string_buffer(_named(error).encode())))
+
+
+@serves("errorGetVerboseMessage")
+def error_get_verbose_message(server: Server, error: int, out: int) -> None:
+    """Why a code was last answered; its name where it never was."""
+    message = server.reason(error & 0xFFFF) or _named(error)
+    write_number(out, server.keep(ctypes.create_string_buffer(message.encode(errors="backslashreplace"))))
+
+
+@serves("errorFreeVerboseMessage")
+def error_free_verbose_message(server: Server, message: int) -> None:
+    """Let go of a message."""
+    if server.kept.pop(message, None) is None:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"message at {message:#x}", "it is none of this library's")
+
+
+def _named(error: int) -> str:
+    number = error & 0xFFFF
+    try:
+        code = Code(number)
+    except ValueError:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"error {error}", "there is none of that number") from None
+    return "QNN_SUCCESS" if code is Code.SUCCESS else f"QNN_{code.name.replace('_', '_ERROR_', 1)}"

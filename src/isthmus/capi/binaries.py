@@ -1,0 +1,180 @@
+"""QnnSystemContext_* and QnnSystemTensor_*: what context binaries hold, told without a back end."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+from isthmus import qnn
+from isthmus.capi.backend import BACKEND_VERSIONS
+from isthmus.capi.client import checked, read_bytes, write_number
+from isthmus.capi.functions import serves
+from isthmus.capi.records import log_create, log_free, log_set_log_level
+from isthmus.capi.values import tensor_at
+from isthmus.errors import Code, QnnError
+from isthmus.graph import GraphInfo, MemType, TensorInfo, TensorType
+from isthmus.log import LogLevel
+from isthmus.qnn.interface import system
+from isthmus.qnn.interface.tables import CORE_VERSION
+from isthmus.qnn.interface.types import (
+    AxisScaleOffset,
+    Definition,
+    QuantizationEncoding,
+    QuantizeParams,
+    ScaleOffset,
+    Tensor,
+    Version,
+)
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import Server
+
+INVALID_HANDLE, MALFORMED_BINARY = 30000, 30010
+"""What the system library answers, which no back end does."""
+_BACKEND_IDS = {"cpu": 3, "gpu": 4, "htp": 6, "lpai": 12}
+_UNDEFINED = QuantizationEncoding.UNDEFINED
+
+
+class SystemContext:
+    """A system context as the client knows it, with what it was told of binaries."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+
+@serves("systemContextCreate")
+def system_context_create(server: Server, out: int) -> None:
+    """A system context."""
+    write_number(out, 0)
+    write_number(out, server.handles.add(SystemContext()))
+
+
+def _context(server: Server, handle: int) -> SystemContext | None:
+    try:
+        return server.handles.get(handle, SystemContext, Code.COMMON_INVALID_ARGUMENT, "system context")
+    except QnnError as problem:
+        server.failed("systemContext", problem)
+        return None
+
+
+@serves("systemContextGetBinaryInfo")
+def system_context_get_binary_info(
+    server: Server, handle: int, binary: int, nbytes: int, out: int, size: int
+) -> int | None:
+    """Describe a binary. What is told lives as long as the system context."""
+    context = _context(server, handle)
+    if context is None:
+        return INVALID_HANDLE
+    write_number(checked(out), 0)
+    if not 1 <= nbytes <= 1 << 40:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
+    read_bytes(checked(binary), 1)
+    read_bytes(binary + nbytes - 1, 1)
+    content = memoryview((ctypes.c_ubyte * nbytes).from_address(binary)).cast("B")
+    try:
+        info = qnn.SystemContext().get_binary_info(content)
+    except QnnError as problem:
+        server.say(LogLevel.ERROR, f"systemContextGetBinaryInfo: {problem}")
+        return MALFORMED_BINARY
+    told = _Told(info)
+    context.told.append(told)
+    write_number(out, ctypes.addressof(told.info))
+    if size:
+        write_number(size, ctypes.sizeof(told.info))
+    return None
+
+
+@serves("systemContextGetMetaData")
+def system_context_get_meta_data(server: Server, handle: int, binary: int, nbytes: int, out: int) -> int | None:
+    """The same."""
+    return system_context_get_binary_info(server, handle, binary, nbytes, out, 0)
+
+
+@serves("systemContextFree")
+def system_context_free(server: Server, handle: int) -> int | None:
+    """End a system context and all that it told."""
+    if _context(server, handle) is None:
+        return INVALID_HANDLE
+    server.handles.remove(handle)
+    return None
+
+
+@serves("systemTensorGetMemoryFootprint")
+def system_tensor_get_memory_footprint(server: Server, tensor: int, out: int) -> None:
+    """How many bytes a tensor's elements take."""
+    info = tensor_at(tensor)
+    if info.type is TensorType.NULL:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, info.what, "an absent tensor has no size")
+    nbytes = info.dtype.itemsize
+    for dim in info.dims:
+        nbytes *= dim
+    write_number(out, -(-nbytes // 2) if info.packed else nbytes)
+
+
+serves("systemLogCreate")(log_create)
+serves("systemLogSetLogLevel")(log_set_log_level)
+serves("systemLogFree")(log_free)
+
+
+class _Told:
+    """The description of a binary in C. Version 1, which every client reads, and those that ask for no other."""
+
+    def __init__(self, info: qnn.BinaryInfo) -> None:
+        self._kept: list[Any] = []
+        graphs = self._array(system.GraphInfo, [self._graph(graph) for graph in info.graphs])
+        self.info = system.BinaryInfo()
+        self.info.version = 1
+        v1 = self.info.contextBinaryInfoV1
+        v1.backendId = _BACKEND_IDS.get(info.backend, 0)
+        v1.buildId = info.producer.encode()
+        v1.coreApiVersion = Version(*CORE_VERSION)
+        v1.backendApiVersion = Version(*BACKEND_VERSIONS.get(info.backend, (0, 0, 0)))
+        v1.socVersion = b""
+        v1.hwInfoBlobVersion = Version(0, 0, 0)
+        v1.contextBlobVersion = Version(info.version, 0, 0)
+        v1.contextBlobSize = info.nbytes
+        v1.numGraphs, v1.graphs = len(info.graphs), graphs
+
+    def _array(self, kind: Any, items: list[Any]) -> Any:
+        array = (kind * len(items))(*items)
+        self._kept.append((array, items))
+        return array
+
+    def _graph(self, info: GraphInfo) -> system.GraphInfo:
+        made = system.GraphInfo()
+        made.version = 1
+        inner = made.graphInfoV3
+        inner.graphName = info.name.encode()
+        count = len(info.inputs)
+        tensors = [
+            self._tensor(tensor, number, TensorType.APP_WRITE if number <= count else TensorType.APP_READ)
+            for number, tensor in enumerate(info.tensors, 1)
+        ]
+        inner.numGraphInputs, inner.graphInputs = count, self._array(Tensor, tensors[:count])
+        inner.numGraphOutputs, inner.graphOutputs = len(tensors) - count, self._array(Tensor, tensors[count:])
+        return made
+
+    def _tensor(self, info: TensorInfo, number: int, kind: TensorType) -> Tensor:
+        made = Tensor()
+        made.version = 1
+        fields = made.v1
+        fields.id, fields.name, fields.type, fields.dataType = number, info.name.encode(), kind, info.dtype
+        fields.rank = len(info.dims)
+        fields.dimensions = self._array(ctypes.c_uint32, list(info.dims)) if info.dims else None
+        fields.memType = MemType(info.mem_type)
+        self._quantize(fields.quantizeParams, info)
+        return made
+
+    def _quantize(self, params: QuantizeParams, info: TensorInfo) -> None:
+        params.encodingDefinition, params.quantizationEncoding = Definition.UNDEFINED, _UNDEFINED
+        known = info.quantization
+        if known is None:
+            return
+        params.encodingDefinition, params.quantizationEncoding = Definition.DEFINED, int(known.encoding)
+        if known.axis is None:
+            params.scaleOffsetEncoding = ScaleOffset(known.scale, known.offset)
+            return
+        pairs = [ScaleOffset(scale, offset) for scale, offset in zip(known.scales, known.offsets, strict=True)]
+        params.axisScaleOffsetEncoding = AxisScaleOffset(
+            known.axis, len(pairs), self._array(ScaleOffset, pairs)
+        )

@@ -1,0 +1,266 @@
+"""QnnContext_*: contexts, new or out of binaries, and the binaries of them."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from isthmus import qnn
+from isthmus.capi import options
+from isthmus.capi.backend import backend_of
+from isthmus.capi.client import checked, listed, pointer, read, read_bytes, text, write_number
+from isthmus.capi.device import Device
+from isthmus.capi.functions import serves
+from isthmus.capi.records import Profile, Signal
+from isthmus.errors import Code, QnnError
+from isthmus.log import LogLevel
+from isthmus.qnn.interface.objects import (
+    CONTEXT_NOTIFY,
+    ContextConfig,
+    ContextOption,
+    ContextParams,
+    ContextProperty,
+    EventType,
+)
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import Server
+
+MOST_BINARIES = 64
+
+
+@dataclass
+class Context:
+    """A context as the client knows it.
+
+    Parameters
+    ----------
+    enabled
+        The graphs of its binary that may be retrieved; all without it.
+    """
+
+    handle: qnn.Context
+    priority: int = 100
+    enabled: frozenset[str] | None = None
+    graphs: dict[str, int] = field(default_factory=dict)
+    binary: bytes | None = None
+
+
+@dataclass(frozen=True)
+class _Configs:
+    settings: dict[Any, Any]
+    priority: int
+    enabled: frozenset[str] | None
+
+
+def context_of(server: Server, handle: int, code: Code = Code.CONTEXT_INVALID_HANDLE) -> Context:
+    """The context of a handle."""
+    return server.handles.get(handle, Context, code, "context")
+
+
+def _read_configs(server: Server, configs: int) -> _Configs:
+    settings: dict[Any, Any] = {}
+    priority, enabled = 100, None
+    for given in listed(configs, ContextConfig):
+        if given.option == ContextOption.CUSTOM:
+            settings.update(options.context_settings(server, given.customConfig or 0))
+        elif given.option == ContextOption.PRIORITY:
+            priority = given.priority
+        elif given.option == ContextOption.ENABLE_GRAPHS:
+            enabled = frozenset(_names(pointer(given, "enableGraphs")))
+        elif given.option in list(ContextOption):
+            name = ContextOption(given.option).name
+            server.say(LogLevel.INFO, f"context option {name}: understood, and without effect here")
+        else:
+            raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"it has no config {given.option}")
+    if priority not in list(qnn.Priority):
+        raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"there is no priority {priority}")
+    return _Configs(settings, priority, enabled)
+
+
+def _names(address: int) -> list[str]:
+    found: list[str] = []
+    while (each := read(address, ctypes.c_uint64, len(found)).value) and len(found) < 1024:
+        found.append(text(each) or "")
+    return found
+
+
+def _create(
+    server: Server, backend_handle: int, device: int, configs: int, out: int, binary: memoryview | None = None
+) -> int:
+    write_number(out, 0)
+    backend = backend_of(server, backend_handle, Code.CONTEXT_INVALID_HANDLE)
+    on = None
+    if device:
+        on = server.handles.get(device, Device, Code.CONTEXT_INVALID_HANDLE, "device").on(backend)
+    wanted = _read_configs(server, configs)
+    if binary is None:
+        made = backend.create_context(wanted.settings, on)
+    else:
+        made = backend.create_context_from_binary(binary, wanted.settings, on)
+    if wanted.enabled is not None and not wanted.enabled <= set(made.graphs):
+        missing = ", ".join(sorted(wanted.enabled - set(made.graphs)))
+        made.free()
+        raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context binary", f"it has no graph {missing}")
+    for graph in made.graphs.values():
+        graph.set_config(qnn.GraphConfig.PRIORITY, wanted.priority)
+    number = server.handles.add(Context(made, wanted.priority, wanted.enabled), backend_handle)
+    write_number(out, number)
+    return number
+
+
+def _binary(address: int, nbytes: int) -> memoryview:
+    """The client's binary, read where it is: what it is made into is a copy."""
+    read_bytes(checked(address), 1)
+    if nbytes < 1 or nbytes > 1 << 40:
+        raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
+    read_bytes(address + nbytes - 1, 1)
+    return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B")
+
+
+@serves("contextCreate", Code.CONTEXT_INVALID_ARGUMENT)
+def context_create(server: Server, backend: int, device: int, configs: int, out: int) -> None:
+    """A context without graphs."""
+    _create(server, backend, device, configs, out)
+
+
+@serves("contextCreateFromBinary", Code.CONTEXT_INVALID_ARGUMENT)
+def context_create_from_binary(
+    server: Server, backend: int, device: int, configs: int, binary: int, nbytes: int, out: int, profile: int
+) -> None:
+    """A context with the graphs of a binary."""
+    begin = time.perf_counter()
+    write_number(out, 0)
+    noted = Profile.of(server, profile)
+    _create(server, backend, device, configs, out, _binary(binary, nbytes))
+    if noted is not None:
+        noted.replace([(EventType.INIT, "context created from binary", (time.perf_counter() - begin) * 1e6)])
+
+
+@serves("contextCreateFromBinaryWithSignal", Code.CONTEXT_INVALID_ARGUMENT)
+def context_create_from_binary_with_signal(
+    server: Server, backend: int, device: int, configs: int, binary: int, nbytes: int, out: int, profile: int,
+    signal: int,
+) -> None:  # fmt: skip
+    """The same; it does not take long enough to be ended early."""
+    Signal.of(server, signal)
+    context_create_from_binary(server, backend, device, configs, binary, nbytes, out, profile)
+
+
+@serves("contextCreateFromBinaryListAsync", Code.CONTEXT_INVALID_ARGUMENT)
+def context_create_from_binary_list_async(
+    server: Server, backend: int, device: int, params: int, configs: int, signal: int
+) -> None:
+    """Contexts out of several binaries, one after the other, each told of when it is there."""
+    _read_configs(server, configs)
+    Signal.of(server, signal)
+    wanted = list(listed(checked(params), ContextParams))
+    for each in wanted:
+        if each.version != 1 or not each.v1.notifyFunc:
+            rule = "its version must be 1, and it must say whom to notify"
+            raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "binary of a list", rule)
+    for each in wanted:
+        out = ctypes.c_uint64()
+        notify = CONTEXT_NOTIFY(each.v1.notifyFunc)
+        arguments = (
+            backend, device, pointer(each.v1, "config"), each.v1.binaryBuffer or 0, each.v1.binaryBufferSize,
+            ctypes.addressof(out), each.v1.profile or 0,
+        )  # fmt: skip
+        error = server.contextCreateFromBinary(*arguments)
+        if not error:
+            for name, graph in list(context_of(server, out.value).handle.graphs.items()):
+                number = _graph_number(server, out.value, name, graph)
+                notify(out.value, number, name.encode(), 0, each.v1.notifyParam, 0)
+        notify(out.value, None, None, 1, each.v1.notifyParam, error)
+
+
+def _graph_number(server: Server, context: int, name: str, graph: qnn.Graph) -> int:
+    from isthmus.capi.graph import Graph
+
+    known = context_of(server, context)
+    if name not in known.graphs:
+        known.graphs[name] = server.handles.add(Graph(graph, known), context)
+    return known.graphs[name]
+
+
+@serves("graphRetrieve", Code.GRAPH_INVALID_ARGUMENT)
+def graph_retrieve(server: Server, context: int, name: int, out: int) -> None:
+    """A graph of a context by its name."""
+    write_number(out, 0)
+    known = context_of(server, context, Code.GRAPH_INVALID_HANDLE)
+    wanted = text(checked(name)) or ""
+    if known.enabled is not None and wanted not in known.enabled:
+        raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{wanted}'", "it is not among those that are enabled")
+    write_number(out, _graph_number(server, context, wanted, known.handle.retrieve(wanted)))
+
+
+@serves("contextValidateBinary", Code.CONTEXT_INVALID_ARGUMENT)
+def context_validate_binary(
+    server: Server, backend: int, device: int, configs: int, binary: int, nbytes: int
+) -> None:
+    """Whether a binary could be used here: it is, and the context ends again."""
+    out = ctypes.c_uint64()
+    number = _create(server, backend, device, configs, ctypes.addressof(out), _binary(binary, nbytes))
+    context_free(server, number, 0)
+
+
+@serves("contextSetConfig", Code.CONTEXT_INVALID_ARGUMENT)
+def context_set_config(server: Server, handle: int, configs: int) -> None:
+    """Change configs of a context: all of them, or none."""
+    context = context_of(server, handle)
+    wanted = _read_configs(server, configs)
+    if wanted.settings:
+        context.handle.set_config(wanted.settings)
+    context.priority = wanted.priority
+
+
+@serves("contextGetProperty", Code.CONTEXT_INVALID_ARGUMENT)
+def context_get_property(server: Server, handle: int, properties: int) -> None:
+    """Custom properties of a context."""
+    context = context_of(server, handle)
+    for given in listed(properties, ContextProperty):
+        options.get_property(server, context.handle, given)
+
+
+@serves("contextGetBinarySize", Code.CONTEXT_INVALID_ARGUMENT)
+def context_get_binary_size(server: Server, handle: int, out: int) -> None:
+    """How many bytes a context's binary takes. It is made here and kept for who asks for it next."""
+    context = context_of(server, handle)
+    context.binary = context.handle.get_binary()
+    write_number(out, len(context.binary))
+
+
+@serves("contextGetBinary", Code.CONTEXT_INVALID_ARGUMENT)
+def context_get_binary(server: Server, handle: int, target: int, nbytes: int, written: int) -> None:
+    """A context's binary, where the client wants it."""
+    context = context_of(server, handle)
+    binary, context.binary = context.binary or context.handle.get_binary(), None
+    if nbytes < len(binary):
+        rule = f"{nbytes} bytes are not enough for {len(binary)}"
+        raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "buffer for a context binary", rule)
+    write_number(written, 0)
+    read_bytes(checked(target) + len(binary) - 1, 1)
+    ctypes.memmove(checked(target), binary, len(binary))
+    write_number(written, len(binary))
+
+
+@serves("contextFinalize", Code.CONTEXT_INVALID_ARGUMENT)
+def context_finalize(server: Server, handle: int, profile: int) -> None:
+    """Nothing is left to do: no graph of a context waits for this."""
+    context_of(server, handle)
+    Profile.of(server, profile)
+
+
+@serves("contextFree", Code.CONTEXT_INVALID_HANDLE)
+def context_free(server: Server, handle: int, profile: int) -> None:
+    """End a context, its graphs and memory handles too."""
+    context = context_of(server, handle)
+    noted = Profile.of(server, profile)
+    begin = time.perf_counter()
+    server.forget_executions()
+    context.handle.free()
+    server.handles.remove(handle)
+    if noted is not None:
+        noted.replace([(EventType.DEINIT, "context freed", (time.perf_counter() - begin) * 1e6)])

@@ -1,0 +1,180 @@
+"""QnnDevice_*: devices, what they say of themselves, and HTP's infrastructure of clocks and voltages."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import TYPE_CHECKING
+
+from isthmus import qnn
+from isthmus.capi import options
+from isthmus.capi.client import checked, listed, read, write_number
+from isthmus.capi.functions import serves
+from isthmus.capi.records import ClientLog
+from isthmus.errors import Code, QnnError
+from isthmus.log import LogLevel
+from isthmus.qnn.interface.custom import (
+    HtpDeviceInfoExtension,
+    HtpOnChipDevice,
+    HtpPowerConfig,
+    HtpPowerOption,
+)
+from isthmus.qnn.interface.objects import (
+    CoreInfo,
+    CoreInfoV1,
+    DeviceConfig,
+    DeviceOption,
+    HardwareDeviceInfo,
+    HardwareDeviceInfoV1,
+    PlatformInfo,
+    PlatformInfoV1,
+)
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import Server
+
+ARCHITECTURE = 73
+"""The Hexagon version that HTP's device says it is; our choice, and without effect."""
+VTCM_MB = 8
+_ids = itertools.count(1)
+
+
+class Device:
+    """A device as the client knows it: of no back end until a context is created on it."""
+
+    def __init__(self) -> None:
+        self._devices: dict[qnn.Backend, qnn.Device] = {}
+
+    def on(self, backend: qnn.Backend) -> qnn.Device:
+        """This device of a back end."""
+        made = self._devices.get(backend)
+        if made is None or not made.alive:
+            made = self._devices[backend] = backend.create_device()
+        return made
+
+    def free(self) -> None:
+        """End it, if no context needs it."""
+        for device in self._devices.values():
+            device.free()
+
+
+class PowerConfigId:
+    """What a client votes for clocks and voltages by."""
+
+
+@serves("deviceCreate", Code.COMMON_INVALID_ARGUMENT)
+def device_create(server: Server, log: int, configs: int, out: int) -> None:
+    """A device."""
+    write_number(out, 0)
+    if log:
+        server.handles.get(log, ClientLog, Code.DEVICE_INVALID_HANDLE, "log")
+    _note(server, configs)
+    write_number(out, server.handles.add(Device()))
+
+
+def _note(server: Server, configs: int) -> None:
+    for given in listed(configs, DeviceConfig):
+        if given.option == DeviceOption.CUSTOM:
+            options.note_device_config(server, given.customConfig or 0)
+        elif given.option == DeviceOption.PLATFORM_INFO:
+            server.say(LogLevel.INFO, "the platform of a device: understood, and without effect here")
+        else:
+            raise QnnError(Code.DEVICE_INVALID_CONFIG, "device", f"it has no config {given.option}")
+
+
+def device_of(server: Server, handle: int) -> Device:
+    """The device of a handle."""
+    return server.handles.get(handle, Device, Code.DEVICE_INVALID_HANDLE, "device")
+
+
+@serves("deviceSetConfig", Code.COMMON_INVALID_ARGUMENT)
+def device_set_config(server: Server, handle: int, configs: int) -> None:
+    """Nothing of a device can be changed; what is wanted is said."""
+    device_of(server, handle)
+    _note(server, configs)
+
+
+@serves("deviceFree", Code.DEVICE_INVALID_HANDLE)
+def device_free(server: Server, handle: int) -> None:
+    """End a device that no context needs."""
+    device_of(server, handle).free()
+    server.handles.remove(handle)
+
+
+@serves("deviceGetPlatformInfo", Code.COMMON_INVALID_ARGUMENT)
+def device_get_platform_info(server: Server, log: int, out: int) -> None:
+    """One device with one core."""
+    if log:
+        server.handles.get(log, ClientLog, Code.DEVICE_INVALID_HANDLE, "log")
+    write_number(checked(out), server.keep(_platform(server)))
+
+
+def _platform(server: Server) -> PlatformInfo:
+    cores = (CoreInfo * 1)(CoreInfo(1, CoreInfoV1(0, 0, None)))
+    hardware = HardwareDeviceInfoV1(0, 0, 1, cores, None)
+    extension = HtpDeviceInfoExtension(0, HtpOnChipDevice(VTCM_MB, 0, False, False, ARCHITECTURE))
+    if server.backend_name == "htp":
+        hardware.deviceInfoExtension = ctypes.addressof(extension)
+    devices = (HardwareDeviceInfo * 1)(HardwareDeviceInfo(1, hardware))
+    info = PlatformInfo(1, PlatformInfoV1(1, devices))
+    # What ctypes keeps alive with a structure does not include what it points to by a plain address.
+    info.extension = extension  # type: ignore[attr-defined]
+    return info
+
+
+@serves("deviceFreePlatformInfo", Code.COMMON_INVALID_ARGUMENT)
+def device_free_platform_info(server: Server, log: int, info: int) -> None:
+    """Let go of what was told of the platform."""
+    if not isinstance(server.kept.get(info), PlatformInfo):
+        what = f"platform information at {info:#x}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is none of this library's")
+    del server.kept[info]
+
+
+@serves("deviceGetInfo", Code.COMMON_INVALID_ARGUMENT)
+def device_get_info(server: Server, handle: int, out: int) -> None:
+    """The same of one device."""
+    device_of(server, handle)
+    write_number(checked(out), server.keep(_platform(server)))
+
+
+# -- HTP's infrastructure ----------------------------------------------------------------------------------------------
+
+
+@serves("createPowerConfigId")
+def create_power_config_id(server: Server, device: int, core: int, out: int) -> None:
+    """An id for votes."""
+    number = next(_ids)
+    write_number(out, number, ctypes.c_uint32)
+    server.kept[-number] = PowerConfigId()
+
+
+@serves("destroyPowerConfigId")
+def destroy_power_config_id(server: Server, number: int) -> None:
+    """End an id."""
+    _power(server, number)
+    del server.kept[-number]
+
+
+def _power(server: Server, number: int) -> None:
+    if not isinstance(server.kept.get(-number), PowerConfigId):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"power config id {number}", "there is none of that number")
+
+
+@serves("setPowerConfig")
+def set_power_config(server: Server, number: int, configs: int) -> None:
+    """Votes for clocks, voltages and polling, which this machine does not take."""
+    _power(server, number)
+    for given in listed(configs, HtpPowerConfig):
+        known = {int(option): option.name for option in HtpPowerOption}
+        name = known.get(given.option)
+        if name is None:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "power config", f"there is no option {given.option}")
+        server.say(LogLevel.VERBOSE, f"power option {name}: understood, and without effect here")
+
+
+@serves("setMemoryConfig")
+def set_memory_config(server: Server, device: int, core: int, configs: int) -> None:
+    """How the accelerator's heap grows, which it does by itself here."""
+    if configs:
+        read(configs, ctypes.c_uint64)

@@ -1,0 +1,152 @@
+"""QnnGraph_execute and executeAsync: the client's tensors, the binding of their memory, and the way back to it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from isthmus import qnn
+from isthmus.capi.client import checked, read
+from isthmus.capi.functions import serves
+from isthmus.capi.graph import Graph, graph_of
+from isthmus.capi.memory import mem_handle_of
+from isthmus.capi.records import Profile, Signal
+from isthmus.errors import Code, QnnError
+from isthmus.qnn.interface.objects import NOTIFY
+from isthmus.qnn.interface.types import Tensor, TensorMemType
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import Server
+
+BINDINGS = 16
+"""How many memories of a graph are remembered; what was used longest ago goes first."""
+MOST_TENSORS = 4096
+_AGAIN = -1
+"""What an execution answers when the memory it knew is bound no more: the whole way has to be gone."""
+
+Key = tuple[tuple[int, int, int, int], ...]
+
+
+def _tensors(
+    server: Server, graph: Graph, address: int, count: int, kind: str, names: dict[int, str]
+) -> tuple[list[qnn.ClientTensor], Key]:
+    """What the client gives for inputs or outputs, and what tells it from other memory."""
+    if count > MOST_TENSORS:
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle._what, f"it has no {count} {kind}s")
+    given, key = [], []
+    for index in range(count):
+        tensor = read(checked(address), Tensor, index)
+        what = f"{kind} {index} of {graph.handle._what}"
+        if tensor.version not in (1, 2):
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its version {tensor.version} is neither 1 nor 2")
+        fields = tensor.v1
+        name = names.get(fields.id)
+        if name is None:
+            raise QnnError(
+                Code.GRAPH_INVALID_TENSOR,
+                what,
+                f"the graph has no input or output of the id {fields.id}",
+                "Use the description that tensorCreateGraphTensor or the binary's information has filled in.",
+            )
+        if fields.memType == TensorMemType.MEMHANDLE:
+            number = fields.memHandle or 0
+            if not number:
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", "its memory handle is null")
+            given.append(qnn.ClientTensor(name, mem_handle=mem_handle_of(server, number)))
+            key.append((fields.id, 1, number, 0))
+        elif fields.memType == TensorMemType.RAW:
+            data, nbytes = fields.clientBuf.data or 0, fields.clientBuf.dataSize
+            # Without memory of the client's a tensor lies where the back end has planned it, if it has.
+            given.append(qnn.ClientTensor(name, data, nbytes=nbytes) if data else qnn.ClientTensor(name))
+            key.append((fields.id, 0, data, nbytes))
+        else:
+            rule = f"its memory type {fields.memType} is neither RAW nor MEMHANDLE"
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}'", rule)
+    return given, tuple(key)
+
+
+def _bound(
+    server: Server, handle: int, inputs: int, input_count: int, outputs: int, output_count: int
+) -> tuple[Graph, qnn.Binding]:
+    graph = graph_of(server, handle)
+    if not graph.handle.finalized:
+        rule = "only a finalized graph can be executed"
+        raise QnnError(Code.GRAPH_NOT_FINALIZED, graph.handle._what, rule, "Call graphFinalize first.")
+    names = graph.io_names()
+    given, key = _tensors(server, graph, inputs, input_count, "input", names)
+    made, made_key = _tensors(server, graph, outputs, output_count, "output", names)
+    both = (key, made_key)
+    binding = graph.bindings.get(both)
+    if binding is None:
+        binding = graph.handle.bind(given, made)
+        graph.bindings[both] = binding
+        if len(graph.bindings) > BINDINGS:
+            graph.bindings.popitem(last=False)[1].close()
+    graph.bindings.move_to_end(both)
+    return graph, binding
+
+
+@serves("graphExecute", Code.GRAPH_INVALID_ARGUMENT)
+def graph_execute(
+    server: Server, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
+    signal: int,
+) -> Callable[[], int] | None:  # fmt: skip
+    """Run once. The answer is what does the same again, for the library to remember; None if nothing should be."""
+    graph, binding = _bound(server, handle, inputs, input_count, outputs, output_count)
+    noted = Profile.of(server, profile or graph.profile)
+    limit = Signal.of(server, signal)
+    if noted is not None:
+        with noted.collecting() as events:
+            binding.execute(events, limit)
+        return None
+    binding.execute(signal=limit)
+    return None if limit is not None else _repeated(server, graph, binding)
+
+
+def _repeated(server: Server, graph: Graph, binding: qnn.Binding) -> Callable[[], int]:
+    execute, failed = binding.execute, server.failed
+
+    def again() -> int:
+        if graph.profile:
+            return _AGAIN
+        try:
+            execute()
+        except QnnError as problem:
+            if binding not in graph.bindings.values():
+                return _AGAIN
+            return failed("graphExecute", problem)
+        except BaseException:
+            # What it is, the whole way tells.
+            return _AGAIN
+        return 0
+
+    return again
+
+
+@serves("graphExecuteAsync", Code.GRAPH_INVALID_ARGUMENT)
+def graph_execute_async(
+    server: Server, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
+    signal: int, notify: int, parameter: int,
+) -> None:  # fmt: skip
+    """Run once on another thread, in the order of such calls to the context, and tell the client at the end."""
+    graph, binding = _bound(server, handle, inputs, input_count, outputs, output_count)
+    if profile or signal:
+        raise QnnError(
+            Code.COMMON_NOT_SUPPORTED, graph.handle._what, "asynchronous executions take no profile and no signal"
+        )
+    told: Any = NOTIFY(notify) if notify else None
+
+    def ended(execution: qnn.Execution) -> None:
+        problem = None if execution.cancelled() else execution.exception()
+        error = 0
+        if isinstance(problem, QnnError):
+            error = server.failed("graphExecuteAsync", problem)
+        elif problem is not None:
+            error = int(Code.COMMON_GENERAL)
+        elif execution.cancelled():
+            error = int(Code.GRAPH_ABORTED)
+        if told is not None:
+            told(ctypes.c_void_p(parameter), error)
+
+    binding.execute_async(ended)

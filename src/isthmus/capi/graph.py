@@ -1,0 +1,188 @@
+"""QnnGraph_* and QnnTensor_*: graphs are composed, configured and finalized."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus import qnn
+from isthmus.capi import options
+from isthmus.capi.client import checked, listed, text, write_number
+from isthmus.capi.context import Context, context_of
+from isthmus.capi.functions import serves
+from isthmus.capi.records import Profile, Signal
+from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
+from isthmus.errors import Code, QnnError
+from isthmus.graph import Tensor, TensorType
+from isthmus.log import LogLevel
+from isthmus.qnn.interface import types
+from isthmus.qnn.interface.objects import GraphConfig, GraphOption, Property
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import Server
+
+_ID_OFFSET = types.Tensor.versions.offset + types.TensorV1.id.offset
+
+
+@dataclass(eq=False)
+class Graph:
+    """A graph as the client knows it.
+
+    Parameters
+    ----------
+    tensors
+        What was created, by id.
+    bindings
+        The memory of earlier executions, the latest last.
+    profile
+        What every execution is noted in, if the client has said so.
+    """
+
+    handle: qnn.Graph
+    context: Context
+    tensors: dict[int, Tensor] = field(default_factory=dict)
+    bindings: OrderedDict[Any, qnn.Binding] = field(default_factory=OrderedDict)
+    profile: int = 0
+
+    def io_names(self) -> dict[int, str]:
+        """The names of inputs and outputs by the ids that a client has for them."""
+        if self.tensors:
+            io = (TensorType.APP_WRITE, TensorType.APP_READ)
+            return {number: tensor.name for number, tensor in self.tensors.items() if tensor.type in io}
+        # Out of a binary: counted as `systemContextGetBinaryInfo` counts them.
+        return {number: info.name for number, info in enumerate(self.handle.info.tensors, 1)}
+
+
+def graph_of(server: Server, handle: int) -> Graph:
+    """The graph of a handle."""
+    return server.handles.get(handle, Graph, Code.GRAPH_INVALID_HANDLE, "graph")
+
+
+def _set_configs(server: Server, graph: Graph, configs: int) -> None:
+    settings: dict[Any, Any] = {}
+    profile = graph.profile
+    for given in listed(configs, GraphConfig):
+        if given.option == GraphOption.CUSTOM:
+            settings.update(options.graph_settings(server, given.customConfig or 0))
+        elif given.option == GraphOption.PRIORITY:
+            settings[qnn.GraphConfig.PRIORITY] = given.priority
+        elif given.option == GraphOption.PROFILE_HANDLE:
+            Profile.of(server, given.profileHandle or 0)
+            profile = given.profileHandle or 0
+        elif given.option in list(GraphOption):
+            name = GraphOption(given.option).name
+            server.say(LogLevel.INFO, f"graph option {name}: understood, and without effect here")
+        else:
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "graph", f"it has no config {given.option}")
+    if settings:
+        graph.handle.set_config(settings)
+    graph.profile = profile
+
+
+@serves("graphCreate", Code.GRAPH_INVALID_ARGUMENT)
+def graph_create(server: Server, context: int, name: int, configs: int, out: int) -> None:
+    """An empty graph."""
+    write_number(out, 0)
+    owner = context_of(server, context, Code.GRAPH_INVALID_HANDLE)
+    wanted = text(checked(name)) or ""
+    made = Graph(owner.handle.create_graph(wanted), owner)
+    made.handle.set_config(qnn.GraphConfig.PRIORITY, owner.priority)
+    try:
+        _set_configs(server, made, configs)
+    except BaseException:
+        # QNN has no call that ends a graph; the name is free again all the same.
+        del owner.handle.graphs[wanted]
+        raise
+    owner.graphs[wanted] = server.handles.add(made, context)
+    write_number(out, owner.graphs[wanted])
+
+
+@serves("graphSetConfig", Code.GRAPH_INVALID_ARGUMENT)
+def graph_set_config(server: Server, handle: int, configs: int) -> None:
+    """Change configs of a graph."""
+    _set_configs(server, graph_of(server, handle), configs)
+
+
+@serves("graphGetProperty", Code.GRAPH_INVALID_ARGUMENT)
+def graph_get_property(server: Server, handle: int, properties: int) -> None:
+    """Custom properties of a graph."""
+    graph = graph_of(server, handle)
+    for given in listed(properties, Property):
+        options.get_property(server, graph.handle, given)
+
+
+@serves("tensorCreateGraphTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
+def tensor_create_graph_tensor(server: Server, handle: int, tensor: int) -> None:
+    """A tensor; its id is written into the client's description."""
+    graph = server.handles.get(handle, Graph, Code.TENSOR_INVALID_HANDLE, "graph")
+    info = tensor_at(tensor)
+    if info.type is TensorType.NULL:
+        return
+    data = info.contents() if info.type in (TensorType.STATIC, TensorType.APP_READWRITE) else None
+    made = graph.handle.create_tensor(
+        info.name, info.type, info.dtype, info.dims, info.quantization, data, mem_type=info.mem_type
+    )
+    number = len(graph.tensors) + 1
+    graph.tensors[number] = made
+    write_number(tensor + _ID_OFFSET, number, ctypes.c_uint32)
+
+
+@serves("tensorCreateContextTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
+def tensor_create_context_tensor(server: Server, handle: int, tensor: int) -> None:
+    """Tensors that several graphs share are not offered."""
+    context_of(server, handle, Code.TENSOR_INVALID_HANDLE)
+    raise QnnError(Code.COMMON_NOT_SUPPORTED, "context tensor", "tensors belong to one graph here")
+
+
+@serves("graphAddNode", Code.GRAPH_INVALID_ARGUMENT)
+def graph_add_node(server: Server, handle: int, config: int) -> None:
+    """A node on tensors that were created before."""
+    graph = graph_of(server, handle)
+
+    def static(number: int) -> np.ndarray | None:
+        tensor = graph.tensors.get(number)
+        return None if tensor is None else tensor.data
+
+    node = node_at(config, static)
+    what = f"node '{node.name}' ({node.op})"
+    inputs = [_created(graph, what, info) for info in node.inputs]
+    outputs = [_created(graph, what, info) for info in node.outputs]
+    if None in outputs:
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "an output cannot be absent")
+    graph.handle.add_node(node.name, node.op, inputs, [out for out in outputs if out is not None], node.params)
+    graph.context.binary = None
+
+
+def _created(graph: Graph, what: str, info: ClientTensorInfo) -> Tensor | None:
+    """The tensor that a client means."""
+    if info.type is TensorType.NULL:
+        return None
+    tensor = graph.tensors.get(info.id)
+    if tensor is None:
+        raise QnnError(
+            Code.GRAPH_INVALID_OP_CONFIG,
+            what,
+            f"tensor '{info.name}' has the id {info.id}, and the graph none of that id",
+            "Create the tensor first; its id is written into its description.",
+        )
+    if info.name and info.name != tensor.name:
+        rule = f"tensor '{info.name}' has the id {info.id}, which is that of '{tensor.name}'"
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
+    return tensor
+
+
+@serves("graphFinalize", Code.GRAPH_INVALID_ARGUMENT)
+def graph_finalize(server: Server, handle: int, profile: int, signal: int) -> None:
+    """Make a graph ready to execute."""
+    graph = graph_of(server, handle)
+    noted = Profile.of(server, profile or graph.profile)
+    Signal.of(server, signal)
+    if noted is None:
+        graph.handle.finalize()
+    else:
+        with noted.collecting() as events:
+            graph.handle.finalize(events)

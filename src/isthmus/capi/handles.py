@@ -1,0 +1,51 @@
+"""Handles as C knows them: numbers that stand for one object and are never given out again."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, TypeVar
+
+from isthmus.errors import Code, QnnError
+
+_FIRST, _STEP = 0x10000, 16
+_Kind = TypeVar("_Kind")
+
+
+class Handles:
+    """The objects of one library by their numbers.
+
+    A number that was freed, never given out, or given out for another kind of object is refused with the code that QNN
+    has for it. What is freed takes what it owns along. Used in the GIL, which makes each step whole.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(_FIRST, _STEP)
+        self._objects: dict[int, Any] = {}
+        self._owned: dict[int, set[int]] = {}
+
+    def add(self, thing: Any, owner: int = 0) -> int:
+        """A number for an object, which ends with its owner at the latest."""
+        number = next(self._numbers)
+        self._objects[number] = thing
+        if owner:
+            self._owned.setdefault(owner, set()).add(number)
+        return number
+
+    def get(self, number: int, kind: type[_Kind], code: Code, noun: str) -> _Kind:
+        """The object of a number, if it is of this kind."""
+        thing = self._objects.get(number)
+        if not isinstance(thing, kind):
+            rule = "it is null" if not number else "there is none of that number"
+            raise QnnError(code, f"{noun} handle {number:#x}", rule, "It may have been freed.")
+        return thing
+
+    def remove(self, number: int) -> list[Any]:
+        """Forget a number and all that it owns; the objects that they stood for."""
+        gone = [self._objects.pop(number, None)]
+        for owned in self._owned.pop(number, ()):
+            gone += self.remove(owned)
+        return gone
+
+    def of_kind(self, kind: type[_Kind]) -> list[tuple[int, _Kind]]:
+        """All objects of a kind."""
+        return [(number, thing) for number, thing in list(self._objects.items()) if isinstance(thing, kind)]

@@ -1,0 +1,134 @@
+"""QnnMem_* and rpcmem_*: memory that is shared with the accelerator, registered and not."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus import qnn
+from isthmus.capi.client import checked, pointer, read, read_array, write_number
+from isthmus.capi.context import context_of
+from isthmus.capi.functions import serves
+from isthmus.capi.values import MAX_RANK
+from isthmus.errors import Code, QnnError
+from isthmus.memory import RpcBuffer, rpcmem
+from isthmus.qnn import DescriptorType, htp, lpai
+from isthmus.qnn.interface.custom import GpuMemInfo, HtpMemDescriptor, LpaiMemInfo
+from isthmus.qnn.interface.objects import MemDescriptor
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import Server
+
+MOST_DESCRIPTORS = 1 << 16
+
+
+def _htp_custom(address: int) -> Any:
+    given = read(address, HtpMemDescriptor)
+    place = given.sharedBufferConfig
+    return htp.Descriptor(given.size, place.fd, place.offset, given.type)
+
+
+def _lpai_custom(address: int) -> Any:
+    given = read(address, LpaiMemInfo)
+    return lpai.MemInfo(given.fd, given.offset)
+
+
+def _gpu_custom(address: int) -> Any:
+    """The address of an OpenCL buffer, which the back end takes as such."""
+    given = read(address, GpuMemInfo)
+    if given.memType:
+        rule = f"its memory type {given.memType} is not OpenCL"
+        raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, "memory descriptor", rule)
+    return given.buffer
+
+
+_CUSTOM: dict[str, Callable[[int], Any]] = {"htp": _htp_custom, "lpai": _lpai_custom, "gpu": _gpu_custom}
+
+
+def mem_handle_of(server: Server, number: int) -> qnn.MemHandle:
+    """Registered memory by its number."""
+    return server.handles.get(number, qnn.MemHandle, Code.MEM_INVALID_HANDLE, "memory")
+
+
+def _descriptor(server: Server, address: int, index: int) -> qnn.MemDescriptor:
+    given = read(address, MemDescriptor, index)
+    shape = given.memShape
+    if shape.numDim > MAX_RANK:
+        raise QnnError(Code.MEM_INVALID_SHAPE, f"memory descriptor {index}", f"its rank is {shape.numDim}")
+    dims = tuple(int(dim) for dim in read_array(pointer(shape, "dimSize"), np.uint32, (shape.numDim,)))
+    kind: Any = given.memType
+    if kind == DescriptorType.CUSTOM:
+        reader = _CUSTOM.get(server.backend_name)
+        if reader is None:
+            rule = "this back end has no custom memory"
+            raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, f"memory descriptor {index}", rule)
+        return qnn.MemDescriptor(dims, given.dataType, kind, custom=reader(checked(given.customInfo or 0)))
+    if kind == DescriptorType.DMA_BUF:
+        return qnn.MemDescriptor(
+            dims, given.dataType, kind, fd=given.dmaBufInfo.fd, address=given.dmaBufInfo.data or 0
+        )
+    return qnn.MemDescriptor(dims, given.dataType, kind, fd=given.ionInfo.fd)
+
+
+@serves("memRegister", Code.MEM_INVALID_ARGUMENT)
+def mem_register(server: Server, handle: int, descriptors: int, count: int, out: int) -> None:
+    """Register memory: all of it, or none."""
+    context = context_of(server, handle)
+    if not 1 <= count <= MOST_DESCRIPTORS:
+        raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory registration", f"{count} descriptors are none or too many")
+    for index in range(count):
+        write_number(checked(out) + 8 * index, 0)
+    given = [_descriptor(server, checked(descriptors), index) for index in range(count)]
+    for index, made in enumerate(context.handle.mem_register(given)):
+        write_number(out + 8 * index, server.handles.add(made, handle))
+
+
+@serves("memDeRegister", Code.MEM_INVALID_ARGUMENT)
+def mem_deregister(server: Server, handles: int, count: int) -> None:
+    """Deregister memory: every valid handle of the list, even if another is refused."""
+    if not 1 <= count <= MOST_DESCRIPTORS:
+        raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory handles", f"{count} handles are none or too many")
+    numbers = [read(checked(handles), ctypes.c_uint64, index).value for index in range(count)]
+    server.forget_executions()
+    refused: QnnError | None = None
+    for number in numbers:
+        try:
+            mem_handle_of(server, number).free()
+            server.handles.remove(number)
+        except QnnError as problem:
+            refused = problem
+    if refused is not None:
+        raise refused
+
+
+# -- rpcmem ------------------------------------------------------------------------------------------------------------
+
+_buffers: dict[int, RpcBuffer] = {}
+
+
+@serves("rpcmem_alloc")
+def rpcmem_alloc(server: Server, heap: int, flags: int, size: int) -> int:
+    """Shared memory; its address, 0 when there is none."""
+    try:
+        buffer = rpcmem.alloc2(heap, flags, size)
+    except QnnError as problem:
+        server.failed("rpcmem_alloc", problem)
+        return 0
+    _buffers[buffer.address] = buffer
+    return buffer.address
+
+
+@serves("rpcmem_free")
+def rpcmem_free(server: Server, address: int) -> None:
+    """Free shared memory. What is none is ignored."""
+    rpcmem.free(_buffers.pop(address, None))
+
+
+@serves("rpcmem_to_fd")
+def rpcmem_to_fd(server: Server, address: int) -> int:
+    """The file descriptor of shared memory; -1 for what is none."""
+    buffer = _buffers.get(address)
+    return -1 if buffer is None else rpcmem.to_fd(buffer)

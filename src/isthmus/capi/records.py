@@ -1,0 +1,286 @@
+"""QnnLog_*, QnnProfile_*, QnnSignal_*: what the client hears, measures, and ends executions by."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from isthmus import qnn
+from isthmus.capi.client import listed, write, write_number
+from isthmus.capi.functions import serves
+from isthmus.errors import Code, QnnError
+from isthmus.log import Log, LogLevel
+from isthmus.qnn.interface.objects import (
+    EventData,
+    EventType,
+    EventUnit,
+    ExtendedEventData,
+    ProfileConfig,
+    ProfileOption,
+    SignalConfig,
+    SignalOption,
+)
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import Server
+
+_UINT64 = 0x0164
+_PROFILE_INVALID_HANDLE = 12000
+_LOG_INVALID_HANDLE = 10000
+_SIGNAL_INVALID_HANDLE = 11000
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+class ClientLog(Log):
+    """A log of the client's: its callback, or Python's logging where it has given none."""
+
+    def __init__(self, server: Server, callback: int, level: int) -> None:
+        def call(told: LogLevel, text: str) -> None:
+            server.hand(callback, told, time.monotonic_ns(), text)
+
+        super().__init__(call if callback else None, level)
+
+
+@serves("logCreate")
+def log_create(server: Server, callback: int, level: int, out: int) -> None:
+    """A log."""
+    write_number(out, 0)
+    write_number(out, server.handles.add(ClientLog(server, callback, level)))
+
+
+@serves("logSetLogLevel")
+def log_set_log_level(server: Server, handle: int, level: int) -> None:
+    """Change what it tells."""
+    server.handles.get(handle, ClientLog, Code.COMMON_INVALID_ARGUMENT, "log").set_level(level)
+
+
+@serves("logFree")
+def log_free(server: Server, handle: int) -> None:
+    """End a log: nothing is told to it any more."""
+    server.handles.get(handle, ClientLog, Code.COMMON_INVALID_ARGUMENT, "log").free()
+    server.handles.remove(handle)
+
+
+# -- profiles ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Event:
+    """One measurement as the client sees it."""
+
+    type: int
+    unit: int
+    value: int
+    name: str
+    timestamp: int
+    inner: list[Event] = field(default_factory=list)
+    data: Any = None
+
+
+_TYPES = {"finalize": EventType.FINALIZE, "execute": EventType.EXECUTE}
+_UNITS = {"us": EventUnit.MICROSEC, "bytes": EventUnit.BYTES}
+
+
+class Profile:
+    """A profile of the client's. What it holds is of the latest call that it was handed to."""
+
+    def __init__(self, server: Server, handle: qnn.Profile) -> None:
+        self._server = server
+        self.handle = handle
+        self.number = 0
+        self.most = 1 << 20
+        self._kept: list[int] = []
+
+    @staticmethod
+    def of(server: Server, number: int) -> Profile | None:
+        """The profile of a handle; none for null."""
+        if not number:
+            return None
+        return server.handles.get(number, Profile, Code.GRAPH_INVALID_ARGUMENT, "profile")
+
+    @contextmanager
+    def collecting(self) -> Iterator[qnn.Profile]:
+        """What a call notes in it replaces what was there."""
+        before = len(self.handle.get_events())
+        yield self.handle
+        outer: list[Event] = []
+        for event in self.handle.get_events()[before:]:
+            made = Event(
+                _TYPES.get(event.name, EventType.BACKEND),
+                _UNITS[event.unit],
+                round(event.value),
+                event.name,
+                time.monotonic_ns() // 1000,
+            )
+            # Bytes are told as parts of the call that used them.
+            (outer[-1].inner if outer and event.unit == "bytes" else outer).append(made)
+        self._set(outer)
+
+    def replace(self, events: list[tuple[EventType, str, float]]) -> None:
+        """Hold these times, in microseconds."""
+        now = time.monotonic_ns() // 1000
+        self._set([Event(kind, EventUnit.MICROSEC, round(value), name, now) for kind, name, value in events])
+
+    def _set(self, events: list[Event]) -> None:
+        for number in self._kept:
+            self._server.handles.remove(number)
+        self._kept = []
+        self.events = self._numbered(events[: self.most])
+
+    def _numbered(self, events: list[Event]) -> Any:
+        numbers = []
+        for event in events:
+            numbers.append(self._server.handles.add(event, self.number))
+            event.data = self._numbered(event.inner)
+        self._kept += numbers
+        return (ctypes.c_uint64 * len(numbers))(*numbers)
+
+    events: Any = (ctypes.c_uint64 * 0)()
+
+
+@serves("profileCreate")
+def profile_create(server: Server, backend: int, level: int, out: int) -> None:
+    """A profile."""
+    from isthmus.capi.backend import backend_of
+
+    write_number(out, 0)
+    made = Profile(server, qnn.Profile(backend_of(server, backend), level))
+    made.number = server.handles.add(made, backend)
+    write_number(out, made.number)
+
+
+def _profile(server: Server, handle: int) -> Profile:
+    return server.handles.get(handle, Profile, Code.COMMON_INVALID_ARGUMENT, "profile")
+
+
+@serves("profileSetConfig")
+def profile_set_config(server: Server, handle: int, configs: int) -> None:
+    """How many events it may hold; traces of single operations are not offered."""
+    profile = _profile(server, handle)
+    for given in listed(configs, ProfileConfig):
+        if given.option == ProfileOption.MAX_EVENTS:
+            profile.most = given.numMaxEvents
+        elif given.option in list(ProfileOption):
+            name = ProfileOption(given.option).name
+            server.say(LogLevel.INFO, f"profile option {name}: understood, and without effect here")
+        else:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile", f"it has no config {given.option}")
+
+
+@serves("profileGetEvents")
+def profile_get_events(server: Server, handle: int, out: int, count: int) -> None:
+    """What the latest call noted."""
+    events = _profile(server, handle).events
+    write_number(out, ctypes.addressof(events))
+    write_number(count, len(events), ctypes.c_uint32)
+
+
+def _event(server: Server, number: int) -> Event:
+    return server.handles.get(number, Event, Code.COMMON_INVALID_ARGUMENT, "event")
+
+
+@serves("profileGetSubEvents")
+def profile_get_sub_events(server: Server, number: int, out: int, count: int) -> None:
+    """The parts of an event."""
+    inner = _event(server, number).data
+    write_number(out, ctypes.addressof(inner))
+    write_number(count, len(inner), ctypes.c_uint32)
+
+
+@serves("profileGetEventData")
+def profile_get_event_data(server: Server, number: int, out: int) -> None:
+    """What, how much, in which unit."""
+    event = _event(server, number)
+    name = server.keep(ctypes.create_string_buffer(event.name.encode()))
+    data = EventData(event.type, event.unit, event.value, None)
+    ctypes.c_uint64.from_address(ctypes.addressof(data) + EventData.identifier.offset).value = name
+    write(out, data)
+
+
+@serves("profileGetExtendedEventData")
+def profile_get_extended_event_data(server: Server, number: int, out: int) -> None:
+    """The same, with its time."""
+    event = _event(server, number)
+    name = server.keep(ctypes.create_string_buffer(event.name.encode()))
+    data = ExtendedEventData()
+    data.version, data.v1.type, data.v1.unit, data.v1.timestamp = 1, event.type, event.unit, event.timestamp
+    data.v1.value.dataType, data.v1.value.uint64Value = _UINT64, event.value
+    offset = ExtendedEventData.v1.offset + type(data.v1).identifier.offset
+    ctypes.c_uint64.from_address(ctypes.addressof(data) + offset).value = name
+    write(out, data)
+
+
+@serves("profileFree")
+def profile_free(server: Server, handle: int) -> None:
+    """End a profile and its events."""
+    _profile(server, handle).handle.free()
+    server.handles.remove(handle)
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+
+class Signal:
+    """Signals of the client's."""
+
+    @staticmethod
+    def of(server: Server, number: int) -> qnn.Signal | None:
+        """The signal of a handle; none for null."""
+        if not number:
+            return None
+        return server.handles.get(number, qnn.Signal, Code.GRAPH_INVALID_ARGUMENT, "signal")
+
+
+def _configure(server: Server, signal: qnn.Signal, configs: int) -> None:
+    for given in listed(configs, SignalConfig):
+        if given.option == SignalOption.ABORT:
+            signal.set_config(qnn.SignalConfig.ABORT)
+        elif given.option == SignalOption.TIMEOUT:
+            signal.set_config(qnn.SignalConfig.TIMEOUT, given.timeoutDurationUs)
+        elif given.option == SignalOption.CUSTOM:
+            server.say(LogLevel.INFO, "a custom config of a signal: it means nothing here")
+        else:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "signal", f"it has no config {given.option}")
+
+
+@serves("signalCreate")
+def signal_create(server: Server, backend: int, configs: int, out: int) -> None:
+    """A signal."""
+    from isthmus.capi.backend import backend_of
+
+    write_number(out, 0)
+    made = qnn.Signal(backend_of(server, backend))
+    try:
+        _configure(server, made, configs)
+    except BaseException:
+        made.free()
+        raise
+    write_number(out, server.handles.add(made, backend))
+
+
+def _signal(server: Server, handle: int) -> qnn.Signal:
+    return server.handles.get(handle, qnn.Signal, Code.COMMON_INVALID_ARGUMENT, "signal")
+
+
+@serves("signalSetConfig")
+def signal_set_config(server: Server, handle: int, configs: int) -> None:
+    """Change what ends executions."""
+    _configure(server, _signal(server, handle), configs)
+
+
+@serves("signalTrigger")
+def signal_trigger(server: Server, handle: int) -> None:
+    """End the execution that uses it."""
+    _signal(server, handle).trigger()
+
+
+@serves("signalFree")
+def signal_free(server: Server, handle: int) -> None:
+    """End a signal."""
+    _signal(server, handle).free()
+    server.handles.remove(handle)

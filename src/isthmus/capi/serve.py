@@ -1,0 +1,157 @@
+"""What a library in C talks to: one server a library, whose methods have QNN's names and take and answer numbers."""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import ctypes
+import logging
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from isthmus import qnn
+from isthmus.capi import (  # noqa: F401 - these enter their functions
+    backend,
+    binaries,
+    context,
+    device,
+    execution,
+    graph,
+    memory,
+    records,
+)
+from isthmus.capi.client import BadPointer
+from isthmus.capi.functions import TABLE, Function
+from isthmus.capi.handles import Handles
+from isthmus.capi.records import ClientLog
+from isthmus.errors import Code, QnnError
+from isthmus.log import Log, LogLevel
+
+LIBRARIES = {"QnnCpu": "cpu", "QnnGpu": "gpu", "QnnHtp": "htp", "QnnLpai": "lpai", "QnnSystem": "", "cdsprpc": ""}
+"""The backend behind each library."""
+
+_servers: dict[str, Server] = {}
+
+
+def open(library: str, say: int, forget: int, leave: int) -> Server:
+    """The server of a library that has just been loaded.
+
+    Parameters
+    ----------
+    library
+        Its name, without ``lib`` and ``.so``.
+    say
+        Where it has the function that hands a text to a client's log.
+    forget
+        Where it has the function that forgets the executions it knows.
+    leave
+        Where it has the function that keeps it from calling Python again.
+    """
+    _servers[library] = Server(library, say, forget, leave)
+    return _servers[library]
+
+
+class Server:
+    """One library's side of QNN.
+
+    Parameters
+    ----------
+    library, say, forget, leave
+        See `open`.
+    """
+
+    def __init__(self, library: str, say: int = 0, forget: int = 0, leave: int = 0) -> None:
+        self.library = library
+        self.backend_name = LIBRARIES[library]
+        self.handles = Handles()
+        self.log = Log(None, LogLevel.WARN)
+        """Where it says what belongs to no object of the client's."""
+        self.kept: dict[int, Any] = {}
+        """What clients were given pointers to, by these."""
+        self._failures: dict[int, str] = {}
+        self._say = ctypes.CFUNCTYPE(
+            None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p
+        )(say) if say else None  # fmt: skip
+        # These two are called with the GIL, which guards what they change.
+        self._forget = ctypes.PYFUNCTYPE(None)(forget) if forget else None
+        self._leave = ctypes.PYFUNCTYPE(None)(leave) if leave else None
+        self._leaving = threading.Lock()
+        # Before the modules are taken apart: after that, no answer could be given.
+        atexit.register(self.leave)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = TABLE.get(name)
+        if function is None:
+            raise AttributeError(name)
+        answer = self._guarded(function)
+        setattr(self, name, answer)
+        return answer
+
+    def _guarded(self, function: Function) -> Callable[..., Any]:
+        call, name, invalid = function.call, function.name, function.invalid
+
+        def answer(*arguments: int) -> Any:
+            try:
+                result = call(self, *arguments)
+            except QnnError as problem:
+                return self.failed(name, problem, function.expected)
+            except BadPointer as problem:
+                return self.failed(name, QnnError(invalid, "its arguments", str(problem)), function.expected)
+            except MemoryError:
+                return int(Code.COMMON_MEM_ALLOC)
+            except KeyboardInterrupt:
+                # It is meant for whoever has called the library; there it comes up again.
+                _thread.interrupt_main()
+                return int(Code.COMMON_SYSTEM)
+            except BaseException:
+                logging.getLogger("isthmus").error("%s failed:\n%s", name, traceback.format_exc())
+                return int(Code.COMMON_GENERAL)
+            return 0 if result is None else result
+
+        return answer
+
+    def failed(self, function: str, problem: QnnError, expected: bool = False) -> int:
+        """Note a refusal, so that the client can ask for its reason, and say it where the client listens."""
+        self._failures[int(problem.code)] = f"{function}: {problem}"
+        self.say(LogLevel.VERBOSE if expected else LogLevel.ERROR, f"{function}: {problem}")
+        return int(problem.code)
+
+    def reason(self, code: int) -> str | None:
+        """Why a code was last answered."""
+        return self._failures.get(code)
+
+    def say(self, level: LogLevel, text: str) -> None:
+        """Say something to all logs that the client has, or else to Python's."""
+        logs = [log for _, log in self.handles.of_kind(ClientLog)]
+        for log in logs:
+            log(level, text)
+        if not logs:
+            self.log(level, text)
+
+    def hand(self, callback: int, level: LogLevel, nanoseconds: int, text: str) -> None:
+        """Call a client's log callback, as C does: with a format and its arguments."""
+        if self._say is not None:
+            self._say(callback, int(level), nanoseconds, b"%s", text.encode(errors="backslashreplace"))
+
+    def keep(self, thing: Any) -> int:
+        """Keep a value of ctypes alive, and answer where it is."""
+        address = ctypes.addressof(thing)
+        self.kept[address] = thing
+        return address
+
+    def forget_executions(self) -> None:
+        """Have the library forget what it remembers, so that graphs and memory can go."""
+        if self._forget is not None:
+            self._forget()
+
+    def leave(self) -> None:
+        """Free what the client has left, and answer no more."""
+        with self._leaving:
+            if self._leave is not None:
+                self._leave()
+                self._leave = None
+            for number, left in self.handles.of_kind(qnn.Backend):
+                self.handles.remove(number)
+                left.free()

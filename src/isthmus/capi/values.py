@@ -1,0 +1,279 @@
+"""Tensors, quantizations, parameters and operations of the client become those of the graph."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isthmus.capi.client import pointer, read, read_array, text
+from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType, MemType, Quantization, TensorType
+from isthmus.graph.neutral import without_neutral
+from isthmus.qnn.interface.types import (
+    DATATYPE_SFIXED_POINT_4,
+    DATATYPE_UFIXED_POINT_4,
+    SCALAR_FIELDS,
+    AxisScaleOffset,
+    BwAxisScaleOffset,
+    Definition,
+    OpConfig,
+    Param,
+    ParamType,
+    QuantizationEncoding,
+    QuantizeParams,
+    ScaleOffset,
+    Tensor,
+    TensorKind,
+    TensorMemType,
+)
+
+MAX_RANK = 8
+MOST_OPERANDS = 1 << 14
+MOST_SCALES = 1 << 24
+_DENSE = 0
+_PACKED = {
+    DATATYPE_SFIXED_POINT_4: DataType.SFIXED_POINT_8,
+    DATATYPE_UFIXED_POINT_4: DataType.UFIXED_POINT_8,
+}
+"""Types of which two elements lie in a byte, and what they are unpacked to."""
+
+
+@dataclass(frozen=True)
+class ClientTensorInfo:
+    """A tensor as a client describes it.
+
+    Parameters
+    ----------
+    id
+        What an earlier call answered for it.
+    data
+        Where its contents are, for one that has some.
+    nbytes
+        How many bytes the client says there are.
+    bits
+        How many bits of each element count, where that is fewer than the type has.
+    """
+
+    id: int
+    name: str
+    type: TensorType
+    dtype: DataType
+    dims: tuple[int, ...]
+    quantization: Quantization | None
+    mem_type: MemType
+    data: int
+    nbytes: int
+    bits: int = 0
+    packed: bool = False
+
+    @property
+    def what(self) -> str:
+        """The tensor, for messages."""
+        return f"tensor '{self.name}'"
+
+    def contents(self) -> np.ndarray | None:
+        """A copy of its contents, if it has any."""
+        if not self.data:
+            return None
+        count = int(np.prod(self.dims, dtype=np.int64))
+        needed = -(-count // 2) if self.packed else count * self.dtype.itemsize
+        if self.nbytes < needed:
+            rule = f"its data has {self.nbytes} bytes, {needed} are needed"
+            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, self.what, rule)
+        if self.packed:
+            both = read_array(self.data, np.uint8, (needed,))
+            stored = np.stack([both & 15, both >> 4], axis=1).reshape(-1)[:count].reshape(self.dims)
+            return _low_bits(stored.astype(np.uint8), self.dtype, 4)
+        stored = read_array(self.data, self.dtype.numpy, self.dims)
+        return _low_bits(stored, self.dtype, self.bits) if self.bits else stored
+
+
+def _low_bits(stored: np.ndarray, dtype: DataType, bits: int) -> np.ndarray:
+    """Elements of which the lowest bits count, with the sign that these have."""
+    width = 8 * dtype.itemsize
+    if bits >= width:
+        return stored.view(dtype.numpy)
+    shift = np.array(width - bits, dtype.numpy)
+    return np.right_shift(np.left_shift(stored.view(dtype.numpy), shift), shift)
+
+
+def tensor_at(address: int, index: int = 0) -> ClientTensorInfo:
+    """A tensor of the client's, or one of an array of them."""
+    return described(read(address, Tensor, index))
+
+
+def described(tensor: Tensor) -> ClientTensorInfo:
+    """What a tensor says of itself, checked as far as it can be without its graph."""
+    fields = tensor.v2
+    name = text(pointer(fields, "name")) or ""
+    what = f"tensor '{name}'"
+
+    def refuse(rule: str, code: Code = Code.TENSOR_INVALID_TENSOR_PARAM) -> QnnError:
+        return QnnError(code, what, rule)
+
+    if tensor.version not in (1, 2):
+        raise refuse(f"its version {tensor.version} is neither 1 nor 2")
+    if fields.type == TensorKind.NULL:
+        return ClientTensorInfo(
+            fields.id, name, TensorType.NULL, DataType.UNDEFINED, (), None, MemType.RAW, 0, 0
+        )
+    if fields.type > TensorType.NULL:
+        kinds = {int(kind): kind.name for kind in TensorKind}
+        raise refuse(
+            f"its type {kinds.get(fields.type, fields.type)} is not supported", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM
+        )
+    if fields.dataFormat != _DENSE:
+        raise refuse(f"its data format {fields.dataFormat} is not dense", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
+    if fields.rank > MAX_RANK:
+        raise refuse(f"its rank {fields.rank} is above {MAX_RANK}")
+    dims = tuple(int(dim) for dim in read_array(pointer(fields, "dimensions"), np.uint32, (fields.rank,)))
+    dynamic = pointer(fields, "isDynamicDimensions") if tensor.version == 2 else 0
+    if dynamic and fields.rank and read_array(dynamic, np.uint8, (fields.rank,)).any():
+        raise refuse("it has dynamic dimensions", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
+    packed = fields.dataType in _PACKED
+    try:
+        dtype = _PACKED[fields.dataType] if packed else DataType(fields.dataType)
+    except ValueError:
+        raise refuse(f"its data type {fields.dataType:#x} is not known") from None
+    quantization, bits = quantized(what, fields.quantizeParams)
+    if not dtype.is_fixed_point:
+        # What a client leaves there of another type says nothing about plain numbers.
+        quantization, bits = None, 0
+    raw = fields.memType != TensorMemType.MEMHANDLE
+    if fields.memType == TensorMemType.RETRIEVE_RAW:
+        raise refuse("callbacks for its data are not supported", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
+    return ClientTensorInfo(
+        fields.id,
+        name,
+        TensorType(fields.type),
+        dtype,
+        dims,
+        quantization,
+        MemType.RAW if raw else MemType.MEMHANDLE,
+        (fields.clientBuf.data or 0) if raw else 0,
+        fields.clientBuf.dataSize if raw else 0,
+        bits,
+        packed,
+    )
+
+
+def quantized(what: str, params: QuantizeParams) -> tuple[Quantization | None, int]:
+    """The quantization, and how many bits count where the encoding says so."""
+    if params.encodingDefinition != Definition.DEFINED:
+        return None, 0
+    reader = _ENCODINGS.get(params.quantizationEncoding)
+    if reader is None:
+        kinds = {int(kind): kind.name for kind in QuantizationEncoding}
+        kind = kinds.get(params.quantizationEncoding, str(params.quantizationEncoding))
+        raise QnnError(
+            Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, what, f"its quantization encoding {kind} is not supported"
+        )
+    return reader(what, params)
+
+
+def _per_tensor(what: str, params: QuantizeParams) -> tuple[Quantization, int]:
+    pair = params.scaleOffsetEncoding
+    return Quantization((pair.scale,), (pair.offset,)), 0
+
+
+def _bits_per_tensor(what: str, params: QuantizeParams) -> tuple[Quantization, int]:
+    given = params.bwScaleOffsetEncoding
+    return Quantization((given.scale,), (given.offset,)), given.bitwidth
+
+
+def _count(what: str, count: int) -> int:
+    if count > MOST_SCALES:
+        raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, what, f"{count} scales are more than any tensor has")
+    return count
+
+
+def _per_axis(what: str, params: QuantizeParams) -> tuple[Quantization, int]:
+    given: AxisScaleOffset = params.axisScaleOffsetEncoding
+    pair = np.dtype([("scale", np.float32), ("offset", np.int32)])
+    assert pair.itemsize == ctypes.sizeof(ScaleOffset)
+    pairs = read_array(pointer(given, "scaleOffset"), pair, (_count(what, given.numScaleOffsets),))
+    return Quantization(tuple(pairs["scale"].tolist()), tuple(pairs["offset"].tolist()), given.axis), 0
+
+
+def _bits_per_axis(what: str, params: QuantizeParams) -> tuple[Quantization, int]:
+    given: BwAxisScaleOffset = params.bwAxisScaleOffsetEncoding
+    count = _count(what, given.numElements)
+    scales = read_array(pointer(given, "scales"), np.float32, (count,))
+    offsets = np.zeros(count, np.int32)
+    if pointer(given, "offsets"):
+        offsets = read_array(pointer(given, "offsets"), np.int32, (count,))
+    return Quantization(tuple(scales.tolist()), tuple(offsets.tolist()), given.axis), given.bitwidth
+
+
+_ENCODINGS: dict[int, Callable[[str, QuantizeParams], tuple[Quantization, int]]] = {
+    QuantizationEncoding.SCALE_OFFSET: _per_tensor,
+    QuantizationEncoding.AXIS_SCALE_OFFSET: _per_axis,
+    QuantizationEncoding.BW_SCALE_OFFSET: _bits_per_tensor,
+    QuantizationEncoding.BW_AXIS_SCALE_OFFSET: _bits_per_axis,
+}
+
+
+@dataclass(frozen=True)
+class ClientNode:
+    """An operation as a client describes it."""
+
+    name: str
+    package: str
+    op: str
+    params: dict[str, Any]
+    inputs: list[ClientTensorInfo]
+    outputs: list[ClientTensorInfo]
+
+
+def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda number: None) -> ClientNode:
+    """An operation of the client's.
+
+    Parameters
+    ----------
+    static
+        The contents of a static tensor by its id, for parameters that come without their own.
+    """
+    config = read(address, OpConfig)
+    op = config.v1
+    name, kind = text(pointer(op, "name")) or "", text(pointer(op, "typeName")) or ""
+    what = f"node '{name}' ({kind})"
+    if config.version != 1:
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, f"the version {config.version} of its config is not 1")
+    counts = {"parameters": op.numOfParams, "inputs": op.numOfInputs, "outputs": op.numOfOutputs}
+    for noun, count in counts.items():
+        if count > MOST_OPERANDS:
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, f"{count} {noun} are more than any operation has")
+    params: dict[str, Any] = {}
+    for index in range(op.numOfParams):
+        param = read(pointer(op, "params"), Param, index)
+        params[text(pointer(param, "name")) or ""] = _value(what, param, static)
+    inputs = [tensor_at(pointer(op, "inputTensors"), index) for index in range(op.numOfInputs)]
+    outputs = [tensor_at(pointer(op, "outputTensors"), index) for index in range(op.numOfOutputs)]
+    package = text(pointer(op, "packageName")) or ""
+    return ClientNode(name, package, kind, without_neutral(kind, params), inputs, outputs)
+
+
+def _value(what: str, param: Param, static: Callable[[int], np.ndarray | None]) -> Any:
+    name = text(pointer(param, "name")) or ""
+    if param.paramType == ParamType.SCALAR:
+        field = SCALAR_FIELDS.get(param.scalarParam.dataType)
+        if field is None:
+            rule = f"the data type {param.scalarParam.dataType:#x} of parameter '{name}' is not one of a number"
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
+        if field == "stringValue":
+            return text(pointer(param.scalarParam, field))
+        return getattr(param.scalarParam, field)
+    if param.paramType != ParamType.TENSOR:
+        rule = f"parameter '{name}' is neither a scalar nor a tensor"
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
+    tensor = described(param.tensorParam)
+    contents = tensor.contents()
+    if contents is None:
+        contents = static(tensor.id)
+    if contents is None:
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, f"parameter '{name}' has no data")
+    return contents

@@ -1,0 +1,40 @@
+"""``isthmus capi``: libraries that clients of QNN in C load instead of the vendor's.
+
+``isthmus capi install DIR`` puts libQnnHtp.so, libQnnLpai.so, libQnnGpu.so, libQnnCpu.so, libQnnSystem.so and
+libcdsprpc.so into a folder, with the headers of QNN's interface beside them in include.
+
+``isthmus capi include`` tells where these headers are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from isthmus.capi import install
+from isthmus.errors import Code, QnnError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options to a parser."""
+    parser.add_argument("action", choices=("install", "include"), help="what to do")
+    parser.add_argument("directory", nargs="?", metavar="DIR", help="where to put the libraries")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Carry out the command."""
+    if options.action == "include":
+        print(install.INCLUDE)
+        return 0
+    if options.directory is None:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus capi install", "no folder is given")
+    made = install.install(options.directory)
+    include = Path(options.directory) / "include"
+    shutil.copytree(install.INCLUDE, include, dirs_exist_ok=True)
+    for file in (*made, include):
+        print(file)
+    if install.libpython() is None:
+        print("This Python has no shared libpython: programs without Python need one. Install python3-dev, or a Python")
+        print("built with --enable-shared, and install again. Programs that run Python are not concerned.")
+    return 0
