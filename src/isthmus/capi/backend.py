@@ -50,7 +50,7 @@ _MEMORY = {502, 1101, 1102, 1103, 1104}
 CAPABILITIES = {
     "cpu": _EVERYWHERE,
     "htp": _EVERYWHERE | _MEMORY | {1502},
-    "lpai": _EVERYWHERE | _MEMORY | {108, 319, 320},
+    "lpai": _EVERYWHERE | _MEMORY | {108, 318, 319, 320},  # custom properties, buffers of the back end, finalization
     "gpu": _EVERYWHERE | {502, 1101, 1103},
 }
 """The keys that are answered with yes; all others of a known group with no."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isthmus import qnn
-from isthmus.capi.client import checked, read
+from isthmus.capi.client import checked, pointer, read, write
 from isthmus.capi.functions import serves
 from isthmus.capi.graph import Graph, graph_of
 from isthmus.capi.memory import mem_handle_of
 from isthmus.capi.records import Profile, Signal
 from isthmus.errors import Code, QnnError
-from isthmus.qnn.interface.objects import NOTIFY
-from isthmus.qnn.interface.types import Tensor, TensorMemType
+from isthmus.qnn.interface.objects import NOTIFY, EnvironmentOption, ExecuteEnvironment
+from isthmus.qnn.interface.types import Tensor, TensorMemType, TensorSetV1
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
@@ -122,6 +124,50 @@ def _repeated(server: Server, graph: Graph, binding: qnn.Binding) -> Callable[[]
         return 0
 
     return again
+
+
+@serves("graphPrepareExecutionEnvironment", Code.GRAPH_INVALID_ARGUMENT)
+def graph_prepare_execution_environment(server: Server, handle: int, environments: int, count: int) -> None:
+    """Tell the client where the back end has planned inputs and outputs: it may use that memory as its own."""
+    graph = graph_of(server, handle)
+    for environment in _environments(graph, environments, count):
+        if environment.option != EnvironmentOption.POPULATE_CLIENT_BUFS:
+            rule = "memory handles are bound by the executions that bring them"
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, graph.handle._what, rule)
+        for address, view in _planned(graph, environment.tensorSet.v1):
+            tensor = read(address, Tensor)
+            tensor.v1.memType = TensorMemType.RAW
+            tensor.v1.clientBuf.data, tensor.v1.clientBuf.dataSize = view.ctypes.data, view.nbytes
+            write(address, tensor)
+
+
+@serves("graphReleaseExecutionEnvironment", Code.GRAPH_INVALID_ARGUMENT)
+def graph_release_execution_environment(server: Server, handle: int, environments: int, count: int) -> None:
+    """Nothing is held for a client that was told where memory is."""
+    graph = graph_of(server, handle)
+    _environments(graph, environments, count)
+
+
+def _environments(graph: Graph, environments: int, count: int) -> list[ExecuteEnvironment]:
+    if count > MOST_TENSORS:
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle._what, f"it has no {count} environments")
+    return [
+        read(read(checked(environments), ctypes.c_uint64, index).value, ExecuteEnvironment) for index in range(count)
+    ]
+
+
+def _planned(graph: Graph, tensors: TensorSetV1) -> Iterator[tuple[int, np.ndarray]]:
+    names = graph.io_names()
+    for kind, count, views in (
+        ("inputs", tensors.numInputs, graph.handle.inputs), ("outputs", tensors.numOutputs, graph.handle.outputs),
+    ):  # fmt: skip
+        for index in range(min(count, MOST_TENSORS)):
+            address = checked(pointer(tensors, kind)) + index * ctypes.sizeof(Tensor)
+            name = names.get(read(address, Tensor).v1.id, "")
+            if name not in views:
+                rule = "the back end has no memory of its own for it"
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor '{name}' of {graph.handle._what}", rule)
+            yield address, views[name]
 
 
 @serves("graphExecuteAsync", Code.GRAPH_INVALID_ARGUMENT)

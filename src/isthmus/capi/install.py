@@ -1,6 +1,6 @@
 """Makes the libraries: one C source, compiled once for each, and a file that says where Python is.
 
-A wheel carries them compiled, beside this module; out of a source tree the first C compiler that is found compiles them.
+A wheel carries them compiled, beside this module; out of a source tree the first C compiler that is found makes them.
 Nothing in a library depends on the Python it is used with: `isthmus.conf` beside it names that.
 """
 

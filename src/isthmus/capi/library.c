@@ -289,7 +289,8 @@ enum {
   NUMBER_memDeRegister, NUMBER_deviceGetPlatformInfo, NUMBER_deviceFreePlatformInfo, NUMBER_deviceCreate,
   NUMBER_deviceSetConfig, NUMBER_deviceGetInfo, NUMBER_deviceFree, NUMBER_signalCreate, NUMBER_signalSetConfig,
   NUMBER_signalTrigger, NUMBER_signalFree, NUMBER_errorGetMessage, NUMBER_errorGetVerboseMessage,
-  NUMBER_errorFreeVerboseMessage, NUMBER_graphGetProperty, NUMBER_contextValidateBinary,
+  NUMBER_errorFreeVerboseMessage, NUMBER_graphPrepareExecutionEnvironment, NUMBER_graphReleaseExecutionEnvironment,
+  NUMBER_graphGetProperty, NUMBER_contextValidateBinary,
   NUMBER_contextCreateFromBinaryWithSignal, NUMBER_contextCreateFromBinaryListAsync, NUMBER_backendGetProperty,
   NUMBER_contextGetProperty, NUMBER_contextFinalize, NUMBER_createPowerConfigId, NUMBER_destroyPowerConfigId,
   NUMBER_setPowerConfig, NUMBER_setMemoryConfig, NUMBER_deviceGetInfrastructure
@@ -345,6 +346,8 @@ FREE1(signalFree, Qnn_SignalHandle_t)
 F2(errorGetMessage, Qnn_ErrorHandle_t, const char **)
 F2(errorGetVerboseMessage, Qnn_ErrorHandle_t, const char **)
 FREE1(errorFreeVerboseMessage, const char *)
+F3(graphPrepareExecutionEnvironment, Qnn_GraphHandle_t, QnnGraph_ExecuteEnvironment_t **, uint32_t)
+F3(graphReleaseExecutionEnvironment, Qnn_GraphHandle_t, const QnnGraph_ExecuteEnvironment_t **, uint32_t)
 F2(graphGetProperty, Qnn_GraphHandle_t, QnnGraph_Property_t **)
 F5(contextValidateBinary, Qnn_BackendHandle_t, Qnn_DeviceHandle_t, const QnnContext_Config_t **, const void *,
    Qnn_ContextBinarySize_t)
@@ -470,7 +473,8 @@ static void fill_table(void) {
   OFFER(memDeRegister), OFFER(deviceGetPlatformInfo), OFFER(deviceFreePlatformInfo), OFFER(deviceGetInfrastructure);
   OFFER(deviceCreate), OFFER(deviceSetConfig), OFFER(deviceGetInfo), OFFER(deviceFree), OFFER(signalCreate);
   OFFER(signalSetConfig), OFFER(signalTrigger), OFFER(signalFree), OFFER(errorGetMessage);
-  OFFER(errorGetVerboseMessage), OFFER(errorFreeVerboseMessage), OFFER(graphGetProperty), OFFER(contextValidateBinary);
+  OFFER(errorGetVerboseMessage), OFFER(errorFreeVerboseMessage), OFFER(graphPrepareExecutionEnvironment);
+  OFFER(graphReleaseExecutionEnvironment), OFFER(graphGetProperty), OFFER(contextValidateBinary);
   OFFER(contextCreateFromBinaryWithSignal), OFFER(contextCreateFromBinaryListAsync), OFFER(backendGetProperty);
   OFFER(contextGetProperty), OFFER(contextFinalize);
 }

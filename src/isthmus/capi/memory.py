@@ -28,7 +28,8 @@ MOST_DESCRIPTORS = 1 << 16
 def _htp_custom(address: int) -> Any:
     given = read(address, HtpMemDescriptor)
     place = given.sharedBufferConfig
-    return htp.Descriptor(given.size, place.fd, place.offset, given.type)
+    kind = next((known for known in htp.MemType if known == given.type), given.type)
+    return htp.Descriptor(given.size, place.fd, place.offset, kind)
 
 
 def _lpai_custom(address: int) -> Any:

@@ -254,7 +254,8 @@ def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda nu
     inputs = [tensor_at(pointer(op, "inputTensors"), index) for index in range(op.numOfInputs)]
     outputs = [tensor_at(pointer(op, "outputTensors"), index) for index in range(op.numOfOutputs)]
     package = text(pointer(op, "packageName")) or ""
-    return ClientNode(name, package, kind, without_neutral(kind, params), inputs, outputs)
+    params = without_neutral(kind, params, inputs[0].dims if inputs else ())
+    return ClientNode(name, package, kind, params, inputs, outputs)
 
 
 def _value(what: str, param: Param, static: Callable[[int], np.ndarray | None]) -> Any:

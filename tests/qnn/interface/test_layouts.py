@@ -53,6 +53,7 @@ ENUMERATIONS = {
     "QNN_TENSORMEMTYPE_": types.TensorMemType,
     "QNN_DEFINITION_": types.Definition,
     "QNN_PARAMTYPE_": types.ParamType,
+    "QNN_GRAPH_EXECUTE_ENVIRONMENT_OPTION_": objects.EnvironmentOption,
     "QNN_HTP_GRAPH_CONFIG_OPTION_": custom.HtpGraphOption,
     "QNN_HTP_CONTEXT_CONFIG_OPTION_": custom.HtpContextOption,
     "QNN_HTP_DEVICE_CONFIG_OPTION_": custom.HtpDeviceOption,

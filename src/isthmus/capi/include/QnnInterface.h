@@ -80,8 +80,9 @@ typedef struct {
   Qnn_ErrorHandle_t (*errorGetMessage)(Qnn_ErrorHandle_t, const char **);
   Qnn_ErrorHandle_t (*errorGetVerboseMessage)(Qnn_ErrorHandle_t, const char **);
   Qnn_ErrorHandle_t (*errorFreeVerboseMessage)(const char *);
-  Qnn_ErrorHandle_t (*graphPrepareExecutionEnvironment)(Qnn_GraphHandle_t, void **, uint32_t);
-  Qnn_ErrorHandle_t (*graphReleaseExecutionEnvironment)(Qnn_GraphHandle_t, const void **, uint32_t);
+  Qnn_ErrorHandle_t (*graphPrepareExecutionEnvironment)(Qnn_GraphHandle_t, QnnGraph_ExecuteEnvironment_t **, uint32_t);
+  Qnn_ErrorHandle_t (*graphReleaseExecutionEnvironment)(Qnn_GraphHandle_t, const QnnGraph_ExecuteEnvironment_t **,
+                                                        uint32_t);
   Qnn_ErrorHandle_t (*graphGetProperty)(Qnn_GraphHandle_t, QnnGraph_Property_t **);
   Qnn_ErrorHandle_t (*contextValidateBinary)(Qnn_BackendHandle_t, Qnn_DeviceHandle_t, const QnnContext_Config_t **,
                                              const void *, Qnn_ContextBinarySize_t);

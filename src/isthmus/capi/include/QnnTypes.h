@@ -265,6 +265,13 @@ typedef enum {
   QNN_GRAPH_PROPERTY_OPTION_CUSTOM = 0, QNN_GRAPH_PROPERTY_OPTION_UNDEFINED = QNN_UNDEFINED
 } QnnGraph_PropertyOption_t;
 typedef struct { QnnGraph_PropertyOption_t option; union { void *customProperty; }; } QnnGraph_Property_t;
+typedef enum {
+  QNN_GRAPH_EXECUTE_ENVIRONMENT_OPTION_BIND_MEM_HANDLES = 0, QNN_GRAPH_EXECUTE_ENVIRONMENT_OPTION_POPULATE_CLIENT_BUFS,
+  QNN_GRAPH_EXECUTE_ENVIRONMENT_OPTION_UNDEFINED = QNN_UNDEFINED
+} QnnGraph_ExecuteEnvironmentOption_t;
+typedef struct {
+  QnnGraph_ExecuteEnvironmentOption_t option; union { Qnn_TensorSet_t tensorSet; };
+} QnnGraph_ExecuteEnvironment_t;
 typedef struct { Qnn_ErrorHandle_t error; } Qnn_NotifyStatus_t;
 typedef void (*Qnn_NotifyFn_t)(void *notifyParam, Qnn_NotifyStatus_t);
 

@@ -6,7 +6,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
 
-from isthmus.qnn.interface.types import Scalar
+from isthmus.qnn.interface.types import Scalar, TensorSet
 
 
 class BackendOption(IntEnum):
@@ -190,6 +190,19 @@ class GraphConfig(ctypes.Structure):
 
     _anonymous_ = ("value",)
     _fields_ = [("option", c_uint32), ("value", GraphConfigUnion)]
+
+
+class EnvironmentOption(IntEnum):
+    """QNN_GRAPH_EXECUTE_ENVIRONMENT_OPTION_*."""
+
+    BIND_MEM_HANDLES = 0
+    POPULATE_CLIENT_BUFS = 1
+
+
+class ExecuteEnvironment(ctypes.Structure):
+    """QnnGraph_ExecuteEnvironment_t."""
+
+    _fields_ = [("option", c_uint32), ("tensorSet", TensorSet)]
 
 
 class Property(ctypes.Structure):

@@ -16,6 +16,7 @@ from isthmus.qnn.interface.objects import (
     ContextProperty,
     DeviceConfig,
     EventData,
+    ExecuteEnvironment,
     ExtendedEventData,
     GraphConfig,
     MemDescriptor,
@@ -171,8 +172,8 @@ ARGUMENTS: dict[str, list[Any]] = {
     "errorGetMessage": [c_uint64, _TEXTS],
     "errorGetVerboseMessage": [c_uint64, _TEXTS],
     "errorFreeVerboseMessage": [c_void_p],
-    "graphPrepareExecutionEnvironment": [_HANDLE, c_void_p, c_uint32],
-    "graphReleaseExecutionEnvironment": [_HANDLE, c_void_p, c_uint32],
+    "graphPrepareExecutionEnvironment": [_HANDLE, POINTER(POINTER(ExecuteEnvironment)), c_uint32],
+    "graphReleaseExecutionEnvironment": [_HANDLE, POINTER(POINTER(ExecuteEnvironment)), c_uint32],
     "graphGetProperty": [_HANDLE, _CONFIGS[Property]],
     "contextValidateBinary": [_HANDLE, _HANDLE, _CONFIGS[ContextConfig], c_void_p, c_uint64],
     "contextCreateFromBinaryWithSignal": [

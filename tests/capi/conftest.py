@@ -1,0 +1,60 @@
+"""The libraries, made once for all tests, and programs in C compiled against our header."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from host_programs import PROGRAMS, Build
+from qnn_calls import Client
+
+from isthmus.capi.install import INCLUDE, install
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the libraries."""
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("needs a C compiler")
+    folder = tmp_path_factory.mktemp("libraries")
+    install(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Compiles a program of `programs`, as C or C++, with or without the address sanitizer; each once."""
+    made: dict[tuple[str, str, bool], Path] = {}
+
+    def compiled(name: str, compiler: str = "gcc", sanitize: bool = False) -> Path:
+        if shutil.which(compiler) is None:
+            pytest.skip(f"needs {compiler}")
+        key = (name, compiler, sanitize)
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("program") / name
+            language = ["-std=c11"] if compiler == "gcc" else ["-x", "c++", "-std=c++17"]
+            flags = ["-fsanitize=address"] if sanitize else []
+            subprocess.run(
+                [
+                    compiler, *language, *flags, "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", f"-I{INCLUDE}",
+                    f"-I{PROGRAMS}", PROGRAMS / f"{name}.c", "-o", made[key], "-ldl", "-lpthread",
+                ],
+                check=True,
+            )  # fmt: skip
+        return made[key]
+
+    return compiled
+
+
+@pytest.fixture
+def client(libraries: Path) -> Client:
+    """A client of the CPU back end."""
+    return Client(libraries / "libQnnCpu.so")
+
+
+@pytest.fixture
+def htp(libraries: Path) -> Client:
+    """A client of HTP."""
+    return Client(libraries / "libQnnHtp.so")

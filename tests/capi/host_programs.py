@@ -1,0 +1,21 @@
+"""Programs in C that use the libraries, and how they are run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent / "programs"
+SECONDS = 240
+Build = Callable[..., Path]
+
+
+def execute(program: Path, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end."""
+    # An interpreter that nobody ends leaves memory behind; what is looked for are wrong accesses.
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0", **variables}
+    return subprocess.run(
+        [program, *map(str, arguments)], capture_output=True, text=True, timeout=SECONDS, env=environment
+    )

@@ -1,0 +1,129 @@
+"""Context binaries through C: made, described by the system library, restored whole or in part."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+from qnn_calls import Client, at, doubling, opened
+
+from isthmus.errors import Code
+from isthmus.graph import DataType, TensorType
+from isthmus.qnn import interface
+from isthmus.qnn.interface import objects, types
+
+F32 = DataType.FLOAT_32
+
+
+def test_a_binary_is_described_checked_and_restored(client: Client, libraries: Path) -> None:
+    backend, context = opened(client)
+    doubling(client, context)
+    size, written = ctypes.c_uint64(), ctypes.c_uint64()
+    client.do("contextGetBinarySize", context, ctypes.byref(size))
+    small = ctypes.create_string_buffer(size.value - 1)
+    assert client.contextGetBinary(context, small, len(small), ctypes.byref(written)) == 5000
+    binary = ctypes.create_string_buffer(size.value)
+    client.do("contextGetBinary", context, binary, len(binary), ctypes.byref(written))
+    assert written.value == size.value
+
+    system = Client(libraries / "libQnnSystem.so")
+    handle = ctypes.c_void_p()
+    assert system.systemContextCreate(ctypes.byref(handle)) == 0
+    info, info_size = ctypes.POINTER(interface.system.BinaryInfo)(), ctypes.c_uint64()
+    arguments = (binary, len(binary), ctypes.byref(info), ctypes.byref(info_size))
+    assert system.systemContextGetBinaryInfo(handle, *arguments) == 0
+    v1 = info.contents.contextBinaryInfoV1
+    assert (info.contents.version, v1.backendId, v1.numGraphs) == (1, 3, 1)
+    graph_info = v1.graphs[0].graphInfoV3
+    assert (graph_info.graphName, graph_info.numGraphInputs, graph_info.numGraphOutputs) == (b"twice", 1, 1)
+    x = types.Tensor.from_buffer_copy(graph_info.graphInputs[0])
+    y = types.Tensor.from_buffer_copy(graph_info.graphOutputs[0])
+    assert (x.v1.name, x.v1.dimensions[1], x.v1.dataType) == (b"x", 8, int(F32))
+
+    client.do("contextValidateBinary", backend, None, None, binary, len(binary))
+    again = ctypes.c_void_p()
+    client.do("contextCreateFromBinary", backend, None, None, binary, len(binary), ctypes.byref(again), None)
+    graph = client.make("graphRetrieve", again, b"twice")
+    given, found = np.full((1, 8), 3, np.float32), np.zeros((1, 8), np.float32)
+    assert client.execute(graph, [at(x, given)], [at(y, found)]) == 0
+    assert found.tolist() == [[6.0] * 8]
+    assert client.graphRetrieve(again, b"other", ctypes.byref(ctypes.c_void_p())) == Code.GRAPH_DOES_NOT_EXIST
+    assert system.systemContextFree(handle) == 0
+    client.do("backendFree", backend)
+
+
+def test_only_enabled_graphs_of_a_binary_can_be_retrieved(client: Client) -> None:
+    backend, context = opened(client)
+    doubling(client, context, "one")
+    doubling(client, context, "two")
+    size, out = ctypes.c_uint64(), ctypes.c_void_p()
+    client.do("contextGetBinarySize", context, ctypes.byref(size))
+    binary = ctypes.create_string_buffer(size.value)
+    client.do("contextGetBinary", context, binary, len(binary), ctypes.byref(size))
+    config = objects.ContextConfig(objects.ContextOption.ENABLE_GRAPHS)
+    config.enableGraphs = client.keep((ctypes.c_char_p * 2)(b"two", None))
+    listed = (ctypes.POINTER(objects.ContextConfig) * 2)(ctypes.pointer(config))
+    client.do("contextCreateFromBinary", backend, None, listed, binary, len(binary), ctypes.byref(out), None)
+    client.make("graphRetrieve", out, b"two")
+    assert client.graphRetrieve(out, b"one", ctypes.byref(ctypes.c_void_p())) == Code.GRAPH_DOES_NOT_EXIST
+    config.enableGraphs = client.keep((ctypes.c_char_p * 2)(b"three", None))
+    arguments = (backend, None, listed, binary, len(binary), ctypes.byref(out), None)
+    assert client.contextCreateFromBinary(*arguments) == Code.CONTEXT_INVALID_CONFIG
+    client.do("backendFree", backend)
+
+
+def test_several_binaries_are_loaded_and_told_of(client: Client) -> None:
+    backend, context = opened(client)
+    doubling(client, context)
+    size = ctypes.c_uint64()
+    client.do("contextGetBinarySize", context, ctypes.byref(size))
+    binary = ctypes.create_string_buffer(size.value)
+    client.do("contextGetBinary", context, binary, len(binary), ctypes.byref(size))
+    told: list[tuple[bytes | None, int, int | None, int]] = []
+
+    @objects.CONTEXT_NOTIFY
+    def notify(made: int, graph: int, name: bytes, kind: int, parameter: int, error: int) -> None:
+        told.append((name, kind, parameter, error))
+
+    address = ctypes.cast(notify, ctypes.c_void_p).value
+    broken = ctypes.create_string_buffer(b"no binary", 64)
+    params = [
+        objects.ContextParams(1, objects.ContextParamsV1(None, ctypes.addressof(it), len(it), None, address, number))
+        for number, it in ((1, binary), (2, broken))
+    ]
+    listed = (ctypes.POINTER(objects.ContextParams) * 3)(*map(ctypes.pointer, params))
+    client.do("contextCreateFromBinaryListAsync", backend, None, listed, None, None)
+    assert told[:2] == [(b"twice", 0, 1, 0), (None, 1, 1, 0)]
+    assert told[2][:3] == (None, 1, 2)
+    assert told[2][3] != 0
+    client.do("backendFree", backend)
+
+
+def test_malformed_binaries_answer_by_the_systems_codes(libraries: Path) -> None:
+    system = Client(libraries / "libQnnSystem.so")
+    handle = ctypes.c_void_p()
+    assert system.systemContextCreate(ctypes.byref(handle)) == 0
+    info = ctypes.POINTER(interface.system.BinaryInfo)()
+    wrong = ctypes.create_string_buffer(b"no binary", 64)
+    assert system.systemContextGetBinaryInfo(handle, wrong, 64, ctypes.byref(info), None) == 30010
+    assert system.systemContextFree(handle) == 0
+    assert system.systemContextGetBinaryInfo(handle, wrong, 64, ctypes.byref(info), None) == 30000
+    assert system.systemContextFree(handle) == 30000
+
+
+def test_the_system_library_counts_a_tensors_bytes(libraries: Path, client: Client) -> None:
+    system = Client(libraries / "libQnnSystem.so")
+    out = ctypes.c_uint64()
+    tensor = client.tensor("x", TensorType.APP_WRITE, DataType.FLOAT_16, (3, 5))
+    call = ctypes.CFUNCTYPE(ctypes.c_uint64, _ByValue, ctypes.POINTER(ctypes.c_uint64))(
+        system.provider.table.systemTensorGetMemoryFootprint
+    )
+    assert call(_ByValue.from_buffer_copy(tensor), ctypes.byref(out)) == 0
+    assert out.value == 30
+
+
+class _ByValue(ctypes.Structure):
+    """A tensor without unions, which ctypes does not pass by value."""
+
+    _fields_ = [("words", ctypes.c_uint64 * 18)]

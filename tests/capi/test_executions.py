@@ -1,0 +1,165 @@
+"""Executions: by the memory they bring, with memory handles, in the background, within limits, profiled and logged."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import numpy as np
+import pytest
+from qnn_calls import Client, at, doubling, in_handle, opened
+
+from isthmus.capi import execution
+from isthmus.errors import Code
+from isthmus.graph import DataType
+from isthmus.memory import rpcmem
+from isthmus.qnn import interface
+from isthmus.qnn.interface import custom, objects, types
+
+F32 = DataType.FLOAT_32
+
+
+def test_the_same_memory_goes_straight_to_its_binding(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    given, found = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
+    whole_ways: list[int] = []
+    bound = execution._bound
+    monkeypatch.setattr(execution, "_bound", lambda *all: whole_ways.append(1) or bound(*all))
+    for value in range(5):
+        given[...] = value
+        assert client.execute(graph, [at(x, given)], [at(y, found)]) == 0
+        assert found.tolist() == (2 * given).tolist()
+    assert len(whole_ways) == 1
+    other = np.zeros((1, 8), np.float32)
+    assert client.execute(graph, [at(x, given)], [at(y, other)]) == 0
+    assert len(whole_ways) == 2, "other memory is another binding"
+    client.do("backendFree", backend)
+
+
+def test_many_memories_in_turn_are_each_right(client: Client) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    arrays = [np.full((1, 8), float(i), np.float32) for i in range(50)]
+    for _ in range(2):
+        for array in arrays:
+            found = np.zeros((1, 8), np.float32)
+            assert client.execute(graph, [at(x, array)], [at(y, found)]) == 0
+            np.testing.assert_array_equal(found, 2 * array)
+    client.do("backendFree", backend)
+
+
+def test_deregistered_memory_is_not_executed_on(htp: Client) -> None:
+    backend, context = opened(htp)
+    graph, x, y = doubling(htp, context)
+    with rpcmem.alloc(25, 1, 4096) as buffer:
+        handles = []
+        for offset in (0, 64):
+            shared = custom.HtpMemDescriptor(1, 4096)
+            shared.sharedBufferConfig = custom.HtpSharedBuffer(buffer.fd, offset)
+            descriptor = objects.MemDescriptor(
+                objects.MemShape(2, (ctypes.c_uint32 * 2)(1, 8), None), int(F32), 2
+            )
+            descriptor.customInfo = ctypes.addressof(shared)
+            handle = ctypes.c_void_p()
+            htp.do("memRegister", context, ctypes.byref(descriptor), 1, ctypes.byref(handle))
+            handles.append(handle)
+        view = buffer.view("float32", (1024,))
+        view[:8] = 3
+        given, made = in_handle(x, handles[0].value or 0), in_handle(y, handles[1].value or 0)
+        for _ in range(3):
+            assert htp.execute(graph, [given], [made]) == 0
+        assert view[16:24].tolist() == [6.0] * 8
+        htp.do("memDeRegister", (ctypes.c_void_p * 1)(handles[0]), 1)
+        assert htp.execute(graph, [given], [made]) == Code.MEM_INVALID_HANDLE
+        assert htp.memDeRegister((ctypes.c_void_p * 2)(handles[0], handles[1]), 2) == Code.MEM_INVALID_HANDLE
+        assert htp.execute(graph, [in_handle(x, handles[1].value or 0)], [made]) == Code.MEM_INVALID_HANDLE
+    htp.do("backendFree", backend)
+
+
+def test_asynchronous_executions_notify_in_order(client: Client) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    told: list[tuple[int, int]] = []
+    ended = threading.Event()
+
+    @objects.NOTIFY
+    def notify(parameter: int, error: int) -> None:
+        told.append((parameter, error))
+        if len(told) == 5:
+            ended.set()
+
+    arrays = [(np.full((1, 8), i, np.float32), np.zeros((1, 8), np.float32)) for i in range(5)]
+    for number, (given, made) in enumerate(arrays, 1):
+        inputs, outputs = (types.Tensor * 1)(at(x, given)), (types.Tensor * 1)(at(y, made))
+        client.do("graphExecuteAsync", graph, inputs, 1, outputs, 1, None, None, notify, number)
+    assert ended.wait(30)
+    assert told == [(number, 0) for number in range(1, 6)]
+    assert all((made == 2 * given).all() for given, made in arrays)
+    client.do("backendFree", backend)
+
+
+def test_a_signal_that_timed_out_ends_an_execution(client: Client) -> None:
+    backend, context = opened(client)
+    config = objects.SignalConfig(objects.SignalOption.TIMEOUT)
+    config.timeoutDurationUs = 1
+    listed = (ctypes.POINTER(objects.SignalConfig) * 2)(ctypes.pointer(config))
+    signal = client.make("signalCreate", backend, listed)
+    graph, x, y = doubling(client, context)
+    memory = np.zeros((1, 8), np.float32)
+    answers = {client.execute(graph, [at(x, memory)], [at(y, memory.copy())], None, signal) for _ in range(20)}
+    assert answers <= {0, Code.GRAPH_TIMED_OUT}
+    client.do("signalTrigger", signal)
+    client.do("signalFree", signal)
+    client.do("backendFree", backend)
+
+
+def test_a_profile_holds_what_its_latest_call_took(client: Client) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    profile = client.make("profileCreate", backend, 2)
+    memory = np.zeros((1, 8), np.float32)
+    for _ in range(2):
+        assert client.execute(graph, [at(x, memory)], [at(y, memory.copy())], profile) == 0
+    events, count = ctypes.POINTER(ctypes.c_uint64)(), ctypes.c_uint32()
+    client.do("profileGetEvents", profile, ctypes.byref(events), ctypes.byref(count))
+    assert count.value == 1
+    data, extended = objects.EventData(), objects.ExtendedEventData()
+    client.do("profileGetEventData", events[0], ctypes.byref(data))
+    client.do("profileGetExtendedEventData", events[0], ctypes.byref(extended))
+    assert (data.type, data.unit, data.identifier) == (400, 1, b"execute")
+    assert extended.v1.value.uint64Value == data.value
+    assert extended.v1.timestamp > 0
+    inner = ctypes.POINTER(ctypes.c_uint64)()
+    client.do("profileGetSubEvents", events[0], ctypes.byref(inner), ctypes.byref(count))
+    names = set()
+    for index in range(count.value):
+        client.do("profileGetEventData", inner[index], ctypes.byref(data))
+        names.add((data.identifier, data.value))
+    assert {(b"copied in", 0), (b"used in place: raw", 64)} <= names
+    old = events[0]
+    client.do("profileFree", profile)
+    assert client.profileGetEventData(old, ctypes.byref(data)) == Code.COMMON_INVALID_ARGUMENT
+    client.do("backendFree", backend)
+
+
+def test_a_log_hears_levels_up_to_its_own(client: Client) -> None:
+    heard: list[tuple[int, bytes]] = []
+    libc = ctypes.CDLL(None)
+    libc.vsnprintf.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_void_p]
+
+    @interface.LOG_CALLBACK
+    def callback(format: bytes, level: int, timestamp: int, arguments: int) -> None:
+        text = ctypes.create_string_buffer(4096)
+        libc.vsnprintf(text, len(text), format, arguments)
+        heard.append((level, text.value))
+
+    log = client.make("logCreate", callback, 1)
+    assert client.contextFree(1, None) == Code.CONTEXT_INVALID_HANDLE
+    assert [level for level, _ in heard] == [1]
+    assert heard[0][1].startswith(b"contextFree: [5002 CONTEXT_INVALID_HANDLE] context handle 0x1")
+    client.do("logSetLogLevel", log, 5)
+    client.do("logFree", log)
+    assert client.logFree(log) == Code.COMMON_INVALID_ARGUMENT
+    assert client.contextFree(1, None) == Code.CONTEXT_INVALID_HANDLE
+    assert len(heard) == 1

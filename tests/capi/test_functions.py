@@ -1,0 +1,283 @@
+"""What the functions answer: to clients that do right, and to those that do not, by QNN's codes and with a reason."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from qnn_calls import Client, at, doubling, opened
+
+from isthmus import qnn
+from isthmus.capi import functions, serve
+from isthmus.errors import Code
+from isthmus.graph import DataType, TensorType
+from isthmus.qnn.interface import objects, types
+
+F32 = DataType.FLOAT_32
+
+
+# -- the tables --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["libQnnCpu.so", "libQnnGpu.so", "libQnnHtp.so", "libQnnLpai.so", "libQnnSystem.so"])
+def test_no_entry_of_a_table_is_null_and_what_is_not_offered_answers_so(libraries: Path, name: str) -> None:
+    table = Client(libraries / name).provider.table
+    entries = [getattr(table, field) for field, _ in table._fields_]
+    assert all(entries)
+    shared = max(set(entries), key=entries.count)
+    assert entries.count(shared) > 5
+    assert ctypes.CFUNCTYPE(ctypes.c_uint64)(shared)() == Code.COMMON_NOT_SUPPORTED
+
+
+def test_libraries_say_which_back_end_they_are(libraries: Path) -> None:
+    told = {
+        name: (int(provider.backendId), provider.providerName, str(provider.coreApiVersion))
+        for name in ("Cpu", "Gpu", "Htp", "Lpai")
+        for provider in [Client(libraries / f"libQnn{name}.so").provider]
+    }
+    assert told == {
+        "Cpu": (3, b"CPU_ISTHMUS", "2.40.0"),
+        "Gpu": (4, b"GPU_ISTHMUS", "2.40.0"),
+        "Htp": (6, b"HTP_ISTHMUS", "2.40.0"),
+        "Lpai": (12, b"LPAI_ISTHMUS", "2.40.0"),
+    }
+
+
+def test_versions_operations_and_build_are_told(client: Client) -> None:
+    backend, _ = opened(client)
+    versions, build = (types.Version * 2)(), ctypes.c_char_p()
+    client.do("backendGetApiVersion", ctypes.byref(versions))
+    client.do("backendGetBuildId", ctypes.byref(build))
+    assert str(versions[0]) == "2.40.0"
+    assert build.value is not None
+    assert build.value.startswith(b"isthmus")
+    count, names = ctypes.c_uint32(), ctypes.POINTER(objects.OperationName)()
+    client.do("backendGetSupportedOperations", backend, ctypes.byref(count), ctypes.byref(names))
+    listed = {(names[i].packageName, names[i].name) for i in range(count.value)}
+    assert len(listed) == count.value > 100
+    assert (b"qti.aisw", b"Conv2d") in listed
+    client.do("backendFree", backend)
+
+
+def test_capabilities_are_answered_by_back_end(libraries: Path) -> None:
+    ask = {name: Client(libraries / f"libQnn{name}.so").propertyHasCapability for name in ("Cpu", "Htp", "Lpai")}
+    assert [ask[name](1102) for name in ("Cpu", "Htp", "Lpai")] == [1000, 0, 0]
+    assert ask["Htp"](objects.PROPERTY_TENSOR_SUPPORT_RETRIEVE_RAW) == 1000
+    assert ask["Htp"](99999) == 2000
+
+
+# -- graphs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_quantized_convolution_computes_what_the_graph_in_python_does(client: Client, version: int) -> None:
+    random = np.random.default_rng(5)
+    weights = random.integers(-127, 128, (3, 3, 4, 6)).astype(np.int8)
+    bias = random.integers(-500, 500, 6).astype(np.int32)
+    scales = [0.01 * (i + 1) for i in range(6)]
+    image = random.integers(0, 256, (1, 9, 9, 4)).astype(np.uint8)
+    stride, pads = np.array([2, 2], np.uint32), np.array([[1, 1], [1, 1]], np.uint32)
+
+    with qnn.Backend("cpu") as backend:
+        graph = backend.create_context().create_graph("g")
+        q = qnn.Quantization
+        x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.UFIXED_POINT_8, image.shape, q((0.05,), (-128,)))
+        w = graph.create_tensor(
+            "w", TensorType.STATIC, DataType.SFIXED_POINT_8, weights.shape, q(tuple(np.float32(scales)), (0,) * 6, 3),
+            weights,
+        )  # fmt: skip
+        b = graph.create_tensor(
+            "b", TensorType.STATIC, DataType.SFIXED_POINT_32, bias.shape, q((0.0005,), (0,)), bias
+        )
+        y = graph.create_tensor("y", TensorType.APP_READ, DataType.UFIXED_POINT_8, (1, 5, 5, 6), q((0.2,), (-100,)))
+        graph.add_node("conv", "Conv2d", [x, w, b], [y], {"stride": stride, "pad_amount": pads})
+        graph.finalize()
+        expected = np.zeros((1, 5, 5, 6), np.uint8)
+        graph.execute([qnn.ClientTensor("x", image)], [qnn.ClientTensor("y", expected)])
+
+    handle, context = opened(client)
+    made = client.make("graphCreate", context, b"g", None)
+    tensors = [
+        client.tensor("x", TensorType.APP_WRITE, 0x408, image.shape, client.quantize(0.05, -128), version=version),
+        client.tensor(
+            "w", TensorType.STATIC, 0x308, weights.shape, client.quantize_axis(3, scales), weights, version=version
+        ),
+        client.tensor("b", TensorType.STATIC, 0x332, bias.shape, client.quantize(0.0005, 0), bias, version=version),
+        client.tensor("y", TensorType.APP_READ, 0x408, (1, 5, 5, 6), client.quantize(0.2, -100), version=version),
+    ]
+    for tensor in tensors:
+        client.do("tensorCreateGraphTensor", made, ctypes.byref(tensor))
+    assert sorted(tensor.v1.id for tensor in tensors) == [1, 2, 3, 4]
+    config = client.operation(
+        "conv", "Conv2d", tensors[:3], tensors[3:], {"group": (0x132, 1), "reuse_sparse_indices": (0x508, 0)},
+        {"stride": stride, "pad_amount": pads},
+    )  # fmt: skip
+    client.do("backendValidateOpConfig", handle, config)
+    client.do("graphAddNode", made, config)
+    client.do("graphFinalize", made, None, None)
+    found = np.zeros((1, 5, 5, 6), np.uint8)
+    assert client.execute(made, [at(tensors[0], image)], [at(tensors[3], found)]) == 0
+    np.testing.assert_array_equal(found, expected)
+    assert found.std() > 5
+    client.do("backendFree", handle)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("axis", [None, 1])
+def test_four_bit_weights_count_by_their_low_bits(client: Client, packed: bool, axis: int | None) -> None:
+    stored = np.array([[-8, -3, 0], [7, 1, -1]], np.int8)
+    scales = [0.5, 0.25, 2.0] if axis == 1 else [0.5]
+    handle, context = opened(client)
+    graph = client.make("graphCreate", context, b"g", None)
+    if packed:
+        low = (stored.reshape(-1) & 15).astype(np.uint8)
+        data, dtype = low[0::2] | low[1::2] << 4, types.DATATYPE_SFIXED_POINT_4
+    else:
+        # The upper halves of the bytes mean nothing.
+        data, dtype = (stored & 15).view(np.int8), int(DataType.SFIXED_POINT_8)
+    weights = client.tensor("w", TensorType.STATIC, dtype, (2, 3), client.quantize_bits(4, axis, scales), data)
+    y = client.tensor("y", TensorType.APP_READ, F32, (2, 3))
+    x = client.tensor("x", TensorType.APP_WRITE, F32, (2, 3))
+    plain = client.tensor("plain", TensorType.NATIVE, F32, (2, 3))
+    for tensor in (weights, x, y, plain):
+        client.do("tensorCreateGraphTensor", graph, ctypes.byref(tensor))
+    client.do("graphAddNode", graph, client.operation("real", "Dequantize", [weights], [plain]))
+    client.do("graphAddNode", graph, client.operation("add", "ElementWiseAdd", [x, plain], [y]))
+    client.do("graphFinalize", graph, None, None)
+    given, found = np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    assert client.execute(graph, [at(x, given)], [at(y, found)]) == 0
+    np.testing.assert_array_equal(found, stored * np.float32(scales))
+    client.do("backendFree", handle)
+
+
+def test_parameters_may_be_tensors_that_were_created_before(client: Client) -> None:
+    handle, context = opened(client)
+    graph = client.make("graphCreate", context, b"g", None)
+    x = client.tensor("x", TensorType.APP_WRITE, F32, (2, 3))
+    y = client.tensor("y", TensorType.APP_READ, F32, (3, 2))
+    perm = client.tensor("perm", TensorType.STATIC, DataType.UINT_32, (2,), data=np.array([1, 0], np.uint32))
+    for tensor in (x, y, perm):
+        client.do("tensorCreateGraphTensor", graph, ctypes.byref(tensor))
+    config = client.operation("turn", "Transpose", [x], [y], tensors={"perm": np.array([0, 0], np.uint32)})
+    config.v1.params[0].tensorParam = perm
+    config.v1.params[0].tensorParam.v1.clientBuf.data = None
+    client.do("graphAddNode", graph, config)
+    client.do("graphFinalize", graph, None, None)
+    given, found = np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((3, 2), np.float32)
+    assert client.execute(graph, [at(x, given)], [at(y, found)]) == 0
+    np.testing.assert_array_equal(found, given.T)
+    client.do("backendFree", handle)
+
+
+def test_what_is_not_supported_is_refused_by_name(client: Client) -> None:
+    handle, context = opened(client)
+    graph = client.make("graphCreate", context, b"g", None)
+    block = types.QuantizeParams(types.Definition.DEFINED, types.QuantizationEncoding.BLOCK)
+    dynamic = client.tensor("d", TensorType.APP_WRITE, F32, (2,), version=2)
+    dynamic.v2.isDynamicDimensions = client.keep((ctypes.c_uint8 * 1)(1))
+    sparse = client.tensor("s", TensorType.NATIVE, F32, (2,))
+    sparse.v1.dataFormat = 1
+    later = client.tensor("l", TensorType.NATIVE, F32, (2,))
+    later.v1.type = types.TensorKind.UPDATEABLE_STATIC
+    for tensor, reason in (
+        (client.tensor("b", TensorType.STATIC, 0x308, (2,), block, np.zeros(2, np.int8)), "encoding BLOCK"),
+        (dynamic, "dynamic dimensions"),
+        (sparse, "data format 1"),
+        (later, "UPDATEABLE_STATIC"),
+    ):
+        assert client.tensorCreateGraphTensor(graph, ctypes.byref(tensor)) == Code.TENSOR_UNSUPPORTED_TENSOR_PARAM
+        assert reason in client.reason(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
+    client.do("backendFree", handle)
+
+
+def test_tensors_that_were_not_created_are_refused_in_nodes_and_executions(client: Client) -> None:
+    handle, context = opened(client)
+    graph, x, y = doubling(client, context)
+    stranger = client.tensor("z", TensorType.APP_WRITE, F32, (1, 8))
+    stranger.v1.id = 77
+    memory = np.zeros((1, 8), np.float32)
+    assert client.execute(graph, [at(stranger, memory)], [at(y, memory)]) == Code.GRAPH_INVALID_TENSOR
+    assert "of the id 77" in client.reason(Code.GRAPH_INVALID_TENSOR)
+    open_graph = client.make("graphCreate", context, b"open", None)
+    config = client.operation("relu", "Relu", [stranger], [y])
+    assert client.graphAddNode(open_graph, config) == Code.GRAPH_INVALID_OP_CONFIG
+    assert "Create the tensor first" in client.reason(Code.GRAPH_INVALID_OP_CONFIG)
+    client.do("backendFree", handle)
+    assert x.v1.id == 1
+
+
+# -- wrong handles, wild pointers, failures ----------------------------------------------------------------------------
+
+
+def test_handles_that_are_freed_unknown_or_of_another_kind_are_refused(client: Client, htp: Client) -> None:
+    backend, context = opened(client)
+    graph, _, _ = doubling(client, context)
+    assert client.contextFree(graph, None) == Code.CONTEXT_INVALID_HANDLE
+    assert client.graphFinalize(context, None, None) == Code.GRAPH_INVALID_HANDLE
+    assert client.graphFinalize(12345, None, None) == Code.GRAPH_INVALID_HANDLE
+    assert htp.contextFree(context, None) == Code.CONTEXT_INVALID_HANDLE, "handles belong to one library"
+    client.do("contextFree", context, None)
+    assert client.graphFinalize(graph, None, None) == Code.GRAPH_INVALID_HANDLE, "it ended with its context"
+    assert client.contextFree(context, None) == Code.CONTEXT_INVALID_HANDLE
+    client.do("backendFree", backend)
+    assert client.backendFree(backend) == Code.BACKEND_INVALID_HANDLE
+    assert "It may have been freed" in client.reason(Code.BACKEND_INVALID_HANDLE)
+
+
+@pytest.mark.parametrize("wild", [0x10, 0x7F0000000000, 2**64 - 64])
+def test_wild_pointers_are_refused_and_nothing_is_changed(client: Client, wild: int) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    pointer = ctypes.cast(ctypes.c_void_p(wild), ctypes.c_void_p)
+
+    def raw(name: str, *arguments: object) -> int:
+        """Call with plain words, as a client in C may by mistake."""
+        call = ctypes.CFUNCTYPE(ctypes.c_uint64, *[ctypes.c_void_p] * len(arguments))
+        return int(call(getattr(client.provider.table, name))(*arguments))
+
+    assert raw("graphCreate", context, pointer, None, pointer) == Code.GRAPH_INVALID_ARGUMENT
+    assert raw("contextCreate", backend, None, pointer, pointer) == Code.CONTEXT_INVALID_ARGUMENT
+    assert raw("tensorCreateGraphTensor", graph, pointer) == Code.TENSOR_INVALID_TENSOR_PARAM
+    assert raw("contextCreateFromBinary", backend, None, None, pointer, 64, pointer, None) == 5000
+    assert raw("memRegister", context, pointer, 1, pointer) == Code.MEM_INVALID_ARGUMENT
+    memory = np.ones((1, 8), np.float32)
+    bad = at(x, memory)
+    bad.v1.clientBuf.data = wild
+    assert client.execute(graph, [bad], [at(y, memory)]) in (Code.GRAPH_INVALID_TENSOR, Code.COMMON_INVALID_ARGUMENT)
+    assert client.execute(graph, [at(x, memory)], [at(y, memory.copy())]) == 0
+    client.do("backendFree", backend)
+
+
+def test_an_exception_of_ours_is_answered_as_a_general_error(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(server: serve.Server, *arguments: int) -> None:
+        raise ZeroDivisionError("ours")
+
+    name = "signalTrigger"
+    monkeypatch.setitem(functions.TABLE, name, functions.Function(name, broken, Code.COMMON_INVALID_ARGUMENT))
+    server = serve.Server("QnnCpu")
+    assert server.signalTrigger(1) == Code.COMMON_GENERAL
+    assert "ZeroDivisionError: ours" in caplog.text
+
+
+def test_after_python_has_ended_frees_succeed_and_the_rest_answers_an_error(libraries: Path) -> None:
+    code = (
+        "import atexit, ctypes, sys\n"
+        "from isthmus.qnn import interface\n"
+        "table = interface.providers(ctypes.CDLL(sys.argv[1]))[0].table\n"
+        "def late():\n"
+        "    print(interface.function(table, 'backendFree')(backend), interface.function(table, 'backendGetBuildId')"
+        "(ctypes.byref(text)), flush=True)\n"
+        "atexit.register(late)\n"
+        "text, backend = ctypes.c_char_p(), ctypes.c_void_p()\n"
+        "print(interface.function(table, 'backendCreate')(None, None, ctypes.byref(backend)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, libraries / "libQnnCpu.so"], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("0\n0 1003\n", "")

@@ -1,0 +1,127 @@
+"""Programs in C and C++ that know nothing of Python run QNN on our libraries, and leave cleanly."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from host_programs import Build, execute
+
+from isthmus import qnn
+
+KINDS = [("gcc", False), ("g++", False), ("g++", True)]
+kinds = pytest.mark.parametrize(("compiler", "sanitize"), KINDS, ids=["c", "c++", "c++-asan"])
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A context binary for LPAI with a graph that adds its input to its state."""
+    dims = (1, 64)
+    with qnn.Backend("lpai") as backend:
+        graph = backend.create_context().create_graph("count")
+        x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, dims)
+        y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, dims)
+        state = graph.create_tensor(
+            "state", qnn.TensorType.APP_READWRITE, qnn.DataType.FLOAT_32, dims, data=np.zeros(dims, np.float32)
+        )
+        graph.add_node("add", "ElementWiseAdd", [x, state], [y])
+        graph.update_state(state, y)
+        file = tmp_path_factory.mktemp("binary") / "count.bin"
+        file.write_bytes(graph.context.prepare_offline())
+    return file
+
+
+def accelerators() -> set[int]:
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if b"isthmus.accelerator" in (entry / "cmdline").read_bytes():
+                    found.add(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+@kinds
+def test_a_qmem_graph_runs_online_and_from_its_binary(
+    libraries: Path, build: Build, compiler: str, sanitize: bool
+) -> None:
+    done = execute(build("htp_qmem", compiler, sanitize), libraries)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "done" in done.stdout.splitlines()
+
+
+def test_a_program_that_frees_nothing_leaves_nothing(libraries: Path, build: Build) -> None:
+    done = execute(build("htp_qmem"), libraries, "forget")
+    assert (done.returncode, done.stderr) == (0, "")
+    started = {int(number) for number in re.findall(r"Accelerator process (\d+) started", done.stdout)}
+    assert started
+    assert not started & accelerators()
+
+
+@kinds
+def test_lpai_asks_for_pools_and_runs_in_them(
+    libraries: Path, counting: Path, build: Build, compiler: str, sanitize: bool
+) -> None:
+    done = execute(build("lpai_pools", compiler, sanitize), libraries, counting)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("alignment 128 128\nscratch 512 persistent 256\n")
+    assert "its scratch memory is not set" in done.stdout
+    assert "which is not a multiple of 128" in done.stdout
+
+
+@kinds
+def test_lpai_runs_in_tcm_by_its_configuration(
+    libraries: Path, counting: Path, build: Build, tmp_path: Path, compiler: str, sanitize: bool
+) -> None:
+    config = tmp_path / "lpai.conf"
+    config.write_text(
+        '{"lpai_backend": {"target_env": "adsp", "enable_hw_ver": "v6"},'
+        ' "lpai_graph": {"execute": {"mem_type": "tcm"}}}'
+    )
+    done = execute(
+        build("lpai_pools", compiler, sanitize), libraries, counting, "tcm", ISTHMUS_LPAI_CONFIG=str(config)
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "log 3: TCM pool current size: 0 max_size: 2035712\n" in done.stdout
+    assert done.stdout.count(" from tcm pool 0\n") == 3
+    assert "memory types cannot be mixed" in done.stdout
+
+
+@pytest.mark.parametrize("library", ["libQnnHtp.so", "libQnnCpu.so"])
+def test_four_threads_execute_a_thousand_times_each(libraries: Path, build: Build, library: str) -> None:
+    done = execute(build("threads"), libraries, library)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_four_threads_of_a_program_with_the_sanitizer(libraries: Path, build: Build) -> None:
+    done = execute(build("threads", "gcc", sanitize=True), libraries, "libQnnHtp.so", 200)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_without_a_shared_libpython_one_line_says_what_to_install(
+    libraries: Path, build: Build, tmp_path: Path
+) -> None:
+    copied = tmp_path / "copied"
+    shutil.copytree(libraries, copied)
+    settings = (copied / "isthmus.conf").read_text()
+    (copied / "isthmus.conf").write_text(re.sub("^libpython=.*$", "libpython=", settings, flags=re.MULTILINE))
+    done = execute(build("threads"), copied, "libQnnCpu.so")
+    assert done.returncode == 1
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("isthmus: libQnnCpu: no shared libpython was found when it was installed: install one")
+    assert len(rest) == 1
+    assert "answers 1003" in rest[0]
+
+
+def test_without_settings_one_line_says_what_to_run(libraries: Path, build: Build, tmp_path: Path) -> None:
+    copied = tmp_path / "copied"
+    shutil.copytree(libraries, copied)
+    (copied / "isthmus.conf").unlink()
+    done = execute(build("threads"), copied, "libQnnCpu.so")
+    assert done.returncode == 1
+    assert "run `isthmus capi install DIR`" in done.stderr

@@ -1,0 +1,35 @@
+"""Two thousand random sequences of calls end no process, and leave a library that serves the next client."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+SECONDS = 280
+
+
+@pytest.mark.parametrize(
+    ("library", "seed", "count"),
+    # A context of HTP is a process, which takes its time.
+    [
+        ("libQnnCpu.so", 1, 700),
+        ("libQnnCpu.so", 10_000, 700),
+        ("libQnnLpai.so", 20_000, 590),
+        ("libQnnHtp.so", 30_000, 10),
+    ],
+)
+def test_no_sequence_of_calls_ends_the_process(libraries: Path, library: str, seed: int, count: int) -> None:
+    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", HERE / "random_calls.py", libraries / library, str(seed), str(count)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert (done.returncode, done.stdout) == (0, "served SUPPORTED\n"), done.stderr[-3000:]
