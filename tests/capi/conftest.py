@@ -10,7 +10,7 @@ import pytest
 from host_programs import PROGRAMS, Build
 from qnn_calls import Client
 
-from isthmus.capi.install import INCLUDE, install
+from isthmus.capi.installation import INCLUDE, install
 
 
 @pytest.fixture(scope="session")

@@ -121,6 +121,11 @@ def listed(address: int, kind: type[_Kind]) -> Iterator[_Kind]:
     raise BadPointer(f"the list at {address:#x} has no end")
 
 
+def listed_all(address: int, kind: type[_Kind], count: int) -> list[_Kind]:
+    """Copies of the structures that so many pointers lead to."""
+    return [read(read(address, ctypes.c_uint64, index).value, kind) for index in range(count)]
+
+
 def write(address: int, value: Any) -> None:
     """Write a value of ctypes to the client's memory."""
     _copy(ctypes.addressof(value), checked(address), ctypes.sizeof(value), write=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus import qnn
-from isthmus.capi.client import checked, pointer, read, write
+from isthmus.capi.client import checked, listed_all, pointer, read, write
 from isthmus.capi.functions import serves
 from isthmus.capi.graph import Graph, graph_of
 from isthmus.capi.memory import mem_handle_of
@@ -151,9 +151,7 @@ def graph_release_execution_environment(server: Server, handle: int, environment
 def _environments(graph: Graph, environments: int, count: int) -> list[ExecuteEnvironment]:
     if count > MOST_TENSORS:
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle._what, f"it has no {count} environments")
-    return [
-        read(read(checked(environments), ctypes.c_uint64, index).value, ExecuteEnvironment) for index in range(count)
-    ]
+    return listed_all(checked(environments), ExecuteEnvironment, count)
 
 
 def _planned(graph: Graph, tensors: TensorSetV1) -> Iterator[tuple[int, np.ndarray]]:

@@ -509,7 +509,8 @@ static void forget_executions(void) {}
 enum {
   NUMBER_systemContextCreate, NUMBER_systemContextGetBinaryInfo, NUMBER_systemContextGetMetaData,
   NUMBER_systemContextFree, NUMBER_systemTensorGetMemoryFootprint, NUMBER_systemLogCreate,
-  NUMBER_systemLogSetLogLevel, NUMBER_systemLogFree
+  NUMBER_systemLogSetLogLevel, NUMBER_systemLogFree, NUMBER_systemProfileCreateSerializationTarget,
+  NUMBER_systemProfileSerializeEventData, NUMBER_systemProfileFreeSerializationTarget
 };
 
 F1(systemContextCreate, QnnSystemContext_Handle_t *)
@@ -522,6 +523,13 @@ static E systemTensorGetMemoryFootprint(Qnn_Tensor_t a, uint64_t *b)
 F3(systemLogCreate, QnnLog_Callback_t, QnnLog_Level_t, Qnn_LogHandle_t *)
 F2(systemLogSetLogLevel, Qnn_LogHandle_t, QnnLog_Level_t)
 FREE1(systemLogFree, Qnn_LogHandle_t)
+static E systemProfileCreateSerializationTarget(QnnSystemProfile_SerializationTarget_t a,
+                                                QnnSystemProfile_SerializationTargetConfig_t *b, uint32_t c,
+                                                QnnSystemProfile_SerializationTargetHandle_t *d)
+    GOES(0, systemProfileCreateSerializationTarget, 4, V(&a), V(b), V(c), V(d))
+F3(systemProfileSerializeEventData, QnnSystemProfile_SerializationTargetHandle_t,
+   const QnnSystemProfile_ProfileData_t **, uint32_t)
+FREE1(systemProfileFreeSerializationTarget, QnnSystemProfile_SerializationTargetHandle_t)
 
 static QnnSystemInterface_t interface;
 static const QnnSystemInterface_t *interfaces[] = {&interface};
@@ -533,7 +541,8 @@ static void fill_table(void) {
 #define OFFER(name) table->name = name
   OFFER(systemContextCreate), OFFER(systemContextGetBinaryInfo), OFFER(systemContextGetMetaData);
   OFFER(systemContextFree), OFFER(systemTensorGetMemoryFootprint), OFFER(systemLogCreate);
-  OFFER(systemLogSetLogLevel), OFFER(systemLogFree);
+  OFFER(systemLogSetLogLevel), OFFER(systemLogFree), OFFER(systemProfileCreateSerializationTarget);
+  OFFER(systemProfileSerializeEventData), OFFER(systemProfileFreeSerializationTarget);
 }
 
 EXPORTED E QnnSystemInterface_getProviders(const QnnSystemInterface_t ***list, uint32_t *count) {
@@ -574,6 +583,15 @@ EXPORTED void rpcmem_free(void *memory) {
 EXPORTED int rpcmem_to_fd(void *memory) {
   const uint64_t values[] = {V(memory)};
   return memory ? (int)cross(NUMBER_to_fd, "rpcmem_to_fd", -1, 1, values) : -1;
+}
+
+/* A client announces which descriptor its memory has. Here memory is known by that already. */
+EXPORTED void remote_register_buf(void *memory, int size, int fd) { (void)memory, (void)size, (void)fd; }
+EXPORTED void remote_register_buf_attr(void *memory, int size, int fd, int attributes) {
+  (void)memory, (void)size, (void)fd, (void)attributes;
+}
+EXPORTED void remote_register_buf_attr2(void *memory, size_t size, int fd, int attributes) {
+  (void)memory, (void)size, (void)fd, (void)attributes;
 }
 
 #endif

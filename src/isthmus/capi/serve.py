@@ -21,6 +21,7 @@ from isthmus.capi import (  # noqa: F401 - these enter their functions
     graph,
     memory,
     records,
+    serialization,
 )
 from isthmus.capi.client import BadPointer
 from isthmus.capi.functions import TABLE, Function
@@ -51,6 +52,11 @@ def open(library: str, say: int, forget: int, leave: int) -> Server:
     """
     _servers[library] = Server(library, say, forget, leave)
     return _servers[library]
+
+
+def servers() -> list[Server]:
+    """The servers of all libraries that are loaded."""
+    return list(_servers.values())
 
 
 class Server:

@@ -12,7 +12,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from isthmus.capi import install
+from isthmus.capi import installation
 from isthmus.errors import Code, QnnError
 
 
@@ -25,16 +25,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Carry out the command."""
     if options.action == "include":
-        print(install.INCLUDE)
+        print(installation.INCLUDE)
         return 0
     if options.directory is None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "isthmus capi install", "no folder is given")
-    made = install.install(options.directory)
+    made = installation.install(options.directory)
     include = Path(options.directory) / "include"
-    shutil.copytree(install.INCLUDE, include, dirs_exist_ok=True)
+    shutil.copytree(installation.INCLUDE, include, dirs_exist_ok=True)
     for file in (*made, include):
         print(file)
-    if install.libpython() is None:
+    if installation.libpython() is None:
         print("This Python has no shared libpython: programs without Python need one. Install python3-dev, or a Python")
         print("built with --enable-shared, and install again. Programs that run Python are not concerned.")
     return 0

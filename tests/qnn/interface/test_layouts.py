@@ -38,6 +38,8 @@ OTHER_FIELDS = {
     "QnnInterface_t.coreApiVersion": "apiVersion.coreApiVersion",
     "QnnInterface_t.backendApiVersion": "apiVersion.backendApiVersion",
     "QnnInterface_t.table": "QNN_INTERFACE_VER_NAME",
+    "QnnSystemProfile_SerializationTarget_t.fileName": "file.fileName",
+    "QnnSystemProfile_SerializationTarget_t.fileDirectory": "file.fileDirectory",
     "QnnSystemInterface_t.table": "QNN_SYSTEM_INTERFACE_VER_NAME",
 }
 NOT_IN_C = {system.ModelGraphInfo, system.ModelGraphConfigInfo, tables.ComposingTable}

@@ -6,7 +6,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from isthmus.qnn.interface.objects import GraphConfig, PlatformInfo
+from isthmus.qnn.interface.objects import EventData, ExtendedEventData, GraphConfig, PlatformInfo
 from isthmus.qnn.interface.types import Tensor, Version
 
 
@@ -91,6 +91,75 @@ class BinaryInfo(ctypes.Structure):
 
     _anonymous_ = ("versions",)
     _fields_ = [("version", c_uint32), ("versions", BinaryInfoUnion)]
+
+
+class SerializationTarget(ctypes.Structure):
+    """QnnSystemProfile_SerializationTarget_t, with its only kind, a file (1)."""
+
+    _fields_ = [("type", c_uint32), ("fileName", c_char_p), ("fileDirectory", c_char_p)]
+
+
+class SerializationHeader(ctypes.Structure):
+    """QnnSystemProfile_SerializationFileHeader_t."""
+
+    _fields_ = [("appName", c_char_p), ("appVersion", c_char_p), ("backendVersion", c_char_p)]
+
+
+class SerializationConfigUnion(ctypes.Union):
+    """How many messages there may be (0), or who writes (1)."""
+
+    _fields_ = [("maxNumMessages", c_uint32), ("serializationHeader", SerializationHeader)]
+
+
+class SerializationConfig(ctypes.Structure):
+    """QnnSystemProfile_SerializationTargetConfig_t."""
+
+    _anonymous_ = ("value",)
+    _fields_ = [("type", c_uint32), ("value", SerializationConfigUnion)]
+
+
+class ProfileEventUnion(ctypes.Union):
+    """An event as it was told (0), or with its time (1)."""
+
+    _fields_ = [("eventData", EventData), ("extendedEventData", ExtendedEventData)]
+
+
+class ProfileEvent(ctypes.Structure):
+    """QnnSystemProfile_ProfileEventV1_t."""
+
+    _anonymous_ = ("data",)
+    _fields_ = [
+        ("type", c_uint32),
+        ("data", ProfileEventUnion),
+        ("profileSubEventData", c_void_p),
+        ("numSubEvents", c_uint32),
+    ]
+
+
+class ProfileHeader(ctypes.Structure):
+    """QnnSystemProfile_HeaderV1_t: of which call."""
+
+    _fields_ = [
+        ("startTime", c_uint64),
+        ("stopTime", c_uint64),
+        ("startMem", c_uint64),
+        ("stopMem", c_uint64),
+        ("methodType", c_uint32),
+        ("visibility", c_uint32),
+        ("graphName", c_char_p),
+    ]
+
+
+class ProfileDataV1(ctypes.Structure):
+    """QnnSystemProfile_ProfileDataV1_t."""
+
+    _fields_ = [("header", ProfileHeader), ("profilingEvents", c_void_p), ("numProfilingEvents", c_uint32)]
+
+
+class ProfileData(ctypes.Structure):
+    """QnnSystemProfile_ProfileData_t."""
+
+    _fields_ = [("version", c_uint32), ("v1", ProfileDataV1)]
 
 
 class ModelGraphInfo(ctypes.Structure):

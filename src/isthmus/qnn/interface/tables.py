@@ -26,7 +26,7 @@ from isthmus.qnn.interface.objects import (
     Property,
     SignalConfig,
 )
-from isthmus.qnn.interface.system import BinaryInfo
+from isthmus.qnn.interface.system import BinaryInfo, ProfileData, SerializationTarget
 from isthmus.qnn.interface.types import OpConfig, Tensor, Version
 
 CORE_VERSION = (2, 40, 0)
@@ -202,6 +202,9 @@ ARGUMENTS: dict[str, list[Any]] = {
     "systemLogCreate": [c_void_p, c_uint32, _OUT],
     "systemLogSetLogLevel": [_HANDLE, c_uint32],
     "systemLogFree": [_HANDLE],
+    "systemProfileCreateSerializationTarget": [SerializationTarget, c_void_p, c_uint32, _OUT],
+    "systemProfileSerializeEventData": [_HANDLE, POINTER(POINTER(ProfileData)), c_uint32],
+    "systemProfileFreeSerializationTarget": [_HANDLE],
     "systemDlcCreateFromFile": [_HANDLE, _TEXT, _OUT],
     "systemDlcCreateFromBinary": [_HANDLE, c_void_p, c_uint64, _OUT],
     "systemDlcGetOpMappings": [_HANDLE, _OUT, POINTER(c_uint32)],

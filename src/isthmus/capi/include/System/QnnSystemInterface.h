@@ -65,6 +65,29 @@ typedef struct {
   uint32_t version; const char *graphName; QnnGraph_Config_t **graphConfigs; uint32_t numGraphConfigs;
 } QnnSystemDlc_GraphConfigInfo_t;
 
+/* Profiles in files. */
+typedef void *QnnSystemProfile_SerializationTargetHandle_t;
+typedef struct { const char *fileName, *fileDirectory; } QnnSystemProfile_SerializationTargetFile_t;
+typedef struct {
+  uint32_t type; union { QnnSystemProfile_SerializationTargetFile_t file; };
+} QnnSystemProfile_SerializationTarget_t;
+typedef struct { const char *appName, *appVersion, *backendVersion; } QnnSystemProfile_SerializationFileHeader_t;
+typedef struct {
+  uint32_t type;
+  union { uint32_t maxNumMessages; QnnSystemProfile_SerializationFileHeader_t serializationHeader; };
+} QnnSystemProfile_SerializationTargetConfig_t;
+typedef struct QnnSystemProfile_ProfileEventV1_t {
+  uint32_t type; union { QnnProfile_EventData_t eventData; QnnProfile_ExtendedEventData_t extendedEventData; };
+  struct QnnSystemProfile_ProfileEventV1_t *profileSubEventData; uint32_t numSubEvents;
+} QnnSystemProfile_ProfileEventV1_t;
+typedef struct {
+  uint64_t startTime, stopTime, startMem, stopMem; uint32_t methodType, visibility; const char *graphName;
+} QnnSystemProfile_HeaderV1_t;
+typedef struct {
+  QnnSystemProfile_HeaderV1_t header; QnnSystemProfile_ProfileEventV1_t *profilingEvents; uint32_t numProfilingEvents;
+} QnnSystemProfile_ProfileDataV1_t;
+typedef struct { uint32_t version; union { QnnSystemProfile_ProfileDataV1_t v1; }; } QnnSystemProfile_ProfileData_t;
+
 /* The names of functions stand in the order of the table. Nothing may come between. */
 typedef struct {
   Qnn_ErrorHandle_t (*systemContextCreate)(QnnSystemContext_Handle_t *);
@@ -84,9 +107,14 @@ typedef struct {
                                               uint32_t version, QnnSystemContext_GraphInfo_t **, uint32_t *);
   Qnn_ErrorHandle_t (*systemDlcGetOpMappings)(QnnSystemDlc_Handle_t, const void **, uint32_t *);
   Qnn_ErrorHandle_t (*systemDlcFree)(QnnSystemDlc_Handle_t);
-  Qnn_NotOffered_t systemProfileCreateSerializationTarget, systemProfileSerializeEventData,
-      systemProfileFreeSerializationTarget, systemDlcGetRecordByName, systemDlcGetRecordsByType,
-      systemDlcGetRecordDataSize, systemDlcReadRecordDataMemoryMapped, systemDlcFreeRecord, systemDlcSave,
+  Qnn_ErrorHandle_t (*systemProfileCreateSerializationTarget)(QnnSystemProfile_SerializationTarget_t,
+                                                              QnnSystemProfile_SerializationTargetConfig_t *, uint32_t,
+                                                              QnnSystemProfile_SerializationTargetHandle_t *);
+  Qnn_ErrorHandle_t (*systemProfileSerializeEventData)(QnnSystemProfile_SerializationTargetHandle_t,
+                                                       const QnnSystemProfile_ProfileData_t **, uint32_t);
+  Qnn_ErrorHandle_t (*systemProfileFreeSerializationTarget)(QnnSystemProfile_SerializationTargetHandle_t);
+  Qnn_NotOffered_t systemDlcGetRecordByName, systemDlcGetRecordsByType, systemDlcGetRecordDataSize,
+      systemDlcReadRecordDataMemoryMapped, systemDlcFreeRecord, systemDlcSave,
       systemDlcCreateFromFileWithDestinationDir, systemDlcCreateFromBinaryWithDestinationDir,
       systemDlcGetBinarySize, systemDlcGetBinary, systemDlcCreateWithDestinationDir,
       systemDlcGetComposableGraphInfoHandles, systemDlcGetContextBinaryInfoHandles,

@@ -1,0 +1,45 @@
+"""What a program in Python sees of the libraries that it, or a module of its, uses from C."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from isthmus.errors import Code, QnnError
+
+if TYPE_CHECKING:
+    from isthmus import qnn
+
+
+def load(folder: str | os.PathLike[str], library: str = "libQnnHtp.so") -> Path:
+    """Bring a library, and the one for shared memory beside it, into this process; the path to give to clients.
+
+    ONNX Runtime's provider looks for ``libcdsprpc.so`` by its bare name, which leads to this one from then on.
+
+    Parameters
+    ----------
+    folder
+        Where `install` has put the libraries.
+    library
+        The file's name.
+    """
+    path = Path(folder).absolute() / library
+    for file in (path.with_name("libcdsprpc.so"), path):
+        try:
+            ctypes.CDLL(str(file))
+        except OSError as problem:
+            raise QnnError(
+                Code.COMMON_INVALID_ARGUMENT, f"library '{file}'", f"cannot be loaded: {problem}",
+                "Run `isthmus capi install DIR`.",
+            ) from None
+    return path
+
+
+def graphs() -> list[qnn.Graph]:
+    """The graphs that clients in C have in this process now, with their counters (`qnn.Graph.stats`)."""
+    from isthmus.capi.graph import Graph
+    from isthmus.capi.serve import servers
+
+    return [graph.handle for server in servers() for _, graph in server.handles.of_kind(Graph)]

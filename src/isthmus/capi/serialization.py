@@ -1,0 +1,112 @@
+"""QnnSystemProfile_*: what clients have measured, kept in files. One line of JSON for each call that was profiled.
+
+The vendor's files of this kind are for the vendor's viewer. These are for whoever reads JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isthmus.capi.client import checked, listed_all, pointer, read, text, write_number
+from isthmus.capi.functions import serves
+from isthmus.errors import Code, QnnError
+from isthmus.qnn.interface.objects import EventType, EventUnit
+from isthmus.qnn.interface.system import ProfileData, ProfileEvent, SerializationConfig, SerializationTarget
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import Server
+
+_FILE, _HEADER, _EXTENDED = 1, 1, 1
+MOST = 1 << 16
+DEEPEST = 8
+
+
+class Target:
+    """A file that profiles go to."""
+
+    def __init__(self, file: Path, header: dict[str, Any]) -> None:
+        self.file = file
+        try:
+            file.write_text(json.dumps({"format": "isthmus-profile", **header}) + "\n")
+        except OSError as problem:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"profile file '{file}'", str(problem)) from None
+
+    def add(self, lines: list[dict[str, Any]]) -> None:
+        """Write calls."""
+        with self.file.open("a") as stream:
+            for line in lines:
+                stream.write(json.dumps(line) + "\n")
+
+
+@serves("systemProfileCreateSerializationTarget")
+def create_serialization_target(server: Server, target: int, configs: int, count: int, out: int) -> None:
+    """A file for profiles."""
+    write_number(out, 0)
+    given = read(target, SerializationTarget)
+    if given.type != _FILE:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile target", f"its type {given.type} is not a file")
+    header: dict[str, Any] = {}
+    for index in range(min(count, MOST)):
+        config = read(checked(configs), SerializationConfig, index)
+        if config.type == _HEADER:
+            who = config.serializationHeader
+            header = {
+                "application": text(pointer(who, "appName")),
+                "version": text(pointer(who, "appVersion")),
+                "backend": text(pointer(who, "backendVersion")),
+            }
+    name = text(checked(pointer(given, "fileName"))) or ""
+    folder = text(pointer(given, "fileDirectory")) or "."
+    write_number(out, server.handles.add(Target(Path(folder) / name, header)))
+
+
+@serves("systemProfileSerializeEventData")
+def serialize_event_data(server: Server, handle: int, data: int, count: int) -> None:
+    """Write what calls took."""
+    target = server.handles.get(handle, Target, Code.COMMON_INVALID_ARGUMENT, "profile target")
+    lines = []
+    for each in listed_all(checked(data), ProfileData, min(count, MOST)):
+        header = each.v1.header
+        lines.append(
+            {
+                "graph": text(pointer(header, "graphName")),
+                "method": header.methodType,
+                "start_us": header.startTime,
+                "stop_us": header.stopTime,
+                "events": _events(each.v1.profilingEvents or 0, each.v1.numProfilingEvents),
+            }
+        )
+    target.add(lines)
+
+
+def _events(address: int, count: int, depth: int = 0) -> list[dict[str, Any]]:
+    if not address or depth > DEEPEST:
+        return []
+    told = []
+    for index in range(min(count, MOST)):
+        event = read(address, ProfileEvent, index)
+        extended = event.type == _EXTENDED
+        data = event.extendedEventData.v1 if extended else event.eventData
+        told.append(
+            {
+                "type": _named(EventType, data.type),
+                "unit": _named(EventUnit, data.unit),
+                "value": data.value.uint64Value if extended else data.value,
+                "name": text(pointer(data, "identifier")),
+                "parts": _events(event.profileSubEventData or 0, event.numSubEvents, depth + 1),
+            }
+        )
+    return told
+
+
+def _named(kind: Any, number: int) -> str | int:
+    return next((str(member.name) for member in kind if member == number), number)
+
+
+@serves("systemProfileFreeSerializationTarget")
+def free_serialization_target(server: Server, handle: int) -> None:
+    """End a file."""
+    server.handles.get(handle, Target, Code.COMMON_INVALID_ARGUMENT, "profile target")
+    server.handles.remove(handle)

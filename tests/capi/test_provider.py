@@ -1,0 +1,224 @@
+"""ONNX Runtime's QNN provider runs its models on our library: right, whole, cached, profiled, in shared memory.
+
+`ISTHMUS_PROVIDER_MODELS=all` runs every model of the zoo that the provider accepts; without it, small ones are run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ort_provider
+import pytest
+import stimuli
+import zoo
+
+pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+REFUSED = {
+    "silero_vad": "the provider ends the process on it, with the vendor's library too",
+    "kws_qoperator": "the provider mixes up its layouts, with the vendor's library too",
+}
+SMALL = ["kws_qdq", "kws_fp32", "mixed_ops", "silero_vad_16k", "silero_vad_half"]
+MODELS = [key for key, model in zoo.MODELS.items() if model.kind == "onnx" and key not in REFUSED]
+CHOSEN = MODELS if os.environ.get("ISTHMUS_PROVIDER_MODELS") == "all" else SMALL
+LEAST_PART = 0.95
+FEEDS = 3
+
+
+@pytest.fixture(scope="module")
+def htp_library(libraries: Path) -> Path:
+    return libraries / "libQnnHtp.so"
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A convolution on floats."""
+    return convolution(tmp_path / "tiny.onnx")
+
+
+def convolution(file: Path, dtype: type | None = None) -> Path:
+    """A convolution, of floats, or quantized with activations of a type."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    random = np.random.default_rng(3)
+    weights = random.integers(-127, 128, (8, 4, 3, 3)).astype(np.int8)
+    constants: dict[str, Any] = {"bias": random.standard_normal(8).astype(np.float32)}
+    nodes = []
+    if dtype is None:
+        constants["w"] = weights.astype(np.float32) * np.float32(0.01)
+        nodes.append(helper.make_node("Conv", ["x", "w", "bias"], ["y"], pads=[1, 1, 1, 1]))
+    else:
+        most = np.iinfo(dtype).max
+        constants |= {
+            "scale": np.float32(40 / most), "zero": np.array(most // 2 + 1, dtype), "stored": weights,
+            "w_scale": np.float32(0.01), "w_zero": np.int8(0),
+        }  # fmt: skip
+        del constants["bias"]
+        nodes += [
+            helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["xq"]),
+            helper.make_node("DequantizeLinear", ["xq", "scale", "zero"], ["xd"]),
+            helper.make_node("DequantizeLinear", ["stored", "w_scale", "w_zero"], ["w"]),
+            helper.make_node("Conv", ["xd", "w"], ["made"], pads=[1, 1, 1, 1]),
+            helper.make_node("QuantizeLinear", ["made", "scale", "zero"], ["yq"]),
+            helper.make_node("DequantizeLinear", ["yq", "scale", "zero"], ["y"]),
+        ]
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 12, 12])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 12, 12])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), str(file))
+    return file
+
+
+def image() -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(0).standard_normal((1, 4, 12, 12)).astype(np.float32)}
+
+
+def reference(model: Path, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    answers: list[np.ndarray] = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(
+        None, feed
+    )
+    return answers
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", CHOSEN)
+def test_a_model_runs_on_the_provider_and_answers_as_the_reference(key: str, htp_library: Path, tmp_path: Path) -> None:
+    try:
+        model = ort_provider.fixed(key, tmp_path)
+        feeds = stimuli.stimuli(key)[:FEEDS]
+    except zoo.Unavailable as reason:
+        pytest.skip(str(reason))
+    session = ort_provider.session(model, htp_library)
+    mine, total = ort_provider.assigned(session)
+    assert mine >= LEAST_PART * total, f"{mine} of {total} nodes are the provider's"
+    names = [given.name for given in session.get_inputs()]
+    for feed in feeds:
+        given = {name: value for name, value in feed.items() if name in names}
+        for made, found, expected in zip(
+            session.get_outputs(), session.run(None, given), reference(model, given), strict=True
+        ):
+            largest = float(np.abs(expected).max())
+            described = zoo.MODELS[key]
+            within = 1.01 * described.step if described.numerics == "int8" else described.tolerance * max(largest, 1e-3)
+            np.testing.assert_allclose(found, expected, atol=within, rtol=0, err_msg=made.name)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_quantized_models_of_8_and_16_bits_are_within_a_step(htp_library: Path, tmp_path: Path, dtype: type) -> None:
+    model = convolution(tmp_path / "quantized.onnx", dtype)
+    session = ort_provider.session(model, htp_library, {"offload_graph_io_quantization": "0"})
+    mine, total = ort_provider.assigned(session)
+    assert mine == total
+    (found,), (expected,) = session.run(None, image()), reference(model, image())
+    step = 40 / np.iinfo(dtype).max
+    np.testing.assert_allclose(found, expected, atol=1.01 * step, rtol=0)
+    assert expected.std() > 10 * step
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+def test_options_are_understood_or_logged(htp_library: Path, tiny: Path, caplog: pytest.LogCaptureFixture) -> None:
+    options = {
+        "htp_performance_mode": "burst",
+        "htp_graph_finalization_optimization_mode": "3",
+        "enable_htp_fp16_precision": "1",
+        "vtcm_mb": "8",
+        "htp_arch": "73",
+        "soc_model": "57",
+        "qnn_context_priority": "high",
+        "rpc_control_latency": "100",
+    }
+    with caplog.at_level(10, "isthmus"):
+        session = ort_provider.session(tiny, htp_library, options)
+    np.testing.assert_allclose(session.run(None, image())[0], reference(tiny, image())[0], atol=1e-4)
+    told = caplog.text
+    for option in ("HTP graph option OPTIMIZATION", "HTP graph option PRECISION = FLOAT16", "VTCM_SIZE", "ARCH", "SOC"):
+        assert option in told, option
+    assert "understood, and without effect here" in told
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_profile_arrives_in_the_providers_files(htp_library: Path, tiny: Path, tmp_path: Path) -> None:
+    file = tmp_path / "profile.csv"
+    options = {"profiling_level": "detailed", "profiling_file_path": str(file)}
+    session = ort_provider.session(tiny, htp_library, options)
+    for _ in range(3):
+        session.run(None, image())
+    del session
+    lines = file.read_text().splitlines()
+    assert len([line for line in lines if ",EXECUTE," in line and ",US," in line]) >= 3, lines
+    assert any("FINALIZE" in line for line in lines)
+    assert any("copied in" in line for line in lines)
+    (ours,) = [path for path in tmp_path.iterdir() if path.name.endswith(".log")]
+    header, *calls = map(json.loads, ours.read_text().splitlines())
+    assert header["application"] == "OnnxRuntime"
+    assert calls
+    assert calls[-1]["events"][0]["type"] == "EXECUTE"
+
+
+@pytest.mark.parametrize("embedded", ["0", "1"])
+def test_a_context_is_cached_and_loaded_again(
+    htp_library: Path, tiny: Path, tmp_path: Path, embedded: str
+) -> None:
+    cache = tmp_path / "cached.onnx"
+    config = {
+        "ep.context_enable": "1",
+        "ep.context_embed_mode": embedded,
+        "ep.context_file_path": str(cache),
+    }
+    first = ort_provider.session(tiny, htp_library, config=config).run(None, image())
+    binaries = list(tmp_path.glob("*.bin"))
+    assert len(binaries) == (0 if embedded == "1" else 1)
+    if binaries:
+        assert binaries[0].read_bytes().startswith(b"ISTHMCTX"), "in our own format"
+    again = ort_provider.session(cache, htp_library).run(None, image())
+    np.testing.assert_array_equal(first[0], again[0])
+
+
+def test_a_damaged_cache_is_refused_and_said_why(
+    htp_library: Path, tiny: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = tmp_path / "cached.onnx"
+    config = {"ep.context_enable": "1", "ep.context_embed_mode": "0", "ep.context_file_path": str(cache)}
+    ort_provider.session(tiny, htp_library, config=config)
+    (binary,) = tmp_path.glob("*.bin")
+    content = bytearray(binary.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    binary.write_bytes(content)
+    with pytest.raises(Exception, match=r"(?i)fail|context"):
+        ort_provider.session(cache, htp_library, config={"session.disable_cpu_ep_fallback": "1"})
+    assert "checksum" in caplog.text or "damaged" in caplog.text or "context" in caplog.text.lower()
+
+
+def test_the_shared_memory_allocator_copies_no_byte(libraries: Path, tiny: Path) -> None:
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, here / "ort_shared_memory.py", libraries, tiny],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    if "another table" in done.stderr:
+        pytest.skip("this ONNX Runtime has another table of functions")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["difference"] < 1e-4
+    assert (told["executions"], told["copied"], told["staging"]) == (5, 0, 0)
+    assert told["in_place"] == {"shared": told["used"]}
