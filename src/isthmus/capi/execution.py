@@ -81,6 +81,11 @@ def _bound(
     both = (key, made_key)
     binding = graph.bindings.get(both)
     if binding is None:
+        info = graph.handle.info
+        for kind, tensors, known in (("input", given, info.inputs), ("output", made, info.outputs)):
+            for missing in {each.name for each in known} - {each.name for each in tensors}:
+                rule = "it is not given"
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{missing}' of {graph.handle._what}", rule)
         binding = graph.handle.bind(given, made)
         graph.bindings[both] = binding
         if len(graph.bindings) > BINDINGS:

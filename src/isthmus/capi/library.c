@@ -5,7 +5,9 @@
  * memory of an execution before.
  *
  * In a program that runs Python, that interpreter is used. In any other one is started, by what the file isthmus.conf
- * beside the library says. No header of Python's is needed: the functions are of its stable interface. */
+ * beside the library says. No header of Python's is needed: the functions are of its stable interface.
+ *
+ * With ISTHMUS_QNN_FORWARD set to the path of another library of this kind, calls go there and Python only looks on. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -248,28 +250,59 @@ static long long cross(int index, const char *name, long long otherwise, int cou
 /* What is asked after the interpreter has ended: to free is done already, anything else cannot be. */
 #define UNABLE(freeing) (state == LEFT && (freeing) ? QNN_SUCCESS : QNN_COMMON_ERROR_SYSTEM)
 #define V(value) (uint64_t)(uintptr_t)(value)
-#define GOES(freeing, name, count, ...)                                           \
-  {                                                                               \
-    const uint64_t values[] = {__VA_ARGS__};                                      \
-    usable();                                                                     \
-    return (E)cross(NUMBER_##name, #name, (long long)UNABLE(freeing), count, values); \
+#define GOES(freeing, name, arguments, count, ...)                                        \
+  {                                                                                       \
+    const uint64_t values[] = {__VA_ARGS__};                                              \
+    FORWARDED(name, arguments, count)                                                     \
+    usable();                                                                             \
+    return (E)cross(NUMBER_##name, #name, (long long)UNABLE(freeing), count, values);     \
   }
-#define F1(name, A) static E name(A a) GOES(0, name, 1, V(a))
-#define FREE1(name, A) static E name(A a) GOES(1, name, 1, V(a))
-#define F2(name, A, B) static E name(A a, B b) GOES(0, name, 2, V(a), V(b))
-#define FREE2(name, A, B) static E name(A a, B b) GOES(1, name, 2, V(a), V(b))
-#define F3(name, A, B, C) static E name(A a, B b, C c) GOES(0, name, 3, V(a), V(b), V(c))
-#define F4(name, A, B, C, D) static E name(A a, B b, C c, D d) GOES(0, name, 4, V(a), V(b), V(c), V(d))
+#define F1(name, A) static E name(A a) GOES(0, name, (a), 1, V(a))
+#define FREE1(name, A) static E name(A a) GOES(1, name, (a), 1, V(a))
+#define F2(name, A, B) static E name(A a, B b) GOES(0, name, (a, b), 2, V(a), V(b))
+#define FREE2(name, A, B) static E name(A a, B b) GOES(1, name, (a, b), 2, V(a), V(b))
+#define F3(name, A, B, C) static E name(A a, B b, C c) GOES(0, name, (a, b, c), 3, V(a), V(b), V(c))
+#define F4(name, A, B, C, D) static E name(A a, B b, C c, D d) GOES(0, name, (a, b, c, d), 4, V(a), V(b), V(c), V(d))
 #define F5(name, A, B, C, D, G) \
-  static E name(A a, B b, C c, D d, G g) GOES(0, name, 5, V(a), V(b), V(c), V(d), V(g))
-#define F7(name, A, B, C, D, G, H, I) \
-  static E name(A a, B b, C c, D d, G g, H h, I i) GOES(0, name, 7, V(a), V(b), V(c), V(d), V(g), V(h), V(i))
-#define F8(name, A, B, C, D, G, H, I, J)            \
+  static E name(A a, B b, C c, D d, G g) GOES(0, name, (a, b, c, d, g), 5, V(a), V(b), V(c), V(d), V(g))
+#define F7(name, A, B, C, D, G, H, I)             \
+  static E name(A a, B b, C c, D d, G g, H h, I i) \
+      GOES(0, name, (a, b, c, d, g, h, i), 7, V(a), V(b), V(c), V(d), V(g), V(h), V(i))
+#define F8(name, A, B, C, D, G, H, I, J)               \
   static E name(A a, B b, C c, D d, G g, H h, I i, J j) \
-      GOES(0, name, 8, V(a), V(b), V(c), V(d), V(g), V(h), V(i), V(j))
-#define F9(name, A, B, C, D, G, H, I, J, K)              \
+      GOES(0, name, (a, b, c, d, g, h, i, j), 8, V(a), V(b), V(c), V(d), V(g), V(h), V(i), V(j))
+#define F9(name, A, B, C, D, G, H, I, J, K)                 \
   static E name(A a, B b, C c, D d, G g, H h, I i, J j, K k) \
-      GOES(0, name, 9, V(a), V(b), V(c), V(d), V(g), V(h), V(i), V(j), V(k))
+      GOES(0, name, (a, b, c, d, g, h, i, j, k), 9, V(a), V(b), V(c), V(d), V(g), V(h), V(i), V(j), V(k))
+
+/* -- forwarding --------------------------------------------------------------------------------------------------- */
+
+__attribute__((unused)) static const char *forward_path(void) {
+  const char *path = getenv("ISTHMUS_QNN_FORWARD");
+  return path && *path ? path : NULL;
+}
+
+#ifdef ISTHMUS_BACKEND
+enum { NUMBER_before = MOST_FUNCTIONS - 2, NUMBER_after };
+static const QNN_INTERFACE_VER_TYPE *forward; /* the table that calls go to, if they do */
+
+/* Have Python look at a call: before it is made, then with its answer. */
+static void look(int index, const char *name, E error, int count, const uint64_t *values) {
+  uint64_t all[16] = {V(name), error};
+  memcpy(all + 2, values, (size_t)count * sizeof *values);
+  cross(index, index == NUMBER_before ? "validationBefore" : "validationAfter", 0, count + 2, all);
+}
+
+#define FORWARDED(name, arguments, count)                     \
+  if (forward) {                                              \
+    look(NUMBER_before, #name, 0, count, values);             \
+    E error = forward->name arguments;                        \
+    look(NUMBER_after, #name, error, count, values);          \
+    return error;                                             \
+  }
+#else
+#define FORWARDED(name, arguments, count)
+#endif
 
 __attribute__((unused)) static E not_offered(void) { return QNN_COMMON_ERROR_NOT_SUPPORTED; }
 
@@ -303,7 +336,7 @@ F1(backendGetApiVersion, Qnn_ApiVersion_t *)
 F1(backendGetBuildId, const char **)
 F3(backendGetSupportedOperations, Qnn_BackendHandle_t, uint32_t *, const QnnBackend_OperationName_t **)
 static E backendValidateOpConfig(Qnn_BackendHandle_t a, Qnn_OpConfig_t b)
-    GOES(0, backendValidateOpConfig, 2, V(a), V(&b))
+    GOES(0, backendValidateOpConfig, (a, b), 2, V(a), V(&b))
 FREE1(backendFree, Qnn_BackendHandle_t)
 F4(contextCreate, Qnn_BackendHandle_t, Qnn_DeviceHandle_t, const QnnContext_Config_t **, Qnn_ContextHandle_t *)
 F2(contextSetConfig, Qnn_ContextHandle_t, const QnnContext_Config_t **)
@@ -314,7 +347,7 @@ F7(contextCreateFromBinary, Qnn_BackendHandle_t, Qnn_DeviceHandle_t, const QnnCo
 FREE2(contextFree, Qnn_ContextHandle_t, Qnn_ProfileHandle_t)
 F4(graphCreate, Qnn_ContextHandle_t, const char *, const QnnGraph_Config_t **, Qnn_GraphHandle_t *)
 F2(graphSetConfig, Qnn_GraphHandle_t, const QnnGraph_Config_t **)
-static E graphAddNode(Qnn_GraphHandle_t a, Qnn_OpConfig_t b) GOES(0, graphAddNode, 2, V(a), V(&b))
+static E graphAddNode(Qnn_GraphHandle_t a, Qnn_OpConfig_t b) GOES(0, graphAddNode, (a, b), 2, V(a), V(&b))
 F3(graphFinalize, Qnn_GraphHandle_t, Qnn_ProfileHandle_t, Qnn_SignalHandle_t)
 F3(graphRetrieve, Qnn_ContextHandle_t, const char *, Qnn_GraphHandle_t *)
 F9(graphExecuteAsync, Qnn_GraphHandle_t, const Qnn_Tensor_t *, uint32_t, Qnn_Tensor_t *, uint32_t, Qnn_ProfileHandle_t,
@@ -359,7 +392,10 @@ F2(backendGetProperty, Qnn_BackendHandle_t, QnnBackend_Property_t **)
 F2(contextGetProperty, Qnn_ContextHandle_t, QnnContext_Property_t **)
 F2(contextFinalize, Qnn_ContextHandle_t, Qnn_ProfileHandle_t)
 
-/* What HTP's clients set about clocks and voltages: understood, noted, without effect on a machine that has none. */
+/* What HTP's clients set about clocks and voltages: understood, noted, without effect on a machine that has none. Of
+ * a library that calls are forwarded to, the client has its own. */
+#undef FORWARDED
+#define FORWARDED(name, arguments, count)
 F3(createPowerConfigId, uint32_t, uint32_t, uint32_t *)
 FREE1(destroyPowerConfigId, uint32_t)
 F2(setPowerConfig, uint32_t, const QnnHtpPerfInfrastructure_PowerConfig_t **)
@@ -369,6 +405,7 @@ static QnnHtpDevice_Infrastructure_t infrastructure = {
     0, {{createPowerConfigId, destroyPowerConfigId, setPowerConfig, setMemoryConfig}}};
 
 static E deviceGetInfrastructure(const QnnDevice_Infrastructure_t *answer) {
+  if (forward) return forward->deviceGetInfrastructure(answer);
   if (strcmp(NAME, "QnnHtp")) return QNN_COMMON_ERROR_NOT_SUPPORTED;
   if (!answer) return QNN_COMMON_ERROR_INVALID_ARGUMENT;
   *(QnnDevice_Infrastructure_t *)answer = &infrastructure;
@@ -418,6 +455,12 @@ static E graphExecute(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint3
                              outputs_count, V(profile), V(signal)};
   uint64_t words[2 + WORDS * MOST_TENSORS];
   size_t bytes = 0;
+  if (forward) {
+    look(NUMBER_before, "graphExecute", 0, 7, values);
+    E error = forward->graphExecute(graph, inputs, inputs_count, outputs, outputs_count, profile, signal);
+    look(NUMBER_after, "graphExecute", error, 7, values);
+    return error;
+  }
   if (!usable()) return UNABLE(0);
   if (!profile && !signal && inputs && outputs && (uint64_t)inputs_count + outputs_count <= MOST_TENSORS) {
     words[0] = V(graph);
@@ -479,13 +522,53 @@ static void fill_table(void) {
   OFFER(contextGetProperty), OFFER(contextFinalize);
 }
 
-EXPORTED E QnnInterface_getProviders(const QnnInterface_t ***list, uint32_t *count) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  if (!list || !count) return QNN_COMMON_ERROR_INVALID_ARGUMENT;
-  pthread_once(&once, fill_table);
+/* How many entries the table of a version has, as far as that is known. */
+static int entries_of(Qnn_Version_t core) {
+  return core.major != QNN_API_VERSION_MAJOR || core.minor < 32 ? 58 : core.minor < 40 ? 71 : QNN_TABLE_ENTRIES;
+}
+
+static int serves_itself;
+
+static void find_forward(const char *path) {
+  static QNN_INTERFACE_VER_TYPE table;
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  QnnInterface_getProvidersFn_t ask = NULL;
+  const QnnInterface_t **found = NULL;
+  uint32_t count = 0;
+  if (library) *(void **)&ask = dlsym(library, "QnnInterface_getProviders");
+  if (ask == QnnInterface_getProviders) { /* it is the one that is forwarded to */
+    serves_itself = 1;
+    return;
+  }
+  if (!ask || ask(&found, &count) || !count) {
+    complain("cannot forward to ISTHMUS_QNN_FORWARD=", library ? path : dlerror());
+    return;
+  }
+  int entries = entries_of(found[0]->apiVersion.coreApiVersion);
+  void **mine = (void **)&interface.QNN_INTERFACE_VER_NAME, **kept = (void **)&table;
+  void *const *theirs = (void *const *)&found[0]->QNN_INTERFACE_VER_NAME;
+  for (int i = 0; i < QNN_TABLE_ENTRIES; i++) {
+    kept[i] = i < entries && theirs[i] ? theirs[i] : (void *)not_offered;
+    if (mine[i] == (void *)not_offered) mine[i] = kept[i];
+  }
+  interface.apiVersion = found[0]->apiVersion;
+  interface.providerName = found[0]->providerName;
+  forward = &table;
+}
+
+static void open_table(void) {
+  fill_table();
   interface.backendId = ISTHMUS_BACKEND;
   interface.providerName = ISTHMUS_PROVIDER;
   interface.apiVersion = (Qnn_ApiVersion_t){{2, 40, 0}, {ISTHMUS_VERSION}};
+  if (forward_path()) find_forward(forward_path());
+}
+
+EXPORTED E QnnInterface_getProviders(const QnnInterface_t ***list, uint32_t *count) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if (!list || !count) return QNN_COMMON_ERROR_INVALID_ARGUMENT;
+  pthread_once(&once, open_table);
+  if (forward_path() && !forward && !serves_itself) return QNN_COMMON_ERROR_LOADING_BINARIES;
   *list = interfaces;
   *count = 1;
   return QNN_SUCCESS;
@@ -519,14 +602,14 @@ F5(systemContextGetBinaryInfo, QnnSystemContext_Handle_t, void *, uint64_t, cons
 F4(systemContextGetMetaData, QnnSystemContext_Handle_t, const void *, uint64_t, const QnnSystemContext_BinaryInfo_t **)
 FREE1(systemContextFree, QnnSystemContext_Handle_t)
 static E systemTensorGetMemoryFootprint(Qnn_Tensor_t a, uint64_t *b)
-    GOES(0, systemTensorGetMemoryFootprint, 2, V(&a), V(b))
+    GOES(0, systemTensorGetMemoryFootprint, (a, b), 2, V(&a), V(b))
 F3(systemLogCreate, QnnLog_Callback_t, QnnLog_Level_t, Qnn_LogHandle_t *)
 F2(systemLogSetLogLevel, Qnn_LogHandle_t, QnnLog_Level_t)
 FREE1(systemLogFree, Qnn_LogHandle_t)
 static E systemProfileCreateSerializationTarget(QnnSystemProfile_SerializationTarget_t a,
                                                 QnnSystemProfile_SerializationTargetConfig_t *b, uint32_t c,
                                                 QnnSystemProfile_SerializationTargetHandle_t *d)
-    GOES(0, systemProfileCreateSerializationTarget, 4, V(&a), V(b), V(c), V(d))
+    GOES(0, systemProfileCreateSerializationTarget, (a, b, c, d), 4, V(&a), V(b), V(c), V(d))
 F3(systemProfileSerializeEventData, QnnSystemProfile_SerializationTargetHandle_t,
    const QnnSystemProfile_ProfileData_t **, uint32_t)
 FREE1(systemProfileFreeSerializationTarget, QnnSystemProfile_SerializationTargetHandle_t)
@@ -545,9 +628,8 @@ static void fill_table(void) {
   OFFER(systemProfileSerializeEventData), OFFER(systemProfileFreeSerializationTarget);
 }
 
-EXPORTED E QnnSystemInterface_getProviders(const QnnSystemInterface_t ***list, uint32_t *count) {
+static E provided(const QnnSystemInterface_t ***list, uint32_t *count) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  if (!list || !count) return QNN_COMMON_ERROR_INVALID_ARGUMENT;
   pthread_once(&once, fill_table);
   interface.backendId = 0;
   interface.providerName = "SYSTEM_ISTHMUS";
@@ -555,6 +637,26 @@ EXPORTED E QnnSystemInterface_getProviders(const QnnSystemInterface_t ***list, u
   *list = interfaces;
   *count = 1;
   return QNN_SUCCESS;
+}
+
+/* Whoever forwards to another back end wants the system library that knows its binaries: the one beside it. */
+static E forwarded_providers(const char *path, const QnnSystemInterface_t ***list, uint32_t *count) {
+  char beside_it[PATH_MAX];
+  const char *slash = strrchr(path, '/');
+  QnnSystemInterface_getProvidersFn_t ask = NULL;
+  snprintf(beside_it, sizeof beside_it, "%.*slibQnnSystem.so", slash ? (int)(slash - path + 1) : 0, path);
+  void *library = dlopen(beside_it, RTLD_NOW | RTLD_LOCAL);
+  if (library) *(void **)&ask = dlsym(library, "QnnSystemInterface_getProviders");
+  if (!ask) {
+    complain("cannot forward to ", library ? beside_it : dlerror());
+    return QNN_COMMON_ERROR_LOADING_BINARIES;
+  }
+  return ask == QnnSystemInterface_getProviders ? provided(list, count) : ask(list, count);
+}
+
+EXPORTED E QnnSystemInterface_getProviders(const QnnSystemInterface_t ***list, uint32_t *count) {
+  if (!list || !count) return QNN_COMMON_ERROR_INVALID_ARGUMENT;
+  return forward_path() ? forwarded_providers(forward_path(), list, count) : provided(list, count);
 }
 
 #endif

@@ -22,6 +22,7 @@ from isthmus.capi import (  # noqa: F401 - these enter their functions
     memory,
     records,
     serialization,
+    validation,
 )
 from isthmus.capi.client import BadPointer
 from isthmus.capi.functions import TABLE, Function
@@ -33,7 +34,7 @@ from isthmus.log import Log, LogLevel
 LIBRARIES = {"QnnCpu": "cpu", "QnnGpu": "gpu", "QnnHtp": "htp", "QnnLpai": "lpai", "QnnSystem": "", "cdsprpc": ""}
 """The backend behind each library."""
 
-_servers: dict[str, Server] = {}
+_servers: list[Server] = []
 
 
 def open(library: str, say: int, forget: int, leave: int) -> Server:
@@ -50,13 +51,13 @@ def open(library: str, say: int, forget: int, leave: int) -> Server:
     leave
         Where it has the function that keeps it from calling Python again.
     """
-    _servers[library] = Server(library, say, forget, leave)
-    return _servers[library]
+    _servers.append(Server(library, say, forget, leave))
+    return _servers[-1]
 
 
 def servers() -> list[Server]:
     """The servers of all libraries that are loaded."""
-    return list(_servers.values())
+    return list(_servers)
 
 
 class Server:
@@ -74,6 +75,8 @@ class Server:
         self.handles = Handles()
         self.log = Log(None, LogLevel.WARN)
         """Where it says what belongs to no object of the client's."""
+        self.validation = validation.Validation()
+        """What is seen of calls that are forwarded."""
         self.kept: dict[int, Any] = {}
         """What clients were given pointers to, by these."""
         self._failures: dict[int, str] = {}
@@ -158,6 +161,7 @@ class Server:
             if self._leave is not None:
                 self._leave()
                 self._leave = None
+                self.validation.tell()
             for number, left in self.handles.of_kind(qnn.Backend):
                 self.handles.remove(number)
                 left.free()

@@ -1,0 +1,118 @@
+"""With another library behind ours, calls go there unchanged, and a client's mistakes and leaks are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from host_programs import Build, execute
+
+from isthmus.capi.installation import install
+
+MISTAKES = [
+    r"call 7 (tensorCreateGraphTensor): tensor 'y': graph",
+    r"call 8 (graphAddNode): node 'relu' (Relu): tensor 'x' has the id 77, and the graph none of that id",
+    r"call 9 (graphAddNode): node 'relu' (Relu): tensor 'x' is FLOAT_32[2, 4], and was created as 'x' FLOAT_32[1, 8]",
+    r"call 9 (graphAddNode): the library answers 0 all the same; another one may not",
+    r"call 10 (graphExecute): graph",
+    r"call 12 (graphFinalize): graph",
+    r"call 14 (graphExecute): output 'y': its buffer has 4 bytes, 32 are needed",
+    r"call 15 (graphExecute): output 'y': its buffer overlaps that of input 'x'",
+    r"call 16 (graphExecute): output 'y' of graph",
+    r"call 17 (graphCreate): argument 4 is null",
+    r"call 19 (contextFree): context",
+    r"call 20 (graphExecute): graph",
+    r"call 21 (contextFree): context",
+]
+"""How the messages begin that `programs/mistakes.c` earns."""
+
+
+@pytest.fixture(scope="module")
+def behind(tmp_path_factory: pytest.TempPathFactory, libraries: Path) -> Path:
+    """Libraries in another folder, to be forwarded to."""
+    folder = tmp_path_factory.mktemp("behind")
+    install(folder)
+    return folder
+
+
+def test_mistakes_are_named_in_order_and_leaks_at_the_end(
+    libraries: Path, behind: Path, build: Build, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.json"
+    done = execute(
+        build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_FORWARD=str(behind / "libQnnCpu.so"),
+        ISTHMUS_QNN_REPORT=str(file),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "done\n"
+    report = json.loads(file.read_text())
+    for expected, found in zip(MISTAKES, report["mistakes"], strict=True):
+        assert found.startswith(expected)
+        assert found in done.stderr
+    assert "it was freed by call 18 (contextFree)" in report["mistakes"][-3]
+    assert report["leaks"] == [leak for leak in report["leaks"] if "backend" in leak], "it takes its context along"
+    assert len(report["leaks"]) == 1
+    assert "13 mistakes, 1 leaks" in done.stderr
+    assert report["calls"]["graphExecute"]["count"] == 6
+    assert report["calls"]["graphExecute"]["errors"] == {
+        "6023": 1, "6004": 3, "6001": 1,
+    }  # fmt: skip
+    assert report["raw_bytes"] >= 64
+
+
+def test_a_program_that_does_right_makes_no_mistake(
+    libraries: Path, behind: Path, build: Build, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.json"
+    done = execute(
+        build("htp_qmem"), libraries, ISTHMUS_QNN_FORWARD=str(behind / "libQnnHtp.so"), ISTHMUS_QNN_REPORT=str(file)
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(file.read_text())
+    # Its two tests of what a freed handle answers are seen, and nothing else.
+    assert len(report["mistakes"]) == 3
+    assert all("it was freed by" in mistake for mistake in report["mistakes"])
+    assert report["leaks"] == []
+    assert report["shared_bytes"] > 0
+
+
+def test_a_library_that_cannot_be_loaded_is_said_and_answered(libraries: Path, build: Build) -> None:
+    done = execute(build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_FORWARD="/nowhere/libQnnCpu.so")
+    assert done.returncode == 1
+    assert "isthmus: libQnnCpu: cannot forward to ISTHMUS_QNN_FORWARD=" in done.stderr
+    assert "answers 1009" in done.stderr
+
+
+def test_the_providers_own_calls_on_the_vendors_library_are_clean(libraries: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
+    pytest.importorskip("onnx")
+    import ort_provider
+    import test_provider
+
+    model, file = test_provider.convolution(tmp_path / "tiny.onnx"), tmp_path / "report.json"
+    code = (
+        "import sys, numpy, ort_provider\n"
+        "session = ort_provider.session(sys.argv[1], sys.argv[2])\n"
+        "session.run(None, {'x': numpy.ones((1, 4, 12, 12), numpy.float32)})\n"
+        "del session\n"
+    )
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
+    forward = {
+        "ISTHMUS_QNN_FORWARD": str(ort_provider.vendor_library("QnnHtp")), "ISTHMUS_QNN_REPORT": str(file),
+        "PYTHONPATH": path,
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, model, libraries / "libQnnHtp.so"],
+        capture_output=True, text=True, timeout=240, env={**os.environ, **forward},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads(file.read_text())
+    assert report["mistakes"] == []
+    assert report["leaks"] == []
+    assert report["calls"]["graphExecute"]["count"] == 1
+    assert report["calls"]["backendValidateOpConfig"]["count"] >= 1
