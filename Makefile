@@ -42,6 +42,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/planner.py
 	$(BIN)/python bench/lpai.py
 	$(BIN)/python bench/htp.py
+	$(BIN)/python bench/provider.py
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Makes the libraries: one C source, compiled once for each, and a file that says where Python is.
+"""Puts the libraries into a folder, and beside them a file that says where Python is.
 
 A wheel carries them compiled, beside this module; out of a source tree the first C compiler that is found makes them.
 Nothing in a library depends on the Python it is used with: `isthmus.conf` beside it names that.
@@ -7,62 +7,16 @@ Nothing in a library depends on the Python it is used with: `isthmus.conf` besid
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from isthmus.capi.building import INCLUDE, LIBRARIES, NoCompiler, Refused, compile_all
 from isthmus.errors import Code, QnnError
 
-HERE = Path(__file__).parent
-SOURCE, INCLUDE, BUILT = HERE / "library.c", HERE / "include", HERE / "libraries"
+BUILT = Path(__file__).parent / "libraries"
 SETTINGS = "isthmus.conf"
-COMPILERS = ("cc", "gcc", "clang")
-FLAGS = (
-    "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,nodelete", "-Wl,-z,now",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Library:
-    """A library to be made.
-
-    Parameters
-    ----------
-    name
-        Without ``lib`` and ``.so``.
-    defines
-        What the source is compiled with.
-    """
-
-    name: str
-    defines: Sequence[str]
-
-    @property
-    def file(self) -> str:
-        """Its file's name."""
-        return f"lib{self.name}.so"
-
-
-def _backend(name: str, number: int, version: str) -> Library:
-    provider = f"{name.upper()}_ISTHMUS"
-    return Library(
-        f"Qnn{name}",
-        (f"ISTHMUS_BACKEND={number}", f'ISTHMUS_PROVIDER="{provider}"', f"ISTHMUS_VERSION={version}"),
-    )
-
-
-LIBRARIES = (
-    _backend("Cpu", 3, "1,1,0"),
-    _backend("Gpu", 4, "3,15,0"),
-    _backend("Htp", 6, "5,51,0"),
-    _backend("Lpai", 12, "2,5,0"),
-    Library("QnnSystem", ("ISTHMUS_SYSTEM",)),
-    Library("cdsprpc", ("ISTHMUS_RPCMEM",)),
-)
+__all__ = ["BUILT", "INCLUDE", "LIBRARIES", "install", "libpython", "settings"]
 
 
 def install(folder: str | os.PathLike[str]) -> list[Path]:
@@ -84,6 +38,11 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
         target.mkdir(parents=True, exist_ok=True)
         made = _copied(target) if _are_built() else compile_all(target)
         (target / SETTINGS).write_text(settings())
+    except NoCompiler as problem:
+        hint = "Install gcc or clang, or set CC."
+        raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "libraries for C", str(problem), hint) from None
+    except Refused as problem:
+        raise QnnError(Code.COMMON_SYSTEM, "libraries for C", str(problem)) from None
     except OSError as problem:
         raise QnnError(Code.COMMON_SYSTEM, f"folder '{target}'", f"cannot be written: {problem}") from None
     return made
@@ -107,44 +66,9 @@ def _replace(file: Path, content: bytes) -> None:
     fresh.replace(file)
 
 
-def compile_all(target: Path) -> list[Path]:
-    """Compile the libraries into a folder."""
-    compiler = next((found for name in _compilers() if (found := shutil.which(name))), None)
-    if compiler is None:
-        raise QnnError(
-            Code.COMMON_PLATFORM_NOT_SUPPORTED,
-            "libraries for C",
-            f"there is no C compiler ({', '.join(_compilers())})",
-            "Install gcc or clang, or set CC.",
-        )
-    made = []
-    for library in LIBRARIES:
-        file = target / library.file
-        fresh = file.with_name(f".{file.name}.{os.getpid()}")
-        defines = [f"-D{define}" for define in (f"ISTHMUS_LIBRARY={library.name}", *library.defines)]
-        command = [
-            compiler, *FLAGS, f"-Wl,-soname,{library.file}", f"-I{INCLUDE}", *defines, str(SOURCE), "-o", str(fresh),
-            "-ldl", "-lpthread",
-        ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            fresh.unlink(missing_ok=True)
-            raise QnnError(
-                Code.COMMON_SYSTEM, library.file, f"{compiler} refuses it: {done.stderr.strip()[:2000]}"
-            )
-        fresh.replace(file)
-        made.append(file)
-    return made
-
-
-def _compilers() -> tuple[str, ...]:
-    wanted = os.environ.get("CC")
-    return (wanted, *COMPILERS) if wanted else COMPILERS
-
-
 def settings() -> str:
     """What a library needs to start Python in a program that has none: plain lines of names and values."""
-    root = HERE.parents[1]
+    root = Path(__file__).parents[2]
     places = [str(root), *(place for place in sys.path if place.endswith(("site-packages", "dist-packages")))]
     bootstrap = f"import site, sys; sys.executable = {sys.executable!r}; [site.addsitedir(p) for p in {places!r}]"
     found = libpython()

@@ -38,6 +38,7 @@ int main(int argc, char **argv) {
   y.v1.clientBuf.dataSize = sizeof made;
   y.v1.clientBuf.data = given + 1;
   REQUIRE(qnn.graphExecute(graph, &x, 1, &y, 1, NULL, NULL)); /* over its input */
+  y.v1.clientBuf.data = made;
   REQUIRE(qnn.graphExecute(graph, &x, 1, &y, 0, NULL, NULL)); /* an output is missing */
   REQUIRE(qnn.graphCreate(context, "without a place for the handle", NULL, NULL));
   CHECK(qnn.contextFree(context, NULL));

@@ -1,0 +1,94 @@
+"""Compiles the libraries: one C source, once for each. It needs nothing of this package: wheels are built by it too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SOURCE, INCLUDE = HERE / "library.c", HERE / "include"
+COMPILERS = ("cc", "gcc", "clang")
+FLAGS = (
+    "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,nodelete",
+    "-Wl,-z,now",
+)  # fmt: skip
+
+
+class NoCompiler(Exception):
+    """There is no C compiler."""
+
+
+class Refused(Exception):
+    """The compiler does not take the source."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library to be made.
+
+    Parameters
+    ----------
+    name
+        Without ``lib`` and ``.so``.
+    defines
+        What the source is compiled with.
+    """
+
+    name: str
+    defines: Sequence[str]
+
+    @property
+    def file(self) -> str:
+        """Its file's name."""
+        return f"lib{self.name}.so"
+
+
+def _backend(name: str, number: int, version: str) -> Library:
+    provider = f"{name.upper()}_ISTHMUS"
+    return Library(
+        f"Qnn{name}",
+        (f"ISTHMUS_BACKEND={number}", f'ISTHMUS_PROVIDER="{provider}"', f"ISTHMUS_VERSION={version}"),
+    )
+
+
+LIBRARIES = (
+    _backend("Cpu", 3, "1,1,0"),
+    _backend("Gpu", 4, "3,15,0"),
+    _backend("Htp", 6, "5,51,0"),
+    _backend("Lpai", 12, "2,5,0"),
+    Library("QnnSystem", ("ISTHMUS_SYSTEM",)),
+    Library("cdsprpc", ("ISTHMUS_RPCMEM",)),
+)
+
+
+def compilers() -> tuple[str, ...]:
+    """The compilers that are looked for, in order."""
+    wanted = os.environ.get("CC")
+    return (wanted, *COMPILERS) if wanted else COMPILERS
+
+
+def compile_all(target: Path) -> list[Path]:
+    """Compile the libraries into a folder; a program that has one loaded keeps what it has."""
+    compiler = next((found for name in compilers() if (found := shutil.which(name))), None)
+    if compiler is None:
+        raise NoCompiler(f"there is no C compiler ({', '.join(compilers())})")
+    made = []
+    for library in LIBRARIES:
+        file = target / library.file
+        fresh = file.with_name(f".{file.name}.{os.getpid()}")
+        defines = [f"-D{define}" for define in (f"ISTHMUS_LIBRARY={library.name}", *library.defines)]
+        command = [
+            compiler, *FLAGS, f"-Wl,-soname,{library.file}", f"-I{INCLUDE}", *defines, str(SOURCE), "-o", str(fresh),
+            "-ldl", "-lpthread",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            fresh.unlink(missing_ok=True)
+            raise Refused(f"{compiler} refuses {library.file}: {done.stderr.strip()[:2000]}")
+        fresh.replace(file)
+        made.append(file)
+    return made
