@@ -9,6 +9,7 @@ The blocks of a document run in order, in one namespace and in a folder that hol
 - ``text`` blocks begin with ``$ isthmus …`` and hold what it prints, up to times; ``...`` stands for any lines. What
   was printed for another instruction set than this machine's is not compared: kernels differ in work space.
 - ``json`` blocks can be read.
+- ``c`` and ``cpp`` blocks are quotations.
 
 A block behind a line "Not run by the tests: REASON." is left alone. Blocks of any other language are refused. Indented
 blocks are pictures: only a command line at their beginning is run, and the lines after it must be among what it prints.
@@ -45,6 +46,8 @@ FORM = re.compile(r"\b[A-Z]{4,}\b")
 TIME = re.compile(r"\d+(\.\d+)? (ms|µs|s)\b")
 TARGET = re.compile(r"on cpu \(([\w-]+),")
 ELLIPSIS = "..."
+NEEDS = {"onnxruntime.md": "onnxruntime_qnn"}
+"""Packages without which the blocks of a document cannot be run."""
 SCRIPT = re.compile(r'^([\w-]+) = "([\w.]+):(\w+)"$', re.MULTILINE)
 COMMANDS = {
     name: (module, function) for name, module, function in SCRIPT.findall((ROOT / "pyproject.toml").read_text())
@@ -240,6 +243,10 @@ def _try(block: Block, path: Path, namespace: dict[str, object]) -> None:
         _try_text(block)
     elif block.language == "json":
         json.loads(block.text)
+    elif block.language in ("c", "cpp"):
+        quoted = QUOTED.search(block.lead)
+        assert quoted, "a block of C says which file it is from"
+        _check_quotation(block, ROOT / quoted[1])
     else:
         assert block.language is None, f"nobody can tell whether a block of '{block.language}' is true"
         _try_indented(block)
@@ -251,6 +258,8 @@ def _try(block: Block, path: Path, namespace: dict[str, object]) -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_block_of_a_document_is_true(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = path.read_text()
+    if path.name in NEEDS:
+        pytest.importorskip(NEEDS[path.name], reason=f"needs the package {NEEDS[path.name]}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     found = list(blocks(text))

@@ -160,6 +160,6 @@ def test_a_log_hears_levels_up_to_its_own(client: Client) -> None:
     assert heard[0][1].startswith(b"contextFree: [5002 CONTEXT_INVALID_HANDLE] context handle 0x1")
     client.do("logSetLogLevel", log, 5)
     client.do("logFree", log)
-    assert client.logFree(log) == Code.COMMON_INVALID_ARGUMENT
+    assert client.logFree(log) == Code.LOG_INVALID_ARGUMENT
     assert client.contextFree(1, None) == Code.CONTEXT_INVALID_HANDLE
     assert len(heard) == 1

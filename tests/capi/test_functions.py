@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -281,3 +283,50 @@ def test_after_python_has_ended_frees_succeed_and_the_rest_answers_an_error(libr
         [sys.executable, "-c", code, libraries / "libQnnCpu.so"], capture_output=True, text=True, check=True
     )
     assert (done.stdout, done.stderr) == ("0\n0 1003\n", "")
+
+
+WRONG = {
+    "logFree": (0x999,),
+    "logSetLogLevel": (0x999, 3),
+    "profileFree": (0x999,),
+    "backendFree": (0x999,),
+    "contextFree": (0x999, None),
+    "graphFinalize": (0x999, None, None),
+    "deviceFree": (0x999,),
+    "profileGetEventData": (12345, ctypes.byref(objects.EventData())),
+    "tensorCreateGraphTensor": (0x999, ctypes.byref(types.Tensor())),
+}
+WRONG_CREATIONS = {
+    "contextCreate": (0x999, None, None),
+    "graphCreate": (0x999, b"g", None),
+    "graphRetrieve": (0x999, b"g"),
+    "profileCreate": (0x999, 1),
+    "backendCreate": (0x999, None),
+    "deviceCreate": (0x999, None),
+    "logCreate": (None, 99),
+}
+
+
+def test_wrong_handles_are_answered_as_the_vendors_library_does(htp: Client) -> None:
+    package = pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
+    answers = {name: getattr(htp, name)(*arguments) for name, arguments in WRONG.items()}
+    out = ctypes.c_void_p()
+    answers |= {
+        name: getattr(htp, name)(*arguments, ctypes.byref(out)) for name, arguments in WRONG_CREATIONS.items()
+    }
+    code = (
+        "import sys, ctypes, json; from pathlib import Path; from qnn_calls import Client\n"
+        "from test_functions import WRONG, WRONG_CREATIONS\n"
+        "client, out = Client(Path(sys.argv[1])), ctypes.c_void_p()\n"
+        "client.make('backendCreate', None, None)\n"
+        "found = {name: getattr(client, name)(*arguments) for name, arguments in WRONG.items()}\n"
+        "found |= {name: getattr(client, name)(*a, ctypes.byref(out)) for name, a in WRONG_CREATIONS.items()}\n"
+        "print(json.dumps(found))\n"
+    )
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code, package.get_qnn_htp_path()], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": path}, check=True,
+    )  # fmt: skip
+    assert answers == json.loads(done.stdout.splitlines()[-1])

@@ -69,10 +69,10 @@ def property_has_capability(server: Server, key: int) -> int:
 @serves("backendCreate", Code.BACKEND_INVALID_ARGUMENT)
 def backend_create(server: Server, log: int, configs: int, out: int) -> None:
     """A back end. Its configuration file may come as the platform option ``config_file_path:`` or by a variable."""
-    from isthmus.capi.records import ClientLog
+    from isthmus.capi.records import log_of
 
     write_number(out, 0)
-    heard = server.handles.get(log, ClientLog, Code.BACKEND_INVALID_HANDLE, "log") if log else server.log
+    heard = log_of(server, log, Code.BACKEND_INVALID_ARGUMENT) if log else server.log
     config = os.environ.get(f"ISTHMUS_{server.backend_name.upper()}_CONFIG")
     for given in listed(configs, BackendConfig):
         if given.option == BackendOption.PLATFORM:

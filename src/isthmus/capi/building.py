@@ -51,7 +51,7 @@ def _backend(name: str, number: int, version: str) -> Library:
     provider = f"{name.upper()}_ISTHMUS"
     return Library(
         f"Qnn{name}",
-        (f"ISTHMUS_BACKEND={number}", f'ISTHMUS_PROVIDER="{provider}"', f"ISTHMUS_VERSION={version}"),
+        (f"SERVES_BACKEND={number}", f'PROVIDER_NAME="{provider}"', f"PROVIDER_VERSION={version}"),
     )
 
 
@@ -60,8 +60,8 @@ LIBRARIES = (
     _backend("Gpu", 4, "3,15,0"),
     _backend("Htp", 6, "5,51,0"),
     _backend("Lpai", 12, "2,5,0"),
-    Library("QnnSystem", ("ISTHMUS_SYSTEM",)),
-    Library("cdsprpc", ("ISTHMUS_RPCMEM",)),
+    Library("QnnSystem", ("SERVES_SYSTEM",)),
+    Library("cdsprpc", ("SERVES_RPCMEM",)),
 )
 
 
@@ -80,7 +80,7 @@ def compile_all(target: Path) -> list[Path]:
     for library in LIBRARIES:
         file = target / library.file
         fresh = file.with_name(f".{file.name}.{os.getpid()}")
-        defines = [f"-D{define}" for define in (f"ISTHMUS_LIBRARY={library.name}", *library.defines)]
+        defines = [f"-D{define}" for define in (f"LIBRARY_NAME={library.name}", *library.defines)]
         command = [
             compiler, *FLAGS, f"-Wl,-soname,{library.file}", f"-I{INCLUDE}", *defines, str(SOURCE), "-o", str(fresh),
             "-ldl", "-lpthread",

@@ -189,7 +189,7 @@ def _graph_number(server: Server, context: int, name: str, graph: qnn.Graph) -> 
 def graph_retrieve(server: Server, context: int, name: int, out: int) -> None:
     """A graph of a context by its name."""
     write_number(out, 0)
-    known = context_of(server, context, Code.GRAPH_INVALID_HANDLE)
+    known = context_of(server, context)
     wanted = text(checked(name)) or ""
     if known.enabled is not None and wanted not in known.enabled:
         raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{wanted}'", "it is not among those that are enabled")

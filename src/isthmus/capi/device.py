@@ -10,7 +10,7 @@ from isthmus import qnn
 from isthmus.capi import options
 from isthmus.capi.client import checked, listed, read, write_number
 from isthmus.capi.functions import serves
-from isthmus.capi.records import ClientLog
+from isthmus.capi.records import log_of
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
 from isthmus.qnn.interface.custom import (
@@ -67,7 +67,7 @@ def device_create(server: Server, log: int, configs: int, out: int) -> None:
     """A device."""
     write_number(out, 0)
     if log:
-        server.handles.get(log, ClientLog, Code.DEVICE_INVALID_HANDLE, "log")
+        log_of(server, log)
     _note(server, configs)
     write_number(out, server.handles.add(Device()))
 
@@ -105,7 +105,7 @@ def device_free(server: Server, handle: int) -> None:
 def device_get_platform_info(server: Server, log: int, out: int) -> None:
     """One device with one core."""
     if log:
-        server.handles.get(log, ClientLog, Code.DEVICE_INVALID_HANDLE, "log")
+        log_of(server, log)
     write_number(checked(out), server.keep(_platform(server)))
 
 

@@ -87,7 +87,7 @@ def _set_configs(server: Server, graph: Graph, configs: int) -> None:
 def graph_create(server: Server, context: int, name: int, configs: int, out: int) -> None:
     """An empty graph."""
     write_number(out, 0)
-    owner = context_of(server, context, Code.GRAPH_INVALID_HANDLE)
+    owner = context_of(server, context, Code.GRAPH_INVALID_ARGUMENT)
     wanted = text(checked(name)) or ""
     made = Graph(owner.handle.create_graph(wanted), owner)
     made.handle.set_config(qnn.GraphConfig.PRIORITY, owner.priority)

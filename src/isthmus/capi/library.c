@@ -1,6 +1,6 @@
 /* The shared libraries that clients of QNN load: libQnnHtp.so and its like, libQnnSystem.so, libcdsprpc.so.
  *
- * One source, compiled once for each with ISTHMUS_LIBRARY as its name. Everything that QNN does is done in Python, by
+ * One source, compiled once for each with LIBRARY_NAME as its name. Everything that QNN does is done in Python, by
  * isthmus.capi.serve; here are the tables, the way across, and the executions that need no way: those that bring the
  * memory of an execution before.
  *
@@ -25,7 +25,7 @@
 
 #define QUOTED_(name) #name
 #define QUOTED(name) QUOTED_(name)
-#define NAME QUOTED(ISTHMUS_LIBRARY)
+#define NAME QUOTED(LIBRARY_NAME)
 #define EXPORTED __attribute__((visibility("default")))
 
 typedef Qnn_ErrorHandle_t E;
@@ -282,7 +282,7 @@ __attribute__((unused)) static const char *forward_path(void) {
   return path && *path ? path : NULL;
 }
 
-#ifdef ISTHMUS_BACKEND
+#ifdef SERVES_BACKEND
 enum { NUMBER_before = MOST_FUNCTIONS - 2, NUMBER_after };
 static const QNN_INTERFACE_VER_TYPE *forward; /* the table that calls go to, if they do */
 
@@ -308,7 +308,7 @@ __attribute__((unused)) static E not_offered(void) { return QNN_COMMON_ERROR_NOT
 
 /* -- a back end's functions --------------------------------------------------------------------------------------- */
 
-#ifdef ISTHMUS_BACKEND
+#ifdef SERVES_BACKEND
 
 enum {
   NUMBER_propertyHasCapability, NUMBER_backendCreate, NUMBER_backendSetConfig, NUMBER_backendGetApiVersion,
@@ -558,9 +558,9 @@ static void find_forward(const char *path) {
 
 static void open_table(void) {
   fill_table();
-  interface.backendId = ISTHMUS_BACKEND;
-  interface.providerName = ISTHMUS_PROVIDER;
-  interface.apiVersion = (Qnn_ApiVersion_t){{2, 40, 0}, {ISTHMUS_VERSION}};
+  interface.backendId = SERVES_BACKEND;
+  interface.providerName = PROVIDER_NAME;
+  interface.apiVersion = (Qnn_ApiVersion_t){{2, 40, 0}, {PROVIDER_VERSION}};
   if (forward_path()) find_forward(forward_path());
 }
 
@@ -587,7 +587,7 @@ static void forget_executions(void) {}
 
 /* -- the system library's functions ------------------------------------------------------------------------------- */
 
-#ifdef ISTHMUS_SYSTEM
+#ifdef SERVES_SYSTEM
 
 enum {
   NUMBER_systemContextCreate, NUMBER_systemContextGetBinaryInfo, NUMBER_systemContextGetMetaData,
@@ -663,7 +663,7 @@ EXPORTED E QnnSystemInterface_getProviders(const QnnSystemInterface_t ***list, u
 
 /* -- shared memory ------------------------------------------------------------------------------------------------ */
 
-#ifdef ISTHMUS_RPCMEM
+#ifdef SERVES_RPCMEM
 
 enum { NUMBER_alloc, NUMBER_free, NUMBER_to_fd };
 

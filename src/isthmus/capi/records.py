@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import Server
 
 _UINT64 = 0x0164
-_PROFILE_INVALID_HANDLE = 12000
-_LOG_INVALID_HANDLE = 10000
-_SIGNAL_INVALID_HANDLE = 11000
 
 # -- logs --------------------------------------------------------------------------------------------------------------
 
@@ -46,23 +43,37 @@ class ClientLog(Log):
         super().__init__(call if callback else None, level)
 
 
-@serves("logCreate")
+def log_of(server: Server, handle: int, code: Code = Code.LOG_INVALID_ARGUMENT) -> ClientLog:
+    """The log of a handle."""
+    return server.handles.get(handle, ClientLog, code if handle else Code.LOG_INVALID_HANDLE, "log")
+
+
+@serves("logCreate", Code.LOG_INVALID_ARGUMENT)
 def log_create(server: Server, callback: int, level: int, out: int) -> None:
     """A log."""
     write_number(out, 0)
+    _check_level(level)
     write_number(out, server.handles.add(ClientLog(server, callback, level)))
 
 
-@serves("logSetLogLevel")
+@serves("logSetLogLevel", Code.LOG_INVALID_ARGUMENT)
 def log_set_log_level(server: Server, handle: int, level: int) -> None:
     """Change what it tells."""
-    server.handles.get(handle, ClientLog, Code.COMMON_INVALID_ARGUMENT, "log").set_level(level)
+    log = log_of(server, handle)
+    _check_level(level)
+    log.set_level(level)
 
 
-@serves("logFree")
+def _check_level(level: int) -> None:
+    if level not in list(LogLevel):
+        known = ", ".join(f"{each.name} {int(each)}" for each in LogLevel)
+        raise QnnError(Code.LOG_INVALID_ARGUMENT, f"log level {level}", f"must be one of {known}")
+
+
+@serves("logFree", Code.LOG_INVALID_ARGUMENT)
 def log_free(server: Server, handle: int) -> None:
     """End a log: nothing is told to it any more."""
-    server.handles.get(handle, ClientLog, Code.COMMON_INVALID_ARGUMENT, "log").free()
+    log_of(server, handle).free()
     server.handles.remove(handle)
 
 
@@ -149,13 +160,13 @@ def profile_create(server: Server, backend: int, level: int, out: int) -> None:
     from isthmus.capi.backend import backend_of
 
     write_number(out, 0)
-    made = Profile(server, qnn.Profile(backend_of(server, backend), level))
+    made = Profile(server, qnn.Profile(backend_of(server, backend, Code.PROFILE_INVALID_HANDLE), level))
     made.number = server.handles.add(made, backend)
     write_number(out, made.number)
 
 
 def _profile(server: Server, handle: int) -> Profile:
-    return server.handles.get(handle, Profile, Code.COMMON_INVALID_ARGUMENT, "profile")
+    return server.handles.get(handle, Profile, Code.PROFILE_INVALID_HANDLE, "profile")
 
 
 @serves("profileSetConfig")

@@ -1,0 +1,33 @@
+"""The C++ example builds with CMake, and does what it says."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from isthmus.capi import install
+from isthmus.capi.installation import INCLUDE
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "cpp_client"
+
+
+def test_the_cpp_client_builds_and_copies_nothing(tmp_path):
+    for tool in ("cmake", "g++", "make"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"needs {tool}")
+    install(tmp_path / "libraries")
+    build = tmp_path / "build"
+    for command in (
+        ["cmake", "-S", EXAMPLE, "-B", build, f"-DQNN_INCLUDE={INCLUDE}", "-DCMAKE_CXX_FLAGS=-Werror"],
+        ["cmake", "--build", build],
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    done = subprocess.run([build / "client", tmp_path / "libraries"], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *rest = done.stdout.splitlines()
+    assert first == "HTP_ISTHMUS, core API 2.40"
+    told = {line[:24].strip(): line[24:].strip() for line in rest[:-1]}
+    assert told["copied in"] == told["copied out"] == told["staging reserved"] == "0 bytes"
+    assert told["used in place: shared"] == "2048 bytes"
+    assert rest[-1] == "y[255] = 510"
