@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +104,30 @@ def test_four_threads_execute_a_thousand_times_each(libraries: Path, build: Buil
 def test_four_threads_of_a_program_with_the_sanitizer(libraries: Path, build: Build) -> None:
     done = execute(build("threads", "gcc", sanitize=True), libraries, "libQnnHtp.so", 200)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_a_forked_child_is_answered_and_its_parent_goes_on(libraries: Path, build: Build) -> None:
+    done = execute(build("forked"), libraries)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_a_program_in_python_that_frees_nothing_leaves_nothing(libraries: Path) -> None:
+    code = (
+        "import sys, ctypes; from pathlib import Path; from qnn_calls import Client, doubling, opened\n"
+        "client = Client(Path(sys.argv[1]))\n"
+        "backend, context = opened(client)\n"
+        "doubling(client, context)\n"
+        "from isthmus import capi\n"
+        "print(capi.graphs()[0].context.backend.get_property(20001))\n"
+    )
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, libraries / "libQnnHtp.so"], capture_output=True, text=True,
+        timeout=120, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) not in accelerators()
 
 
 def test_without_a_shared_libpython_one_line_says_what_to_install(

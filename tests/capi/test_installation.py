@@ -1,0 +1,106 @@
+"""The libraries are made where a user wants them, or the reason is told in a line."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from isthmus import Code, QnnError, capi
+from isthmus.capi import building, installation
+from isthmus.tools import cli
+
+FILES = {f"lib{name}.so" for name in ("QnnCpu", "QnnGpu", "QnnHtp", "QnnLpai", "QnnSystem", "cdsprpc")}
+
+
+def test_the_command_makes_libraries_headers_and_settings(
+    libraries: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["capi", "install", str(tmp_path / "made")]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert {Path(line).name for line in printed[:7]} == {*FILES, "include"}
+    assert (tmp_path / "made" / "include" / "System" / "QnnSystemInterface.h").is_file()
+    settings = (tmp_path / "made" / "isthmus.conf").read_text()
+    assert f"home={sys.base_prefix}\n" in settings
+    assert repr(sys.executable) in settings
+    assert cli.main(["capi", "include"]) == 0
+    assert (Path(capsys.readouterr().out.strip()) / "QnnInterface.h").is_file()
+
+
+def test_what_stands_is_replaced_and_a_loaded_library_stays(libraries: Path, tmp_path: Path) -> None:
+    capi.install(tmp_path)
+    loaded = ctypes.CDLL(str(tmp_path / "libQnnCpu.so"))
+    before = (tmp_path / "libQnnCpu.so").stat().st_ino
+    capi.install(tmp_path)
+    assert (tmp_path / "libQnnCpu.so").stat().st_ino != before
+    assert loaded.QnnInterface_getProviders(None, None) == Code.COMMON_INVALID_ARGUMENT
+    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
+
+
+def test_each_library_offers_its_own_functions_only(libraries: Path) -> None:
+    for file in FILES:
+        symbols = subprocess.run(["nm", "-D", "--defined-only", libraries / file], capture_output=True, text=True)
+        if symbols.returncode:
+            pytest.skip("needs nm")
+        names = {line.split()[-1] for line in symbols.stdout.splitlines() if " T " in line}
+        if file == "libcdsprpc.so":
+            assert {"rpcmem_alloc", "rpcmem_alloc2", "rpcmem_free", "rpcmem_to_fd"} <= names
+        else:
+            system = file == "libQnnSystem.so"
+            assert names == {"QnnSystemInterface_getProviders" if system else "QnnInterface_getProviders"}
+
+
+def test_without_a_compiler_the_user_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "BUILT", tmp_path / "none")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(QnnError, match=r"there is no C compiler \(no-such-compiler, cc, gcc, clang\)") as refusal:
+        capi.install(tmp_path)
+    assert refusal.value.code is Code.COMMON_PLATFORM_NOT_SUPPORTED
+    assert refusal.value.hint == "Install gcc or clang, or set CC."
+
+
+def test_libraries_that_a_wheel_carries_need_no_compiler(
+    libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "BUILT", libraries)
+    monkeypatch.setenv("PATH", "")
+    made = capi.install(tmp_path)
+    assert {file.name for file in made} == FILES
+    assert (tmp_path / "libQnnHtp.so").read_bytes() == (libraries / "libQnnHtp.so").read_bytes()
+
+
+def test_a_compiler_that_refuses_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "BUILT", tmp_path / "none")
+    broken = tmp_path / "library.c"
+    broken.write_text("this is no C\n")
+    monkeypatch.setattr(building, "SOURCE", broken)
+    with pytest.raises(QnnError, match=r"refuses libQnnCpu.so: .*error"):
+        capi.install(tmp_path)
+    assert not list(tmp_path.glob("*.so"))
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(QnnError, match="cannot be written"):
+        capi.install(tmp_path / "file" / "below")
+
+
+def test_a_library_that_is_not_there_cannot_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(QnnError, match=re.escape("Run `isthmus capi install DIR`.")):
+        capi.load(tmp_path)
+
+
+def test_what_clients_in_c_have_in_this_process_is_seen(client: object) -> None:
+    from qnn_calls import Client, doubling, opened
+
+    assert isinstance(client, Client)
+    backend, context = opened(client)
+    doubling(client, context, "seen from Python")
+    assert "seen from Python" in [graph.name for graph in capi.graphs()]
+    client.do("backendFree", backend)
+    assert "seen from Python" not in [graph.name for graph in capi.graphs()]
