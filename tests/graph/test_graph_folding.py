@@ -91,3 +91,32 @@ def test_large_constants_may_be_made_from_large_ones(graph: Graph, monkeypatch: 
 def test_an_ill_formed_operation_on_constants_is_refused_like_any_other(graph: Graph) -> None:
     with pytest.raises(QnnError, match=r"6005.*node 'n' \(ElementWiseAdd\).*do not broadcast"):
         emit(graph, "ElementWiseAdd", [graph.constant("a", np.zeros(2)), graph.constant("b", np.zeros(3))], name="n")
+
+
+def test_a_node_on_constants_makes_its_outputs_constants(graph: Graph) -> None:
+    weights = graph.constant("w", np.arange(6, dtype=np.float32).reshape(2, 3))
+    turned = graph.create_tensor("turned", TensorType.NATIVE, DataType.FLOAT_32, (3, 2))
+    folding.add_node(graph, "turn", "Transpose", [weights], [turned], {"perm": [1, 0]})
+    assert (turned.type, turned.data.tolist()) == (TensorType.STATIC, [[0, 3], [1, 4], [2, 5]])
+    assert graph.nodes == []
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (3, 2))
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (3, 2))
+    folding.add_node(graph, "add", "ElementWiseAdd", [x, turned], [y])
+    assert [node.op for node in graph.nodes] == ["ElementWiseAdd"]
+
+
+def test_an_output_of_the_graph_stays_one_although_it_is_constant(graph: Graph) -> None:
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (2,))
+    folding.add_node(graph, "relu", "Relu", [graph.constant("c", np.float32([-1, 1]))], [y])
+    assert y.type is TensorType.APP_READ
+    assert [node.op for node in graph.nodes] == ["Relu"]
+
+
+def test_a_fold_that_is_refused_changes_nothing(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "MAX_FOLDED_BYTES", 8)
+    small = graph.constant("c", np.float32([1]))
+    large = graph.create_tensor("large", TensorType.NATIVE, DataType.FLOAT_32, (64,))
+    with pytest.raises(QnnError, match="folding it would make a constant of 256 bytes"):
+        folding.add_node(graph, "tile", "Tile", [small], [large], {"multiples": [64]})
+    assert large.type is TensorType.NATIVE
+    assert graph.nodes == []

@@ -85,12 +85,12 @@ def add_node(
     given = [t for t in inputs if t is not None]
     if not given or not all(t.is_static for t in given) or any(t.type is not TensorType.NATIVE for t in outputs):
         return
-    node = graph.nodes.pop()
+    node = graph.nodes[-1]
     try:
         results = _computed(name, op, inputs, node.params, outputs)
-    except BaseException:
-        graph.nodes.append(node)
-        raise
+    finally:
+        # Computed or refused, it is no node of the graph.
+        graph.remove_last_node()
     for output, result in zip(outputs, results, strict=True):
         output.type, output.data = TensorType.STATIC, np.ascontiguousarray(result, output.dtype.numpy)
 

@@ -144,6 +144,12 @@ class Graph:
         self._written.update(t.name for t in outputs)
         return node
 
+    def remove_last_node(self) -> None:
+        """Take the node away that was added last, which nothing reads yet."""
+        node = self.nodes.pop()
+        self._node_names.discard(node.name)
+        self._written.difference_update(tensor.name for tensor in node.outputs)
+
     def emit(
         self,
         op: str,
