@@ -65,6 +65,24 @@ def test_versions_operations_and_build_are_told(client: Client) -> None:
     client.do("backendFree", backend)
 
 
+def test_asking_often_keeps_no_more(client: Client) -> None:
+    backend, context = opened(client)
+    server = next(server for server in serve.servers() if server.library == "QnnCpu" and server.handles.of_kind(object))
+    text, count, names = ctypes.c_char_p(), ctypes.c_uint32(), ctypes.POINTER(objects.OperationName)()
+    sizes = []
+    for _ in range(3):
+        for _ in range(50):
+            client.do("backendGetBuildId", ctypes.byref(text))
+            client.do("errorGetMessage", 1000, ctypes.byref(text))
+            client.do("backendGetSupportedOperations", backend, ctypes.byref(count), ctypes.byref(names))
+            assert client.graphFinalize(context, None, None) == Code.GRAPH_INVALID_HANDLE
+            client.do("errorGetVerboseMessage", Code.GRAPH_INVALID_HANDLE, ctypes.byref(text))
+            client.do("errorFreeVerboseMessage", text)
+        sizes.append((len(server.kept), len(server._once), len(server.handles.of_kind(object))))
+    assert sizes[0] == sizes[1] == sizes[2]
+    client.do("backendFree", backend)
+
+
 def test_capabilities_are_answered_by_back_end(libraries: Path) -> None:
     ask = {name: Client(libraries / f"libQnn{name}.so").propertyHasCapability for name in ("Cpu", "Htp", "Lpai")}
     assert [ask[name](1102) for name in ("Cpu", "Htp", "Lpai")] == [1000, 0, 0]

@@ -18,8 +18,9 @@ FILES = {f"lib{name}.so" for name in ("QnnCpu", "QnnGpu", "QnnHtp", "QnnLpai", "
 
 
 def test_the_command_makes_libraries_headers_and_settings(
-    libraries: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    libraries: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(installation, "BUILT", libraries)
     assert cli.main(["capi", "install", str(tmp_path / "made")]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert {Path(line).name for line in printed[:7]} == {*FILES, "include"}
@@ -31,7 +32,10 @@ def test_the_command_makes_libraries_headers_and_settings(
     assert (Path(capsys.readouterr().out.strip()) / "QnnInterface.h").is_file()
 
 
-def test_what_stands_is_replaced_and_a_loaded_library_stays(libraries: Path, tmp_path: Path) -> None:
+def test_what_stands_is_replaced_and_a_loaded_library_stays(
+    libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "BUILT", libraries)
     capi.install(tmp_path)
     loaded = ctypes.CDLL(str(tmp_path / "libQnnCpu.so"))
     before = (tmp_path / "libQnnCpu.so").stat().st_ino

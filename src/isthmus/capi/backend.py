@@ -119,18 +119,21 @@ def backend_get_api_version(server: Server, out: int) -> None:
 @serves("backendGetBuildId", Code.BACKEND_INVALID_ARGUMENT)
 def backend_get_build_id(server: Server, out: int) -> None:
     """This software's version and platform."""
-    write_number(out, server.keep(ctypes.create_string_buffer(build_id().encode())))
+    write_number(out, server.keep_text(build_id()))
 
 
 @serves("backendGetSupportedOperations", Code.BACKEND_INVALID_ARGUMENT)
 def backend_get_supported_operations(server: Server, handle: int, count: int, out: int) -> None:
     """The operations by package and name."""
     names = backend_of(server, handle).get_supported_operations()
-    operations = (OperationName * len(names))(
-        *[OperationName(OPERATIONS[name].package.encode(), name.encode(), None) for name in names]
-    )
+
+    def operations() -> ctypes.Array[OperationName]:
+        return (OperationName * len(names))(
+            *[OperationName(OPERATIONS[name].package.encode(), name.encode(), None) for name in names]
+        )
+
     write_number(count, len(names), ctypes.c_uint32)
-    write_number(out, server.keep(operations))
+    write_number(out, server.keep_once(("operations", *names), operations))
 
 
 @serves("backendValidateOpConfig", Code.BACKEND_INVALID_ARGUMENT, expected=True)
@@ -193,7 +196,7 @@ def backend_get_property(server: Server, handle: int, properties: int) -> None:
 @serves("errorGetMessage")
 def error_get_message(server: Server, error: int, out: int) -> None:
     """The name of a code."""
-    write_number(out, server.keep(ctypes.create_string_buffer(_named(error).encode())))
+    write_number(out, server.keep_text(_named(error)))
 
 
 @serves("errorGetVerboseMessage")

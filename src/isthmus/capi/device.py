@@ -135,7 +135,7 @@ def device_free_platform_info(server: Server, log: int, info: int) -> None:
 def device_get_info(server: Server, handle: int, out: int) -> None:
     """The same of one device."""
     device_of(server, handle)
-    write_number(checked(out), server.keep(_platform(server)))
+    write_number(checked(out), server.keep_once("platform", lambda: _platform(server)))
 
 
 # -- HTP's infrastructure ----------------------------------------------------------------------------------------------

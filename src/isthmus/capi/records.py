@@ -100,9 +100,10 @@ _UNITS = {"us": EventUnit.MICROSEC, "bytes": EventUnit.BYTES}
 class Profile:
     """A profile of the client's. What it holds is of the latest call that it was handed to."""
 
-    def __init__(self, server: Server, handle: qnn.Profile) -> None:
+    def __init__(self, server: Server, backend: qnn.Backend, level: int) -> None:
         self._server = server
-        self.handle = handle
+        self.backend = backend
+        self.handle = qnn.Profile(backend, level)
         self.number = 0
         self.most = 1 << 20
         self._kept: list[int] = []
@@ -117,10 +118,11 @@ class Profile:
     @contextmanager
     def collecting(self) -> Iterator[qnn.Profile]:
         """What a call notes in it replaces what was there."""
-        before = len(self.handle.get_events())
-        yield self.handle
+        with qnn.Profile(self.backend, self.handle.level) as noted:
+            yield noted
+            told = noted.get_events()
         outer: list[Event] = []
-        for event in self.handle.get_events()[before:]:
+        for event in told:
             made = Event(
                 _TYPES.get(event.name, EventType.BACKEND),
                 _UNITS[event.unit],
@@ -160,7 +162,7 @@ def profile_create(server: Server, backend: int, level: int, out: int) -> None:
     from isthmus.capi.backend import backend_of
 
     write_number(out, 0)
-    made = Profile(server, qnn.Profile(backend_of(server, backend, Code.PROFILE_INVALID_HANDLE), level))
+    made = Profile(server, backend_of(server, backend, Code.PROFILE_INVALID_HANDLE), level)
     made.number = server.handles.add(made, backend)
     write_number(out, made.number)
 
@@ -207,7 +209,7 @@ def profile_get_sub_events(server: Server, number: int, out: int, count: int) ->
 def profile_get_event_data(server: Server, number: int, out: int) -> None:
     """What, how much, in which unit."""
     event = _event(server, number)
-    name = server.keep(ctypes.create_string_buffer(event.name.encode()))
+    name = server.keep_text(event.name)
     data = EventData(event.type, event.unit, event.value, None)
     ctypes.c_uint64.from_address(ctypes.addressof(data) + EventData.identifier.offset).value = name
     write(out, data)
@@ -217,7 +219,7 @@ def profile_get_event_data(server: Server, number: int, out: int) -> None:
 def profile_get_extended_event_data(server: Server, number: int, out: int) -> None:
     """The same, with its time."""
     event = _event(server, number)
-    name = server.keep(ctypes.create_string_buffer(event.name.encode()))
+    name = server.keep_text(event.name)
     data = ExtendedEventData()
     data.version, data.v1.type, data.v1.unit, data.v1.timestamp = 1, event.type, event.unit, event.timestamp
     data.v1.value.dataType, data.v1.value.uint64Value = _UINT64, event.value

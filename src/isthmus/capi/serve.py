@@ -79,6 +79,7 @@ class Server:
         """What is seen of calls that are forwarded."""
         self.kept: dict[int, Any] = {}
         """What clients were given pointers to, by these."""
+        self._once: dict[object, Any] = {}
         self._failures: dict[int, str] = {}
         self._say = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p
@@ -149,6 +150,16 @@ class Server:
         address = ctypes.addressof(thing)
         self.kept[address] = thing
         return address
+
+    def keep_text(self, text: str) -> int:
+        """Where a text is that clients may read for ever; the same text is always in the same place."""
+        return self.keep_once(text, lambda: ctypes.create_string_buffer(text.encode(errors="backslashreplace")))
+
+    def keep_once(self, what: object, make: Callable[[], Any]) -> int:
+        """Where a value is that does not change, made when it is first asked for."""
+        if what not in self._once:
+            self._once[what] = make()
+        return ctypes.addressof(self._once[what])
 
     def forget_executions(self) -> None:
         """Have the library forget what it remembers, so that graphs and memory can go."""
