@@ -16,6 +16,7 @@ from isthmus.errors import Code, QnnError
 
 BUILT = Path(__file__).parent / "libraries"
 SETTINGS = "isthmus.conf"
+_PACKAGES = ("site-packages", "dist-packages")
 __all__ = ["BUILT", "INCLUDE", "LIBRARIES", "install", "libpython", "settings"]
 
 
@@ -69,15 +70,21 @@ def _replace(file: Path, content: bytes) -> None:
 def settings() -> str:
     """What a library needs to start Python in a program that has none: plain lines of names and values."""
     root = Path(__file__).parents[2]
-    places = [str(root), *(place for place in sys.path if place.endswith(("site-packages", "dist-packages")))]
-    bootstrap = f"import site, sys; sys.executable = {sys.executable!r}; [site.addsitedir(p) for p in {places!r}]"
+    places = [str(root), *(place for place in sys.path if place.endswith(_PACKAGES))]
+    # Packages come from where they come from here, and not from those of the Python that this one was made from.
+    bootstrap = (
+        f"import site, sys; sys.executable = {sys.executable!r}; here = {places!r}; "
+        "[site.addsitedir(place) for place in here]; "
+        f"sys.path[:] = here + [p for p in sys.path if p not in here and not p.endswith({_PACKAGES!r})]; "
+        "import isthmus.capi.serve"
+    )
     found = libpython()
     return "\n".join(
         [
             "# Where a program without Python finds one. Written by `isthmus capi install`.",
             f"libpython={found or ''}",
             f"home={sys.base_prefix}",
-            f"bootstrap={bootstrap}; sys.path.insert(0, {str(root)!r}); import isthmus.capi.serve",
+            f"bootstrap={bootstrap}",
             "",
         ]
     )
