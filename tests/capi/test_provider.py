@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,27 @@ def test_quantized_models_of_8_and_16_bits_are_within_a_step(htp_library: Path, 
     step = 40 / np.iinfo(dtype).max
     np.testing.assert_allclose(found, expected, atol=1.01 * step, rtol=0)
     assert expected.std() > 10 * step
+
+
+def test_threads_that_share_a_session_get_their_own_answers(htp_library: Path, tiny: Path) -> None:
+    session = ort_provider.session(tiny, htp_library)
+    wrong: list[float] = []
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        for _ in range(25):
+            feed = {"x": random.standard_normal((1, 4, 12, 12)).astype(np.float32)}
+            difference = float(abs(session.run(None, feed)[0] - expected.run(None, feed)[0]).max())
+            if difference > 1e-4:
+                wrong.append(difference)
+
+    expected = onnxruntime.InferenceSession(str(tiny), providers=["CPUExecutionProvider"])
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 # -- options -----------------------------------------------------------------------------------------------------------
