@@ -30,7 +30,6 @@ SECTION_ALIGNMENT = 4096
 _PREFIX = struct.Struct("<8sIIQ32s")
 _HEADER_LIMIT = 1 << 24
 _COPY_BYTES = 1 << 22
-_SEALED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 Source = bytes | bytearray | memoryview | mmap.mmap | str | os.PathLike[str]
 
@@ -274,7 +273,7 @@ def inspect(source: Source) -> BinaryInfo | None:
 def is_sealed(fd: int) -> bool:
     """Whether nobody can change what a descriptor refers to."""
     try:
-        return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALED == _SEALED
+        return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & reading.SEALS == reading.SEALS
     except OSError:
         return False
 
@@ -318,20 +317,12 @@ def _opened(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def _sealed_copy(write: Callable[[BinaryIO], object]) -> int:
-    try:
-        fd = os.memfd_create("isthmus-context", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    except OSError as problem:
-        raise _refusal(f"it cannot be kept: {problem.strerror}", Code.COMMON_MEM_ALLOC) from None
-    try:
-        with open(fd, "wb", closefd=False) as stream:
-            write(stream)
-        if os.fstat(fd).st_size == 0:
+    def checked(stream: BinaryIO) -> None:
+        write(stream)
+        if stream.tell() == 0:
             raise _refusal("it is empty")
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALED | fcntl.F_SEAL_SEAL)
+
+    try:
+        return reading.sealed("isthmus-context", checked)
     except OSError as problem:
-        os.close(fd)
         raise _refusal(f"it cannot be kept: {problem.strerror}", Code.COMMON_MEM_ALLOC) from None
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd

@@ -1,14 +1,22 @@
 """Files that are read: regular ones, of bounded size, opened without waiting.
 
 A pipe would wait for its other end, a device may never end. Whatever is wrong is an `OSError` whose `strerror` says it.
+What is mapped is a sealed copy: whoever owns a file may write or cut it at any time, and views of it must not change,
+nor end the process that reads them.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
+import mmap
 import os
 import stat
+from collections.abc import Callable
 from typing import BinaryIO
+
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+"""What keeps everybody from changing a descriptor's memory."""
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _PIECE = 1 << 20
@@ -57,3 +65,45 @@ def contents(path: str | os.PathLike[str], most: int) -> bytes:
     if told > most or len(content) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
     return content
+
+
+def sealed(name: str, write: Callable[[BinaryIO], object]) -> int:
+    """A descriptor of memory that `write` has filled and that nobody can change any more; `name` is for the curious."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with open(fd, "wb", closefd=False) as stream:
+            write(stream)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | fcntl.F_SEAL_SEAL)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def mapped(path: str | os.PathLike[str], most: int) -> mmap.mmap:
+    """All of a regular file that has at most so many bytes and at least one, copied once, sealed and mapped.
+
+    Examples
+    --------
+    >>> mapped("/dev/null", 0)
+    Traceback (most recent call last):
+    OSError: [Errno 22] a pipe or a device, not a file: '/dev/null'
+    """
+
+    def copy(kept: BinaryIO) -> None:
+        with opened(path) as stream:
+            # Not every file tells its size beforehand, and it may grow meanwhile.
+            left = 0 if os.fstat(stream.fileno()).st_size > most else most + 1
+            while left and (piece := stream.read(min(_PIECE, left))):
+                kept.write(piece)
+                left -= len(piece)
+            if not left:
+                raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
+
+    fd = sealed("isthmus-file", copy)
+    try:
+        if os.fstat(fd).st_size == 0:
+            raise OSError(errno.ENODATA, "empty", os.fspath(path))
+        return mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+    finally:
+        os.close(fd)
