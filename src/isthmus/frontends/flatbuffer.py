@@ -135,8 +135,29 @@ class Table:
         span = self._vector(field, 1)
         if span is None:
             return None
-        start, count = span
-        return bytes(self.file.data[start : start + min(count, MAX_TEXT)]).decode("utf-8", "replace")
+        return self._text(*span)
+
+    def texts(self, field: int) -> list[str]:
+        """A vector of strings, each cut as by `text`; those that the file stores once are read once."""
+        span = self._vector(field, _OFFSET)
+        if span is None:
+            return []
+        what = f"field {field} of {self.what}"
+        known: dict[int, str] = {}
+        texts = []
+        for index in range(span[1]):
+            start = self.file.follow(span[0] + _OFFSET * index, what)
+            if start not in known:
+                count = int(self.file.scalar(start, _U32, what))
+                self.file.check(start + _OFFSET, count, f"{what}, a string of {count} bytes,")
+                known[start] = self._text(start + _OFFSET, count)
+            texts.append(known[start])
+        return texts
+
+    def blob(self, field: int) -> memoryview | None:
+        """A vector of bytes, as a view of the file."""
+        span = self._vector(field, 1)
+        return None if span is None else self.file.data[span[0] : span[0] + span[1]]
 
     def table(self, field: int, what: str) -> Table | None:
         """A table field (also the value of a union, whose type is a field of its own)."""
@@ -157,6 +178,9 @@ class Table:
         """A vector of tables; each is checked when it is asked for. An absent vector is empty."""
         span = self._vector(field, _OFFSET)
         return Tables(self.file, 0, 0, what) if span is None else Tables(self.file, *span, what)
+
+    def _text(self, start: int, count: int) -> str:
+        return str(self.file.data[start : start + min(count, MAX_TEXT)], "utf-8", "replace")
 
     def _vector(self, field: int, itemsize: int) -> tuple[int, int] | None:
         at = self.place(field, _OFFSET)
@@ -189,3 +213,27 @@ class Tables:
 
     def __iter__(self) -> Iterator[Table]:
         return (self[index] for index in range(self.count))
+
+    def column(self, field: int, dtype: np.dtype | type) -> np.ndarray:
+        """One scalar field of all the tables, 0 where it is absent: tables by the thousand are read at once."""
+        element = np.dtype(dtype).newbyteorder("<")
+        data = np.frombuffer(self.file.data, np.uint8)
+        places = self.start + _OFFSET * np.arange(self.count, dtype=np.int64)
+        starts = places + self._gather(data, places, np.dtype("<u4"))
+        vtables = starts - self._gather(data, starts, np.dtype("<i4"))
+        values = np.zeros(self.count, element)
+        # Tables that have the same fields share a vtable; it is checked once, with the first that has it.
+        order = np.argsort(vtables, kind="stable")
+        for alike in np.split(order, np.flatnonzero(np.diff(vtables[order])) + 1) if self.count else ():
+            first = self[int(alike[0])]
+            at = first.place(field, element.itemsize)
+            if at is not None:
+                values[alike] = self._gather(data, starts[alike] + (at - first.start), element)
+        return values
+
+    def _gather(self, data: np.ndarray, places: np.ndarray, element: np.dtype) -> np.ndarray:
+        """Scalars at many places of the file."""
+        if len(places) and (places.min() < 0 or places.max() + element.itemsize > len(data)):
+            self.file.refuse(f"a {self.what} lies outside the file")
+        found = data[places[:, None] + np.arange(element.itemsize)]
+        return np.ascontiguousarray(found).view(element).reshape(-1).astype(element.newbyteorder("="))
