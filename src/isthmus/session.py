@@ -47,7 +47,7 @@ class Session:
     Parameters
     ----------
     path
-        A ``.tflite`` or ``.onnx`` file.
+        A ``.tflite``, ``.onnx`` or ``.dlc`` file.
     backend
         Where it runs: "cpu", "htp", "lpai", or another registered name.
     shapes
@@ -67,6 +67,8 @@ class Session:
     timeout
         How many seconds a run may take; one that takes longer is ended, and answered with GRAPH_TIMED_OUT. Without it
         as long as the backend lets it.
+    graph
+        Which graph of a file that holds several.
 
     Raises
     ------
@@ -94,6 +96,7 @@ class Session:
         log: Log | None = None,
         io: str | None = None,
         timeout: float | None = None,
+        graph: str | None = None,
     ) -> None:
         entry = registry.entry(backend)
         self.backend = entry.name
@@ -108,7 +111,7 @@ class Session:
         try:
             self._signal = time_limit(self._backend, timeout)
             context = self._backend.create_context()
-            self._graph = context.compose(self.path, None, _checked_shapes(shapes), constants, mem_type)
+            self._graph = context.compose(self.path, None, _checked_shapes(shapes), constants, mem_type, graph)
             self._graph.set_config(qnn.GraphConfig.THREADS, threads)
             self._open = memory = self._graph.allocate(io)
         except BaseException:

@@ -1,4 +1,4 @@
-"""Model files become graphs: TFLite and ONNX, told apart by their contents."""
+"""Model files become graphs: TFLite, ONNX and DLC, told apart by their contents."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from isthmus.errors import Code, QnnError
 if TYPE_CHECKING:
     from isthmus.graph import Graph
 
-__all__ = ["contents", "load"]
+__all__ = ["contents", "load", "load_all"]
 
 _TFLITE_IDENTIFIER = b"TFL3"
 _ONNX_TAGS = frozenset(b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2")
 """The first bytes of a protobuf message that has the fields of ONNX's ModelProto."""
+
+_DLC_MAGIC = b"PK\x03\x04"
+"""A DLC is an archive; ONNX models begin with none of these bytes."""
 
 _MAX_BYTES = 1 << 31
 """Neither flatbuffers nor protobuf messages are longer."""
@@ -26,47 +29,97 @@ def load(
     path: str | Path,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
+    graph: str | None = None,
 ) -> Graph:
-    """Read a model file and convert it to a finalized graph.
+    """Read a model file and convert one graph of it to a finalized graph.
 
     Parameters
     ----------
     path
-        A TFLite or ONNX file; what it is, its contents tell.
+        A TFLite, ONNX or DLC file; what it is, its contents tell.
     shapes
         Dimensions of inputs, by name, where the file leaves some open; open ones become 1 otherwise.
     constants
         Inputs of an ONNX model to be bound to values; they are no longer inputs of the graph.
+    graph
+        Which graph of a file that holds several; it may be left out where there is one.
 
     Raises
     ------
     QnnError
-        If the file cannot be read, is neither format, is damaged, or uses what is not supported.
+        If the file cannot be read, is of no such format, is damaged, or uses what is not supported.
+    """
+    graphs = load_all(path, shapes, constants, graph)
+    if len(graphs) > 1:
+        names = ", ".join(f"'{one.name}'" for one in graphs)
+        rule = f"it holds {len(graphs)} graphs: {names}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{path}'", rule, "Say which of them is meant.")
+    return graphs[0]
+
+
+def load_all(
+    path: str | Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    graph: str | None = None,
+    clean_names: bool = False,
+) -> list[Graph]:
+    """Read a model file and convert all its graphs, or the one that is named, to finalized graphs.
+
+    Parameters
+    ----------
+    path, shapes, constants, graph
+        As for `load`.
+    clean_names
+        Whether the tensors of a DLC get the names that QNN's own reader gives them: all but letters, digits and ``_``
+        replaced. Other formats keep their names.
     """
     path = Path(path)
+    head = _beginning(path)
+    if head[:4] == _DLC_MAGIC:
+        _refuse_constants(path, "DLC", constants)
+        from isthmus.frontends import dlc
+
+        return dlc.load(path, shapes, graph, clean_names)
     data = contents(path)
     if data[4:8] == _TFLITE_IDENTIFIER:
-        if constants:
-            raise QnnError(
-                Code.GRAPH_INVALID_ARGUMENT, f"model file '{path}'", "inputs of a TFLite model cannot be constants"
-            )
+        _refuse_constants(path, "TFLite model", constants)
         from isthmus.frontends import tflite
 
-        return tflite.load(data, path.stem, shapes)
-    if data[0] not in _ONNX_TAGS:
+        loaded = tflite.load(data, path.stem, shapes)
+    elif data[0] in _ONNX_TAGS:
+        from isthmus.frontends import onnx
+
+        loaded = onnx.load(data, path.stem, shapes, constants, folder=path.parent)
+    else:
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT,
             f"model file '{path}'",
-            "it is neither a TFLite nor an ONNX model",
-            "TFLite files carry 'TFL3' at byte 4; ONNX files are protobuf messages.",
+            "it is neither a TFLite nor an ONNX model, and no DLC",
+            "TFLite files carry 'TFL3' at byte 4, ONNX files are protobuf messages, DLC files are archives.",
         )
-    from isthmus.frontends import onnx
+    if graph is not None and graph != loaded.name:
+        raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{graph}'", f"'{path.name}' has '{loaded.name}'")
+    return [loaded]
 
-    return onnx.load(data, path.stem, shapes, constants, folder=path.parent)
+
+def _refuse_constants(path: Path, kind: str, constants: Mapping[str, Any] | None) -> None:
+    if constants:
+        rule = f"inputs of a {kind} cannot be constants"
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"model file '{path}'", rule)
+
+
+def _beginning(path: Path) -> bytes:
+    """The first bytes of a file; nothing of one that cannot be read, of which `contents` says why."""
+    try:
+        with reading.opened(path) as stream:
+            return stream.read(len(_DLC_MAGIC))
+    except OSError:
+        return b""
 
 
 def contents(path: Path) -> bytes:
-    """The bytes of a model file of either format."""
+    """The bytes of a TFLite or ONNX file."""
     what = f"model file '{path}'"
     try:
         data = reading.contents(path, _MAX_BYTES)

@@ -98,33 +98,61 @@ class Context(Handle):
         name: str | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
         constants: Mapping[str, Any] | None = None,
-        mem_type: ir.MemType = ir.MemType.RAW,
+        mem_type: ir.MemType | None = None,
+        graph: str | None = None,
     ) -> Graph:
         """A graph with the contents of a model file, as QNN's converters compose one.
 
         Parameters
         ----------
         path
-            A ``.tflite`` or ``.onnx`` file.
+            A ``.tflite``, ``.onnx`` or ``.dlc`` file.
         name
             The graph's name; the file's without it.
         shapes, constants
             Dimensions of dynamic inputs, and values of inputs that are to be fixed.
         mem_type
-            The memory type that all inputs and outputs are prepared for.
+            The memory type that all inputs and outputs are prepared for; what the file says without it, which is RAW
+            where it says nothing.
+        graph
+            Which graph of a file that holds several.
         """
         self._check()
         from isthmus.frontends import load
 
-        if not isinstance(path, (str, os.PathLike)):
-            raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, f"model {path!r}", "must be a path")
-        kind = options.member(mem_type, ir.MemType, "memory type", Code.CONTEXT_INVALID_ARGUMENT)
-        graph = load(os.fspath(path), shapes, constants)
-        graph.name = name or graph.name
-        self._check_name(graph.name)
-        for tensor in (*graph.inputs, *graph.outputs):
-            tensor.mem_type = kind
-        return self._add(graph)
+        return self._compose([load(_path(path), shapes, constants, graph)], name, mem_type)[0]
+
+    def compose_all(
+        self,
+        path: str | os.PathLike[str],
+        mem_type: ir.MemType | None = None,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        clean_names: bool = False,
+    ) -> list[Graph]:
+        """All graphs of a model file, or none if one is refused (QnnSystemDlc_composeGraphs).
+
+        Parameters
+        ----------
+        path, mem_type, shapes
+            As for `compose`.
+        clean_names
+            Whether tensors of a DLC get the names that QNN's own reader gives them: all but letters, digits and ``_``
+            replaced by ``_``, and one put before a digit. They keep the file's without it.
+        """
+        self._check()
+        from isthmus.frontends import load_all
+
+        return self._compose(load_all(_path(path), shapes, clean_names=clean_names), None, mem_type)
+
+    def _compose(self, graphs: list[ir.Graph], name: str | None, mem_type: ir.MemType | None) -> list[Graph]:
+        for graph in graphs:
+            graph.name = name or graph.name
+            self._check_name(graph.name)
+        if mem_type is not None:
+            kind = options.member(mem_type, ir.MemType, "memory type", Code.CONTEXT_INVALID_ARGUMENT)
+            for tensor in (tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)):
+                tensor.mem_type = kind
+        return [self._add(graph) for graph in graphs]
 
     def retrieve(self, name: str) -> Graph:
         """A graph by name (QnnGraph_retrieve)."""
@@ -219,3 +247,9 @@ class Context(Handle):
         self.driver.close()
         if self._device is not None:
             self._device.contexts.discard(self)
+
+
+def _path(path: Any) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, f"model {path!r}", "must be a path")
+    return os.fspath(path)

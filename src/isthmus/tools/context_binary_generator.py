@@ -10,6 +10,7 @@ from isthmus.backends import registry
 from isthmus.errors import Code, QnnError
 from isthmus.tools.files import written_whole
 from isthmus.tools.library import add_backend_arguments, backend_config
+from isthmus.tools.models import add_dlc_argument, compose, named
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 IO_KINDS = ("raw", "memhandle")
@@ -18,8 +19,9 @@ IO_KINDS = ("raw", "memhandle")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument(
-        "--model", required=True, metavar="M[,M...]", help=".onnx or .tflite files; each becomes a graph of the context"
+        "--model", metavar="M[,M...]", help=".onnx, .tflite or .dlc files; each becomes a graph of the context"
     )
+    add_dlc_argument(parser, several=True)
     add_backend_arguments(parser)
     parser.add_argument("--binary_file", metavar="NAME", help="the file's name without .bin; the model's by default")
     parser.add_argument(
@@ -33,9 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    models = [Path(name) for name in options.model.split(",") if name]
+    files, dlcs = named(options.model, options.dlc_path)
+    models = [*files, *dlcs]
     if not models:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--model {options.model}", "names no file")
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to prepare", "name models by --model or --dlc_path")
     shapes = dict(parse_shape(text) for text in options.shape)
     entry = registry.entry(options.backend)
     kind = options.input_output_tensor_mem_type
@@ -49,11 +52,11 @@ def main(options: argparse.Namespace) -> int:
     config = backend_config(entry, options.config_file)
     with qnn.Backend(entry.name, config) as backend:
         context = backend.create_context()
-        for model in models:
-            context.compose(model, None, shapes, mem_type=entry.io_kind(kind))
+        compose(context, files, dlcs, entry.io_kind(kind), shapes)
         content = context.prepare_offline()
+        count = len(context.graphs)
     write(path, content)
-    print(f"{path}: {len(content):,} bytes, {len(models)} graph(s) for {entry.name}, {kind}")
+    print(f"{path}: {len(content):,} bytes, {count} graph(s) for {entry.name}, {kind}")
     return 0
 
 

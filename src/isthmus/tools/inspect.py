@@ -1,4 +1,4 @@
-"""``isthmus inspect``: what a context binary holds, without creating a context from it."""
+"""``isthmus inspect``: what a context binary or a DLC holds, without creating a context from it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from isthmus import qnn
+from isthmus.frontends import dlc
 from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
+from isthmus.tools import inspect_dlc
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("binary", type=Path, metavar="FILE", help="a context binary of any backend")
+    parser.add_argument("binary", type=Path, metavar="FILE", help="a context binary of any backend, or a DLC")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    if inspect_dlc.is_dlc(options.binary):
+        held = {"file": str(options.binary), **inspect_dlc.describe(dlc.read(options.binary))}
+        print(json.dumps(held)) if options.json else inspect_dlc.print_report(held)
+        return 0
     report = {"file": str(options.binary), **describe(qnn.SystemContext().get_binary_info(options.binary))}
     if options.json:
         print(json.dumps(report))

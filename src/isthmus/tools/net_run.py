@@ -28,6 +28,7 @@ from isthmus.graph import TensorInfo
 from isthmus.session import time_limit
 from isthmus.tools.context_binary_generator import write
 from isthmus.tools.library import add_backend_arguments, add_mode_argument, add_timeout_argument, backend_config
+from isthmus.tools.models import add_dlc_argument, compose, named
 
 SHARED, RAW = "memhandle", "raw"
 MAX_LIST_BYTES = 1 << 28
@@ -38,9 +39,9 @@ _LONGEST_NAME = 200
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--model", type=Path, metavar="M", help="a .onnx or .tflite file")
-    source.add_argument("--retrieve_context", type=Path, metavar="BIN", help="a context binary")
+    parser.add_argument("--model", metavar="M", help="a .onnx, .tflite or .dlc file")
+    add_dlc_argument(parser)
+    parser.add_argument("--retrieve_context", type=Path, metavar="BIN", help="a context binary")
     parser.add_argument(
         "--input_list", required=True, metavar="F[,F...]", help="lists of input files, one a graph of the context"
     )
@@ -65,6 +66,10 @@ def main(options: argparse.Namespace) -> int:
     entry = registry.entry(options.backend)
     config = backend_config(entry, options.config_file, options.direct_mode)
     lists = [Path(text) for text in options.input_list.split(",") if text]
+    files, dlcs = named(options.model, options.dlc_path)
+    if len(files) + len(dlcs) + (options.retrieve_context is not None) != 1:
+        rule = "name one of --model, --dlc_path and --retrieve_context"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to run", rule)
     # As on a device, memory is shared only if that is asked for.
     io = SHARED if options.shared_buffer else None if next(iter(entry.io.kinds)) == RAW else RAW
     mem_type = entry.io_kind(io)
@@ -76,7 +81,7 @@ def main(options: argparse.Namespace) -> int:
                 context = backend.create_context_from_binary(options.retrieve_context)
             else:
                 context = backend.create_context()
-                context.compose(options.model, mem_type=mem_type)
+                compose(context, files, dlcs, mem_type)
             graphs = list(context.graphs.values())
             if len(lists) != len(graphs):
                 raise QnnError(

@@ -30,7 +30,8 @@ WIDEST = 160
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx file")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
+    parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
     parser.add_argument("--backend", default="cpu", help=f"{', '.join(registry.names())}, or the name of a library")
     add_shape_argument(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
@@ -55,7 +56,7 @@ def main(options: argparse.Namespace) -> int:
         raise QnnError(Code.COMMON_NOT_SUPPORTED, what, "this backend does not tell how it plans memory")
     began = time.perf_counter()
     config = entry.read_config(options.config, Log())
-    graph = load(options.model, dict(parse_shape(text) for text in options.shape))
+    graph = load(options.model, dict(parse_shape(text) for text in options.shape), graph=options.graph)
     prepared = entry.prepare(graph, config, options.threads)
     report = describe(options.model, entry.name, prepared, time.perf_counter() - began)
     plan, section = prepared.plan, prepared.section

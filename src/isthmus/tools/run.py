@@ -30,7 +30,8 @@ MAX_INPUT_BYTES = 1 << 32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx file")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
+    parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
     parser.add_argument("--backend", default="cpu", help=f"{', '.join(registry.names())}, or the name of a library")
     add_shape_argument(parser)
     parser.add_argument("--inputs", type=Path, metavar="IN.npz", help="input arrays by name; random where not given")
@@ -65,6 +66,7 @@ def main(options: argparse.Namespace) -> int:
         config=backend_config(registry.entry(options.backend), options.config, options.direct_mode),
         io=options.io,
         timeout=options.timeout,
+        graph=options.graph,
     ) as session:
         load_seconds = time.perf_counter() - begin
         feeds = {**generated_inputs(session.inputs, skip=arrays), **arrays}

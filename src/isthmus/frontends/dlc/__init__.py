@@ -1,0 +1,174 @@
+"""DLC files become graphs, without any library of the vendor's: an archive of flatbuffers with the bytes of weights.
+
+The file is copied once, by the system, into memory that nobody can change, and mapped. Weights are views of that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isthmus import reading
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.dlc import archive, version3, version4
+from isthmus.frontends.dlc.archive import Archive
+from isthmus.frontends.dlc.build import Builder
+from isthmus.frontends.dlc.contents import Contents, GraphEntry, Reading
+from isthmus.graph import Graph
+
+__all__ = ["MAGIC", "load", "read"]
+
+MAGIC = archive.MAGIC
+MAX_BYTES = 1 << 36
+"""The largest file that is read."""
+MAX_METADATA = 1 << 20
+
+_HEADER = struct.Struct("<HHI")
+_RECORD = 0x0AD5
+_CACHE = ".cache."
+
+
+def read(path: str | os.PathLike[str]) -> Contents:
+    """What a DLC holds, in its own words.
+
+    Raises
+    ------
+    QnnError
+        COMMON_LOADING_BINARIES for a file that is damaged or of a version other than 3 and 4.
+    """
+    what = f"model file '{os.fspath(path)}'"
+    try:
+        mapping = reading.mapped(path, MAX_BYTES)
+    except FileNotFoundError:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file") from None
+    except OSError as problem:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"it cannot be read: {problem.strerror}") from None
+    return parse(memoryview(mapping), Path(path).name)
+
+
+def parse(data: bytes | memoryview, name: str) -> Contents:
+    """What the bytes of a DLC hold; whatever they hold in bytes is a view of them."""
+    file = archive.read(memoryview(data).cast("B"), name)
+    entries = {entry: len(content) for entry, content in file.entries.items()}
+    caches = tuple(entry for entry in entries if _CACHE in entry)
+    version, graphs = _graphs(file)
+    return Contents(name, version, len(data), _producer(file), entries, caches, graphs)
+
+
+def load(
+    path: str | os.PathLike[str],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    graph: str | None = None,
+    clean_names: bool = False,
+) -> list[Graph]:
+    """Convert the graphs of a DLC.
+
+    Parameters
+    ----------
+    path
+        The file.
+    shapes
+        Shapes of inputs by name; those of a DLC are fixed, so others than its own are refused.
+    graph
+        The one graph that is wanted; all of them without it.
+    clean_names
+        Whether tensors get the names that QNN's own reader gives them: all but letters, digits and ``_`` replaced.
+
+    Returns
+    -------
+    list of Graph
+        Finalized, in the order of the file. Constants are read-only views of the mapped file.
+    """
+    contents = read(path)
+    name = contents.name
+    wanted = [entry for entry in contents.graphs if graph is None or entry.name == graph]
+    if not contents.graphs:
+        caches = f", only what was prepared for another machine ({', '.join(contents.caches)})" * bool(contents.caches)
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, f"model file '{name}'", f"it holds no graph{caches}")
+    if not wanted:
+        known = ", ".join(f"'{entry.name}'" for entry in contents.graphs)
+        raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{graph}'", f"'{name}' has {known}")
+    built = [Builder(entry, entry.name or Path(name).stem, clean_names).build() for entry in wanted]
+    for one in built:
+        _check_shapes(one, shapes or {})
+    return built
+
+
+def _graphs(file: Archive) -> tuple[int, tuple[GraphEntry, ...]]:
+    record = file.entries.get("model")
+    if record is None:
+        return 4, ()
+    version, minor = _version(file, "model")
+    model = Reading(record[_HEADER.size :], f"{file.name}:model", version4.MODEL)
+    if version == 3:
+        params = None if "model.params" not in file.entries else _record(file, "model.params", 3, version4.PARAMS)
+        return 3, version3.read(model, params)
+    return 4, version4.read(model, _data(file), wide=minor > 0)
+
+
+def _data(file: Archive) -> version4.Data:
+    raw = file.entries.get("model.params.bin", memoryview(b""))
+    if "model.params" not in file.entries:
+        return version4.Data(None, raw)
+    return version4.Data(_record(file, "model.params", 4, version4.PARAMS), raw)
+
+
+def _record(file: Archive, entry: str, wanted: int, identifier: bytes) -> Reading:
+    version, _ = _version(file, entry)
+    if version != wanted:
+        file.refuse(f"entry '{entry}' has version {version}, its model version {wanted}")
+    return Reading(file.entries[entry][_HEADER.size :], f"{file.name}:{entry}", identifier)
+
+
+def _version(file: Archive, entry: str) -> tuple[int, int]:
+    """The version of a record, and whether it is a later form of it."""
+    content = file.entries[entry]
+    if len(content) < _HEADER.size:
+        file.refuse(f"entry '{entry}' is too short for a record")
+    magic, version, minor = _HEADER.unpack_from(content)
+    if magic != _RECORD:
+        file.refuse(f"entry '{entry}' does not begin as a record of a DLC does")
+    if version not in (3, 4):
+        file.refuse(f"it is a DLC of version {version}; versions 3 and 4 are read")
+    return version, minor
+
+
+def _producer(file: Archive) -> str:
+    """The tool that made a file, as far as its metadata say; nothing depends on it."""
+    for entry, content in file.entries.items():
+        if entry.startswith("dlc.metadata") and len(content) <= MAX_METADATA:
+            text = str(content, "utf-8", "replace")
+            made = _from_json(text) if text.lstrip().startswith("{") else _from_lines(text)
+            if made:
+                return made
+    return ""
+
+
+def _from_json(text: str) -> str:
+    try:
+        command: Any = json.loads(text)["dlcGenerationInfo"][-1]["converterCommand"]
+        return f"{command['tool']} {command['converterVersion']}"[:200]
+    except (LookupError, TypeError, ValueError, RecursionError):
+        return ""
+
+
+def _from_lines(text: str) -> str:
+    facts = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    tool = facts.get("converter-command", "").split(" ")[0]
+    return f"{tool} {facts.get('converter-version', '')}".strip()[:200]
+
+
+def _check_shapes(graph: Graph, shapes: Mapping[str, Sequence[int]]) -> None:
+    known = {tensor.name: tensor.dims for tensor in graph.inputs}
+    for name, dims in shapes.items():
+        if tuple(dims) != known.get(name):
+            raise QnnError(
+                Code.COMMON_INVALID_ARGUMENT,
+                f"shape {list(dims)} of input '{name}'",
+                f"the shapes of a DLC are fixed; graph '{graph.name}' has "
+                + ", ".join(f"'{input}' {list(shape)}" for input, shape in known.items()),
+            )

@@ -1,0 +1,142 @@
+"""The archive around a DLC: a zip file whose entries are stored as they are, found by its directory alone.
+
+Entries are views. Checksums are not looked at, since DLCs carry zeros there. Sizes and offsets may be 64 bits wide. No
+offset is followed that was not checked, and the directory is bounded in length.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NoReturn
+
+from isthmus.errors import Code, QnnError
+
+MAGIC = b"PK\x03\x04"
+"""How an archive begins: with the header of its first entry."""
+MAX_ENTRIES = 4096
+MAX_NAME = 1024
+
+_END = struct.Struct("<4sHHHHIIH")
+_END_MAGIC = b"PK\x05\x06"
+_LONGEST_COMMENT = 0xFFFF
+_LOCATOR = struct.Struct("<4sIQI")
+_LOCATOR_MAGIC = b"PK\x06\x07"
+_END_64 = struct.Struct("<4sQHHIIQQQQ")
+_END_64_MAGIC = b"PK\x06\x06"
+_ENTRY = struct.Struct("<4s6H3I5H2I")
+_ENTRY_MAGIC = b"PK\x01\x02"
+_LOCAL = struct.Struct("<4s5H3I2H")
+_WIDE = 0xFFFFFFFF
+"""What a 32-bit field says when the real number stands in the entry's 64-bit extra field."""
+_WIDE_FIELD = 1
+_STORED = 0
+_ENCRYPTED = 1
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The entries of an archive by name, in the order of its directory."""
+
+    name: str
+    data: memoryview
+    entries: dict[str, memoryview]
+
+    def refuse(self, rule: str) -> NoReturn:
+        """Refuse the file."""
+        refuse(self.name, rule)
+
+
+def refuse(name: str, rule: str) -> NoReturn:
+    """Refuse a file that is no sound DLC."""
+    raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{name}'", rule, "The file is damaged or not of this format.")
+
+
+def read(data: memoryview, name: str) -> Archive:
+    """The entries of an archive, as views of its bytes.
+
+    Parameters
+    ----------
+    data
+        The whole file.
+    name
+        The file's name, for messages.
+    """
+    count, start, size = _directory(data, name)
+    if count > MAX_ENTRIES:
+        refuse(name, f"its directory has {count} entries, above the limit of {MAX_ENTRIES}")
+    if start + size > len(data):
+        refuse(name, f"its directory of {size} bytes at byte {start} lies outside the file of {len(data)} bytes")
+    entries: dict[str, memoryview] = {}
+    at, end = start, start + size
+    for _ in range(count):
+        entry, content, at = _entry(data, name, at, end)
+        if entry in entries:
+            refuse(name, f"it has two entries '{entry}'")
+        entries[entry] = content
+    return Archive(name, data, entries)
+
+
+def _directory(data: memoryview, name: str) -> tuple[int, int, int]:
+    """Entries, start and size of the directory."""
+    tail = bytes(data[-(_END.size + _LONGEST_COMMENT) :])
+    at = len(tail)
+    while (at := tail.rfind(_END_MAGIC, 0, at)) >= 0:
+        # What looks like the last record is one if its comment ends where the file does.
+        if at + _END.size <= len(tail) and at + _END.size + _END.unpack_from(tail, at)[-1] == len(tail):
+            break
+    else:
+        refuse(name, "it has no directory of entries")
+    _, disk, _, _, count, size, start, _ = _END.unpack_from(tail, at)
+    if disk not in (0, 0xFFFF):
+        refuse(name, "it is one part of several")
+    where = len(data) - len(tail) + at - _LOCATOR.size
+    if where < 0 or data[where : where + 4] != _LOCATOR_MAGIC:
+        return count, start, size
+    place = _LOCATOR.unpack_from(data, where)[2]
+    if place + _END_64.size > len(data) or data[place : place + 4] != _END_64_MAGIC:
+        refuse(name, f"the 64-bit record of its directory is not at byte {place}")
+    *_, count, size, start = _END_64.unpack_from(data, place)
+    return count, start, size
+
+
+def _entry(data: memoryview, name: str, at: int, end: int) -> tuple[str, memoryview, int]:
+    """One entry of the directory: its name, its bytes, and where the next one stands."""
+    if at + _ENTRY.size > end or data[at : at + 4] != _ENTRY_MAGIC:
+        refuse(name, f"its directory is broken at byte {at}")
+    fields = _ENTRY.unpack_from(data, at)
+    flags, method = fields[3:5]
+    packed, size, name_bytes, extra_bytes, comment_bytes = fields[8:13]
+    local = fields[16]
+    following = at + _ENTRY.size + name_bytes + extra_bytes + comment_bytes
+    if following > end:
+        refuse(name, f"its directory is broken at byte {at}")
+    if not 0 < name_bytes <= MAX_NAME:
+        refuse(name, f"an entry has a name of {name_bytes} bytes, 1 to {MAX_NAME} are allowed")
+    start = at + _ENTRY.size
+    entry = str(data[start : start + name_bytes], "utf-8", "replace")
+    extra = data[start + name_bytes : start + name_bytes + extra_bytes]
+    size, packed, local = _widened(extra, [size, packed, local], f"entry '{entry}'", name)
+    if method != _STORED or flags & _ENCRYPTED or packed != size:
+        refuse(name, f"entry '{entry}' is compressed or encrypted; a DLC's entries are stored as they are")
+    if local + _LOCAL.size > len(data) or data[local : local + 4] != MAGIC:
+        refuse(name, f"entry '{entry}' is not at byte {local}")
+    begin = local + _LOCAL.size + sum(_LOCAL.unpack_from(data, local)[-2:])
+    if begin + size > len(data):
+        refuse(name, f"entry '{entry}' of {size} bytes at byte {begin} lies outside the file of {len(data)} bytes")
+    return entry, data[begin : begin + size], following
+
+
+def _widened(extra: memoryview, numbers: list[int], what: str, name: str) -> list[int]:
+    """Numbers of an entry, those that do not fit 32 bits from its extra fields."""
+    if _WIDE not in numbers:
+        return numbers
+    at = 0
+    while at + 4 <= len(extra):
+        kind, length = struct.unpack_from("<HH", extra, at)
+        field = extra[at + 4 : at + 4 + length]
+        if kind == _WIDE_FIELD and len(field) >= 8 * numbers.count(_WIDE):
+            wide = iter(struct.unpack_from(f"<{len(field) // 8}Q", field))
+            return [next(wide) if number == _WIDE else number for number in numbers]
+        at += 4 + length
+    refuse(name, f"{what} lacks its 64-bit sizes")

@@ -1,0 +1,79 @@
+"""The elements of a DLC's static tensors: views of the file, but for those that are stored narrower than a byte."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.dlc.contents import EncodingEntry, TensorEntry
+from isthmus.graph import DataType, Quantization
+
+FOUR_BITS: dict[int, DataType] = {
+    0x0004: DataType.INT_8,
+    0x0104: DataType.UINT_8,
+    0x0304: DataType.SFIXED_POINT_8,
+    0x0404: DataType.UFIXED_POINT_8,
+}
+"""QNN's types of four bits, two elements a byte, and the type that they become: a byte each."""
+
+
+def data_type(tensor: TensorEntry) -> DataType | None:
+    """The data type of a tensor in a graph; None for one that nothing here computes with."""
+    if tensor.dtype in FOUR_BITS:
+        return FOUR_BITS[tensor.dtype]
+    return next((known for known in DataType if known == tensor.dtype and known is not DataType.UNDEFINED), None)
+
+
+def quantization(tensor: TensorEntry, dtype: DataType) -> Quantization | None:
+    """What a fixed-point tensor's elements mean; floats and integers mean themselves, whatever they were made from."""
+    encoding = tensor.encoding
+    if encoding is None or not dtype.is_fixed_point or not len(encoding.scales):
+        return None
+    axis = encoding.axis
+    if axis is not None and axis < 0:
+        axis += len(tensor.dims)
+    return Quantization(tuple(encoding.scales.tolist()), tuple(encoding.offsets.tolist()), axis)
+
+
+def elements(tensor: TensorEntry, dtype: DataType) -> np.ndarray:
+    """The elements of a static tensor, read-only; a copy only where the file packs or misaligns them."""
+    data = memoryview(b"") if tensor.data is None else tensor.data
+    packed = tensor.dtype in FOUR_BITS
+    count = math.prod(tensor.dims)
+    needed = -(-count // 2) if packed else count * dtype.itemsize
+    if len(data) != needed:
+        raise QnnError(
+            Code.COMMON_LOADING_BINARIES,
+            f"tensor '{tensor.name}'",
+            f"{len(data)} bytes are stored for {list(tensor.dims)} of {dtype.name}, {needed} are needed",
+            "The file is damaged.",
+        )
+    if packed:
+        array = _unpacked(np.frombuffer(data, np.uint8), count, dtype).reshape(tensor.dims)
+    else:
+        array = np.frombuffer(data, dtype.numpy).reshape(tensor.dims)
+        bits = 0 if tensor.encoding is None else _bits(tensor.encoding, dtype)
+        array = _narrowed(array, bits) if bits else np.require(array, requirements="A")
+    array.flags.writeable = False
+    return array
+
+
+def _bits(encoding: EncodingEntry, dtype: DataType) -> int:
+    """How many low bits of an element count, where these are fewer than it has."""
+    return encoding.bits if dtype.is_fixed_point and 0 < encoding.bits < 8 * dtype.itemsize else 0
+
+
+def _unpacked(data: np.ndarray, count: int, dtype: DataType) -> np.ndarray:
+    """Elements of four bits as bytes; the first of two is the low half."""
+    nibbles = np.empty(2 * len(data), np.uint8)
+    nibbles[0::2] = data & 15
+    nibbles[1::2] = data >> 4
+    return _narrowed(nibbles[:count].view(dtype.numpy), 4)
+
+
+def _narrowed(array: np.ndarray, bits: int) -> np.ndarray:
+    """Elements of which only the low bits count, the highest of them as the sign of a signed one."""
+    shift = array.dtype.itemsize * 8 - bits
+    return (array << shift) >> shift

@@ -1,0 +1,139 @@
+"""A graph of a DLC becomes a graph of ours: it speaks QNN already, so each node becomes a node.
+
+What cannot be had is collected, its results count as lost, and the walk goes on to find all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.dlc import arrays
+from isthmus.frontends.dlc.contents import GraphEntry, NodeEntry, TensorEntry
+from isthmus.frontends.dlc.operations import cleaned, operation, without_neutral
+from isthmus.frontends.dlc.recurrent import RECURRENT, add_recurrent
+from isthmus.frontends.unsupported import Unsupported
+from isthmus.graph import Graph, Tensor, TensorType
+from isthmus.graph.operation import Operation, names_of
+from isthmus.graph.ops import OPERATIONS
+
+MAX_NODES = 100_000
+_IO = (TensorType.APP_WRITE, TensorType.APP_READ)
+
+
+class Builder:
+    """The conversion of one graph.
+
+    Parameters
+    ----------
+    clean_names
+        Whether tensors get the names that QNN's own reader gives them, instead of the file's.
+    """
+
+    def __init__(self, entry: GraphEntry, name: str, clean_names: bool = False) -> None:
+        self.entry = entry
+        self.graph = Graph(name)
+        self.unsupported = Unsupported(name)
+        self._clean = clean_names
+        self._tensors: dict[str, Tensor | None] = {}
+        self._absent = {"", *(tensor.name for tensor in entry.tensors if tensor.type == TensorType.NULL)}
+
+    def build(self) -> Graph:
+        """The finalized graph."""
+        if len(self.entry.nodes) > MAX_NODES:
+            rule = f"it has {len(self.entry.nodes)} nodes, above the limit of {MAX_NODES}"
+            raise QnnError(Code.GRAPH_CREATE_FAILED, f"graph '{self.graph.name}'", rule)
+        # Inputs and outputs first, as QNN's reader creates them: their names are taken before others'.
+        for tensor in sorted(self.entry.tensors, key=lambda tensor: tensor.type not in _IO):
+            if tensor.name in self._tensors:
+                raise QnnError(Code.TENSOR_ALREADY_EXISTS, f"tensor '{tensor.name}'", "the file has two of that name")
+            self._tensors[tensor.name] = self._tensor(tensor)
+        for node in self.entry.nodes:
+            self._node(node)
+        self.unsupported.check()
+        self.graph.finalize()
+        return self.graph
+
+    def _tensor(self, entry: TensorEntry) -> Tensor | None:
+        """A tensor of the graph, or None for one that it cannot have."""
+        dtype = arrays.data_type(entry)
+        encoding = entry.encoding
+        if entry.type == TensorType.NULL:
+            return None
+        if entry.type not in tuple(TensorType) or entry.type == TensorType.APP_READWRITE:
+            self.unsupported.add(f"tensor type {entry.type}", entry.name)
+        elif dtype is None or (entry.dtype in arrays.FOUR_BITS and entry.type != TensorType.STATIC):
+            self.unsupported.add(f"data type {entry.dtype:#06x}", entry.name)
+        elif encoding is not None and dtype.is_fixed_point and not len(encoding.scales):
+            self.unsupported.add(f"quantization encoding {encoding.kind}", entry.name)
+        else:
+            name = cleaned(entry.name) if self._clean else entry.name
+            return self.graph.create_tensor(
+                self.graph.fresh(name) if self._clean else name,
+                TensorType(entry.type),
+                dtype,
+                entry.dims,
+                arrays.quantization(entry, dtype),
+                arrays.elements(entry, dtype) if entry.type == TensorType.STATIC else None,
+            )
+        return None
+
+    def _node(self, node: NodeEntry) -> None:
+        op, given = operation(node)
+        known = OPERATIONS.get(op)
+        if known is None:
+            self.unsupported.add(op or "an operation without a name", node.name)
+            return
+        what = f"node '{node.name}' ({op})"
+        inputs = [self._operand(what, name) for name in node.inputs]
+        outputs = [self._operand(what, name) for name in node.outputs]
+        absent = [name in self._absent for name in node.inputs]
+        if any(tensor is None and not missing for tensor, missing in zip(inputs, absent, strict=True)):
+            return
+        if any(tensor is None for tensor in outputs):
+            return
+        written = [tensor for tensor in outputs if tensor is not None]
+        params = without_neutral(op, {name: self._param(value) for name, value in given.items()})
+        lacking = _lacking(known, inputs, written, params)
+        if lacking:
+            self.unsupported.add(op, node.name, lacking)
+            # Whoever reads these results is not the one to blame.
+            self._tensors.update(dict.fromkeys(node.outputs))
+            return
+        name = self.graph.fresh_node(node.name or op)
+        if op in RECURRENT:
+            add_recurrent(self.graph, name, op, inputs, written, params)
+        else:
+            self.graph.add_node(name, op, inputs, written, params)
+
+    def _operand(self, what: str, name: str) -> Tensor | None:
+        if name and name not in self._tensors:
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"there is no tensor '{name}'")
+        return self._tensors.get(name)
+
+    def _param(self, value: Any) -> Any:
+        if not isinstance(value, TensorEntry):
+            return value
+        dtype = arrays.data_type(value)
+        if dtype is None:
+            rule = f"its data type {value.dtype:#06x} is none"
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"parameter tensor '{value.name}'", rule)
+        return arrays.elements(value, dtype)
+
+
+def _lacking(
+    known: Operation, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: dict[str, Any]
+) -> str:
+    """What a node asks of an operation that it does not have here; nothing if it has all."""
+    unknown = params.keys() - {param.name for param in known.params} - RECURRENT.get(known.name, frozenset())
+    if unknown:
+        return f"parameter {', '.join(map(repr, sorted(unknown)))}"
+    for kind, given, most in (("inputs", inputs, known.inputs[1]), ("outputs", outputs, known.outputs[1])):
+        if most is not None and len(given) > most:
+            return f"{len(given)} {kind}, at most {most}"
+    for index, allowed in known.input_types.items():
+        tensor = inputs[index] if index < len(inputs) else None
+        if tensor is not None and tensor.dtype not in allowed:
+            return f"in[{index}] as {tensor.dtype.name}; it takes {names_of(allowed)}"
+    return ""

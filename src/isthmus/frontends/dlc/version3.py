@@ -1,0 +1,265 @@
+"""Version 3 of the format: layers of an older runtime, with their weights beside them, in floats.
+
+How its tables are built is public; what the attributes of most layers are called is not. So everything is read and can
+be inspected, and those layers become QNN operations of which names, dimensions and weights tell all that must be known:
+inputs, Neuron (ReLU, sigmoid), Reshape, SoftMax, Concat, FullyConnected. The others keep their names and are refused as
+a whole, rather than run by guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from isthmus.frontends.dlc.contents import EncodingEntry, GraphEntry, NodeEntry, Reading, TensorEntry
+from isthmus.frontends.flatbuffer import Table
+from isthmus.graph import DataType, TensorType
+
+MAX_DEPTH = 8
+"""How deep attributes may hold attributes."""
+_ACTIVATIONS = {1: "Relu", 3: "Sigmoid"}
+"""Functions of a Neuron by the number that is its type."""
+_UNKNOWN = EncodingEntry(np.zeros(0, np.float32), np.zeros(0, np.int32), kind=0x7FFFFFFF)
+"""The encoding of quantized weights, which stands in attributes of unknown names."""
+
+
+class ModelField(IntEnum):
+    """Fields of the model."""
+
+    LAYERS = 1
+
+
+class LayerField(IntEnum):
+    """Fields of a layer."""
+
+    NAME = 1
+    TYPE = 2
+    INPUTS = 3
+    OUTPUTS = 4
+    ATTRIBUTES = 5
+
+
+class AttributeField(IntEnum):
+    """Fields of an attribute, whose kind says which of them counts."""
+
+    NAME = 0
+    KIND = 1
+    BOOL = 2
+    INT = 3
+    UINT = 4
+    FLOAT = 5
+    TEXT = 6
+    BYTES = 8
+    INTS = 9
+    FLOATS = 10
+    ATTRIBUTES = 12
+
+
+class Kind(IntEnum):
+    """Kinds of attributes."""
+
+    BOOL = 1
+    INT = 2
+    UINT = 3
+    FLOAT = 4
+    TEXT = 5
+    BYTES = 7
+    INTS = 8
+    FLOATS = 9
+    ATTRIBUTES = 11
+
+
+class WeightField(IntEnum):
+    """Fields of a weight of a layer."""
+
+    NAME = 0
+    DIMS = 1
+    DATA = 2
+
+
+class DataField(IntEnum):
+    """Fields of a weight's elements."""
+
+    TYPE = 0
+    BYTES = 1
+    FLOATS = 2
+
+
+_BYTES, _FLOATS = 6, 9
+"""Types of a weight's elements."""
+
+
+def read(model: Reading, params: Reading | None) -> tuple[GraphEntry, ...]:
+    """The one graph of a file; it has no name."""
+    weights = {} if params is None else _weights(params)
+    layers = [_layer(model, table) for table in model.root.tables(ModelField.LAYERS, "layer")]
+    dims: dict[str, tuple[int, ...]] = {}
+    for layer in layers:
+        for output, shape in zip(layer.outputs, _shapes(layer), strict=False):
+            dims.setdefault(output, shape)
+    inputs = {name for layer in layers if layer.type == "Input" for name in layer.outputs}
+    computing = [layer for layer in layers if layer.type != "Input"]
+    read_names = {name for layer in computing for name in layer.inputs}
+    tensors: dict[str, TensorEntry] = {}
+    for name in dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)):
+        kind = TensorType.NATIVE if name in read_names else TensorType.APP_READ
+        kind = TensorType.APP_WRITE if name in inputs else kind
+        tensors[name] = TensorEntry(name, kind, DataType.FLOAT_32, dims.get(name, ()))
+    nodes = []
+    for layer in computing:
+        own = [replace(weight, name=f"{layer.name}/{weight.name}") for weight in weights.get(layer.name, ())]
+        node, used = _node(layer, dims, own)
+        tensors.update({weight.name: weight for weight in used})
+        nodes.append(node)
+    return (GraphEntry("", tuple(tensors.values()), tuple(nodes)),)
+
+
+def _layer(model: Reading, table: Table) -> NodeEntry:
+    model.count()
+    inputs, outputs = table.texts(LayerField.INPUTS), table.texts(LayerField.OUTPUTS)
+    model.count(len(inputs) + len(outputs))
+    attributes = _attributes(model, table, LayerField.ATTRIBUTES, 0)
+    name, kind = table.text(LayerField.NAME) or "", table.text(LayerField.TYPE) or ""
+    return NodeEntry(name, kind, tuple(inputs), tuple(outputs), {}, attributes)
+
+
+def _attributes(model: Reading, table: Table, field: int, depth: int) -> dict[str, Any]:
+    if depth > MAX_DEPTH:
+        table.file.refuse(f"attributes hold attributes more than {MAX_DEPTH} deep", table.start)
+    found = {}
+    for attribute in table.tables(field, "attribute"):
+        model.count()
+        found[attribute.text(AttributeField.NAME) or ""] = _value(model, attribute, depth)
+    return found
+
+
+def _value(model: Reading, attribute: Table, depth: int) -> Any:
+    kind = attribute.integer(AttributeField.KIND, "u8")
+    if kind == Kind.ATTRIBUTES:
+        return _attributes(model, attribute, AttributeField.ATTRIBUTES, depth + 1)
+    if kind == Kind.TEXT:
+        return attribute.text(AttributeField.TEXT) or ""
+    if kind in _NUMBERS:
+        return attribute.number(*_NUMBERS[Kind(kind)])
+    if kind in _LISTS:
+        array = attribute.array(*_LISTS[Kind(kind)])
+        model.count(0 if array is None else len(array))
+        return [] if array is None else array.tolist()
+    return None
+
+
+_NUMBERS: Mapping[Kind, tuple[int, str]] = {
+    Kind.BOOL: (AttributeField.BOOL, "bool"),
+    Kind.INT: (AttributeField.INT, "i32"),
+    Kind.UINT: (AttributeField.UINT, "u32"),
+    Kind.FLOAT: (AttributeField.FLOAT, "f32"),
+}
+_LISTS: Mapping[Kind, tuple[int, type]] = {
+    Kind.BYTES: (AttributeField.BYTES, np.int8),
+    Kind.INTS: (AttributeField.INTS, np.int32),
+    Kind.FLOATS: (AttributeField.FLOATS, np.float32),
+}
+
+
+def _shapes(layer: NodeEntry) -> list[tuple[int, ...]]:
+    """The dimensions of a layer's outputs, as far as it tells them."""
+    told: Any = layer.extras.get("OutputDims")
+    lists = list(told.values()) if isinstance(told, dict) else [told]
+    return [tuple(dims) for dims in lists if isinstance(dims, list) and all(_is_size(d) for d in dims)]
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+def _weights(params: Reading) -> dict[str, list[TensorEntry]]:
+    """The weights of all layers, by the layers' names."""
+    found = {}
+    for layer in params.root.tables(0, "layer's weights"):
+        params.count()
+        found[layer.text(0) or ""] = [_weight(params, table) for table in layer.tables(1, "weight")]
+    return found
+
+
+def _weight(params: Reading, table: Table) -> TensorEntry:
+    params.count()
+    dims = table.array(WeightField.DIMS, np.int32)
+    data = table.table(WeightField.DATA, "the elements of a weight")
+    kind = None if data is None else data.integer(DataField.TYPE, "u8")
+    form = {_BYTES: (DataField.BYTES, np.uint8), _FLOATS: (DataField.FLOATS, np.float32)}.get(kind or 0)
+    elements = None if data is None or form is None else data.array(*form)
+    return TensorEntry(
+        table.text(WeightField.NAME) or "",
+        TensorType.STATIC,
+        DataType.FLOAT_32 if kind == _FLOATS else DataType.UFIXED_POINT_8,
+        tuple(() if dims is None else np.maximum(dims, 0).tolist()),
+        None if kind == _FLOATS else _UNKNOWN,
+        None if elements is None else elements.view(np.uint8).data,
+    )
+
+
+# --- layers that become operations ----------------------------------------------------------------------------------
+
+Dims = Mapping[str, tuple[int, ...]]
+Converted = tuple[NodeEntry, Sequence[TensorEntry]]
+
+
+def _node(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted:
+    """A layer as a node, with the weights that it reads."""
+    converter = _LAYERS.get(layer.type)
+    converted = None if converter is None else converter(layer, dims, weights)
+    return converted or (replace(layer, type=f"{layer.type} (of version 3)"), ())
+
+
+def _as(layer: NodeEntry, op: str, **params: Any) -> NodeEntry:
+    return replace(layer, type=op, params=params, extras={})
+
+
+def _neuron(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted | None:
+    kind: Any = layer.extras.get("type")
+    op = _ACTIVATIONS.get(kind) if isinstance(kind, int) else None
+    return None if op is None else (_as(layer, op), ())
+
+
+def _reshape(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted:
+    return _as(layer, "Reshape"), ()
+
+
+def _softmax(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted:
+    return _as(layer, "Softmax"), ()
+
+
+def _concat(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted | None:
+    """Along the one axis where the output is longer than its parts."""
+    out = dims.get(layer.outputs[0], ()) if layer.outputs else ()
+    parts = [dims.get(name, ()) for name in layer.inputs]
+    if not parts or any(len(part) != len(out) for part in parts):
+        return None
+    axes = [axis for axis, size in enumerate(out) if any(part[axis] != size for part in parts)]
+    return (_as(layer, "Concat", axis=axes[0]), ()) if len(axes) == 1 else None
+
+
+def _fully_connected(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted | None:
+    """With weights [out, in], which their dimensions must tell from [in, out]."""
+    matrices, biases = ([w for w in weights if len(w.dims) == rank] for rank in (2, 1))
+    if len(matrices) != 1 or len(biases) > 1 or len(layer.inputs) != 1 or len(layer.outputs) != 1:
+        return None
+    rows, columns = matrices[0].dims
+    x, y = dims.get(layer.inputs[0], ()), dims.get(layer.outputs[0], ())
+    if rows == columns or not x or not y or (y[-1], x[-1]) != (rows, columns):
+        return None
+    used = [matrices[0], *biases]
+    return _as(replace(layer, inputs=(*layer.inputs, *(w.name for w in used))), "FullyConnected"), used
+
+
+_LAYERS: Mapping[str, Callable[[NodeEntry, Dims, Sequence[TensorEntry]], Converted | None]] = {
+    "Concat": _concat,
+    "FullyConnected": _fully_connected,
+    "Neuron": _neuron,
+    "Reshape": _reshape,
+    "SoftMax": _softmax,
+}

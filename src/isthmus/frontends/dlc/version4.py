@@ -1,0 +1,286 @@
+"""Version 4 of the format: graphs of QNN tensors and nodes in ``model``, where their bytes are in ``model.params``.
+
+Bytes stand in line in older files, in an entry of their own in newer ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+
+import numpy as np
+
+from isthmus.frontends.dlc.contents import EncodingEntry, GraphEntry, NodeEntry, Reading, Scalar, TensorEntry
+from isthmus.frontends.flatbuffer import Table
+
+MODEL, PARAMS = b"NETD", b"NETP"
+
+MAX_RANK = 16
+"""The most dimensions that are read; what a graph may have is its own rule."""
+TENSOR = 1
+"""The kind of an attribute that is a tensor; others are scalars."""
+PARAMETER = 1
+"""The flag of an attribute that is a parameter of the operation; others tell something else of it."""
+STRINGS = (0x0608, 0x7FFFFFFF)
+FLOATS = (0x0216, 0x0232, 0x0264)
+BOOL = 0x0508
+SCALE_OFFSET, AXIS_SCALE_OFFSET, BW_SCALE_OFFSET, BW_AXIS_SCALE_OFFSET = range(4)
+"""QNN's numbers of encodings. Only in the last two an encoding's bits count: QNN's own reader ignores others."""
+
+
+class GraphField(IntEnum):
+    """Fields of a graph."""
+
+    NAME = 0
+    NODES = 1
+    TENSORS = 2
+
+
+class NodeField(IntEnum):
+    """Fields of a node."""
+
+    NAME = 0
+    TYPE = 1
+    INPUTS = 2
+    OUTPUTS = 3
+    ATTRIBUTES = 4
+
+
+class AttributeField(IntEnum):
+    """Fields of an attribute."""
+
+    NAME = 0
+    KIND = 1
+    FLAG = 2
+    SCALAR = 3
+    TENSOR = 4
+
+
+class ScalarField(IntEnum):
+    """Fields of a scalar, whose QNN data type says which of them counts; an absent one is 0."""
+
+    DATA_TYPE = 0
+    INTEGER = 1
+    FLOAT = 2
+    TEXT = 3
+
+
+class TensorField(IntEnum):
+    """Fields of a tensor."""
+
+    NAME = 1
+    TYPE = 2
+    DIMS = 3
+    QUANTIZATION = 5
+    DATA_TYPE = 6
+
+
+class QuantizationField(IntEnum):
+    """Fields of a quantization."""
+
+    ENCODING = 0
+    DEFINED = 1
+    SCALE_OFFSET = 2
+    AXIS_SCALE_OFFSET = 3
+
+
+class ScaleOffsetField(IntEnum):
+    """Fields of a scale and offset."""
+
+    BITS = 0
+    SCALE = 3
+    OFFSET = 4
+
+
+class AxisField(IntEnum):
+    """Fields of the scales and offsets along an axis."""
+
+    AXIS = 0
+    SCALE_OFFSETS = 1
+
+
+class GraphDataField(IntEnum):
+    """Fields of the parameters of a graph: its static tensors, and for each node those of its parameters."""
+
+    NAME = 0
+    TENSORS = 1
+    NODES = 2
+
+
+class TensorDataField(IntEnum):
+    """Fields of a tensor's bytes: in line, or at a place in the entry for bytes."""
+
+    NAME = 0
+    BYTES = 1
+    PLACE = 3
+
+
+class PlaceField(IntEnum):
+    """Fields of a place."""
+
+    OFFSET = 0
+    LENGTH = 1
+
+
+class Data:
+    """The bytes of a file's tensors, found by graph, node and name."""
+
+    def __init__(self, params: Reading | None, raw: memoryview) -> None:
+        self._params = params
+        self._raw = raw
+        self._graphs: dict[str, Table] = {}
+        if params is not None:
+            for graph in params.root.tables(0, "graph"):
+                params.count()
+                self._graphs.setdefault(graph.text(GraphDataField.NAME) or "", graph)
+
+    def of_graph(self, graph: str) -> dict[str, memoryview]:
+        """The bytes of the static tensors of a graph."""
+        table = self._graphs.get(graph)
+        return {} if table is None else self._tensors(table, GraphDataField.TENSORS)
+
+    def of_nodes(self, graph: str) -> Iterator[dict[str, memoryview]]:
+        """The bytes of the parameters of each node of a graph in turn; nothing for nodes beyond those listed."""
+        table = self._graphs.get(graph)
+        if table is not None:
+            for node in table.tables(GraphDataField.NODES, "node parameters"):
+                assert self._params is not None
+                self._params.count()
+                yield self._tensors(node, 0)
+        while True:
+            yield {}
+
+    def _tensors(self, table: Table, field: int) -> dict[str, memoryview]:
+        assert self._params is not None
+        found = {}
+        for tensor in table.tables(field, "tensor data"):
+            self._params.count()
+            found[tensor.text(TensorDataField.NAME) or ""] = self._bytes(tensor)
+        return found
+
+    def _bytes(self, tensor: Table) -> memoryview:
+        place = tensor.table(TensorDataField.PLACE, "the place of tensor data")
+        if place is None:
+            content = tensor.blob(TensorDataField.BYTES)
+            return memoryview(b"") if content is None else content
+        start, length = place.integer(PlaceField.OFFSET, "u64"), place.integer(PlaceField.LENGTH, "u64")
+        if start + length > len(self._raw):
+            rule = f"a tensor's bytes {start} to {start + length} lie outside the {len(self._raw)} there are"
+            tensor.file.refuse(rule)
+        return self._raw[start : start + length]
+
+
+def read(model: Reading, data: Data, wide: bool) -> tuple[GraphEntry, ...]:
+    """The graphs of a file.
+
+    Parameters
+    ----------
+    wide
+        Whether scalars have 64 bits; those of older files have 32.
+    """
+    return tuple(_graph(model, table, data, wide) for table in model.root.tables(0, "graph"))
+
+
+def _graph(model: Reading, table: Table, data: Data, wide: bool) -> GraphEntry:
+    model.count()
+    name = table.text(GraphField.NAME) or ""
+    static = data.of_graph(name)
+    tensors = tuple(_tensor(model, tensor, static) for tensor in table.tables(GraphField.TENSORS, "tensor"))
+    nodes = table.tables(GraphField.NODES, "node")
+    return GraphEntry(
+        name,
+        tensors,
+        tuple(_node(model, node, of, wide) for node, of in zip(nodes, data.of_nodes(name), strict=False)),
+    )
+
+
+def _node(model: Reading, table: Table, data: Mapping[str, memoryview], wide: bool) -> NodeEntry:
+    model.count()
+    params: dict[str, Scalar | TensorEntry] = {}
+    extras: dict[str, Scalar] = {}
+    for attribute in table.tables(NodeField.ATTRIBUTES, "attribute"):
+        model.count()
+        name = attribute.text(AttributeField.NAME) or ""
+        value = _value(model, attribute, data, wide)
+        if isinstance(value, TensorEntry) or attribute.integer(AttributeField.FLAG, "u8") == PARAMETER:
+            params[name] = value
+        else:
+            extras[name] = value
+    inputs, outputs = table.texts(NodeField.INPUTS), table.texts(NodeField.OUTPUTS)
+    model.count(len(inputs) + len(outputs))
+    name, kind = table.text(NodeField.NAME) or "", table.text(NodeField.TYPE) or ""
+    return NodeEntry(name, kind, tuple(inputs), tuple(outputs), params, extras)
+
+
+def _value(model: Reading, attribute: Table, data: Mapping[str, memoryview], wide: bool) -> Scalar | TensorEntry:
+    if attribute.integer(AttributeField.KIND, "i32") == TENSOR:
+        tensor = attribute.table(AttributeField.TENSOR, "the tensor of an attribute")
+        if tensor is None:
+            attribute.file.refuse("an attribute lacks its tensor", attribute.start)
+        return _tensor(model, tensor, data)
+    scalar = attribute.table(AttributeField.SCALAR, "the value of an attribute")
+    if scalar is None:
+        attribute.file.refuse("an attribute lacks its value", attribute.start)
+    dtype = scalar.integer(ScalarField.DATA_TYPE, "u32")
+    if dtype in STRINGS:
+        return scalar.text(ScalarField.TEXT) or ""
+    if dtype in FLOATS:
+        return float(scalar.number(ScalarField.FLOAT, "f64" if wide else "f32"))
+    number = scalar.integer(ScalarField.INTEGER, "i64" if wide else "i32")
+    return bool(number) if dtype == BOOL else number
+
+
+def _tensor(model: Reading, table: Table, data: Mapping[str, memoryview]) -> TensorEntry:
+    model.count()
+    dims = table.array(TensorField.DIMS, np.uint32)
+    dims = np.zeros(0, np.uint32) if dims is None else dims
+    name = table.text(TensorField.NAME) or ""
+    if len(dims) > MAX_RANK:
+        table.file.refuse(f"tensor '{name}' has {len(dims)} dimensions", table.start)
+    quantization = table.table(TensorField.QUANTIZATION, f"the quantization of tensor '{name}'")
+    return TensorEntry(
+        name,
+        table.integer(TensorField.TYPE, "u32"),
+        table.integer(TensorField.DATA_TYPE, "u32"),
+        tuple(dims.tolist()),
+        None if quantization is None else _encoding(model, quantization),
+        data.get(name),
+    )
+
+
+def _encoding(model: Reading, table: Table) -> EncodingEntry | None:
+    model.count()
+    if not table.integer(QuantizationField.DEFINED, "u8"):
+        return None
+    kind = table.integer(QuantizationField.ENCODING, "u32")
+    if kind in (SCALE_OFFSET, BW_SCALE_OFFSET):
+        one = table.table(QuantizationField.SCALE_OFFSET, "a scale and offset")
+        if one is None:
+            table.file.refuse("a quantization lacks its scale", table.start)
+        return EncodingEntry(
+            np.array([one.number(ScaleOffsetField.SCALE, "f32")], np.float32),
+            np.array([one.integer(ScaleOffsetField.OFFSET, "i32")], np.int32),
+            bits=one.integer(ScaleOffsetField.BITS, "u32") if kind == BW_SCALE_OFFSET else 0,
+            kind=kind,
+        )
+    if kind in (AXIS_SCALE_OFFSET, BW_AXIS_SCALE_OFFSET):
+        along = table.table(QuantizationField.AXIS_SCALE_OFFSET, "scales and offsets")
+        if along is None:
+            table.file.refuse("a quantization lacks its scales", table.start)
+        each = along.tables(AxisField.SCALE_OFFSETS, "scale and offset")
+        model.count(len(each))
+        return EncodingEntry(
+            each.column(ScaleOffsetField.SCALE, np.float32),
+            each.column(ScaleOffsetField.OFFSET, np.int32),
+            along.integer(AxisField.AXIS, "i32"),
+            _common(table, each.column(ScaleOffsetField.BITS, np.uint32)) if kind == BW_AXIS_SCALE_OFFSET else 0,
+            kind,
+        )
+    return EncodingEntry(np.zeros(0, np.float32), np.zeros(0, np.int32), kind=kind)
+
+
+def _common(table: Table, bits: np.ndarray) -> int:
+    """The bits of all scales along an axis, which are the same."""
+    if len(bits) and (bits != bits[0]).any():
+        table.file.refuse("the bits of the scales along an axis differ", table.start)
+    return int(bits[0]) if len(bits) else 0

@@ -1,0 +1,103 @@
+"""What ``isthmus inspect`` tells of a DLC: its graphs as the file has them, also those that cannot be run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from isthmus import reading
+from isthmus.frontends import dlc
+from isthmus.frontends.dlc.contents import Contents, EncodingEntry, GraphEntry, TensorEntry
+from isthmus.frontends.dlc.operations import operation
+from isthmus.graph import DataType, TensorType
+from isthmus.graph.ops import OPERATIONS
+
+
+def is_dlc(path: Path) -> bool:
+    """Whether a file begins as a DLC does."""
+    try:
+        with reading.opened(path) as stream:
+            return stream.read(len(dlc.MAGIC)) == dlc.MAGIC
+    except OSError:
+        return False
+
+
+def describe(contents: Contents) -> dict[str, Any]:
+    """What a DLC holds, as plain data."""
+    return {
+        "format": "dlc",
+        "version": contents.version,
+        "producer": contents.producer,
+        "bytes": contents.nbytes,
+        "entries": dict(contents.entries),
+        "caches": list(contents.caches),
+        "graphs": [_graph(graph) for graph in contents.graphs],
+    }
+
+
+def _graph(graph: GraphEntry) -> dict[str, Any]:
+    def of(kind: TensorType) -> list[dict[str, Any]]:
+        return [_tensor(tensor) for tensor in graph.tensors if tensor.type == kind]
+
+    counts = Counter(operation(node)[0] for node in graph.nodes)
+    static = [tensor for tensor in graph.tensors if tensor.type == TensorType.STATIC]
+    return {
+        "name": graph.name,
+        "inputs": of(TensorType.APP_WRITE),
+        "outputs": of(TensorType.APP_READ),
+        "nodes": len(graph.nodes),
+        "operations": dict(counts.most_common()),
+        "unknown_operations": sorted(op for op in counts if op not in OPERATIONS),
+        "constants": len(static),
+        "constant_bytes": sum(0 if tensor.data is None else len(tensor.data) for tensor in static),
+    }
+
+
+def _tensor(tensor: TensorEntry) -> dict[str, Any]:
+    names = {int(known): known.name for known in DataType}
+    return {
+        "name": tensor.name,
+        "datatype": names.get(tensor.dtype, f"{tensor.dtype:#06x}"),
+        "shape": list(tensor.dims),
+        "quantization": _encoding(tensor.encoding),
+    }
+
+
+def _encoding(encoding: EncodingEntry | None) -> dict[str, Any] | None:
+    if encoding is None:
+        return None
+    return {"axis": encoding.axis, "scales": encoding.scales.tolist(), "offsets": encoding.offsets.tolist()}
+
+
+def print_report(report: Mapping[str, Any]) -> None:
+    """The same for people."""
+    graphs = report["graphs"]
+    made = f", made by {report['producer']}" if report["producer"] else ""
+    print(
+        f"{report['file']}: DLC of version {report['version']}, {len(graphs)} graph{'s' * (len(graphs) != 1)}, "
+        f"{report['bytes']:,} bytes{made}"
+    )
+    for name in report["caches"]:
+        size = report["entries"][name]
+        print(f"  {name}: {size:,} bytes prepared for another machine; shown here, not executed")
+    for graph in graphs:
+        print(f"graph '{graph['name']}'")
+        for kind in ("inputs", "outputs"):
+            for tensor in graph[kind]:
+                print(f"  {kind[:-1]:7} {tensor['name']}: {tensor['datatype']}{tensor['shape']}{_scale(tensor)}")
+        listed = ", ".join(f"{op} x{count}" for op, count in graph["operations"].items())
+        print(f"  {graph['nodes']} nodes: {listed}")
+        if graph["unknown_operations"]:
+            print(f"  not supported: {', '.join(graph['unknown_operations'])}")
+        print(f"  {graph['constants']} constants, {graph['constant_bytes']:,} bytes")
+
+
+def _scale(tensor: Mapping[str, Any]) -> str:
+    quantization = tensor["quantization"]
+    if quantization is None or not quantization["scales"]:
+        return ""
+    if quantization["axis"] is not None:
+        return f", {len(quantization['scales'])} scales along axis {quantization['axis']}"
+    return f", scale {quantization['scales'][0]:g}, offset {quantization['offsets'][0]}"

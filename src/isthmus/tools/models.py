@@ -1,0 +1,56 @@
+"""Which models a command line of QNN's tools names: ``--model`` and ``--dlc_path``.
+
+QNN's tools take a DLC by ``--dlc_path``, either alone or, as of old, beside ``--model libQnnModelDlc.so``, a library
+that does nothing but read it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from isthmus import qnn
+from isthmus.errors import Code, QnnError
+from isthmus.graph import MemType
+
+DLC_READER = "libQnnModelDlc.so"
+
+
+def add_dlc_argument(parser: argparse._ActionsContainer, several: bool = False) -> None:
+    """The option that names a DLC."""
+    many = " files; each graph in them becomes a graph of the context" if several else " file; all its graphs"
+    parser.add_argument("--dlc_path", metavar="D[,D...]" if several else "D", help=f".dlc{many}")
+
+
+def named(models: str | None, dlcs: str | None) -> tuple[list[Path], list[Path]]:
+    """The model files and the DLCs that two options name.
+
+    Examples
+    --------
+    >>> named("libQnnModelDlc.so", "a.dlc,b.dlc")
+    ([], [PosixPath('a.dlc'), PosixPath('b.dlc')])
+    """
+    files = [Path(name) for name in (models or "").split(",") if name]
+    found = [Path(name) for name in (dlcs or "").split(",") if name]
+    if dlcs is not None and not found:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--dlc_path {dlcs}", "names no file")
+    if found:
+        files = [file for file in files if file.name != DLC_READER]
+    if models is not None and not files and not found:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--model {models}", "names no file")
+    return files, found
+
+
+def compose(
+    context: qnn.Context,
+    files: Sequence[Path],
+    dlcs: Sequence[Path],
+    mem_type: MemType,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> None:
+    """Compose all the models in a context; the tensors of DLCs have the names that QNN's tools know them by."""
+    for file in files:
+        context.compose(file, None, shapes, mem_type=mem_type)
+    for file in dlcs:
+        context.compose_all(file, mem_type, shapes, clean_names=True)
