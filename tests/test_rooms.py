@@ -22,7 +22,9 @@ MAY_IMPORT = {
     "binary": {"engine", "graph", "reading", "errors", "version"},
     "accelerator": {"isolated", "binary", "engine", "graph", "memory", "errors"},
     "backends": {"accelerator", "binary", "engine", "prepare", "graph", "memory", "lock", "log", "reading", "errors"},
-    "qnn": {"backends", "frontends", "prepare", "graph", "memory", "log", "errors", "version"},
+    "qnn": {
+        "backends", "frontends", "prepare", "graph", "memory", "isolated", "log", "reading", "errors", "version",
+    },
     "capi": {"qnn", "backends", "graph", "memory", "lock", "log", "errors", "version"},
     "session": {"qnn", "backends", "prepare", "graph", "lock", "log", "errors"},
     "report": {"prepare", "errors"},

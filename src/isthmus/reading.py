@@ -73,11 +73,16 @@ def sealed(name: str, write: Callable[[BinaryIO], object]) -> int:
     try:
         with open(fd, "wb", closefd=False) as stream:
             write(stream)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | fcntl.F_SEAL_SEAL)
+        seal(fd)
     except BaseException:
         os.close(fd)
         raise
     return fd
+
+
+def seal(fd: int) -> None:
+    """Keep everybody from changing a descriptor's memory, for good; an `OSError` if somebody has it mapped to write."""
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | fcntl.F_SEAL_SEAL)
 
 
 def mapped(path: str | os.PathLike[str], most: int) -> mmap.mmap:

@@ -47,7 +47,7 @@ class Session:
     Parameters
     ----------
     path
-        A ``.tflite``, ``.onnx`` or ``.dlc`` file.
+        A ``.tflite``, ``.onnx`` or ``.dlc`` file, or a model library (``libqnn_model.so``).
     backend
         Where it runs: "cpu", "htp", "lpai", or another registered name.
     shapes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from isthmus.errors import Code, QnnError
 if TYPE_CHECKING:
     from isthmus.graph import Graph
 
-__all__ = ["contents", "load", "load_all"]
+__all__ = ["contents", "load", "load_all", "only"]
 
 _TFLITE_IDENTIFIER = b"TFL3"
 _ONNX_TAGS = frozenset(b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2")
@@ -26,7 +27,7 @@ _MAX_BYTES = 1 << 31
 
 
 def load(
-    path: str | Path,
+    path: str | os.PathLike[str],
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     graph: str | None = None,
@@ -49,16 +50,22 @@ def load(
     QnnError
         If the file cannot be read, is of no such format, is damaged, or uses what is not supported.
     """
-    graphs = load_all(path, shapes, constants, graph)
+    return only(path, load_all(path, shapes, constants, graph))
+
+
+def only(path: str | os.PathLike[str], graphs: Sequence[Graph]) -> Graph:
+    """The graph of a file that holds one, or of which one was asked for."""
     if len(graphs) > 1:
         names = ", ".join(f"'{one.name}'" for one in graphs)
         rule = f"it holds {len(graphs)} graphs: {names}"
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{path}'", rule, "Say which of them is meant.")
+        raise QnnError(
+            Code.COMMON_INVALID_ARGUMENT, f"model file '{os.fspath(path)}'", rule, "Say which of them is meant."
+        )
     return graphs[0]
 
 
 def load_all(
-    path: str | Path,
+    path: str | os.PathLike[str],
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
     graph: str | None = None,

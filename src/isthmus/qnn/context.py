@@ -106,7 +106,7 @@ class Context(Handle):
         Parameters
         ----------
         path
-            A ``.tflite``, ``.onnx`` or ``.dlc`` file.
+            A ``.tflite``, ``.onnx`` or ``.dlc`` file, or a model library (``libqnn_model.so``).
         name
             The graph's name; the file's without it.
         shapes, constants
@@ -118,7 +118,7 @@ class Context(Handle):
             Which graph of a file that holds several.
         """
         self._check()
-        from isthmus.frontends import load
+        from isthmus.qnn.models import load
 
         return self._compose([load(_path(path), shapes, constants, graph)], name, mem_type)[0]
 
@@ -140,7 +140,7 @@ class Context(Handle):
             replaced by ``_``, and one put before a digit. They keep the file's without it.
         """
         self._check()
-        from isthmus.frontends import load_all
+        from isthmus.qnn.models import load_all
 
         return self._compose(load_all(_path(path), shapes, clean_names=clean_names), None, mem_type)
 

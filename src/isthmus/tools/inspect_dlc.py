@@ -9,7 +9,8 @@ from typing import Any
 
 from isthmus import reading
 from isthmus.frontends import dlc
-from isthmus.frontends.dlc.contents import Contents, EncodingEntry, GraphEntry, TensorEntry
+from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, TensorEntry
+from isthmus.frontends.dlc.contents import Contents
 from isthmus.frontends.dlc.operations import operation
 from isthmus.graph import DataType, TensorType
 from isthmus.graph.ops import OPERATIONS

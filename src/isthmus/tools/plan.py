@@ -16,10 +16,11 @@ from isthmus import reading
 from isthmus.backends import registry
 from isthmus.backends.entry import Preparation
 from isthmus.errors import Code, QnnError
-from isthmus.frontends import contents, load
+from isthmus.frontends import contents
 from isthmus.log import Log
 from isthmus.planning import Buffer, Problem, check, greedy_by_size, solve
 from isthmus.prepare.schedule import Plan
+from isthmus.qnn.models import load
 from isthmus.report import draw, shorten, tabulate
 from isthmus.tools.files import written_whole
 from isthmus.tools.shapes import add_shape_argument, parse_shape

@@ -14,10 +14,12 @@ from typing import Any
 
 from isthmus import reading
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.build import Builder
+from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.dlc import archive, version3, version4
 from isthmus.frontends.dlc.archive import Archive
-from isthmus.frontends.dlc.build import Builder
-from isthmus.frontends.dlc.contents import Contents, GraphEntry, Reading
+from isthmus.frontends.dlc.contents import Contents, Reading
+from isthmus.frontends.dlc.operations import translated
 from isthmus.graph import Graph
 
 __all__ = ["MAGIC", "load", "read"]
@@ -92,7 +94,7 @@ def load(
     if not wanted:
         known = ", ".join(f"'{entry.name}'" for entry in contents.graphs)
         raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{graph}'", f"'{name}' has {known}")
-    built = [Builder(entry, entry.name or Path(name).stem, clean_names).build() for entry in wanted]
+    built = [Builder(translated(entry, clean_names), entry.name or Path(name).stem).build() for entry in wanted]
     for one in built:
         _check_shapes(one, shapes or {})
     return built

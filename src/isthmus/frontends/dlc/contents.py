@@ -1,77 +1,12 @@
-"""What a DLC holds, in the words of the file: graphs of nodes and tensors, caches of other machines, who made it.
-
-Numbers are the file's own and not yet believed: a data type may be one that nothing here computes with. Bytes are views
-of the file.
-"""
+"""What a DLC holds, in the words of the file: graphs of nodes and tensors, caches of other machines, who made it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
-
+from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.flatbuffer import File, Table
-
-Scalar = bool | int | float | str
-
-
-@dataclass(frozen=True)
-class EncodingEntry:
-    """How stored integers mean reals: one scale and offset, or one of each an index along an axis.
-
-    Parameters
-    ----------
-    bits
-        How many low bits of an element count; 0 for all that its data type has.
-    kind
-        QNN's number for the form. Of one that is not understood there are no scales.
-    """
-
-    scales: np.ndarray
-    offsets: np.ndarray
-    axis: int | None = None
-    bits: int = 0
-    kind: int = 0
-
-
-@dataclass(frozen=True)
-class TensorEntry:
-    """A tensor: name, QNN's numbers for its type and data type, dimensions, encoding, and its bytes if it is static."""
-
-    name: str
-    type: int
-    dtype: int
-    dims: tuple[int, ...]
-    encoding: EncodingEntry | None = None
-    data: memoryview | None = None
-
-
-@dataclass(frozen=True)
-class NodeEntry:
-    """A node: the converter's name for its operation, operands by name, parameters, and what else it is told by.
-
-    Parameters
-    ----------
-    extras
-        Attributes that are no parameters: the package, or which of a family of operations it is.
-    """
-
-    name: str
-    type: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    params: Mapping[str, Scalar | TensorEntry]
-    extras: Mapping[str, Scalar] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class GraphEntry:
-    """A graph: its tensors in the order of the file, its nodes in the order of their data."""
-
-    name: str
-    tensors: tuple[TensorEntry, ...]
-    nodes: tuple[NodeEntry, ...]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
-"""From the converter's names of operations to QNN's, and from a file's attributes to QNN's parameters."""
+"""From the converter's names of operations to QNN's, and from the source model's names of tensors to QNN's."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
-from isthmus.frontends.dlc.contents import NodeEntry, Scalar, TensorEntry
+from isthmus.frontends.composed.entries import GraphEntry, NodeEntry, Scalar, TensorEntry
+from isthmus.graph import TensorType
 from isthmus.graph.ops.elementwise import NUMBERED
 
 FAMILIES: Mapping[str, str] = {
@@ -25,17 +26,9 @@ FAMILIES: Mapping[str, str] = {
 NAMES: Mapping[str, str] = {
     "Eltwise_Binary": "ElementWiseBinary",
     "Eltwise_Unary": "ElementWiseUnary",
-    "IsNan": "IsNaN",
     "Neuron": "ElementWiseNeuron",
 }
-"""Converters' names whose operation QNN or this project names otherwise. Of the first, a number picks the function."""
-
-NEUTRAL: Mapping[tuple[str, str], Scalar] = {
-    ("Conv2d", "reuse_sparse_indices"): False,
-    ("Conv3d", "reuse_sparse_indices"): False,
-    ("Resize", "antialias"): False,
-}
-"""Parameters that the operations here do not have, with the value that asks for nothing."""
+"""QNN's names of families of which a number picks the function."""
 
 _STRANGE = re.compile(r"[^A-Za-z0-9_]")
 
@@ -69,11 +62,39 @@ def operation(node: NodeEntry) -> tuple[str, dict[str, Scalar | TensorEntry]]:
         return name, params
     functions = NUMBERED.get(name, ())
     if kind not in functions:
-        return NAMES.get(kind, kind), params
+        return kind, params
     params.setdefault("operation", functions.index(kind))
     return name, params
 
 
-def without_neutral(op: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters without those that ask for nothing."""
-    return {name: value for name, value in params.items() if (op, name) not in NEUTRAL or value != NEUTRAL[op, name]}
+def translated(graph: GraphEntry, clean_names: bool = False) -> GraphEntry:
+    """A graph of a file in QNN's names.
+
+    Parameters
+    ----------
+    clean_names
+        Whether tensors get the names that QNN's own reader gives them; names that would be the same are numbered.
+    """
+    nodes = []
+    names = _cleaned_names(graph) if clean_names else {}
+    for node in graph.nodes:
+        kind, params = operation(node)
+        inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (node.inputs, node.outputs))
+        nodes.append(replace(node, type=kind, params=params, inputs=inputs, outputs=outputs))
+    tensors = [replace(tensor, name=names.get(tensor.name, tensor.name)) for tensor in graph.tensors]
+    return replace(graph, nodes=tuple(nodes), tensors=tuple(tensors))
+
+
+def _cleaned_names(graph: GraphEntry) -> dict[str, str]:
+    """The clean name of each tensor. Inputs and outputs come first, so that others make way for them."""
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    counts: dict[str, int] = {}
+    for tensor in sorted(graph.tensors, key=lambda tensor: tensor.type > TensorType.APP_READ):
+        wanted = name = cleaned(tensor.name)
+        while name in taken:
+            counts[wanted] = counts.get(wanted, 0) + 1
+            name = f"{wanted}_{counts[wanted]}"
+        taken.add(name)
+        names.setdefault(tensor.name, name)
+    return names

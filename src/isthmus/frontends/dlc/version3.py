@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.dlc.contents import EncodingEntry, GraphEntry, NodeEntry, Reading, TensorEntry
+from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, TensorEntry
+from isthmus.frontends.dlc.contents import Reading
 from isthmus.frontends.flatbuffer import Table
 from isthmus.graph import DataType, TensorType
 

@@ -10,7 +10,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from isthmus.frontends.dlc.contents import EncodingEntry, GraphEntry, NodeEntry, Reading, Scalar, TensorEntry
+from isthmus.frontends.composed.entries import PACKAGE, EncodingEntry, GraphEntry, NodeEntry, Scalar, TensorEntry
+from isthmus.frontends.dlc.contents import Reading
 from isthmus.frontends.flatbuffer import Table
 
 MODEL, PARAMS = b"NETD", b"NETP"
@@ -209,7 +210,8 @@ def _node(model: Reading, table: Table, data: Mapping[str, memoryview], wide: bo
     inputs, outputs = table.texts(NodeField.INPUTS), table.texts(NodeField.OUTPUTS)
     model.count(len(inputs) + len(outputs))
     name, kind = table.text(NodeField.NAME) or "", table.text(NodeField.TYPE) or ""
-    return NodeEntry(name, kind, tuple(inputs), tuple(outputs), params, extras)
+    package = str(extras.pop("packageName", PACKAGE))
+    return NodeEntry(name, kind, tuple(inputs), tuple(outputs), params, extras, package)
 
 
 def _value(model: Reading, attribute: Table, data: Mapping[str, memoryview], wide: bool) -> Scalar | TensorEntry:

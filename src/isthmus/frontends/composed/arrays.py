@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.dlc.contents import EncodingEntry, TensorEntry
+from isthmus.frontends.composed.entries import EncodingEntry, TensorEntry
 from isthmus.graph import DataType, Quantization
 
 FOUR_BITS: dict[int, DataType] = {

@@ -1,41 +1,46 @@
-"""A graph of a DLC becomes a graph of ours: it speaks QNN already, so each node becomes a node.
+"""A graph that speaks QNN becomes a graph of ours: each node becomes a node.
 
 What cannot be had is collected, its results count as lost, and the walk goes on to find all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.dlc import arrays
-from isthmus.frontends.dlc.contents import GraphEntry, NodeEntry, TensorEntry
-from isthmus.frontends.dlc.operations import cleaned, operation, without_neutral
-from isthmus.frontends.dlc.recurrent import RECURRENT, add_recurrent
+from isthmus.frontends.composed import arrays
+from isthmus.frontends.composed.entries import PACKAGE, GraphEntry, NodeEntry, TensorEntry
+from isthmus.frontends.composed.recurrent import RECURRENT, add_recurrent
 from isthmus.frontends.unsupported import Unsupported
-from isthmus.graph import Graph, Tensor, TensorType
-from isthmus.graph.operation import Operation, names_of
+from isthmus.graph import Graph, MemType, Tensor, TensorType
+from isthmus.graph.operation import ISTHMUS, Operation, names_of
 from isthmus.graph.ops import OPERATIONS
 
 MAX_NODES = 100_000
+PACKAGES = frozenset(("", PACKAGE, ISTHMUS))
+"""The packages whose operations are there."""
+NAMES: Mapping[str, str] = {"IsNan": "IsNaN"}
+"""Operations that have another name here."""
+NEUTRAL: Mapping[tuple[str, str], Any] = {
+    ("Conv2d", "reuse_sparse_indices"): False,
+    ("Conv3d", "reuse_sparse_indices"): False,
+    ("Resize", "antialias"): False,
+    ("ResizeBilinear", "antialias"): False,
+}
+"""Parameters that operations do not have here, with the value that asks for nothing."""
 _IO = (TensorType.APP_WRITE, TensorType.APP_READ)
 
 
 class Builder:
-    """The conversion of one graph.
+    """The conversion of one graph."""
 
-    Parameters
-    ----------
-    clean_names
-        Whether tensors get the names that QNN's own reader gives them, instead of the file's.
-    """
-
-    def __init__(self, entry: GraphEntry, name: str, clean_names: bool = False) -> None:
+    def __init__(self, entry: GraphEntry, name: str) -> None:
         self.entry = entry
         self.graph = Graph(name)
         self.unsupported = Unsupported(name)
-        self._clean = clean_names
         self._tensors: dict[str, Tensor | None] = {}
         self._absent = {"", *(tensor.name for tensor in entry.tensors if tensor.type == TensorType.NULL)}
 
@@ -68,44 +73,53 @@ class Builder:
         elif encoding is not None and dtype.is_fixed_point and not len(encoding.scales):
             self.unsupported.add(f"quantization encoding {encoding.kind}", entry.name)
         else:
-            name = cleaned(entry.name) if self._clean else entry.name
             return self.graph.create_tensor(
-                self.graph.fresh(name) if self._clean else name,
+                entry.name,
                 TensorType(entry.type),
                 dtype,
                 entry.dims,
                 arrays.quantization(entry, dtype),
                 arrays.elements(entry, dtype) if entry.type == TensorType.STATIC else None,
+                mem_type=entry.mem_type if entry.type in _IO else MemType.RAW,
             )
         return None
 
     def _node(self, node: NodeEntry) -> None:
-        op, given = operation(node)
-        known = OPERATIONS.get(op)
-        if known is None:
-            self.unsupported.add(op or "an operation without a name", node.name)
-            return
+        """Add a node, or note what it lacks; then its results are lost."""
+        op = NAMES.get(node.type, node.type)
+        known = OPERATIONS.get(op) if node.package in PACKAGES else None
         what = f"node '{node.name}' ({op})"
         inputs = [self._operand(what, name) for name in node.inputs]
         outputs = [self._operand(what, name) for name in node.outputs]
-        absent = [name in self._absent for name in node.inputs]
-        if any(tensor is None and not missing for tensor, missing in zip(inputs, absent, strict=True)):
-            return
-        if any(tensor is None for tensor in outputs):
-            return
+        while inputs and node.inputs[len(inputs) - 1] in self._absent:
+            inputs.pop()
+        while outputs and node.outputs[len(outputs) - 1] in self._absent:
+            outputs.pop()
         written = [tensor for tensor in outputs if tensor is not None]
-        params = without_neutral(op, {name: self._param(value) for name, value in given.items()})
-        lacking = _lacking(known, inputs, written, params)
-        if lacking:
+        lost = any(t is None and name not in self._absent for t, name in zip(inputs, node.inputs, strict=False))
+        if known is None:
+            of = "" if node.package in PACKAGES else f"{node.package}::"
+            self.unsupported.add(f"{of}{op}" or "an operation without a name", node.name)
+        elif self._absent.intersection(node.outputs[: len(outputs)]):
+            self.unsupported.add(op, node.name, "an output before another is absent")
+        elif not lost and len(written) == len(outputs):
+            params = {name: self._param(value) for name, value in node.params.items()}
+            params = {name: value for name, value in params.items() if not _asks_nothing(op, name, value)}
+            lacking = _lacking(known, inputs, written, params)
+            if not lacking:
+                self._add(node.name or op, op, inputs, written, params)
+                return
             self.unsupported.add(op, node.name, lacking)
-            # Whoever reads these results is not the one to blame.
-            self._tensors.update(dict.fromkeys(node.outputs))
-            return
-        name = self.graph.fresh_node(node.name or op)
+        self._tensors.update(dict.fromkeys(node.outputs))
+
+    def _add(
+        self, name: str, op: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: dict[str, Any]
+    ) -> None:
+        name = self.graph.fresh_node(name)
         if op in RECURRENT:
-            add_recurrent(self.graph, name, op, inputs, written, params)
+            add_recurrent(self.graph, name, op, inputs, outputs, params)
         else:
-            self.graph.add_node(name, op, inputs, written, params)
+            self.graph.add_node(name, op, inputs, outputs, params)
 
     def _operand(self, what: str, name: str) -> Tensor | None:
         if name and name not in self._tensors:
@@ -120,6 +134,10 @@ class Builder:
             rule = f"its data type {value.dtype:#06x} is none"
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"parameter tensor '{value.name}'", rule)
         return arrays.elements(value, dtype)
+
+
+def _asks_nothing(op: str, name: str, value: Any) -> bool:
+    return (op, name) in NEUTRAL and np.ndim(value) == 0 and value == NEUTRAL[op, name]
 
 
 def _lacking(

@@ -1,0 +1,69 @@
+"""The process that a model library composes in: ``isthmus.qnn.model_process LIBRARY RESULT MESSAGES PARENT``, isolated.
+
+RESULT and MESSAGES are descriptors: the first takes the composed graphs, the second a sentence on what went wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import sys
+from ctypes import POINTER, byref, c_bool, c_uint32, c_void_p
+
+from isthmus import isolated
+from isthmus.frontends.composed import serialization
+from isthmus.qnn.interface import ComposingTable
+from isthmus.qnn.interface.system import ModelGraphInfo
+from isthmus.qnn.recorder import Recorder
+
+ANSWERS = {
+    1: "a tensor", 2: "parameters", 3: "nodes", 4: "a graph", 5: "the context", 6: "generation", 7: "set-up",
+    8: "an argument", 9: "a file", 10: "memory",
+}  # fmt: skip
+"""What QnnModel_composeGraphs means by its answers: where the error was."""
+
+
+def main(arguments: list[str]) -> int:
+    """Compose, and answer."""
+    path, result, messages, parent = arguments[0], *(int(number) for number in arguments[1:4])
+    isolated.end_with(parent)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    recorder = Recorder()
+    problem = compose(path, recorder)
+    if problem:
+        os.write(messages, problem.encode()[:4096])
+        os._exit(1)
+    with open(result, "wb", closefd=False) as stream:
+        serialization.write(recorder.graphs, stream)
+    # What the library would do at the end of a process is of no use, and may fail.
+    os._exit(0)
+
+
+def compose(path: str, recorder: Recorder) -> str:
+    """Load a library and have it compose; what went wrong, if anything did."""
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        return f"it cannot be loaded: {error}"
+    try:
+        function = library.QnnModel_composeGraphs
+    except AttributeError:
+        return "it does not export QnnModel_composeGraphs, so it is no model library"
+    # The debug flag, the log callback and the level lie behind the table, which is longer than any version of it.
+    function.argtypes = [
+        c_void_p, ComposingTable, c_void_p, c_void_p, c_uint32, POINTER(POINTER(POINTER(ModelGraphInfo))),
+        POINTER(c_uint32), c_bool, c_void_p, c_uint32,
+    ]  # fmt: skip
+    function.restype = c_uint32
+    graphs, count = POINTER(POINTER(ModelGraphInfo))(), c_uint32()
+    table = ComposingTable.of(recorder.table)
+    answer = function(0x10, table, 0x20, None, 0, byref(graphs), byref(count), False, None, 0)
+    if answer:
+        reason = f": {recorder.problem}" if recorder.problem else ""
+        return f"QnnModel_composeGraphs answers {answer}, an error in {ANSWERS.get(answer, 'something')}{reason}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,222 @@
+"""A back end that only writes down the graphs that a client composes on its function table, as data.
+
+QNN's readers of DLCs and compiled model libraries compose graphs by calling a table of C functions. This is such a
+table. What a client hands over is copied before the call returns, as QNN promises. A structure that makes no sense is
+answered by an error code, as far as it can be told; a pointer that points nowhere ends the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, Scalar, TensorEntry
+from isthmus.qnn.interface import ARGUMENTS, BACKEND_FUNCTIONS, CORE_VERSION, FunctionTable, Interface, OpConfig
+from isthmus.qnn.interface.objects import PropertyAnswer
+from isthmus.qnn.interface.types import (
+    SCALAR_FIELDS,
+    Definition,
+    Param,
+    ParamType,
+    QuantizationEncoding,
+    QuantizeParams,
+    Tensor,
+    TensorKind,
+    TensorMemType,
+    Version,
+)
+
+MAX_RANK = 16
+MAX_LIST = 1 << 16
+"""The most tensors or parameters of one node, and the most channels of one encoding."""
+_UNUSED = [ctypes.c_void_p] * 6
+"""What a function takes that is not looked at."""
+
+
+@dataclass
+class Recording:
+    """A graph that is being composed: its tensors by id, its nodes."""
+
+    name: str
+    tensors: dict[int, TensorEntry] = field(default_factory=dict)
+    nodes: list[NodeEntry] = field(default_factory=list)
+
+    @property
+    def entry(self) -> GraphEntry:
+        """The graph as it stands."""
+        return GraphEntry(self.name, tuple(self.tensors.values()), tuple(self.nodes))
+
+
+class Recorder:
+    """The back end; `interface` is what a client asks for, `table` the functions alone."""
+
+    def __init__(self) -> None:
+        self.table = FunctionTable()
+        self.problem: QnnError | None = None
+        """The first thing that was refused, and why."""
+        self._graphs: dict[int, Recording] = {}
+        self._handle = 0x1000
+        self._kept: list[Any] = []
+        for name in BACKEND_FUNCTIONS:
+            method = getattr(self, f"_{name}", None)
+            arguments = ARGUMENTS[name] if method is not None else _UNUSED
+            callback = ctypes.CFUNCTYPE(ctypes.c_uint64, *arguments)(self._guarded(name, method))
+            self._kept.append(callback)
+            setattr(self.table, name, ctypes.cast(callback, ctypes.c_void_p).value)
+
+    @property
+    def interface(self) -> Interface:
+        """What a library with this back end would provide."""
+        version = Version(*CORE_VERSION)
+        return Interface(6, b"ISTHMUS_RECORDER", version, Version(5, 0, 0), self.table)
+
+    @property
+    def graphs(self) -> list[GraphEntry]:
+        """The graphs composed so far, in their order."""
+        return [recording.entry for recording in self._graphs.values()]
+
+    def _guarded(self, name: str, method: Callable[..., None] | None) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            if method is None:
+                return PropertyAnswer.NOT_SUPPORTED
+            try:
+                method(*arguments)
+                return 0
+            except QnnError as error:
+                self.problem = self.problem or error
+                return int(error.code)
+            except Exception as error:  # nothing may cross into C
+                self.problem = self.problem or QnnError(Code.COMMON_GENERAL, name, f"{type(error).__name__}: {error}")
+                return int(Code.COMMON_GENERAL)
+
+        return call
+
+    def _backendValidateOpConfig(self, backend: int, config: OpConfig) -> None:
+        """Everything passes: what cannot be had is told of the whole graph, later."""
+
+    def _graphSetConfig(self, graph: int, configs: Any) -> None:
+        self._graph(graph)
+
+    def _graphCreate(self, context: int, name: bytes, configs: Any, out: Any) -> None:
+        text = _text(name, "graph")
+        if any(recording.name == text for recording in self._graphs.values()):
+            raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{text}'", "there is one of that name")
+        self._handle += 16
+        self._graphs[self._handle] = Recording(text)
+        out[0] = self._handle
+
+    def _tensorCreateGraphTensor(self, graph: int, tensor: Any) -> None:
+        recording = self._graph(graph)
+        number = len(recording.tensors) + 1
+        recording.tensors[number] = _tensor(tensor[0])
+        tensor[0].v1.id = number
+
+    def _graphAddNode(self, graph: int, config: OpConfig) -> None:
+        recording, node = self._graph(graph), config.v1
+        name = _text(node.name, "node")
+
+        def names(tensors: Any, count: int) -> tuple[str, ...]:
+            found = []
+            for tensor in _listed(tensors, count, f"tensors of node '{name}'"):
+                known = recording.tensors.get(tensor.v1.id)
+                if known is None and tensor.v1.type != TensorKind.NULL:
+                    rule = f"its tensor {tensor.v1.id} was not created in graph '{recording.name}'"
+                    raise QnnError(Code.GRAPH_INVALID_TENSOR, f"node '{name}'", rule)
+                found.append("" if known is None else known.name)
+            return tuple(found)
+
+        params = dict(_param(param) for param in _listed(node.params, node.numOfParams, f"parameters of node '{name}'"))
+        recording.nodes.append(
+            NodeEntry(
+                name,
+                _text(node.typeName, f"operation of node '{name}'"),
+                names(node.inputTensors, node.numOfInputs),
+                names(node.outputTensors, node.numOfOutputs),
+                params,
+                package=_text(node.packageName, f"package of node '{name}'"),
+            )
+        )
+
+    def _graph(self, handle: int) -> Recording:
+        recording = self._graphs.get(handle)
+        if recording is None:
+            raise QnnError(Code.GRAPH_INVALID_HANDLE, f"graph {handle}", "there is no such graph")
+        return recording
+
+
+def _text(value: bytes | None, what: str) -> str:
+    if value is None:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it has no name")
+    return value.decode("utf-8", "replace")
+
+
+def _listed(pointer: Any, count: int, what: str) -> list[Any]:
+    if count > MAX_LIST or (count and not pointer):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"{count} of them cannot be")
+    return pointer[:count] if count else []
+
+
+def _tensor(tensor: Tensor) -> TensorEntry:
+    """A copy of all that a tensor says."""
+    if tensor.version not in (1, 2):
+        rule = f"its version {tensor.version} is neither 1 nor 2"
+        raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, "tensor", rule)
+    told = tensor.v1
+    name = _text(told.name, "tensor")
+    if told.rank > MAX_RANK or (told.rank and not told.dimensions):
+        raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", f"its rank {told.rank} cannot be")
+    data = None
+    if told.type == TensorKind.STATIC:
+        buffer = told.clientBuf
+        if told.memType != TensorMemType.RAW or (buffer.dataSize and not buffer.data):
+            raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", "a STATIC tensor needs its data")
+        data = memoryview(ctypes.string_at(buffer.data, buffer.dataSize) if buffer.dataSize else b"")
+    dims = tuple(told.dimensions[: told.rank]) if told.rank else ()
+    encoding = _encoding(told.quantizeParams, name)
+    return TensorEntry(name, told.type, told.dataType, dims, encoding, data, told.memType)
+
+
+def _encoding(told: QuantizeParams, name: str) -> EncodingEntry | None:
+    """The encoding of a tensor; of a form that is not understood its number alone."""
+    if told.encodingDefinition != Definition.DEFINED:
+        return None
+    kind = told.quantizationEncoding
+    what = f"scales of tensor '{name}'"
+    axis, bits = None, 0
+    pairs: list[Any] = []
+    if kind == QuantizationEncoding.SCALE_OFFSET:
+        pairs = [told.scaleOffsetEncoding]
+    elif kind == QuantizationEncoding.AXIS_SCALE_OFFSET:
+        along = told.axisScaleOffsetEncoding
+        axis, pairs = along.axis, _listed(along.scaleOffset, along.numScaleOffsets, what)
+    elif kind == QuantizationEncoding.BW_SCALE_OFFSET:
+        one = told.bwScaleOffsetEncoding
+        bits, pairs = one.bitwidth, [one]
+    elif kind == QuantizationEncoding.BW_AXIS_SCALE_OFFSET:
+        many = told.bwAxisScaleOffsetEncoding
+        axis, bits = many.axis, many.bitwidth
+        scales = _listed(many.scales, many.numElements, what)
+        offsets = _listed(many.offsets, many.numElements, what) if many.offsets else [0] * len(scales)
+        return EncodingEntry(np.array(scales, np.float32), np.array(offsets, np.int32), axis, bits, kind)
+    scales, offsets = [pair.scale for pair in pairs], [pair.offset for pair in pairs]
+    return EncodingEntry(np.array(scales, np.float32), np.array(offsets, np.int32), axis, bits, kind)
+
+
+def _param(param: Param) -> tuple[str, Scalar | TensorEntry]:
+    name = _text(param.name, "parameter")
+    if param.paramType == ParamType.TENSOR:
+        return name, _tensor(param.tensorParam)
+    scalar = param.scalarParam
+    held = SCALAR_FIELDS.get(scalar.dataType)
+    if held is None:
+        rule = f"its data type {scalar.dataType:#06x} is none of a scalar's"
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"parameter '{name}'", rule)
+    value = getattr(scalar, held)
+    if held == "bool8Value":
+        return name, bool(value)
+    return name, value.decode("utf-8", "replace") if isinstance(value, bytes) else "" if value is None else value
