@@ -50,3 +50,36 @@ def test_what_is_no_file_is_refused_at_once_and_leaves_nothing_open(tmp_path):
             reading.contents(tmp_path / name, 10)
         assert caught.value.strerror
     assert descriptors() == before
+
+
+def test_a_mapped_file_is_a_copy_that_nobody_can_change(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    before = descriptors()
+    mapping = reading.mapped(path, 5)
+    assert len(descriptors()) <= len(before) + 1, "the mapping keeps at most a descriptor of its own"
+    os.truncate(path, 1)
+    path.write_bytes(b"other contents")
+    assert bytes(mapping) == b"12345"
+    with pytest.raises(TypeError):
+        mapping[0] = 0
+    mapping.close()
+    assert descriptors() == before
+
+
+def test_a_mapped_file_is_bounded_and_not_empty(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    before = descriptors()
+    for name, most, words in (
+        (path, 4, "larger than 4 bytes"),
+        ("/proc/self/maps", 10, "larger than 10 bytes"),
+        ("/dev/null", 10, "a pipe or a device"),
+        (tmp_path / "none", 10, "No such file"),
+    ):
+        with pytest.raises(OSError, match=words):
+            reading.mapped(name, most)
+    (tmp_path / "empty").touch()
+    with pytest.raises(OSError, match="empty"):
+        reading.mapped(tmp_path / "empty", 10)
+    assert descriptors() == before

@@ -1,7 +1,9 @@
 """The flatbuffer reader follows no offset it has not checked."""
 
+import contextlib
 import struct
 
+import dlc_write
 import numpy as np
 import pytest
 
@@ -93,3 +95,50 @@ def test_table_of_a_vector_is_checked_when_it_is_asked_for() -> None:
     assert len(tables) == 1
     refused(lambda: tables[0])
     refused(lambda: tables[1])
+
+
+def written(root: dlc_write.Table) -> Table:
+    return File(memoryview(dlc_write.flatbuffer(root, b"TEST")), "f").root(b"TEST")
+
+
+def test_texts_are_read_in_their_order_and_those_stored_once_are_read_once() -> None:
+    texts = written({0: ("texts", ["a", "b", "a", ""])}).texts(0)
+    assert texts == ["a", "b", "a", ""]
+    assert texts[0] is texts[2]
+    assert written({0: ("texts", [])}).texts(0) == []
+    assert written({1: ("u8", 1)}).texts(0) == []
+
+
+def test_bytes_are_a_view_of_the_file() -> None:
+    table = written({0: ("bytes", b"12345")})
+    assert table.blob(0).obj is table.file.data.obj
+    assert bytes(table.blob(0)) == b"12345"
+    assert table.blob(1) is None
+
+
+def test_the_room_of_a_field_ends_where_the_next_begins() -> None:
+    table = written({0: ("u32", 1), 1: ("i64", 2), 2: ("u8", 3)})
+    assert table.room(1) >= 8
+    assert table.room(0) >= 4
+    assert table.room(3) == 0
+    assert written({0: ("u32", 1), 1: ("i32", 2)}).room(1) == 4
+
+
+def test_one_field_of_many_tables_is_what_each_says_by_itself() -> None:
+    rows = [{0: ("u32", i)} if i % 3 else {0: ("u32", i), 2: ("f32", i / 2)} for i in range(50)]
+    tables = written({0: ("tables", rows)}).tables(0, "row")
+    assert tables.column(0, np.uint32).tolist() == [table.integer(0, "u32") for table in tables] == list(range(50))
+    assert tables.column(2, np.float32).tolist() == [table.number(2, "f32") for table in tables]
+    assert tables.column(9, np.float32).tolist() == [0.0] * 50
+    assert written({0: ("tables", [])}).tables(0, "row").column(0, np.uint32).tolist() == []
+
+
+def test_a_column_never_leaves_the_file() -> None:
+    rows = [{0: ("u32", i)} for i in range(5)]
+    data = dlc_write.flatbuffer({0: ("tables", rows)}, b"TEST")
+    rng = np.random.default_rng(0)
+    for _ in range(2000):
+        damaged = bytearray(data)
+        damaged[rng.integers(8, len(data))] = rng.integers(256)
+        with contextlib.suppress(QnnError):
+            File(memoryview(damaged), "f").root(b"TEST").tables(0, "row").column(0, np.uint32)

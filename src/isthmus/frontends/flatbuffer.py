@@ -120,6 +120,14 @@ class Table:
             self.file.refuse(f"field {field} of {self.what} lies outside its table", self.start)
         return self.start + offset
 
+    def room(self, field: int) -> int:
+        """How many bytes there are for a field: up to the next one, or to the end of the table. 0 for an absent one."""
+        places = [at for other in range(self.fields) if (at := self.place(other, 1)) is not None]
+        mine = self.place(field, 1)
+        if mine is None:
+            return 0
+        return min((at for at in places if at > mine), default=self.start + self.size) - mine
+
     def number(self, field: int, kind: str, default: int | float | bool = 0) -> int | float | bool:
         """A scalar field, or its default."""
         scalar = SCALARS[kind]

@@ -148,6 +148,8 @@ class Context(Handle):
         for graph in graphs:
             graph.name = name or graph.name
             self._check_name(graph.name)
+            if sum(other.name == graph.name for other in graphs) > 1:
+                raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{graph.name}'", "the file has two of that name")
         if mem_type is not None:
             kind = options.member(mem_type, ir.MemType, "memory type", Code.CONTEXT_INVALID_ARGUMENT)
             for tensor in (tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)):

@@ -44,7 +44,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     assert "empty" in refusal(empty).rule
 
 
-@pytest.mark.parametrize("data", [b"\x00", b"PK\x03\x04 a zip file", b"\x89PNG\r\n", bytes(range(64))])
+@pytest.mark.parametrize("data", [b"\x00", b"PK\x05\x06 an empty zip", b"\x89PNG\r\n", bytes(range(64))])
 def test_other_files_are_neither(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "other"
     path.write_bytes(data)

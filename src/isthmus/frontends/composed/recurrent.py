@@ -7,8 +7,8 @@ from typing import Any
 
 from isthmus.graph import Graph, Tensor, TensorType
 
-RECURRENT: Mapping[str, frozenset[str]] = {"Gru": frozenset({"time_major"}), "Lstm": frozenset({"time_major"})}
-"""The operations, each with the parameters that only QNN's own form of it has."""
+RECURRENT: Mapping[str, frozenset[str]] = dict.fromkeys(("Gru", "Lstm"), frozenset({"time_major", "hidden_size"}))
+"""The operations, each with the parameters that only QNN's own form of it has. The weights tell the hidden size too."""
 _TIME_FIRST = {"Gru": True, "Lstm": False}
 """What time_major is where it is not given."""
 _SWAPPED = (1, 0, 2)
@@ -18,8 +18,8 @@ def add_recurrent(
     graph: Graph, name: str, op: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: dict[str, Any]
 ) -> None:
     """Add a recurrent node; one whose sequence is [batch, time, features] stands between two transposes."""
-    params = dict(params)
-    time_first = bool(params.pop("time_major", _TIME_FIRST[op]))
+    time_first = bool(params.get("time_major", _TIME_FIRST[op]))
+    params = {key: value for key, value in params.items() if key not in RECURRENT[op]}
     x, y = inputs[0] if inputs else None, outputs[0] if outputs else None
     if time_first or x is None or y is None or x.rank != 3 or y.rank != 3:
         graph.add_node(name, op, inputs, outputs, params)

@@ -104,12 +104,12 @@ def _graphs(file: Archive) -> tuple[int, tuple[GraphEntry, ...]]:
     record = file.entries.get("model")
     if record is None:
         return 4, ()
-    version, minor = _version(file, "model")
+    version = _version(file, "model")
     model = Reading(record[_HEADER.size :], f"{file.name}:model", version4.MODEL)
     if version == 3:
         params = None if "model.params" not in file.entries else _record(file, "model.params", 3, version4.PARAMS)
         return 3, version3.read(model, params)
-    return 4, version4.read(model, _data(file), wide=minor > 0)
+    return 4, version4.read(model, _data(file))
 
 
 def _data(file: Archive) -> version4.Data:
@@ -120,23 +120,23 @@ def _data(file: Archive) -> version4.Data:
 
 
 def _record(file: Archive, entry: str, wanted: int, identifier: bytes) -> Reading:
-    version, _ = _version(file, entry)
+    version = _version(file, entry)
     if version != wanted:
         file.refuse(f"entry '{entry}' has version {version}, its model version {wanted}")
     return Reading(file.entries[entry][_HEADER.size :], f"{file.name}:{entry}", identifier)
 
 
-def _version(file: Archive, entry: str) -> tuple[int, int]:
-    """The version of a record, and whether it is a later form of it."""
+def _version(file: Archive, entry: str) -> int:
+    """The version of a record."""
     content = file.entries[entry]
     if len(content) < _HEADER.size:
         file.refuse(f"entry '{entry}' is too short for a record")
-    magic, version, minor = _HEADER.unpack_from(content)
+    magic, version, _ = _HEADER.unpack_from(content)
     if magic != _RECORD:
         file.refuse(f"entry '{entry}' does not begin as a record of a DLC does")
     if version not in (3, 4):
         file.refuse(f"it is a DLC of version {version}; versions 3 and 4 are read")
-    return version, minor
+    return int(version)
 
 
 def _producer(file: Archive) -> str:

@@ -171,18 +171,12 @@ class Data:
         return self._raw[start : start + length]
 
 
-def read(model: Reading, data: Data, wide: bool) -> tuple[GraphEntry, ...]:
-    """The graphs of a file.
-
-    Parameters
-    ----------
-    wide
-        Whether scalars have 64 bits; those of older files have 32.
-    """
-    return tuple(_graph(model, table, data, wide) for table in model.root.tables(0, "graph"))
+def read(model: Reading, data: Data) -> tuple[GraphEntry, ...]:
+    """The graphs of a file."""
+    return tuple(_graph(model, table, data) for table in model.root.tables(0, "graph"))
 
 
-def _graph(model: Reading, table: Table, data: Data, wide: bool) -> GraphEntry:
+def _graph(model: Reading, table: Table, data: Data) -> GraphEntry:
     model.count()
     name = table.text(GraphField.NAME) or ""
     static = data.of_graph(name)
@@ -191,18 +185,18 @@ def _graph(model: Reading, table: Table, data: Data, wide: bool) -> GraphEntry:
     return GraphEntry(
         name,
         tensors,
-        tuple(_node(model, node, of, wide) for node, of in zip(nodes, data.of_nodes(name), strict=False)),
+        tuple(_node(model, node, of) for node, of in zip(nodes, data.of_nodes(name), strict=False)),
     )
 
 
-def _node(model: Reading, table: Table, data: Mapping[str, memoryview], wide: bool) -> NodeEntry:
+def _node(model: Reading, table: Table, data: Mapping[str, memoryview]) -> NodeEntry:
     model.count()
     params: dict[str, Scalar | TensorEntry] = {}
     extras: dict[str, Scalar] = {}
     for attribute in table.tables(NodeField.ATTRIBUTES, "attribute"):
         model.count()
         name = attribute.text(AttributeField.NAME) or ""
-        value = _value(model, attribute, data, wide)
+        value = _value(model, attribute, data)
         if isinstance(value, TensorEntry) or attribute.integer(AttributeField.FLAG, "u8") == PARAMETER:
             params[name] = value
         else:
@@ -214,7 +208,7 @@ def _node(model: Reading, table: Table, data: Mapping[str, memoryview], wide: bo
     return NodeEntry(name, kind, tuple(inputs), tuple(outputs), params, extras, package)
 
 
-def _value(model: Reading, attribute: Table, data: Mapping[str, memoryview], wide: bool) -> Scalar | TensorEntry:
+def _value(model: Reading, attribute: Table, data: Mapping[str, memoryview]) -> Scalar | TensorEntry:
     if attribute.integer(AttributeField.KIND, "i32") == TENSOR:
         tensor = attribute.table(AttributeField.TENSOR, "the tensor of an attribute")
         if tensor is None:
@@ -226,9 +220,10 @@ def _value(model: Reading, attribute: Table, data: Mapping[str, memoryview], wid
     dtype = scalar.integer(ScalarField.DATA_TYPE, "u32")
     if dtype in STRINGS:
         return scalar.text(ScalarField.TEXT) or ""
+    # Older files have 32 bits in the places of 64.
     if dtype in FLOATS:
-        return float(scalar.number(ScalarField.FLOAT, "f64" if wide else "f32"))
-    number = scalar.integer(ScalarField.INTEGER, "i64" if wide else "i32")
+        return float(scalar.number(ScalarField.FLOAT, "f64" if scalar.room(ScalarField.FLOAT) >= 8 else "f32"))
+    number = scalar.integer(ScalarField.INTEGER, "i64" if scalar.room(ScalarField.INTEGER) >= 8 else "i32")
     return bool(number) if dtype == BOOL else number
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, TensorEntry
 from isthmus.graph import DataType, TensorType
 
-RAW, OLD = "raw", "old"
-"""Forms of version 4: weights in an entry of their own; weights in line, beside scalars of 32 bits."""
+RAW, OLD, OLDER = "raw", "old", "older"
+"""Forms of version 4: weights in an entry of their own; weights in line; and that with scalars of 32 bits."""
 
 Field = tuple[str, Any]
 Table = Mapping[int, Field]
@@ -134,7 +134,7 @@ def node(
 
 def dlc(graphs: Sequence[GraphEntry], layout: str = RAW, more: Mapping[str, bytes] | None = None) -> bytes:
     """A DLC of version 4 with these graphs, and more entries."""
-    wide = layout != OLD
+    wide = layout != OLDER
     raw = bytearray()
 
     def bytes_of(one: TensorEntry) -> dict[int, Field]:
@@ -157,8 +157,8 @@ def dlc(graphs: Sequence[GraphEntry], layout: str = RAW, more: Mapping[str, byte
     params = {0: ("tables", [params_of(graph) for graph in graphs])}
     model = {0: ("tables", [_graph(graph, wide) for graph in graphs])}
     entries = {
-        "model": record(4, flatbuffer(model, b"NETD"), minor=int(wide)),
-        "model.params": record(4, flatbuffer(params, b"NETP"), minor=int(wide)),
+        "model": record(4, flatbuffer(model, b"NETD"), minor=int(layout == RAW)),
+        "model.params": record(4, flatbuffer(params, b"NETP"), minor=int(layout == RAW)),
     }
     if layout == RAW:
         entries["model.params.bin"] = bytes(raw)
@@ -228,3 +228,50 @@ def _quantization(encoding: EncodingEntry | None) -> dict[int, Field]:
     if encoding.kind in (1, 3):
         return {**head, 3: ("table", {0: ("i32", encoding.axis), 1: ("tables", each)})}
     return head
+
+
+# --- layers of version 3 --------------------------------------------------------------------------------------------
+
+
+def layer(
+    name: str, kind: str, inputs: Sequence[str], outputs: Sequence[str], dims: Sequence[Sequence[int]] = (),
+    **attributes: Any,
+) -> dict[int, Field]:  # fmt: skip
+    """A layer, with the dimensions of its outputs and other attributes."""
+    told = {"OutputDims": {str(index): list(each) for index, each in enumerate(dims)}, **attributes}
+    return {
+        0: ("i32", 0),
+        1: ("text", name),
+        2: ("text", kind),
+        3: ("texts", inputs),
+        4: ("texts", outputs),
+        5: ("tables", [_attribute3(key, value) for key, value in told.items()]),
+    }
+
+
+def _attribute3(name: str, value: Any) -> dict[int, Field]:
+    if isinstance(value, dict):
+        return {0: ("text", name), 1: ("u8", 11), 12: ("tables", [_attribute3(k, v) for k, v in value.items()])}
+    kind, field, form = {
+        bool: (1, 2, "bool"), int: (2, 3, "i32"), float: (4, 5, "f32"), str: (5, 6, "text"), list: (8, 9, "i32s"),
+    }[type(value)]  # fmt: skip
+    return {0: ("text", name), 1: ("u8", kind), field: (form, value)}
+
+
+def dlc3(layers: Sequence[Table], weights: Mapping[str, Mapping[str, np.ndarray]] | None = None) -> bytes:
+    """A DLC of version 3: layers, and their weights by the layers' names. Floats are weights, bytes quantized ones."""
+    held = []
+    for name, arrays in (weights or {}).items():
+        tables = []
+        for key, array in arrays.items():
+            quantized = array.dtype == np.uint8
+            data = {0: ("u8", 6), 1: ("bytes", array.tobytes())} if quantized else {0: ("u8", 9), 2: ("f32s", array)}
+            tables.append({0: ("text", key), 1: ("i32s", array.shape), 2: ("table", data)})
+        held.append({0: ("text", name), 1: ("tables", tables)})
+    return archive(
+        {
+            "model": record(3, flatbuffer({0: ("i32", 0), 1: ("tables", layers)}, b"NETD"), minor=0),
+            "model.params": record(3, flatbuffer({0: ("tables", held)}, b"NETP"), minor=0),
+            "dlc.metadata": b"converter-command=snpe-onnx-to-dlc --input x\nconverter-version=1.68.0\n",
+        }
+    )
