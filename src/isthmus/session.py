@@ -21,6 +21,7 @@ from isthmus.graph import GraphInfo
 from isthmus.lock import Lock
 from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
+from isthmus.qnn.model_library import is_library
 
 LONGEST_SECONDS = 10**9
 """The longest time limit: some thirty years, which timers can count."""
@@ -105,7 +106,8 @@ class Session:
         self.path = Path(path)
         self.stats = Stats()
         self._lock = Lock()
-        mem_type = entry.io_kind(io)
+        # What a model library embeds counts unless something else is asked for.
+        mem_type = None if io is None and is_library(self.path) else entry.io_kind(io)
         self._open: qnn.GraphMemory | None = None
         self._backend = qnn.Backend(backend, config, log)
         try:

@@ -19,7 +19,7 @@ IO_KINDS = ("raw", "memhandle")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     parser.add_argument(
-        "--model", metavar="M[,M...]", help=".onnx, .tflite or .dlc files; each becomes a graph of the context"
+        "--model", metavar="M[,M...]", help=".onnx, .tflite or .dlc files or model libraries; graphs of the context"
     )
     add_dlc_argument(parser, several=True)
     add_backend_arguments(parser)
@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input_output_tensor_mem_type",
         choices=IO_KINDS,
-        default="raw",
-        help="what clients will bring at execution; memhandle reserves nothing for copies",
+        help="what clients will bring at execution; memhandle reserves nothing for copies (default: what a model "
+        "library embeds, raw for other models)",
     )
     add_shape_argument(parser)
 
@@ -41,7 +41,7 @@ def main(options: argparse.Namespace) -> int:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "what to prepare", "name models by --model or --dlc_path")
     shapes = dict(parse_shape(text) for text in options.shape)
     entry = registry.entry(options.backend)
-    kind = options.input_output_tensor_mem_type
+    kind = options.input_output_tensor_mem_type or "raw"
     if kind not in entry.io.kinds:
         what = f"--input_output_tensor_mem_type {kind}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"backend '{entry.name}' has no such hint")
@@ -52,11 +52,13 @@ def main(options: argparse.Namespace) -> int:
     config = backend_config(entry, options.config_file)
     with qnn.Backend(entry.name, config) as backend:
         context = backend.create_context()
-        compose(context, files, dlcs, entry.io_kind(kind), shapes)
+        embedded = options.input_output_tensor_mem_type is None
+        compose(context, files, dlcs, entry.io_kind(kind), shapes, embedded)
         content = context.prepare_offline()
-        count = len(context.graphs)
+        graphs = list(context.graphs.values())
+        kinds = dict.fromkeys(info.mem_type.name.lower() for graph in graphs for info in graph.info.tensors)
     write(path, content)
-    print(f"{path}: {len(content):,} bytes, {count} graph(s) for {entry.name}, {kind}")
+    print(f"{path}: {len(content):,} bytes, {len(graphs)} graph(s) for {entry.name}, {' and '.join(kinds)}")
     return 0
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from isthmus import qnn
 from isthmus.errors import Code, QnnError
 from isthmus.graph import MemType
+from isthmus.qnn.model_library import is_library
 
 DLC_READER = "libQnnModelDlc.so"
 
@@ -48,9 +49,21 @@ def compose(
     dlcs: Sequence[Path],
     mem_type: MemType,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    embedded: bool = True,
 ) -> None:
-    """Compose all the models in a context; the tensors of DLCs have the names that QNN's tools know them by."""
+    """Compose all the models in a context; the tensors of DLCs have the names that QNN's tools know them by.
+
+    Parameters
+    ----------
+    mem_type
+        The memory type that inputs and outputs are prepared for.
+    embedded
+        Whether the memory types that a model library embeds go before that.
+    """
     for file in files:
-        context.compose(file, None, shapes, mem_type=mem_type)
+        if is_library(file):
+            context.compose_all(file, None if embedded else mem_type, shapes)
+        else:
+            context.compose(file, None, shapes, mem_type=mem_type)
     for file in dlcs:
         context.compose_all(file, mem_type, shapes, clean_names=True)

@@ -39,7 +39,7 @@ _LONGEST_NAME = 200
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("--model", metavar="M", help="a .onnx, .tflite or .dlc file")
+    parser.add_argument("--model", metavar="M", help="a .onnx, .tflite or .dlc file, or a model library")
     add_dlc_argument(parser)
     parser.add_argument("--retrieve_context", type=Path, metavar="BIN", help="a context binary")
     parser.add_argument(

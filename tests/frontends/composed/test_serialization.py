@@ -1,0 +1,79 @@
+"""Composed graphs cross from one process to another whole, and nothing that is not well-formed gets through."""
+
+import io
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dlc_graphs import connected, convolution
+from dlc_write import static, tensor
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.build import Builder
+from isthmus.frontends.composed.serialization import ALIGNMENT, read, write
+from isthmus.graph import DataType, TensorType
+
+WEIGHTS = static("w", np.int8([[1, 2, 3], [4, 5, 6]]), dtype=DataType.SFIXED_POINT_8, scale=[0.5, 0.25], axis=0, bits=4)
+GRAPHS = [convolution("first"), connected(WEIGHTS)]
+
+
+def serialized(graphs) -> bytes:
+    stream = io.BytesIO()
+    write(graphs, stream)
+    return stream.getvalue()
+
+
+def facts(entry):
+    """Everything that a graph says, comparable."""
+
+    def told(one):
+        code = one.encoding
+        encoding = code and (code.scales.tolist(), code.offsets.tolist(), code.axis, code.bits, code.kind)
+        return (one.name, one.type, one.dtype, one.dims, encoding, one.data and bytes(one.data), one.mem_type)
+
+    nodes = [
+        (n.name, n.type, n.package, n.inputs, n.outputs,
+         {k: told(v) if hasattr(v, "dims") else v for k, v in n.params.items()})
+        for n in entry.nodes
+    ]  # fmt: skip
+    return entry.name, [told(one) for one in entry.tensors], nodes
+
+
+def test_graphs_come_back_as_they_were():
+    assert [facts(g) for g in read(memoryview(serialized(GRAPHS)), "it")] == [facts(g) for g in GRAPHS]
+
+
+def test_bytes_are_aligned_views():
+    data = memoryview(serialized(GRAPHS))
+    for graph in read(data, "it"):
+        for one in graph.tensors:
+            if one.data is not None:
+                assert one.data.obj is data.obj
+                place = np.frombuffer(one.data, np.uint8).ctypes.data - np.frombuffer(data, np.uint8).ctypes.data
+                assert place % ALIGNMENT == 0
+
+
+def test_a_memory_type_is_kept():
+    graph = replace(GRAPHS[0], tensors=(replace(tensor("x", TensorType.APP_WRITE, (1,)), mem_type=1),))
+    assert read(memoryview(serialized([graph])), "it")[0].tensors[0].mem_type == 1
+
+
+@pytest.mark.parametrize("data", [b"", b"ISTHMCMP", bytes(100), b"ISTHMCMP" + b"\xff" * 8, b"ISTHMCMP" + bytes(8)])
+def test_what_is_nothing_of_the_kind_is_refused(data):
+    with pytest.raises(QnnError, match="not well-formed") as caught:
+        read(memoryview(data), "library 'l'")
+    assert caught.value.code is Code.COMMON_LOADING_BINARIES
+
+
+def test_damaged_graphs_are_built_or_refused():
+    rng, data = random.Random(5), serialized(GRAPHS)
+    for _ in range(1500):
+        changed = bytearray(data)
+        for _ in range(rng.randint(1, 3)):
+            changed[rng.randrange(len(changed))] = rng.choice(b'0123456789"[]{},:nul- \xff\0')
+        try:
+            for graph in read(memoryview(changed), "it"):
+                Builder(graph, graph.name or "net").build()
+        except QnnError:
+            continue

@@ -1,0 +1,200 @@
+"""Compiled model libraries compose their graphs in a process of their own, and come back as graphs or as an error."""
+
+import _ctypes
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import model_libraries
+import numpy as np
+import pytest
+from model_libraries import BYTES, IMAGE, build, bytes_result, image_result
+from processes import descriptors
+
+from isthmus import Session, qnn
+from isthmus.errors import Code, QnnError
+from isthmus.graph import MemType
+from isthmus.qnn import model_library
+from isthmus.tools.cli import main
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("library"))
+
+
+def refused(path) -> QnnError:
+    with pytest.raises(QnnError) as caught:
+        model_library.load_all(path)
+    assert str(path) in caught.value.what
+    return caught.value
+
+
+def test_both_graphs_of_a_library_compute_what_they_compose(library):
+    with Session(library, graph="image") as session:
+        got = session.run({"x": IMAGE})["probabilities"]
+        np.testing.assert_allclose(got, image_result(), rtol=1e-5)
+    with Session(library, graph="bytes") as session:
+        np.testing.assert_allclose(session.run({"x": BYTES})["y"], bytes_result(), atol=1)
+
+
+def test_a_context_takes_all_graphs_of_a_library(library):
+    with qnn.Backend("htp") as backend:
+        context = backend.create_context()
+        assert [graph.name for graph in context.compose_all(library)] == ["image", "bytes"]
+    with pytest.raises(QnnError, match="it holds 2 graphs: 'image', 'bytes'"):
+        Session(library)
+
+
+@pytest.mark.parametrize("entries", [48, 71, 90])
+def test_a_library_built_for_any_table_sees_no_debugging_and_no_callback(tmp_path, entries):
+    """They lie behind the table; the library refuses if one of them is not nothing."""
+    graphs = model_library.load_all(build(tmp_path, ENTRIES=entries))
+    assert [graph.name for graph in graphs] == ["image", "bytes"]
+
+
+def test_the_library_is_loaded_by_another_process(library):
+    before = descriptors()
+    model_library.compose(library)
+    assert descriptors() == before
+    assert not any(str(library) in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_weights_of_a_library_are_read_only_views(library):
+    image, _ = model_library.load_all(library)
+    weights = image.tensors["conv_w"].data
+    np.testing.assert_array_equal(weights, model_libraries.CONV_W)
+    assert not weights.flags.owndata
+    assert not weights.flags.writeable
+
+
+@pytest.mark.parametrize(("hint", "kind"), [("RAW", MemType.RAW), ("MEMHANDLE", MemType.MEMHANDLE)])
+def test_the_memory_type_that_a_library_embeds_is_what_graphs_are_prepared_for(tmp_path, hint, kind):
+    path = build(tmp_path, IO_MEMORY=f"QNN_TENSORMEMTYPE_{hint}")
+    with qnn.Backend("htp") as backend:
+        graph = backend.create_context().compose(path, graph="bytes")
+        assert {info.mem_type for info in graph.info.tensors} == {kind}
+        graph.finalize()
+        assert (graph.stats.staging_bytes == 0) == (kind is MemType.MEMHANDLE)
+
+
+def test_what_is_asked_for_goes_before_what_a_library_embeds(tmp_path):
+    path = build(tmp_path, IO_MEMORY="QNN_TENSORMEMTYPE_MEMHANDLE")
+    with qnn.Backend("htp") as backend:
+        graph = backend.create_context().compose(path, graph="bytes", mem_type=qnn.MemType.RAW)
+        assert {info.mem_type for info in graph.info.tensors} == {MemType.RAW}
+
+
+def test_a_session_runs_a_library_whose_tensors_are_memory_handles(tmp_path):
+    path = build(tmp_path, IO_MEMORY="QNN_TENSORMEMTYPE_MEMHANDLE")
+    for backend, io, kind in (("htp", None, "MEMHANDLE"), ("htp", "raw", "RAW"), ("cpu", None, "MEMHANDLE")):
+        with Session(path, backend, io=io, graph="bytes") as session:
+            assert {info.mem_type.name for info in session.info.tensors} == {kind}
+            np.testing.assert_allclose(session.run({"x": BYTES})["y"], bytes_result(), atol=1)
+
+
+@pytest.mark.parametrize(("asked", "kind"), [([], "memhandle"), (["--input_output_tensor_mem_type", "raw"], "raw")])
+def test_a_binary_is_prepared_for_what_is_asked_or_else_for_what_a_library_embeds(tmp_path, capsys, asked, kind):
+    path = build(tmp_path, IO_MEMORY="QNN_TENSORMEMTYPE_MEMHANDLE")
+    assert main(["context-binary-generator", "--model", str(path), "--backend", "libQnnHtp.so",
+                 "--output_dir", str(tmp_path), *asked]) == 0  # fmt: skip
+    assert f"2 graph(s) for htp, {kind}\n" in capsys.readouterr().out
+
+
+def test_a_library_that_crashes_is_an_error_with_its_name(tmp_path):
+    error = refused(build(tmp_path, DEED=1))
+    assert error.code is Code.COMMON_LOADING_BINARIES
+    assert "ended its process by SIGSEGV" in error.rule
+
+
+def test_a_library_that_hangs_is_ended_in_time(tmp_path, monkeypatch):
+    path = build(tmp_path, DEED=2)
+    monkeypatch.setenv("ISTHMUS_MODEL_SECONDS", "2")
+    before = time.monotonic()
+    assert "has not composed its graphs within 2 s" in refused(path).rule
+    assert time.monotonic() - before < 30
+
+
+def test_a_limit_of_time_must_be_one(library, monkeypatch):
+    monkeypatch.setenv("ISTHMUS_MODEL_SECONDS", "soon")
+    with pytest.raises(QnnError, match="ISTHMUS_MODEL_SECONDS 'soon'"):
+        model_library.compose(library)
+
+
+def test_a_library_that_refuses_tells_where(tmp_path):
+    assert "QnnModel_composeGraphs answers 2, an error in parameters" in refused(build(tmp_path, DEED=3)).rule
+
+
+def test_a_node_of_a_tensor_that_was_not_created_is_refused_by_name(tmp_path):
+    rule = refused(build(tmp_path, DEED=4)).rule
+    assert "answers 3, an error in nodes" in rule
+    assert "node 'conv': its tensor 4711 was not created in graph 'image'" in rule
+
+
+def test_what_a_library_starts_ends_with_it(tmp_path):
+    path = build(tmp_path, DEED=5)
+    model_library.compose(path)
+    patience = time.monotonic() + 20
+    while left := processes_of(path):
+        assert time.monotonic() < patience, f"processes {left} are left"
+        time.sleep(0.01)
+
+
+def processes_of(path):
+    """The processes whose command line names a file."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                found += [folder.name] if str(path).encode() in (folder / "cmdline").read_bytes() else []
+    return found
+
+
+def test_what_is_no_model_library_is_refused():
+    assert "it does not export QnnModel_composeGraphs" in refused(_ctypes.__file__).rule
+
+
+def test_a_damaged_library_is_refused(library, tmp_path):
+    path = tmp_path / "libqnn_model.so"
+    path.write_bytes(library.read_bytes()[:200])
+    assert "cannot be loaded" in refused(path).rule or "ended its process" in refused(path).rule
+
+
+def test_shapes_are_what_a_library_was_compiled_for(library):
+    with pytest.raises(QnnError, match="what it was compiled for"):
+        Session(library, graph="image", shapes={"x": (2, 8, 8, 3)})
+    with pytest.raises(QnnError, match=r"'third'.*has 'image', 'bytes'"):
+        Session(library, graph="third")
+
+
+def test_an_interrupt_leaves_no_process(library, monkeypatch):
+    started = []
+
+    def interrupted(pid, seconds):
+        started.append(pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model_library, "_ended", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model_library.compose(library)
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], signal.SIGCONT)
+
+
+def test_the_tools_take_a_library(library, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    IMAGE.tofile("image.raw")
+    BYTES.tofile("bytes.raw")
+    for name in ("image", "bytes"):
+        Path(f"{name}.txt").write_text(f"x:={name}.raw\n")
+    both = ["--input_list", "image.txt,bytes.txt", "--use_native_input_files", "--use_native_output_files"]
+    assert main(["net-run", "--model", str(library), "--backend", "libQnnCpu.so", *both]) == 0
+    probabilities = np.fromfile("output/Result_0/probabilities.raw", np.float32)
+    np.testing.assert_allclose(probabilities, image_result()[0], rtol=1e-5)
+    np.testing.assert_allclose(np.fromfile("output/Result_1/y.raw", np.uint8), bytes_result()[0], atol=1)
+    assert main(["context-binary-generator", "--model", str(library), "--backend", "libQnnHtp.so"]) == 0
+    assert "2 graph(s) for htp, raw" in capsys.readouterr().out
+    assert main(["plan", str(library), "--graph", "image"]) == 0
+    assert main(["run", str(library), "--graph", "bytes"]) == 0
