@@ -30,6 +30,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+import dlc_graphs
+import dlc_write
+import model_libraries
 import numpy as np
 import pytest
 import tiny
@@ -112,6 +115,19 @@ def _input_list(path: Path) -> None:
     path.write_text("x:=x.raw\n")
 
 
+def _dlc(path: Path) -> None:
+    path.write_bytes(dlc_write.dlc([dlc_graphs.convolution("first"), dlc_graphs.convolution("second")]))
+
+
+def _dlc_list(path: Path) -> None:
+    np.ones((1, 6, 6, 2), np.float32).tofile(path.with_name("x.raw"))
+    path.write_text("in_x_0:=x.raw\n")
+
+
+def _model_library(path: Path) -> None:
+    model_libraries.build(path.parent)
+
+
 def _json(content: dict[str, object]) -> Callable[[Path], object]:
     return lambda path: path.write_text(json.dumps(content))
 
@@ -124,6 +140,9 @@ FILES: dict[str, Callable[[Path], object]] = {
     "text.onnx": lambda path: tiny.convolution(path, "height", "width"),
     "in.npz": _arrays,
     "input_list.txt": _input_list,
+    "net.dlc": _dlc,
+    "dlc_list.txt": _dlc_list,
+    "libqnn_model.so": _model_library,
     "problem.csv": lambda path: path.write_text("id,lower,upper,size\na,1,3,2\nb,0,2,4\nc,2,7,4\nd,4,9,5\n"),
     "eaiParams.conf": _json({"lpai_backend": {"enable_hw_ver": "v6"}}),
     "eaiParams_direct.conf": _json({"lpai_graph": {"execute": {"mem_type": "tcm"}}}),

@@ -73,7 +73,7 @@ class Recorder:
     def interface(self) -> Interface:
         """What a library with this back end would provide."""
         version = Version(*CORE_VERSION)
-        return Interface(6, b"ISTHMUS_RECORDER", version, Version(5, 0, 0), self.table)
+        return Interface(6, b"RECORDER_ISTHMUS", version, Version(5, 0, 0), self.table)
 
     @property
     def graphs(self) -> list[GraphEntry]:
