@@ -15,20 +15,11 @@ import zoo
 from qnn_export import export_saver, fixed
 
 import isthmus
-from isthmus.capi.install import INCLUDE, install
+from isthmus.capi.install import INCLUDE
 
 MODELS = ("kws_fp32", "kws_qdq", "mixed_ops", "silero_vad_16k_sequence")
 """Floats and bytes, several kinds of operations, an LSTM."""
 SECONDS = 200
-
-
-@pytest.fixture(scope="module")
-def libraries_folder(tmp_path_factory):
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc")
-    folder = tmp_path_factory.mktemp("libraries")
-    install(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -61,21 +52,21 @@ def compiled(folder: Path, libraries: Path, backend: str, *options: str) -> Path
 
 @pytest.mark.parametrize("backend", ["QnnHtp", "QnnCpu"])
 @pytest.mark.parametrize("key", MODELS)
-def test_a_recording_is_a_program_that_succeeds(record, key, libraries_folder, backend):
+def test_a_recording_is_a_program_that_succeeds(record, key, libraries, backend):
     """It checks every call, and ends with the first error."""
     _, folder = record(key)
-    program = compiled(folder, libraries_folder, backend)
+    program = compiled(folder, libraries, backend)
     done = subprocess.run([program], cwd=folder, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 
 @pytest.mark.parametrize("key", MODELS)
-def test_the_graph_of_a_recording_computes_what_its_model_does(record, key, libraries_folder, tmp_path):
+def test_the_graph_of_a_recording_computes_what_its_model_does(record, key, libraries, tmp_path):
     onnx, folder = record(key)
     onnxruntime = pytest.importorskip("onnxruntime")
     feeds = stimuli.stimuli(key)[-1]
     np.savez(tmp_path / "feeds.npz", **feeds)
-    library = compiled(folder, libraries_folder, "QnnCpu", "-shared", "-fPIC", "-Dmain=recording")
+    library = compiled(folder, libraries, "QnnCpu", "-shared", "-fPIC", "-Dmain=recording")
     script = Path(__file__).with_name("replay_saver.py")
     command = [sys.executable, script, library, tmp_path / "feeds.npz", tmp_path / "results.npz"]
     environment = {**os.environ, "PYTHONPATH": str(Path(isthmus.__file__).parents[1])}
@@ -90,7 +81,7 @@ def test_the_graph_of_a_recording_computes_what_its_model_does(record, key, libr
         np.testing.assert_allclose(got[f"output {name}"].reshape(expected.shape), expected, atol=allowed, rtol=0)
 
 
-def test_a_recording_that_is_not_right_ends_with_the_error(record, libraries_folder, tmp_path):
+def test_a_recording_that_is_not_right_ends_with_the_error(record, libraries, tmp_path):
     """So the success of the others means something."""
     _, folder = record("kws_fp32")
     source = (folder / "saver_output.c").read_text()
@@ -98,7 +89,7 @@ def test_a_recording_that_is_not_right_ends_with_the_error(record, libraries_fol
     assert damaged != source
     (tmp_path / "saver_output.c").write_text(damaged)
     shutil.copy(folder / "params.bin", tmp_path)
-    program = compiled(tmp_path, libraries_folder, "QnnCpu")
+    program = compiled(tmp_path, libraries, "QnnCpu")
     done = subprocess.run([program], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode != 0
     assert "NoSuchOperation" in done.stdout + done.stderr

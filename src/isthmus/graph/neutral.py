@@ -12,6 +12,8 @@ NEUTRAL: Mapping[str, Mapping[str, Any]] = {
     "Conv3d": {"reuse_sparse_indices": False},
     "Gru": {"time_major": True},
     "Lstm": {"time_major": True},
+    "Resize": {"antialias": False},
+    "ResizeBilinear": {"antialias": False},
 }
 """By operation and parameter, the value that changes nothing."""
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed import arrays
 from isthmus.frontends.composed.entries import PACKAGE, GraphEntry, NodeEntry, TensorEntry
 from isthmus.frontends.composed.recurrent import RECURRENT, add_recurrent
 from isthmus.frontends.unsupported import Unsupported
 from isthmus.graph import Graph, MemType, Tensor, TensorType
+from isthmus.graph.neutral import without_neutral
 from isthmus.graph.operation import ISTHMUS, Operation, names_of
 from isthmus.graph.ops import OPERATIONS
 
@@ -24,13 +23,6 @@ PACKAGES = frozenset(("", PACKAGE, ISTHMUS))
 """The packages whose operations are there."""
 NAMES: Mapping[str, str] = {"IsNan": "IsNaN"}
 """Operations that have another name here."""
-NEUTRAL: Mapping[tuple[str, str], Any] = {
-    ("Conv2d", "reuse_sparse_indices"): False,
-    ("Conv3d", "reuse_sparse_indices"): False,
-    ("Resize", "antialias"): False,
-    ("ResizeBilinear", "antialias"): False,
-}
-"""Parameters that operations do not have here, with the value that asks for nothing."""
 _IO = (TensorType.APP_WRITE, TensorType.APP_READ)
 
 
@@ -104,7 +96,7 @@ class Builder:
             self.unsupported.add(op, node.name, "an output before another is absent")
         elif not lost and len(written) == len(outputs):
             params = {name: self._param(value) for name, value in node.params.items()}
-            params = {name: value for name, value in params.items() if not _asks_nothing(op, name, value)}
+            params = params if op in RECURRENT else without_neutral(op, params)
             lacking = _lacking(known, inputs, written, params)
             if not lacking:
                 self._add(node.name or op, op, inputs, written, params)
@@ -134,10 +126,6 @@ class Builder:
             rule = f"its data type {value.dtype:#06x} is none"
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"parameter tensor '{value.name}'", rule)
         return arrays.elements(value, dtype)
-
-
-def _asks_nothing(op: str, name: str, value: Any) -> bool:
-    return (op, name) in NEUTRAL and np.ndim(value) == 0 and value == NEUTRAL[op, name]
 
 
 def _lacking(
