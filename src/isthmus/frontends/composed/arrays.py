@@ -23,7 +23,11 @@ def data_type(tensor: TensorEntry) -> DataType | None:
     """The data type of a tensor in a graph; None for one that nothing here computes with."""
     if tensor.dtype in FOUR_BITS:
         return FOUR_BITS[tensor.dtype]
-    return next((known for known in DataType if known == tensor.dtype and known is not DataType.UNDEFINED), None)
+    try:
+        known = DataType(tensor.dtype)
+    except ValueError:
+        return None
+    return None if known is DataType.UNDEFINED else known
 
 
 def quantization(tensor: TensorEntry, dtype: DataType) -> Quantization | None:

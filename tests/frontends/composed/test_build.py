@@ -1,0 +1,113 @@
+"""A composed graph becomes a graph, or one error says all that it lacks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from dlc_graphs import NATIVE, READ, WRITE, convolution
+from dlc_write import node, static, tensor
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.build import MAX_NODES, Builder
+from isthmus.frontends.composed.entries import GraphEntry
+from isthmus.graph import DataType, MemType, TensorType
+
+X, Y = tensor("x", WRITE, (2, 3)), tensor("y", READ, (2, 3))
+NONE = tensor("none", TensorType.NULL, (0,))
+
+
+def built(*tensors, nodes):
+    return Builder(GraphEntry("net", tensors, nodes), "net").build()
+
+
+def refused(*tensors, nodes) -> QnnError:
+    with pytest.raises(QnnError) as caught:
+        built(*tensors, nodes=nodes)
+    return caught.value
+
+
+def test_inputs_and_outputs_keep_the_order_of_the_file():
+    tensors = (tensor("b", WRITE, (2, 3)), Y, tensor("a", WRITE, (2, 3)))
+    graph = built(*tensors, nodes=(node("n", "ElementWiseAdd", ["a", "b"], ["y"]),))
+    assert [t.name for t in graph.inputs] == ["b", "a"]
+
+
+def test_absent_operands_at_the_end_are_no_operands():
+    weights = static("w", np.ones((3, 3), np.float32))
+    for inputs in (["x", "w", "none"], ["x", "w", ""], ["x", "w"]):
+        graph = built(X, Y, NONE, weights, nodes=(node("fc", "FullyConnected", inputs, ["y"]),))
+        assert len(graph.nodes[0].inputs) == 2
+
+
+def test_absent_results_at_the_end_are_no_results():
+    graph = built(X, Y, NONE, nodes=(node("n", "Relu", ["x"], ["y", "none"]),))
+    assert [t.name for t in graph.nodes[0].outputs] == ["y"]
+
+
+def test_a_result_before_another_cannot_be_absent():
+    cut = {"axis": 1, "split_index": np.uint32([1])}
+    tail = tensor("y", READ, (2, 2))
+    error = refused(X, tail, NONE, nodes=(node("cut", "Split", ["x"], ["none", "y"], cut),))
+    assert "Split x1 (an output before another is absent: 'cut')" in error.rule
+
+
+def test_nodes_of_one_name_are_told_apart():
+    between = tensor("a", NATIVE, (2, 3))
+    graph = built(X, Y, between, nodes=(node("n", "Relu", ["x"], ["a"]), node("n", "Tanh", ["a"], ["y"])))
+    assert [n.name for n in graph.nodes] == ["n", "n.1"]
+
+
+def test_two_tensors_of_one_name_are_refused():
+    error = refused(X, replace(X, dims=(1,)), Y, nodes=(node("n", "Relu", ["x"], ["y"]),))
+    assert error.code is Code.TENSOR_ALREADY_EXISTS
+
+
+def test_memory_types_are_those_of_the_tensors():
+    graph = built(replace(X, mem_type=1), Y, nodes=(node("n", "Relu", ["x"], ["y"]),))
+    assert [t.mem_type for t in (*graph.inputs, *graph.outputs)] == [MemType.MEMHANDLE, MemType.RAW]
+    error = refused(replace(X, mem_type=9), Y, nodes=(node("n", "Relu", ["x"], ["y"]),))
+    assert error.code is Code.TENSOR_INVALID_TENSOR_PARAM
+
+
+@pytest.mark.parametrize(
+    ("tensors", "nodes", "named"),
+    [
+        ((X, Y, tensor("s", TensorType.APP_READWRITE, (1,))), (), "tensor type 2 x1 ('s')"),
+        ((X, Y, tensor("s", 77, (1,))), (), "tensor type 77 x1 ('s')"),
+        ((X, Y, tensor("s", NATIVE, (1,), 0x0999)), (), "data type 0x0999 x1 ('s')"),
+        ((X, Y), (node("n", "Relu", ["x", "x"], ["y"]),), "Relu x1 (2 inputs, at most 1: 'n')"),
+        (
+            (replace(X, dtype=int(DataType.BOOL_8)), Y),
+            (node("n", "Tanh", ["x"], ["y"]),),
+            "Tanh x1 (in[0] as BOOL_8; it takes FLOAT_32",
+        ),
+        ((X, Y), (node("n", "", ["x"], ["y"]),), "an operation without a name x1 ('n')"),
+    ],
+)
+def test_what_is_lacking_is_named(tensors, nodes, named):
+    error = refused(*tensors, nodes=nodes)
+    assert error.code is Code.COMMON_NOT_SUPPORTED
+    assert named in error.rule
+
+
+def test_a_parameter_of_no_data_type_is_refused():
+    graph = convolution()
+    strange = replace(graph.nodes[0].params["stride"], dtype=0x0999)
+    nodes = (replace(graph.nodes[0], params={**graph.nodes[0].params, "stride": strange}), graph.nodes[1])
+    assert "0x0999 is none" in refused(*graph.tensors, nodes=nodes).rule
+
+
+def test_a_parameter_that_asks_for_what_is_not_there_is_named():
+    graph = convolution()
+    nodes = (replace(graph.nodes[0], params={**graph.nodes[0].params, "reuse_sparse_indices": True}), graph.nodes[1])
+    assert "Conv2d x1 (parameter 'reuse_sparse_indices': 'conv')" in refused(*graph.tensors, nodes=nodes).rule
+
+
+def test_nodes_have_the_order_of_their_data():
+    between = tensor("a", NATIVE, (2, 3))
+    error = refused(X, Y, between, nodes=(node("n", "Tanh", ["a"], ["y"]), node("m", "Relu", ["x"], ["a"])))
+    assert error.code is Code.GRAPH_UNCONNECTED_NODE
+
+
+def test_a_graph_has_a_bounded_number_of_nodes():
+    assert "above the limit" in refused(X, Y, nodes=(node("n", "Relu", ["x"], ["y"]),) * (MAX_NODES + 1)).rule
