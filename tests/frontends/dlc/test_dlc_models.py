@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import stimuli
@@ -10,9 +15,11 @@ from dlc_graphs import connected, convolution, single
 from dlc_write import OLD, dlc
 from qnn_export import export_dlc, fixed, library
 from test_dlc_files import ENCODED, FAMILIES
-from vendor_compose import compared
+from vendor_compose import SECONDS, compared
 
+import isthmus
 from isthmus import Session, frontends
+from isthmus.frontends import dlc as reader
 from isthmus.graph import DataType
 
 MODELS = ("kws_fp32", "kws_qdq", "mixed_ops", "silero_vad_16k_sequence", "nsnet2_48k", "ppocr_det")
@@ -106,3 +113,36 @@ def test_files_of_our_own_are_what_qnns_reader_takes_them_for(tmp_path):
     for name, path in files.items():
         path.write_bytes(WRITTEN[name])
     assert compared(library("QnnSystem"), *files.values()) == []
+
+
+def vendor_htp(*arguments):
+    """Have QNN's own HTP do something; see `vendor_htp.py`."""
+    folder = library("QnnHtp").parent
+    environment = {**os.environ, "PYTHONPATH": str(Path(isthmus.__file__).parents[1])}
+    command = [sys.executable, Path(__file__).with_name("vendor_htp.py"), folder, *arguments]
+    here = arguments[1].parent
+    done = subprocess.run(command, env=environment, cwd=here, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_cache_that_the_real_htp_made_is_shown_and_the_graph_beside_it_runs(tmp_path):
+    plain, cached = tmp_path / "plain.dlc", tmp_path / "cached.dlc"
+    plain.write_bytes(dlc([connected(ENCODED["per channel"][0])]))
+    vendor_htp("cache", plain, cached)
+    contents = reader.read(cached)
+    assert contents.caches == ("htp.cache.0",)
+    assert contents.entries["htp.cache.0"] > 4096
+    with Session(plain) as before, Session(cached) as after:
+        x = np.uint8([[40, 3, 13]])
+        np.testing.assert_array_equal(before.run({"x": x})["y"], after.run({"x": x})["y"])
+
+
+def test_weights_of_four_bits_mean_to_the_real_htp_what_they_mean_here(tmp_path):
+    """Also where the rest of a byte is not the sign's: within one step, as the two round halves differently."""
+    path = tmp_path / "encoded.dlc"
+    path.write_bytes(dlc([connected(ENCODED["four bits without their sign"][0])]))
+    x = np.uint8([[90, 30, 60]])
+    np.savez(tmp_path / "feeds.npz", x=x)
+    vendor_htp("execute", path, tmp_path / "feeds.npz", tmp_path / "results.npz")
+    with Session(path) as session:
+        np.testing.assert_allclose(session.run({"x": x})["y"], np.load(tmp_path / "results.npz")["y"], atol=1, rtol=0)
