@@ -15,7 +15,7 @@ import zoo
 from qnn_export import export_saver, fixed
 
 import isthmus
-from isthmus.capi.install import INCLUDE
+from isthmus.capi.installation import INCLUDE
 
 MODELS = ("kws_fp32", "kws_qdq", "mixed_ops", "silero_vad_16k_sequence")
 """Floats and bytes, several kinds of operations, an LSTM."""

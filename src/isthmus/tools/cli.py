@@ -17,7 +17,7 @@ COMMANDS = {
     "run": "run a model and tell what happened",
     "plan": "tell and draw the memory that a model needs, without running it",
     "pack": "solve a memory packing problem",
-    "inspect": "tell what a context binary or a DLC holds",
+    "inspect": "tell what a context binary, a DLC or a model library holds",
     "context-binary-generator": "prepare models for a backend and keep them in a context binary",
     "net-run": "run a model or a context binary on raw files",
     "capi": "make the libraries that clients of QNN in C load",

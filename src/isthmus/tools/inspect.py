@@ -1,4 +1,4 @@
-"""``isthmus inspect``: what a context binary or a DLC holds, without creating a context from it."""
+"""``isthmus inspect``: what a context binary, a DLC or a model library holds, without creating a context from it."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from isthmus import qnn
-from isthmus.frontends import dlc
 from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
-from isthmus.tools import inspect_dlc
+from isthmus.tools import inspect_composed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("binary", type=Path, metavar="FILE", help="a context binary of any backend, or a DLC")
+    what = "a context binary of any backend, a DLC, or a model library"
+    parser.add_argument("binary", type=Path, metavar="FILE", help=what)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    if inspect_dlc.is_dlc(options.binary):
-        held = {"file": str(options.binary), **inspect_dlc.describe(dlc.read(options.binary))}
-        print(json.dumps(held)) if options.json else inspect_dlc.print_report(held)
-        return 0
-    report = {"file": str(options.binary), **describe(qnn.SystemContext().get_binary_info(options.binary))}
+    composed = inspect_composed.inspect(options.binary)
+    held = describe(qnn.SystemContext().get_binary_info(options.binary)) if composed is None else composed
+    report = {"file": str(options.binary), **held}
     if options.json:
         print(json.dumps(report))
-    else:
+    elif composed is None:
         print_report(report)
+    else:
+        inspect_composed.print_report(report)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What ``isthmus inspect`` tells of a DLC: its graphs as the file has them, also those that cannot be run."""
+"""What ``isthmus inspect`` tells of a DLC or a model library: its graphs as they are, also what cannot be run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from isthmus.frontends.dlc.contents import Contents
 from isthmus.frontends.dlc.operations import operation
 from isthmus.graph import DataType, TensorType
 from isthmus.graph.ops import OPERATIONS
+from isthmus.qnn import model_library
 
 
 def is_dlc(path: Path) -> bool:
@@ -25,8 +26,21 @@ def is_dlc(path: Path) -> bool:
         return False
 
 
+def inspect(path: Path) -> dict[str, Any] | None:
+    """What a file holds, as plain data; None for one that is neither."""
+    if is_dlc(path):
+        return describe(dlc.read(path))
+    if not model_library.is_library(path):
+        return None
+    return {
+        "format": "model library",
+        "bytes": path.stat().st_size,
+        "graphs": [_graph(graph) for graph in model_library.compose(path)],
+    }
+
+
 def describe(contents: Contents) -> dict[str, Any]:
-    """What a DLC holds, as plain data."""
+    """What a DLC holds."""
     return {
         "format": "dlc",
         "version": contents.version,
@@ -75,12 +89,10 @@ def _encoding(encoding: EncodingEntry | None) -> dict[str, Any] | None:
 def print_report(report: Mapping[str, Any]) -> None:
     """The same for people."""
     graphs = report["graphs"]
-    made = f", made by {report['producer']}" if report["producer"] else ""
-    print(
-        f"{report['file']}: DLC of version {report['version']}, {len(graphs)} graph{'s' * (len(graphs) != 1)}, "
-        f"{report['bytes']:,} bytes{made}"
-    )
-    for name in report["caches"]:
+    kind = f"DLC of version {report['version']}" if report["format"] == "dlc" else report["format"]
+    made = f", made by {report['producer']}" if report.get("producer") else ""
+    print(f"{report['file']}: {kind}, {len(graphs)} graph{'s' * (len(graphs) != 1)}, {report['bytes']:,} bytes{made}")
+    for name in report.get("caches", ()):
         size = report["entries"][name]
         print(f"  {name}: {size:,} bytes prepared for another machine; shown here, not executed")
     for graph in graphs:
