@@ -47,6 +47,21 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
         raise
 
 
+def begins(path: str | os.PathLike[str], magic: bytes) -> bool:
+    """Whether a regular file can be read and begins with these bytes.
+
+    Examples
+    --------
+    >>> begins("/proc/self/exe", b"\\x7fELF"), begins("/dev/zero", b"\\0")
+    (True, False)
+    """
+    try:
+        with opened(path) as stream:
+            return stream.read(len(magic)) == magic
+    except OSError:
+        return False
+
+
 def contents(path: str | os.PathLike[str], most: int) -> bytes:
     """All of a regular file that has at most so many bytes.
 

@@ -13,7 +13,10 @@ from isthmus.errors import Code, QnnError
 if TYPE_CHECKING:
     from isthmus.graph import Graph
 
-__all__ = ["contents", "load", "load_all", "only"]
+__all__ = ["LIBRARY_MAGIC", "contents", "load", "load_all", "only"]
+
+LIBRARY_MAGIC = b"\x7fELF"
+"""How a compiled model library begins. It is not read but run, by `isthmus.qnn.model_library`."""
 
 _TFLITE_IDENTIFIER = b"TFL3"
 _ONNX_TAGS = frozenset(b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2")
@@ -82,8 +85,7 @@ def load_all(
         replaced. Other formats keep their names.
     """
     path = Path(path)
-    head = _beginning(path)
-    if head[:4] == _DLC_MAGIC:
+    if reading.begins(path, _DLC_MAGIC):
         _refuse_constants(path, "DLC", constants)
         from isthmus.frontends import dlc
 
@@ -114,15 +116,6 @@ def _refuse_constants(path: Path, kind: str, constants: Mapping[str, Any] | None
     if constants:
         rule = f"inputs of a {kind} cannot be constants"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"model file '{path}'", rule)
-
-
-def _beginning(path: Path) -> bytes:
-    """The first bytes of a file; nothing of one that cannot be read, of which `contents` says why."""
-    try:
-        with reading.opened(path) as stream:
-            return stream.read(len(_DLC_MAGIC))
-    except OSError:
-        return b""
 
 
 def contents(path: Path) -> bytes:

@@ -20,13 +20,12 @@ from typing import Any
 
 from isthmus import isolated, reading
 from isthmus.errors import Code, QnnError
+from isthmus.frontends import LIBRARY_MAGIC
 from isthmus.frontends.composed.build import Builder
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.composed.serialization import read
 from isthmus.graph import Graph
 
-MAGIC = b"\x7fELF"
-"""How a library begins."""
 SECONDS = 60.0
 """How long a library may take to compose its graphs, unless ``ISTHMUS_MODEL_SECONDS`` says otherwise."""
 MAX_MESSAGE = 4096
@@ -36,11 +35,7 @@ _CHILD = "isthmus.qnn.model_process"
 
 def is_library(path: str | os.PathLike[str]) -> bool:
     """Whether a file begins as a library does."""
-    try:
-        with reading.opened(path) as stream:
-            return stream.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
+    return reading.begins(path, LIBRARY_MAGIC)
 
 
 def load_all(

@@ -17,18 +17,9 @@ from isthmus.graph.ops import OPERATIONS
 from isthmus.qnn import model_library
 
 
-def is_dlc(path: Path) -> bool:
-    """Whether a file begins as a DLC does."""
-    try:
-        with reading.opened(path) as stream:
-            return stream.read(len(dlc.MAGIC)) == dlc.MAGIC
-    except OSError:
-        return False
-
-
 def inspect(path: Path) -> dict[str, Any] | None:
     """What a file holds, as plain data; None for one that is neither."""
-    if is_dlc(path):
+    if reading.begins(path, dlc.MAGIC):
         return describe(dlc.read(path))
     if not model_library.is_library(path):
         return None

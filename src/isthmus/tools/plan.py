@@ -16,11 +16,11 @@ from isthmus import reading
 from isthmus.backends import registry
 from isthmus.backends.entry import Preparation
 from isthmus.errors import Code, QnnError
-from isthmus.frontends import contents
+from isthmus.frontends import LIBRARY_MAGIC, contents, load
+from isthmus.graph import Graph
 from isthmus.log import Log
 from isthmus.planning import Buffer, Problem, check, greedy_by_size, solve
 from isthmus.prepare.schedule import Plan
-from isthmus.qnn.models import load
 from isthmus.report import draw, shorten, tabulate
 from isthmus.tools.files import written_whole
 from isthmus.tools.shapes import add_shape_argument, parse_shape
@@ -57,7 +57,7 @@ def main(options: argparse.Namespace) -> int:
         raise QnnError(Code.COMMON_NOT_SUPPORTED, what, "this backend does not tell how it plans memory")
     began = time.perf_counter()
     config = entry.read_config(options.config, Log())
-    graph = load(options.model, dict(parse_shape(text) for text in options.shape), graph=options.graph)
+    graph = _load(options.model, dict(parse_shape(text) for text in options.shape), options.graph)
     prepared = entry.prepare(graph, config, options.threads)
     report = describe(options.model, entry.name, prepared, time.perf_counter() - began)
     plan, section = prepared.plan, prepared.section
@@ -75,6 +75,15 @@ def main(options: argparse.Namespace) -> int:
     if options.table and plan.rows:
         print(f"\n{tabulate(plan.rows, columns)}")
     return 0
+
+
+def _load(model: Path, shapes: Mapping[str, tuple[int, ...]], name: str | None) -> Graph:
+    """The graph to plan; the API, which a plan needs for nothing else, is loaded to run a model library."""
+    if reading.begins(model, LIBRARY_MAGIC):
+        from isthmus.qnn import models
+
+        return models.load(model, shapes, graph=name)
+    return load(model, shapes, graph=name)
 
 
 def describe(model: Path, backend: str, prepared: Preparation, seconds: float) -> dict[str, Any]:
