@@ -223,8 +223,9 @@ def test_a_ternary_family_becomes_a_selection(tmp_path):
         np.testing.assert_array_equal(session.run({"c": chosen, "x": x})["y"], chosen)
 
 
+@pytest.mark.parametrize("said", [{"time_major": False}, {}], ids=["said", "not said"])
 @pytest.mark.parametrize(("batch", "time"), [(1, 5), (3, 4)])
-def test_a_sequence_with_the_batch_first_is_turned(tmp_path, batch, time):
+def test_a_sequence_with_the_batch_first_is_turned(tmp_path, batch, time, said):
     """QNN's Lstm has [batch, time, features] unless it says that time is first."""
     rng = np.random.default_rng(2)
     features, units = 3, 2
@@ -236,8 +237,8 @@ def test_a_sequence_with_the_batch_first_is_turned(tmp_path, batch, time):
     order = ["x", "w0", "w1", "w2", "r0", "r1", "r2", "b0", "b1", "b2", "h", "c", *["none"] * 4, "w3", "r3",
              *["none"] * 3, "b3", "none", "none"]  # fmt: skip
 
-    def graph(first: bool) -> GraphEntry:
-        steps = (time, batch) if first else (batch, time)
+    def graph(params) -> GraphEntry:
+        steps = (time, batch) if params.get("time_major") else (batch, time)
         return GraphEntry(
             "net",
             (
@@ -250,13 +251,13 @@ def test_a_sequence_with_the_batch_first_is_turned(tmp_path, batch, time):
                 tensor("cell", READ, (batch, units)),
                 tensor("last", READ, (batch, units)),
             ),
-            (node("lstm", "Lstm", order, ["y", "cell", "last"], {"time_major": first, "hidden_size": units}),),
+            (node("lstm", "Lstm", order, ["y", "cell", "last"], {**params, "hidden_size": units}),),
         )
 
     x = rng.standard_normal((batch, time, features)).astype(np.float32)
-    with Session(written(tmp_path, graph(False))) as session:
+    with Session(written(tmp_path, graph(said))) as session:
         got = session.run({"x": x})
-    with Session(written(tmp_path, graph(True))) as session:
+    with Session(written(tmp_path, graph({"time_major": True}))) as session:
         expected = session.run({"x": np.ascontiguousarray(x.swapaxes(0, 1))})
     np.testing.assert_allclose(got["y"], expected["y"].swapaxes(0, 1), atol=1e-6)
     np.testing.assert_allclose(got["last"], got["y"][:, -1], atol=1e-6)
