@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.tflite.model import ModelFile, SubgraphEntry, TensorEntry
+from isthmus.frontends.tflite.entries import Model, Subgraph, TensorEntry
+from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.site import data_type, declared_quantization
 from isthmus.frontends.tflite.walk import Scope, Value, Walk
 from isthmus.graph import Graph, Tensor, TensorType
 
-__all__ = ["load"]
+__all__ = ["convert", "load", "next_value"]
 
 
 def load(
@@ -38,11 +39,18 @@ def load(
         COMMON_LOADING_BINARIES for a damaged file, COMMON_NOT_SUPPORTED with every operation that cannot be
         converted, or the graph's own code for an operator that makes no sense.
     """
-    model = ModelFile(data, name)
+    return convert(ModelFile(data, name), shapes)
+
+
+def convert(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+    """Convert a model, whoever tells of it. Of what `load` says all is true.
+
+    Variables that the caller keeps give further outputs, named after them, where the model assigns them.
+    """
     main = model.subgraph(0)
-    graph = Graph(name)
+    graph = Graph(model.name)
     graph.numerics = "litert"
-    values = _inputs(graph, main, dict(shapes or {}))
+    values = _inputs(graph, model, main, dict(shapes or {}))
     scope = Scope(main, values, names=_names(graph, main))
     walk = Walk(graph, model, frozenset(scope.names.values()))
     walk.scan()
@@ -50,15 +58,25 @@ def load(
     walk.unsupported.check()
     walk.variables.finish()
     _outputs(graph, scope, outputs)
+    for index in main.kept_variables:
+        if index in scope.stored:
+            _output(graph, graph.fresh(next_value(main.tensor(index).name)), scope.stored[index])
     graph.finalize()
     return graph
 
 
-def _inputs(graph: Graph, main: SubgraphEntry, shapes: dict[str, Sequence[int]]) -> dict[int, Value]:
+def next_value(name: str) -> str:
+    """The output that has the new value of a variable."""
+    return f"{name}/next"
+
+
+def _inputs(
+    graph: Graph, model: Model, main: Subgraph, shapes: dict[str, Sequence[int]]
+) -> dict[int, Value]:
     values: dict[int, Value] = {}
     for index in main.inputs:
         if index == -1 or index in values:
-            main.model.file.refuse(f"the inputs name tensor {index} which is no tensor, or more than once")
+            model.refuse(f"the inputs name tensor {index} which is no tensor, or more than once")
         entry = main.tensor(index)
         name = graph.fresh(entry.name)
         dims = _dims(entry, shapes.pop(name, None))
@@ -92,7 +110,7 @@ def _dims(entry: TensorEntry, asked: Sequence[int] | None) -> tuple[int, ...]:
     return dims
 
 
-def _names(graph: Graph, main: SubgraphEntry) -> dict[int, str]:
+def _names(graph: Graph, main: Subgraph) -> dict[int, str]:
     """Names of tensors that would collide: outputs keep the file's names, everything else makes way."""
     names: dict[int, str] = {}
     taken = set(graph.tensors)
@@ -128,6 +146,10 @@ def _outputs(graph: Graph, scope: Scope, values: Sequence[Value]) -> None:
             value.type = TensorType.APP_READ
             graph.tensors[name] = graph.tensors.pop(name)  # outputs are in the order in which they are listed
         else:
-            name = graph.fresh(name)
-            copy = graph.create_tensor(name, TensorType.APP_READ, value.dtype, value.dims, value.quantization)
-            graph.add_node(graph.fresh_node(name), "Reshape", [value], [copy])
+            _output(graph, graph.fresh(name), value)
+
+
+def _output(graph: Graph, name: str, value: Tensor) -> None:
+    """A graph output that is a copy of a value."""
+    copy = graph.create_tensor(name, TensorType.APP_READ, value.dtype, value.dims, value.quantization)
+    graph.add_node(graph.fresh_node(name), "Reshape", [value], [copy])

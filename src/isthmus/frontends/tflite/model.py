@@ -1,84 +1,56 @@
-"""What a TFLite file says: subgraphs, tensors and operators as plain facts, each read and checked when asked for."""
+"""What a TFLite file says, each fact read and checked when it is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from isthmus.frontends.flatbuffer import File, Table
+from isthmus.frontends.tflite.contents import contents
+from isthmus.frontends.tflite.entries import (
+    MAX_OPERATORS,
+    Model,
+    OperatorEntry,
+    SparseDimension,
+    Sparsity,
+    Subgraph,
+    TensorEntry,
+)
 from isthmus.frontends.tflite.schema import (
     CUSTOM,
+    DENSE,
     EXTENDED,
     IDENTIFIER,
     OPERATORS,
     OPTIONS,
+    SPARSE_CSR,
+    SPARSE_INDEX_TYPES,
     VERSION,
     BufferField,
+    DimensionField,
     ElementType,
     ModelField,
     OperatorCodeField,
     OperatorField,
     OptionsTable,
     QuantizationField,
+    SparsityField,
     SubgraphField,
     TensorField,
 )
-from isthmus.graph import Quantization
 
 MAX_OPERANDS = 4096
 """The most inputs or outputs of one operator or subgraph."""
 MAX_RANK = 8
 MAX_CUSTOM_OPTIONS = 4096
-MAX_OPERATORS = 50_000
-"""The most operators of one subgraph; many may point to one and the same table."""
 MAX_CHANNELS = 1 << 16
 """The most scales of one tensor."""
+_MAX_LEVELS = 64
 
 
-@dataclass(frozen=True)
-class TensorEntry:
-    """One tensor as the file declares it; -1 in `signature` marks a dimension that callers choose."""
-
-    index: int
-    name: str
-    type: ElementType
-    shape: tuple[int, ...]
-    signature: tuple[int, ...]
-    buffer: int
-    is_variable: bool
-    scales: np.ndarray
-    zero_points: np.ndarray
-    quantized_dimension: int
-    sparsity: Table | None
-
-    def quantization(self) -> Quantization | None:
-        """The quantization, or None where the file gives no scale."""
-        if not self.scales.size:
-            return None
-        zero_points = self.zero_points if self.zero_points.size else np.zeros(self.scales.size, np.int64)
-        if self.scales.size == 1:
-            return Quantization.per_tensor(self.scales[0], zero_points[0])
-        if zero_points.size == 1:
-            zero_points = np.repeat(zero_points, self.scales.size)
-        return Quantization.per_channel(self.scales, zero_points, self.quantized_dimension)
-
-
-@dataclass(frozen=True)
-class OperatorEntry:
-    """One operator: its name, the indices of its operands (-1 for an absent one) and its options."""
-
-    index: int
-    code: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    options: dict[str, Any]
-    custom_options: bytes
-
-
-class SubgraphEntry:
+class SubgraphEntry(Subgraph):
     """One subgraph of a file."""
 
     def __init__(self, model: ModelFile, index: int, table: Table) -> None:
@@ -182,12 +154,6 @@ class SubgraphEntry:
                 entry = self._operators_read[index] = self._operator(index, self._operators[index])
             yield entry
 
-    def operator_name(self, entry: OperatorEntry) -> str:
-        """The name of an operator: that of its first result, since the file gives it none."""
-        if entry.outputs and entry.outputs[0] >= 0:
-            return self.tensor(entry.outputs[0]).name
-        return f"{entry.code}_{entry.index}"
-
     def _operator(self, index: int, table: Table) -> OperatorEntry:
         code = self.model.operator_name(table.integer(OperatorField.OPCODE_INDEX, "u32"))
         custom = table.array(OperatorField.CUSTOM_OPTIONS, np.uint8)
@@ -201,14 +167,16 @@ class SubgraphEntry:
         )
 
 
-class ModelFile:
+class ModelFile(Model):
     """A TFLite file: its subgraphs, the names of its operators, the bytes of its buffers."""
 
     def __init__(self, data: bytes | memoryview, name: str) -> None:
         view = memoryview(data)
         if not view.contiguous:
             view = memoryview(bytes(view))
+        self.name = name
         self.file = File(view.cast("B"), name)
+        self.nbytes = len(self.file.data)
         self.root = self.file.root(IDENTIFIER)
         version = self.root.integer(ModelField.VERSION, "u32")
         if version != VERSION:
@@ -233,23 +201,6 @@ class ModelFile:
             entry = self._read[index] = SubgraphEntry(self, index, self._subgraphs[index])
         return entry
 
-    def reachable(self, initializers: bool) -> Iterator[SubgraphEntry]:
-        """The main subgraph and those it calls, directly or not; those it calls once only if asked for.
-
-        Stops after `MAX_OPERATORS` operators in all, since many subgraphs may share their operators.
-        """
-        pending, seen, scanned = [0], {0}, 0
-        while pending and scanned < MAX_OPERATORS:
-            subgraph = self.subgraph(pending.pop())
-            yield subgraph
-            for operator in subgraph.operators():
-                scanned += 1
-                if operator.code == "CALL_ONCE" and not initializers:
-                    continue
-                called = {value for name, value in operator.options.items() if name.endswith("subgraph")}
-                pending.extend(sorted(called - seen))
-                seen |= called
-
     def operator_name(self, index: int) -> str:
         """The name behind an operator code; a custom operator's is its own name after "CUSTOM:"."""
         name = self._names.get(index)
@@ -268,6 +219,15 @@ class ModelFile:
                 name = OPERATORS[code]
             self._names[index] = name
         return name
+
+    def refuse(self, rule: str) -> NoReturn:
+        """Refuse the file."""
+        self.file.refuse(rule)
+
+    def contents(self, subgraph: Subgraph, entry: TensorEntry) -> np.ndarray | None:
+        """The array that a tensor holds from the start, or None if it holds nothing."""
+        sparsity = None if entry.sparsity is None else lambda: _sparsity(entry.sparsity, f"tensor '{entry.name}'")
+        return contents(entry, self.buffer(entry.buffer), sparsity)
 
     def buffer(self, index: int) -> memoryview:
         """The bytes of buffer `index`; empty where it has none."""
@@ -310,3 +270,38 @@ def _options(operator: Table, known: OptionsTable | None) -> dict[str, Any]:
         else:
             values[name] = table.number(option.field, option.kind, option.default)  # type: ignore[arg-type]
     return values
+
+
+def _sparsity(table: Table, what: str) -> Sparsity:
+    """How a sparse tensor is stored. What does not fit together is for whoever writes it out to refuse."""
+    tables = table.tables(SparsityField.DIM_METADATA, f"sparse dimension of {what}, number")
+    dimensions = [_sparse_dimension(tables[level]) for level in range(min(len(tables), _MAX_LEVELS + 1))]
+    order, block_map = (_integers(table, field) for field in (SparsityField.TRAVERSAL_ORDER, SparsityField.BLOCK_MAP))
+    return Sparsity(order, block_map, dimensions)
+
+
+def _sparse_dimension(table: Table) -> SparseDimension:
+    kind = table.integer(DimensionField.FORMAT, "i8")
+    if kind == DENSE:
+        return SparseDimension(kind, table.integer(DimensionField.DENSE_SIZE, "i32"))
+    if kind != SPARSE_CSR:
+        return SparseDimension(kind)
+    return SparseDimension(
+        kind,
+        segments=_index_vector(table, DimensionField.SEGMENTS_TYPE, DimensionField.SEGMENTS),
+        indices=_index_vector(table, DimensionField.INDICES_TYPE, DimensionField.INDICES),
+    )
+
+
+def _integers(table: Table, field: int) -> list[int]:
+    array = table.array(field, np.int32)
+    return [] if array is None else [int(v) for v in array[:_MAX_LEVELS]]
+
+
+def _index_vector(table: Table, kind: int, field: int) -> np.ndarray:
+    dtype = SPARSE_INDEX_TYPES.get(table.integer(kind, "u8"))
+    vector = table.table(field, f"an index vector of {table.what}")
+    array = None if dtype is None or vector is None else vector.array(0, dtype)
+    if array is None:
+        table.file.refuse(f"{table.what} lacks an index vector", table.start)
+    return array

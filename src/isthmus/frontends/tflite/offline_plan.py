@@ -15,7 +15,8 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.flatbuffer import Table
-from isthmus.frontends.tflite.model import ModelFile, SubgraphEntry, TensorEntry
+from isthmus.frontends.tflite.entries import TensorEntry
+from isthmus.frontends.tflite.model import ModelFile, SubgraphEntry
 from isthmus.frontends.tflite.schema import (
     IDENTIFIER,
     NUMPY_TYPES,

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.tflite.model import OperatorEntry, TensorEntry
+from isthmus.frontends.tflite.entries import OperatorEntry, TensorEntry
 from isthmus.frontends.tflite.schema import NUMPY_TYPES, Activation, ElementType, Padding
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType, Graph, Quantization, Tensor, folding

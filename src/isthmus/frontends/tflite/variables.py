@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.tflite.model import ModelFile, TensorEntry
+from isthmus.frontends.tflite.entries import Model, TensorEntry
 from isthmus.frontends.tflite.site import MAX_CONSTANT_BYTES, Resource, data_type, declared_quantization
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import Graph, Tensor, TensorType
@@ -30,7 +30,7 @@ class Variable:
 class Variables:
     """All variables of a model, by handle or by variable tensor."""
 
-    def __init__(self, graph: Graph, model: ModelFile) -> None:
+    def __init__(self, graph: Graph, model: Model) -> None:
         self.graph = graph
         self._variables: dict[Hashable, Variable] = {}
         self._assigned = _assigned_handles(model)
@@ -103,7 +103,7 @@ def _name(key: Hashable) -> str:
     return key.shared_name or "variable" if isinstance(key, Resource) else str(key)
 
 
-def _assigned_handles(model: ModelFile) -> set[Resource] | None:
+def _assigned_handles(model: Model) -> set[Resource] | None:
     """The handles assigned outside of initialisations, or None where that cannot be told from the file alone.
 
     A variable that only an initialisation assigns is a constant.

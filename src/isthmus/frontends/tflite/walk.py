@@ -12,8 +12,7 @@ from typing import NoReturn
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.tflite.contents import contents
-from isthmus.frontends.tflite.model import ModelFile, OperatorEntry, SubgraphEntry
+from isthmus.frontends.tflite.entries import Model, OperatorEntry, Subgraph
 from isthmus.frontends.tflite.operators import CONVERTERS
 from isthmus.frontends.tflite.site import Complex, Resource, Site, data_type, declared_quantization
 from isthmus.frontends.tflite.spectrum import convert_complex
@@ -44,12 +43,14 @@ Value = Tensor | Complex | Resource | Unknown | None
 class Scope:
     """One call of a subgraph: the values of its tensors so far, and what tells its names from other calls'."""
 
-    subgraph: SubgraphEntry
+    subgraph: Subgraph
     values: dict[int, Value]
     suffix: str = ""
     depth: int = 0
     initializing: bool = False
     names: dict[int, str] = field(default_factory=dict)
+    stored: dict[int, Tensor] = field(default_factory=dict)
+    """New values of the variables that the subgraph's caller keeps."""
 
     def name(self, index: int) -> str:
         """The graph's name for a tensor of the file."""
@@ -63,7 +64,7 @@ class Scope:
 class Walk:
     """The conversion of one model into one graph; `reserved` are the names that no constant may take."""
 
-    def __init__(self, graph: Graph, model: ModelFile, reserved: frozenset[str] = frozenset()) -> None:
+    def __init__(self, graph: Graph, model: Model, reserved: frozenset[str] = frozenset()) -> None:
         self.graph = graph
         self.model = model
         self.reserved = reserved
@@ -109,7 +110,7 @@ class Walk:
         """Refuse a model whose constants, computed from one another, grow without measure."""
         if isinstance(value, Tensor) and value.is_static:
             self._folded += value.nbytes
-            if self._folded > MAX_FOLDED_BYTES + 8 * len(self.model.file.data):
+            if self._folded > MAX_FOLDED_BYTES + 8 * self.model.nbytes:
                 raise QnnError(
                     Code.COMMON_MEM_ALLOC,
                     f"model '{self.graph.name}'",
@@ -127,7 +128,7 @@ class Walk:
             entry = scope.subgraph.tensor(index)
             if entry.is_variable:
                 return self.variables.read(entry.name + scope.suffix, entry, entry.shape)
-            data = contents(self.model, entry)
+            data = self.model.contents(scope.subgraph, entry)
             if data is None:
                 raise QnnError(
                     Code.GRAPH_UNCONNECTED_NODE,
@@ -145,9 +146,27 @@ class Walk:
         )
 
     def _convert(self, scope: Scope, entry: OperatorEntry) -> Sequence[Value]:
+        if entry.code not in SPECIAL and entry.code not in CONVERTERS:
+            return [UNKNOWN] * len(entry.outputs)  # `scan` has found it
+        try:
+            return self.attempt(scope, entry)
+        except QnnError as error:
+            if error.code is not Code.COMMON_NOT_SUPPORTED:
+                raise
+            self.unsupported.add(entry.code, scope.subgraph.operator_name(entry), error.rule)
+        return [UNKNOWN] * len(entry.outputs)
+
+    def attempt(self, scope: Scope, entry: OperatorEntry) -> Sequence[Value]:
+        """Convert one operator; the values of its results, unknown ones where an operand is.
+
+        Raises
+        ------
+        QnnError
+            COMMON_NOT_SUPPORTED for one that cannot be converted, another code for one that makes no sense.
+        """
         special = SPECIAL.get(entry.code)
         if special is None and entry.code not in CONVERTERS:
-            return [UNKNOWN] * len(entry.outputs)  # `scan` has found it
+            raise unsupported(f"operator '{scope.operator(entry)}' ({entry.code})", "the operator is not supported")
         try:
             operands = [self.value(scope, index) for index in entry.inputs]
             if any(isinstance(value, Unknown) for value in operands):
@@ -155,19 +174,14 @@ class Walk:
             if special is not None:
                 return special(self, scope, entry, operands)
             return self._emit(scope, entry, operands)
-        except QnnError as error:
-            if error.code is not Code.COMMON_NOT_SUPPORTED:
-                raise
-            self.unsupported.add(entry.code, scope.subgraph.operator_name(entry), error.rule)
         except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
-            # The last net under files that nobody vouches for: what a converter or a reference computation
+            # The last net under models that nobody vouches for: what a converter or a reference computation
             # stumbles over is a fault of the operator, and is reported as one.
             raise QnnError(
                 Code.GRAPH_INVALID_OP_CONFIG,
                 f"operator '{scope.operator(entry)}' ({entry.code})",
                 f"its operands make no sense ({type(error).__name__}: {error})",
             ) from error
-        return [UNKNOWN] * len(entry.outputs)
 
     def _emit(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         if any(isinstance(value, Resource) for value in operands):
@@ -184,8 +198,11 @@ class Walk:
             return convert_complex(site, operands)
         results = CONVERTERS[entry.code](site)
         for position, value in site.variables.items():
-            variable = scope.subgraph.tensor(entry.inputs[position])
-            if variable.is_variable:
+            index = entry.inputs[position]
+            variable = scope.subgraph.tensor(index)
+            if index in scope.subgraph.kept_variables:
+                scope.values[index] = scope.stored[index] = value
+            elif variable.is_variable:
                 self.variables.assign(variable.name + scope.suffix, value)
         return results
 

@@ -1,0 +1,145 @@
+"""What a TFLite model is, whoever tells it: subgraphs, tensors and operators as plain facts.
+
+Two tell of models: a file (`model`), and a running interpreter that a delegate is applied to. The walk and all
+conversions know these only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.tflite.schema import ElementType
+from isthmus.graph import Quantization
+
+MAX_OPERATORS = 50_000
+"""The most operators of one subgraph; in a file many may point to one and the same table."""
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """One tensor as it is declared; -1 in `signature` marks a dimension that callers choose.
+
+    `buffer` and `sparsity` are for its model alone, which reads contents by them.
+    """
+
+    index: int
+    name: str
+    type: ElementType
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    buffer: int
+    is_variable: bool
+    scales: np.ndarray
+    zero_points: np.ndarray
+    quantized_dimension: int
+    sparsity: Any = None
+
+    def quantization(self) -> Quantization | None:
+        """The quantization, or None where there is no scale."""
+        if not self.scales.size:
+            return None
+        zero_points = self.zero_points if self.zero_points.size else np.zeros(self.scales.size, np.int64)
+        if self.scales.size == 1:
+            return Quantization.per_tensor(self.scales[0], zero_points[0])
+        if zero_points.size == 1:
+            zero_points = np.repeat(zero_points, self.scales.size)
+        return Quantization.per_channel(self.scales, zero_points, self.quantized_dimension)
+
+
+@dataclass(frozen=True)
+class OperatorEntry:
+    """One operator: its name, the indices of its operands (-1 for an absent one) and its options."""
+
+    index: int
+    code: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: dict[str, Any]
+    custom_options: bytes
+
+
+@dataclass(frozen=True)
+class SparseDimension:
+    """One level of a sparse tensor: dense, of a size, or a list of the indices that are present, in segments."""
+
+    format: int
+    size: int = 0
+    segments: np.ndarray | None = None
+    indices: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """How a sparse tensor is stored: its dimensions split into blocks, reordered, and each dense or listed."""
+
+    order: Sequence[int]
+    block_map: Sequence[int]
+    dimensions: Sequence[SparseDimension]
+
+
+class Subgraph(ABC):
+    """One subgraph of a model."""
+
+    index: int
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    kept_variables: tuple[int, ...] = ()
+    """Inputs that are variables of whoever runs it: their new values are further outputs, in this order."""
+
+    @abstractmethod
+    def tensor(self, index: int) -> TensorEntry:
+        """Tensor `index`."""
+
+    @abstractmethod
+    def operators(self) -> Iterator[OperatorEntry]:
+        """The operators in the order in which they run."""
+
+    def operator_name(self, entry: OperatorEntry) -> str:
+        """The name of an operator: that of its first result, since it has none of its own."""
+        if entry.outputs and entry.outputs[0] >= 0:
+            return self.tensor(entry.outputs[0]).name
+        return f"{entry.code}_{entry.index}"
+
+
+class Model(ABC):
+    """A model: its subgraphs, of which the first is run and calls the others, and the contents of its constants."""
+
+    name: str
+    nbytes: int
+    """How large it is, which bounds what may be computed from its constants."""
+
+    @abstractmethod
+    def subgraph(self, index: int) -> Subgraph:
+        """Subgraph `index`."""
+
+    @abstractmethod
+    def contents(self, subgraph: Subgraph, entry: TensorEntry) -> np.ndarray | None:
+        """The array that a tensor holds from the start, or None if it holds nothing."""
+
+    def refuse(self, rule: str) -> NoReturn:
+        """Refuse a model that contradicts itself."""
+        raise QnnError(Code.COMMON_LOADING_BINARIES, f"model '{self.name}'", rule)
+
+    def reachable(self, initializers: bool) -> Iterator[Subgraph]:
+        """The main subgraph and those it calls, directly or not; those it calls once only if asked for.
+
+        Stops after `MAX_OPERATORS` operators in all, since many subgraphs may share their operators.
+        """
+        pending, seen, scanned = [0], {0}, 0
+        while pending and scanned < MAX_OPERATORS:
+            subgraph = self.subgraph(pending.pop())
+            yield subgraph
+            for operator in subgraph.operators():
+                scanned += 1
+                if operator.code == "CALL_ONCE" and not initializers:
+                    continue
+                called = {value for name, value in operator.options.items() if name.endswith("subgraph")}
+                pending.extend(sorted(called - seen))
+                seen |= called
