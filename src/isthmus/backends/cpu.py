@@ -17,6 +17,7 @@ from isthmus.backends.driver import (
     DeviceDriver,
     GraphStats,
     Memories,
+    NativeCall,
     Traffic,
     check_apart,
 )
@@ -119,6 +120,12 @@ class CpuGraphDriver(NativeGraphDriver):
         if self._executor is None:
             raise QnnError(Code.GRAPH_NOT_FINALIZED, self.what, "only a finalized graph can be executed")
         return self._executor
+
+    def native_call(self) -> NativeCall:
+        with self._turn:
+            executor = self.executor()
+            self.bound = None
+            return NativeCall(executor.entry, executor.control, executor.io_addresses, self.threads, executor)
 
     def reset(self) -> None:
         with self._turn:

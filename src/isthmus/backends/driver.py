@@ -2,7 +2,8 @@
 
 Everything an accelerator does in its own way (memory, properties, configs, binaries, execution) is behind these;
 handles, names and the order of calls are the API's business. Nothing here knows a program or an address: a graph is
-described by a `GraphInfo`, memory by windows, a context binary by its bytes.
+described by a `GraphInfo`, memory by windows, a context binary by its bytes. Only who is native code itself, and runs a
+graph of its own, may ask for addresses (`NativeCall`).
 """
 
 from __future__ import annotations
@@ -232,6 +233,25 @@ class DriverBinding(ABC):
         """The same without waiting for anything: the garbage collector says so, in the midst of whatever goes on."""
 
 
+@dataclass(frozen=True)
+class NativeCall:
+    """How native code of somebody else's executes a graph by itself, without Python.
+
+    It writes the address of each input, then each output, where `io` says, and calls ``run(control, 0, 0, threads)``.
+
+    Parameters
+    ----------
+    keeps
+        What must live as long as it is called.
+    """
+
+    run: int
+    control: int
+    io: int
+    threads: int
+    keeps: object
+
+
 class GraphDriver(Configurable, ABC):
     """A graph in a backend. To ask for what depends on all its nodes ends its composition."""
 
@@ -270,6 +290,10 @@ class GraphDriver(Configurable, ABC):
 
     def place(self, index: int) -> Window | None:
         """The backend's own memory for an input or output (inputs first), where it has one."""
+        return None
+
+    def native_call(self) -> NativeCall | None:
+        """How native code executes it, where the backend runs in this process. It is then that code's alone."""
         return None
 
     @property

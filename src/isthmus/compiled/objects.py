@@ -71,7 +71,17 @@ def machine_for(triple: str, cpu: str, features: str) -> llvm.TargetMachine:
     )
 
 
-def optimised(text: str, name: str, entry: str, machine: llvm.TargetMachine, may_call: Set[str]) -> llvm.ModuleRef:
+def answers(function: Any) -> bool:
+    """Whether a function that `intermediate` was given answers a number."""
+    from numba import types
+
+    [compiled] = function.overloads.values()
+    return bool(compiled.signature.return_type == types.int64)
+
+
+def optimised(
+    text: str, name: str, entry: str, machine: llvm.TargetMachine, may_call: Set[str], answer: bool = False
+) -> llvm.ModuleRef:
     """A module with one C function ``void entry(i64, i64, i64, i64)``, ready to be emitted.
 
     Parameters
@@ -84,6 +94,8 @@ def optimised(text: str, name: str, entry: str, machine: llvm.TargetMachine, may
         What it is for.
     may_call
         The C functions that it may call; cached code needs no others.
+    answer
+        Whether the function answers an i64, and so the C function too.
     """
     lines = [
         line
@@ -93,10 +105,10 @@ def optimised(text: str, name: str, entry: str, machine: llvm.TargetMachine, may
     lines.insert(0, f'target triple = "{machine.triple}"')
     lines.insert(0, f'target datalayout = "{machine.target_data}"')
     lines.append(
-        f"define void @{entry}(i64 %p, i64 %b, i64 %t, i64 %n) {{\n"
+        f"define {'i64' if answer else 'void'} @{entry}(i64 %p, i64 %b, i64 %t, i64 %n) {{\n"
         "  %r = alloca ptr\n  %e = alloca ptr\n"
         f'  %s = call i32 @"{name}"(ptr %r, ptr %e, i64 %p, i64 %b, i64 %t, i64 %n)\n'
-        "  ret void\n}\n"
+        + ("  %v = load i64, ptr %r\n  ret i64 %v\n}\n" if answer else "  ret void\n}\n")
     )
     module = llvm.parse_assembly("\n".join(lines))
     for function in module.functions:

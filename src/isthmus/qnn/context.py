@@ -156,6 +156,14 @@ class Context(Handle):
                 tensor.mem_type = kind
         return [self._add(graph) for graph in graphs]
 
+    def add_graph(self, graph: ir.Graph) -> Graph:
+        """A graph that was composed elsewhere, its own from then on."""
+        self._check()
+        if not isinstance(graph, ir.Graph):
+            raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, f"graph {graph!r}", "it is not a composed graph")
+        self._check_name(graph.name)
+        return self._add(graph)
+
     def retrieve(self, name: str) -> Graph:
         """A graph by name (QnnGraph_retrieve)."""
         self._check()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from isthmus.compiled.folder import Folder
 from isthmus.compiled.toolchain import toolchain
-from isthmus.engine.native import control, doorbell
+from isthmus.engine.native import callback, control, doorbell
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import Target
 from isthmus.engine.native.words import layout
@@ -59,7 +59,8 @@ def _layouts(kernel: str) -> bytes:
     """What a kernel takes from outside its folder: its words, or layouts of memory and numbers where it has none."""
     if kernel in KERNELS:
         return repr((KERNELS[kernel].digest, layout())).encode()
-    shared = [sorted(item for item in vars(module).items() if item[0].isupper()) for module in (control, doorbell)]
+    modules = (callback, control, doorbell)
+    shared = [sorted(item for item in vars(module).items() if item[0].isupper()) for module in modules]
     return repr((layout(), shared, [(code.name, int(code)) for code in Code])).encode()
 
 

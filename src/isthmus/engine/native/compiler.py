@@ -36,11 +36,12 @@ def _device_function(kernel: str, target: Target) -> Any:
 
 
 def compile_kernel(kernel: str, target: Target, assembly: bool = False) -> bytes | str:
-    """The object file of one kernel for a target: one C function ``void (i64, i64, i64, i64)``."""
+    """The object file of one kernel for a target: one C function of four i64, which answers one where the kernel does."""
     with objects.front_end():
-        text, name = objects.intermediate(_device_function(kernel, target))
+        function = _device_function(kernel, target)
+        text, name = objects.intermediate(function)
     machine = objects.machine_for(target.triple, target.cpu, target.features)
-    module = objects.optimised(text, name, cache.symbol(kernel), machine, _ALLOWED_EXTERNALS)
+    module = objects.optimised(text, name, cache.symbol(kernel), machine, _ALLOWED_EXTERNALS, objects.answers(function))
     return machine.emit_assembly(module) if assembly else machine.emit_object(module)
 
 

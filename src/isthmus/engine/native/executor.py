@@ -95,6 +95,16 @@ class Executor:
         """The address of its control block, which native code runs it by."""
         return self._control
 
+    @property
+    def entry(self) -> int:
+        """The address of the function that runs it, as `run` of `isthmus.engine.native.kernels.executor` says."""
+        return self._code["executor:run"]
+
+    @property
+    def io_addresses(self) -> int:
+        """Where native code may write the addresses of inputs and outputs before it runs it."""
+        return int(self._bases[Pool.IO :].ctypes.data)
+
     def bind_scratch(self, window: Window | None) -> None:
         """Use this scratch from the next run on; none where the program needs none."""
         self._bind_pool(Pool.SCRATCH, window, "scratch memory", self.program.scratch_bytes)

@@ -1,0 +1,69 @@
+"""The functions of QNN's delegate header under their C names, so that a listing in C or C++ translates line by line.
+
+A delegate stands for its pointer, memory for its address. Where C answers NULL, None is answered; where C has no way to
+say what is wrong, a `QnnError` does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus.delegate import custom_memory, probe
+from isthmus.delegate.delegate import QnnDelegate
+from isthmus.delegate.interpreter import CustomAllocation as TfLiteCustomAllocation
+from isthmus.delegate.options import BackendType, Options
+from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT as kDefaultTensorAlignment
+from isthmus.errors import Code, QnnError
+
+TfLiteQnnDelegateOptions = Options
+kUndefinedBackend, kGpuBackend, kHtpBackend = BackendType.UNDEFINED, BackendType.GPU, BackendType.HTP
+kLpaiBackend, kCpuBackend = BackendType.LPAI, BackendType.CPU
+
+__all__ = [
+    "TfLiteCustomAllocation",
+    "TfLiteQnnDelegateAllocCustomMem",
+    "TfLiteQnnDelegateCreate",
+    "TfLiteQnnDelegateDelete",
+    "TfLiteQnnDelegateFreeCustomMem",
+    "TfLiteQnnDelegateOptions",
+    "TfLiteQnnDelegateOptionsDefault",
+    "kCpuBackend",
+    "kDefaultTensorAlignment",
+    "kGpuBackend",
+    "kHtpBackend",
+    "kLpaiBackend",
+    "kUndefinedBackend",
+]
+
+
+def TfLiteQnnDelegateOptionsDefault() -> Options:  # noqa: N802
+    """Options with their defaults; the backend type is yet to be set."""
+    return Options()
+
+
+def TfLiteQnnDelegateCreate(options: Options | None, log: Any = None) -> QnnDelegate:  # noqa: N802
+    """A delegate."""
+    if options is None:
+        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", "they are null")
+    return QnnDelegate(options, log)
+
+
+def TfLiteQnnDelegateDelete(delegate: QnnDelegate | None) -> None:  # noqa: N802
+    """End a delegate, after its interpreters."""
+    if delegate is not None:
+        if not isinstance(delegate, QnnDelegate):
+            rule = f"must be a QnnDelegate, is a {type(delegate).__name__}"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "delegate", rule)
+        delegate.close()
+
+
+def TfLiteQnnDelegateAllocCustomMem(bytes: int, alignment: int) -> int | None:  # noqa: N802
+    """The address of new shared memory, or None."""
+    probe.check()
+    memory = custom_memory.allocate(bytes, alignment)
+    return None if memory is None else memory.address
+
+
+def TfLiteQnnDelegateFreeCustomMem(buffer_ptr: int | None) -> None:  # noqa: N802
+    """End shared memory."""
+    custom_memory.free(buffer_ptr)

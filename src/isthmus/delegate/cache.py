@@ -1,0 +1,78 @@
+"""The model cache: a context binary of each partition, in the client's folder, under the client's token for the model.
+
+A binary is found by all that it depends on: the nodes, their tensors and constants, the memory types, the backend and
+this software's version. So a file of another model, or of another version, is never taken for the right one; one that
+is damaged is refused by whoever reads binaries, and made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from isthmus.delegate.view import NodesModel
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.tflite.entries import Subgraph
+from isthmus.version import build_id
+
+
+def digest(model: NodesModel, more: Sequence[object]) -> str:
+    """A number for all that the binary of some nodes depends on."""
+    made = hashlib.sha256(repr((build_id(), model.name, *more)).encode())
+    for subgraph in model.reachable(initializers=True):
+        _add(made, model, subgraph)
+    return made.hexdigest()[:32]
+
+
+def _add(made: hashlib._Hash, model: NodesModel, subgraph: Subgraph) -> None:
+    made.update(repr((subgraph.inputs, subgraph.outputs, subgraph.kept_variables)).encode())
+    seen: set[int] = set()
+    for operator in subgraph.operators():
+        made.update(repr((operator.code, operator.inputs, operator.outputs, operator.options)).encode())
+        made.update(operator.custom_options)
+        for index in (*operator.inputs, *operator.outputs):
+            if index < 0 or index in seen:
+                continue
+            seen.add(index)
+            entry = subgraph.tensor(index)
+            facts = (entry.name, int(entry.type), entry.shape, entry.is_variable, entry.quantized_dimension)
+            made.update(repr((*facts, entry.scales.tolist(), entry.zero_points.tolist())).encode())
+            content = model.contents(subgraph, entry) if index not in subgraph.inputs else None
+            if content is not None:
+                made.update(np.ascontiguousarray(content).view(np.uint8).reshape(-1).data if content.size else b"")
+
+
+def file(cache: tuple[Path, str], number: str) -> Path:
+    """Where a binary is kept."""
+    folder, token = cache
+    return folder / f"{token}-{number}.bin"
+
+
+def keep(path: Path, binary: bytes) -> None:
+    """Keep a binary; other processes see the whole file or none.
+
+    Raises
+    ------
+    QnnError
+        COMMON_SYSTEM where the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
+        try:
+            with open(descriptor, "wb") as stream:
+                stream.write(binary)
+            os.replace(name, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise
+    except OSError as problem:
+        rule = f"a context binary cannot be kept there: {problem.strerror}"
+        raise QnnError(Code.COMMON_SYSTEM, f"model cache '{path.parent}'", rule) from None

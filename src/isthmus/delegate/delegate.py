@@ -1,0 +1,326 @@
+"""`QnnDelegate`: nodes of a LiteRT interpreter run on a backend of this project."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus import qnn
+from isthmus.backends.driver import GraphStats
+from isthmus.delegate import callbacks, custom_memory, probe, structures, view
+from isthmus.delegate.block import Block, invoke_address
+from isthmus.delegate.custom_memory import CustomMemory
+from isthmus.delegate.options import DelegateLogLevel, Options, Profiling, Settings, checked
+from isthmus.delegate.partition import Partition, Surroundings, added, check_memory
+from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT, Allocation
+from isthmus.delegate.survey import Part, Survey, settle, survey
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.tflite.entries import OperatorEntry
+from isthmus.lock import Lock
+from isthmus.log import Log, LogLevel
+
+NAME = b"TfLiteQnnDelegate"
+
+
+@dataclass(frozen=True)
+class Delegation:
+    """What became of a subgraph: its nodes, how many were taken, into how many partitions, and why others stay."""
+
+    subgraph: int
+    nodes: int
+    delegated: int
+    partitions: int
+    staying: dict[int, str]
+    """Reasons by the number of the node."""
+
+
+class _State:
+    """What outlives the delegate's own object in its interpreters: its structure, its backend, its partitions."""
+
+    def __init__(self, backend: qnn.Backend) -> None:
+        self.backend = backend
+        self.partitions: list[Partition] = []
+        self.ended = GraphStats()
+        self.structure = structures.Delegate(
+            prepare=callbacks.PREPARE, flags=structures.ALLOW_DYNAMIC_TENSORS
+        )
+
+    def end(self) -> None:
+        for partition in list(self.partitions):
+            partition.close()
+        self.partitions.clear()
+        self.backend.free()
+
+
+class QnnDelegate:
+    """A delegate (TfLiteQnnDelegateCreate).
+
+    Parameters
+    ----------
+    options
+        What it is made with; the backend type is mandatory.
+    log
+        A callback that is given a level and a text. Python's logging has the same under the name ``isthmus``.
+
+    Raises
+    ------
+    QnnError
+        For options that are wrong, a backend that is not there, or a LiteRT that is not known.
+
+    Examples
+    --------
+    ::
+
+        delegate = QnnDelegate(Options(BackendType.HTP))
+        interpreter = Interpreter("model.tflite", experimental_delegates=[delegate])
+        interpreter.allocate_tensors()
+        interpreter.invoke()
+        del interpreter
+        delegate.close()
+    """
+
+    def __init__(
+        self, options: Options | None = None, log: Callable[[LogLevel, str], object] | None = None
+    ) -> None:
+        settings = checked(Options() if options is None else options)
+        probe.check()
+        self.settings: Settings = settings
+        self._log = Log(log)
+        quiet = settings.log_level is DelegateLogLevel.OFF
+        backend = qnn.Backend(settings.backend, None, Log() if quiet else Log(log, LogLevel(int(settings.log_level))))
+        self._state = state = _State(backend)
+        self._finalizer = weakref.finalize(self, state.end)
+        self.profile: qnn.Profile | None = None
+        """The events of executions, where profiling was asked for."""
+        if settings.profiling is not Profiling.OFF:
+            self.profile = qnn.Profile(backend, qnn.ProfileLevel(int(settings.profiling)))
+        self.delegations: list[Delegation] = []
+        """What became of each subgraph that it was applied to, in order."""
+        self._lock = Lock()
+        self._around = Surroundings(backend, settings, self._log, self.profile)
+        self._taking: tuple[view.Nodes, Survey, list[Part]] | None = None
+        self._initializers: frozenset[int] = frozenset()
+        self._registration = structures.Registration(
+            init=callbacks.INIT,
+            free=callbacks.FREE,
+            prepare=callbacks.KERNEL_PREPARE,
+            invoke=invoke_address(),
+            custom_name=NAME,
+            version=1,
+        )
+        callbacks.delegates[ctypes.addressof(state.structure)] = self
+
+    # -- what users call -----------------------------------------------------------------------------------------------
+
+    @property
+    def backend_name(self) -> str:
+        """The backend, by its short name."""
+        return self.settings.backend
+
+    def alloc_custom_mem(self, num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> CustomMemory | None:
+        """Shared memory for a tensor (TfLiteQnnDelegateAllocCustomMem); None on failure.
+
+        Raises
+        ------
+        QnnError
+            COMMON_NOT_SUPPORTED on another backend than HTP.
+        """
+        self._check_open()
+        if self.settings.backend != "htp":
+            rule = f"shared memory is for the HTP backend only, this delegate's is '{self.settings.backend}'"
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, "custom memory", rule)
+        memory = custom_memory.allocate(num_bytes, alignment)
+        if memory is None:
+            self._log(LogLevel.ERROR, f"Custom memory of {num_bytes} bytes aligned to {alignment} is not to be had")
+        return memory
+
+    def free_custom_mem(self, memory: Any) -> None:
+        """End such memory (TfLiteQnnDelegateFreeCustomMem); refused while an interpreter has a tensor there."""
+        custom_memory.free(memory)
+
+    @property
+    def stats(self) -> GraphStats:
+        """What all its nodes did so far: executions, bytes copied, bytes used in place."""
+        with self._lock:
+            total = self._state.ended
+            for partition in self._state.partitions:
+                total = added(total, partition.stats())
+            return total
+
+    @property
+    def partitions(self) -> Sequence[Partition]:
+        """Its nodes in interpreters that live."""
+        return tuple(self._state.partitions)
+
+    def close(self) -> None:
+        """End it (TfLiteQnnDelegateDelete), after its interpreters; safe to call again."""
+        with self._lock:
+            if self._finalizer.alive and self._state.partitions:
+                raise QnnError(
+                    Code.COMMON_OPERATION_NOT_PERMITTED,
+                    "delegate",
+                    f"an interpreter still runs {len(self._state.partitions)} of its nodes",
+                    "Let go of the interpreter first: a delegate outlives it.",
+                )
+            callbacks.delegates.pop(ctypes.addressof(self._state.structure), None)
+            self._finalizer()
+
+    def __enter__(self) -> QnnDelegate:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # -- what LiteRT calls ---------------------------------------------------------------------------------------------
+
+    def _get_native_delegate_pointer(self) -> int:
+        self._check_open()
+        return ctypes.addressof(self._state.structure)
+
+    def _prepare(self, address: int) -> int:
+        """Take over what the backend supports of a subgraph (TfLiteDelegate.Prepare)."""
+        self._check_open()
+        with self._lock:
+            if address in self._initializers:
+                # A subgraph that only a CALL_ONCE runs which was taken over: nobody runs it any more.
+                return structures.OK
+            nodes = view.read(address)
+            check_memory(nodes, self._state.backend)
+            _check_allocated(nodes)
+            found = self._surveyed(nodes)
+            parts = settle(found, lambda numbers: _preview(nodes, numbers))
+            numbers = [number for part in parts for number in part.nodes]
+            self.delegations.append(
+                Delegation(nodes.index, len(nodes.operators), len(numbers), len(parts), dict(found.reasons))
+            )
+            self._log(
+                LogLevel.INFO,
+                f"{NAME.decode()} delegate: {len(numbers)} nodes delegated out of {len(nodes.operators)} nodes "
+                f"with {len(parts)} partitions.",
+            )
+            if not numbers:
+                if nodes.index == 0:
+                    self._refuse_idleness(nodes, found)
+                return structures.OK
+            self._initializers |= _taken_initializers(nodes, frozenset(numbers))
+            self._taking = nodes, found, parts
+            try:
+                wanted = structures.integer_array(numbers)
+                status: int = nodes.structure.replace_node_subsets(
+                    address, self._registration, ctypes.addressof(wanted), ctypes.addressof(self._state.structure)
+                )
+            finally:
+                self._taking = None
+            self._log(
+                LogLevel.INFO,
+                f"Replacing {len(numbers)} node(s) with delegate ({NAME.decode()}) node, "
+                f"yielding {_subsets(nodes, frozenset(numbers))} partitions.",
+            )
+            return status
+
+    def _take(self, context: int, params: structures.DelegateParams) -> Partition:
+        """A partition for one of the nodes that replace others (TfLiteRegistration.init)."""
+        assert self._taking is not None
+        nodes, found, parts = self._taking
+        part = _part(params)
+        number = next((n for n, each in enumerate(parts) if each.nodes == part.nodes), len(self._state.partitions))
+        known = frozenset(found.known()) & frozenset(part.inputs) - {i for i in part.inputs if nodes.is_constant(i)}
+        partition = Partition(self._around, nodes, part, number, known, Block(callbacks.KERNEL_INVOKE))
+        self._state.partitions.append(partition)
+        return partition
+
+    def _give_up(self, partition: Partition) -> None:
+        """The end of a node (TfLiteRegistration.free)."""
+        with self._lock:
+            if partition in self._state.partitions:
+                self._state.partitions.remove(partition)
+                self._state.ended = added(self._state.ended, partition.stats())
+            partition.close()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if not self._finalizer.alive:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "delegate", "it has been deleted")
+
+    def _surveyed(self, nodes: view.Nodes) -> Survey:
+        return survey(nodes, self._state.backend.driver.supports, lambda operator: self._skips(nodes, operator))
+
+    def _skips(self, nodes: view.Nodes, operator: OperatorEntry) -> str:
+        code = operator.code.partition(":")[0]
+        listed = code in self.settings.skipped_codes or operator.index in self.settings.skipped_nodes
+        return "it is on a skip list" if listed else ""
+
+    def _refuse_idleness(self, nodes: view.Nodes, found: Survey) -> None:
+        """Refuse a model of which nothing can be taken, in no subgraph."""
+        others = (each for each in view.subgraphs(nodes.context) if each.index != nodes.index)
+        if any(self._surveyed(each).accepted for each in others):
+            return
+        reasons = sorted(set(found.reasons.values()))
+        hint = "isthmus.delegate documents what stays in the interpreter."
+        if nodes.operators and len(nodes.delegated) == len(nodes.operators):
+            hint = (
+                "LiteRT applies XNNPACK when tensors are allocated: pass this delegate as experimental_delegates, or "
+                "create the interpreter with OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES."
+            )
+        shown = "; ".join(reasons[:3]) or "it has no nodes"
+        rule = f"backend '{self.settings.backend}' supports none of its {len(nodes.operators)} nodes: {shown}"
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, "model", rule, hint)
+
+
+def _taken_initializers(nodes: view.Nodes, taken: frozenset[int]) -> frozenset[int]:
+    """The contexts of the subgraphs that nodes which were taken over call once."""
+    calls = (o.options["init_subgraph"] for o in nodes.operators if o.code == "CALL_ONCE" and o.index in taken)
+    return frozenset(nodes.called[number].context for number in calls if number in nodes.called)
+
+
+def _part(params: structures.DelegateParams) -> Part:
+    return Part(
+        structures.integers(params.nodes_to_replace),
+        structures.integers(params.input_tensors),
+        structures.integers(params.output_tensors),
+    )
+
+
+def _preview(nodes: view.Nodes, numbers: Sequence[int]) -> list[Part]:
+    """The partitions that the interpreter would make of some nodes."""
+    wanted = structures.integer_array(numbers)
+    found, count = ctypes.c_void_p(), ctypes.c_int()
+    status = nodes.structure.preview_delegate_partitioning(
+        nodes.context, ctypes.addressof(wanted), ctypes.byref(found), ctypes.byref(count)
+    )
+    if status != structures.OK:
+        raise QnnError(Code.COMMON_GENERAL, "interpreter", "it does not tell how it would partition its nodes")
+    parts = []
+    for row in structures.rows(found.value, structures.DelegateParams, count.value):
+        assert isinstance(row, structures.DelegateParams)
+        parts.append(_part(row))
+    return parts
+
+
+def _subsets(nodes: view.Nodes, taken: frozenset[int]) -> int:
+    """Into how many pieces the interpreter has cut its plan: nodes of delegates, and what stays between them."""
+    now = view.plan(nodes.context)
+    before = {operator.index for operator in nodes.operators}
+    kinds = ["stays" if number in before and number not in nodes.delegated else number for number in now]
+    return sum(1 for index, kind in enumerate(kinds) if kind != "stays" or index == 0 or kinds[index - 1] != "stays")
+
+
+def _check_allocated(nodes: view.Nodes) -> None:
+    """Refuse to be applied between custom memory and AllocateTensors, which checks that memory."""
+    if not custom_memory.uses_of(nodes.context):
+        return
+    for operator in nodes.operators:
+        for index in (*operator.inputs, *operator.outputs):
+            tensor = nodes.tensor(index) if index >= 0 else None
+            if tensor is None or tensor.allocation_type != Allocation.ARENA_RW or not tensor.bytes or tensor.data:
+                continue
+            raise QnnError(
+                Code.COMMON_OPERATION_NOT_PERMITTED,
+                "delegate",
+                "the interpreter has tensors in custom memory, and was not asked to allocate the others since",
+                "Call AllocateTensors after SetCustomAllocationForTensor, and ModifyGraphWithDelegate after it.",
+            )

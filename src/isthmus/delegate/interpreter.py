@@ -1,0 +1,196 @@
+"""What TFLite's C++ interpreter can do and Python's cannot: memory of the client's for a tensor, and a delegate later.
+
+`set_custom_allocation` is Interpreter::SetCustomAllocationForTensor, `modify_graph_with_delegate` is
+Interpreter::ModifyGraphWithDelegate. Both say what is wrong before LiteRT has to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isthmus.delegate import custom_memory, library, probe, structures
+from isthmus.delegate.custom_memory import CustomMemory
+from isthmus.delegate.delegate import QnnDelegate
+from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT, Allocation
+from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
+from isthmus.memory.whole import is_whole
+
+_TAKES_MEMORY = (Allocation.ARENA_RW, Allocation.ARENA_RW_PERSISTENT, Allocation.CUSTOM)
+
+
+@dataclass(frozen=True)
+class CustomAllocation:
+    """TfLiteCustomAllocation: memory, by its address or as `CustomMemory`, and how much of it is meant."""
+
+    data: CustomMemory | int | None
+    bytes: int
+
+
+class _Finder:
+    """A delegate that takes nothing over: applied to an interpreter, it tells where its first subgraph's context is.
+
+    The interpreter keeps its address, so there is one for the life of the process.
+    """
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.found = 0
+        self._thunk = structures.DelegatePrepare(self._prepare)
+        address = ctypes.cast(self._thunk, ctypes.c_void_p).value
+        self.structure = structures.Delegate(prepare=address, flags=structures.ALLOW_DYNAMIC_TENSORS)
+        for immortal in (self._thunk, self.structure):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(immortal))
+
+    def _prepare(self, context: int, delegate: int) -> int:
+        first = ctypes.c_void_p()
+        known = structures.Context.from_address(context)
+        if known.acquire_subgraph_context(context, 0, ctypes.byref(first)) == structures.OK:
+            known.release_subgraph_context(context, 0)
+            self.found = first.value or 0
+        return structures.OK
+
+
+_finder = _Finder()
+_contexts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+def _context(native: Any) -> int:
+    """The context of an interpreter's first subgraph."""
+    with _finder.lock:
+        if native not in _contexts:
+            _finder.found = 0
+            _ask(lambda: native.ModifyGraphWithDelegate(ctypes.addressof(_finder.structure)), "interpreter")
+            _contexts[native] = _finder.found
+        return _contexts[native]
+
+
+def _ask(call: Any, what: str) -> None:
+    try:
+        call()
+    except (RuntimeError, ValueError) as problem:
+        raise QnnError(Code.COMMON_GENERAL, what, f"LiteRT refuses: {problem}") from None
+
+
+def set_custom_allocation(
+    interpreter: Any, tensor_index: int, allocation: CustomAllocation | CustomMemory, flags: int = 0
+) -> None:
+    """Have a tensor lie in custom memory (SetCustomAllocationForTensor). AllocateTensors must follow.
+
+    Parameters
+    ----------
+    interpreter
+        An ``ai_edge_litert`` interpreter.
+    tensor_index
+        Which tensor, as `get_input_details` and `get_output_details` number them.
+    allocation
+        Memory of `QnnDelegate.alloc_custom_mem`, whole or a part of it, with at least the tensor's bytes, at a multiple
+        of 64.
+    flags
+        LiteRT's; 0.
+
+    Raises
+    ------
+    QnnError
+        COMMON_INVALID_ARGUMENT for what is no interpreter, tensor or custom memory, MEM_INVALID_SHAPE for memory that is
+        too small or misaligned, COMMON_OPERATION_NOT_PERMITTED for a tensor that cannot lie there. Then nothing has
+        changed.
+    """
+    probe.check()
+    library.check_no_views(interpreter)
+    native = library.native(interpreter)
+    what = f"custom memory of tensor {tensor_index!r}"
+    address, nbytes = _checked(what, allocation)
+    context = _context(native)
+    tensor = _tensor(what, context, tensor_index)
+    if tensor.allocation_type not in _TAKES_MEMORY:
+        kind = Allocation(tensor.allocation_type)
+        reason = {Allocation.DYNAMIC: "dynamic", Allocation.MMAP_RO: "a constant"}.get(kind, f"of kind {kind.name}")
+        rule = f"the tensor is {reason}, which cannot lie in memory of the client's"
+        raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, what, rule)
+    if nbytes < tensor.bytes:
+        raise QnnError(Code.MEM_INVALID_SHAPE, what, f"it has {nbytes} bytes, the tensor takes {tensor.bytes}")
+    if not is_whole(flags) or flags != 0:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"flags {flags!r} are not known; they are 0")
+    wanted = structures.CustomAllocation(address, nbytes)
+    status = library.set_custom_allocation()(
+        interpreter._native_handle(), int(tensor_index), ctypes.addressof(wanted), flags
+    )
+    if status != structures.OK:
+        raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, what, "LiteRT does not take it")
+    custom_memory.use(native, context, int(tensor_index), address, nbytes)
+    _unready(interpreter, native)
+
+
+def modify_graph_with_delegate(interpreter: Any, delegate: QnnDelegate) -> None:
+    """Apply a delegate to an interpreter that exists (ModifyGraphWithDelegate); the interpreter keeps it.
+
+    Raises
+    ------
+    QnnError
+        COMMON_INVALID_ARGUMENT for what is no interpreter, or a delegate that was deleted.
+    RuntimeError
+        LiteRT's, with the rule that was broken: no node is supported, memory does not fit.
+    """
+    library.check_no_views(interpreter)
+    native = library.native(interpreter)
+    if not isinstance(delegate, QnnDelegate):
+        rule = f"must be a QnnDelegate, is a {type(delegate).__name__}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "delegate", rule)
+    native.ModifyGraphWithDelegate(delegate._get_native_delegate_pointer())
+    # As its constructor does with those it is given: none may end before it.
+    interpreter._delegates = [*(interpreter._delegates or ()), delegate]
+
+
+def _checked(what: str, allocation: Any) -> tuple[int, int]:
+    """Address and size of memory that is ours, aligned, and as large as said."""
+    if isinstance(allocation, CustomMemory):
+        allocation = CustomAllocation(allocation, allocation.nbytes)
+    if not isinstance(allocation, CustomAllocation):
+        rule = f"must be a CustomAllocation, is a {type(allocation).__name__}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
+    data, nbytes = allocation.data, allocation.bytes
+    if data is None or (is_whole(data) and data == 0):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "its address is null")
+    if not isinstance(data, CustomMemory) and not is_whole(data):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"its address must be a number, is {data!r}")
+    if not is_whole(nbytes) or nbytes < 1:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"its size must be a positive number, is {nbytes!r}")
+    address = data.address if isinstance(data, CustomMemory) else int(data)
+    memory = custom_memory.find(address)
+    if memory is None or (isinstance(data, CustomMemory) and memory is not data):
+        hint = "Only what alloc_custom_mem has answered, and is not freed yet, is shared with an accelerator."
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"{address:#x} is no address of custom memory", hint)
+    if address + nbytes > memory.address + memory.nbytes:
+        rule = f"{nbytes} bytes at {address:#x} reach beyond the {memory.nbytes} bytes at {memory.address:#x}"
+        raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
+    if address % DEFAULT_TENSOR_ALIGNMENT:
+        rule = f"{address:#x} is not a multiple of {DEFAULT_TENSOR_ALIGNMENT}, which TFLite asks for"
+        raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
+    return address, int(nbytes)
+
+
+def _tensor(what: str, context: int, index: Any) -> structures.Tensor:
+    known = structures.Context.from_address(context)
+    if not is_whole(index) or not 0 <= index < known.tensors_size:
+        rule = f"there is no tensor {index!r}, the interpreter has {known.tensors_size}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
+    return known.tensors[int(index)]
+
+
+def _unready(interpreter: Any, native: Any) -> None:
+    """Have the interpreter refuse to run before its tensors are allocated again, which checks the new memory.
+
+    LiteRT itself would let it: only another shape makes it ask for AllocateTensors. So an input gets one, and its own back.
+    """
+    for detail in interpreter.get_input_details():
+        dims = [int(size) for size in detail["shape"]]
+        larger = [dims[0] + 1, *dims[1:]] if dims else [1]
+        for shape in (larger, dims):
+            native.ResizeInputTensor(detail["index"], np.array(shape, np.int32), False)
+        return

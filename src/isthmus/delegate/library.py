@@ -1,0 +1,145 @@
+"""The LiteRT that runs in this process: its version, its Python objects, and the functions it does not export.
+
+What is not known is refused. A version that nobody has looked at has no layout here (`structures.LAYOUTS`), and the
+layout of one that has is tried on a live interpreter (`probe`) before the first delegate is made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.metadata
+import os
+import re
+import struct
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.delegate import structures
+from isthmus.errors import Code, QnnError
+
+PACKAGE = "ai-edge-litert"
+_SET_CUSTOM_ALLOCATION = b"_ZN6tflite4impl11Interpreter28SetCustomAllocationForTensorEiRK22TfLiteCustomAllocationl"
+"""tflite::impl::Interpreter::SetCustomAllocationForTensor(int, const TfLiteCustomAllocation&, int64_t)."""
+_SYMBOL_TABLE, _SYMBOL = 2, np.dtype([("name", "<u4"), ("info", "<u4"), ("value", "<u8"), ("size", "<u8")])
+
+SetCustomAllocation = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
+
+
+def module() -> Any:
+    """LiteRT's module of interpreters."""
+    try:
+        return importlib.import_module("ai_edge_litert.interpreter")
+    except ImportError as problem:
+        raise QnnError(
+            Code.COMMON_PLATFORM_NOT_SUPPORTED,
+            "LiteRT",
+            f"it cannot be imported: {problem}",
+            "Install isthmus[delegate].",
+        ) from None
+
+
+def version() -> str:
+    """The version of LiteRT."""
+    module()
+    try:
+        return importlib.metadata.version(PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def check_version(found: str) -> None:
+    """Refuse a version of which no layout is known."""
+    numbers = re.match(r"(\d+)\.(\d+)\b", found)
+    layout = structures.LAYOUTS.get((int(numbers[1]), int(numbers[2]))) if numbers else None
+    if layout is None or not layout.fits():
+        known = ", ".join(f"{major}.{minor}" for major, minor in structures.LAYOUTS)
+        raise QnnError(
+            Code.COMMON_PLATFORM_NOT_SUPPORTED,
+            f"LiteRT {found}",
+            f"its C structures are not known; known are those of {known}, on machines of 64 bits",
+            f"Install {PACKAGE} of one of these versions.",
+        )
+
+
+def native(interpreter: Any) -> Any:
+    """The native object inside an interpreter."""
+    kind = module().Interpreter
+    if not isinstance(interpreter, kind):
+        rule = f"must be an ai_edge_litert Interpreter, is a {type(interpreter).__name__}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "interpreter", rule)
+    wrapper = getattr(interpreter, "_interpreter", None)
+    if wrapper is None:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "interpreter", "it has ended")
+    return wrapper
+
+
+def check_no_views(interpreter: Any) -> None:
+    """Refuse to move tensors of an interpreter while arrays of them are about, as LiteRT itself does."""
+    native(interpreter)
+    if not interpreter._safe_to_run():
+        rule = "arrays of its tensors are about, which would lead to memory that is no longer theirs"
+        raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, "interpreter", rule, "Let go of them first.")
+
+
+@lru_cache(maxsize=1)
+def set_custom_allocation() -> Any:
+    """LiteRT's SetCustomAllocationForTensor: a method that Python does not reach, found in the library's symbols."""
+    for path, base in _libraries():
+        address = _address_of(path, _SET_CUSTOM_ALLOCATION)
+        if address:
+            return SetCustomAllocation(base + address)
+    raise QnnError(
+        Code.COMMON_PLATFORM_NOT_SUPPORTED,
+        f"LiteRT {version()}",
+        "its library does not tell where SetCustomAllocationForTensor is, since its symbols were removed",
+        "Use ordinary tensors with this build.",
+    )
+
+
+def _libraries() -> list[tuple[Path, int]]:
+    """The libraries of LiteRT's package that are loaded, with the address of each one's beginning."""
+    folder = Path(module().__file__).parent
+    found = []
+    with open("/proc/self/maps") as table:
+        for line in table:
+            fields = line.split(maxsplit=5)
+            if len(fields) == 6 and int(fields[2], 16) == 0:
+                path = Path(fields[5].rstrip("\n"))
+                if path.parent.resolve() == folder.resolve() and path.suffix == ".so":
+                    found.append((path, int(fields[0].partition("-")[0], 16)))
+    return sorted(dict(found).items())
+
+
+def _address_of(path: Path, symbol: bytes) -> int:
+    """Where a symbol lies in a library file, from the address it is loaded at; 0 if the file does not say."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        header = file.read(64)
+        if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
+            return 0
+        (at,), (entry, count) = struct.unpack_from("<Q", header, 40), struct.unpack_from("<HH", header, 58)
+
+        def part(offset: int, nbytes: int) -> bytes:
+            if offset + nbytes > size:
+                return b""
+            file.seek(offset)
+            return file.read(nbytes)
+
+        table = part(at, entry * count)
+        if entry != 64 or len(table) != entry * count:
+            return 0
+        sections = list(struct.iter_unpack("<IIQQQQIIQQ", table))
+        for section in sections:
+            if section[1] != _SYMBOL_TABLE or section[6] >= count or section[5] % _SYMBOL.itemsize:
+                continue
+            names = part(sections[section[6]][4], sections[section[6]][5])
+            position = names.find(b"\0" + symbol + b"\0") + 1
+            symbols = np.frombuffer(part(section[4], section[5]), _SYMBOL)
+            values = symbols["value"][(symbols["name"] == position) & (symbols["value"] != 0)] if position else ()
+            if len(values):
+                return int(values[0])
+    return 0

@@ -1,0 +1,305 @@
+"""TfLiteQnnDelegateOptions: what a delegate is made with, under the names and with the defaults of QNN's header.
+
+The backend type is mandatory. What this software's backends have no use for (clocks, the precision of a DSP) is
+checked, kept and told back, and changes nothing: docs/delegate.md has the table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from isthmus.backends import registry
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.tflite.schema import OPERATORS
+from isthmus.memory.whole import is_whole
+
+_Enum = TypeVar("_Enum", bound=IntEnum)
+
+
+class BackendType(IntEnum):
+    """TfLiteQnnDelegateBackendType; LPAI and CPU are this software's own."""
+
+    UNDEFINED = 0
+    GPU = 1
+    HTP = 2
+    DSP = 3
+    LPAI = 100
+    CPU = 101
+
+
+class DelegateLogLevel(IntEnum):
+    """TfLiteQnnDelegateLogLevel: what the backend tells. The delegate's own lines are the interpreter's log."""
+
+    OFF = 0
+    ERROR = 1
+    WARN = 2
+    INFO = 3
+    VERBOSE = 4
+    DEBUG = 5
+
+
+class Profiling(IntEnum):
+    """TfLiteQnnDelegateProfilingOptions."""
+
+    OFF = 0
+    BASIC = 1
+    PER_OP = 2
+
+
+class HtpPerformanceMode(IntEnum):
+    """TfLiteQnnDelegateHtpPerformanceMode."""
+
+    DEFAULT = 0
+    SUSTAINED_HIGH_PERFORMANCE = 1
+    BURST = 2
+    HIGH_PERFORMANCE = 3
+    POWER_SAVER = 4
+    LOW_POWER_SAVER = 5
+    HIGH_POWER_SAVER = 6
+    LOW_BALANCED = 7
+    BALANCED = 8
+    EXTREME_POWER_SAVER = 9
+
+
+class HtpPrecision(IntEnum):
+    """TfLiteQnnDelegateHtpPrecision."""
+
+    QUANTIZED = 0
+    FP16 = 1
+
+
+class GpuPerformanceMode(IntEnum):
+    """TfLiteQnnDelegateGpuPerformanceMode."""
+
+    DEFAULT = 0
+    HIGH = 1
+    NORMAL = 2
+    LOW = 3
+
+
+class GpuPrecision(IntEnum):
+    """TfLiteQnnDelegateGpuPrecision."""
+
+    USER_PROVIDED = 0
+    FP32 = 1
+    FP16 = 2
+    HYBRID = 3
+
+
+class GraphPriority(IntEnum):
+    """TfLiteQnnDelegateGraphPriority."""
+
+    DEFAULT = 0
+    LOW = 1
+    NORMAL = 2
+    NORMAL_HIGH = 3
+    HIGH = 4
+
+
+_BACKENDS = {BackendType.GPU: "gpu", BackendType.HTP: "htp", BackendType.LPAI: "lpai", BackendType.CPU: "cpu"}
+
+
+@dataclass
+class HtpOptions:
+    """TfLiteQnnDelegateHtpBackendOptions."""
+
+    performance_mode: HtpPerformanceMode = HtpPerformanceMode.DEFAULT
+    precision: HtpPrecision = HtpPrecision.QUANTIZED
+
+
+@dataclass
+class GpuOptions:
+    """TfLiteQnnDelegateGpuBackendOptions."""
+
+    performance_mode: GpuPerformanceMode = GpuPerformanceMode.DEFAULT
+    precision: GpuPrecision = GpuPrecision.USER_PROVIDED
+
+
+@dataclass
+class SkipOptions:
+    """TfLiteQnnDelegateSkipOption: what is to stay in the interpreter.
+
+    Parameters
+    ----------
+    skip_delegate_ops
+        Operators, by number (`kTfLiteBuiltin…`) or by name ("CONV_2D"): all nodes of these kinds stay.
+    skip_delegate_node_ids
+        Nodes, by their number in the model.
+    """
+
+    skip_delegate_ops: Iterable[int | str] = ()
+    skip_delegate_node_ids: Iterable[int] = ()
+
+
+@dataclass
+class Options:
+    """TfLiteQnnDelegateOptions.
+
+    Parameters
+    ----------
+    backend_type
+        Where nodes go. Mandatory: a delegate without it is refused.
+    library_path
+        The backend's library, ``libQnnHtp.so`` for one. It must be one of the backend's own.
+    skel_library_dir
+        Where a device finds the other half of that library. There is none here.
+    htp_options, gpu_options
+        What one backend alone has.
+    log_level
+        How much the backend tells.
+    profiling
+        Whether executions are measured: `QnnDelegate.profile` has the events then.
+    cache_dir, model_token
+        A folder, and a name for the model, to keep a context binary of each partition under; both or neither.
+    skip_options
+        What stays.
+    graph_priority
+        What goes first where executions wait for the accelerator.
+
+    Examples
+    --------
+    >>> options = Options(BackendType.HTP)
+    >>> options.htp_options.performance_mode.name, options.profiling.name, options.cache_dir
+    ('DEFAULT', 'OFF', None)
+    """
+
+    backend_type: BackendType = BackendType.UNDEFINED
+    library_path: str | os.PathLike[str] | None = None
+    skel_library_dir: str | os.PathLike[str] | None = None
+    htp_options: HtpOptions = field(default_factory=HtpOptions)
+    gpu_options: GpuOptions = field(default_factory=GpuOptions)
+    log_level: DelegateLogLevel = DelegateLogLevel.OFF
+    profiling: Profiling = Profiling.OFF
+    cache_dir: str | os.PathLike[str] | None = None
+    model_token: str | None = None
+    skip_options: SkipOptions = field(default_factory=SkipOptions)
+    graph_priority: GraphPriority = GraphPriority.DEFAULT
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options that were checked, in this software's own words."""
+
+    backend: str
+    log_level: DelegateLogLevel
+    profiling: Profiling
+    priority: int | None
+    cache: tuple[Path, str] | None
+    skipped_codes: frozenset[str]
+    skipped_nodes: frozenset[int]
+
+
+_PRIORITIES = {
+    GraphPriority.DEFAULT: None,
+    GraphPriority.LOW: 0,
+    GraphPriority.NORMAL: 100,
+    GraphPriority.NORMAL_HIGH: 150,
+    GraphPriority.HIGH: 200,
+}
+
+
+def checked(options: Any) -> Settings:
+    """The options, or a refusal that names the one at fault."""
+    if not isinstance(options, Options):
+        raise _refusal("options", f"must be Options, are a {type(options).__name__}")
+    htp = _part(options.htp_options, HtpOptions, "htp_options")
+    gpu = _part(options.gpu_options, GpuOptions, "gpu_options")
+    _member(htp.performance_mode, HtpPerformanceMode, "htp_options.performance_mode")
+    _member(htp.precision, HtpPrecision, "htp_options.precision")
+    _member(gpu.performance_mode, GpuPerformanceMode, "gpu_options.performance_mode")
+    _member(gpu.precision, GpuPrecision, "gpu_options.precision")
+    skip = _part(options.skip_options, SkipOptions, "skip_options")
+    return Settings(
+        _backend(options),
+        _member(options.log_level, DelegateLogLevel, "log_level"),
+        _member(options.profiling, Profiling, "profiling"),
+        _PRIORITIES[_member(options.graph_priority, GraphPriority, "graph_priority")],
+        _cache(options),
+        frozenset(_code(given) for given in _several(skip.skip_delegate_ops, "skip_delegate_ops")),
+        frozenset(_node(given) for given in _several(skip.skip_delegate_node_ids, "skip_delegate_node_ids")),
+    )
+
+
+def _backend(options: Options) -> str:
+    kind = _member(options.backend_type, BackendType, "backend_type")
+    if kind is BackendType.UNDEFINED:
+        hint = f"Set backend_type to one of {', '.join(known.name for known in _BACKENDS)}."
+        raise _refusal("option backend_type", "it is mandatory, and not set", hint)
+    name = _BACKENDS.get(kind)
+    if name is None or name not in registry.names():
+        there = ", ".join(known.name for known, short in _BACKENDS.items() if short in registry.names())
+        raise QnnError(Code.BACKEND_NOT_SUPPORTED, f"backend type {kind.name}", f"there is none here; there are {there}")
+    if options.library_path is not None:
+        library = _text(options.library_path, "library_path")
+        if registry.entry(library).name != name:
+            raise _refusal("option library_path", f"'{library}' is not a library of backend type {kind.name}")
+    if options.skel_library_dir is not None:
+        _text(options.skel_library_dir, "skel_library_dir")
+    return name
+
+
+def _cache(options: Options) -> tuple[Path, str] | None:
+    if options.cache_dir is None and options.model_token is None:
+        return None
+    if options.cache_dir is None or options.model_token is None:
+        raise _refusal("options cache_dir and model_token", "they are given together or not at all")
+    token = options.model_token
+    if not isinstance(token, str) or not token or len(token) > 128 or not set(token) <= _TOKEN:
+        rule = f"must be 1 to 128 letters, digits, '-', '_' or '.', is {token!r}"
+        raise _refusal("option model_token", rule)
+    return Path(_text(options.cache_dir, "cache_dir")), token
+
+
+_TOKEN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+
+
+def _code(given: Any) -> str:
+    if isinstance(given, str) and given in OPERATORS:
+        return given
+    if is_whole(given) and 0 <= given < len(OPERATORS):
+        return OPERATORS[int(given)]
+    raise _refusal("option skip_delegate_ops", f"{given!r} is no operator of TFLite")
+
+
+def _node(given: Any) -> int:
+    if not is_whole(given) or given < 0:
+        raise _refusal("option skip_delegate_node_ids", f"{given!r} is no number of a node")
+    return int(given)
+
+
+def _several(given: Any, name: str) -> list[Any]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise _refusal(f"option {name}", f"must be a list, is {given!r}")
+    return list(given)
+
+
+def _part(given: Any, kind: type[Any], name: str) -> Any:
+    if not isinstance(given, kind):
+        known = ", ".join(each.name for each in fields(kind))
+        raise _refusal(f"option {name}", f"must be {kind.__name__} ({known}), is {given!r}")
+    return given
+
+
+def _member(value: Any, kind: type[_Enum], name: str) -> _Enum:
+    try:
+        if is_whole(value):
+            return kind(value)
+    except ValueError:
+        pass
+    known = ", ".join(f"{each.name} {int(each)}" for each in kind)
+    raise _refusal(f"option {name}", f"must be one of {known}, is {value!r}")
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value) or not isinstance(os.fspath(value), str):
+        raise _refusal(f"option {name}", f"must be a path, is {value!r}")
+    return os.fspath(value)
+
+
+def _refusal(what: str, rule: str, hint: str = "") -> QnnError:
+    return QnnError(Code.BACKEND_INVALID_ARGUMENT, what, rule, hint)

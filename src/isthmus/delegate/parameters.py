@@ -1,0 +1,118 @@
+"""The options of operators as the interpreter holds them: C structures, read by the names that files have for them.
+
+LiteRT reads a file's options into one structure a kind of operator (`TfLiteConvParams` and so on). Conversions ask for
+options by name, so this says where in its structure each one lies, and in which way it is written there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus.frontends.tflite.schema import OPTIONS
+
+MAX_DIMENSIONS = 8
+"""How many dimensions the structures of RESHAPE and SQUEEZE hold; their number follows."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One option: where it lies, what it is, and what is taken from it to have the file's number.
+
+    `kind` is "i32", "f32", "bool", "text" (a pointer) or "dims" (eight integers, then how many of them count).
+    """
+
+    offset: int
+    kind: str = "i32"
+    counts_from: int = 0
+
+
+def _whole(*names: str, start: int = 0) -> dict[str, Field]:
+    """32-bit integers, one after the other."""
+    return {name: Field(start + 4 * index) for index, name in enumerate(names)}
+
+
+_PADDING = {"padding": Field(0, counts_from=1)}
+"""TfLitePadding counts from 1, and 0 is none; files count from 0."""
+_WINDOW = _PADDING | _whole("stride_w", "stride_h", start=4)
+_ACTIVATION = _whole("activation")
+_CORNERS = {"align_corners": Field(0, "bool"), "half_pixel_centers": Field(1, "bool")}
+
+PARAMETERS: dict[str, dict[str, Field]] = {
+    "CONV_2D": _WINDOW | _whole("activation", "dilation_w", "dilation_h", start=12),
+    "DEPTHWISE_CONV_2D": _WINDOW | _whole("activation", "dilation_w", "dilation_h", start=16),
+    "AVERAGE_POOL_2D": _WINDOW | _whole("filter_w", "filter_h", "activation", start=12),
+    "FULLY_CONNECTED": _whole("activation", "weights_format") | {"keep_num_dims": Field(8, "bool")},
+    "SOFTMAX": {"beta": Field(0, "f32")},
+    "CONCATENATION": _whole("axis", "activation"),
+    "ADD": _ACTIVATION,
+    "L2_NORMALIZATION": _ACTIVATION,
+    "LOCAL_RESPONSE_NORMALIZATION": {
+        "radius": Field(0), "bias": Field(4, "f32"), "alpha": Field(8, "f32"), "beta": Field(12, "f32"),
+    },
+    "RESIZE_BILINEAR": _CORNERS,
+    "RESHAPE": {"new_shape": Field(0, "dims")},
+    "SPACE_TO_DEPTH": _whole("block_size"),
+    "MUL": _ACTIVATION,
+    "GATHER": _whole("axis", "batch_dims"),
+    "SUB": _ACTIVATION,
+    "DIV": _ACTIVATION,
+    "SQUEEZE": {"squeeze_dims": Field(0, "dims")},
+    "STRIDED_SLICE": {
+        **_whole("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"),
+        "offset": Field(20, "bool"),
+    },
+    "SPLIT": _whole("num_splits"),
+    "TRANSPOSE_CONV": _WINDOW | _whole("activation", start=12),
+    "PACK": _whole("axis", start=4),
+    "ONE_HOT": _whole("axis"),
+    "UNPACK": _whole("num", "axis"),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": {
+        "activation": Field(0), "cell_clip": Field(4, "f32"), "proj_clip": Field(8, "f32"),
+        "time_major": Field(12, "bool"), "diagonal": Field(14, "bool"),
+    },
+    "RESIZE_NEAREST_NEIGHBOR": _CORNERS,
+    "LEAKY_RELU": {"alpha": Field(0, "f32")},
+    "MIRROR_PAD": {"mode": Field(0, counts_from=1)},
+    "SPLIT_V": _whole("num_splits"),
+    "REVERSE_SEQUENCE": _whole("seq_dim", "batch_dim"),
+    "DEPTH_TO_SPACE": _whole("block_size"),
+    "BATCH_MATMUL": {"adj_x": Field(0, "bool"), "adj_y": Field(1, "bool")},
+    "CUMSUM": {"exclusive": Field(0, "bool"), "reverse": Field(1, "bool")},
+    "CALL_ONCE": _whole("init_subgraph"),
+    "CONV_3D": _PADDING | _whole(
+        "stride_w", "stride_h", "stride_d", "dilation_w", "dilation_h", "dilation_d", "activation", start=4
+    ),
+    "VAR_HANDLE": {"container": Field(0, "text"), "shared_name": Field(8, "text")},
+    "GELU": {"approximate": Field(0, "bool")},
+}  # fmt: skip
+"""Where each operator's options lie, for the operators that a delegate converts."""
+PARAMETERS["MAX_POOL_2D"] = PARAMETERS["L2_POOL_2D"] = PARAMETERS["AVERAGE_POOL_2D"]
+for _name in ("MEAN", "SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL"):
+    PARAMETERS[_name] = {"keep_dims": Field(0, "bool")}
+
+_SCALARS: dict[str, Any] = {"i32": ctypes.c_int32, "f32": ctypes.c_float, "bool": ctypes.c_bool}
+
+
+def options(code: str, address: int | None) -> dict[str, Any]:
+    """The options of an operator whose structure lies at an address; the file's defaults where there is none."""
+    known = OPTIONS.get(code)
+    if known is None:
+        return {}
+    fields = PARAMETERS.get(code)
+    if not address or fields is None:
+        return {name: option.default for name, option in known.fields.items()}
+    return {name: _read(address, field) for name, field in fields.items()}
+
+
+def _read(address: int, field: Field) -> Any:
+    place = address + field.offset
+    if field.kind == "text":
+        text = ctypes.c_char_p.from_address(place).value
+        return "" if text is None else text.decode(errors="replace")
+    if field.kind == "dims":
+        count = ctypes.c_int32.from_address(place + 4 * MAX_DIMENSIONS).value
+        return list((ctypes.c_int32 * MAX_DIMENSIONS).from_address(place))[: max(count, 0)]
+    value = _SCALARS[field.kind].from_address(place).value
+    return value - field.counts_from if field.kind == "i32" else value

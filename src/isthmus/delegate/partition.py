@@ -1,0 +1,297 @@
+"""One node of a delegate in an interpreter: the nodes it replaces as a graph of the backend, at the present shapes.
+
+The interpreter prepares it whenever tensors may have another shape or other memory. The graph is made anew only when a
+shape has changed, from the interpreter's own nodes or out of the model cache; memory is looked at each time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus import qnn
+from isthmus.backends.driver import GraphStats
+from isthmus.delegate import cache, custom_memory, structures
+from isthmus.delegate.block import Block
+from isthmus.delegate.custom_memory import CustomMemory
+from isthmus.delegate.options import Settings
+from isthmus.delegate.runners import BoundRunner, CopyRunner, NativeRunner, Place, Ready, Runner
+from isthmus.delegate.structures import Allocation
+from isthmus.delegate.survey import Part, survey
+from isthmus.delegate.view import Nodes, NodesModel, NodesSubgraph
+from isthmus.errors import Code, QnnError
+from isthmus.frontends import tflite
+from isthmus.graph import Graph, MemType, TensorInfo
+from isthmus.log import LogLevel
+from isthmus.prepare.schedule import Plan
+
+MAX_THREADS = 64
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What partitions share: the backend they run on, and what was asked for."""
+
+    backend: qnn.Backend
+    settings: Settings
+    say: Callable[[LogLevel, str], None]
+    profile: qnn.Profile | None
+
+
+class Partition:
+    """A node that replaces others.
+
+    Parameters
+    ----------
+    nodes
+        The subgraph it is in.
+    part
+        What it replaces.
+    number
+        Which one of its subgraph it is.
+    known
+        Its inputs that nodes outside compute from constants and shapes alone, so that it need not be given them.
+    block
+        What the interpreter knows it by.
+    """
+
+    def __init__(
+        self, around: Surroundings, nodes: Nodes, part: Part, number: int, known: frozenset[int], block: Block
+    ) -> None:
+        self.nodes = nodes
+        self.part = part
+        self.name = f"subgraph_{nodes.index}_partition_{number}"
+        self.block = block
+        self._around = around
+        self._known = known
+        wanted = frozenset(part.nodes)
+        self._operators = [operator for operator in nodes.operators if operator.index in wanted]
+        read = [index for index in part.inputs if index >= 0 and not nodes.is_constant(index)]
+        self._read = [index for index in read if index not in known]
+        self._kept = [index for index in self._read if nodes.tensor(index).is_variable]
+        self._shapes: tuple[tuple[int, ...], ...] | None = None
+        self._context: qnn.Context | None = None
+        self._runner: Runner | None = None
+        self._earlier = GraphStats()
+        self.plan: Plan | None = None
+        """How the graph's scratch was planned, where it was prepared here and the backend tells."""
+
+    # -- what the interpreter asks for ---------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Get ready for the tensors as they are now, and say what shapes the results have."""
+        self.block.stop()
+        shared = self._shared()
+        shapes = tuple(self.nodes.dims(index) for index in (*self._read, *sorted(self._known)))
+        if shapes != self._shapes or self._runner is None:
+            self._end()
+            self._make(frozenset(shared))
+            self._shapes = shapes
+        runner = self._runner
+        assert runner is not None
+        self._resize(runner.ready)
+        for tensor in runner.attach(self.nodes, shared):
+            self._around.say(LogLevel.INFO, f"Tensor {tensor} is successfully registered to shared memory.")
+
+    def invoke(self) -> None:
+        """Run once."""
+        if self._runner is None:
+            raise QnnError(Code.GRAPH_NOT_FINALIZED, f"partition '{self.name}'", "it is not prepared")
+        self._runner.execute(self.nodes)
+
+    def stats(self) -> GraphStats:
+        """What it did so far."""
+        now = self._runner.stats() if self._runner is not None else GraphStats()
+        return added(self._earlier, now)
+
+    def close(self) -> None:
+        """End its graph; safe to call again."""
+        self.block.stop()
+        self._end()
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def _shared(self) -> dict[int, CustomMemory]:
+        """The inputs and outputs that lie in custom memory, checked again."""
+        check_memory(self.nodes, self._around.backend)
+        found = {}
+        for index in (*self._read, *self.part.outputs):
+            tensor = self.nodes.tensor(index)
+            if tensor.allocation_type == Allocation.CUSTOM and tensor.data:
+                memory = custom_memory.find(tensor.data)
+                if memory is not None:
+                    found[index] = memory
+        return found
+
+    def _resize(self, ready: Ready) -> None:
+        """Tell the interpreter the shapes of results, where it does not know them."""
+        context = self.nodes.structure
+        for info, place in zip(ready.infos, ready.places, strict=True):
+            if place.kept or place.tensor not in self.part.outputs or self.nodes.dims(place.tensor) == info.dims:
+                continue
+            tensor = ctypes.addressof(context.tensors[place.tensor])
+            if context.resize_tensor(self.nodes.context, tensor, structures.given_array(info.dims)) != structures.OK:
+                rule = f"the interpreter does not let it have the shape {list(info.dims)}"
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor {place.tensor} ('{info.name}')", rule)
+
+    # -- the graph -----------------------------------------------------------------------------------------------------
+
+    def _make(self, shared: frozenset[int]) -> None:
+        main = NodesSubgraph(self.nodes, self._operators, self._read, self.part.outputs, self._kept)
+        model = NodesModel(self.name, main, self._known_values())
+        context, graph = self._restored(model, shared) or self._composed(model, shared)
+        self._context = context
+        try:
+            self._runner = self._made_runner(Ready(graph, self._places(graph)))
+        except BaseException:
+            self._end()
+            raise
+
+    def _known_values(self) -> dict[int, np.ndarray]:
+        if not self._known:
+            return {}
+        values = survey(self.nodes).known()
+        missing = sorted(self._known - values.keys())
+        if missing:
+            rule = f"tensor {missing[0]} no longer follows from constants and shapes alone"
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"partition '{self.name}'", rule)
+        return {index: values[index] for index in self._known}
+
+    def _composed(self, model: NodesModel, shared: frozenset[int]) -> tuple[qnn.Context, qnn.Graph]:
+        """The graph out of the interpreter's nodes; its binary is kept where there is a cache."""
+        around = self._around
+        composed = tflite.convert(model)
+        self._hint(composed, shared)
+        context = around.backend.create_context()
+        try:
+            graph = context.add_graph(composed)
+            threads = self._threads()
+            if threads > 1:
+                graph.set_config(qnn.GraphConfig.THREADS, threads)
+            if around.settings.cache is not None:
+                path = cache.file(around.settings.cache, self._digest(model, shared))
+                cache.keep(path, context.prepare_offline())
+                around.say(LogLevel.INFO, f"Context binary of {self.name} is kept in {path.name}")
+            self.plan = graph.plan
+            return context, graph
+        except BaseException:
+            context.free()
+            raise
+
+    def _restored(self, model: NodesModel, shared: frozenset[int]) -> tuple[qnn.Context, qnn.Graph] | None:
+        """The graph out of the model cache, if it is there and whole."""
+        settings = self._around.settings
+        if settings.cache is None:
+            return None
+        path = cache.file(settings.cache, self._digest(model, shared))
+        if not path.is_file():
+            return None
+        context = None
+        try:
+            context = self._around.backend.create_context_from_binary(path)
+            graph = context.retrieve(self.name)
+            self._places(graph)
+        except QnnError as refusal:
+            if context is not None:
+                context.free()
+            self._around.say(LogLevel.WARN, f"Context binary {path.name} is not used: {refusal}")
+            return None
+        self._around.say(LogLevel.INFO, f"Context binary of {self.name} is taken from {path.name}")
+        self.plan = None
+        return context, graph
+
+    def _digest(self, model: NodesModel, shared: frozenset[int]) -> str:
+        return cache.digest(model, (self._around.settings.backend, sorted(shared), self._threads()))
+
+    def _hint(self, graph: Graph, shared: frozenset[int]) -> None:
+        """Say which inputs and outputs will be memory handles, so that nothing is reserved for copies of them."""
+        for tensors, indices in ((graph.inputs, self._read), (graph.outputs, self.part.outputs)):
+            for tensor, index in zip(tensors, indices, strict=False):
+                if index in shared:
+                    tensor.mem_type = MemType.MEMHANDLE
+
+    def _threads(self) -> int:
+        if self._around.settings.backend != "cpu":
+            return 1
+        return max(1, min(self.nodes.structure.recommended_num_threads, MAX_THREADS))
+
+    def _places(self, graph: qnn.Graph) -> tuple[Place, ...]:
+        """The tensor of each input and output."""
+        inputs, outputs = graph.input_tensors, graph.output_tensors
+        kept = {tflite.next_value(self.nodes.names[index]): index for index in self._kept}
+        results = len(self.part.outputs)
+        if len(inputs) != len(self._read) or not 0 <= len(outputs) - results <= len(kept):
+            raise self._misfit()
+        places = [Place(index) for index in (*self._read, *self.part.outputs)]
+        for info in outputs[results:]:
+            if info.name not in kept:
+                raise self._misfit()
+            places.append(Place(kept[info.name], True))
+        given: Sequence[TensorInfo] = (*inputs, *outputs[results:])
+        for info, place in zip(given, (*places[: len(inputs)], *places[len(inputs) + results :]), strict=True):
+            if info.dims != self.nodes.dims(place.tensor):
+                raise self._misfit()
+        return tuple(places)
+
+    def _misfit(self) -> QnnError:
+        rule = "its inputs and outputs are not those of the interpreter's nodes"
+        return QnnError(Code.COMMON_INCOMPATIBLE_BINARIES, f"graph '{self.name}'", rule)
+
+    def _made_runner(self, ready: Ready) -> Runner:
+        around, graph = self._around, ready.graph
+        if around.settings.priority is not None:
+            graph.set_config(qnn.GraphConfig.PRIORITY, qnn.Priority(around.settings.priority))
+        takes_memory = "memhandle" in around.backend.entry.io.kinds
+        if not takes_memory and around.settings.backend != "cpu":
+            return CopyRunner(ready, graph.allocate(), around.profile)
+        if not graph.finalized:
+            graph.finalize(around.profile)
+        call = graph.driver.native_call() if around.profile is None else None
+        return BoundRunner(ready, around.profile) if call is None else NativeRunner(ready, call, self.block)
+
+    def _end(self) -> None:
+        runner, self._runner, self._shapes = self._runner, None, None
+        context, self._context = self._context, None
+        if runner is not None:
+            if context is not None and context.alive:
+                self._earlier = added(self._earlier, runner.stats())
+            runner.close()
+        if context is not None:
+            context.free()
+
+
+def added(one: GraphStats, other: GraphStats) -> GraphStats:
+    """What two graphs did together."""
+    total = GraphStats(
+        one.executions + other.executions,
+        one.copied_in_bytes + other.copied_in_bytes,
+        one.copied_out_bytes + other.copied_out_bytes,
+        dict(one.in_place_bytes),
+        one.staging_prepare_bytes + other.staging_prepare_bytes,
+        one.staging_execute_bytes + other.staging_execute_bytes,
+        one.first_execution_us or other.first_execution_us,
+    )
+    for kind, nbytes in other.in_place_bytes.items():
+        total.in_place_bytes[kind] = total.in_place_bytes.get(kind, 0) + nbytes
+    return total
+
+
+def check_memory(nodes: Nodes, backend: qnn.Backend) -> None:
+    """Refuse tensors whose custom memory does not, or no longer, fit them."""
+    for use in custom_memory.uses_of(nodes.context):
+        tensor = nodes.tensor(use.tensor)
+        what = f"custom memory of tensor {use.tensor}"
+        if tensor.allocation_type == Allocation.DYNAMIC:
+            rule = "the tensor is dynamic: its shape is known only when it runs"
+            raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, what, rule, "Leave it to the interpreter.")
+        if tensor.allocation_type != Allocation.CUSTOM or tensor.data != use.address:
+            continue
+        if backend.name != "htp":
+            rule = f"shared memory is for the HTP backend only, this delegate's is '{backend.name}'"
+            raise QnnError(Code.COMMON_NOT_SUPPORTED, what, rule, "Leave the tensor to the interpreter.")
+        if use.nbytes < tensor.bytes:
+            rule = f"it has {use.nbytes} bytes, the tensor now takes {tensor.bytes}"
+            raise QnnError(Code.MEM_INVALID_SHAPE, what, rule, "Give the tensor enough memory after a resize.")

@@ -1,0 +1,233 @@
+"""The ways in which a node of a delegate executes its graph, by what the backend can do.
+
+In native code, where the backend runs in this process: the interpreter calls a compiled function, which points the
+program at the interpreter's tensors. On bound memory, where the backend takes the client's: one call from Python, tensors
+in shared memory registered and used in place. By copies, where the backend has memory of its own for inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus import qnn
+from isthmus.backends.driver import GraphStats, NativeCall
+from isthmus.delegate.block import Block, Operand
+from isthmus.delegate.custom_memory import CustomMemory
+from isthmus.delegate.view import Nodes
+from isthmus.errors import Code, QnnError
+from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an input or output of a graph lies in the interpreter.
+
+    `kept` marks the new value of a variable, which replaces the old one only once the graph has run.
+    """
+
+    tensor: int
+    kept: bool = False
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A finalized graph of a partition, with a place for each input, then each output."""
+
+    graph: qnn.Graph
+    places: tuple[Place, ...]
+
+    @property
+    def infos(self) -> tuple[qnn.TensorInfo, ...]:
+        """What each input, then each output is."""
+        return tuple(self.graph.info.tensors)
+
+
+class Runner(ABC):
+    """Executes the graph of one node."""
+
+    def __init__(self, ready: Ready) -> None:
+        self.ready = ready
+        self._next = {
+            index: np.zeros(info.nbytes, np.uint8)
+            for index, (place, info) in enumerate(zip(ready.places, ready.infos, strict=True))
+            if place.kept
+        }
+        """Memory for new values of variables, by index among inputs and outputs."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of new values that each run copies into variables."""
+        return sum(array.nbytes for array in self._next.values())
+
+    def attach(self, nodes: Nodes, shared: Mapping[int, CustomMemory]) -> list[int]:
+        """Get ready for the tensors as they are now; the tensors that were registered for it."""
+        return []
+
+    @abstractmethod
+    def execute(self, nodes: Nodes) -> None:
+        """Run once, from Python."""
+
+    @abstractmethod
+    def stats(self) -> GraphStats:
+        """What was done so far."""
+
+    def close(self) -> None:
+        """Let go of what it holds; safe to call again."""
+
+    def _addresses(self, nodes: Nodes) -> tuple[int, ...]:
+        """Where the tensors lie now."""
+        tensors = nodes.structure.tensors
+        found = []
+        for place, info in zip(self.ready.places, self.ready.infos, strict=True):
+            tensor = tensors[place.tensor]
+            if tensor.bytes != info.nbytes or (not tensor.data and info.nbytes):
+                rule = f"it has {tensor.bytes if tensor.data else 0} bytes of memory, its node needs {info.nbytes}"
+                hint = "Call AllocateTensors after whatever changes a tensor's shape or memory."
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor {place.tensor} ('{info.name}')", rule, hint)
+            found.append(tensor.data or 0)
+        return tuple(found)
+
+    def _store(self, addresses: Sequence[int]) -> None:
+        """Give variables their new values."""
+        for index, array in self._next.items():
+            ctypes.memmove(addresses[index], array.ctypes.data, array.nbytes)
+
+
+class NativeRunner(Runner):
+    """Runs in native code, on whatever memory the interpreter's tensors have."""
+
+    def __init__(self, ready: Ready, call: NativeCall, block: Block) -> None:
+        super().__init__(ready)
+        self._call, self._block = call, block
+        self._before = block.runs
+
+    def attach(self, nodes: Nodes, shared: Mapping[int, CustomMemory]) -> list[int]:
+        self._block.point(
+            self._call,
+            [
+                Operand(place.tensor, info.nbytes, self._next[index].ctypes.data if place.kept else 0)
+                for index, (place, info) in enumerate(zip(self.ready.places, self.ready.infos, strict=True))
+            ],
+        )
+        return []
+
+    def execute(self, nodes: Nodes) -> None:
+        # Native code comes here only when a tensor is not what it was.
+        self._addresses(nodes)
+        raise QnnError(Code.GRAPH_INVALID_TENSOR, self.ready.graph._what, "it is not ready to run")
+
+    def stats(self) -> GraphStats:
+        runs = self._block.runs - self._before
+        io = self.ready.graph.info.io_bytes - self.kept_bytes
+        return GraphStats(runs, 0, runs * self.kept_bytes, {"raw": runs * io})
+
+    def close(self) -> None:
+        self._block.stop()
+
+
+class BoundRunner(Runner):
+    """Runs on the memory of the interpreter's tensors, bound once for as long as they stay where they are."""
+
+    def __init__(self, ready: Ready, profile: qnn.Profile | None = None) -> None:
+        super().__init__(ready)
+        self._profile = profile
+        self._handles: dict[int, tuple[int, qnn.MemHandle]] = {}
+        self._bound: tuple[int, ...] | None = None
+        self._binding: qnn.Binding | None = None
+
+    def attach(self, nodes: Nodes, shared: Mapping[int, CustomMemory]) -> list[int]:
+        context, registered = self.ready.graph.context, []
+        for index, (place, info) in enumerate(zip(self.ready.places, self.ready.infos, strict=True)):
+            memory = None if place.kept else shared.get(place.tensor)
+            address = (nodes.tensor(place.tensor).data or 0) if memory is not None else 0
+            known = self._handles.get(index)
+            if known is not None and known[0] != address:
+                self._unbind()
+                context.mem_deregister([self._handles.pop(index)[1]])
+            if memory is not None and index not in self._handles:
+                custom = qnn.htp.Descriptor(memory.buffer.nbytes, memory.buffer.fd or -1, address - memory.address)
+                [handle] = context.mem_register(
+                    [MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=custom)]
+                )
+                self._unbind()
+                self._handles[index] = address, handle
+                registered.append(place.tensor)
+        return registered
+
+    def execute(self, nodes: Nodes) -> None:
+        addresses = self._addresses(nodes)
+        if addresses != self._bound or self._binding is None:
+            self._bind(addresses)
+        assert self._binding is not None
+        self._binding.execute(self._profile)
+        if self._next:
+            self._store(addresses)
+
+    def _bind(self, addresses: tuple[int, ...]) -> None:
+        self._unbind()
+        tensors = []
+        for index, info in enumerate(self.ready.infos):
+            if index in self._next:
+                tensors.append(ClientTensor(info.name, self._next[index]))
+            elif index in self._handles and self._handles[index][0] == addresses[index]:
+                tensors.append(ClientTensor(info.name, mem_handle=self._handles[index][1]))
+            else:
+                tensors.append(ClientTensor(info.name, addresses[index], nbytes=info.nbytes))
+        count = len(self.ready.graph.input_tensors)
+        self._binding = self.ready.graph.bind(tensors[:count], tensors[count:])
+        self._bound = addresses
+
+    def _unbind(self) -> None:
+        self._bound = None
+        if self._binding is not None:
+            self._binding.close()
+            self._binding = None
+
+    def stats(self) -> GraphStats:
+        stats = self.ready.graph.stats
+        stats.copied_out_bytes += stats.executions * self.kept_bytes
+        return stats
+
+    def close(self) -> None:
+        self._unbind()
+        self._handles.clear()
+
+
+class CopyRunner(Runner):
+    """Runs in memory of the backend's choosing; tensors are copied there and back."""
+
+    def __init__(self, ready: Ready, memory: qnn.GraphMemory, profile: qnn.Profile | None = None) -> None:
+        super().__init__(ready)
+        self._memory, self._profile = memory, profile
+        self._views = [*memory.inputs.values(), *memory.outputs.values()]
+        self._inputs = len(memory.inputs)
+        self._runs = 0
+
+    def execute(self, nodes: Nodes) -> None:
+        addresses = self._addresses(nodes)
+        for view, address in zip(self._views[: self._inputs], addresses, strict=False):
+            ctypes.memmove(view.ctypes.data, address, view.nbytes)
+        self._memory.binding.execute(self._profile)
+        for view, address in zip(self._views[self._inputs :], addresses[self._inputs :], strict=True):
+            ctypes.memmove(address, view.ctypes.data, view.nbytes)
+        self._runs += 1
+
+    def stats(self) -> GraphStats:
+        inputs, outputs = (
+            sum(view.nbytes for view in views)
+            for views in (self._views[: self._inputs], self._views[self._inputs :])
+        )
+        stats = self.ready.graph.stats
+        stats.copied_in_bytes += self._runs * inputs
+        stats.copied_out_bytes += self._runs * outputs
+        # What the backend uses in place is its own memory, not the interpreter's.
+        stats.in_place_bytes = {}
+        return stats
+
+    def close(self) -> None:
+        self._memory.close()

@@ -1,0 +1,245 @@
+"""What of a subgraph goes to a backend: each node is converted and the backend asked, then partitions are settled.
+
+A walk over all nodes gives every tensor a value: a constant where it follows from constants and shapes alone, else a
+tensor of known type and shape. A node goes to the backend if it can be converted and the backend supports all that it
+becomes. Results of nodes that stay are inputs of the rest; one whose shape only an execution tells (a dynamic tensor)
+keeps whoever reads it in the interpreter.
+
+What partitions cannot pass to each other is settled last: handles of variables, and complex numbers. All nodes of a
+variable go to one partition, together with the CALL_ONCE that sets it, or all stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from isthmus.delegate import structures
+from isthmus.delegate.structures import Allocation
+from isthmus.delegate.view import Nodes, NodesModel, NodesSubgraph, is_plain
+from isthmus.errors import QnnError
+from isthmus.frontends.tflite.entries import OperatorEntry
+from isthmus.frontends.tflite.site import Complex, Resource, data_type, declared_quantization
+from isthmus.frontends.tflite.variables import handle
+from isthmus.frontends.tflite.walk import UNKNOWN, Scope, Unknown, Value, Walk
+from isthmus.graph import Graph, Tensor, TensorType
+from isthmus.graph.operation import Call
+
+CALLERS = frozenset(("IF", "WHILE", "STABLEHLO_COMPOSITE"))
+"""Operators that run other subgraphs while data decides: the interpreter's business."""
+Supports = Callable[[Call], "str | None"]
+Preview = Callable[[Sequence[int]], Sequence["Part"]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A partition: the nodes that one node of a delegate replaces, and the tensors it reads and writes."""
+
+    nodes: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass
+class Survey:
+    """What was found out about the nodes of a subgraph, at the shapes that its tensors have now.
+
+    Parameters
+    ----------
+    reasons
+        Why a node stays, by its number; the others may go.
+    values
+        What each tensor stands for.
+    """
+
+    nodes: Nodes
+    reasons: dict[int, str] = field(default_factory=dict)
+    values: dict[int, Value] = field(default_factory=dict)
+
+    @property
+    def accepted(self) -> list[int]:
+        """The nodes that may go to the backend."""
+        return [operator.index for operator in self.nodes.operators if operator.index not in self.reasons]
+
+    def known(self) -> dict[int, np.ndarray]:
+        """The contents of tensors that nodes compute from constants and shapes alone."""
+        return {
+            index: value.data
+            for index, value in self.values.items()
+            if isinstance(value, Tensor) and value.is_static and value.data is not None
+        }
+
+
+def survey(nodes: Nodes, supports: Supports | None = None, skipped: Callable[[OperatorEntry], str] | None = None) -> Survey:
+    """Look at all nodes.
+
+    Parameters
+    ----------
+    supports
+        Why a backend does not execute a node of a graph; without it only values are found out.
+    skipped
+        Why a node is not to be looked at; an empty text where it is.
+    """
+    found = Survey(nodes)
+    variables = [index for index in _tensors(nodes) if nodes.tensor(index).is_variable]
+    main = NodesSubgraph(nodes, nodes.operators, kept_variables=variables)
+    graph = Graph("survey")
+    graph.numerics = "litert"
+    scope = Scope(main, found.values)
+    walk = Walk(graph, NodesModel("survey", main))
+    for index in _given(nodes):
+        found.values[index] = _placeholder(graph, main, index)
+    for operator in nodes.operators:
+        reason = _staying(nodes, operator) or (skipped(operator) if skipped is not None else "")
+        results: Sequence[Value] = ()
+        if not reason:
+            results, reason = _tried(walk, scope, operator, supports)
+        if reason:
+            found.reasons[operator.index] = reason
+            results = [_result(graph, main, index) for index in operator.outputs]
+        for index, value in zip(operator.outputs, results, strict=True):
+            if index >= 0:
+                found.values[index] = value
+    return found
+
+
+def settle(found: Survey, preview: Preview) -> list[Part]:
+    """Have nodes stay whose partitions could not pass each other what they must; the partitions that are left."""
+    while True:
+        accepted = found.accepted
+        parts = list(preview(accepted)) if accepted else []
+        refused = dict(_apart(found, parts))
+        if not refused:
+            return parts
+        found.reasons.update(refused)
+
+
+def _tried(
+    walk: Walk, scope: Scope, operator: OperatorEntry, supports: Supports | None
+) -> tuple[Sequence[Value], str]:
+    """The results of a node, and why it must stay."""
+    graph = walk.graph
+    before = len(graph.nodes)
+    try:
+        results = walk.attempt(scope, operator)
+    except QnnError as refusal:
+        return (), refusal.rule
+    if len(results) != len(operator.outputs):
+        return (), f"it has {len(operator.outputs)} outputs instead of {len(results)}"
+    if any(isinstance(value, Unknown) for value in results):
+        return (), "the shape of an input is known only when it runs"
+    for node in graph.nodes[before:] if supports is not None else ():
+        reason = supports(Call(node.name, node.op, list(node.inputs), node.params, list(node.outputs)))
+        if reason is not None:
+            return (), reason
+    return results, ""
+
+
+def _staying(nodes: Nodes, operator: OperatorEntry) -> str:
+    """Why a node stays whatever it computes; an empty text if it need not."""
+    if operator.index in nodes.delegated:
+        return "it belongs to another delegate"
+    if operator.code in CALLERS:
+        return "it runs other subgraphs"
+    if operator.code == "VAR_HANDLE" and tuple(operator.options.values()) in nodes.elsewhere:
+        return "other subgraphs use its variable"
+    for index in (*operator.inputs, *operator.outputs):
+        if index >= 0 and is_plain(nodes, index) and nodes.tensor(index).allocation_type == Allocation.DYNAMIC:
+            return f"tensor {index} is dynamic"
+    return ""
+
+
+def _tensors(nodes: Nodes) -> list[int]:
+    """The tensors that nodes read or write."""
+    return sorted(
+        {index for operator in nodes.operators for index in (*operator.inputs, *operator.outputs) if index >= 0}
+    )
+
+
+def _given(nodes: Nodes) -> list[int]:
+    """The tensors that nodes read, none writes, and that are no constants: inputs and variables."""
+    written = {index for operator in nodes.operators for index in operator.outputs}
+    return [index for index in _tensors(nodes) if index not in written and not nodes.is_constant(index)]
+
+
+def _placeholder(graph: Graph, subgraph: NodesSubgraph, index: int) -> Value:
+    """A tensor of which only type and shape are known."""
+    try:
+        entry = subgraph.tensor(index)
+        return graph.create_tensor(
+            graph.fresh(entry.name), TensorType.APP_WRITE, data_type(entry), entry.shape, declared_quantization(entry)
+        )
+    except QnnError:
+        return UNKNOWN
+
+
+def _result(graph: Graph, subgraph: NodesSubgraph, index: int) -> Value:
+    """What a node that stays gives to others."""
+    if index < 0:
+        return None
+    tensor = subgraph.nodes.tensor(index)
+    open_ = -1 in structures.integers(tensor.dims_signature)
+    if open_ or tensor.allocation_type == Allocation.DYNAMIC:
+        return UNKNOWN
+    return _placeholder(graph, subgraph, index)
+
+
+# -- what partitions cannot pass to each other -------------------------------------------------------------------------
+
+
+def _apart(found: Survey, parts: Sequence[Part]) -> Iterable[tuple[int, str]]:
+    """The nodes that must stay since their partition cannot pass on, or be given, what it must."""
+    by_number = {operator.index: operator for operator in found.nodes.operators}
+    for part in parts:
+        operators = [by_number[number] for number in part.nodes]
+        for index in part.inputs:
+            if index >= 0 and not found.nodes.is_constant(index) and not isinstance(found.values.get(index), Tensor):
+                yield from ((o.index, _unpassable(found, index)) for o in operators if index in o.inputs)
+        for index in part.outputs:
+            if not isinstance(found.values.get(index), Tensor):
+                yield from ((o.index, _unpassable(found, index)) for o in operators if index in o.outputs)
+    yield from _scattered(found, parts, by_number)
+
+
+def _unpassable(found: Survey, index: int) -> str:
+    value = found.values.get(index)
+    kind = "complex" if isinstance(value, Complex) else "a handle" if isinstance(value, Resource) else "dynamic"
+    return f"tensor {index} is {kind}, which a partition neither takes nor gives"
+
+
+def _scattered(
+    found: Survey, parts: Sequence[Part], by_number: dict[int, OperatorEntry]
+) -> Iterable[tuple[int, str]]:
+    """The nodes of variables, and of what initialises them, that are not all in one partition."""
+    home = {number: position for position, part in enumerate(parts) for number in part.nodes}
+    users: dict[Resource, set[int]] = {}
+    for operator in found.nodes.operators:
+        for touched in _resources(found, operator):
+            users.setdefault(touched, set()).add(operator.index)
+    # Variables that one CALL_ONCE sets stay or go together with it, and so with each other.
+    groups: list[tuple[set[Resource], set[int]]] = []
+    for resource, numbers in users.items():
+        joined = [group for group in groups if group[1] & numbers]
+        resources, members = {resource}, set(numbers)
+        for group in joined:
+            groups.remove(group)
+            resources |= group[0]
+            members |= group[1]
+        groups.append((resources, members))
+    for _, members in groups:
+        if len({home.get(number, -1) for number in members}) > 1:
+            rule = "its variables are used by nodes of several partitions, or by some that stay"
+            yield from ((number, rule) for number in members if number in home)
+
+
+def _resources(found: Survey, operator: OperatorEntry) -> set[Resource]:
+    """The variables that a node makes a handle for, reads, assigns or initialises."""
+    if operator.code == "VAR_HANDLE":
+        return {handle(operator.options)}
+    if operator.code == "CALL_ONCE":
+        called = found.nodes.called.get(operator.options["init_subgraph"])
+        return {handle(o.options) for o in called.operators if o.code == "VAR_HANDLE"} if called else set()
+    operands = (found.values.get(index) for index in operator.inputs)
+    return {value for value in operands if isinstance(value, Resource)}

@@ -1,0 +1,305 @@
+"""A model as a running interpreter tells it: nodes, tensors and constants, read from the interpreter's own structures.
+
+What nodes are can be asked only while a delegate prepares, and does not change: it is read then, once. Tensors are
+read whenever they are asked for, since inputs are resized.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from isthmus.delegate import parameters, structures
+from isthmus.delegate.structures import Allocation
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.tflite.contents import contents
+from isthmus.frontends.tflite.entries import (
+    MAX_OPERATORS,
+    Model,
+    OperatorEntry,
+    SparseDimension,
+    Sparsity,
+    Subgraph,
+    TensorEntry,
+)
+from isthmus.frontends.tflite.schema import CUSTOM, OPERATORS, ElementType
+from isthmus.frontends.unsupported import unsupported
+
+DELEGATE = "DELEGATE"
+MAX_CUSTOM_OPTIONS = 4096
+_DELEGATE_CODE = OPERATORS.index(DELEGATE)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of one subgraph in the order in which they run, read while a delegate prepares.
+
+    Parameters
+    ----------
+    context
+        The address of the subgraph's context.
+    index
+        Which subgraph it is.
+    operators
+        Its operators; `index` of each is the interpreter's number for the node.
+    delegated
+        The numbers of nodes that are some delegate's.
+    names
+        A name for each tensor, none twice.
+    called
+        The subgraphs that CALL_ONCE runs, by number.
+    elsewhere
+        The variables that further subgraphs use, by container and name.
+    """
+
+    context: int
+    index: int
+    operators: tuple[OperatorEntry, ...]
+    delegated: frozenset[int]
+    names: tuple[str, ...]
+    called: Mapping[int, Nodes] = field(default_factory=dict)
+    elsewhere: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def structure(self) -> structures.Context:
+        """The context itself; its tensors may have moved since the last time."""
+        return structures.Context.from_address(self.context)
+
+    def tensor(self, index: int) -> structures.Tensor:
+        """The structure of a tensor, as it is now."""
+        context = self.structure
+        if not 0 <= index < context.tensors_size:
+            rule = f"there is no tensor {index}, the interpreter has {context.tensors_size}"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "interpreter", rule)
+        return context.tensors[index]
+
+    def dims(self, index: int) -> tuple[int, ...]:
+        """The present dimensions of a tensor."""
+        return structures.integers(self.tensor(index).dims)
+
+    def is_constant(self, index: int) -> bool:
+        """Whether a tensor is a constant of the model."""
+        return bool(self.tensor(index).allocation_type == Allocation.MMAP_RO)
+
+    def entry(self, index: int) -> TensorEntry:
+        """What a tensor is now. Its shape is settled: the interpreter's signature only says who may change it."""
+        tensor = self.tensor(index)
+        name = self.names[index] if index < len(self.names) else f"tensor_{index}"
+        kind = structures.TYPES.get(tensor.type)
+        if kind is None:
+            raise unsupported(f"tensor '{name}'", f"type {tensor.type} is not known")
+        shape = structures.integers(tensor.dims)
+        scales, zero_points, axis = _quantization(tensor, name)
+        return TensorEntry(
+            index, name, kind, shape, shape, 0, bool(tensor.is_variable), scales, zero_points, axis, tensor.sparsity
+        )
+
+    def contents(self, entry: TensorEntry) -> np.ndarray | None:
+        """The contents of a constant: a view of the interpreter's memory where nothing has to be written out."""
+        tensor = self.tensor(entry.index)
+        if tensor.allocation_type != Allocation.MMAP_RO:
+            return None
+        nbytes = int(tensor.bytes)
+        data = memoryview(b"")
+        if nbytes and tensor.data:
+            data = memoryview((ctypes.c_ubyte * nbytes).from_address(tensor.data)).cast("B")
+        address = tensor.sparsity
+        return contents(entry, data, (lambda: _sparsity(address)) if address else None)
+
+
+def read(address: int) -> Nodes:
+    """The nodes of the subgraph that a delegate is asked to prepare, and of those that it calls once."""
+    found = list(subgraphs(address))
+    [own] = [nodes for nodes in found if nodes.context == address]
+    numbers = {o.options.get("init_subgraph") for o in own.operators if o.code == "CALL_ONCE"}
+    called = {nodes.index: nodes for nodes in found if nodes.index in numbers}
+    elsewhere = {
+        (operator.options["container"], operator.options["shared_name"])
+        for nodes in found
+        for operator in nodes.operators
+        if nodes is not own and nodes.index not in called and operator.code == "VAR_HANDLE"
+    }
+    return replace(own, called=called, elsewhere=frozenset(elsewhere))
+
+
+def subgraphs(address: int) -> Iterator[Nodes]:
+    """The nodes of all subgraphs."""
+    context = structures.Context.from_address(address)
+    found = ctypes.c_void_p()
+    index = 0
+    # To acquire a subgraph's context is what lets it be asked for its nodes.
+    while context.acquire_subgraph_context(address, index, ctypes.byref(found)) == structures.OK:
+        try:
+            assert found.value is not None
+            yield _read(found.value, index)
+        finally:
+            context.release_subgraph_context(address, index)
+        index += 1
+
+
+def plan(address: int) -> tuple[int, ...]:
+    """The numbers of a subgraph's nodes in the order in which they run."""
+    found = ctypes.c_void_p()
+    if structures.Context.from_address(address).get_execution_plan(address, ctypes.byref(found)) != structures.OK:
+        raise QnnError(Code.COMMON_GENERAL, "interpreter", "it does not tell its execution plan")
+    return structures.integers(found.value)
+
+
+def _read(address: int, index: int) -> Nodes:
+    context = structures.Context.from_address(address)
+    numbers = plan(address)
+    if len(numbers) > MAX_OPERATORS:
+        raise unsupported("interpreter", f"it has {len(numbers)} nodes, more than {MAX_OPERATORS}")
+    operators, delegated = [], set()
+    for number in numbers:
+        node, registration = _node(context, address, number)
+        operators.append(_operator(number, node, registration))
+        if node.delegate or registration.builtin_code == _DELEGATE_CODE:
+            delegated.add(number)
+    return Nodes(address, index, tuple(operators), frozenset(delegated), _names(context))
+
+
+def _node(
+    context: structures.Context, address: int, number: int
+) -> tuple[structures.Node, structures.Registration]:
+    node, registration = ctypes.c_void_p(), ctypes.c_void_p()
+    status = context.get_node_and_registration(address, number, ctypes.byref(node), ctypes.byref(registration))
+    if status != structures.OK or not node.value or not registration.value:
+        raise QnnError(Code.COMMON_GENERAL, "interpreter", f"it does not tell what node {number} is")
+    return structures.Node.from_address(node.value), structures.Registration.from_address(registration.value)
+
+
+def _operator(number: int, node: structures.Node, registration: structures.Registration) -> OperatorEntry:
+    code = registration.builtin_code
+    custom = b""
+    if code == CUSTOM:
+        name = f"CUSTOM:{(registration.custom_name or b'without a name').decode(errors='replace')}"
+        size = min(max(node.custom_initial_data_size, 0), MAX_CUSTOM_OPTIONS)
+        custom = ctypes.string_at(node.custom_initial_data, size) if node.custom_initial_data else b""
+    else:
+        name = OPERATORS[code] if 0 <= code < len(OPERATORS) else f"operator number {code}"
+    return OperatorEntry(
+        number,
+        name,
+        structures.integers(node.inputs),
+        structures.integers(node.outputs),
+        parameters.options(name, node.builtin_data),
+        custom,
+    )
+
+
+def _names(context: structures.Context) -> tuple[str, ...]:
+    names: list[str] = []
+    taken: set[str] = set()
+    for index in range(context.tensors_size):
+        name = (context.tensors[index].name or b"").decode(errors="replace") or f"tensor_{index}"
+        if name in taken:
+            name = f"{name}/{index}"
+        taken.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def _quantization(tensor: structures.Tensor, name: str) -> tuple[np.ndarray, np.ndarray, int]:
+    kind = tensor.quantization.type
+    if not kind or not tensor.quantization.params:
+        return np.zeros(0, np.float32), np.zeros(0, np.int64), 0
+    if kind != structures.AFFINE_QUANTIZATION:
+        raise unsupported(f"tensor '{name}'", f"quantization of kind {kind} is not supported")
+    affine = structures.AffineQuantization.from_address(tensor.quantization.params)
+    zero_points = np.array(structures.integers(affine.zero_point), np.int64)
+    return structures.reals(affine.scale), zero_points, affine.quantized_dimension
+
+
+def _sparsity(address: int) -> Sparsity:
+    sparsity = structures.Sparsity.from_address(address)
+    dimensions = []
+    for row in structures.rows(sparsity.dim_metadata, structures.DimensionMetadata, sparsity.dim_metadata_size):
+        assert isinstance(row, structures.DimensionMetadata)
+        segments, indices = (np.array(structures.integers(a), np.int64) for a in (row.array_segments, row.array_indices))
+        dimensions.append(SparseDimension(row.format, row.dense_size, segments, indices))
+    return Sparsity(
+        structures.integers(sparsity.traversal_order), structures.integers(sparsity.block_map), dimensions
+    )
+
+
+class NodesSubgraph(Subgraph):
+    """Some nodes as a subgraph: those between certain inputs and certain outputs."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        operators: Sequence[OperatorEntry],
+        inputs: Sequence[int] = (),
+        outputs: Sequence[int] = (),
+        kept_variables: Sequence[int] = (),
+    ) -> None:
+        self.nodes = nodes
+        self.index = nodes.index
+        self.name = f"subgraph {nodes.index}"
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.kept_variables = tuple(kept_variables)
+        self._operators = tuple(operators)
+        self._entries: dict[int, TensorEntry] = {}
+
+    def tensor(self, index: int) -> TensorEntry:
+        entry = self._entries.get(index)
+        if entry is None:
+            entry = self._entries[index] = self.nodes.entry(index)
+        return entry
+
+    def operators(self) -> Iterator[OperatorEntry]:
+        return iter(self._operators)
+
+
+class NodesModel(Model):
+    """Some nodes of an interpreter as a model, at the shapes that its tensors have now.
+
+    Parameters
+    ----------
+    name
+        What the graph will be called.
+    main
+        The nodes.
+    known
+        Contents of tensors that other nodes compute from constants and shapes alone.
+    """
+
+    def __init__(self, name: str, main: NodesSubgraph, known: Mapping[int, np.ndarray] | None = None) -> None:
+        self.name = name
+        self._main = main
+        self._known = dict(known or {})
+        self._called = {index: NodesSubgraph(nodes, nodes.operators) for index, nodes in main.nodes.called.items()}
+        tensors = main.nodes.structure.tensors
+        read = {index for operator in main.operators() for index in operator.inputs if index >= 0}
+        self.nbytes = sum(int(tensors[index].bytes) for index in read if main.nodes.is_constant(index))
+
+    def subgraph(self, index: int) -> Subgraph:
+        # The walk begins at the model's first subgraph, which these nodes are, wherever they were found.
+        if index == 0:
+            return self._main
+        if index not in self._called:
+            rule = f"it calls subgraph {index}, which is not there"
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"model '{self.name}'", rule)
+        return self._called[index]
+
+    def contents(self, subgraph: Subgraph, entry: TensorEntry) -> np.ndarray | None:
+        assert isinstance(subgraph, NodesSubgraph)
+        if subgraph is self._main and entry.index in self._known:
+            return self._known[entry.index]
+        return subgraph.nodes.contents(entry)
+
+
+def elements(nodes: Nodes, index: int) -> int:
+    """How many elements a tensor has now."""
+    return math.prod(nodes.dims(index))
+
+
+def is_plain(nodes: Nodes, index: int) -> bool:
+    """Whether a tensor holds numbers, and not handles, texts or other objects."""
+    kind = structures.TYPES.get(nodes.tensor(index).type)
+    return kind not in (None, ElementType.STRING, ElementType.RESOURCE, ElementType.VARIANT)

@@ -1,0 +1,28 @@
+"""The layout of what a callback runs a program by: a block of words that another runtime hands back with each call.
+
+That runtime's tensors lie in an array of structures, which may move between calls and whose tensors may get other
+memory; so a callback looks each one's address up when it is called. All words have 64 bits.
+"""
+
+READY = 0
+"""Not zero while the program may run; else the callback calls `OTHERWISE`."""
+OTHERWISE = 8
+"""A C function ``int (context, node)`` that is called where the program cannot run, and whose answer is passed on."""
+RUN, CONTROL, THREADS = 16, 24, 32
+"""The executor's entry, the program's control block, and its number of threads."""
+IO = 40
+"""Where the addresses of the program's inputs and outputs are written."""
+TENSORS = 48
+"""Where in the runtime's context the address of its tensors is."""
+ROWS, ROW_COUNT = 56, 64
+"""A row for each input, then each output."""
+COPIES, COPY_COUNT = 72, 80
+"""A row for each tensor that is copied to the runtime after a run."""
+RUNS = 88
+"""Counts the runs."""
+BLOCK_BYTES = 128
+
+# A row of either table: where among the tensors its address is, where its size, how many bytes there must be, and the
+# address that a copy comes from.
+ROW_DATA, ROW_SIZE, ROW_BYTES, ROW_SOURCE = 0, 8, 16, 24
+ROW_LENGTH = 32
