@@ -1,7 +1,7 @@
 """The shared-memory tutorial of QNN's TFLite delegate, line by line, inside the real LiteRT interpreter.
 
-The comments are the steps of that tutorial; each stands over what it says in Python. The model is the one on the command
-line, or a wake word.
+The comments are the steps of that tutorial; each stands over what it says in Python. The model is the one on the
+command line, or a wake word.
 """
 
 from __future__ import annotations

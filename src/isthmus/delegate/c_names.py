@@ -36,19 +36,19 @@ __all__ = [
 ]
 
 
-def TfLiteQnnDelegateOptionsDefault() -> Options:  # noqa: N802
+def TfLiteQnnDelegateOptionsDefault() -> Options:
     """Options with their defaults; the backend type is yet to be set."""
     return Options()
 
 
-def TfLiteQnnDelegateCreate(options: Options | None, log: Any = None) -> QnnDelegate:  # noqa: N802
+def TfLiteQnnDelegateCreate(options: Options | None, log: Any = None) -> QnnDelegate:
     """A delegate."""
     if options is None:
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", "they are null")
     return QnnDelegate(options, log)
 
 
-def TfLiteQnnDelegateDelete(delegate: QnnDelegate | None) -> None:  # noqa: N802
+def TfLiteQnnDelegateDelete(delegate: QnnDelegate | None) -> None:
     """End a delegate, after its interpreters."""
     if delegate is not None:
         if not isinstance(delegate, QnnDelegate):
@@ -57,13 +57,13 @@ def TfLiteQnnDelegateDelete(delegate: QnnDelegate | None) -> None:  # noqa: N802
         delegate.close()
 
 
-def TfLiteQnnDelegateAllocCustomMem(bytes: int, alignment: int) -> int | None:  # noqa: N802
+def TfLiteQnnDelegateAllocCustomMem(bytes: int, alignment: int) -> int | None:
     """The address of new shared memory, or None."""
     probe.check()
     memory = custom_memory.allocate(bytes, alignment)
     return None if memory is None else memory.address
 
 
-def TfLiteQnnDelegateFreeCustomMem(buffer_ptr: int | None) -> None:  # noqa: N802
+def TfLiteQnnDelegateFreeCustomMem(buffer_ptr: int | None) -> None:
     """End shared memory."""
     custom_memory.free(buffer_ptr)

@@ -1,4 +1,4 @@
-"""What LiteRT calls: five C functions, the same for all delegates, that find their object and never let an exception out.
+"""What LiteRT calls: five C functions, the same for all delegates. Each finds its object and lets no exception out.
 
 They are made once and live for ever: the interpreter keeps their addresses in its nodes, and may be collected after all
 else, even while Python ends.

@@ -1,7 +1,7 @@
 """Shared memory that tensors of an interpreter lie in: allocated, given to tensors, freed when no interpreter has it.
 
-This is what TfLiteQnnDelegateAllocCustomMem hands out. It is rpcmem's, so an accelerator can see it; who uses which part
-of it is on record, so that none is freed under an interpreter.
+This is what TfLiteQnnDelegateAllocCustomMem hands out. It is rpcmem's, so an accelerator can see it; who uses which
+part of it is on record, so that none is freed under an interpreter.
 """
 
 from __future__ import annotations

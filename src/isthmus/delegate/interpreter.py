@@ -97,8 +97,8 @@ def set_custom_allocation(
     Raises
     ------
     QnnError
-        COMMON_INVALID_ARGUMENT for what is no interpreter, tensor or custom memory, MEM_INVALID_SHAPE for memory that is
-        too small or misaligned, COMMON_OPERATION_NOT_PERMITTED for a tensor that cannot lie there. Then nothing has
+        COMMON_INVALID_ARGUMENT for what is no interpreter, tensor or custom memory, MEM_INVALID_SHAPE for memory that
+        is too small or misaligned, COMMON_OPERATION_NOT_PERMITTED for a tensor that cannot lie there. Then nothing has
         changed.
     """
     probe.check()
@@ -186,7 +186,8 @@ def _tensor(what: str, context: int, index: Any) -> structures.Tensor:
 def _unready(interpreter: Any, native: Any) -> None:
     """Have the interpreter refuse to run before its tensors are allocated again, which checks the new memory.
 
-    LiteRT itself would let it: only another shape makes it ask for AllocateTensors. So an input gets one, and its own back.
+    LiteRT itself would let it: only another shape makes it ask for AllocateTensors. So an input gets one, and then
+    its own back.
     """
     for detail in interpreter.get_input_details():
         dims = [int(size) for size in detail["shape"]]

@@ -133,13 +133,13 @@ def _address_of(path: Path, symbol: bytes) -> int:
         if entry != 64 or len(table) != entry * count:
             return 0
         sections = list(struct.iter_unpack("<IIQQQQIIQQ", table))
-        for section in sections:
-            if section[1] != _SYMBOL_TABLE or section[6] >= count or section[5] % _SYMBOL.itemsize:
+        for _, kind, _, _, offset, nbytes, link, *_ in sections:
+            if kind != _SYMBOL_TABLE or link >= count or nbytes % _SYMBOL.itemsize:
                 continue
-            names = part(sections[section[6]][4], sections[section[6]][5])
+            names = part(*sections[link][4:6])
             position = names.find(b"\0" + symbol + b"\0") + 1
-            symbols = np.frombuffer(part(section[4], section[5]), _SYMBOL)
-            values = symbols["value"][(symbols["name"] == position) & (symbols["value"] != 0)] if position else ()
-            if len(values):
+            symbols = np.frombuffer(part(offset, nbytes), _SYMBOL)
+            values = symbols["value"][(symbols["name"] == position) & (symbols["value"] != 0)]
+            if position and len(values):
                 return int(values[0])
     return 0

@@ -233,7 +233,8 @@ def _backend(options: Options) -> str:
     name = _BACKENDS.get(kind)
     if name is None or name not in registry.names():
         there = ", ".join(known.name for known, short in _BACKENDS.items() if short in registry.names())
-        raise QnnError(Code.BACKEND_NOT_SUPPORTED, f"backend type {kind.name}", f"there is none here; there are {there}")
+        rule = f"there is none here; there are {there}"
+        raise QnnError(Code.BACKEND_NOT_SUPPORTED, f"backend type {kind.name}", rule)
     if options.library_path is not None:
         library = _text(options.library_path, "library_path")
         if registry.entry(library).name != name:

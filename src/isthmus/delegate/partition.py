@@ -29,6 +29,8 @@ from isthmus.log import LogLevel
 from isthmus.prepare.schedule import Plan
 
 MAX_THREADS = 64
+TAKE_MEMORY = ("cpu", "htp")
+"""The backends that run on the interpreter's own memory, wherever it lies; others have rules for where theirs may."""
 
 
 @dataclass(frozen=True)
@@ -244,8 +246,7 @@ class Partition:
         around, graph = self._around, ready.graph
         if around.settings.priority is not None:
             graph.set_config(qnn.GraphConfig.PRIORITY, qnn.Priority(around.settings.priority))
-        takes_memory = "memhandle" in around.backend.entry.io.kinds
-        if not takes_memory and around.settings.backend != "cpu":
+        if around.settings.backend not in TAKE_MEMORY:
             return CopyRunner(ready, graph.allocate(), around.profile)
         if not graph.finalized:
             graph.finalize(around.profile)

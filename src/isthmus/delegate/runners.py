@@ -1,8 +1,8 @@
 """The ways in which a node of a delegate executes its graph, by what the backend can do.
 
 In native code, where the backend runs in this process: the interpreter calls a compiled function, which points the
-program at the interpreter's tensors. On bound memory, where the backend takes the client's: one call from Python, tensors
-in shared memory registered and used in place. By copies, where the backend has memory of its own for inputs and outputs.
+program at the interpreter's tensors. On bound memory, where the backend takes the client's: one call from Python,
+tensors in shared memory registered and used in place. By copies, where the backend has its own memory for them.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class Runner(ABC):
     def stats(self) -> GraphStats:
         """What was done so far."""
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of what it holds; safe to call again."""
 

@@ -30,6 +30,7 @@ from isthmus.graph.operation import Call
 CALLERS = frozenset(("IF", "WHILE", "STABLEHLO_COMPOSITE"))
 """Operators that run other subgraphs while data decides: the interpreter's business."""
 Supports = Callable[[Call], "str | None"]
+Skipped = Callable[[OperatorEntry], str]
 Preview = Callable[[Sequence[int]], Sequence["Part"]]
 
 
@@ -72,7 +73,7 @@ class Survey:
         }
 
 
-def survey(nodes: Nodes, supports: Supports | None = None, skipped: Callable[[OperatorEntry], str] | None = None) -> Survey:
+def survey(nodes: Nodes, supports: Supports | None = None, skipped: Skipped | None = None) -> Survey:
     """Look at all nodes.
 
     Parameters
@@ -130,7 +131,9 @@ def _tried(
         return (), f"it has {len(operator.outputs)} outputs instead of {len(results)}"
     if any(isinstance(value, Unknown) for value in results):
         return (), "the shape of an input is known only when it runs"
-    for node in graph.nodes[before:] if supports is not None else ():
+    if supports is None:
+        return results, ""
+    for node in graph.nodes[before:]:
         reason = supports(Call(node.name, node.op, list(node.inputs), node.params, list(node.outputs)))
         if reason is not None:
             return (), reason

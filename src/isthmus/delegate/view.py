@@ -132,13 +132,26 @@ def subgraphs(address: int) -> Iterator[Nodes]:
     found = ctypes.c_void_p()
     index = 0
     # To acquire a subgraph's context is what lets it be asked for its nodes.
-    while context.acquire_subgraph_context(address, index, ctypes.byref(found)) == structures.OK:
+    while _acquired(context, address, index, found):
         try:
             assert found.value is not None
             yield _read(found.value, index)
         finally:
             context.release_subgraph_context(address, index)
         index += 1
+
+
+_silence = structures.ReportError(lambda context, text: None)
+
+
+def _acquired(context: structures.Context, address: int, index: int, found: ctypes.c_void_p) -> bool:
+    """Whether there is a subgraph of this number. LiteRT tells the end by an error only, which nobody should hear of."""
+    before = context.report_error
+    context.report_error = _silence
+    try:
+        return bool(context.acquire_subgraph_context(address, index, ctypes.byref(found)) == structures.OK)
+    finally:
+        context.report_error = before
 
 
 def plan(address: int) -> tuple[int, ...]:
@@ -220,7 +233,8 @@ def _sparsity(address: int) -> Sparsity:
     dimensions = []
     for row in structures.rows(sparsity.dim_metadata, structures.DimensionMetadata, sparsity.dim_metadata_size):
         assert isinstance(row, structures.DimensionMetadata)
-        segments, indices = (np.array(structures.integers(a), np.int64) for a in (row.array_segments, row.array_indices))
+        listed = (row.array_segments, row.array_indices)
+        segments, indices = (np.array(structures.integers(address), np.int64) for address in listed)
         dimensions.append(SparseDimension(row.format, row.dense_size, segments, indices))
     return Sparsity(
         structures.integers(sparsity.traversal_order), structures.integers(sparsity.block_map), dimensions

@@ -36,7 +36,7 @@ def _device_function(kernel: str, target: Target) -> Any:
 
 
 def compile_kernel(kernel: str, target: Target, assembly: bool = False) -> bytes | str:
-    """The object file of one kernel for a target: one C function of four i64, which answers one where the kernel does."""
+    """The object file of one kernel for a target: one C function of four i64, which answers one if the kernel does."""
     with objects.front_end():
         function = _device_function(kernel, target)
         text, name = objects.intermediate(function)

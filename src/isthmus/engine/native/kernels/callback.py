@@ -1,4 +1,4 @@
-"""The function that another runtime calls to run a program: it points the program at that runtime's tensors and runs it.
+"""The function that another runtime calls to run a program: it points the program at that runtime's tensors, and runs.
 
 Nothing of Python is touched, unless the program cannot run as things are: then a function is called that can say why.
 The layout is in `isthmus.engine.native.callback`.
