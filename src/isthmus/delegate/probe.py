@@ -61,7 +61,7 @@ class Trial:
     def __init__(self) -> None:
         self.doubt: str | None = "a delegate was not asked to prepare"
         self._thunks = (
-            structures.DelegatePrepare(self._guarded(self._prepare, structures.DELEGATE_ERROR)),
+            structures.DelegatePrepare(self._guarded(self._prepare, structures.OK)),
             structures.KernelInit(self._guarded(self._init, _MARK)),
             structures.KernelFree(lambda context, data: None),
             structures.KernelCall(self._guarded(self._kernel_prepare, structures.OK)),

@@ -145,7 +145,7 @@ _silence = structures.ReportError(lambda context, text: None)
 
 
 def _acquired(context: structures.Context, address: int, index: int, found: ctypes.c_void_p) -> bool:
-    """Whether there is a subgraph of this number. LiteRT tells the end by an error only, which nobody should hear of."""
+    """Whether there is a subgraph of this number. LiteRT tells the end by an error, which nobody should hear of."""
     before = context.report_error
     context.report_error = _silence
     try:
