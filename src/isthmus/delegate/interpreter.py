@@ -60,21 +60,22 @@ _finder = _Finder()
 _contexts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
-def _context(native: Any) -> int:
+# Nothing here keeps the native object in a name of its own: an exception would keep it with its frames, and LiteRT, which
+# counts who has it, would take that for an array of a tensor and refuse to run.
+
+
+def _context(interpreter: Any) -> int:
     """The context of an interpreter's first subgraph."""
     with _finder.lock:
-        if native not in _contexts:
+        known = _contexts.get(library.native(interpreter))
+        if known is None:
             _finder.found = 0
-            _ask(lambda: native.ModifyGraphWithDelegate(ctypes.addressof(_finder.structure)), "interpreter")
-            _contexts[native] = _finder.found
-        return _contexts[native]
-
-
-def _ask(call: Any, what: str) -> None:
-    try:
-        call()
-    except (RuntimeError, ValueError) as problem:
-        raise QnnError(Code.COMMON_GENERAL, what, f"LiteRT refuses: {problem}") from None
+            try:
+                library.native(interpreter).ModifyGraphWithDelegate(ctypes.addressof(_finder.structure))
+            except RuntimeError as problem:
+                raise QnnError(Code.COMMON_GENERAL, "interpreter", f"LiteRT refuses: {problem}") from None
+            known = _contexts[library.native(interpreter)] = _finder.found
+        return known
 
 
 def set_custom_allocation(
@@ -103,10 +104,9 @@ def set_custom_allocation(
     """
     probe.check()
     library.check_no_views(interpreter)
-    native = library.native(interpreter)
     what = f"custom memory of tensor {tensor_index!r}"
     address, nbytes = _checked(what, allocation)
-    context = _context(native)
+    context = _context(interpreter)
     tensor = _tensor(what, context, tensor_index)
     if tensor.allocation_type not in _TAKES_MEMORY:
         kind = Allocation(tensor.allocation_type)
@@ -123,8 +123,8 @@ def set_custom_allocation(
     )
     if status != structures.OK:
         raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, what, "LiteRT does not take it")
-    custom_memory.use(native, context, int(tensor_index), address, nbytes)
-    _unready(interpreter, native)
+    custom_memory.use(library.native(interpreter), context, int(tensor_index), address, nbytes)
+    _unready(interpreter)
 
 
 def modify_graph_with_delegate(interpreter: Any, delegate: QnnDelegate) -> None:
@@ -138,11 +138,10 @@ def modify_graph_with_delegate(interpreter: Any, delegate: QnnDelegate) -> None:
         LiteRT's, with the rule that was broken: no node is supported, memory does not fit.
     """
     library.check_no_views(interpreter)
-    native = library.native(interpreter)
     if not isinstance(delegate, QnnDelegate):
         rule = f"must be a QnnDelegate, is a {type(delegate).__name__}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "delegate", rule)
-    native.ModifyGraphWithDelegate(delegate._get_native_delegate_pointer())
+    library.native(interpreter).ModifyGraphWithDelegate(delegate._get_native_delegate_pointer())
     # As its constructor does with those it is given: none may end before it.
     interpreter._delegates = [*(interpreter._delegates or ()), delegate]
 
@@ -183,7 +182,7 @@ def _tensor(what: str, context: int, index: Any) -> structures.Tensor:
     return known.tensors[int(index)]
 
 
-def _unready(interpreter: Any, native: Any) -> None:
+def _unready(interpreter: Any) -> None:
     """Have the interpreter refuse to run before its tensors are allocated again, which checks the new memory.
 
     LiteRT itself would let it: only another shape makes it ask for AllocateTensors. So an input gets one, and then
@@ -193,5 +192,5 @@ def _unready(interpreter: Any, native: Any) -> None:
         dims = [int(size) for size in detail["shape"]]
         larger = [dims[0] + 1, *dims[1:]] if dims else [1]
         for shape in (larger, dims):
-            native.ResizeInputTensor(detail["index"], np.array(shape, np.int32), False)
+            library.native(interpreter).ResizeInputTensor(detail["index"], np.array(shape, np.int32), False)
         return

@@ -259,9 +259,11 @@ class Partition:
         if runner is not None:
             if context is not None and context.alive:
                 self._earlier = added(self._earlier, runner.stats())
-            runner.close()
+            runner.detach()
         if context is not None:
             context.free()
+        if runner is not None:
+            runner.close()
 
 
 def added(one: GraphStats, other: GraphStats) -> GraphStats:

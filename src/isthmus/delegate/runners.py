@@ -77,8 +77,11 @@ class Runner(ABC):
         """What was done so far."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Let go of what it holds; safe to call again."""
+    def detach(self) -> None:
+        """Use the graph no more, before its context ends; safe to call again."""
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of memory, after the graph's context has ended; safe to call again."""
 
     def _addresses(self, nodes: Nodes) -> tuple[int, ...]:
         """Where the tensors lie now."""
@@ -127,7 +130,7 @@ class NativeRunner(Runner):
         io = self.ready.graph.info.io_bytes - self.kept_bytes
         return GraphStats(runs, 0, runs * self.kept_bytes, {"raw": runs * io})
 
-    def close(self) -> None:
+    def detach(self) -> None:
         self._block.stop()
 
 
@@ -194,7 +197,7 @@ class BoundRunner(Runner):
         stats.copied_out_bytes += stats.executions * self.kept_bytes
         return stats
 
-    def close(self) -> None:
+    def detach(self) -> None:
         self._unbind()
         self._handles.clear()
 
@@ -229,6 +232,9 @@ class CopyRunner(Runner):
         # What the backend uses in place is its own memory, not the interpreter's.
         stats.in_place_bytes = {}
         return stats
+
+    def detach(self) -> None:
+        self._memory.binding.close()
 
     def close(self) -> None:
         self._memory.close()

@@ -146,12 +146,14 @@ _silence = structures.ReportError(lambda context, text: None)
 
 def _acquired(context: structures.Context, address: int, index: int, found: ctypes.c_void_p) -> bool:
     """Whether there is a subgraph of this number. LiteRT tells the end by an error, which nobody should hear of."""
-    before = context.report_error
-    context.report_error = _silence
+    # A function that is read from a structure is the structure's memory, not a copy of the pointer there.
+    reporter = ctypes.c_void_p.from_address(address + structures.Context.report_error.offset)
+    before = reporter.value
+    reporter.value = ctypes.cast(_silence, ctypes.c_void_p).value
     try:
         return bool(context.acquire_subgraph_context(address, index, ctypes.byref(found)) == structures.OK)
     finally:
-        context.report_error = before
+        reporter.value = before
 
 
 def plan(address: int) -> tuple[int, ...]:

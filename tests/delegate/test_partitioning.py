@@ -1,0 +1,318 @@
+"""What goes to the backend and what stays: partitions, subgraphs, variables, dynamic tensors, resizing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+from delegate_harness import ADD, chain, doubled, plain, run, with_delegate
+from test_tflite_control_flow import accumulator, counted_loop, data_dependent_loop, lstm
+from tflite_build import Op, Subgraph, T, model, options
+from tflite_cases import CASES
+from tflite_runners import random_input
+
+from isthmus.delegate import SkipOptions, modify_graph_with_delegate
+
+VECTOR = np.float32([[-1.5, -0.5, 0.5, 2.0]])
+
+
+def same(content: bytes, delegate, *inputs: np.ndarray, times: int = 1) -> None:
+    ours, theirs = with_delegate(content, delegate), plain(content)
+    theirs.allocate_tensors()
+    for _ in range(times):
+        for mine, other in zip(run(ours, *inputs), run(theirs, *inputs), strict=True):
+            np.testing.assert_allclose(mine, other, rtol=2e-6, atol=2e-6)
+    del ours
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_each_operator_gives_what_the_interpreter_gives(case, make) -> None:
+    delegate = make()
+    theirs = Interpreter(model_content=case.model)
+    theirs.allocate_tensors()
+    try:
+        ours = with_delegate(case.model, delegate)
+    except RuntimeError as refusal:
+        assert "supports none of its" in str(refusal)
+        pytest.skip(str(refusal))
+    random = np.random.default_rng(3)
+    inputs = [random_input(random, tuple(d["shape"]), np.dtype(d["dtype"])) for d in theirs.get_input_details()]
+    if case.positive:
+        inputs = [np.abs(x) + np.float32(0.1) for x in inputs]
+    for result, reference in zip(run(ours, *inputs), run(theirs, *inputs), strict=True):
+        assert (result.shape, result.dtype) == (reference.shape, reference.dtype)
+        if reference.dtype.kind == "f":
+            np.testing.assert_allclose(result, reference, rtol=2e-6, atol=2e-6 * max(1.0, np.abs(reference).max()))
+        else:
+            difference = np.abs(result.astype(np.int64) - reference.astype(np.int64))
+            assert difference.max(initial=0) <= case.steps
+    del ours
+
+
+def test_what_the_backend_does_not_support_stays_and_cuts_the_graph(make) -> None:
+    content = model(
+        Subgraph(
+            [T("f32", (1, 4), name=f"t{i}") for i in range(4)],
+            [Op("NEG", [0], [1]), Op("ATAN2", [1, 0], [2]), Op("ABS", [2], [3])],
+            [0],
+            [3],
+        )
+    )
+    delegate = make()
+    same(content, delegate, VECTOR)
+    assert delegate.taken == [(2, 3, 2)]
+    assert "not supported" in delegate.delegations[0].staying[1]
+    assert delegate.lines[:2] == [
+        "INFO: TfLiteQnnDelegate delegate: 2 nodes delegated out of 3 nodes with 2 partitions.",
+        "INFO: Replacing 2 node(s) with delegate (TfLiteQnnDelegate) node, yielding 3 partitions.",
+    ]
+
+
+def test_a_whole_model_is_one_partition(make) -> None:
+    delegate = make()
+    same(chain("NEG", "ABS", "EXP"), delegate, VECTOR)
+    assert delegate.lines == [
+        "INFO: TfLiteQnnDelegate delegate: 3 nodes delegated out of 3 nodes with 1 partitions.",
+        "INFO: Replacing 3 node(s) with delegate (TfLiteQnnDelegate) node, yielding 1 partitions.",
+    ]
+
+
+@pytest.mark.parametrize("skipped", [["ABS"], [101]], ids=["by name", "by number"])
+def test_operators_on_the_skip_list_stay(skipped, make) -> None:
+    delegate = make(skip_options=SkipOptions(skip_delegate_ops=skipped))
+    same(chain("NEG", "ABS", "EXP", "ABS"), delegate, VECTOR)
+    assert delegate.delegations[0].staying == {1: "it is on a skip list", 3: "it is on a skip list"}
+    assert delegate.taken == [(2, 4, 2)]
+
+
+def test_nodes_on_the_skip_list_stay(make) -> None:
+    delegate = make(skip_options=SkipOptions(skip_delegate_node_ids=[0, 2, 99]))
+    same(chain("NEG", "ABS", "EXP"), delegate, VECTOR)
+    assert sorted(delegate.delegations[0].staying) == [0, 2]
+
+
+def test_a_model_with_no_supported_node_is_refused_and_runs_without_the_delegate(make) -> None:
+    tensors = [T("f32", (1, 4), name=name) for name in ("x", "y")]
+    content = model(Subgraph(tensors, [Op("ATAN2", [0, 0], [1])], [0], [1]))
+    delegate = make()
+    interpreter = plain(content)
+    with pytest.raises(RuntimeError, match="backend 'cpu' supports none of its 1 nodes: the operator is not supported"):
+        modify_graph_with_delegate(interpreter, delegate)
+    interpreter.allocate_tensors()
+    np.testing.assert_allclose(run(interpreter, VECTOR)[0], np.arctan2(VECTOR, VECTOR), rtol=1e-6)
+    with pytest.raises(RuntimeError, match="supports none"):
+        plain(content, experimental_delegates=[delegate])
+
+
+def test_nodes_that_another_delegate_has_are_told_from_unsupported_ones(make) -> None:
+    interpreter = Interpreter(model_content=chain("NEG", "ABS"))
+    interpreter.allocate_tensors()
+    with pytest.raises(RuntimeError, match="belongs to another delegate.*BUILTIN_WITHOUT_DEFAULT_DELEGATES"):
+        modify_graph_with_delegate(interpreter, make())
+
+
+def test_a_delegate_is_applied_to_an_interpreter_that_exists(make) -> None:
+    interpreter = plain(doubled(1, 4))
+    interpreter.allocate_tensors()
+    delegate = make()
+    modify_graph_with_delegate(interpreter, delegate)
+    np.testing.assert_array_equal(run(interpreter, VECTOR)[0], 2 * VECTOR)
+    assert delegate.stats.executions == 1
+    del interpreter
+
+
+# -- subgraphs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [counted_loop(5), data_dependent_loop()], ids=["counted", "by data"])
+def test_a_loop_stays_and_its_subgraphs_are_delegated(content, make) -> None:
+    delegate = make()
+    interpreter = with_delegate(content, delegate)
+    x = np.float32([1, 2, 3])[: interpreter.get_input_details()[0]["shape"][0]]
+    theirs = plain(content)
+    theirs.allocate_tensors()
+    for _ in range(3):
+        np.testing.assert_array_equal(run(interpreter, x)[0], run(theirs, x)[0])
+    assert delegate.taken[0][0] == 0
+    assert all(taken == nodes > 0 for taken, nodes, _ in delegate.taken[1:])
+    assert delegate.stats.executions > 3
+    del interpreter
+
+
+# -- variables ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
+def test_resource_variables_are_taken_with_what_initialises_them(backend, make) -> None:
+    delegate = make(backend)
+    same(accumulator(), delegate, np.float32([1, 2]), times=4)
+    assert delegate.taken == [(5, 5, 1)], "the subgraph that only initialises is nobody's any more"
+
+
+def test_variables_that_a_node_which_stays_uses_stay_whole(make) -> None:
+    delegate = make(skip_options=SkipOptions(skip_delegate_ops=["READ_VARIABLE"]))
+    same(accumulator(), delegate, np.float32([1, 2]), times=4)
+    staying = delegate.delegations[0].staying
+    assert sorted(staying) == [0, 1, 2, 4]
+    assert "several partitions" in staying[4] or "a handle" in staying[4]
+
+
+def test_an_initialisation_that_stays_keeps_its_variables(make) -> None:
+    delegate = make(skip_options=SkipOptions(skip_delegate_ops=["CALL_ONCE"]))
+    same(accumulator(), delegate, np.float32([1, 2]), times=4)
+    assert delegate.taken[0][:2] == (1, 5)
+    assert delegate.taken[1][0] == 0, "the initialisation is run by the interpreter"
+
+
+def test_two_interpreters_have_variables_of_their_own(make) -> None:
+    delegate = make()
+    one, two = (with_delegate(accumulator(), delegate) for _ in range(2))
+    for _ in range(3):
+        run(one, np.float32([1, 1]))
+    assert run(one, np.float32([0, 0]))[0].tolist() == [13, 23]
+    assert run(two, np.float32([0, 0]))[0].tolist() == [10, 20]
+    del one, two
+
+
+@pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
+@pytest.mark.parametrize("time_major", [True, False])
+def test_variable_tensors_stay_the_interpreters_and_are_reset_by_it(backend, time_major, make) -> None:
+    delegate = make(backend)
+    content = lstm(time_major)
+    ours, theirs = with_delegate(content, delegate), plain(content)
+    theirs.allocate_tensors()
+    assert delegate.taken == [(1, 1, 1)]
+    random = np.random.default_rng(1)
+    for step in range(6):
+        if step == 3:
+            for each in (ours, theirs):
+                each.reset_all_variables()
+        x = random.standard_normal(ours.get_input_details()[0]["shape"]).astype(np.float32)
+        np.testing.assert_allclose(run(ours, x)[0], run(theirs, x)[0], rtol=1e-5, atol=1e-6)
+    del ours
+
+
+# -- what partitions cannot pass on ------------------------------------------------------------------------------------
+
+
+def fourier(last: str) -> bytes:
+    tensors = [
+        T("f32", (1, 16), name="x"), T("i32", (2,), [1, 16]), T("c64", (1, 9)), T("f32", (1, 9)), T("f32", (1, 9)),
+    ]  # fmt: skip
+    operators = [Op("RFFT2D", [0, 1], [2], options("Rfft2d")), Op("COMPLEX_ABS", [2], [3]), Op(last, [3], [4])]
+    return model(Subgraph(tensors, operators, [0], [4]))
+
+
+def test_complex_numbers_stay_inside_a_partition(make) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 16)).astype(np.float32)
+    whole = make()
+    same(fourier("NEG"), whole, x)
+    assert whole.taken == [(3, 3, 1)]
+    cut = make(skip_options=SkipOptions(skip_delegate_ops=["COMPLEX_ABS"]))
+    same(fourier("NEG"), cut, x)
+    assert cut.taken == [(1, 3, 1)]
+    assert "is complex" in cut.delegations[0].staying[0]
+
+
+def test_constants_that_other_partitions_compute_are_known(make) -> None:
+    # The shape that the last node needs comes from a partition before the one that stays.
+    tensors = [
+        T("f32", (2, 3), name="x", signature=(-1, 3)),
+        T("i32", (2,), name="shape"),
+        T("f32", (2, 3), name="turned", signature=(-1, 3)),
+        T("f32", (2, 3), name="y", signature=(-1, 3)),
+    ]
+    operators = [
+        Op("SHAPE", [0], [1], options("Shape", outType=2)),
+        Op("NEG", [0], [2]),
+        Op("RESHAPE", [2, 1], [3], options("Reshape")),
+    ]
+    content = model(Subgraph(tensors, operators, [0], [3]))
+    delegate = make(skip_options=SkipOptions(skip_delegate_ops=["NEG"]))
+    interpreter = plain(content, experimental_delegates=[delegate])
+    for rows in (2, 5, 1):
+        interpreter.resize_tensor_input(0, (rows, 3))
+        interpreter.allocate_tensors()
+        x = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
+        np.testing.assert_array_equal(run(interpreter, x)[0], -x)
+    del interpreter
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
+def test_a_resized_input_is_prepared_for_when_tensors_are_allocated(backend, make) -> None:
+    delegate = make(backend)
+    interpreter = plain(doubled(1, 4, signature=(-1, 4)), experimental_delegates=[delegate])
+    for rows in (1, 3, 3, 2, 1):
+        interpreter.resize_tensor_input(0, (rows, 4))
+        interpreter.allocate_tensors()
+        x = np.random.default_rng(rows).random((rows, 4), np.float32)
+        np.testing.assert_array_equal(run(interpreter, x)[0], 2 * x)
+    assert delegate.stats.executions == 5
+    del interpreter
+
+
+def test_a_fixed_input_may_be_resized_too(make) -> None:
+    interpreter = with_delegate(doubled(1, 4), make())
+    interpreter.resize_tensor_input(0, (2, 4))
+    with pytest.raises(RuntimeError, match="not ready"):
+        interpreter.invoke()
+    interpreter.allocate_tensors()
+    x = np.ones((2, 4), np.float32)
+    np.testing.assert_array_equal(run(interpreter, x)[0], 2 * x)
+    del interpreter
+
+
+def test_what_follows_a_dynamic_tensor_stays(make) -> None:
+    # How often is an input, so that the repeated tensor has a shape only when it runs.
+    tensors = [
+        T("f32", (2, 3), name="x"), T("i32", (2,), name="times"), T("f32", (2, 3), name="a"),
+        T("f32", (2, 3), name="b", signature=(-1, -1)), T("f32", (2, 3), name="y", signature=(-1, -1)),
+    ]  # fmt: skip
+    operators = [Op("NEG", [0], [2]), Op("TILE", [2, 1], [3], options("Tile")), Op("ABS", [3], [4])]
+    content = model(Subgraph(tensors, operators, [0, 1], [4]))
+    for when in ("before", "after"):
+        delegate = make()
+        interpreter = plain(content, experimental_delegates=[delegate] if when == "before" else None)
+        interpreter.allocate_tensors()
+        if when == "after":
+            modify_graph_with_delegate(interpreter, delegate)
+        assert sorted(delegate.delegations[0].staying) == [1, 2]
+        x = np.float32([[1, 2, 3], [4, 5, 6]])
+        for times in ([1, 2], [3, 1], [1, 1]):
+            np.testing.assert_array_equal(run(interpreter, x, np.int32(times))[0], np.tile(x, times))
+        del interpreter
+
+
+def test_an_operator_that_a_resize_makes_senseless_fails_when_tensors_are_allocated(make) -> None:
+    tensors = [T("f32", (1, 4), name="x"), T("i32", (2,), [2, 2]), T("f32", (2, 2), name="y")]
+    content = model(Subgraph(tensors, [Op("RESHAPE", [0, 1], [2], options("Reshape"))], [0], [2]))
+    interpreter = with_delegate(content, make())
+    interpreter.resize_tensor_input(0, (1, 5))
+    with pytest.raises(RuntimeError, match=r"\[1, 5\] cannot take the shape \[2, 2\].*TfLiteQnnDelegate"):
+        interpreter.allocate_tensors()
+    interpreter.resize_tensor_input(0, (1, 4))
+    interpreter.allocate_tensors()
+    np.testing.assert_array_equal(run(interpreter, VECTOR)[0], VECTOR.reshape(2, 2))
+    del interpreter
+
+
+def test_types_that_no_backend_has_stay(make) -> None:
+    tensors = [T("f32", (4,), name="x"), T("i64", (4,), name="i"), T("f32", (4,), name="y")]
+    operators = [Op("CAST", [0], [1]), Op("NEG", [0], [2])]
+    delegate = make()
+    content = model(Subgraph(tensors, operators, [0], [1, 2]))
+    same(content, delegate, np.float32([1, -2, 3, -4]))
+    assert delegate.taken[0][0] >= 1
+
+
+def test_an_input_that_is_an_output_too_and_an_unused_input_are_all_right(make) -> None:
+    tensors = [T("f32", (1, 4), name="x"), T("f32", (1, 4), name="unused"), T("f32", (1, 4), name="y")]
+    content = model(Subgraph(tensors, [Op("ADD", [0, 0], [2], ADD)], [0, 1], [2, 0]))
+    interpreter = with_delegate(content, make())
+    y, x = run(interpreter, VECTOR, VECTOR)
+    np.testing.assert_array_equal(y, 2 * VECTOR)
+    np.testing.assert_array_equal(x, VECTOR)
+    del interpreter
