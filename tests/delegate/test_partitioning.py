@@ -286,6 +286,20 @@ def test_what_follows_a_dynamic_tensor_stays(make) -> None:
         del interpreter
 
 
+def test_a_dynamic_tensor_that_was_not_foreseen_has_its_partition_made_anew_when_it_runs(make) -> None:
+    tensors = [
+        T("f32", (2, 3), name="x"), T("i32", (2,), name="times"), T("f32", (2, 3), name="b"), T("f32", (2, 3), name="y"),
+    ]  # fmt: skip
+    content = model(Subgraph(tensors, [Op("TILE", [0, 1], [2], options("Tile")), Op("NEG", [2], [3])], [0, 1], [3]))
+    delegate = make()
+    interpreter = with_delegate(content, delegate)
+    assert delegate.taken == [(1, 2, 1)]
+    x = np.float32([[1, 2, 3], [4, 5, 6]])
+    for times in ([1, 2], [3, 1], [3, 1], [1, 1]):
+        np.testing.assert_array_equal(run(interpreter, x, np.int32(times))[0], -np.tile(x, times))
+    del interpreter
+
+
 def test_an_operator_that_a_resize_makes_senseless_fails_when_tensors_are_allocated(make) -> None:
     tensors = [T("f32", (1, 4), name="x"), T("i32", (2,), [2, 2]), T("f32", (2, 2), name="y")]
     content = model(Subgraph(tensors, [Op("RESHAPE", [0, 1], [2], options("Reshape"))], [0], [2]))

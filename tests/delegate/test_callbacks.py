@@ -1,0 +1,158 @@
+"""An exception in a callback is an error of the interpreter; an invocation is native code where the backend allows it."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+from delegate_harness import chain, doubled, plain, run, with_delegate
+from test_tflite_control_flow import lstm
+
+from isthmus.delegate import Profiling, callbacks, delegate, structures
+from isthmus.delegate.partition import Partition
+from isthmus.delegate.runners import BoundRunner
+
+VECTOR = np.float32([[1, 2, 3, 4]])
+
+
+class Odd(BaseException):
+    """Nothing that anybody expects."""
+
+
+def failing(*_: object) -> None:
+    raise Odd("100 % unforeseen, %s and %d too")
+
+
+def test_an_exception_while_a_delegate_prepares_leaves_the_interpreter_as_it_was(make, monkeypatch) -> None:
+    monkeypatch.setattr(delegate, "survey", failing)
+    interpreter = plain(doubled(1, 4))
+    with pytest.raises(RuntimeError, match="Odd: 100 % unforeseen, %s and %d too"):
+        interpreter._interpreter.ModifyGraphWithDelegate(make()._get_native_delegate_pointer())
+    interpreter.allocate_tensors()
+    assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
+
+
+@pytest.mark.parametrize("when", ["prepare", "__init__"])
+def test_an_exception_while_a_node_is_made_fails_the_allocation(when, make, monkeypatch) -> None:
+    monkeypatch.setattr(Partition, when, failing)
+    interpreter = plain(doubled(1, 4), experimental_delegates=[make()])
+    with pytest.raises(RuntimeError, match=r"(?s)Odd: 100 % unforeseen.*|the node was not taken over"):
+        interpreter.allocate_tensors()
+    del interpreter
+
+
+def test_an_exception_while_a_node_runs_fails_the_invocation_and_only_that(make, monkeypatch) -> None:
+    interpreter = with_delegate(doubled(1, 4), make("HTP"))
+    with monkeypatch.context() as broken:
+        broken.setattr(BoundRunner, "execute", failing)
+        with pytest.raises(RuntimeError, match=r"Odd: 100 % unforeseen.*TfLiteQnnDelegate"):
+            interpreter.invoke()
+    assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
+    del interpreter
+
+
+def test_an_exception_while_a_node_ends_is_swallowed(make, monkeypatch) -> None:
+    told = make()
+    interpreter = with_delegate(doubled(1, 4), told)
+    with monkeypatch.context() as broken:
+        broken.setattr(delegate.QnnDelegate, "_give_up", failing)
+        del interpreter
+    for partition in list(told.partitions):
+        told._give_up(partition)
+
+
+def test_a_restarted_accelerator_is_an_error_of_the_interpreter(make) -> None:
+    import os
+    import signal
+
+    from isthmus.qnn import htp
+
+    told = make("HTP")
+    interpreter = with_delegate(doubled(1, 4), told)
+    run(interpreter, VECTOR)
+    os.kill(told._state.backend.get_property(htp.ACCELERATOR_PID), signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="1007 COMMON_SYSTEM_COMMUNICATION"):
+        for _ in range(100):
+            interpreter.invoke()
+    interpreter.resize_tensor_input(0, (2, 4))
+    interpreter.allocate_tensors()
+    assert (run(interpreter, np.ones((2, 4), np.float32))[0] == 2).all(), "a new shape is prepared on a new one"
+    del interpreter
+
+
+# -- native invocation -------------------------------------------------------------------------------------------------
+
+
+def test_an_invocation_on_the_cpu_never_enters_python(make, monkeypatch) -> None:
+    told = make("CPU")
+    interpreter = with_delegate(chain("NEG", "ABS"), told)
+    monkeypatch.setattr(Partition, "invoke", failing)
+    for step in range(5):
+        assert (run(interpreter, VECTOR * step)[0] == VECTOR * step).all()
+    assert told.stats.executions == 5
+    del interpreter
+
+
+def test_nor_does_one_with_variable_tensors(make, monkeypatch) -> None:
+    told = make("CPU")
+    interpreter, theirs = with_delegate(lstm(True), told), plain(lstm(True))
+    theirs.allocate_tensors()
+    monkeypatch.setattr(Partition, "invoke", failing)
+    x = np.random.default_rng(0).standard_normal(interpreter.get_input_details()[0]["shape"]).astype(np.float32)
+    for _ in range(3):
+        np.testing.assert_allclose(run(interpreter, x)[0], run(theirs, x)[0], rtol=1e-5, atol=1e-6)
+    assert told.stats.copied_out_bytes == 3 * 2 * 8 * 4, "new states are copied into the variables"
+    del interpreter
+
+
+def test_one_on_the_accelerator_enters_python_once(make, monkeypatch) -> None:
+    interpreter = with_delegate(chain("NEG", "ABS"), make("HTP"))
+    entered = []
+    invoke = Partition.invoke
+    monkeypatch.setattr(Partition, "invoke", lambda partition: (entered.append(partition), invoke(partition))[1])
+    run(interpreter, VECTOR)
+    assert len(entered) == 1
+    del interpreter, entered
+
+
+def test_a_tensor_that_lost_its_memory_is_told_from_python(make) -> None:
+    told = make("CPU")
+    interpreter = with_delegate(doubled(1, 4), told)
+    [partition] = told.partitions
+    tensor = partition.nodes.tensor(1)
+    for field, value in (("data", None), ("bytes", 3)):
+        before = getattr(tensor, field)
+        setattr(tensor, field, value)
+        with pytest.raises(RuntimeError, match=r"tensor 1 \('y'\): it has [03] bytes of memory, its node needs 16"):
+            interpreter.invoke()
+        setattr(tensor, field, before)
+    assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
+    del interpreter, partition
+
+
+@pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
+def test_profiling_tells_of_each_execution(backend, make) -> None:
+    told = make(backend, profiling=Profiling.PER_OP)
+    interpreter = with_delegate(doubled(1, 4), told)
+    assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
+    names = [event.name for event in told.profile.get_events()]
+    assert "execute" in names
+    assert "copied in" in names
+    del interpreter
+
+
+def test_foreign_nodes_and_delegates_are_refused_by_the_callbacks() -> None:
+    heard = []
+    context = structures.Context()
+    reporter = structures.ReportError(lambda address, text: heard.append(text))
+    context.report_error = reporter
+    address = ctypes.addressof(context)
+    assert structures.DelegatePrepare(callbacks.PREPARE)(address, 64) == structures.DELEGATE_ERROR
+    node = structures.Node(user_data=None)
+    for entry in (callbacks.KERNEL_PREPARE, callbacks.KERNEL_INVOKE):
+        assert structures.KernelCall(entry)(address, ctypes.addressof(node)) == structures.ERROR
+    structures.KernelFree(callbacks.FREE)(address, None)
+    structures.KernelFree(callbacks.FREE)(address, 12345)
+    assert b"none of isthmus" in heard[0]
+    assert b"not taken over" in heard[1]

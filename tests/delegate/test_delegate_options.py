@@ -1,0 +1,155 @@
+"""Options as QNN's header has them: their defaults, and a refusal for each that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from delegate_harness import doubled, with_delegate
+
+from isthmus.delegate import (
+    BackendType,
+    DelegateLogLevel,
+    GpuOptions,
+    GraphPriority,
+    HtpOptions,
+    Options,
+    QnnDelegate,
+    SkipOptions,
+)
+from isthmus.delegate.c_names import (
+    TfLiteQnnDelegateAllocCustomMem,
+    TfLiteQnnDelegateCreate,
+    TfLiteQnnDelegateDelete,
+    TfLiteQnnDelegateFreeCustomMem,
+    TfLiteQnnDelegateOptionsDefault,
+    kCpuBackend,
+    kHtpBackend,
+    kUndefinedBackend,
+)
+from isthmus.errors import Code, QnnError
+
+
+def test_defaults_are_those_of_the_header() -> None:
+    options = TfLiteQnnDelegateOptionsDefault()
+    assert options.backend_type is kUndefinedBackend
+    assert (int(kUndefinedBackend), int(BackendType.GPU), int(kHtpBackend)) == (0, 1, 2)
+    assert (options.library_path, options.skel_library_dir, options.cache_dir, options.model_token) == (None,) * 4
+    assert (options.log_level, options.profiling, options.graph_priority) == (0, 0, 0)
+    assert (options.htp_options.performance_mode, options.htp_options.precision) == (0, 0)
+    assert (options.gpu_options.performance_mode, options.gpu_options.precision) == (0, 0)
+    assert (options.skip_options.skip_delegate_ops, options.skip_options.skip_delegate_node_ids) == ((), ())
+
+
+def test_the_backend_type_is_mandatory() -> None:
+    for given in (None, Options()):
+        with pytest.raises(QnnError, match="it is mandatory, and not set") as caught:
+            QnnDelegate(given)
+        assert caught.value.code is Code.BACKEND_INVALID_ARGUMENT
+
+
+def test_a_backend_that_is_not_there_is_refused() -> None:
+    with pytest.raises(QnnError, match="DSP: there is none here") as caught:
+        QnnDelegate(Options(BackendType.DSP))
+    assert caught.value.code is Code.BACKEND_NOT_SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"backend_type": 77}, "backend_type"),
+        ({"backend_type": "HTP"}, "backend_type"),
+        ({"backend_type": True}, "backend_type"),
+        ({"library_path": "libQnnHtp.so"}, "not a library of backend type CPU"),
+        ({"library_path": "no/such.so"}, "no/such.so"),
+        ({"library_path": 3}, "library_path"),
+        ({"library_path": ""}, "library_path"),
+        ({"skel_library_dir": 3}, "skel_library_dir"),
+        ({"log_level": 9}, "log_level"),
+        ({"profiling": -1}, "profiling"),
+        ({"graph_priority": 50}, "graph_priority"),
+        ({"htp_options": None}, "htp_options"),
+        ({"htp_options": HtpOptions(performance_mode=99)}, "htp_options.performance_mode"),
+        ({"htp_options": HtpOptions(precision="fp16")}, "htp_options.precision"),
+        ({"gpu_options": GpuOptions(precision=4)}, "gpu_options.precision"),
+        ({"gpu_options": 1}, "gpu_options"),
+        ({"cache_dir": "x"}, "together or not at all"),
+        ({"model_token": "x"}, "together or not at all"),
+        ({"cache_dir": "x", "model_token": ""}, "model_token"),
+        ({"cache_dir": "x", "model_token": "../escape"}, "model_token"),
+        ({"cache_dir": "x", "model_token": "a" * 129}, "model_token"),
+        ({"cache_dir": 5, "model_token": "a"}, "cache_dir"),
+        ({"skip_options": []}, "skip_options"),
+        ({"skip_options": SkipOptions(skip_delegate_ops="ADD")}, "skip_delegate_ops"),
+        ({"skip_options": SkipOptions(skip_delegate_ops=["NO_SUCH"])}, "skip_delegate_ops"),
+        ({"skip_options": SkipOptions(skip_delegate_ops=[100000])}, "skip_delegate_ops"),
+        ({"skip_options": SkipOptions(skip_delegate_node_ids=[-1])}, "skip_delegate_node_ids"),
+        ({"skip_options": SkipOptions(skip_delegate_node_ids=7)}, "skip_delegate_node_ids"),
+    ],
+)
+def test_an_option_that_is_wrong_is_named(change, match) -> None:
+    with pytest.raises(QnnError, match=match):
+        QnnDelegate(replace(Options(BackendType.CPU), **change))
+
+
+@pytest.mark.parametrize("wrong", [{}, "HTP", 2])
+def test_what_are_no_options_is_refused(wrong) -> None:
+    with pytest.raises(QnnError, match="must be Options"):
+        QnnDelegate(wrong)
+
+
+def test_a_library_of_the_backend_is_taken(make) -> None:
+    assert make("HTP", library_path="/vendor/lib64/libQnnHtp.so").backend_name == "htp"
+
+
+def test_the_log_level_is_the_backends() -> None:
+    heard = {level: [] for level in (DelegateLogLevel.OFF, DelegateLogLevel.INFO)}
+    for level, lines in heard.items():
+        delegate = QnnDelegate(Options(BackendType.HTP, log_level=level), lambda _, text, to=lines: to.append(text))
+        interpreter = with_delegate(doubled(1, 4), delegate)
+        del interpreter
+        delegate.close()
+    started = [any("Accelerator process" in text for text in lines) for lines in heard.values()]
+    assert started == [False, True]
+    assert all(any("nodes delegated" in text for text in lines) for lines in heard.values())
+
+
+def test_the_priority_is_the_graphs(make) -> None:
+    told = make("HTP", graph_priority=GraphPriority.HIGH)
+    interpreter = with_delegate(doubled(1, 4), told)
+    assert told.partitions[0]._runner.ready.graph.driver.priority == 200
+    del interpreter
+
+
+# -- C names -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_c_names_make_and_end_what_they_say() -> None:
+    options = TfLiteQnnDelegateOptionsDefault()
+    options.backend_type = kCpuBackend
+    delegate = TfLiteQnnDelegateCreate(options)
+    interpreter = with_delegate(doubled(1, 4), delegate)
+    with pytest.raises(QnnError, match="still runs"):
+        TfLiteQnnDelegateDelete(delegate)
+    del interpreter
+    TfLiteQnnDelegateDelete(delegate)
+    TfLiteQnnDelegateDelete(None)
+    for wrong in (5, object()):
+        with pytest.raises(QnnError, match="must be a QnnDelegate"):
+            TfLiteQnnDelegateDelete(wrong)
+
+
+def test_null_options_are_refused() -> None:
+    with pytest.raises(QnnError, match="they are null"):
+        TfLiteQnnDelegateCreate(None)
+
+
+def test_c_memory_is_an_address_or_none() -> None:
+    address = TfLiteQnnDelegateAllocCustomMem(100, 64)
+    assert address % 64 == 0
+    TfLiteQnnDelegateFreeCustomMem(address)
+    TfLiteQnnDelegateFreeCustomMem(None)
+    for size, alignment in ((0, 64), (64, 3), (1 << 60, 64)):
+        assert TfLiteQnnDelegateAllocCustomMem(size, alignment) is None
+    with pytest.raises(QnnError, match="not allocated"):
+        TfLiteQnnDelegateFreeCustomMem(address)

@@ -1,0 +1,140 @@
+"""The model cache: a context binary of each partition, found again by a later process, and never a wrong one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from delegate_harness import chain, doubled, plain, run, with_delegate
+from test_tflite_control_flow import accumulator, lstm
+
+from isthmus.delegate import SkipOptions, partition
+
+VECTOR = np.float32([[1, 2, 3, 4]])
+
+
+def made_anew(told) -> int:
+    return sum("is kept in" in line for line in told.lines)
+
+
+def found_again(told) -> int:
+    return sum("is taken from" in line for line in told.lines)
+
+
+@pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
+def test_a_partition_is_found_again(backend, make, tmp_path, monkeypatch) -> None:
+    options = {"cache_dir": tmp_path / "new" / "folder", "model_token": "twice"}
+    first = make(backend, **options)
+    interpreter = with_delegate(chain("NEG", "ABS"), first)
+    expected = run(interpreter, VECTOR)[0]
+    del interpreter
+    assert (made_anew(first), found_again(first)) == (1, 0)
+    [file] = (tmp_path / "new" / "folder").iterdir()
+    assert file.name.startswith("twice-")
+    monkeypatch.setattr(partition.tflite, "convert", lambda model: pytest.fail("it was converted again"))
+    second = make(backend, **options)
+    interpreter = with_delegate(chain("NEG", "ABS"), second)
+    np.testing.assert_array_equal(run(interpreter, VECTOR)[0], expected)
+    assert (made_anew(second), found_again(second)) == (0, 1)
+    del interpreter
+
+
+def test_each_partition_and_shape_has_a_binary_of_its_own(make, tmp_path) -> None:
+    for again in (False, True):
+        skip = SkipOptions(skip_delegate_ops=["ABS"])
+        told = make(cache_dir=tmp_path, model_token="m", skip_options=skip)
+        interpreter = with_delegate(chain("NEG", "ABS", "NEG"), told)
+        for rows in (1, 2):
+            interpreter.resize_tensor_input(0, (rows, 4))
+            interpreter.allocate_tensors()
+            x = np.ones((rows, 4), np.float32)
+            np.testing.assert_array_equal(run(interpreter, x)[0], -x)
+        assert (made_anew(told), found_again(told)) == ((0, 4) if again else (4, 0))
+        del interpreter
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.parametrize("content", [accumulator(), lstm(True)], ids=["resource variables", "variable tensors"])
+def test_states_begin_anew_out_of_a_binary(content, make, tmp_path) -> None:
+    theirs = plain(content)
+    theirs.allocate_tensors()
+    x = np.ones(theirs.get_input_details()[0]["shape"], np.float32)
+    expected = [run(theirs, x)[0] for _ in range(3)]
+    for _ in range(2):
+        told = make(cache_dir=tmp_path, model_token="state")
+        interpreter = with_delegate(content, told)
+        for each in expected:
+            np.testing.assert_allclose(run(interpreter, x)[0], each, rtol=1e-5, atol=1e-6)
+        del interpreter
+    assert found_again(told) == 1
+
+
+def test_another_model_under_the_same_token_is_not_taken_for_it(make, tmp_path) -> None:
+    for content, sign in ((chain("NEG"), -1), (chain("ABS"), 1), (doubled(1, 4), 2)):
+        told = make(cache_dir=tmp_path, model_token="same")
+        interpreter = with_delegate(content, told)
+        np.testing.assert_array_equal(run(interpreter, VECTOR)[0], sign * VECTOR)
+        assert found_again(told) == 0
+        del interpreter
+
+
+def test_a_damaged_binary_is_made_again(make, tmp_path) -> None:
+    told = make(cache_dir=tmp_path, model_token="m")
+    with_delegate(doubled(1, 4), told)
+    [file] = tmp_path.iterdir()
+    whole = file.read_bytes()
+    for damaged in (b"", b"nonsense", whole[:-100], whole[:200] + b"\xff" * 64 + whole[264:]):
+        file.write_bytes(damaged)
+        told = make(cache_dir=tmp_path, model_token="m")
+        interpreter = with_delegate(doubled(1, 4), told)
+        np.testing.assert_array_equal(run(interpreter, VECTOR)[0], 2 * VECTOR)
+        assert any("is not used" in line for line in told.lines)
+        assert file.read_bytes() == whole
+        del interpreter
+
+
+def test_a_binary_of_another_graph_in_its_place_is_not_used(make, tmp_path) -> None:
+    told = make(cache_dir=tmp_path, model_token="m")
+    with_delegate(doubled(1, 4), told)
+    [file] = tmp_path.iterdir()
+    other = make(cache_dir=tmp_path, model_token="m")
+    with_delegate(doubled(1, 8), other)
+    [another] = set(tmp_path.iterdir()) - {file}
+    file.write_bytes(another.read_bytes())
+    told = make(cache_dir=tmp_path, model_token="m")
+    interpreter = with_delegate(doubled(1, 4), told)
+    np.testing.assert_array_equal(run(interpreter, VECTOR)[0], 2 * VECTOR)
+    assert any("are not those of the interpreter's nodes" in line for line in told.lines)
+    del interpreter
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(make, tmp_path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    told = make(cache_dir=tmp_path / "file" / "below", model_token="m")
+    interpreter = plain(doubled(1, 4), experimental_delegates=[told])
+    with pytest.raises(RuntimeError, match="a context binary cannot be kept there"):
+        interpreter.allocate_tensors()
+    del interpreter
+
+
+def test_another_process_finds_it(make, tmp_path) -> None:
+    told = make(cache_dir=tmp_path, model_token="m")
+    with_delegate(doubled(1, 4), told)
+    here = Path(__file__).parent
+    paths = [str(here.parents[1] / "src"), str(here), str(here.parent / "frontends" / "tflite")]
+    code = f"""
+import sys
+sys.path[:0] = {paths!r}
+from delegate_harness import *
+told = Told("CPU", cache_dir={str(tmp_path)!r}, model_token="m")
+interpreter = with_delegate(doubled(1, 4), told)
+print(run(interpreter, np.ones((1, 4), np.float32))[0].tolist(), any("is taken from" in line for line in told.lines))
+del interpreter
+told.close()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=os.environ)
+    assert done.stdout == "[[2.0, 2.0, 2.0, 2.0]] True\n", done.stderr
