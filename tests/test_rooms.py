@@ -27,10 +27,14 @@ MAY_IMPORT = {
     },
     "capi": {"qnn", "backends", "graph", "memory", "lock", "log", "errors", "version"},
     "session": {"qnn", "backends", "prepare", "graph", "lock", "log", "errors"},
+    # A delegate reads an interpreter's nodes with the frontend's converters and has native code run its graphs.
+    "delegate": {
+        "qnn", "backends", "frontends", "engine", "prepare", "graph", "memory", "lock", "log", "errors", "version",
+    },
     "report": {"prepare", "errors"},
     "tools": {
-        "session", "capi", "qnn", "report", "backends", "frontends", "prepare", "planning", "graph", "log", "reading",
-        "errors",
+        "session", "capi", "delegate", "qnn", "report", "backends", "frontends", "prepare", "planning", "graph", "log",
+        "reading", "errors",
     },
     "version": set(),
 }

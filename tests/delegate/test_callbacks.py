@@ -1,4 +1,4 @@
-"""An exception in a callback is an error of the interpreter; an invocation is native code where the backend allows it."""
+"""An exception in a callback is an error of the interpreter; an invocation is native code where a backend allows it."""
 
 from __future__ import annotations
 
@@ -62,6 +62,11 @@ def test_an_exception_while_a_node_ends_is_swallowed(make, monkeypatch) -> None:
         told._give_up(partition)
 
 
+def invoke_often(interpreter) -> None:
+    for _ in range(100):
+        interpreter.invoke()
+
+
 def test_a_restarted_accelerator_is_an_error_of_the_interpreter(make) -> None:
     import os
     import signal
@@ -73,8 +78,7 @@ def test_a_restarted_accelerator_is_an_error_of_the_interpreter(make) -> None:
     run(interpreter, VECTOR)
     os.kill(told._state.backend.get_property(htp.ACCELERATOR_PID), signal.SIGKILL)
     with pytest.raises(RuntimeError, match="1007 COMMON_SYSTEM_COMMUNICATION"):
-        for _ in range(100):
-            interpreter.invoke()
+        invoke_often(interpreter)
     interpreter.resize_tensor_input(0, (2, 4))
     interpreter.allocate_tensors()
     assert (run(interpreter, np.ones((2, 4), np.float32))[0] == 2).all(), "a new shape is prepared on a new one"
@@ -110,10 +114,15 @@ def test_one_on_the_accelerator_enters_python_once(make, monkeypatch) -> None:
     interpreter = with_delegate(chain("NEG", "ABS"), make("HTP"))
     entered = []
     invoke = Partition.invoke
-    monkeypatch.setattr(Partition, "invoke", lambda partition: (entered.append(partition), invoke(partition))[1])
+
+    def counted(partition: Partition) -> None:
+        entered.append(partition.name)
+        invoke(partition)
+
+    monkeypatch.setattr(Partition, "invoke", counted)
     run(interpreter, VECTOR)
-    assert len(entered) == 1
-    del interpreter, entered
+    assert entered == ["subgraph_0_partition_0"]
+    del interpreter
 
 
 def test_a_tensor_that_lost_its_memory_is_told_from_python(make) -> None:

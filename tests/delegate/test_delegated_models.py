@@ -1,4 +1,4 @@
-"""Real models through the delegate give LiteRT's own answers, streams over their whole length, nearly all nodes taken."""
+"""Real models through the delegate give LiteRT's own answers, streams over their whole length; most nodes are taken."""
 
 from __future__ import annotations
 

@@ -246,7 +246,8 @@ def test_a_process_that_ends_with_everything_alive_says_nothing() -> None:
 
 def test_the_base_install_does_not_need_litert() -> None:
     code = "import sys; sys.modules['ai_edge_litert'] = None\nimport isthmus, isthmus.tools.cli, isthmus.delegate"
-    code += "\nfrom isthmus.delegate import *\ntry: QnnDelegate(Options(BackendType.CPU))\nexcept Exception as e: print(e)"
+    code += "\nfrom isthmus.delegate import *"
+    code += "\ntry: QnnDelegate(Options(BackendType.CPU))\nexcept Exception as problem: print(problem)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)}
     )

@@ -30,11 +30,7 @@ def test_each_operator_gives_what_the_interpreter_gives(case, make) -> None:
     delegate = make()
     theirs = Interpreter(model_content=case.model)
     theirs.allocate_tensors()
-    try:
-        ours = with_delegate(case.model, delegate)
-    except RuntimeError as refusal:
-        assert "supports none of its" in str(refusal)
-        pytest.skip(str(refusal))
+    ours = with_delegate(case.model, delegate)
     random = np.random.default_rng(3)
     inputs = [random_input(random, tuple(d["shape"]), np.dtype(d["dtype"])) for d in theirs.get_input_details()]
     if case.positive:
@@ -107,7 +103,7 @@ def test_a_model_with_no_supported_node_is_refused_and_runs_without_the_delegate
 def test_nodes_that_another_delegate_has_are_told_from_unsupported_ones(make) -> None:
     interpreter = Interpreter(model_content=chain("NEG", "ABS"))
     interpreter.allocate_tensors()
-    with pytest.raises(RuntimeError, match="belongs to another delegate.*BUILTIN_WITHOUT_DEFAULT_DELEGATES"):
+    with pytest.raises(RuntimeError, match=r"belongs to another delegate.*BUILTIN_WITHOUT_DEFAULT_DELEGATES"):
         modify_graph_with_delegate(interpreter, make())
 
 
@@ -288,7 +284,8 @@ def test_what_follows_a_dynamic_tensor_stays(make) -> None:
 
 def test_a_dynamic_tensor_that_was_not_foreseen_has_its_partition_made_anew_when_it_runs(make) -> None:
     tensors = [
-        T("f32", (2, 3), name="x"), T("i32", (2,), name="times"), T("f32", (2, 3), name="b"), T("f32", (2, 3), name="y"),
+        T("f32", (2, 3), name="x"), T("i32", (2,), name="times"), T("f32", (2, 3), name="b"),
+        T("f32", (2, 3), name="y"),
     ]  # fmt: skip
     content = model(Subgraph(tensors, [Op("TILE", [0, 1], [2], options("Tile")), Op("NEG", [2], [3])], [0, 1], [3]))
     delegate = make()

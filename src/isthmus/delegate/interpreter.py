@@ -60,8 +60,8 @@ _finder = _Finder()
 _contexts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
-# Nothing here keeps the native object in a name of its own: an exception would keep it with its frames, and LiteRT, which
-# counts who has it, would take that for an array of a tensor and refuse to run.
+# Nothing here keeps the native object in a name of its own: an exception would keep it with its frames, and LiteRT,
+# which counts who has it, would take that for an array of a tensor and refuse to run.
 
 
 def _context(interpreter: Any) -> int:

@@ -21,6 +21,7 @@ COMMANDS = {
     "context-binary-generator": "prepare models for a backend and keep them in a context binary",
     "net-run": "run a model or a context binary on raw files",
     "capi": "make the libraries that clients of QNN in C load",
+    "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
 }
 
 

@@ -1,0 +1,206 @@
+"""One model in LiteRT in several ways, run in turn: its own kernels, XNNPACK, a delegate, a delegate in shared memory.
+
+Runs of all ways alternate, so that whatever else the machine does meets them alike. What is measured is `invoke`; the
+inputs are the same and stay where they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.delegate import custom_memory, library
+from isthmus.delegate.custom_memory import CustomMemory
+from isthmus.delegate.delegate import QnnDelegate
+from isthmus.delegate.interpreter import set_custom_allocation
+from isthmus.delegate.options import BackendType, Options
+from isthmus.errors import Code, QnnError
+
+KERNELS, XNNPACK, ORDINARY, SHARED = (
+    "LiteRT", "LiteRT with XNNPACK", "delegate, ordinary tensors", "delegate, shared tensors",
+)  # fmt: skip
+
+
+@dataclass
+class Way:
+    """A way to run the model.
+
+    Parameters
+    ----------
+    name
+        What it is called.
+    refusal
+        Why it cannot be run so; None where it can.
+    seconds
+        How long each invocation took.
+    copied_bytes
+        Bytes that an invocation copied between the interpreter's memory and the backend's.
+    delegated, nodes, partitions
+        Nodes that were taken over, nodes in all, and into how many partitions; of all subgraphs.
+    """
+
+    name: str
+    refusal: str | None = None
+    seconds: list[float] = field(default_factory=list)
+    copied_bytes: int | None = None
+    delegated: int | None = None
+    nodes: int | None = None
+    partitions: int | None = None
+    outputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def median(self) -> float:
+        """The middle of all times, in seconds."""
+        return float(np.median(self.seconds)) if self.seconds else float("nan")
+
+    @property
+    def least(self) -> float:
+        """The shortest time, in seconds."""
+        return min(self.seconds, default=float("nan"))
+
+
+def compare(
+    model: Path,
+    backend: BackendType = BackendType.HTP,
+    rounds: int = 50,
+    threads: int = 1,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> list[Way]:
+    """Run a model in all ways, in turn.
+
+    Parameters
+    ----------
+    model
+        A TFLite file.
+    backend
+        Where the delegate runs; shared tensors need HTP.
+    rounds
+        How often each way is run; once more before, to warm up.
+    threads
+        Threads of the interpreter.
+    shapes
+        Shapes of inputs by name, where not the file's.
+
+    Raises
+    ------
+    QnnError
+        For a file that LiteRT does not read, or a shape of what is no input.
+    """
+    if not model.is_file():
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{model}'", "there is no such file")
+    with ExitStack() as ends:
+        made = _Maker(model, backend, threads, dict(shapes or {}), ends)
+        ways = [made.way(name) for name in (KERNELS, XNNPACK, ORDINARY, SHARED)]
+        made.run(rounds)
+        made.finish()
+        return ways
+
+
+class _Maker:
+    """Makes the interpreters of a comparison, and ends them in the right order."""
+
+    def __init__(
+        self, model: Path, backend: BackendType, threads: int, shapes: dict[str, Sequence[int]], ends: ExitStack
+    ) -> None:
+        self._model, self._backend, self._threads, self._shapes = model, backend, threads, shapes
+        self._litert = library.module()
+        self._made: list[tuple[Way, Any, QnnDelegate | None]] = []
+        self._memories: list[CustomMemory] = []
+        ends.callback(self._end)
+
+    def way(self, name: str) -> Way:
+        """A way, with an interpreter to run it where it can be run."""
+        way = Way(name)
+        delegate = None
+        try:
+            if name in (ORDINARY, SHARED):
+                if name == SHARED and self._backend is not BackendType.HTP:
+                    raise QnnError(Code.COMMON_NOT_SUPPORTED, "shared tensors", "they are for the HTP backend only")
+                delegate = QnnDelegate(Options(self._backend))
+            interpreter = self._interpreter(name == KERNELS, delegate)
+            self._made.append((way, interpreter, delegate))
+            if name == SHARED:
+                assert delegate is not None
+                self._share(interpreter, delegate)
+            _feed(interpreter)
+        except (QnnError, RuntimeError, ValueError) as refusal:
+            if isinstance(refusal, QnnError) and refusal.code is Code.COMMON_INVALID_ARGUMENT:
+                raise
+            way.refusal = str(refusal).splitlines()[0] if str(refusal) else type(refusal).__name__
+        return way
+
+    def _interpreter(self, kernels: bool, delegate: QnnDelegate | None) -> Any:
+        resolvers = self._litert.OpResolverType
+        kind = resolvers.BUILTIN_WITHOUT_DEFAULT_DELEGATES if kernels else resolvers.AUTO
+        interpreter = self._litert.Interpreter(
+            str(self._model),
+            experimental_op_resolver_type=kind,
+            experimental_delegates=None if delegate is None else [delegate],
+            num_threads=self._threads,
+        )
+        inputs = {detail["name"]: detail["index"] for detail in interpreter.get_input_details()}
+        for name, shape in self._shapes.items():
+            if name not in inputs:
+                known = ", ".join(f"'{each}'" for each in inputs)
+                rule = f"the model has no such input; it has {known}"
+                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"input '{name}'", rule)
+            interpreter.resize_tensor_input(inputs[name], shape)
+        interpreter.allocate_tensors()
+        return interpreter
+
+    def _share(self, interpreter: Any, delegate: QnnDelegate) -> None:
+        for detail in (*interpreter.get_input_details(), *interpreter.get_output_details()):
+            nbytes = int(np.prod(detail["shape"])) * np.dtype(detail["dtype"]).itemsize
+            memory = delegate.alloc_custom_mem(nbytes)
+            if memory is None:
+                raise QnnError(Code.COMMON_MEM_ALLOC, "shared tensors", f"{nbytes} bytes are not to be had")
+            self._memories.append(memory)
+            set_custom_allocation(interpreter, detail["index"], memory)
+        interpreter.allocate_tensors()
+
+    def run(self, rounds: int) -> None:
+        """Invoke all, in turn."""
+        able = [(way.seconds, interpreter.invoke) for way, interpreter, _ in self._made if way.refusal is None]
+        for number in range(rounds + 1):
+            for seconds, invoke in able:
+                begin = time.perf_counter()
+                invoke()
+                if number:
+                    seconds.append(time.perf_counter() - begin)
+
+    def finish(self) -> None:
+        """Note what was counted."""
+        for way, interpreter, delegate in self._made:
+            if way.refusal is not None:
+                continue
+            way.outputs = {
+                detail["name"]: interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()
+            }
+            if delegate is not None:
+                way.copied_bytes = delegate.stats.copied_bytes // max(len(way.seconds) + 1, 1)
+                way.delegated = sum(each.delegated for each in delegate.delegations)
+                way.nodes = sum(each.nodes for each in delegate.delegations)
+                way.partitions = sum(each.partitions for each in delegate.delegations)
+
+    def _end(self) -> None:
+        delegates = [delegate for _, _, delegate in self._made if delegate is not None]
+        self._made.clear()
+        for memory in self._memories:
+            custom_memory.free(memory)
+        for delegate in delegates:
+            delegate.close()
+
+
+def _feed(interpreter: Any) -> None:
+    """Inputs for a trial: floats in [0, 1), small integers; the same every time."""
+    random = np.random.default_rng(0)
+    for detail in interpreter.get_input_details():
+        dtype, shape = np.dtype(detail["dtype"]), tuple(detail["shape"])
+        value = random.random(shape, np.float32) if dtype.kind == "f" else random.integers(0, 2, shape)
+        interpreter.set_tensor(detail["index"], np.asarray(value).astype(dtype))

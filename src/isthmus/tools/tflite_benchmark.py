@@ -1,0 +1,80 @@
+"""``isthmus tflite-benchmark``: one model in LiteRT in four ways, run in turn.
+
+LiteRT with its own kernels, with XNNPACK, with QNN's delegate on ordinary tensors, and with the delegate on tensors in
+shared memory. For each: how long an invocation takes, how many bytes it copies, how many nodes were delegated into how
+many partitions. A way that the model cannot be run in says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+from isthmus.tools.messages import add_log_argument
+from isthmus.tools.shapes import add_shape_argument, parse_shape
+
+BACKENDS = ("htp", "cpu", "lpai", "gpu")
+MAX_THREADS = 64
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite file")
+    parser.add_argument("--backend", choices=BACKENDS, default="htp", help="where the delegate runs (default htp)")
+    add_shape_argument(parser)
+    parser.add_argument("--rounds", type=int, default=50, metavar="N", help="invocations of each way (default 50)")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of the interpreter (default 1)")
+    add_log_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    from isthmus.delegate import BackendType
+    from isthmus.delegate.comparison import compare
+
+    if options.rounds < 1:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--rounds {options.rounds}", "must be at least 1")
+    if not 1 <= options.threads <= MAX_THREADS:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--threads {options.threads}", f"must be 1 to {MAX_THREADS}")
+    shapes = dict(parse_shape(text) for text in options.shape)
+    ways = compare(options.model, BackendType[options.backend.upper()], options.rounds, options.threads, shapes)
+    rows = [
+        {
+            "way": way.name,
+            "refused": way.refusal,
+            "latency_ms": None if way.refusal else {"p50": way.median * 1e3, "min": way.least * 1e3},
+            "copied_bytes": way.copied_bytes,
+            "nodes_delegated": way.delegated,
+            "nodes": way.nodes,
+            "partitions": way.partitions,
+        }
+        for way in ways
+    ]
+    report = {"model": str(options.model), "backend": options.backend, "rounds": options.rounds, "ways": rows}
+    if options.json:
+        print(json.dumps(report))
+    else:
+        _print(report)
+    return 0 if any(way.refusal is None for way in ways) else 1
+
+
+def _print(report: dict[str, Any]) -> None:
+    print(f"{report['model']}, delegate on {report['backend']}, {report['rounds']} invocations of each way in turn")
+    print(f"  {'':28}{'p50 ms':>9}{'min ms':>9}{'copied':>12}  delegated")
+    for row in report["ways"]:
+        if row["refused"]:
+            print(f"  {row['way']:28}{row['refused']}")
+            continue
+        latency = row["latency_ms"]
+        copied = "" if row["copied_bytes"] is None else f"{row['copied_bytes']:,}"
+        nodes = ""
+        if row["nodes"] is not None:
+            share = 100 * row["nodes_delegated"] / max(row["nodes"], 1)
+            nodes = f"{row['nodes_delegated']} of {row['nodes']} nodes ({math.floor(share)} %), "
+            nodes += f"partitions: {row['partitions']}"
+        print(f"  {row['way']:28}{latency['p50']:9.3f}{latency['min']:9.3f}{copied:>12}  {nodes}".rstrip())
