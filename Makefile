@@ -43,6 +43,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/lpai.py
 	$(BIN)/python bench/htp.py
 	$(BIN)/python bench/provider.py
+	$(BIN)/python bench/delegate.py --only coverage --only shared --only session
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
