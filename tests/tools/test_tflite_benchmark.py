@@ -63,7 +63,7 @@ def test_shapes_are_given_by_name(capsys) -> None:
         path = str(zoo.path("precise_vad"))
     except zoo.Unavailable as reason:
         pytest.skip(str(reason))
-    shape = "serving_default_net_input:0=2,29,13"
+    shape = "serving_default_net_input:0=1,29,13"
     ways = report(capsys, path, "--backend", "cpu", "--shape", shape)["ways"]
     assert all(way["refused"] is None for way in ways[:3])
     assert main(["tflite-benchmark", path, "--shape", "nothing=1"]) == 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ class _Maker:
         except (QnnError, RuntimeError, ValueError) as refusal:
             if isinstance(refusal, QnnError) and refusal.code is Code.COMMON_INVALID_ARGUMENT:
                 raise
-            way.refusal = str(refusal).splitlines()[0] if str(refusal) else type(refusal).__name__
+            way.refusal = _reason(refusal)
         return way
 
     def _interpreter(self, kernels: bool, delegate: QnnDelegate | None) -> Any:
@@ -166,13 +166,17 @@ class _Maker:
 
     def run(self, rounds: int) -> None:
         """Invoke all, in turn."""
-        able = [(way.seconds, interpreter.invoke) for way, interpreter, _ in self._made if way.refusal is None]
         for number in range(rounds + 1):
-            for seconds, invoke in able:
+            for way, interpreter, _ in self._made:
+                if way.refusal is not None:
+                    continue
                 begin = time.perf_counter()
-                invoke()
+                try:
+                    interpreter.invoke()
+                except RuntimeError as refusal:
+                    way.refusal = _reason(refusal)
                 if number:
-                    seconds.append(time.perf_counter() - begin)
+                    way.seconds.append(time.perf_counter() - begin)
 
     def finish(self) -> None:
         """Note what was counted."""
@@ -191,10 +195,16 @@ class _Maker:
     def _end(self) -> None:
         delegates = [delegate for _, _, delegate in self._made if delegate is not None]
         self._made.clear()
-        for memory in self._memories:
-            custom_memory.free(memory)
-        for delegate in delegates:
-            delegate.close()
+        # After an exception its frames still have an interpreter; what that uses ends with it.
+        with suppress(QnnError):
+            for memory in self._memories:
+                custom_memory.free(memory)
+            for delegate in delegates:
+                delegate.close()
+
+
+def _reason(refusal: Exception) -> str:
+    return str(refusal).splitlines()[0] if str(refusal) else type(refusal).__name__
 
 
 def _feed(interpreter: Any) -> None:
