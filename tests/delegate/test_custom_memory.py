@@ -337,6 +337,20 @@ def test_memory_is_checked_by_the_interpreter_too_where_no_delegate_was_applied(
     custom_memory.free(memory)
 
 
+def test_xnnpack_works_on_the_memory_where_no_delegate_was_applied(make) -> None:
+    delegate = make("HTP")
+    memory = delegate.alloc_custom_mem(NBYTES)
+    interpreter = Interpreter(model_content=doubled(*SHAPE))
+    set_custom_allocation(interpreter, 1, memory)
+    interpreter.allocate_tensors()
+    x = np.random.default_rng(0).random(SHAPE, np.float32)
+    interpreter.set_tensor(0, x)
+    interpreter.invoke()
+    np.testing.assert_array_equal(memory.view(np.float32, SHAPE), 2 * x)
+    del interpreter
+    delegate.free_custom_mem(memory)
+
+
 def test_tensors_cannot_move_while_arrays_of_them_are_about(one) -> None:
     interpreter, memory = one
     interpreter.allocate_tensors()

@@ -170,6 +170,16 @@ def test_two_interpreters_have_variables_of_their_own(make) -> None:
     del one, two
 
 
+def test_one_delegate_serves_interpreter_after_interpreter(make) -> None:
+    # Contexts come to lie where others have ended, subgraphs that initialise among them.
+    delegate = make()
+    for _ in range(20):
+        for content, taken in ((accumulator(), (5, 5, 1)), (doubled(1, 2), (1, 1, 1))):
+            interpreter = with_delegate(content, delegate)
+            assert delegate.taken[-1] == taken
+            del interpreter
+
+
 @pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
 @pytest.mark.parametrize("time_major", [True, False])
 def test_variable_tensors_stay_the_interpreters_and_are_reset_by_it(backend, time_major, make) -> None:

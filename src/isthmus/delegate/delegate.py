@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ from isthmus.lock import Lock
 from isthmus.log import Log, LogLevel
 
 NAME = b"TfLiteQnnDelegate"
+REMEMBERED = 256
+"""How many subgraphs a delegate tells of."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +100,11 @@ class QnnDelegate:
         """The events of executions, where profiling was asked for."""
         if settings.profiling is not Profiling.OFF:
             self.profile = qnn.Profile(backend, qnn.ProfileLevel(int(settings.profiling)))
-        self.delegations: list[Delegation] = []
-        """What became of each subgraph that it was applied to, in order."""
+        self.delegations: deque[Delegation] = deque(maxlen=REMEMBERED)
+        """What became of each subgraph that it was applied to, in order; of the last ones."""
         self._lock = Lock()
         self._around = Surroundings(backend, settings, self._log, self.profile)
         self._taking: tuple[view.Nodes, Survey, list[Part]] | None = None
-        self._initializers: frozenset[int] = frozenset()
         self._registration = structures.Registration(
             init=callbacks.INIT,
             free=callbacks.FREE,
@@ -146,7 +148,7 @@ class QnnDelegate:
         """What all its nodes did so far: executions, bytes copied, bytes used in place."""
         with self._lock:
             total = self._state.ended
-            for partition in self._state.partitions:
+            for partition in list(self._state.partitions):
                 total = added(total, partition.stats())
             return total
 
@@ -184,8 +186,8 @@ class QnnDelegate:
         """Take over what the backend supports of a subgraph (TfLiteDelegate.Prepare)."""
         self._check_open()
         with self._lock:
-            if address in self._initializers:
-                # A subgraph that only a CALL_ONCE runs which was taken over: nobody runs it any more.
+            if any(address in partition.initializers for partition in self._state.partitions):
+                # Only a CALL_ONCE that was taken over ran this subgraph: nobody runs it any more.
                 return structures.OK
             nodes = view.read(address)
             check_memory(nodes, self._state.backend)
@@ -205,7 +207,6 @@ class QnnDelegate:
                 if nodes.index == 0:
                     self._refuse_idleness(nodes, found)
                 return structures.OK
-            self._initializers |= _taken_initializers(nodes, frozenset(numbers))
             self._taking = nodes, found, parts
             try:
                 wanted = structures.integer_array(numbers)
@@ -269,12 +270,6 @@ class QnnDelegate:
         shown = "; ".join(reasons[:3]) or "it has no nodes"
         rule = f"backend '{self.settings.backend}' supports none of its {len(nodes.operators)} nodes: {shown}"
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "model", rule, hint)
-
-
-def _taken_initializers(nodes: view.Nodes, taken: frozenset[int]) -> frozenset[int]:
-    """The contexts of the subgraphs that nodes which were taken over call once."""
-    calls = (o.options["init_subgraph"] for o in nodes.operators if o.code == "CALL_ONCE" and o.index in taken)
-    return frozenset(nodes.called[number].context for number in calls if number in nodes.called)
 
 
 def _part(params: structures.DelegateParams) -> Part:

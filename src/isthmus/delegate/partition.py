@@ -78,6 +78,9 @@ class Partition:
         self._context: qnn.Context | None = None
         self._runner: Runner | None = None
         self._earlier = GraphStats()
+        calls = [o.options["init_subgraph"] for o in self._operators if o.code == "CALL_ONCE"]
+        self.initializers = frozenset(nodes.called[number].context for number in calls if number in nodes.called)
+        """The contexts of subgraphs that its nodes run once, at the beginning."""
         self.plan: Plan | None = None
         """How the graph's scratch was planned, where it was prepared here and the backend tells."""
 
