@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 
 import numpy as np
 import pytest
 from delegate_harness import chain, doubled, plain, run, with_delegate
 from test_tflite_control_flow import lstm
 
-from isthmus.delegate import Profiling, callbacks, delegate, structures
+from isthmus.delegate import (
+    Profiling,
+    callbacks,
+    delegate,
+    modify_graph_with_delegate,
+    set_custom_allocation,
+    structures,
+)
 from isthmus.delegate.partition import Partition
 from isthmus.delegate.runners import BoundRunner
+from isthmus.qnn import htp
 
 VECTOR = np.float32([[1, 2, 3, 4]])
 
@@ -68,21 +78,34 @@ def invoke_often(interpreter) -> None:
 
 
 def test_a_restarted_accelerator_is_an_error_of_the_interpreter(make) -> None:
-    import os
-    import signal
-
-    from isthmus.qnn import htp
-
     told = make("HTP")
     interpreter = with_delegate(doubled(1, 4), told)
     run(interpreter, VECTOR)
     os.kill(told._state.backend.get_property(htp.ACCELERATOR_PID), signal.SIGKILL)
     with pytest.raises(RuntimeError, match="1007 COMMON_SYSTEM_COMMUNICATION"):
         invoke_often(interpreter)
-    interpreter.resize_tensor_input(0, (2, 4))
-    interpreter.allocate_tensors()
-    assert (run(interpreter, np.ones((2, 4), np.float32))[0] == 2).all(), "a new shape is prepared on a new one"
+    for _ in range(3):
+        assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all(), "the next invocation starts a new one"
     del interpreter
+
+
+def test_shared_tensors_are_registered_again_with_a_new_accelerator(make) -> None:
+    told = make("HTP")
+    interpreter = plain(doubled(1, 4))
+    memory = told.alloc_custom_mem(16)
+    set_custom_allocation(interpreter, 0, memory)
+    interpreter.allocate_tensors()
+    modify_graph_with_delegate(interpreter, told)
+    interpreter.invoke()
+    memory.view(np.float32, (1, 4))[...] = VECTOR
+    os.kill(told._state.backend.get_property(htp.ACCELERATOR_PID), signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="1007 COMMON_SYSTEM_COMMUNICATION"):
+        invoke_often(interpreter)
+    interpreter.invoke()
+    np.testing.assert_array_equal(interpreter.get_tensor(1), 2 * VECTOR)
+    assert told.lines.count("INFO: Tensor 0 is successfully registered to shared memory.") == 2
+    del interpreter
+    told.free_custom_mem(memory)
 
 
 # -- native invocation -------------------------------------------------------------------------------------------------

@@ -320,6 +320,17 @@ def test_an_operator_that_a_resize_makes_senseless_fails_when_tensors_are_alloca
     del interpreter
 
 
+def test_what_nobody_reads_is_computed_with_the_rest_or_stays(make) -> None:
+    tensors = [T("f32", (1, 4), name=name) for name in ("x", "unread", "y")]
+    content = model(Subgraph(tensors, [Op("NEG", [0], [1]), Op("ABS", [0], [2])], [0], [2]))
+    together, alone = make(), make(skip_options=SkipOptions(skip_delegate_ops=["ABS"]))
+    same(content, together, VECTOR)
+    assert together.taken == [(2, 2, 1)]
+    interpreter = plain(content)
+    with pytest.raises(RuntimeError, match="nobody reads what it gives"):
+        modify_graph_with_delegate(interpreter, alone)
+
+
 def test_types_that_no_backend_has_stay(make) -> None:
     tensors = [T("f32", (4,), name="x"), T("i64", (4,), name="i"), T("f32", (4,), name="y")]
     operators = [Op("CAST", [0], [1]), Op("NEG", [0], [2])]

@@ -8,6 +8,7 @@ import tiny
 from test_handles import doubling, refused
 
 from isthmus import Code, qnn
+from isthmus import graph as ir
 from isthmus.graph import DataType
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor
 
@@ -46,6 +47,23 @@ def test_an_empty_graph_cannot_be_finalized_but_completed_and_then_finalized(con
     with refused(Code.GRAPH_FINALIZE_FAILED, "empty"):
         graph.finalize()
     assert not graph.finalized
+
+
+def test_a_graph_that_was_composed_elsewhere_is_added_under_its_name(context):
+    composed = ir.Graph("elsewhere")
+    x = composed.create_tensor("x", ir.TensorType.APP_WRITE, DataType.FLOAT_32, (1, 4))
+    y = composed.create_tensor("y", ir.TensorType.APP_READ, DataType.FLOAT_32, (1, 4))
+    composed.add_node("add", "ElementWiseAdd", [x, x], [y])
+    graph = context.add_graph(composed)
+    graph.finalize()
+    given, made = array(3), array(0)
+    graph.execute([ClientTensor("x", given)], [ClientTensor("y", made)])
+    assert (made == 6).all()
+    assert context.retrieve("elsewhere") is graph
+    with refused(Code.GRAPH_INVALID_NAME, "the context has one of that name"):
+        context.add_graph(ir.Graph("elsewhere"))
+    with refused(Code.CONTEXT_INVALID_ARGUMENT, "not a composed graph"):
+        context.add_graph("elsewhere")
 
 
 def test_client_buffers_are_used_where_they_lie(graph):

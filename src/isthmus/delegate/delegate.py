@@ -261,7 +261,7 @@ class QnnDelegate:
         if any(self._surveyed(each).accepted for each in others):
             return
         reasons = sorted(set(found.reasons.values()))
-        hint = "isthmus.delegate documents what stays in the interpreter."
+        hint = "docs/delegate.md tells what stays in the interpreter, and why."
         if nodes.operators and len(nodes.delegated) == len(nodes.operators):
             hint = (
                 "LiteRT applies XNNPACK when tensors are allocated: pass this delegate as experimental_delegates, or "

@@ -102,10 +102,16 @@ class Partition:
             self._around.say(LogLevel.INFO, f"Tensor {tensor} is successfully registered to shared memory.")
 
     def invoke(self) -> None:
-        """Run once."""
+        """Run once. When the accelerator has died this fails, and the next time starts on a new one."""
         if self._runner is None:
-            raise QnnError(Code.GRAPH_NOT_FINALIZED, f"partition '{self.name}'", "it is not prepared")
-        self._runner.execute(self.nodes)
+            self.prepare()
+        assert self._runner is not None
+        try:
+            self._runner.execute(self.nodes)
+        except QnnError as problem:
+            if problem.code is Code.COMMON_SYSTEM_COMMUNICATION:
+                self._end()
+            raise
 
     def stats(self) -> GraphStats:
         """What it did so far."""

@@ -197,6 +197,8 @@ def _apart(found: Survey, parts: Sequence[Part]) -> Iterable[tuple[int, str]]:
     by_number = {operator.index: operator for operator in found.nodes.operators}
     for part in parts:
         operators = [by_number[number] for number in part.nodes]
+        if not part.outputs and not any(_stores(found.nodes, operator) for operator in operators):
+            yield from ((operator.index, "nobody reads what it gives") for operator in operators)
         for index in part.inputs:
             if index >= 0 and not found.nodes.is_constant(index) and not isinstance(found.values.get(index), Tensor):
                 yield from ((o.index, _unpassable(found, index)) for o in operators if index in o.inputs)
@@ -204,6 +206,12 @@ def _apart(found: Survey, parts: Sequence[Part]) -> Iterable[tuple[int, str]]:
             if not isinstance(found.values.get(index), Tensor):
                 yield from ((o.index, _unpassable(found, index)) for o in operators if index in o.outputs)
     yield from _scattered(found, parts, by_number)
+
+
+def _stores(nodes: Nodes, operator: OperatorEntry) -> bool:
+    """Whether a node does something besides its results: it assigns a variable."""
+    read = (index for index in operator.inputs if index >= 0)
+    return operator.code == "ASSIGN_VARIABLE" or any(nodes.tensor(index).is_variable for index in read)
 
 
 def _unpassable(found: Survey, index: int) -> str:
