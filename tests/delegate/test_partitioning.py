@@ -160,6 +160,62 @@ def test_an_initialisation_that_stays_keeps_its_variables(make) -> None:
     assert delegate.taken[1][0] == 0, "the initialisation is run by the interpreter"
 
 
+HANDLE, PAIR = T("resource", (1,)), T("f32", (2,))
+TOTAL = options("VarHandle", container="", sharedName="total")
+START = Subgraph(
+    [HANDLE, T("f32", (2,), [1, 2])], [Op("VAR_HANDLE", [], [0], TOTAL), Op("ASSIGN_VARIABLE", [0, 1], [])], [], []
+)
+
+
+def test_variables_that_several_partitions_would_share_stay(make) -> None:
+    operators = [
+        Op("CALL_ONCE", [], [], options("CallOnce", initSubgraphIndex=1)),
+        Op("VAR_HANDLE", [], [1], TOTAL),
+        Op("READ_VARIABLE", [1], [2]),
+        Op("ADD", [0, 2], [3], ADD),
+        Op("ATAN2", [3, 0], [4]),
+        Op("NEG", [4], [5]),
+        Op("ASSIGN_VARIABLE", [1, 5], []),
+    ]
+    content = model(Subgraph([PAIR, HANDLE, PAIR, PAIR, PAIR, T("f32", (2,), name="y")], operators, [0], [5]), START)
+    delegate = make()
+    same(content, delegate, np.float32([1, 2]), times=4)
+    assert sorted(delegate.delegations[0].staying) == [0, 1, 2, 4, 6]
+
+
+def test_variables_that_a_loop_uses_too_stay(make) -> None:
+    count, flag = T("i32", ()), T("bool", ())
+    main = Subgraph(
+        [PAIR, T("i32", (), 0), count, HANDLE, PAIR, T("f32", (2,), name="y")],
+        [
+            Op("CALL_ONCE", [], [], options("CallOnce", initSubgraphIndex=1)),
+            Op("WHILE", [1], [2], options("While", condSubgraphIndex=2, bodySubgraphIndex=3)),
+            Op("VAR_HANDLE", [], [3], TOTAL),
+            Op("READ_VARIABLE", [3], [4]),
+            Op("ADD", [0, 4], [5], ADD),
+        ],
+        [0],
+        [5, 2],
+    )
+    condition = Subgraph([count, T("i32", (), 3), flag], [Op("LESS", [0, 1], [2])], [0], [2])
+    body = Subgraph(
+        [count, T("i32", (), 1), count, HANDLE, PAIR, PAIR],
+        [
+            Op("ADD", [0, 1], [2], ADD),
+            Op("VAR_HANDLE", [], [3], TOTAL),
+            Op("READ_VARIABLE", [3], [4]),
+            Op("ADD", [4, 4], [5], ADD),
+            Op("ASSIGN_VARIABLE", [3, 5], []),
+        ],
+        [0],
+        [2],
+    )
+    content = model(main, START, condition, body)
+    delegate = make()
+    same(content, delegate, np.float32([1, 2]), times=3)
+    assert delegate.delegations[0].staying[2] == "other subgraphs use its variable"
+
+
 def test_two_interpreters_have_variables_of_their_own(make) -> None:
     delegate = make()
     one, two = (with_delegate(accumulator(), delegate) for _ in range(2))
