@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delegate_harness import chain, doubled, plain, run, with_delegate
+from delegate_harness import ADD, chain, doubled, plain, run, with_delegate
 from test_tflite_control_flow import accumulator, lstm
+from tflite_build import Op, Subgraph, T, model
 
 from isthmus.delegate import SkipOptions, partition
 
@@ -79,6 +80,20 @@ def test_another_model_under_the_same_token_is_not_taken_for_it(make, tmp_path) 
         interpreter = with_delegate(content, told)
         np.testing.assert_array_equal(run(interpreter, VECTOR)[0], sign * VECTOR)
         assert found_again(told) == 0
+        del interpreter
+
+
+def plus(constant: float) -> bytes:
+    tensors = [T("f32", (1, 4), name="x"), T("f32", (1, 4), np.full((1, 4), constant)), T("f32", (1, 4), name="y")]
+    return model(Subgraph(tensors, [Op("ADD", [0, 1], [2], ADD)], [0], [2]))
+
+
+def test_nor_is_the_same_model_with_other_weights(make, tmp_path) -> None:
+    for constant, again in ((1, 0), (2, 0), (1, 1)):
+        told = make(cache_dir=tmp_path, model_token="same")
+        interpreter = with_delegate(plus(constant), told)
+        np.testing.assert_array_equal(run(interpreter, VECTOR)[0], VECTOR + constant)
+        assert found_again(told) == again
         del interpreter
 
 

@@ -234,6 +234,7 @@ def test_one_delegate_serves_interpreter_after_interpreter(make) -> None:
             interpreter = with_delegate(content, delegate)
             assert delegate.taken[-1] == taken
             del interpreter
+            assert not delegate._state.backend._owned, "contexts end with the interpreter that has their nodes"
 
 
 @pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
@@ -327,25 +328,46 @@ def test_a_fixed_input_may_be_resized_too(make) -> None:
     del interpreter
 
 
-def test_what_follows_a_dynamic_tensor_stays(make) -> None:
+@pytest.mark.parametrize(
+    ("when", "signature"), [("before", (-1, -1)), ("after", (-1, -1)), ("after", None)],
+    ids=["told by the file", "told by both", "told by the interpreter"],
+)  # fmt: skip
+def test_what_follows_a_dynamic_tensor_stays(when, signature, make) -> None:
     # How often is an input, so that the repeated tensor has a shape only when it runs.
     tensors = [
         T("f32", (2, 3), name="x"), T("i32", (2,), name="times"), T("f32", (2, 3), name="a"),
-        T("f32", (2, 3), name="b", signature=(-1, -1)), T("f32", (2, 3), name="y", signature=(-1, -1)),
+        T("f32", (2, 3), name="b", signature=signature), T("f32", (2, 3), name="y", signature=signature),
     ]  # fmt: skip
     operators = [Op("NEG", [0], [2]), Op("TILE", [2, 1], [3], options("Tile")), Op("ABS", [3], [4])]
     content = model(Subgraph(tensors, operators, [0, 1], [4]))
-    for when in ("before", "after"):
-        delegate = make()
-        interpreter = plain(content, experimental_delegates=[delegate] if when == "before" else None)
-        interpreter.allocate_tensors()
-        if when == "after":
-            modify_graph_with_delegate(interpreter, delegate)
-        assert sorted(delegate.delegations[0].staying) == [1, 2]
-        x = np.float32([[1, 2, 3], [4, 5, 6]])
-        for times in ([1, 2], [3, 1], [1, 1]):
-            np.testing.assert_array_equal(run(interpreter, x, np.int32(times))[0], np.tile(x, times))
-        del interpreter
+    delegate = make()
+    interpreter = plain(content, experimental_delegates=[delegate] if when == "before" else None)
+    interpreter.allocate_tensors()
+    if when == "after":
+        modify_graph_with_delegate(interpreter, delegate)
+    assert sorted(delegate.delegations[0].staying) == [1, 2]
+    x = np.float32([[1, 2, 3], [4, 5, 6]])
+    for times in ([1, 2], [3, 1], [1, 1]):
+        np.testing.assert_array_equal(run(interpreter, x, np.int32(times))[0], np.tile(x, times))
+    del interpreter
+
+
+def test_what_the_interpreter_has_made_dynamic_stays_though_its_shape_could_be_known(make) -> None:
+    # The interpreter negates when it runs; the delegate folds it, if it comes before tensors are allocated.
+    tensors = [
+        T("f32", (2, 3), name="x"), T("i32", (2,), [-1, -2]), T("i32", (2,), name="times"), T("f32", (2, 6), name="y"),
+    ]  # fmt: skip
+    content = model(Subgraph(tensors, [Op("NEG", [1], [2]), Op("TILE", [0, 2], [3], options("Tile"))], [0], [3]))
+    x = np.float32([[1, 2, 3], [4, 5, 6]])
+    before, after = make(), make()
+    early, late = with_delegate(content, before), plain(content)
+    late.allocate_tensors()
+    modify_graph_with_delegate(late, after)
+    for interpreter in (early, late):
+        np.testing.assert_array_equal(run(interpreter, x)[0], np.tile(x, (1, 2)))
+    assert before.taken == [(2, 2, 1)]
+    assert after.delegations[0].staying == {1: "tensor 3 is dynamic"}
+    del early, late, interpreter
 
 
 def test_a_dynamic_tensor_that_was_not_foreseen_has_its_partition_made_anew_when_it_runs(make) -> None:
