@@ -11,6 +11,7 @@ import gc
 import json
 import logging
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -55,11 +56,12 @@ def main() -> int:
 
 
 def alternating(ways: Sequence[Callable[[], object]], rounds: int) -> list[np.ndarray]:
-    """The seconds of each way, run in turn; forwards and backwards, since what ran before leaves its caches."""
+    """The seconds of each way, run in turn, in an order that changes: what ran before leaves its caches."""
     times: list[list[float]] = [[] for _ in ways]
     both = list(zip(ways, times, strict=True))
+    order = random.Random(1)
     for number in range(rounds + 1):
-        for way, seconds in both if number % 2 else reversed(both):
+        for way, seconds in order.sample(both, len(both)):
             begin = time.perf_counter()
             way()
             if number:
