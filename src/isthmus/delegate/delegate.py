@@ -218,7 +218,7 @@ class QnnDelegate:
             self._log(
                 LogLevel.INFO,
                 f"Replacing {len(numbers)} node(s) with delegate ({NAME.decode()}) node, "
-                f"yielding {_subsets(nodes, frozenset(numbers))} partitions.",
+                f"yielding {_subsets(nodes)} partitions.",
             )
             return status
 
@@ -248,9 +248,9 @@ class QnnDelegate:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "delegate", "it has been deleted")
 
     def _surveyed(self, nodes: view.Nodes) -> Survey:
-        return survey(nodes, self._state.backend.driver.supports, lambda operator: self._skips(nodes, operator))
+        return survey(nodes, self._state.backend.driver.supports, self._skips)
 
-    def _skips(self, nodes: view.Nodes, operator: OperatorEntry) -> str:
+    def _skips(self, operator: OperatorEntry) -> str:
         code = operator.code.partition(":")[0]
         listed = code in self.settings.skipped_codes or operator.index in self.settings.skipped_nodes
         return "it is on a skip list" if listed else ""
@@ -296,7 +296,7 @@ def _preview(nodes: view.Nodes, numbers: Sequence[int]) -> list[Part]:
     return parts
 
 
-def _subsets(nodes: view.Nodes, taken: frozenset[int]) -> int:
+def _subsets(nodes: view.Nodes) -> int:
     """Into how many pieces the interpreter has cut its plan: nodes of delegates, and what stays between them."""
     now = view.plan(nodes.context)
     before = {operator.index for operator in nodes.operators}

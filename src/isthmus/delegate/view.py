@@ -7,7 +7,6 @@ read whenever they are asked for, since inputs are resized.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -308,11 +307,6 @@ class NodesModel(Model):
         if subgraph is self._main and entry.index in self._known:
             return self._known[entry.index]
         return subgraph.nodes.contents(entry)
-
-
-def elements(nodes: Nodes, index: int) -> int:
-    """How many elements a tensor has now."""
-    return math.prod(nodes.dims(index))
 
 
 def is_plain(nodes: Nodes, index: int) -> bool:
