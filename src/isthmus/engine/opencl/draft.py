@@ -1,0 +1,67 @@
+"""A kernel under construction: its parameters and the arguments that one launch gives them, side by side.
+
+Names, types and order are written once, so that text and arguments cannot disagree.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.engine.opencl.program import Argument, Local, Place
+from isthmus.engine.opencl.storage import Storage
+
+
+class Draft:
+    """Parameters, declarations at the head of the body, and arguments."""
+
+    def __init__(self) -> None:
+        self.parameters: list[str] = []
+        self.head: list[str] = []
+        self.arguments: list[Argument] = []
+
+    def memory(self, name: str, place: Place, c_type: str) -> None:
+        """Memory as a pointer `name`."""
+        constant = "" if place.writes else "const "
+        self.parameters += [f"global {constant}uchar *{name}_base", f"long {name}_at"]
+        self.head.append(f"global {constant}{c_type} *{name} = (global {constant}{c_type} *)({name}_base + {name}_at);")
+        self.arguments.append(place)
+
+    def operand(self, name: str, place: Place, storage: Storage, scale: float = 1.0, zero: int = 0) -> None:
+        """Memory with elements of some storage; of quantized ones their scale and zero point too."""
+        self.memory(name, place, storage.c_type)
+        if not storage.quantized:
+            return
+        if place.writes:
+            self.floats(**{f"{name}_inverse": float(np.float32(1) / np.float32(scale)), f"{name}_zero": float(zero)})
+        else:
+            self.floats(**{f"{name}_scale": scale, f"{name}_zero": float(zero)})
+
+    def ints(self, **values: int) -> None:
+        """Whole numbers of 32 bits."""
+        for name, value in values.items():
+            self.parameters.append(f"int {name}")
+            self.arguments.append(np.int32(value))
+
+    def longs(self, **values: int) -> None:
+        """Whole numbers of 64 bits."""
+        for name, value in values.items():
+            self.parameters.append(f"long {name}")
+            self.arguments.append(np.int64(value))
+
+    def floats(self, **values: float) -> None:
+        """Reals."""
+        for name, value in values.items():
+            self.parameters.append(f"float {name}")
+            self.arguments.append(np.float32(value))
+
+    def local(self, name: str, c_type: str, nbytes: int) -> None:
+        """Local memory as a pointer `name`."""
+        self.parameters.append(f"local {c_type} *{name}")
+        self.arguments.append(Local(nbytes))
+
+    def source(self, kernel: str, body: str, group: tuple[int, ...] | None = None) -> str:
+        """The text of the kernel; `group` promises a size of work-groups to the compiler."""
+        sizes = (*group, 1, 1)[:3] if group is not None else ()
+        promise = f"__attribute__((reqd_work_group_size{sizes})) " if sizes else ""
+        head = "\n".join(f"  {line}" for line in self.head)
+        return f"{promise}kernel void {kernel}({', '.join(self.parameters)})\n{{\n{head}\n{body}\n}}\n"

@@ -1,0 +1,241 @@
+"""Lowering: a schedule becomes a program for an OpenCL device, one operation at a time by the tables of each family.
+
+The same tables say beforehand what is not executed, and why. Element-wise steps that directly follow the step whose
+result they take become part of its kernel, where memory allows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.engine.native.lower import _alone as alone
+from isthmus.engine.opencl.lowering import (
+    convolution,
+    elementwise,
+    matmul,
+    pooling,
+    reduction,
+)
+from isthmus.engine.opencl.lowering.chains import links_of, operand_class, plain
+from isthmus.engine.opencl.lowering.emitter import Chain, Emitter, Link, Lowering
+from isthmus.engine.opencl.program import Place, Program
+from isthmus.engine.opencl.traits import DeviceTraits, Precision
+from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType, Graph, Tensor, TensorInfo
+from isthmus.graph.operation import Call
+from isthmus.prepare.pipeline import rewritten
+from isthmus.prepare.pipeline import schedule as scheduled
+from isthmus.prepare.refused import Refused, refused
+from isthmus.prepare.schedule import Pool, Schedule, Step
+
+_FAMILIES = (convolution, elementwise, matmul, pooling, reduction)
+_TABLE: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
+LONGEST_CHAIN = 6
+
+
+def operations() -> tuple[str, ...]:
+    """The operations that are executed for some data type."""
+    return tuple(_TABLE)
+
+
+def refusal(step: Step) -> str | None:
+    """Why the engine does not execute a step; None where it does."""
+    entry = _TABLE.get(step.op)
+    return "the OpenCL engine does not execute this operation" if entry is None else entry.refuses(step)
+
+
+def supports(call: Call) -> str | None:
+    """Why no graph with this one call can be executed; None where one can."""
+    try:
+        found = unsupported(alone(call))
+    except QnnError as error:
+        return error.rule
+    return found[0].reason if found else None
+
+
+def unsupported(graph: Graph) -> list[Refused]:
+    """The nodes of a finalized graph that cannot be executed, all of them, each with the reason."""
+    return refused(graph, rewritten(graph).ordered(), refusal)
+
+
+def lowering_of(step: Step) -> Lowering:
+    """The lowering of a step, or its refusal as an error."""
+    reason = refusal(step)
+    if reason is not None:
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, f"node '{step.name}' ({step.op})", reason)
+    return _TABLE[step.op]
+
+
+def work_bytes(step: Step, traits: DeviceTraits, precision: Precision) -> int:
+    """The planned bytes of scratch that a step needs besides its tensors."""
+    # Where floats are halves, everything planned as floats takes half its bytes.
+    return lowering_of(step).work(step, traits) * (2 if precision is Precision.FP16 else 1)
+
+
+def prepare(
+    graph: Graph, traits: DeviceTraits, precision: Precision = Precision.FP32, fuse: bool = True,
+    optimize_memory: bool = True,
+) -> Program:
+    """Turn a complete graph into a program for a device.
+
+    Parameters
+    ----------
+    fuse
+        Whether element-wise steps may become part of the kernel before them.
+    optimize_memory
+        Whether to look for an operation order and a layout that need less memory.
+
+    Raises
+    ------
+    QnnError
+        COMMON_NOT_SUPPORTED with every node that the engine does not execute.
+    """
+    planned = scheduled(
+        graph,
+        work_bytes=lambda step: work_bytes(step, traits, precision),
+        refusal=refusal,
+        alignment=max(traits.alignment, 16) * (2 if precision is Precision.FP16 else 1),
+        optimize_order=optimize_memory,
+        **({} if optimize_memory else {"plan_nodes": 0}),
+    )
+    return lower(planned, traits, precision, fuse)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A step, those that become part of its kernel, and the chain that they make."""
+
+    head: int
+    last: int
+    chain: Chain | None
+
+
+def lower(schedule: Schedule, traits: DeviceTraits, precision: Precision = Precision.FP32, fuse: bool = True) -> Program:
+    """The program of a schedule."""
+    half = precision is Precision.FP16
+    halves_end, scratch_bytes = _regions(schedule) if half else (0, schedule.scratch_bytes)
+    emitter = Emitter(traits, precision, schedule.places, len(schedule.inputs), halves_end, schedule.numerics)
+    work = [offset // 2 if half else offset for offset in schedule.work]
+    for group in _groups(schedule, emitter, work, fuse):
+        step = schedule.steps[group.head]
+        names = [step.op, *(schedule.steps[i].op for i in range(group.head + 1, group.last + 1))]
+        emitter.begin(step, work[group.head], group.chain, f"{'+'.join(names)} {step.name}")
+        lowering_of(step).emit(step, emitter)
+    state = np.zeros(schedule.state_bytes, np.uint8)
+    for tensor, offset in zip(schedule.states, schedule.state_offsets, strict=True):
+        if tensor.data is not None:
+            content = np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8)
+            state[offset : offset + content.size] = content
+    return Program(
+        name=schedule.name,
+        traits=traits,
+        precision=precision,
+        units=tuple(emitter.units),
+        launches=tuple(emitter.launches),
+        steps=tuple(emitter.labels),
+        constants=emitter.constants(),
+        inputs=tuple(map(TensorInfo.of, schedule.inputs)),
+        outputs=tuple(map(TensorInfo.of, schedule.outputs)),
+        states=tuple(map(TensorInfo.of, schedule.states)),
+        state_offsets=tuple(schedule.state_offsets),
+        state_initial=state,
+        scratch_bytes=scratch_bytes,
+        alignment=schedule.alignment,
+        schedule=schedule,
+    )
+
+
+def _regions(schedule: Schedule) -> tuple[int, int]:
+    """Where halves end in scratch, and how large it is: what is no float keeps its planned bytes behind them."""
+    alignment = max(schedule.alignment, 1)
+    end = -(-schedule.scratch_bytes // 2 // alignment) * alignment
+    others = any(
+        place.pool == Pool.SCRATCH and tensor.dtype is not DataType.FLOAT_32
+        for tensor, place in schedule.places.items()
+    )
+    return end, end + (schedule.scratch_bytes if others else 0)
+
+
+def _groups(schedule: Schedule, e: Emitter, work: Sequence[int], fuse: bool) -> list[_Group]:
+    """Steps in order, each with the element-wise steps after it that become part of it."""
+    steps = schedule.steps
+    uses = Counter(t for step in steps for t in step.inputs if t is not None)
+    groups, index = [], 0
+    while index < len(steps):
+        last, links = index, tuple[Link, ...]()
+        while fuse and last + 1 < len(steps) and len(links) < LONGEST_CHAIN:
+            more = _links_after(steps[index], steps[last], steps[last + 1], schedule, uses)
+            if more is None or not _may_write(steps[index], (*links, *more), steps[last + 1].outputs[0], e, work[index]):
+                break
+            links, last = (*links, *more), last + 1
+        chain = Chain(links, steps[last].outputs[0]) if links else None
+        groups.append(_Group(index, last, chain))
+        index = last + 1
+    return groups
+
+
+def _links_after(
+    head: Step, before: Step, step: Step, schedule: Schedule, uses: Mapping[Tensor, int]
+) -> list[Link] | None:
+    """What a step adds to the chain behind `head`; None where it cannot be part of it."""
+    value = before.outputs[0]
+    entry, place = _TABLE[head.op], schedule.places.get(value)
+    if not entry.takes_chain or len(before.outputs) > 1 or value.dtype is not DataType.FLOAT_32:
+        return None
+    if place is None or place.pool == Pool.STATE or value in schedule.outputs or uses[value] != 1:
+        return None
+    output = step.outputs[0]
+    if value.dims != output.dims or not elementwise.is_real(output) or not output.elements:
+        return None
+    links = links_of(step)
+    if links is None or not all(elementwise.is_real(t) for t in step.inputs if t is not None):
+        return None
+    if head.op in elementwise.LOWERINGS and links_of(head) is None:
+        return None
+    chained = [
+        Link(link.function, tuple(None if t is value else plain(t) for t in link.operands), link.a, link.b)
+        for link in links
+    ]
+    for link in chained:
+        for tensor in link.operands:
+            if tensor is None:
+                continue
+            if head.op not in elementwise.LOWERINGS and operand_class(tensor, output.dims) is None:
+                return None
+            if head.op not in elementwise.LOWERINGS and tensor.dtype.is_fixed_point:
+                return None
+    return chained
+
+
+def _may_write(head: Step, links: Sequence[Link], output: Tensor, e: Emitter, work: int) -> bool:
+    """Whether a chain's output may be written while the head's operands are read.
+
+    It was planned for a later step, so that its memory may be what an operand of the head had. Operands at the same
+    place element for element are read by whoever writes there.
+    """
+    goal = e.at(output)
+    element_wise = head.op in elementwise.LOWERINGS
+    for tensor in head.inputs:
+        if tensor is not None and not tensor.is_static and _touch(goal, e.at(tensor)):
+            same = element_wise and tensor.dims == output.dims and _same(goal, e.at(tensor))
+            if not same:
+                return False
+    for link in links:
+        for tensor in link.operands:
+            if tensor is not None and not tensor.is_static and _touch(goal, e.at(tensor)):
+                if tensor.dims != output.dims or not _same(goal, e.at(tensor)):
+                    return False
+    needed = lowering_of(head).work(head, e.traits)
+    return not (needed and _touch(goal, Place(goal.pool, 0, work, needed, False)) and goal.pool == 2)
+
+
+def _touch(a: Place, b: Place) -> bool:
+    return (a.pool, a.index) == (b.pool, b.index) and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
+
+
+def _same(a: Place, b: Place) -> bool:
+    return a.offset == b.offset and a.nbytes == b.nbytes

@@ -1,0 +1,168 @@
+"""Element-wise steps as chains of functions: what one step contributes, and the text that applies a chain.
+
+A chain behind a product, a convolution or another element-wise step is part of that step's kernel, so its intermediate
+results exist in registers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf
+
+import numpy as np
+
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.functions import REALS
+from isthmus.engine.opencl.lowering.emitter import Chain, Emitter, Link
+from isthmus.graph import DataType, Tensor
+from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered
+from isthmus.prepare.schedule import Step
+
+_POWERS = {2.0: "Square", 0.5: "ElementWiseSquareRoot", -0.5: "ElementWiseRsqrt", -1.0: "Reciprocal", 1.0: "Identity"}
+_CONVERSIONS = ("Convert", "Quantize", "Dequantize")
+
+
+def function_of(step: Step) -> str:
+    """The function that an element-wise step computes, where its operation is one of them or a number picks one."""
+    return numbered(step.op, step.params["operation"]).name if step.op in NUMBERED else step.op
+
+
+def limit_links(clamp: tuple[float, float] | None) -> list[Link]:
+    """The link of a fused activation."""
+    return [] if clamp is None else [Link("Clamp", (None,), float(clamp[0]), float(clamp[1]))]
+
+
+def links_of(step: Step) -> list[Link] | None:
+    """What an element-wise step of reals computes, its first link with all operands named; None for other steps."""
+    name = function_of(step)
+    if name in _CONVERSIONS:
+        links = [Link("Identity", (operand(step),))]
+    elif name == "Batchnorm":
+        links = [Link("ElementWiseMultiply", (operand(step, 0), operand(step, 1)))]
+        if len(step.inputs) > 2 and step.inputs[2] is not None:
+            links.append(Link("ElementWiseAdd", (None, step.inputs[2])))
+    elif name not in FUNCTIONS:
+        return None
+    else:
+        found = _function(step, name)
+        if found is None:
+            return None
+        links = [found]
+    return [*links, *limit_links(step.clamp)]
+
+
+def _function(step: Step, name: str) -> Link | None:
+    x, limits, params = operand(step), FUNCTIONS[name].traits.limits, step.params
+    if limits is not None:
+        return Link("Clamp", (x,), *limits)
+    if name == "ReluMinMax":
+        return Link("Clamp", (x,), float(params["min_value"]), float(params["max_value"]))
+    if name not in REALS:
+        return None
+    if name == "ElementWisePower":
+        exponent = operand(step, 1)
+        if exponent.is_static and exponent.elements == 1 and x.dims == step.outputs[0].dims:
+            value = float(np.asarray(_reals(exponent)).reshape(()))
+            return Link(_POWERS.get(value, "PowerOf"), (x,), value)
+    if name == "ElementWiseSoftplus":
+        beta, threshold = float(params["beta"]), float(params["threshold"])
+        return Link(name, (x,), beta, threshold if threshold >= 0 else inf)
+    a, b = (float(params[key]) if params.get(key) is not None else 0.0 for key in ("alpha", "beta"))
+    return Link(name, tuple(operand(step, i) for i in range(FUNCTIONS[name].inputs[0])), a, b)
+
+
+def _reals(tensor: Tensor) -> np.ndarray:
+    assert tensor.data is not None
+    if tensor.quantization is not None and tensor.dtype.is_fixed_point:
+        return tensor.quantization.dequantize(tensor.data)
+    return tensor.data
+
+
+def plain(tensor: Tensor | None) -> Tensor | None:
+    """A constant as floats, whatever it is stored as; other tensors as they are."""
+    if tensor is None or not tensor.is_static or not tensor.dtype.is_fixed_point:
+        return tensor
+    return Tensor(tensor.name, tensor.type, DataType.FLOAT_32, tensor.dims, None, _reals(tensor))
+
+
+def declare(draft: Draft, links: Sequence[Link]) -> None:
+    """Declare the parameters of a chain's functions."""
+    for number, link in enumerate(links):
+        text = REALS[link.function]
+        draft.floats(**{f"c{number}_{key}": getattr(link, key) for key in ("a", "b") if f"{{{key}}}" in text})
+
+
+def applied(links: Sequence[Link], width: int, load: Callable[[int, int], str]) -> list[str]:
+    """The statements that run ``v`` through a chain; `load` gives operand j of link k."""
+    real = "float" if width == 1 else f"float{width}"
+    lines = []
+    for number, link in enumerate(links):
+        names = []
+        for j, tensor in enumerate(link.operands):
+            if tensor is None:
+                names.append("v")
+                continue
+            lines.append(f"{real} c{number}_{j} = {load(number, j)};")
+            names.append(f"c{number}_{j}")
+        text = REALS[link.function].format(*names, a=f"c{number}_a", b=f"c{number}_b", F=real)
+        lines.append(f"v = {text};")
+    return lines
+
+
+class Tail:
+    """A chain as a product or convolution applies it: operands indexed by the result's element or by its channel.
+
+    Parameters
+    ----------
+    before
+        Links of the step itself that come first.
+    """
+
+    def __init__(self, e: Emitter, draft: Draft, output: Tensor, before: Sequence[Link] = ()) -> None:
+        chain = e.chain or Chain((), output)
+        self.output = chain.output
+        self.links = (*before, *chain.links)
+        self._e = e
+        self._classes: dict[tuple[int, int], str] = {}
+        storage = e.storage(self.output)
+        scale, zero = 1.0, 0
+        if storage.quantized:
+            assert self.output.quantization is not None
+            scale, zero = self.output.quantization.scale, self.output.quantization.zero_point
+        self.storage = storage
+        draft.operand("y", e.at(self.output, writes=True), storage, scale, zero)
+        declare(draft, self.links)
+        for number, link in enumerate(self.links):
+            for j, tensor in enumerate(link.operands):
+                if tensor is not None:
+                    self._classes[number, j] = operand_class(tensor, self.output.dims) or ""
+                    draft.operand(f"t{number}_{j}", e.at(tensor), e.storage(tensor))
+
+    def lines(self, width: int, index: str, channel: str, aligned: bool = False) -> list[str]:
+        """Run ``v`` through the chain and store it at element `index`, which is of channel `channel`."""
+        wide = "" if width == 1 else str(width)
+
+        def load(number: int, j: int) -> str:
+            tensor = self.links[number].operands[j]
+            assert tensor is not None
+            name, storage = f"t{number}_{j}", self._e.storage(tensor)
+            kind = self._classes[number, j]
+            if kind == "one":
+                return f"(float{wide})({storage.load(name, '0')})"
+            # Operands at a place of their own are rarely as aligned as the result.
+            return storage.load(name, channel if kind == "channel" else index, width)
+
+        return [*applied(self.links, width, load), self.storage.store("y", index, "v", width, aligned)]
+
+
+def operand_class(tensor: Tensor, dims: Sequence[int]) -> str | None:
+    """How an operand follows a result of dimensions `dims`: "full", "channel", "one"; None if in none of these ways."""
+    if tensor.elements == 1:
+        return "one"
+    padded = (1,) * (len(dims) - tensor.rank) + tensor.dims
+    if padded == tuple(dims):
+        return "full"
+    if dims and padded == (*([1] * (len(dims) - 1)), dims[-1]):
+        return "channel"
+    return None

@@ -1,0 +1,161 @@
+"""Convolutions: plain, grouped and transposed ones as products of windows, depth-wise ones by a kernel of their own.
+
+A transposed convolution is as many plain ones as its stride has phases, each writing every stride-th pixel. Quantized
+operands are multiplied as the whole numbers they are stored as, with one factor for each channel at the end.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from isthmus.engine.native.lowering.convolution import _phases as phases
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.windows import Window, triple, window_of
+from isthmus.engine.opencl.lowering.chains import limit_links
+from isthmus.engine.opencl.lowering.depthwise import emit_depth_wise
+from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
+from isthmus.engine.opencl.lowering.emitter import Emitter, Link, Lowering
+from isthmus.engine.opencl.lowering.matmul import channel_factor, reals_of, zero_of
+from isthmus.engine.opencl.lowering.product import (
+    Left,
+    Right,
+    Target,
+    emit_product,
+    packed,
+    padded_bias,
+    panel_width,
+)
+from isthmus.graph import Tensor
+from isthmus.prepare.schedule import Step
+
+_WINDOW_KINDS = ("f32", "f16", "i8", "u8")
+
+
+def filters_of(step: Step) -> tuple[np.ndarray, np.ndarray | None, list[Link]]:
+    """The filters and biases that sums are made with, and what turns sums into results."""
+    x, weights, bias = operand(step, 0), operand(step, 1), step.inputs[2] if len(step.inputs) > 2 else None
+    assert weights.data is not None
+    biases = None if bias is None else reals_of(bias).reshape(-1)
+    if not x.dtype.is_fixed_point:
+        return reals_of(weights), biases, []
+    assert x.quantization is not None
+    filters = weights.dims[-1] * (int(step.params["group"]) if step.op.startswith("Transpose") else 1)
+    factors = np.full(filters, x.quantization.scale, np.float32)
+    values = np.asarray(weights.data, np.float32)
+    if weights.dtype.is_fixed_point:
+        quantization = weights.quantization
+        assert quantization is not None
+        offsets = np.array(quantization.offsets, np.float32)
+        values = values + (offsets if quantization.axis is not None else offsets[0])
+        factors = factors * np.array(quantization.scales, np.float32)
+    if bias is not None:
+        assert biases is not None
+        assert bias.data is not None
+        exact = bias.data.reshape(-1).astype(np.float64)
+        unit = factors.astype(np.float64)
+        biases = np.rint(biases / unit) if bias.dtype.is_float else exact
+    return values, biases, [channel_factor("factors", factors)]
+
+
+def emit_window(
+    e: Emitter, x: Tensor, window: Window, weights: np.ndarray, biases: np.ndarray | None, target: Target,
+    links: list[Link],
+) -> None:
+    """Emit a convolution with weights [depth, height, width, channels / groups, filters]."""
+    groups, filters = window.groups, window.filters // window.groups
+    storage = e.storage(x)
+    width = panel_width(e.traits, window.pixels, filters)
+    # [groups, depth of the sum, filters of a group]
+    matrices = np.moveaxis(weights.reshape(window.depth, groups, filters), 1, 0)
+    place, stored = e.weights(packed(matrices, width))
+    panels = -(-filters // width) * width
+    right = Right(
+        place, stored, filters, width,
+        None if biases is None else e.constant(padded_bias(biases, filters, width)),
+    )  # fmt: skip
+    if window.is_product:
+        left = Left(e.at(x), storage, window.pixels, window.depth, window.depth, zero=zero_of(x))
+    else:
+        left = Left(e.at(x), storage, window.pixels, window.depth, 0, window, zero_of(x))
+    batches = None
+    if groups > 1:
+        numbers = np.arange(groups)
+        batches = np.stack(
+            [
+                numbers * (window.channels // groups), numbers * (window.depth * panels), numbers * filters,
+                numbers * filters,
+            ],
+            axis=1,
+        )  # fmt: skip
+    emit_product(e, left, right, target, links, batches)
+
+
+def _is_depth_wise(window: Window) -> bool:
+    return window.groups == window.channels and window.groups > 1
+
+
+def _emit(step: Step, e: Emitter) -> None:
+    x, output, window = operand(step), step.outputs[0], window_of(step)
+    if not output.elements:
+        return
+    weights, biases, links = filters_of(step)
+    links += limit_links(step.clamp)
+    if _is_depth_wise(window):
+        emit_depth_wise(e, x, window, weights.reshape(prod(window.kernel), window.filters), biases, output, links)
+    else:
+        emit_window(e, x, window, weights, biases, Target(output, window.filters), links)
+
+
+def _emit_transposed(step: Step, e: Emitter) -> None:
+    x, output = operand(step), step.outputs[0]
+    if not output.elements:
+        return
+    weights, biases, links = filters_of(step)
+    links += limit_links(step.clamp)
+    groups, channels, filters = int(step.params["group"]), x.dims[-1], output.dims[-1]
+    kernel, stride = triple(weights.shape[:-2]), triple(step.params["stride"])
+    grouped = weights.reshape(*kernel, groups, channels // groups, filters // groups)
+    plain = np.moveaxis(grouped, 3, 4).reshape(*kernel, channels // groups, filters)
+    _, height, width = triple(output.dims[1:-1])
+    pixel, row = filters, width * filters
+    plane, batch = height * row, prod(output.dims[1:])
+    for phase in phases(step):
+        if not phase.window.pixels:
+            continue
+        if all(phase.kernel_index):
+            taps = plain[np.ix_(*phase.kernel_index)]
+        else:
+            taps = np.zeros((*phase.window.kernel, channels // groups, filters), np.float32)
+        start = phase.first[0] * plane + phase.first[1] * row + phase.first[2] * pixel
+        steps = (batch, plane * stride[0], row * stride[1], pixel * stride[2])
+        emit_window(e, x, phase.window, taps, biases, Target(output, 0, start, steps), links)
+
+
+def _refuses(step: Step) -> str | None:
+    x, weights, bias = operand(step, 0), operand(step, 1), step.inputs[2] if len(step.inputs) > 2 else None
+    unknown = unknown_types(step)
+    if unknown is not None:
+        return unknown
+    if not all(is_real(t) for t in (x, weights, bias, step.outputs[0]) if t is not None):
+        return "only floats and fixed-point operands are supported"
+    if x.dtype.is_fixed_point and x.dtype.itemsize > 1:
+        return f"{x.describe()}: a convolution takes floats or 8-bit fixed point"
+    if not weights.is_static or (bias is not None and not bias.is_static):
+        return "weights and bias must be constants"
+    if weights.dtype.is_fixed_point and weights.quantization is not None:
+        axis = weights.quantization.axis
+        if axis is not None and (axis != weights.rank - 1 or (step.op.startswith("Transpose") and step.params["group"] != 1)):
+            return f"{weights.describe()} has scales along another axis than its filters"
+    if not weights.elements and step.outputs[0].elements:
+        return "a convolution over no elements is not supported"
+    return None
+
+
+_PLAIN = Lowering(_emit, refuses=_refuses, takes_chain=True)
+_TRANSPOSED = Lowering(_emit_transposed, refuses=_refuses)
+LOWERINGS: dict[str, Lowering] = {
+    **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d", "DepthWiseConv1d", "DepthWiseConv2d"), _PLAIN),
+    **dict.fromkeys(("TransposeConv1d", "TransposeConv2d", "TransposeConv3d"), _TRANSPOSED),
+}

@@ -1,0 +1,156 @@
+"""Depth-wise convolutions: each channel with filters of its own.
+
+A work-item computes a few neighbouring pixels of a vector of channels, so that filters are read once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isthmus.engine.native.lowering.windows import Window
+from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.lowering.chains import Tail
+from isthmus.engine.opencl.lowering.emitter import Emitter, Link
+from isthmus.engine.opencl.lowering.matmul import zero_of
+from isthmus.engine.opencl.storage import Storage
+from isthmus.graph import Tensor
+
+
+def emit_depth_wise(
+    e: Emitter, x: Tensor, window: Window, weights: np.ndarray, biases: np.ndarray | None, output: Tensor,
+    links: Sequence[Link],
+) -> None:
+    """Emit a convolution with weights [taps, filters], filter f over channel f // multiplier."""
+    multiplier = window.filters // window.channels
+    draft, storage = Draft(), e.storage(x)
+    place, stored = e.weights(weights)
+    draft.memory("x", e.at(x), storage.c_type)
+    draft.memory("w", place, stored.c_type)
+    if biases is not None:
+        draft.memory("bias", e.constant(np.asarray(biases, np.float32)), "float")
+    if storage.quantized:
+        draft.floats(x_zero=float(zero_of(x)))
+    width = _width(e, window.filters if multiplier == 1 else 1)
+    across = 1 if e.gpu else 4
+    tiles = -(-window.out[2] // across)
+    blocks = -(-window.filters // width)
+    lines = window.batches * window.out[0] * window.out[1]
+    draft.ints(
+        F=window.filters, channels=window.channels, multiplier=multiplier, blocks=blocks, tiles=tiles, lines=lines,
+        D=window.size[0], H=window.size[1], W=window.size[2], OD=window.out[0], OH=window.out[1], OW=window.out[2],
+        KD=window.kernel[0], KH=window.kernel[1], KW=window.kernel[2],
+        sd=window.stride[0], sh=window.stride[1], sw=window.stride[2],
+        dd=window.dilation[0], dh=window.dilation[1], dw=window.dilation[2],
+        pd=window.pad[0], ph=window.pad[1], pw=window.pad[2],
+    )  # fmt: skip
+    tail = Tail(e, draft, output, links)
+    if e.gpu:
+        ends = (e.at(x), storage), (e.at(tail.output), tail.storage)
+        aligned = width > 1 and all(s.kind == "f32" and place.offset % (4 * width) == 0 for place, s in ends)
+        body = _gpu_body(storage, stored, tail, width, biases is not None, multiplier, window, aligned)
+        e.launch("depth_wise", draft, body, (blocks * tiles * lines,), (128,))
+    else:
+        body = _cpu_body(storage, stored, tail, width, across, biases is not None, multiplier)
+        e.launch("depth_wise", draft, body, (1, lines, 1), (1, 1, 1))
+
+
+def _width(e: Emitter, channels: int) -> int:
+    width = 4 if e.gpu else 8
+    while width > 1 and channels % width:
+        width //= 2
+    return width if width != 2 else 1
+
+
+def _value(storage: Storage, name: str, index: str, width: int, aligned: bool = False) -> str:
+    if not storage.quantized:
+        return storage.load(name, index, width, aligned)
+    if width == 1:
+        return f"((float){name}[{index}] - x_zero)"
+    return f"(convert_float{width}(vload{width}(0, {name} + ({index}))) - x_zero)"
+
+
+def _cpu_body(
+    storage: Storage, stored: Storage, tail: Tail, width: int, across: int, biased: bool, multiplier: int
+) -> str:
+    real = "float" if width == 1 else f"float{width}"
+    channel = "f" if multiplier == 1 else "f / multiplier"
+    start = (f"vload{width}(0, bias + f)" if width > 1 else "bias[f]") if biased else "0.0f"
+    pixels = range(across)
+    inside = [
+        f"      global const {storage.c_type} *at ="
+        f" x + (((b * D + iz) * H + iy) * W + ix0 + kx * dw) * channels + {channel};"
+    ]
+    lines = [
+        "  int line = get_global_id(1);",
+        "  int oy = line % OH, oz = line / OH % OD, b = line / (OH * OD);",
+        "  int iy0 = oy * sh - ph, iz0 = oz * sd - pd;",
+        f"  for (int ox = 0; ox < OW; ox += {across}) {{",
+        f"  int ix0 = ox * sw - pw, last = ix0 + {across - 1} * sw, count = min({across}, OW - ox);",
+        f"  int whole = count == {across} && ix0 >= 0 && last + (KW - 1) * dw < W;",
+        f"  for (int f = 0; f < F; f += {width}) {{",
+        *(f"    {real} a{p} = {start};" for p in pixels),
+        "    for (int kz = 0; kz < KD; ++kz) {",
+        "    int iz = iz0 + kz * dd;",
+        "    if ((uint)iz >= (uint)D) continue;",
+        "    for (int ky = 0; ky < KH; ++ky) {",
+        "    int iy = iy0 + ky * dh;",
+        "    if ((uint)iy >= (uint)H) continue;",
+        "    if (whole) { for (int kx = 0; kx < KW; ++kx) {",
+        f"      {real} u = {stored.load('w', '((kz * KH + ky) * KW + kx) * F + f', width)};",
+        *inside,
+        *(
+            f"      a{p} = {_value(storage, 'at', f'{p} * sw * channels', width)} * u + a{p};"
+            for p in pixels
+        ),
+        "    } } else { for (int kx = 0; kx < KW; ++kx) {",
+        f"      {real} u = {stored.load('w', '((kz * KH + ky) * KW + kx) * F + f', width)};",
+        *inside,
+        *(
+            f"      if ((uint)(ix0 + {p} * sw + kx * dw) < (uint)W) a{p} = {_value(storage, 'at', f'{p} * sw * channels', width)} * u + a{p};"
+            for p in pixels
+        ),
+        "    } }",
+        "    } }",
+        "    int y_at = (line * OW + ox) * F + f;",
+    ]
+    for p in pixels:
+        lines.append(f"    if ({p} < count) {{ {real} v = a{p};")
+        lines += [f"      {line}" for line in tail.lines(width, f"y_at + {p} * F", "f")]
+        lines.append("    }")
+    lines += ["  }", "  }"]
+    return "\n".join(lines)
+
+
+def _gpu_body(
+    storage: Storage, stored: Storage, tail: Tail, width: int, biased: bool, multiplier: int, window: Window,
+    aligned: bool,
+) -> str:
+    real = "float" if width == 1 else f"float{width}"
+    channel = "f" if multiplier == 1 else "f / multiplier"
+    start = (f"*(global const float{width} *)(bias + f)" if width > 1 else "bias[f]") if biased else f"({real})(0.0f)"
+    place = f"(((b * D + iz) * H + iy) * W + ix) * channels + {channel}"
+    lines = [
+        "  int item = get_global_id(0);",
+        "  if (item >= blocks * tiles * lines) return;",
+        f"  int f = item % blocks * {width}, ox = item / blocks % OW, line = item / (blocks * OW);",
+        "  int oy = line % OH, oz = line / OH % OD, b = line / (OH * OD);",
+        "  int ix0 = ox * sw - pw, iy0 = oy * sh - ph, iz0 = oz * sd - pd;",
+        f"  {real} v = {start};",
+        f"  for (int kz = 0; kz < {window.kernel[0]}; ++kz)",
+        f"  for (int ky = 0; ky < {window.kernel[1]}; ++ky) {{",
+        "    int iy = iy0 + ky * dh, iz = iz0 + kz * dd;",
+        "    if ((uint)iy >= (uint)H || (uint)iz >= (uint)D) continue;",
+        "    #pragma unroll",
+        f"    for (int kx = 0; kx < {window.kernel[2]}; ++kx) {{",
+        "      int ix = ix0 + kx * dw;",
+        "      if ((uint)ix < (uint)W) {",
+        f"        {real} u = {stored.load('w', '((kz * KH + ky) * KW + kx) * F + f', width, width > 1)};",
+        f"        v = fma({_value(storage, 'x', place, width, aligned)}, u, v);",
+        "      }",
+        "    }",
+        "  }",
+        *(f"  {line}" for line in tail.lines(width, "(line * OW + ox) * F + f", "f", aligned)),
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,190 @@
+"""Lowering of element-wise operations: functions, comparisons, choices and changes of type, all as walks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.functions import INTEGERS, REALS, TESTS
+from isthmus.engine.opencl.lowering.chains import applied, declare, function_of, limit_links, links_of, plain
+from isthmus.engine.opencl.lowering.emitter import Emitter, Link, Lowering
+from isthmus.engine.opencl.lowering.walk import broadcast_strides, emit_walk, operand_of
+from isthmus.engine.opencl.storage import stored_kind
+from isthmus.graph import DataType, Tensor
+from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED
+from isthmus.prepare.schedule import Step
+
+
+def is_real(tensor: Tensor) -> bool:
+    """Whether a tensor's elements mean reals that kernels compute with."""
+    return tensor.dtype in (DataType.FLOAT_32, DataType.FLOAT_16) or tensor.dtype.is_fixed_point
+
+
+def unknown_type(*tensors: Tensor | None) -> str | None:
+    """Why kernels cannot read or write one of these tensors."""
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if stored_kind(tensor.dtype) is None:
+            return f"{tensor.describe()} has a data type that no kernel knows"
+        if tensor.elements >= 1 << 31:
+            return f"{tensor.describe()} has more elements than kernels count"
+        per_channel = tensor.dtype.is_fixed_point and tensor.quantization is not None
+        if per_channel and not tensor.is_static and tensor.quantization.axis is not None:  # type: ignore[union-attr]
+            return f"{tensor.describe()} has a scale for each channel, which only constants may have"
+    return None
+
+
+def unknown_types(step: Step) -> str | None:
+    """Why kernels cannot read or write a tensor of a step."""
+    return unknown_type(*step.inputs, *step.outputs)
+
+
+def emit_links(e: Emitter, links: Sequence[Link], output: Tensor) -> None:
+    """Emit a chain by itself. The first link names all its operands."""
+    draft = Draft()
+    declare(draft, links)
+    operands, names = [], {}
+    for number, link in enumerate(links):
+        for j, given in enumerate(link.operands):
+            tensor = plain(given)
+            if tensor is not None:
+                names[number, j] = f"x{len(operands)}"
+                operands.append(operand_of(e, names[number, j], tensor, broadcast_strides(output.dims, tensor.dims)))
+
+    def compute(width: int, loaded: dict[str, str]) -> list[str]:
+        real = "float" if width == 1 else f"float{width}"
+        return [f"{real} v;", *applied(links, width, lambda number, j: loaded[names[number, j]])]
+
+    result = operand_of(e, "y", output, broadcast_strides(output.dims, output.dims), writes=True)
+    emit_walk(e, "chain", output.dims, result, operands, compute, draft)
+
+
+def _emit_reals(step: Step, e: Emitter) -> None:
+    links = links_of(step)
+    assert links is not None
+    output = step.outputs[0]
+    if e.chain is not None:
+        links, output = [*links, *e.chain.links], e.chain.output
+    emit_links(e, links, output)
+
+
+def _emit_scalars(step: Step, e: Emitter, text: str, flags: tuple[float, float] = (0.0, 0.0)) -> None:
+    """A function of scalars of one type, or a comparison of them."""
+    output, draft = step.outputs[0], Draft()
+    if "{a}" in text:
+        draft.floats(a=flags[0], b=flags[1])
+    tensors = [plain(t) for t in step.inputs if t is not None]
+    operands = [
+        operand_of(e, f"x{i}", t, broadcast_strides(output.dims, t.dims)) for i, t in enumerate(tensors) if t is not None
+    ]
+    computed = e.storage(output).computed
+
+    def compute(width: int, loaded: dict[str, str]) -> list[str]:
+        return [f"{computed} v = {text.format(*loaded.values(), a='a', b='b')};"]
+
+    result = operand_of(e, "y", output, broadcast_strides(output.dims, output.dims), writes=True)
+    emit_walk(e, "function", output.dims, result, operands, compute, draft, widest=1)
+
+
+def _emit_function(step: Step, e: Emitter) -> None:
+    name = function_of(step)
+    if name in TESTS:
+        flags = tuple(float(bool(step.params.get(key))) for key in ("detect_negative", "detect_positive"))
+        _emit_scalars(step, e, TESTS[name], (flags[0], flags[1]))
+    elif is_real(operand(step)):
+        _emit_reals(step, e)
+    else:
+        _emit_scalars(step, e, INTEGERS[name])
+
+
+def _refuses_function(step: Step) -> str | None:
+    name, x, output = function_of(step), operand(step), step.outputs[0]
+    unknown = unknown_types(step)
+    if unknown is not None:
+        return unknown
+    if name in TESTS:
+        return None
+    operands = [t for t in step.inputs if t is not None]
+    if all(map(is_real, (*operands, output))):
+        return None if links_of(step) is not None else f"{name} is not supported"
+    kinds = {t.dtype for t in (*operands, output)}
+    if name not in INTEGERS or len(kinds) > 1 or not x.dtype.is_integer or step.clamp is not None:
+        return f"{name} of {' and '.join(t.describe() for t in operands)} is not supported"
+    return None
+
+
+def _emit_select(step: Step, e: Emitter) -> None:
+    condition, yes, no = (plain(operand(step, i)) for i in range(3))
+    output = step.outputs[0]
+    assert condition is not None and yes is not None and no is not None  # noqa: PT018
+    links, draft = limit_links(step.clamp), Draft()
+    declare(draft, links)
+    operands = [
+        operand_of(e, name, t, broadcast_strides(output.dims, t.dims))
+        for name, t in (("condition", condition), ("yes", yes), ("no", no))
+    ]
+    computed = e.storage(output).computed
+
+    def compute(width: int, loaded: dict[str, str]) -> list[str]:
+        return [
+            f"{computed} v = {loaded['condition']} ? {loaded['yes']} : {loaded['no']};",
+            *applied(links, 1, lambda number, j: ""),
+        ]
+
+    result = operand_of(e, "y", output, broadcast_strides(output.dims, output.dims), writes=True)
+    emit_walk(e, "choose", output.dims, result, operands, compute, draft, widest=1)
+
+
+def _refuses_select(step: Step) -> str | None:
+    yes, no, output = operand(step, 1), operand(step, 2), step.outputs[0]
+    if is_real(output) != is_real(yes) or (not is_real(yes) and (yes.dtype is not no.dtype or step.clamp is not None)):
+        return f"a choice between {yes.describe()} and {no.describe()} is not supported"
+    return unknown_types(step)
+
+
+def _emit_cast(step: Step, e: Emitter) -> None:
+    """Stored elements keep their number, those of fixed-point tensors too."""
+    x, output, draft = operand(step), step.outputs[0], Draft()
+    links = limit_links(step.clamp)
+    declare(draft, links)
+    source, goal = operand_of(e, "x", x, [1]), operand_of(e, "y", output, [1], writes=True)
+    source, goal = (_as_stored(o) for o in (source, goal))
+    computed = goal.storage.computed
+
+    def compute(width: int, loaded: dict[str, str]) -> list[str]:
+        value = loaded["x"]
+        if output.dtype is DataType.BOOL_8:
+            value = f"{value} != 0"
+        elif goal.storage.real == source.storage.real and goal.storage.real:
+            value = f"{value}"
+        elif source.storage.real:
+            # Floats go to integers as they do elsewhere: towards zero, by way of the widest integer.
+            value = f"convert_{computed}(convert_long_sat_rtz({value}))"
+        return [f"{computed} v = ({computed})({value});", *applied(links, 1, lambda number, j: "")]
+
+    emit_walk(e, "cast", (x.elements,), goal, [source], compute, draft, widest=1)
+
+
+def _as_stored(o):  # type: ignore[no-untyped-def]
+    from dataclasses import replace
+
+    return replace(o, storage=replace(o.storage, quantized=False, real=o.storage.kind in ("f32", "f16")))
+
+
+def _refuses_cast(step: Step) -> str | None:
+    if step.clamp is not None and step.outputs[0].dtype is not DataType.FLOAT_32:
+        return f"a fused activation of {step.outputs[0].describe()} needs float32"
+    return unknown_types(step)
+
+
+_FUNCTION = Lowering(_emit_function, refuses=_refuses_function, takes_chain=True)
+LOWERINGS: dict[str, Lowering] = {
+    **{name: _FUNCTION for name in FUNCTIONS if name in OPERATIONS},
+    **dict.fromkeys((*NUMBERED, "Convert", "Quantize", "Dequantize", "Batchnorm"), _FUNCTION),
+    "ElementWiseSelect": Lowering(_emit_select, refuses=_refuses_select),
+    "Cast": Lowering(_emit_cast, refuses=_refuses_cast),
+}
+REAL_FUNCTIONS = frozenset(REALS)

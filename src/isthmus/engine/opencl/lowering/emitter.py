@@ -1,0 +1,202 @@
+"""What lowerings write with: places for tensors, constants and work space, and launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.program import Launch, Place, Pool, Unit
+from isthmus.engine.opencl.storage import FLOAT, HALF, Storage, as_halves, stored_kind
+from isthmus.engine.opencl.traits import DeviceTraits, Precision
+from isthmus.graph import DataType, Tensor
+from isthmus.prepare.schedule import Place as Planned
+from isthmus.prepare.schedule import Pool as PlannedPool
+from isthmus.prepare.schedule import Step
+
+CONSTANT_ALIGNMENT = 128
+_OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
+
+
+def _no_work(step: Step, traits: DeviceTraits) -> int:
+    return 0
+
+
+def _nothing(step: Step) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """How one operation becomes launches.
+
+    Parameters
+    ----------
+    emit
+        Writes the launches of a step that is not refused.
+    work
+        The bytes of scratch that a step needs besides its tensors.
+    refuses
+        Why a step cannot be executed, or None. It looks at types, shapes and parameters and at which operands are
+        constants, never at what these hold.
+    takes_chain
+        Whether `emit` applies `Emitter.chain` to its result, so that element-wise steps after it can be part of it.
+    """
+
+    emit: Callable[[Step, Emitter], None]
+    work: Callable[[Step, DeviceTraits], int] = _no_work
+    refuses: Callable[[Step], str | None] = _nothing
+    takes_chain: bool = False
+
+
+@dataclass(frozen=True)
+class Link:
+    """One function in a chain: `operands` in their order, None for the value that runs through the chain."""
+
+    function: str
+    operands: tuple[Tensor | None, ...] = (None,)
+    a: float = 0.0
+    b: float = 0.0
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Functions applied one after the other to a result before it is stored in `output`."""
+
+    links: tuple[Link, ...]
+    output: Tensor
+
+
+class Emitter:
+    """Collects the launches and constants of a program under construction."""
+
+    def __init__(
+        self,
+        traits: DeviceTraits,
+        precision: Precision,
+        places: Mapping[Tensor, Planned],
+        inputs: int,
+        halves_end: int = 0,
+        numerics: str = "exact",
+    ) -> None:
+        self.traits = traits
+        self.precision = precision
+        self.numerics = numerics
+        self.units: dict[Unit, int] = {}
+        self.launches: list[Launch] = []
+        self.labels: list[str] = []
+        self.chain: Chain | None = None
+        """What the step under way applies to its result."""
+        self._places = dict(places)
+        self._inputs = inputs
+        self._halves_end = halves_end
+        self._chunks: list[np.ndarray] = []
+        self._constant_bytes = 0
+        self._known: dict[bytes, int] = {}
+        self._work = 0
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def gpu(self) -> bool:
+        """Whether work-items run side by side."""
+        return self.traits.kind == "gpu"
+
+    def begin(self, step: Step, work_offset: int, chain: Chain | None, label: str) -> None:
+        """Start the launches of a step: where its work space lies in scratch, and what is applied to its result."""
+        self._work, self.chain = work_offset, chain
+        self.labels.append(label)
+
+    @contextmanager
+    def nested(self, offset: int) -> Iterator[None]:
+        """Lower another step in the place of the present one, with its work space `offset` bytes into this one's."""
+        outer = self._work, self.chain
+        self._work, self.chain = self._work + offset, None
+        yield
+        self._work, self.chain = outer
+
+    def place_in_work(self, tensor: Tensor, offset: int) -> None:
+        """Give a temporary tensor a place in the step's work space, stored as it is declared."""
+        self._places[tensor] = Planned(-1, self._work + offset)
+
+    def storage(self, tensor: Tensor) -> Storage:
+        """How a tensor's elements are stored."""
+        kind = stored_kind(tensor.dtype)
+        assert kind is not None
+        if tensor.dtype.is_fixed_point:
+            return Storage(kind, real=True, quantized=True)
+        if tensor.dtype is not DataType.FLOAT_32:
+            return Storage(kind, real=tensor.dtype is DataType.FLOAT_16)
+        return HALF if self._is_half(tensor) else FLOAT
+
+    def _is_half(self, tensor: Tensor) -> bool:
+        if self.precision is not Precision.FP16 or tensor.dtype is not DataType.FLOAT_32:
+            return False
+        return tensor.is_static or self._places[tensor].pool == PlannedPool.SCRATCH
+
+    def at(self, tensor: Tensor, offset: int = 0, writes: bool = False) -> Place:
+        """Where a tensor lies, from its element `offset` on."""
+        size = self.storage(tensor).size
+        if tensor.is_static:
+            assert tensor.data is not None
+            place = self.constant(as_halves(tensor.data) if self._is_half(tensor) else tensor.data)
+            return Place(place.pool, 0, place.offset + offset * size, (tensor.elements - offset) * size, False)
+        where = self._places[tensor]
+        start, nbytes = where.offset, (tensor.elements - offset) * size
+        if where.pool >= PlannedPool.IO:
+            index = where.pool - PlannedPool.IO
+            pool, index = (Pool.INPUT, index) if index < self._inputs else (Pool.OUTPUT, index - self._inputs)
+            return Place(pool, index, start + offset * size, nbytes, writes)
+        if where.pool == PlannedPool.STATE:
+            return Place(Pool.STATE, 0, start + offset * size, nbytes, writes)
+        if where.pool == PlannedPool.SCRATCH and self.precision is Precision.FP16:
+            # Floats take half their planned bytes; what is no float has a region of its own behind them.
+            start = start // 2 if tensor.dtype is DataType.FLOAT_32 else start + self._halves_end
+        return Place(Pool.SCRATCH, 0, start + offset * size, nbytes, writes)
+
+    def constant(self, array: np.ndarray) -> Place:
+        """The place of a constant; equal contents are kept once."""
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        key = content.tobytes()
+        if key not in self._known:
+            self._known[key] = self._constant_bytes
+            padded = max(-(-content.size // CONSTANT_ALIGNMENT), 1) * CONSTANT_ALIGNMENT
+            self._chunks.append(np.concatenate([content, np.zeros(padded - content.size, np.uint8)]))
+            self._constant_bytes += padded
+        return Place(Pool.CONSTANTS, 0, self._known[key], content.size, False)
+
+    def weights(self, array: np.ndarray) -> tuple[Place, Storage]:
+        """The place of constant floats that may be stored as halves, and how they are stored."""
+        if self.precision is Precision.FP16:
+            return self.constant(as_halves(array)), HALF
+        return self.constant(np.asarray(array, np.float32)), FLOAT
+
+    def work(self, offset: int, nbytes: int, writes: bool = False) -> Place:
+        """Bytes of the step's work space."""
+        return Place(Pool.SCRATCH, 0, self._work + offset, nbytes, writes)
+
+    def constants(self) -> np.ndarray:
+        """All constants in one array."""
+        return np.concatenate(self._chunks) if self._chunks else np.zeros(0, np.uint8)
+
+    def launch(
+        self,
+        kernel: str,
+        draft: Draft,
+        body: str,
+        global_size: Sequence[int],
+        local_size: Sequence[int],
+        prelude: str = "",
+        promise: bool = True,
+    ) -> None:
+        """Append a launch; the global size is rounded up to whole work-groups, so kernels mind their bounds."""
+        if not prod(global_size):
+            return
+        group = tuple(int(n) for n in local_size)
+        unit = Unit(prelude + draft.source(kernel, body, group if promise else None), _OPTIONS)
+        number = self.units.setdefault(unit, len(self.units))
+        whole = tuple(-(-int(n) // each) * each for n, each in zip(global_size, group, strict=True))
+        self.launches.append(Launch(number, kernel, tuple(draft.arguments), whole, group, len(self.labels) - 1))

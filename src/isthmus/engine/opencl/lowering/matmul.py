@@ -1,0 +1,229 @@
+"""Lowering of MatMul and FullyConnected. Constant right matrices are packed here, others by a launch before the product.
+
+Quantized operands are multiplied as the whole numbers they are stored as, less their zero points: exact in single
+precision as long as sums stay below 2**24. What remains is one factor for each column.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.matmul import Matrices
+from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.lowering.chains import limit_links
+from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
+from isthmus.engine.opencl.lowering.emitter import Emitter, Link, Lowering
+from isthmus.engine.opencl.lowering.product import (
+    Left,
+    Right,
+    Target,
+    emit_product,
+    packed,
+    padded_bias,
+    panel_width,
+)
+from isthmus.engine.opencl.storage import FLOAT, Storage
+from isthmus.engine.opencl.traits import DeviceTraits
+from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.schedule import Step
+
+_ALIGNMENT = 128
+
+
+def reals_of(tensor: Tensor) -> np.ndarray:
+    """What a constant means."""
+    assert tensor.data is not None
+    if tensor.dtype.is_fixed_point:
+        assert tensor.quantization is not None
+        return tensor.quantization.dequantize(tensor.data)
+    return np.asarray(tensor.data, np.float32)
+
+
+def zero_of(tensor: Tensor) -> int:
+    """The zero point of a tensor, 0 where it has none."""
+    return tensor.quantization.zero_point if tensor.dtype.is_fixed_point and tensor.quantization is not None else 0
+
+
+def channel_factor(name: str, factors: np.ndarray) -> Link:
+    """A link that multiplies each channel by a factor of its own."""
+    values = np.ascontiguousarray(factors, np.float32)
+    return Link("ElementWiseMultiply", (None, Tensor(name, TensorType.STATIC, DataType.FLOAT_32, values.shape, None, values)))
+
+
+def _bias(step: Step) -> Tensor | None:
+    return step.inputs[2] if len(step.inputs) > 2 else None
+
+
+def _sides(step: Step) -> tuple[Matrices, Matrices]:
+    left, right = operand(step, 0), operand(step, 1)
+    if step.op == "FullyConnected":
+        units, features = right.dims
+        one = np.zeros(1, np.int64)
+        rows = left.elements // max(1, features)
+        return Matrices(one, rows, features, features, 1), Matrices(one, features, units, 1, features)
+    batch = np.broadcast_shapes(left.dims[:-2], right.dims[:-2])
+    a = Matrices.of(left.dims, bool(step.params.get("transpose_in0")), batch)
+    b = Matrices.of(right.dims, bool(step.params.get("transpose_in1")), batch)
+    dense = a.column_step == 1 and np.array_equal(a.batch, np.arange(a.batch.size))
+    if dense and a.batch.size > 1 and not b.batch.any():
+        one = np.zeros(1, np.int64)
+        a = Matrices(one, a.rows * a.batch.size, a.columns, a.columns, 1)
+        b = Matrices(one, b.rows, b.columns, b.row_step, b.column_step)
+    return a, b
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _needs(step: Step, traits: DeviceTraits) -> tuple[int, int]:
+    """Bytes of the packed right operand and of a transposed left one in work space."""
+    a, b = _sides(step)
+    width = panel_width(traits, a.rows, b.columns)
+    panels = 0
+    if not operand(step, 1).is_static:
+        panels = _aligned((int(b.batch.max(initial=0)) + 1) * b.rows * -(-b.columns // width) * width * 4)
+    turned = _aligned(operand(step, 0).elements * 4) if a.column_step != 1 else 0
+    return panels, turned
+
+
+def _work(step: Step, traits: DeviceTraits) -> int:
+    return sum(_needs(step, traits))
+
+
+def _emit(step: Step, e: Emitter) -> None:
+    x, y, bias, output = operand(step, 0), operand(step, 1), _bias(step), step.outputs[0]
+    if not output.elements:
+        return
+    a, b = _sides(step)
+    count = a.batch.size
+    width = panel_width(e.traits, a.rows, b.columns)
+    panels = -(-b.columns // width) * width
+    panel_bytes, turned_bytes = _needs(step, e.traits)
+    whole_numbers = x.dtype.is_fixed_point
+    factor: np.ndarray = np.float32(x.quantization.scale if whole_numbers and x.quantization is not None else 1)
+    biases = np.zeros(b.columns, np.float32) if bias is None else reals_of(bias).reshape(-1)
+    if y.is_static:
+        matrices = _constant_matrices(y, b, whole_numbers)
+        if whole_numbers and y.dtype.is_fixed_point:
+            assert y.quantization is not None
+            factor = factor * np.array(y.quantization.scales, np.float32)
+        place, storage = e.weights(packed(matrices, width))
+    else:
+        place = e.work(0, panel_bytes, writes=False)
+        _emit_pack(e, y, b, width, e.work(0, panel_bytes, writes=True))
+        storage = FLOAT
+    if a.column_step != 1:
+        # A transposed left operand is turned first.
+        source = e.work(panel_bytes, turned_bytes)
+        _emit_turn(e, x, a, e.work(panel_bytes, turned_bytes, writes=True))
+        left = Left(source, FLOAT, a.rows, a.columns, a.columns)
+        factor = factor / np.float32(x.quantization.scale if whole_numbers and x.quantization is not None else 1)
+    else:
+        left = Left(e.at(x), e.storage(x), a.rows, a.columns, a.columns, zero=zero_of(x))
+    links = []
+    if whole_numbers:
+        factors = np.broadcast_to(factor, (b.columns,))
+        biases = np.rint(biases / factors) if bias is not None and not bias.dtype.is_float else biases / factors
+        links.append(channel_factor("factors", factors))
+    right = Right(
+        place, storage, b.columns, width,
+        None if bias is None else e.constant(np.tile(padded_bias(biases, b.columns, width), (count, 1))),
+    )  # fmt: skip
+    batches = None
+    if count > 1:
+        batches = np.stack(
+            [
+                a.batch * a.elements, b.batch * (b.rows * panels), np.arange(count) * (a.rows * b.columns),
+                np.zeros(count, np.int64),
+            ],
+            axis=1,
+        )  # fmt: skip
+    emit_product(e, left, right, Target(output, b.columns), [*links, *limit_links(step.clamp)], batches)
+
+
+def _constant_matrices(y: Tensor, b: Matrices, whole_numbers: bool) -> np.ndarray:
+    """A constant right operand as [count, depth, columns]: what it means, or its numbers less the zero point."""
+    assert y.data is not None
+    values = reals_of(y)
+    if whole_numbers and y.dtype.is_fixed_point:
+        assert y.quantization is not None
+        quantization = y.quantization
+        shape = [-1 if d == quantization.axis else 1 for d in range(y.rank)]
+        offsets = np.array(quantization.offsets).reshape(shape if quantization.axis is not None else ())
+        values = (y.data.astype(np.int64) + offsets).astype(np.float32)
+    matrices = values.reshape(-1, *y.dims[-2:])
+    if b.row_step == 1 and b.column_step != 1:
+        matrices = matrices.swapaxes(1, 2)
+    return matrices.reshape(-1, b.rows, b.columns)
+
+
+def _emit_pack(e: Emitter, y: Tensor, b: Matrices, width: int, goal: object) -> None:
+    """Write a computed right operand as panels of floats."""
+    count = int(b.batch.max(initial=0)) + 1
+    panels = -(-b.columns // width)
+    draft = Draft()
+    storage = e.storage(y)
+    scale, zero = 1.0, 0
+    if storage.quantized:
+        assert y.quantization is not None
+        scale, zero = y.quantization.scale, y.quantization.zero_point
+    draft.operand("x", e.at(y), storage, scale, zero)
+    draft.memory("y", goal, "float")  # type: ignore[arg-type]
+    draft.ints(
+        K=b.rows, N=b.columns, width=width, panels=panels, row_step=b.row_step, column_step=b.column_step,
+        items=count * panels * b.rows,
+    )  # fmt: skip
+    body = f"""  int item = get_global_id(1), n = get_global_id(0);
+  if (item >= items || n >= width) return;
+  int k = item % K, panel = item / K % panels, matrix = item / (K * panels);
+  int column = panel * width + n;
+  float v = 0.0f;
+  if (column < N) v = {storage.load("x", "matrix * K * N + k * row_step + column * column_step")};
+  y[item * width + n] = v;"""
+    group = (32, 4) if e.gpu else (width, 1)
+    e.launch("pack", draft, body, (width, count * panels * b.rows), group)
+
+
+def _emit_turn(e: Emitter, x: Tensor, a: Matrices, goal: object) -> None:
+    """Write a transposed left operand row by row, as floats."""
+    count = prod(x.dims[:-2])
+    draft = Draft()
+    storage = e.storage(x)
+    scale, zero = 1.0, 0
+    if storage.quantized:
+        assert x.quantization is not None
+        scale, zero = x.quantization.scale, x.quantization.zero_point
+    draft.operand("x", e.at(x), storage, scale, zero)
+    draft.memory("y", goal, "float")  # type: ignore[arg-type]
+    draft.ints(M=a.rows, K=a.columns, items=count * a.rows)
+    body = f"""  int k = get_global_id(0), item = get_global_id(1);
+  if (k >= K || item >= items) return;
+  y[item * K + k] = {storage.load("x", "item / M * M * K + k * M + item % M")};"""
+    e.launch("turn", draft, body, (a.columns, count * a.rows), (32, 4) if e.gpu else (min(16, a.columns), 1))
+
+
+def _refuses(step: Step) -> str | None:
+    x, y, bias, output = operand(step, 0), operand(step, 1), _bias(step), step.outputs[0]
+    unknown = unknown_types(step)
+    if unknown is not None:
+        return unknown
+    if not all(is_real(t) for t in (x, y, bias, output) if t is not None):
+        return "only floats and fixed-point operands are supported"
+    if output.elements and not y.elements:
+        return "a product over no elements is not supported"
+    if bias is not None and not bias.is_static:
+        return "a bias that is computed is not supported"
+    if y.is_static and y.dtype.is_fixed_point and y.quantization is not None and y.quantization.axis is not None:
+        columns = 0 if step.op == "FullyConnected" or step.params.get("transpose_in1") else y.rank - 1
+        if y.quantization.axis != columns or (y.rank > 2 and columns == 0):
+            return f"{y.describe()} has scales along another axis than the columns of the result"
+    return None
+
+
+_PRODUCT = Lowering(_emit, _work, _refuses, takes_chain=True)
+LOWERINGS: dict[str, Lowering] = {"MatMul": _PRODUCT, "FullyConnected": _PRODUCT}
+__all__ = ["LOWERINGS", "Storage", "channel_factor", "reals_of", "zero_of"]

@@ -1,0 +1,112 @@
+"""Lowering of pooling: a work-item computes a vector of channels of one pixel."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.windows import triple
+from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.lowering.chains import Tail, limit_links
+from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
+from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
+from isthmus.engine.opencl.lowering.reduction import emit_columns
+from isthmus.prepare.schedule import Step
+
+_START = {"max": "-INFINITY", "avg": "0.0f", "l2": "0.0f"}
+_MORE = {"max": "v = u > v || u != u ? u : v;", "avg": "v += u;", "l2": "v += u * u;"}
+_END = {"max": "", "avg": "v = v / count;", "l2": "v = sqrt(v / count);"}
+
+
+def _emit(step: Step, e: Emitter, name: str) -> None:
+    x, output = operand(step), step.outputs[0]
+    if not output.elements:
+        return
+    spatial = x.rank - 2
+    window = [int(n) for n in step.params["filter_size"]]
+    pads = np.asarray(step.params["pad_amount"]).reshape(spatial, 2)
+    batch, channels = x.dims[0], x.dims[-1]
+    whole = window == list(x.dims[1:-1]) and not pads.any() and prod(output.dims[1:-1]) == 1
+    if whole and name != "l2" and not x.dtype.is_fixed_point:
+        area = prod(window)
+        emit_columns(
+            e, x, output, "max" if name == "max" else "sum", batch, area, channels, limit_links(step.clamp),
+            1.0 / area if name == "avg" else 1.0,
+        )  # fmt: skip
+        return
+    draft, storage = Draft(), e.storage(x)
+    scale, zero = 1.0, 0
+    if storage.quantized:
+        assert x.quantization is not None
+        scale, zero = x.quantization.scale, x.quantization.zero_point
+    draft.operand("x", e.at(x), storage, scale, zero)
+    size, out, kernel = triple(x.dims[1:-1]), triple(output.dims[1:-1]), triple(window)
+    stride, before, after = triple(step.params["stride"]), triple(pads[:, 0], 0), triple(pads[:, 1], 0)
+    width = 4 if e.gpu else 8
+    while width > 1 and channels % width:
+        width //= 2
+    width = 1 if width == 2 else width
+    blocks, pixels = channels // width, batch * prod(out)
+    draft.ints(
+        C=channels, blocks=blocks, pixels=pixels, D=size[0], H=size[1], W=size[2], OD=out[0], OH=out[1], OW=out[2],
+        KD=kernel[0], KH=kernel[1], KW=kernel[2], sd=stride[0], sh=stride[1], sw=stride[2], pd=before[0], ph=before[1],
+        pw=before[2], ed=after[0], eh=after[1], ew=after[2], edges=int(bool(step.params.get("count_pad_for_edges"))),
+    )  # fmt: skip
+    tail = Tail(e, draft, output, limit_links(step.clamp))
+    real = "float" if width == 1 else f"float{width}"
+    # A work-item of a CPU goes over all channels of its pixel, one of a GPU has one vector of them.
+    loop = f"for (int c = 0; c < C; c += {width}) {{" if not e.gpu else f"{{ int c = item % blocks * {width};"
+    lines = [
+        "  int item = get_global_id(0);",
+        f"  if (item >= pixels{' * blocks' if e.gpu else ''}) return;",
+        f"  int pixel = item{' / blocks' if e.gpu else ''};",
+        "  int ox = pixel % OW, oy = pixel / OW % OH, oz = pixel / (OW * OH) % OD, b = pixel / (OW * OH * OD);",
+        "  int z0 = oz * sd - pd, y0 = oy * sh - ph, x0 = ox * sw - pw;",
+        "  int z1 = min(z0 + KD, D), y1 = min(y0 + KH, H), x1 = min(x0 + KW, W);",
+        "  float count = edges ? (float)(min(z0 + KD, D + ed) - z0) * (min(y0 + KH, H + eh) - y0)"
+        " * (min(x0 + KW, W + ew) - x0)"
+        " : (float)max(z1 - max(z0, 0), 0) * max(y1 - max(y0, 0), 0) * max(x1 - max(x0, 0), 0);",
+        "  count = max(count, 1.0f);",
+        "  z0 = max(z0, 0); y0 = max(y0, 0); x0 = max(x0, 0);",
+        f"  {loop}",
+        f"    {real} v = ({real})({_START[name]});",
+        "    for (int z = z0; z < z1; ++z) for (int yy = y0; yy < y1; ++yy) for (int xx = x0; xx < x1; ++xx) {",
+        f"      {real} u = {storage.load('x', '(((b * D + z) * H + yy) * W + xx) * C + c', width)};",
+        f"      {_more(name, width)}",
+        "    }",
+        f"    {_END[name]}",
+        *(f"    {line}" for line in tail.lines(width, "pixel * C + c", "c")),
+        "  }",
+    ]
+    if e.gpu:
+        e.launch("pool", draft, "\n".join(lines), (pixels * blocks,), (128,))
+    else:
+        e.launch("pool", draft, "\n".join(lines), (pixels,), (1,))
+
+
+def _more(name: str, width: int) -> str:
+    if name == "max" and width > 1:
+        return "v = (u > v) || (u != u) ? u : v;"
+    return _MORE[name]
+
+
+def _refuses(step: Step) -> str | None:
+    unknown = unknown_types(step)
+    if unknown is None and not (is_real(operand(step)) and is_real(step.outputs[0])):
+        return f"windows of {operand(step).describe()} are not supported"
+    return unknown
+
+
+def _pool(name: str) -> Lowering:
+    return Lowering(lambda step, e: _emit(step, e, name), refuses=_refuses, takes_chain=True)
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "PoolMax2d": _pool("max"),
+    "PoolMax3d": _pool("max"),
+    "PoolAvg2d": _pool("avg"),
+    "PoolAvg3d": _pool("avg"),
+    "L2Pool2d": _pool("l2"),
+}

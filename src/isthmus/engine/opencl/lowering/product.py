@@ -1,0 +1,182 @@
+"""Products of rows with a packed matrix: the kernel behind matrix products, dense layers and all convolutions.
+
+Row m of the left operand is a run of memory, or a window of an image whose taps are runs of channels. The right matrix
+is packed [panel][depth][width]: panels of a few vectors for a CPU, one panel of all columns for a GPU. A batch is a
+third dimension of the launch, with a table of where each begins; the groups of a convolution are batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.engine.native.lowering.windows import Window
+from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.lowering.chains import Tail
+from isthmus.engine.opencl.lowering.emitter import Emitter, Link
+from isthmus.engine.opencl.lowering.tiles import Tile, product_tile, tile_body, thin_body
+from isthmus.engine.opencl.program import Place
+from isthmus.engine.opencl.storage import SIZES, Storage
+from isthmus.engine.opencl.traits import DeviceTraits
+from isthmus.graph import Tensor
+
+
+@dataclass(frozen=True)
+class Left:
+    """The left operand.
+
+    Parameters
+    ----------
+    zero
+        What is subtracted from stored elements of a quantized one; their scale is part of what follows.
+    row_step
+        Elements between rows, where they are runs of memory.
+    window
+        Where a row is a window of an image instead.
+    """
+
+    place: Place
+    storage: Storage
+    rows: int
+    depth: int
+    row_step: int = 0
+    window: Window | None = None
+    zero: int = 0
+
+
+@dataclass(frozen=True)
+class Right:
+    """The packed right operand: `columns` real ones in panels of `width`."""
+
+    place: Place
+    storage: Storage
+    columns: int
+    width: int
+    bias: Place | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where results go: element ``start + m * row_step + n``, or every few pixels of an image.
+
+    Parameters
+    ----------
+    pixels
+        Elements from one result to the next along batch, depth, height and width, where rows are spread.
+    """
+
+    output: Tensor
+    row_step: int
+    start: int = 0
+    pixels: tuple[int, int, int, int] | None = None
+
+
+def panel_width(traits: DeviceTraits, rows: int, columns: int) -> int:
+    """Columns of a panel."""
+    return product_tile(traits, rows, columns, 1).panel
+
+
+def packed(matrices: np.ndarray, width: int) -> np.ndarray:
+    """Matrices [count, depth, columns] as panels [count, panel, depth, width], filled up with zeros."""
+    count, depth, columns = matrices.shape
+    panels = -(-columns // width)
+    padded = np.zeros((count, depth, panels * width), np.float32)
+    padded[:, :, :columns] = matrices
+    return np.ascontiguousarray(padded.reshape(count, depth, panels, width).swapaxes(1, 2))
+
+
+def padded_bias(bias: np.ndarray, columns: int, width: int) -> np.ndarray:
+    """A bias [count * columns] as [count, whole panels]."""
+    rows = np.asarray(bias, np.float32).reshape(-1, columns)
+    return np.pad(rows, ((0, 0), (0, -columns % width)))
+
+
+def emit_product(
+    e: Emitter,
+    left: Left,
+    right: Right,
+    target: Target,
+    before: Sequence[Link] = (),
+    batches: np.ndarray | None = None,
+) -> None:
+    """Emit a product.
+
+    Parameters
+    ----------
+    before
+        What is done to sums before anything else.
+    batches
+        For each batch where it begins, in elements: left, right, result, and the first channel; None for a single one.
+    """
+    count = 1 if batches is None else len(batches)
+    tile = product_tile(e.traits, left.rows, right.columns, count, left.depth)
+    assert tile.panel == right.width
+    draft = Draft()
+    draft.memory("x", left.place, left.storage.c_type)
+    draft.memory("w", right.place, right.storage.c_type)
+    if right.bias is not None:
+        draft.memory("bias", right.bias, "float")
+    if left.storage.quantized:
+        draft.floats(x_zero=float(left.zero))
+    draft.ints(M=left.rows, N=right.columns, K=left.depth, y_step=target.row_step, y_start=target.start)
+    if batches is not None:
+        draft.memory("table", e.constant(np.asarray(batches, np.int32)), "int")
+    if left.window is None:
+        draft.ints(x_step=left.row_step)
+    else:
+        _declare_window(e, draft, left, tile)
+    if target.pixels is not None:
+        draft.ints(**dict(zip(("y_batch", "y_plane", "y_row", "y_pixel"), target.pixels, strict=True)))
+    tail = Tail(e, draft, target.output, before)
+    make = thin_body if tile.thin else tile_body
+    whole = _is_whole(left, right, target, tail, batches) and e.at(tail.output).offset % (4 * tail.storage.size) == 0
+    body = make(tile, left, right, target, tail, batches is not None, whole)
+    e.launch("product", draft, body, tile.items(left.rows, right.columns, count), tile.group)
+
+
+def _is_whole(
+    left: Left, right: Right, target: Target, tail: Tail, batches: np.ndarray | None
+) -> bool:
+    """Whether vectors of four elements of every operand are aligned, where pools are."""
+    window = left.window
+    steps = [left.row_step] if window is None else [window.channels, window.channels // window.groups]
+    steps += [right.columns, target.row_step, target.start, *(target.pixels or ())]
+    steps += [] if batches is None else np.asarray(batches).reshape(-1).tolist()
+    if any(step % 4 for step in steps) or (left.storage.kind, tail.storage.kind) not in _WIDE:
+        return False
+    return left.place.offset % (4 * left.storage.size) == 0 and left.depth % 4 == 0
+
+
+_WIDE = {(a, b) for a in ("f32", "f16") for b in ("f32", "f16")}
+
+
+def _declare_window(e: Emitter, draft: Draft, left: Left, tile: Tile) -> None:
+    w = left.window
+    assert w is not None
+    channels = w.channels // w.groups
+    draft.ints(
+        C=channels, channels=w.channels, D=w.size[0], H=w.size[1], W=w.size[2], OD=w.out[0], OH=w.out[1], OW=w.out[2],
+        KD=w.kernel[0], KH=w.kernel[1], KW=w.kernel[2], sd=w.stride[0], sh=w.stride[1], sw=w.stride[2],
+        dd=w.dilation[0], dh=w.dilation[1], dw=w.dilation[2], pd=w.pad[0], ph=w.pad[1], pw=w.pad[2],
+    )  # fmt: skip
+    if tile.cpu:
+        # What a tap outside the image reads instead of it.
+        nothing = np.full(max(channels, 1), left.zero, np.float32)
+        nothing = nothing.astype({"f32": np.float32, "f16": np.float16, "i8": np.int8, "u8": np.uint8}[left.storage.kind])
+        assert nothing.itemsize == SIZES[left.storage.kind]
+        draft.memory("nothing", e.constant(nothing), left.storage.c_type)
+    else:
+        draft.memory("taps", e.constant(_taps(w)), "int4")
+
+
+def _taps(w: Window) -> np.ndarray:
+    """For each element of a window: its place relative to the first in depth, height, width; its element offset."""
+    channels = w.channels // w.groups
+    z, y, x, c = (
+        axis.reshape(-1) for axis in np.meshgrid(*map(np.arange, (*w.kernel, channels)), indexing="ij")
+    )
+    z, y, x = z * w.dilation[0], y * w.dilation[1], x * w.dilation[2]
+    offset = ((z * w.size[1] + y) * w.size[2] + x) * w.channels + c
+    return np.stack([z, y, x, offset], axis=1).astype(np.int32)

@@ -1,0 +1,272 @@
+"""Lowering of reductions. Any set of axes becomes rows, columns or a walk over what is kept and what is reduced.
+
+Over columns, work-items have vectors of channels next to one another and share what is reduced between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.reduction import _groups as joined_axes
+from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.lowering.chains import Tail, limit_links
+from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
+from isthmus.engine.opencl.lowering.emitter import Emitter, Link, Lowering
+from isthmus.engine.opencl.storage import Storage
+from isthmus.graph import Tensor
+from isthmus.prepare.schedule import Step
+
+START = {"sum": "0", "prod": "1", "max": "-INFINITY", "min": "INFINITY"}
+MORE = {
+    "sum": "{v} = {v} + {u};",
+    "prod": "{v} = {v} * {u};",
+    "max": "{v} = {u} > {v} || {u} != {u} ? {u} : {v};",
+    "min": "{v} = {u} < {v} || {u} != {u} ? {u} : {v};",
+}
+_INTEGER_START = {
+    ("max", "i32"): "INT_MIN", ("min", "i32"): "INT_MAX", ("max", "i64"): "LONG_MIN", ("min", "i64"): "LONG_MAX",
+    ("max", "u32"): "0", ("min", "u32"): "UINT_MAX", ("max", "i8"): "CHAR_MIN", ("min", "i8"): "CHAR_MAX",
+    ("max", "u8"): "0", ("min", "u8"): "UCHAR_MAX", ("max", "i16"): "SHRT_MIN", ("min", "i16"): "SHRT_MAX",
+    ("max", "u16"): "0", ("min", "u16"): "USHRT_MAX", ("max", "u64"): "0", ("min", "u64"): "ULONG_MAX",
+}  # fmt: skip
+_LANES, _SLICES = 16, 16
+_ROW_GROUP = 128
+
+
+def declare_input(e: Emitter, draft: Draft, x: Tensor) -> Storage:
+    """Declare an operand ``x`` with what its elements mean."""
+    storage = e.storage(x)
+    scale, zero = 1.0, 0
+    if storage.quantized:
+        assert x.quantization is not None
+        scale, zero = x.quantization.scale, x.quantization.zero_point
+    draft.operand("x", e.at(x), storage, scale, zero)
+    return storage
+
+
+def _start(function: str, storage: Storage) -> str:
+    return START[function] if storage.real else _INTEGER_START.get((function, storage.kind), START[function])
+
+
+def emit_columns(
+    e: Emitter, x: Tensor, output: Tensor, function: str, outer: int, length: int, inner: int, links: Sequence[Link],
+    factor: float = 1.0,
+) -> None:
+    """Reduce the middle of [outer, length, inner]."""
+    draft = Draft()
+    storage = declare_input(e, draft, x)
+    draft.ints(outer=outer, length=length, inner=inner)
+    draft.floats(factor=factor)
+    tail = Tail(e, draft, output, links)
+    computed, start = storage.computed, _start(function, storage)
+    scaled = "v = v * factor;" if storage.real else ""
+    if e.gpu:
+        more = MORE[function].format(v="v", u="u")
+        lines = [
+            f"  local {computed} parts[{_SLICES}][{_LANES}];",
+            "  int lane = get_local_id(0), slice = get_local_id(1);",
+            f"  int i = get_group_id(0) * {_LANES} + lane, o = get_group_id(1);",
+            f"  {computed} v = {start};",
+            "  if (i < inner)",
+            f"    for (int k = slice; k < length; k += {_SLICES}) {{",
+            f"      {computed} u = {storage.load('x', '(o * length + k) * inner + i')};",
+            f"      {more}",
+            "    }",
+            "  parts[slice][lane] = v;",
+            "  barrier(CLK_LOCAL_MEM_FENCE);",
+            "  if (slice == 0 && i < inner) {",
+            f"    for (int s = 1; s < {_SLICES}; ++s) {{ {computed} u = parts[s][lane]; {more} }}",
+            f"    {scaled}",
+            *(f"    {line}" for line in tail.lines(1, "o * inner + i", "i")),
+            "  }",
+        ]
+        e.launch("columns", draft, "\n".join(lines), (-(-inner // _LANES) * _LANES, outer * _SLICES), (_LANES, _SLICES))
+        return
+    lines = ["  int o = get_global_id(0), i = get_global_id(1) * 64, last = min(i + 64, inner);"]
+    for width in (8, 1) if storage.real else (1,):
+        real = computed if width == 1 else f"{computed}{width}"
+        more = MORE[function].format(v="v", u="u")
+        if width > 1 and function in ("max", "min"):
+            more = f"v = (u {'>' if function == 'max' else '<'} v) || (u != u) ? u : v;"
+        lines += [
+            f"  for (; i + {width} <= last; i += {width}) {{",
+            f"    {real} v = ({real})({start});",
+            "    for (int k = 0; k < length; ++k) {",
+            f"      {real} u = {storage.load('x', '(o * length + k) * inner + i', width)};",
+            f"      {more}",
+            "    }",
+            f"    {scaled}",
+            *(f"    {line}" for line in tail.lines(width, "o * inner + i", "i")),
+            "  }",
+        ]
+    e.launch("columns", draft, "\n".join(lines), (outer, -(-inner // 64)), (1, 1))
+
+
+def emit_rows(
+    e: Emitter, x: Tensor, output: Tensor, function: str, rows: int, length: int, links: Sequence[Link],
+    factor: float = 1.0,
+) -> None:
+    """Reduce each of `rows` rows of `length` elements."""
+    draft = Draft()
+    storage = declare_input(e, draft, x)
+    draft.ints(rows=rows, length=length)
+    draft.floats(factor=factor)
+    tail = Tail(e, draft, output, links)
+    computed, start = storage.computed, _start(function, storage)
+    scaled = "v = v * factor;" if storage.real else ""
+    more = MORE[function].format(v="v", u="u")
+    if e.gpu:
+        lines = [
+            f"  local {computed} parts[{_ROW_GROUP}];",
+            "  int lane = get_local_id(0), row = get_group_id(0);",
+            f"  {computed} v = {start};",
+            f"  for (int k = lane; k < length; k += {_ROW_GROUP}) {{",
+            f"    {computed} u = {storage.load('x', 'row * length + k')};",
+            f"    {more}",
+            "  }",
+            "  parts[lane] = v;",
+            "  barrier(CLK_LOCAL_MEM_FENCE);",
+            f"  for (int s = {_ROW_GROUP // 2}; s > 0; s >>= 1) {{",
+            f"    if (lane < s) {{ {computed} u = parts[lane + s]; v = parts[lane]; {more} parts[lane] = v; }}",
+            "    barrier(CLK_LOCAL_MEM_FENCE);",
+            "  }",
+            "  if (lane == 0) {",
+            "    v = parts[0];",
+            f"    {scaled}",
+            *(f"    {line}" for line in tail.lines(1, "row", "0")),
+            "  }",
+        ]
+        e.launch("rows", draft, "\n".join(lines), (rows * _ROW_GROUP,), (_ROW_GROUP,))
+        return
+    lines = [
+        "  int row = get_global_id(0);",
+        f"  {computed} v = {start};",
+        "  for (int k = 0; k < length; ++k) {",
+        f"    {computed} u = {storage.load('x', 'row * length + k')};",
+        f"    {more}",
+        "  }",
+        f"  {scaled}",
+        *(f"  {line}" for line in tail.lines(1, "row", "0")),
+    ]
+    e.launch("rows", draft, "\n".join(lines), (rows,), (1,))
+
+
+def _emit_walk(
+    e: Emitter, x: Tensor, output: Tensor, function: str, groups: list[tuple[bool, int, int]], links: Sequence[Link],
+    factor: float,
+) -> None:
+    """Reduce groups of axes that take turns with others; each work-item makes one result."""
+    draft = Draft()
+    storage = declare_input(e, draft, x)
+    kept = [(size, stride) for reduced, size, stride in groups if not reduced][::-1]
+    gone = [(size, stride) for reduced, size, stride in groups if reduced][::-1]
+    draft.ints(count=output.elements, length=prod(size for size, _ in gone))
+    draft.floats(factor=factor)
+    tail = Tail(e, draft, output, links)
+    computed = storage.computed
+
+    def taken_apart(name: str, number: str, axes: list[tuple[int, int]]) -> list[str]:
+        lines = [f"int rest_{name} = {number}, {name} = 0;"]
+        for level, (size, stride) in enumerate(axes):
+            draft.ints(**{f"{name}_d{level}": size, f"{name}_s{level}": stride})
+            lines.append(f"{name} += rest_{name} % {name}_d{level} * {name}_s{level}; rest_{name} /= {name}_d{level};")
+        return lines
+
+    lines = [
+        "  int item = get_global_id(0);",
+        "  if (item >= count) return;",
+        *(f"  {line}" for line in taken_apart("base", "item", kept)),
+        f"  {computed} v = {_start(function, storage)};",
+        "  for (int k = 0; k < length; ++k) {",
+        *(f"    {line}" for line in taken_apart("at", "k", gone)),
+        f"    {computed} u = {storage.load('x', 'base + at')};",
+        f"    {MORE[function].format(v='v', u='u')}",
+        "  }",
+        "  v = v * factor;" if storage.real else "",
+        *(f"  {line}" for line in tail.lines(1, "item", "0")),
+    ]
+    e.launch("reduce", draft, "\n".join(lines), (output.elements,), (64 if e.gpu else 1,))
+
+
+def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
+    x, output = operand(step), step.outputs[0]
+    if not output.elements:
+        return
+    function = "sum" if name == "mean" else name
+    axes = {int(a) % x.rank for a in step.params["axes"]} if x.rank else set()
+    count = prod(x.dims[a] for a in axes)
+    factor = 1.0 / count if name == "mean" and count else 1.0
+    links = limit_links(step.clamp)
+    groups = joined_axes(x.dims, axes)
+    shape = [reduced for reduced, _, _ in groups]
+    sizes = [size for _, size, _ in groups]
+    if not count or not x.elements:
+        emit_rows(e, x, output, function, output.elements, 0, links, float("nan") if name == "mean" else 1.0)
+    elif shape in ([], [False]):
+        emit_rows(e, x, output, function, output.elements, 1, links, factor)
+    elif shape in ([True], [False, True]):
+        emit_rows(e, x, output, function, output.elements, sizes[-1], links, factor)
+    elif shape in ([True, False], [False, True, False]):
+        emit_columns(e, x, output, function, sizes[0] if len(sizes) == 3 else 1, sizes[-2], sizes[-1], links, factor)
+    else:
+        _emit_walk(e, x, output, function, groups, links, factor)
+
+
+def _refuses_reduce(step: Step, name: str) -> str | None:
+    x, output = operand(step), step.outputs[0]
+    unknown = unknown_types(step)
+    if unknown is not None:
+        return unknown
+    if is_real(x) and is_real(output):
+        return None
+    if not x.dtype.is_integer or x.dtype is not output.dtype or name == "mean" or step.clamp is not None:
+        return f"the {name} of {x.describe()} is not supported"
+    return None
+
+
+def _emit_running_sum(step: Step, e: Emitter) -> None:
+    x, output = operand(step), step.outputs[0]
+    if not x.elements:
+        return
+    axis = int(step.params["axis"]) % x.rank
+    draft = Draft()
+    storage = declare_input(e, draft, x)
+    outer, length, inner = prod(x.dims[:axis]), x.dims[axis], prod(x.dims[axis + 1 :])
+    draft.ints(
+        outer=outer, length=length, inner=inner, exclusive=int(step.params["exclusive"]),
+        reverse=int(step.params["reverse"]),
+    )  # fmt: skip
+    tail = Tail(e, draft, output, limit_links(step.clamp))
+    lines = [
+        "  int item = get_global_id(0);",
+        "  if (item >= outer * inner) return;",
+        f"  {storage.computed} sum = 0;",
+        "  for (int k = 0; k < length; ++k) {",
+        "    int at = (item / inner * length + (reverse ? length - 1 - k : k)) * inner + item % inner;",
+        f"    {storage.computed} u = {storage.load('x', 'at')}, v = sum;",
+        "    sum = sum + u;",
+        "    if (!exclusive) v = sum;",
+        *(f"    {line}" for line in tail.lines(1, "at", "0")),
+        "  }",
+    ]
+    e.launch("running_sum", draft, "\n".join(lines), (outer * inner,), (64 if e.gpu else 1,))
+
+
+def _refuses_running_sum(step: Step) -> str | None:
+    return _refuses_reduce(step, "sum")
+
+
+def _reduce(name: str) -> Lowering:
+    return Lowering(lambda step, e: _emit_reduce(step, e, name), refuses=lambda step: _refuses_reduce(step, name))
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "ReduceSum": _reduce("sum"),
+    "ReduceMean": _reduce("mean"),
+    "ReduceProd": _reduce("prod"),
+    "ReduceMax": _reduce("max"),
+    "ReduceMin": _reduce("min"),
+    "CumulativeSum": Lowering(_emit_running_sum, refuses=_refuses_running_sum),
+}

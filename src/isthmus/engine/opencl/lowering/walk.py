@@ -1,0 +1,180 @@
+"""A kernel over all elements of a result, each from the elements at its place in the operands: strided, broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from isthmus.engine.native.lowering.layout import collapse, dense_strides
+from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.lowering.emitter import Emitter
+from isthmus.engine.opencl.program import Place
+from isthmus.engine.opencl.storage import Storage
+from isthmus.graph import Tensor
+
+_GROUP = 128
+_CPU_RUN = 2048
+"""Elements that a work-item of a CPU handles."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Memory that a walk reads or writes; strides are in elements, one for each dimension walked."""
+
+    name: str
+    place: Place
+    storage: Storage
+    strides: Sequence[int]
+    scale: float = 1.0
+    zero: int = 0
+
+
+def operand_of(e: Emitter, name: str, tensor: Tensor, strides: Sequence[int], offset: int = 0, writes: bool = False) -> Operand:
+    """A tensor in a walk, from its element `offset` on."""
+    storage = e.storage(tensor)
+    scale, zero = 1.0, 0
+    if storage.quantized:
+        assert tensor.quantization is not None
+        scale, zero = tensor.quantization.scale, tensor.quantization.zero_point
+    return Operand(name, e.at(tensor, offset, writes), storage, strides, scale, zero)
+
+
+def broadcast_strides(dims: Sequence[int], of: Sequence[int]) -> list[int]:
+    """Strides of a dense tensor of dimensions `of` in a walk over `dims`.
+
+    >>> broadcast_strides((2, 3, 4), (3, 1))
+    [0, 1, 0]
+    """
+    padded = (1,) * (len(dims) - len(of)) + tuple(of)
+    return [0 if d == 1 else s for d, s in zip(padded, dense_strides(padded), strict=True)]
+
+
+def emit_walk(
+    e: Emitter,
+    kernel: str,
+    dims: Sequence[int],
+    result: Operand,
+    operands: Sequence[Operand],
+    compute: Callable[[int, dict[str, str]], list[str]],
+    draft: Draft | None = None,
+    widest: int | None = None,
+) -> None:
+    """Emit a walk.
+
+    Parameters
+    ----------
+    compute
+        Given a vector width and the loaded operands by name, the statements that give ``v``.
+    draft
+        Parameters that `compute` refers to.
+    widest
+        The widest vector that `compute` can handle.
+    """
+    if not prod(dims):
+        return
+    draft = draft or Draft()
+    everything = [result, *operands]
+    sizes, strides = collapse(dims, [o.strides for o in everything])
+    inner, outer = sizes[-1], sizes[:-1]
+    steps = [s[-1] for s in strides]
+    vectors = steps[0] == 1 and all(step in (0, 1) for step in steps[1:])
+    width = _width(e, inner, everything, strides, vectors, widest)
+    run = width if e.gpu else max(_CPU_RUN, width)
+    runs = -(-inner // run)
+    rows = prod(outer)
+    rows_each = 1 if e.gpu or runs > 1 else max(1, run // inner)
+    blocks = -(-rows // rows_each)
+    for each in everything:
+        draft.operand(each.name, each.place, each.storage, each.scale, each.zero)
+    draft.ints(inner=inner, rows=rows, rows_each=rows_each, runs=runs, run=run, items=blocks * runs)
+    # Dimensions, innermost first, and the steps of each operand along them.
+    body = [
+        "  int item = get_global_id(0);",
+        "  if (item >= items) return;",
+        "  int block = item / runs, first = (item - block * runs) * run, last = min(first + run, inner);",
+        "  int row_end = min((block + 1) * rows_each, rows);",
+        "  for (int row = block * rows_each; row < row_end; ++row) {",
+        "    int rest = row, index;",
+        *(f"    int {o.name}_row = 0;" for o in everything),
+    ]
+    for axis in range(len(outer) - 1, -1, -1):
+        level = len(outer) - 1 - axis
+        draft.ints(**{f"d{level}": outer[axis]})
+        draft.ints(**{f"{o.name}_s{level}": s[axis] for o, s in zip(everything, strides, strict=True)})
+        if axis:
+            body.append(f"    index = rest % d{level}; rest /= d{level};")
+        else:
+            body.append("    index = rest;")
+        body += [f"    {o.name}_row += index * {o.name}_s{level};" for o in everything]
+    if not vectors:
+        draft.ints(**{f"{o.name}_step": s for o, s in zip(everything, steps, strict=True)})
+    scalar = _body(everything, steps, vectors, compute, 1, False)
+    if width == 1:
+        body.append("    for (int i = first; i < last; ++i) {")
+        body += [f"      {line}" for line in scalar]
+        body.append("    }")
+    else:
+        aligned = e.gpu and _aligned(everything, strides, steps, inner, width)
+        body.append("    int i = first;")
+        body.append(f"    for (; i + {width} <= last; i += {width}) {{")
+        body += [f"      {line}" for line in _body(everything, steps, vectors, compute, width, aligned)]
+        body.append("    }")
+        if inner % width:
+            body.append("    for (; i < last; ++i) {")
+            body += [f"      {line}" for line in scalar]
+            body.append("    }")
+    body.append("  }")
+    items = blocks * runs
+    local = _GROUP if e.gpu else 1
+    e.launch(kernel, draft, "\n".join(body), (items,), (local,))
+
+
+def _width(
+    e: Emitter, inner: int, everything: Sequence[Operand], strides: Sequence[Sequence[int]], vectors: bool,
+    widest: int | None,
+) -> int:
+    if not vectors:
+        return 1
+    width = min(widest or 8, 4 if e.gpu else max(e.traits.vector_width, 4))
+    while width > inner:
+        width //= 2
+    if e.gpu and width == 2:
+        return 1
+    return width
+
+
+def _aligned(
+    everything: Sequence[Operand], strides: Sequence[Sequence[int]], steps: Sequence[int], inner: int, width: int
+) -> bool:
+    """Whether every vector of every operand begins at a multiple of its size, where pools do."""
+    if inner % width:
+        return False
+    return all(
+        step == 0 or (o.place.offset % (width * o.storage.size) == 0 and all(s % width == 0 for s in walk[:-1]))
+        for o, walk, step in zip(everything, strides, steps, strict=True)
+    )
+
+
+def _body(
+    everything: Sequence[Operand], steps: Sequence[int], vectors: bool,
+    compute: Callable[[int, dict[str, str]], list[str]], width: int, aligned: bool,
+) -> list[str]:
+    lines, loaded = [], {}
+    wide = "" if width == 1 else str(width)
+    for o, step in list(zip(everything, steps, strict=True))[1:]:
+        computed = o.storage.computed
+        variable = f"{o.name}_v"
+        if not vectors:
+            value = o.storage.load(o.name, f"{o.name}_row + i * {o.name}_step")
+        elif step == 0:
+            value = f"({computed}{wide})({o.storage.load(o.name, f'{o.name}_row')})"
+        else:
+            value = o.storage.load(o.name, f"{o.name}_row + i", width, aligned)
+        lines.append(f"{computed}{wide} {variable} = {value};")
+        loaded[o.name] = variable
+    lines += compute(width, loaded)
+    y = everything[0]
+    index = f"{y.name}_row + i" if vectors else f"{y.name}_row + i * {y.name}_step"
+    lines.append(y.storage.store(y.name, index, "v", width, aligned and vectors))
+    return lines

@@ -1,0 +1,110 @@
+"""How elements lie in memory, and the OpenCL C that turns them into what kernels compute with, and back.
+
+Floats, halves and fixed-point numbers are computed with as floats, whatever they are stored as; integers and booleans
+as themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.graph import DataType
+
+C_TYPES = {
+    "f32": "float", "f16": "half", "i8": "char", "u8": "uchar", "i16": "short", "u16": "ushort", "i32": "int",
+    "u32": "uint", "i64": "long", "u64": "ulong", "bool": "uchar",
+}  # fmt: skip
+"""OpenCL's names of the types that elements are stored as."""
+SIZES = {
+    "f32": 4, "f16": 2, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8, "bool": 1,
+}  # fmt: skip
+"""Bytes of an element of each kind."""
+KINDS: dict[DataType, str] = {
+    DataType.FLOAT_32: "f32", DataType.FLOAT_16: "f16", DataType.INT_8: "i8", DataType.UINT_8: "u8",
+    DataType.INT_16: "i16", DataType.UINT_16: "u16", DataType.INT_32: "i32", DataType.UINT_32: "u32",
+    DataType.INT_64: "i64", DataType.UINT_64: "u64", DataType.BOOL_8: "bool",
+}  # fmt: skip
+"""Kinds of the plain types; the device has no doubles that one could rely on."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How one operand of a kernel is stored.
+
+    Parameters
+    ----------
+    kind
+        The stored type.
+    real
+        Whether elements mean reals, computed with as floats.
+    quantized
+        Whether a scale and a zero point say which: the kernel has them as ``<name>_scale`` and ``<name>_zero``.
+    """
+
+    kind: str
+    real: bool
+    quantized: bool = False
+
+    @property
+    def c_type(self) -> str:
+        """The type of a stored element."""
+        return C_TYPES[self.kind]
+
+    @property
+    def computed(self) -> str:
+        """The type that kernels compute with."""
+        return "float" if self.real else C_TYPES[self.kind]
+
+    @property
+    def size(self) -> int:
+        """Bytes of a stored element."""
+        return SIZES[self.kind]
+
+    def load(self, name: str, index: str, width: int = 1, aligned: bool = False) -> str:
+        """`width` elements from `index` on, as what they are computed with."""
+        if self.kind == "f16":
+            return f"vload_half({index}, {name})" if width == 1 else f"vload_half{width}(0, {name} + ({index}))"
+        if width == 1:
+            stored = f"{name}[{index}]"
+        elif aligned:
+            stored = f"*(global const {self.c_type}{width} *)({name} + ({index}))"
+        else:
+            stored = f"vload{width}(0, {name} + ({index}))"
+        if not self.quantized:
+            return stored
+        wide = "" if width == 1 else str(width)
+        return f"(convert_float{wide}({stored}) - {name}_zero) * {name}_scale"
+
+    def store(self, name: str, index: str, value: str, width: int = 1, aligned: bool = False) -> str:
+        """The statement that stores `width` computed elements from `index` on."""
+        if self.kind == "f16":
+            if width == 1:
+                return f"vstore_half({value}, {index}, {name});"
+            return f"vstore_half{width}({value}, 0, {name} + ({index}));"
+        wide = "" if width == 1 else str(width)
+        if self.quantized:
+            value = f"convert_{self.c_type}{wide}_sat(rint(({value}) * {name}_inverse) + {name}_zero)"
+        if width == 1:
+            return f"{name}[{index}] = {value};"
+        if aligned:
+            return f"*(global {self.c_type}{width} *)({name} + ({index})) = {value};"
+        return f"vstore{width}({value}, 0, {name} + ({index}));"
+
+
+FLOAT = Storage("f32", real=True)
+HALF = Storage("f16", real=True)
+
+
+def stored_kind(dtype: DataType) -> str | None:
+    """The kind of a type's stored elements; None where kernels do not know it."""
+    if dtype.is_fixed_point:
+        return KINDS[DataType.of(dtype.numpy)]
+    return KINDS.get(dtype)
+
+
+def as_halves(array: np.ndarray) -> np.ndarray:
+    """Floats as halves; what is too large for one becomes the largest."""
+    limit = np.finfo(np.float16).max
+    return np.clip(array, -limit, limit).astype(np.float16)
