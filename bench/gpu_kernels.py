@@ -305,9 +305,11 @@ def profile(device: Any, program: Program) -> None:
 def search(queue: Any, traits: DeviceTraits, rng: np.random.Generator) -> None:
     """Time products and convolutions with every candidate tile."""
     candidates = [
-        (128, 128, 8, 8, 8), (128, 128, 16, 8, 8), (64, 128, 8, 8, 8), (64, 128, 16, 8, 8), (128, 64, 8, 8, 8), (128, 64, 16, 8, 8),
-        (64, 64, 8, 8, 4), (64, 64, 16, 8, 4), (64, 64, 16, 4, 4), (64, 64, 16, 4, 8), (64, 64, 16, 8, 8), (32, 64, 16, 4, 4), (32, 32, 16, 4, 4), (32, 32, 32, 2, 2),
-        (32, 32, 16, 2, 4), (128, 32, 16, 8, 4), (64, 32, 16, 4, 4),
+        (128, 128, 8, 8, 8, 1), (64, 64, 16, 8, 8, 1), (64, 64, 8, 8, 8, 2), (64, 64, 16, 8, 8, 2), (64, 64, 8, 8, 8, 4),
+        (64, 32, 16, 8, 4, 2), (64, 32, 16, 4, 4, 1), (64, 32, 16, 4, 4, 2), (32, 32, 16, 4, 4, 2), (32, 32, 16, 4, 4, 4),
+        (128, 64, 8, 8, 8, 2), (64, 128, 8, 8, 8, 2), (32, 64, 16, 4, 8, 2), (32, 32, 32, 2, 2, 1), (32, 32, 16, 4, 4, 8),
+        (16, 32, 16, 2, 4, 4), (32, 64, 8, 8, 8, 4), (64, 64, 16, 8, 4, 2),
+        *((height, 32, 0, height, 1, slices) for height in (2, 4, 8) for slices in (8, 16)),
     ]  # fmt: skip
     chosen = tiles.product_tile
     shapes = {
@@ -320,17 +322,13 @@ def search(queue: Any, traits: DeviceTraits, rng: np.random.Generator) -> None:
         "1x1 960>160 7": (conv_graph(7, 960, 160, 1, rng)[0], 2 * 49 * 960 * 160),
         "1x1 160>960 7": (conv_graph(7, 160, 960, 1, rng)[0], 2 * 49 * 960 * 160),
     }
-    thin = [(height, 32, height, 1, 4, slices) for height in (2, 4, 8) for slices in (4, 8, 16)]
     try:
         for label, (graph, work) in shapes.items():
             found = []
-            for candidate in [*candidates, *thin]:
-                rows, columns, depth, item_rows, item_columns = candidate[:5]
-                slices = candidate[5] if len(candidate) > 5 else 0
-                if slices:
-                    item_rows, item_columns, depth = candidate[2], candidate[3], candidate[4]
-                    if label in ("matmul 1024", "conv 256ch 56"):
-                        continue
+            for candidate in candidates:
+                rows, columns, depth, item_rows, item_columns, slices = candidate
+                if not depth and label in ("matmul 1024", "conv 256ch 56"):
+                    continue
 
                 def fixed(traits: Any, m: int, n: int, batches: int, k: int = 0) -> tiles.Tile:
                     return tiles.Tile(

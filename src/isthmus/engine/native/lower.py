@@ -100,7 +100,7 @@ def supports(call: Call) -> str | None:
     "'x' FLOAT_16[4] has a data type that this kernel does not compute with"
     """
     try:
-        refused = unsupported(_alone(call))
+        refused = unsupported(alone(call))
     except QnnError as error:
         return error.rule
     return refused[0].reason if refused else None
@@ -115,7 +115,7 @@ _ORDINARY = 3
 """A number that no pass finds special."""
 
 
-def _alone(call: Call) -> Graph:
+def alone(call: Call) -> Graph:
     """A graph of one call, with tensors of its own."""
     graph = Graph(call.node)
     own: dict[int, Tensor] = {}

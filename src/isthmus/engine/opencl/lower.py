@@ -12,13 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.engine.native.lower import _alone as alone
+from isthmus.engine.native.lower import alone
 from isthmus.engine.opencl.lowering import (
     convolution,
     elementwise,
     matmul,
+    movement,
+    normalization,
     pooling,
+    recurrent,
     reduction,
+    resize,
+    selection,
 )
 from isthmus.engine.opencl.lowering.chains import links_of, operand_class, plain
 from isthmus.engine.opencl.lowering.emitter import Chain, Emitter, Link, Lowering
@@ -32,7 +37,9 @@ from isthmus.prepare.pipeline import schedule as scheduled
 from isthmus.prepare.refused import Refused, refused
 from isthmus.prepare.schedule import Pool, Schedule, Step
 
-_FAMILIES = (convolution, elementwise, matmul, pooling, reduction)
+_FAMILIES = (
+    convolution, elementwise, matmul, movement, normalization, pooling, recurrent, reduction, resize, selection,
+)  # fmt: skip
 _TABLE: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
 LONGEST_CHAIN = 6
 

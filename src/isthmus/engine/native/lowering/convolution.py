@@ -177,7 +177,7 @@ def _work(step: Step, target: Target, threads: int) -> int:
     return Cut.of(window, target).work_bytes * threads
 
 
-def _phases(step: Step) -> Iterator[Phase]:
+def phases(step: Step) -> Iterator[Phase]:
     """The plain convolutions that a transposed one consists of."""
     source = step.inputs[0]
     assert source is not None
@@ -222,7 +222,7 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
     plain = np.moveaxis(grouped, 3, 4).reshape(*kernel, channels // groups, filters)
     batch, plane, row, pixel = _result_steps(triple(result.dims[1:-1]), filters)
     stride = triple(step.params["stride"])
-    for phase in _phases(step):
+    for phase in phases(step):
         if all(phase.kernel_index):
             taps = plain[np.ix_(*phase.kernel_index)]
         else:
@@ -233,7 +233,7 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
 
 
 def _transposed_work(step: Step, target: Target, threads: int) -> int:
-    return max((Cut.of(p.window, target).work_bytes for p in _phases(step) if p.window.pixels), default=0) * threads
+    return max((Cut.of(p.window, target).work_bytes for p in phases(step) if p.window.pixels), default=0) * threads
 
 
 _PLAIN, _TRANSPOSED = Lowering(_emit, _work, _refuses), Lowering(_emit_transposed, _transposed_work, _refuses)

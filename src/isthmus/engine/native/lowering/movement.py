@@ -307,7 +307,7 @@ def _emit_pad(step: Step, e: Emitter) -> None:
     if not output.elements:
         return
     if scheme != CONSTANT:
-        maps = [_border(scheme, size, *map(int, pad)) for size, pad in zip(x.dims, pads, strict=True)]
+        maps = [border(scheme, size, *map(int, pad)) for size, pad in zip(x.dims, pads, strict=True)]
         emit_remap(e, e.at(output), e.at(x), maps, x.dims, x.dtype.itemsize)
         return
     bits = value_bits(step.params["pad_constant_value"], output)
@@ -336,7 +336,7 @@ def _emit_pad(step: Step, e: Emitter) -> None:
     )  # fmt: skip
 
 
-def _border(scheme: int, size: int, before: int, after: int) -> np.ndarray:
+def border(scheme: int, size: int, before: int, after: int) -> np.ndarray:
     """Where each padded index of an axis comes from."""
     index = np.arange(-before, size + after)
     if scheme == EDGE:

@@ -35,7 +35,7 @@ def without_stored_kind(step: Step) -> str | None:
     return None if x.dtype in _STORED else without_kind(x)
 
 
-def _groups(dims: tuple[int, ...], axes: set[int]) -> list[tuple[bool, int, int]]:
+def joined_axes(dims: tuple[int, ...], axes: set[int]) -> list[tuple[bool, int, int]]:
     """Neighbouring axes of one fate joined: whether reduced, size, stride in elements; outermost first."""
     groups: list[tuple[bool, int, int]] = []
     for axis, (size, stride) in enumerate(zip(dims, dense_strides(dims), strict=True)):
@@ -58,7 +58,7 @@ def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
     size = x.dtype.itemsize
     count = prod(x.dims[a] for a in axes)
     factor = 1.0 / count if name == "mean" else 1.0
-    groups = _groups(x.dims, axes)
+    groups = joined_axes(x.dims, axes)
     inner_reduced = not groups or groups[-1][0]
     run = groups[-1][1] if groups else 1
     if count == 0:

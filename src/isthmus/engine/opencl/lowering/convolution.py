@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from isthmus.engine.native.lowering.convolution import _phases as phases
+from isthmus.engine.native.lowering.convolution import phases
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.windows import Window, triple, window_of
 from isthmus.engine.opencl.lowering.chains import limit_links

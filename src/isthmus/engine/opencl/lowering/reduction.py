@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import prod
 
 from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.native.lowering.reduction import _groups as joined_axes
+from isthmus.engine.native.lowering.reduction import joined_axes
 from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.lowering.chains import Tail, limit_links
 from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types

@@ -31,9 +31,9 @@ class Tile:
     item_rows, item_columns
         Of a work-item's part.
     depth
-        How much of the sum is in local memory at a time.
+        How much of a sum is in local memory at a time; 0 without local memory.
     slices
-        How many work-items share a sum.
+        Work-items that share a sum, each with a part of its depth.
     panel
         Columns of a panel of the right matrix.
     """
@@ -50,7 +50,7 @@ class Tile:
     @property
     def thin(self) -> bool:
         """Whether it does without local memory."""
-        return not self.cpu and self.slices > 0
+        return not self.cpu and self.depth == 0
 
     @property
     def group(self) -> tuple[int, int, int]:
@@ -59,7 +59,7 @@ class Tile:
             return 1, 1, 1
         if self.thin:
             return self.columns, self.slices, 1
-        return self.rows // self.item_rows * (self.columns // self.item_columns), 1, 1
+        return self.rows // self.item_rows * (self.columns // self.item_columns) * self.slices, 1, 1
 
     def items(self, rows: int, columns: int, batches: int) -> tuple[int, int, int]:
         """Work-items of a launch: rows vary first, then columns, then batches."""
@@ -75,21 +75,21 @@ def product_tile(traits: DeviceTraits, rows: int, columns: int, batches: int, de
     if traits.kind == "cpu":
         return _cpu_tile(rows, columns)
     panel = -(-columns // 4) * 4
-    for height, width, deep, item_rows, item_columns in GPU_TILES:
+    for height, width, deep, item_rows, item_columns, slices in GPU_TILES:
         groups = -(-rows // height) * -(-columns // width) * batches
         if groups * 4 >= traits.compute_units * 3 or (height, width) == (32, 32) and groups * 2 >= traits.compute_units:
-            return Tile(False, height, width, item_rows, item_columns, deep, 0, panel)
-    height = 1 if rows == 1 else 2 if rows == 2 else 4
-    return Tile(False, height, 32, height, 1, 4, 8, panel)
+            return Tile(False, height, width, item_rows, item_columns, deep, slices, panel)
+    height = 1 if rows == 1 else 2
+    return Tile(False, height, 32, height, 1, 0, 8 if depth < 256 else 16, panel)
 
 
 GPU_TILES = (
-    (128, 128, 8, 8, 8),
-    (64, 128, 8, 8, 8),
-    (64, 64, 16, 4, 4),
-    (32, 32, 32, 2, 2),
+    (128, 128, 8, 8, 8, 1),
+    (64, 64, 16, 8, 8, 1),
+    (64, 32, 16, 4, 4, 1),
+    (32, 32, 32, 2, 2, 1),
 )
-"""Rows and columns of a tile, depth, and rows and columns of a work-item's part: the first that fills the device."""
+"""Rows and columns of a tile, depth, rows and columns of a work-item's part, slices: the first that fills the device."""
 
 
 def _cpu_tile(rows: int, columns: int) -> Tile:
@@ -103,7 +103,7 @@ def _cpu_tile(rows: int, columns: int) -> Tile:
     if columns <= _CPU_WIDTH:
         vectors = 1
         height = height if rows <= 4 else 8
-    return Tile(True, height, vectors * _CPU_WIDTH, height, vectors * _CPU_WIDTH, 0, 0, vectors * _CPU_WIDTH)
+    return Tile(True, height, vectors * _CPU_WIDTH, height, vectors * _CPU_WIDTH, 0, 1, vectors * _CPU_WIDTH)
 
 
 def tile_body(
@@ -295,20 +295,61 @@ def _left_value(left: Left, index: str, width: int, aligned: bool) -> str:
     return f"(convert_float{width}(vload{width}(0, x + ({index}))) - x_zero)"
 
 
+def _slice_memory(tile: Tile, threads: int) -> list[str]:
+    """Local memory of all slices, each with two buffers for either operand; the sums of slices meet there at the end."""
+    bm, bn, bk = tile.rows, tile.columns, tile.depth
+    if tile.slices == 1:
+        return [
+            f"  local float As[2][{bk}][{bm + _GPU_PAD}];",
+            f"  local float Bs[2][{bk}][{bn}];",
+            "  const int t = get_local_id(0);",
+        ]
+    per_slice = 2 * bk * (bm + _GPU_PAD + bn)
+    sums = tile.slices // 2 * tile.item_rows * tile.item_columns * threads
+    return [
+        f"  local float memory[{max(per_slice * tile.slices, sums)}];",
+        f"  const int t = get_local_id(0) % {threads}, slice = get_local_id(0) / {threads};",
+        f"  local float (*As)[{bk}][{bm + _GPU_PAD}] =",
+        f"    (local float (*)[{bk}][{bm + _GPU_PAD}])(memory + slice * {per_slice});",
+        f"  local float (*Bs)[{bk}][{bn}] =",
+        f"    (local float (*)[{bk}][{bn}])(memory + slice * {per_slice} + {2 * bk * (bm + _GPU_PAD)});",
+    ]
+
+
+def _slice_sums(tile: Tile, threads: int) -> list[str]:
+    """Statements that add the sums of all slices up in the first, whose work-items go on alone."""
+    if tile.slices == 1:
+        return []
+    elements = tile.item_rows * tile.item_columns
+    place = f"memory[(({{s}}) * {elements} + i * {tile.item_columns} + j) * {threads} + t]"
+    every = (
+        f"_Pragma(\"unroll\") for (int i = 0; i < {tile.item_rows}; ++i) "
+        f"_Pragma(\"unroll\") for (int j = 0; j < {tile.item_columns}; ++j) "
+    )
+    lines, half = ["  barrier(CLK_LOCAL_MEM_FENCE);"], tile.slices // 2
+    while half:
+        lines += [
+            f"  if (slice >= {half} && slice < {2 * half}) {{ {every}{place.format(s=f'slice - {half}')} = acc[i][j]; }}",
+            "  barrier(CLK_LOCAL_MEM_FENCE);",
+            f"  if (slice < {half}) {{ {every}acc[i][j] += {place.format(s='slice')}; }}",
+            "  barrier(CLK_LOCAL_MEM_FENCE);",
+        ]
+        half //= 2
+    return [*lines, "  if (slice) return;"]
+
+
 def _gpu_body(
     tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool, whole: bool
 ) -> str:
     bm, bn, bk, tm, tn = tile.rows, tile.columns, tile.depth, tile.item_rows, tile.item_columns
-    threads = tile.group[0]
+    slices, threads = tile.slices, tile.group[0] // tile.slices
     # The left operand is read four elements of the depth at a time where those are neighbours, else one by one.
     channels_whole = left.depth % 4 == 0 and (left.window is None or left.window.channels // left.window.groups % 4 == 0)
     width = 4 if channels_whole else 1
     a_loads, b_loads = bm * bk // width // threads, bk * bn // 4 // threads
     a_per_row, b_per_row = bk // width, bn // 4
     lines = [
-        f"  local float As[2][{bk}][{bm + _GPU_PAD}];",
-        f"  local float Bs[2][{bk}][{bn}];",
-        "  const int t = get_local_id(0);",
+        *_slice_memory(tile, threads),
         f"  const int m_tile = get_group_id(0) * {bm}, n_tile = get_group_id(1) * {bn};",
         *_batch_lines(batched),
         f"  const int ka = t % {a_per_row} * {width}, ra = t / {a_per_row};",
@@ -358,16 +399,16 @@ def _gpu_body(
             kept.append(f"*(local float4 *)&Bs[{buffer}][rb + {i * (threads // b_per_row)}][nb] = lb{i};")
         return kept
 
-    lines += [f"  {{ {line} }}" if line.startswith("int4") else f"  {line}" for line in []]
-    lines += ["  {", *(f"    {line}" for line in fetch("0")), "  }"]
+    first = f"(slice * {bk})" if slices > 1 else "0"
+    lines += ["  {", *(f"    {line}" for line in fetch(first)), "  }"]
     lines += [f"  {line}" for line in keep("0")]
     lines += [
         "  barrier(CLK_LOCAL_MEM_FENCE);",
         "  int now = 0;",
-        f"  for (int k0 = 0; k0 < K; k0 += {bk}) {{",
-        f"    const int more = k0 + {bk} < K;",
+        f"  for (int k0 = 0; k0 < K; k0 += {bk * slices}) {{",
+        f"    const int more = k0 + {bk * slices} < K;",
         "    if (more) {",
-        *(f"      {line}" for line in fetch(f"(k0 + {bk})")),
+        *(f"      {line}" for line in fetch(f"(k0 + {first} + {bk * slices})")),
         "    }",
         "    #pragma unroll",
         f"    for (int kk = 0; kk < {bk}; ++kk) {{",
@@ -392,6 +433,7 @@ def _gpu_body(
         "      barrier(CLK_LOCAL_MEM_FENCE);",
         "    }",
         "  }",
+        *_slice_sums(tile, threads),
         "  #pragma unroll",
         f"  for (int i = 0; i < {tm}; ++i) {{",
         f"    const int m = m_tile + i / {rw} * {bm // rows} + ty * {rw} + i % {rw};",

@@ -28,9 +28,13 @@ class Operand:
     strides: Sequence[int]
     scale: float = 1.0
     zero: int = 0
+    start: int = 0
+    """Where the walk begins, counted from the place; only walks that go backwards need it."""
 
 
-def operand_of(e: Emitter, name: str, tensor: Tensor, strides: Sequence[int], offset: int = 0, writes: bool = False) -> Operand:
+def operand_of(
+    e: Emitter, name: str, tensor: Tensor, strides: Sequence[int], offset: int = 0, writes: bool = False
+) -> Operand:
     """A tensor in a walk, from its element `offset` on."""
     storage = e.storage(tensor)
     scale, zero = 1.0, 0
@@ -88,6 +92,7 @@ def emit_walk(
     for each in everything:
         draft.operand(each.name, each.place, each.storage, each.scale, each.zero)
     draft.ints(inner=inner, rows=rows, rows_each=rows_each, runs=runs, run=run, items=blocks * runs)
+    draft.ints(**{f"{o.name}_start": o.start for o in everything if o.start})
     # Dimensions, innermost first, and the steps of each operand along them.
     body = [
         "  int item = get_global_id(0);",
@@ -96,7 +101,7 @@ def emit_walk(
         "  int row_end = min((block + 1) * rows_each, rows);",
         "  for (int row = block * rows_each; row < row_end; ++row) {",
         "    int rest = row, index;",
-        *(f"    int {o.name}_row = 0;" for o in everything),
+        *(f"    int {o.name}_row = {f'{o.name}_start' if o.start else 0};" for o in everything),
     ]
     for axis in range(len(outer) - 1, -1, -1):
         level = len(outer) - 1 - axis

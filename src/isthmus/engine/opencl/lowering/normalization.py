@@ -1,0 +1,215 @@
+"""Lowering of softmax and of the normalisations: statistics over rows of runs, one set of elements after the other.
+
+Elements are seen as [outer, rows, groups, run]; those of one outer index and one group make a set. A work-group of a GPU
+has a set, a work-item of a CPU goes through it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.lowering.chains import Tail, limit_links, plain
+from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
+from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
+from isthmus.engine.opencl.lowering.reduction import declare_input
+from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
+from isthmus.prepare.schedule import Step
+
+_GROUP = 128
+_PASSES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
+    # For each pass: start, what an element u adds to s, what becomes of s (as p0, p1); then the result of u.
+    "softmax": (
+        [("-INFINITY", "s = fmax(s, u * beta);", "s"), ("0.0f", "s += exp(u * beta - p0);", "1.0f / s")],
+        "exp(u * beta - p0) * p1",
+    ),
+    "log_softmax": (
+        [("-INFINITY", "s = fmax(s, u * beta);", "s"), ("0.0f", "s += exp(u * beta - p0);", "log(s)")],
+        "u * beta - p0 - p1",
+    ),
+    "moments": (
+        [("0.0f", "s += u;", "s / count"), ("0.0f", "s += (u - p0) * (u - p0);", "1.0f / sqrt(s / count + beta)")],
+        "(u - p0) * p1",
+    ),
+    "mean": ([("0.0f", "s += u;", "s / count")], "u - p0"),
+    "rms": ([("0.0f", "s += u * u;", "1.0f / sqrt(s / count + beta)")], "u * p0"),
+    "l2": ([("0.0f", "s += u * u;", "1.0f / fmax(sqrt(s), beta)")], "u * p0"),
+}
+
+
+def _emit_sets(
+    step: Step, e: Emitter, variant: str, shape: tuple[int, int, int, int], parameter: float, affine: bool
+) -> None:
+    """Normalise [outer, rows, groups, run]; `parameter` is what the variant calls beta."""
+    x, output = operand(step), step.outputs[0]
+    if not x.elements:
+        return
+    outer, rows, groups, run = shape
+    draft = Draft()
+    storage = declare_input(e, draft, x)
+    draft.ints(outer=outer, rows=rows, groups=groups, run=run)
+    draft.floats(beta=parameter, count=float(rows * run))
+    factors = []
+    for name, index in (("gamma", 1), ("offset", 2)):
+        tensor = plain(step.inputs[index]) if affine and len(step.inputs) > index else None
+        if tensor is not None:
+            draft.operand(name, e.at(tensor), e.storage(tensor))
+            factors.append((name, e.storage(tensor)))
+    tail = Tail(e, draft, output, limit_links(step.clamp))
+    passes, result = _PASSES[variant]
+    load = f"float u = {storage.load('x', 'base + r * groups * run + c')};"
+    lines = [
+        f"  int set = {'get_group_id(0)' if e.gpu else 'get_global_id(0)'}, g = set % groups;",
+        "  int base = set / groups * rows * groups * run + g * run;",
+    ]
+    if e.gpu:
+        lines += [f"  local float parts[{_GROUP}];", "  int lane = get_local_id(0);"]
+
+    def over_set(body: list[str]) -> list[str]:
+        if e.gpu:
+            return [
+                f"  for (int j = lane; j < rows * run; j += {_GROUP}) {{",
+                "    int r = j / run, c = j - r * run;",
+                f"    {load}",
+                *(f"    {line}" for line in body),
+                "  }",
+            ]
+        return [
+            "  for (int r = 0; r < rows; ++r)",
+            "  for (int c = 0; c < run; ++c) {",
+            f"    {load}",
+            *(f"    {line}" for line in body),
+            "  }",
+        ]
+
+    for number, (start, more, end) in enumerate(passes):
+        lines.append(f"  float p{number};")
+        lines.append("  {")
+        lines.append(f"  float s = {start};")
+        lines += over_set([more])
+        if e.gpu:
+            joined = "fmax(parts[lane], parts[lane + n])" if "fmax(s," in more else "parts[lane] + parts[lane + n]"
+            lines += [
+                "  parts[lane] = s;",
+                "  barrier(CLK_LOCAL_MEM_FENCE);",
+                f"  for (int n = {_GROUP // 2}; n > 0; n >>= 1) {{",
+                f"    if (lane < n) parts[lane] = {joined};",
+                "    barrier(CLK_LOCAL_MEM_FENCE);",
+                "  }",
+                "  s = parts[0];",
+                "  barrier(CLK_LOCAL_MEM_FENCE);",
+            ]
+        lines.append(f"  p{number} = {end};")
+        lines.append("  }")
+    body = [f"float v = {result};", "int channel = g * run + c;"]
+    for name, kept in factors:
+        body.append(f"v = v {'*' if name == 'gamma' else '+'} {kept.load(name, 'channel')};")
+    lines += over_set([*body, *tail.lines(1, "base + r * groups * run + c", "channel")])
+    e.launch("normalize", draft, "\n".join(lines), (outer * groups * (_GROUP if e.gpu else 1),), (_GROUP if e.gpu else 1,))
+
+
+def _emit_softmax(step: Step, e: Emitter, variant: str) -> None:
+    x = operand(step)
+    axis = x.rank - 1 if step.params["axis"] is None else int(step.params["axis"]) % max(x.rank, 1)
+    outer, length, inner = prod(x.dims[:axis]), prod(x.dims[axis : axis + 1]), prod(x.dims[axis + 1 :])
+    shape = (outer, 1, 1, length) if inner == 1 else (outer, length, inner, 1)
+    _emit_sets(step, e, variant, shape, float(step.params["beta"]), False)
+
+
+def _span(step: Step) -> tuple[list[int], int, int]:
+    """The axes of a norm, and the first and the last of them that make a difference: those of more than one element."""
+    x = operand(step)
+    axes = sorted(int(a) % x.rank for a in step.params["axes"])
+    real = [a for a in axes if x.dims[a] != 1] or axes[-1:]
+    return axes, real[0], real[-1]
+
+
+def _emit_axes(step: Step, e: Emitter, variant: str) -> None:
+    x, (_, first, last) = operand(step), _span(step)
+    outer, length, inner = prod(x.dims[:first]), prod(x.dims[first : last + 1]), prod(x.dims[last + 1 :])
+    shape = (outer, 1, 1, length) if inner == 1 else (outer, length, inner, 1)
+    _emit_sets(step, e, variant, shape, float(step.params["epsilon"]), True)
+
+
+def _emit_instance(step: Step, e: Emitter) -> None:
+    x, params = operand(step), step.params
+    variant = "rms" if params["mode"] == RMS else "moments" if params["normalize_variance"] else "mean"
+    batch, spatial, channels = x.dims[0], prod(x.dims[1:-1]), x.dims[-1]
+    shape = {ACROSS_CHANNEL: (batch * spatial, 1, 1, channels), ACROSS_ALL: (batch, spatial, 1, channels)}.get(
+        params["region"], (batch, spatial, channels, 1)
+    )
+    _emit_sets(step, e, variant, shape, float(params["epsilon"]), True)
+
+
+def _emit_group(step: Step, e: Emitter) -> None:
+    x, groups = operand(step), int(step.params["group"])
+    shape = (x.dims[0], prod(x.dims[1:-1]), groups, x.dims[-1] // groups)
+    _emit_sets(step, e, "moments", shape, float(step.params["epsilon"]), True)
+
+
+def _emit_lrn(step: Step, e: Emitter) -> None:
+    x, output, params = operand(step), step.outputs[0], step.params
+    if not x.elements:
+        return
+    draft = Draft()
+    storage = declare_input(e, draft, x)
+    draft.ints(count=x.elements, C=x.dims[-1], radius=int(params["radius"]))
+    draft.floats(alpha=float(params["alpha"]), beta=float(params["beta"]), plus=float(params["bias"]))
+    tail = Tail(e, draft, output, limit_links(step.clamp))
+    lines = [
+        "  int item = get_global_id(0);",
+        "  if (item >= count) return;",
+        "  int c = item % C, row = item - c;",
+        "  float s = 0.0f;",
+        "  for (int k = max(c - radius, 0); k <= min(c + radius, C - 1); ++k) {",
+        f"    float u = {storage.load('x', 'row + k')};",
+        "    s += u * u;",
+        "  }",
+        f"  float v = {storage.load('x', 'item')} / pow(plus + alpha * s, beta);",
+        *(f"  {line}" for line in tail.lines(1, "item", "c")),
+    ]
+    e.launch("local_response", draft, "\n".join(lines), (x.elements,), (64 if e.gpu else 1,))
+
+
+def _refuses(step: Step) -> str | None:
+    unknown = unknown_types(step)
+    if unknown is not None:
+        return unknown
+    for tensor in (*step.inputs, *step.outputs):
+        if tensor is not None and not is_real(tensor):
+            return f"{tensor.describe()} must be a float or fixed point"
+    for tensor in step.inputs[1:]:
+        if tensor is not None and tensor.dtype.is_fixed_point and not tensor.is_static:
+            return f"{tensor.describe()} must be a float or a constant"
+    return None
+
+
+def _refuses_axes(step: Step) -> str | None:
+    """A norm is over neighbouring axes, and over the last ones where elements have weights of their own."""
+    unlike, x = _refuses(step), operand(step)
+    if unlike is not None:
+        return unlike
+    axes, first, last = _span(step)
+    if any(x.dims[a] != 1 and a not in axes for a in range(first, last + 1)):
+        return f"the axes {axes} of {x.describe()} must be neighbours"
+    if prod(x.dims[last + 1 :]) != 1 and any(t is not None for t in step.inputs[1:]):
+        return f"axes {axes} of {x.describe()} must be the last ones"
+    return None
+
+
+def _refuses_lrn(step: Step) -> str | None:
+    across = step.params["region"] == LRN_ACROSS_CHANNEL
+    return _refuses(step) or (None if across else "only the region across channels is supported")
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "Softmax": Lowering(lambda step, e: _emit_softmax(step, e, "softmax"), refuses=_refuses),
+    "LogSoftmax": Lowering(lambda step, e: _emit_softmax(step, e, "log_softmax"), refuses=_refuses),
+    "LayerNorm": Lowering(lambda step, e: _emit_axes(step, e, "moments"), refuses=_refuses_axes),
+    "RmsNorm": Lowering(lambda step, e: _emit_axes(step, e, "rms"), refuses=_refuses_axes),
+    "L2Norm": Lowering(lambda step, e: _emit_axes(step, e, "l2"), refuses=_refuses_axes),
+    "InstanceNorm": Lowering(_emit_instance, refuses=_refuses),
+    "GroupNorm": Lowering(_emit_group, refuses=_refuses),
+    "Lrn": Lowering(_emit_lrn, refuses=_refuses_lrn),
+}

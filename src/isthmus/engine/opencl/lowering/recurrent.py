@@ -1,0 +1,336 @@
+"""Lowering of recurrent layers: one product gives the input's share of all gates, then one or two launches a step.
+
+Gates lie one after the other, units of each padded to whole vectors. Work-items of a launch have some units each; they
+read the hidden state that the launch before has left in the sequence of results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.lowering.elementwise import unknown_types
+from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
+from isthmus.engine.opencl.lowering.product import Left, Right, Target, emit_product, packed, padded_bias, panel_width
+from isthmus.engine.opencl.program import Place
+from isthmus.engine.opencl.storage import Storage
+from isthmus.engine.opencl.traits import DeviceTraits
+from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.schedule import Step
+
+_WIDTH = 8
+_LANES, _SLICES = 32, 8
+_ALIGNMENT = 128
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The sizes of a recurrent layer."""
+
+    steps: int
+    batch: int
+    inputs: int
+    units: int
+    gates: int
+
+    @staticmethod
+    def of(step: Step) -> Layer:
+        """The layer of an Lstm or Gru step."""
+        source, weights = operand(step, 0), operand(step, 1)
+        steps, batch, inputs = source.dims if source.rank == 3 else (1, *source.dims)
+        gates = 3 if step.op == "Gru" or _tensor(step, 16) is None else 4
+        return Layer(steps, batch, inputs, weights.dims[0], gates)
+
+    @property
+    def padded(self) -> int:
+        """Units with padding."""
+        return -(-self.units // _WIDTH) * _WIDTH
+
+    @property
+    def columns(self) -> int:
+        """Elements of all gates of one batch element."""
+        return self.gates * self.padded
+
+    def places(self) -> dict[str, int]:
+        """Offsets in the work space; "end" is its size."""
+        offsets, end = {}, 0
+        for name, elements in {
+            "input_gates": self.steps * self.batch * self.columns,
+            "cell": self.batch * self.padded,
+            "held": self.batch * self.padded,
+        }.items():
+            offsets[name] = end
+            end += -(-elements * 4 // _ALIGNMENT) * _ALIGNMENT
+        return {**offsets, "end": end}
+
+
+def _tensor(step: Step, index: int) -> Tensor | None:
+    return step.inputs[index] if index < len(step.inputs) else None
+
+
+def _gates(step: Step, layer: Layer, indices: Sequence[int]) -> np.ndarray:
+    """Weights [units, features] of gates as one matrix [features, gates * padded]."""
+    parts = []
+    for index in indices:
+        tensor = _tensor(step, index)
+        assert tensor is not None
+        assert tensor.data is not None
+        parts.append(np.pad(tensor.data.T, ((0, 0), (0, layer.padded - layer.units))))
+    return np.concatenate(parts, axis=1)
+
+
+def _biases(step: Step, layer: Layer, groups: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """For each gate the sum of its biases, padded, one after the other."""
+    total = np.zeros((len(groups), layer.padded), np.float32)
+    for row, indices in zip(total, groups, strict=True):
+        for index in indices:
+            tensor = _tensor(step, index)
+            if tensor is not None:
+                assert tensor.data is not None
+                row[: layer.units] += tensor.data
+    return total.reshape(-1)
+
+
+def _emit_inputs(step: Step, e: Emitter, layer: Layer, matrix: np.ndarray, bias: np.ndarray) -> Place:
+    """The input's share of all gates, for all steps."""
+    x, rows = operand(step, 0), layer.steps * layer.batch
+    width = panel_width(e.traits, rows, layer.columns)
+    place, storage = e.weights(packed(matrix[None], width))
+    right = Right(place, storage, layer.columns, width, e.constant(padded_bias(bias, layer.columns, width)))
+    goal = Tensor("input gates", TensorType.NATIVE, DataType.FLOAT_32, (rows, layer.columns))
+    e.place_in_work(goal, layer.places()["input_gates"])
+    left = Left(e.at(x), e.storage(x), rows, layer.inputs, layer.inputs)
+    emit_product(e, left, right, Target(goal, layer.columns))
+    return e.at(goal)
+
+
+class _Steps:
+    """Writes the launches of all steps: what is the same in each, and where each begins."""
+
+    def __init__(self, step: Step, e: Emitter, layer: Layer, inputs: Place, initial: int) -> None:
+        self.step, self.e, self.layer, self.inputs = step, e, layer, inputs
+        self.out = step.outputs[0]
+        self.storage = e.storage(self.out)
+        first = _tensor(step, initial)
+        self.initial = (
+            (e.constant(np.zeros(layer.batch * layer.units, np.float32)), Storage("f32", real=True))
+            if first is None
+            else (e.at(first), e.storage(first))
+        )
+
+    def time(self, number: int) -> int:
+        """Where in the sequence a step stands."""
+        return self.layer.steps - 1 - number if int(self.step.params["direction"]) else number
+
+    def draft(self, number: int, weights: Place, stored: Storage) -> tuple[Draft, Storage]:
+        """What every launch has: gates of the input, the hidden state before, weights [units, gates * padded]."""
+        layer, time = self.layer, self.time(number)
+        row = layer.batch * layer.columns
+        draft = Draft()
+        part = Place(self.inputs.pool, 0, self.inputs.offset + time * row * 4, row * 4, False)
+        draft.memory("gates", part, "float")
+        place, storage = self.initial
+        if number:
+            before = self.time(number - 1) * layer.batch * layer.units
+            place, storage = self.e.at(self.out, before), self.storage
+        draft.memory("h", place, storage.c_type)
+        draft.memory("w", weights, stored.c_type)
+        draft.ints(units=layer.units, padded=layer.padded, columns=layer.columns, batch=layer.batch)
+        return draft, storage
+
+    def launch(
+        self, kernel: str, draft: Draft, source: str, storage: Storage, stored: Storage, gates: int,
+        after: list[str],
+    ) -> None:
+        """Sums of `gates` gates with the elements of `source`, then `after` for each unit ``u`` of batch ``b``."""
+        e, layer = self.e, self.layer
+        width = gates * layer.padded
+        names = [f"s{g}" for g in range(gates)]
+        if e.gpu:
+            lines = [
+                f"  local float parts[{_SLICES}][{gates}][{_LANES}];",
+                "  int lane = get_local_id(0), slice = get_local_id(1), b = get_global_id(2);",
+                f"  int u = get_group_id(0) * {_LANES} + lane, column = min(u, padded - 1);",
+                f"  float {', '.join(f'{n} = 0.0f' for n in names)};",
+                f"  for (int k = slice; k < units; k += {_SLICES}) {{",
+                f"    float a = {storage.load(source, 'b * units + k')};",
+                *(
+                    f"    {n} = fma(a, {stored.load('w', f'k * {width} + {g * layer.padded} + column')}, {n});"
+                    for g, n in enumerate(names)
+                ),
+                "  }",
+                *(f"  parts[slice][{g}][lane] = {n};" for g, n in enumerate(names)),
+                "  barrier(CLK_LOCAL_MEM_FENCE);",
+                "  if (slice != 0 || u >= units) return;",
+                f"  for (int s = 1; s < {_SLICES}; ++s) {{",
+                *(f"    {n} += parts[s][{g}][lane];" for g, n in enumerate(names)),
+                "  }",
+                *(f"  {line}" for line in after),
+            ]
+            e.launch(
+                kernel, draft, "\n".join(lines), (-(-layer.units // _LANES) * _LANES, _SLICES, layer.batch),
+                (_LANES, _SLICES, 1),
+            )  # fmt: skip
+            return
+        wide = f"float{_WIDTH}"
+        lines = [
+            f"  int u0 = get_global_id(0) * {_WIDTH}, b = get_global_id(1);",
+            f"  {wide} {', '.join(f'v{n} = 0.0f' for n in names)};",
+            "  for (int k = 0; k < units; ++k) {",
+            f"    {wide} a = ({wide})({storage.load(source, 'b * units + k')});",
+            *(
+                f"    v{n} = a * {stored.load('w', f'k * {width} + {g * layer.padded} + u0', _WIDTH)} + v{n};"
+                for g, n in enumerate(names)
+            ),
+            "  }",
+            f"  float sums[{gates * _WIDTH}];",
+            *(f"  vstore{_WIDTH}(v{n}, 0, sums + {g * _WIDTH});" for g, n in enumerate(names)),
+            f"  for (int u = u0; u < min(u0 + {_WIDTH}, units); ++u) {{",
+            f"    float {', '.join(f'{n} = sums[{g * _WIDTH} + u - u0]' for g, n in enumerate(names))};",
+            *(f"    {line}" for line in after),
+            "  }",
+        ]
+        e.launch(kernel, draft, "\n".join(lines), (layer.padded // _WIDTH, layer.batch), (1, 1))
+
+
+def _x(gate: int) -> str:
+    return f"gates[b * columns + {gate} * padded + u]"
+
+
+def _gate(text: str) -> str:
+    return f"(1.0f / (1.0f + exp(-({text}))))"
+
+
+def _outputs(e: Emitter, draft: Draft, steps: _Steps, number: int, last: Tensor | None, name: str) -> list[str]:
+    """Declare where the hidden state of a step goes; the statements that store ``h_new`` of a unit."""
+    layer = steps.layer
+    place = e.at(steps.out, steps.time(number) * layer.batch * layer.units, writes=True)
+    draft.memory("out", place, steps.storage.c_type)
+    lines = [steps.storage.store("out", "b * units + u", "h_new")]
+    if number == layer.steps - 1 and last is not None:
+        storage = e.storage(last)
+        draft.memory(name, e.at(last, writes=True), storage.c_type)
+        lines.append(storage.store(name, "b * units + u", "h_new"))
+    return lines
+
+
+def _emit_lstm(step: Step, e: Emitter) -> None:
+    layer = Layer.of(step)
+    coupled = layer.gates == 3
+    matrix = _gates(step, layer, (1, 2, 3) if coupled else (1, 2, 3, 16))
+    bias = _biases(step, layer, ((7,), (8,), (9,)) if coupled else ((7,), (8,), (9,), (21,)))
+    inputs = _emit_inputs(step, e, layer, matrix, bias)
+    weights, stored = e.weights(_gates(step, layer, (4, 5, 6) if coupled else (4, 5, 6, 17)))
+    steps = _Steps(step, e, layer, inputs, 10)
+    clip = float(step.params["cell_clip_threshold"])
+    peepholes = [_tensor(step, index) for index in (18, 19, 20)]
+    cell_bytes, cell_at = layer.batch * layer.units * 4, layer.places()["cell"]
+    last_cell, last = (step.outputs[i] if i < len(step.outputs) else None for i in (1, 2))
+    for number in range(layer.steps):
+        draft, storage = steps.draft(number, weights, stored)
+        first = _tensor(step, 11)
+        if number:
+            old, kept = e.work(cell_at, cell_bytes), Storage("f32", real=True)
+        else:
+            assert first is not None
+            old, kept = e.at(first), e.storage(first)
+        draft.memory("old", old, kept.c_type)
+        draft.memory("cell", e.work(cell_at, cell_bytes, writes=True), "float")
+        draft.floats(clip=clip if clip > 0 else float("inf"))
+        peeped = []
+        for name, tensor in zip(("enter_peep", "forget_peep", "out_peep"), peepholes, strict=True):
+            peeped.append("0.0f" if tensor is None else f"{name}[u]")
+            if tensor is not None:
+                assert tensor.data is not None
+                draft.memory(name, e.constant(np.asarray(tensor.data, np.float32)), "float")
+        store = _outputs(e, draft, steps, number, last, "last")
+        if number == layer.steps - 1 and last_cell is not None:
+            draft.memory("last_cell", e.at(last_cell, writes=True), e.storage(last_cell).c_type)
+            store.append(e.storage(last_cell).store("last_cell", "b * units + u", "c"))
+        after = [
+            f"float c = {kept.load('old', 'b * units + u')};",
+            f"float forget = {_gate(f'{_x(0)} + s0 + c * {peeped[1]}')};",
+            "float enter = 1.0f - forget;" if coupled else f"float enter = {_gate(f'{_x(3)} + s3 + c * {peeped[0]}')};",
+            f"c = forget * c + enter * tanh({_x(1)} + s1);",
+            "c = c < -clip ? -clip : (c > clip ? clip : c);",
+            "cell[b * units + u] = c;",
+            f"float h_new = {_gate(f'{_x(2)} + s2 + c * {peeped[2]}')} * tanh(c);",
+            *store,
+        ]
+        steps.launch("lstm", draft, "h", storage, stored, layer.gates, after)
+
+
+def _emit_gru(step: Step, e: Emitter) -> None:
+    layer = Layer.of(step)
+    linear = bool(step.params["linear_before_reset"])
+    bias = _biases(step, layer, ((7, 10), (8, 11), (9,) if linear else (9, 12)))
+    inputs = _emit_inputs(step, e, layer, _gates(step, layer, (1, 2, 3)), bias)
+    steps = _Steps(step, e, layer, inputs, 13)
+    last = step.outputs[1] if len(step.outputs) > 1 else None
+    weights, stored = e.weights(_gates(step, layer, (4, 5, 6) if linear else (4, 5)))
+    new_weights, new_stored = (weights, stored) if linear else e.weights(_gates(step, layer, (6,)))
+    new_bias = e.constant(_biases(step, layer, ((12,),)))
+    held_bytes, held_at = layer.batch * layer.units * 4, layer.places()["held"]
+    cell_at = layer.places()["cell"]
+    for number in range(layer.steps):
+        draft, storage = steps.draft(number, weights, stored)
+        old = storage.load("h", "b * units + u")
+        if linear:
+            draft.memory("new_bias", new_bias, "float")
+            after = [
+                f"float update = {_gate(f'{_x(0)} + s0')}, reset = {_gate(f'{_x(1)} + s1')};",
+                f"float fresh = tanh({_x(2)} + reset * (s2 + new_bias[u]));",
+                f"float h_new = update * ({old} - fresh) + fresh;",
+                *_outputs(e, draft, steps, number, last, "last"),
+            ]
+            steps.launch("gru", draft, "h", storage, stored, 3, after)
+            continue
+        draft.memory("held", e.work(held_at, held_bytes, writes=True), "float")
+        draft.memory("kept", e.work(cell_at, held_bytes, writes=True), "float")
+        after = [
+            f"kept[b * units + u] = {_gate(f'{_x(0)} + s0')};",
+            f"held[b * units + u] = {_gate(f'{_x(1)} + s1')} * {old};",
+        ]
+        steps.launch("gru_gates", draft, "h", storage, stored, 2, after)
+        draft, storage = steps.draft(number, new_weights, new_stored)
+        draft.memory("held", e.work(held_at, held_bytes), "float")
+        draft.memory("kept", e.work(cell_at, held_bytes), "float")
+        after = [
+            f"float update = kept[b * units + u], fresh = tanh({_x(2)} + s0);",
+            f"float h_new = update * ({storage.load('h', 'b * units + u')} - fresh) + fresh;",
+            *_outputs(e, draft, steps, number, last, "last"),
+        ]
+        steps.launch("gru_new", draft, "held", Storage("f32", real=True), new_stored, 1, after)
+
+
+def _work(step: Step, traits: DeviceTraits) -> int:
+    return Layer.of(step).places()["end"]
+
+
+def _refuses(step: Step, initial: tuple[int, ...]) -> str | None:
+    """Operands are floats, all but in[0] and those in `initial` constants."""
+    unknown = unknown_types(step)
+    if unknown is not None:
+        return unknown
+    if any(t is not None and t.dtype is not DataType.FLOAT_32 for t in (*step.inputs, *step.outputs)):
+        return "only FLOAT_32 operands are supported"
+    if step.clamp is not None:
+        return "it cannot be fused with an activation"
+    if step.outputs[0].elements == 0:
+        return "a sequence without steps is not supported"
+    if step.op == "Lstm" and _tensor(step, 22) is not None:
+        return "a projection in[22] is not supported"
+    for index, tensor in enumerate(step.inputs):
+        if tensor is not None and index not in (0, *initial) and not tensor.is_static:
+            return f"in[{index}], weights or bias, must be a constant"
+    return None
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "Lstm": Lowering(_emit_lstm, _work, lambda step: _refuses(step, (10, 11))),
+    "Gru": Lowering(_emit_gru, _work, lambda step: _refuses(step, (13,))),
+}

@@ -1,0 +1,316 @@
+"""Lowering of choices by index or by order: gathers, scatters, largest and smallest elements.
+
+Indices come from data; each is brought into its axis before it is used, so that none reaches outside its tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from isthmus.engine.native.lowering.layout import dense_strides, operand
+from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.lowering.elementwise import unknown_types
+from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
+from isthmus.engine.opencl.lowering.movement import as_moved, emit_copy, refuses_movement
+from isthmus.engine.opencl.lowering.walk import Operand, operand_of
+from isthmus.graph import DataType, Tensor
+from isthmus.graph.ops.movement import NONE
+from isthmus.prepare.schedule import Step
+
+_INDICES = (DataType.INT_32, DataType.UINT_32, DataType.INT_64)
+_BOUNDED = """
+int bounded(long index, int size)
+{
+  index = index < 0 ? index + size : index;
+  return index < 0 ? 0 : (index >= size ? size - 1 : (int)index);
+}
+"""
+
+
+def _no_index(tensor: Tensor) -> str | None:
+    return None if tensor.dtype in _INDICES else f"indices {tensor.describe()} must be 32-bit integers or INT_64"
+
+
+def _moved(e: Emitter, draft: Draft, output: Tensor, x: Tensor) -> tuple[Operand, Operand]:
+    y, source = as_moved(operand_of(e, "y", output, [1], writes=True), operand_of(e, "x", x, [1]))
+    for each in (y, source):
+        draft.operand(each.name, each.place, each.storage, each.scale, each.zero)
+    return y, source
+
+
+def _indices(e: Emitter, draft: Draft, tensor: Tensor) -> None:
+    draft.memory("indices", e.at(tensor), e.storage(tensor).c_type)
+
+
+def _launch(e: Emitter, kernel: str, draft: Draft, lines: Sequence[str], items: int) -> None:
+    draft.ints(items=items)
+    head = ["  int item = get_global_id(0);", "  if (item >= items) return;"]
+    e.launch(kernel, draft, "\n".join([*head, *lines]), (items,), (128 if e.gpu else min(64, max(items, 1)),), _BOUNDED)
+
+
+def _emit_gather(step: Step, e: Emitter) -> None:
+    x, indices, output = operand(step), operand(step, 1), step.outputs[0]
+    if not output.elements:
+        return
+    axis, draft = int(step.params["axis"]) % x.rank, Draft()
+    y, source = _moved(e, draft, output, x)
+    _indices(e, draft, indices)
+    draft.ints(count=indices.elements, size=x.dims[axis], run=prod(x.dims[axis + 1 :]))
+    lines = [
+        "  int c = item % run, k = item / run % count, o = item / (run * count);",
+        f"  {y.storage.computed} v = {source.storage.load('x', '(o * size + bounded(indices[k], size)) * run + c')};",
+        f"  {y.storage.store('y', 'item', 'v')}",
+    ]
+    _launch(e, "gather", draft, lines, output.elements)
+
+
+def _apart(draft: Draft, dims: Sequence[int], strides: Sequence[int]) -> list[str]:
+    """Statements that give ``at``, the sum of the item's indices times strides."""
+    lines = ["  int rest = item, at = 0;"]
+    for level, (size, stride) in enumerate(zip(reversed(dims), reversed(strides), strict=True)):
+        draft.ints(**{f"d{level}": size, f"s{level}": stride})
+        lines.append(f"  at += rest % d{level} * s{level}; rest /= d{level};")
+    return lines
+
+
+def _element_strides(x: Tensor, axis: int) -> list[int]:
+    return [0 if i == axis else s for i, s in enumerate(dense_strides(x.dims))]
+
+
+def _emit_gather_elements(step: Step, e: Emitter) -> None:
+    x, indices, output = operand(step), operand(step, 1), step.outputs[0]
+    if not output.elements:
+        return
+    axis, draft = int(step.params["axis"]) % x.rank, Draft()
+    y, source = _moved(e, draft, output, x)
+    _indices(e, draft, indices)
+    draft.ints(size=x.dims[axis], step=dense_strides(x.dims)[axis])
+    lines = [
+        *_apart(draft, indices.dims, _element_strides(x, axis)),
+        f"  {y.storage.computed} v = {source.storage.load('x', 'at + bounded(indices[item], size) * step')};",
+        f"  {y.storage.store('y', 'item', 'v')}",
+    ]
+    _launch(e, "gather_elements", draft, lines, output.elements)
+
+
+def _tuple_lines(draft: Draft, sizes: Sequence[int], strides: Sequence[int]) -> list[str]:
+    """Statements that add to ``at`` what the index tuple number ``k`` says."""
+    lines = []
+    for level, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        draft.ints(**{f"n{level}": size, f"t{level}": stride})
+        lines.append(f"  at += bounded(indices[k * {len(sizes)} + {level}], n{level}) * t{level};")
+    return lines
+
+
+def _emit_gather_nd(step: Step, e: Emitter) -> None:
+    x, indices, output = operand(step), operand(step, 1), step.outputs[0]
+    if not output.elements:
+        return
+    batch, depth, draft = int(step.params["batch_dims"]), indices.dims[-1], Draft()
+    y, source = _moved(e, draft, output, x)
+    _indices(e, draft, indices)
+    run, tuples = prod(x.dims[batch + depth :]), prod(indices.dims[batch:-1])
+    draft.ints(run=run, tuples=tuples, batch=prod(x.dims[batch:]))
+    strides = dense_strides(x.dims)[batch : batch + depth]
+    lines = [
+        "  int c = item % run, k = item / run, at = k / tuples * batch + c;",
+        *_tuple_lines(draft, x.dims[batch : batch + depth], strides),
+        f"  {y.storage.computed} v = {source.storage.load('x', 'at')};",
+        f"  {y.storage.store('y', 'item', 'v')}",
+    ]
+    _launch(e, "gather_nd", draft, lines, output.elements)
+
+
+def _emit_scatter(step: Step, e: Emitter) -> None:
+    """In the order of the indices, so that of two for one place the later stays."""
+    x, indices, updates, output = operand(step), operand(step, 1), operand(step, 2), step.outputs[0]
+    if e.at(output) != e.at(x):
+        emit_copy(e, output, x, [x.elements], [1], [1])
+    if not updates.elements or not x.elements:
+        return
+    draft = Draft()
+    y, source = _moved(e, draft, output, updates)
+    _indices(e, draft, indices)
+    if step.op == "ScatterNd":
+        depth = indices.dims[-1]
+        run, tuples = prod(x.dims[depth:]), prod(indices.dims[:-1])
+        draft.ints(run=run, tuples=tuples)
+        body = [
+            "  for (int k = 0; k < tuples; ++k) {",
+            "  int at = item;",
+            *_tuple_lines(draft, x.dims[:depth], dense_strides(x.dims)[:depth]),
+            f"  {y.storage.computed} v = {source.storage.load('x', 'k * run + item')};",
+            f"  {y.storage.store('y', 'at', 'v')}",
+            "  }",
+        ]
+        _launch(e, "scatter", draft, body, run)
+        return
+    axis = int(step.params["axis"]) % x.rank
+    draft.ints(size=x.dims[axis], step=dense_strides(x.dims)[axis], length=indices.dims[axis])
+    others = [d for i, d in enumerate(indices.dims) if i != axis]
+    walks = [[s for i, s in enumerate(dense_strides(t.dims)) if i != axis] for t in (x, indices)]
+    lines = ["  int rest = item, base = 0, from = 0;"]
+    for level, (size, one, two) in enumerate(zip(reversed(others), *map(reversed, walks), strict=True)):
+        draft.ints(**{f"d{level}": size, f"s{level}": one, f"i{level}": two})
+        lines.append(f"  base += rest % d{level} * s{level}; from += rest % d{level} * i{level}; rest /= d{level};")
+    draft.ints(index_step=dense_strides(indices.dims)[axis])
+    lines += [
+        "  for (int k = 0; k < length; ++k) {",
+        "    int at = base + bounded(indices[from + k * index_step], size) * step;",
+        f"    {y.storage.computed} v = {source.storage.load('x', 'from + k * index_step')};",
+        f"    {y.storage.store('y', 'at', 'v')}",
+        "  }",
+    ]
+    _launch(e, "scatter_elements", draft, lines, prod(others))
+
+
+def _emit_one_hot(step: Step, e: Emitter) -> None:
+    indices, output, draft = operand(step), step.outputs[0], Draft()
+    if not output.elements:
+        return
+    axis = step.params["axis"]
+    axis = indices.rank if axis is None else int(axis) % (indices.rank + 1)
+    y = operand_of(e, "y", output, [1], writes=True)
+    draft.operand("y", y.place, y.storage, y.scale, y.zero)
+    _indices(e, draft, indices)
+    draft.ints(depth=int(step.params["depth"]), inner=prod(indices.dims[axis:]))
+    draft.floats(on=float(step.params["on_value"]), off=float(step.params["off_value"]))
+    lines = [
+        "  int i = item % inner, d = item / inner % depth, o = item / (inner * depth);",
+        "  long index = indices[o * inner + i];",
+        "  index = index < 0 ? index + depth : index;",
+        f"  {y.storage.computed} v = index == d ? on : off;",
+        f"  {y.storage.store('y', 'item', 'v')}",
+    ]
+    _launch(e, "one_hot", draft, lines, output.elements)
+
+
+def _better(name: str, real: bool) -> str:
+    sign = ">" if name == "max" else "<"
+    return f"u {sign} best || (u != u && best == best)" if real else f"u {sign} best"
+
+
+def _emit_argument(step: Step, e: Emitter, name: str) -> None:
+    x, output, draft = operand(step), step.outputs[0], Draft()
+    if not output.elements:
+        return
+    axis = int(step.params["axis"]) % x.rank
+    source = operand_of(e, "x", x, [1])
+    storage = e.storage(x)
+    draft.operand("x", source.place, storage, source.scale, source.zero)
+    draft.memory("y", e.at(output, writes=True), e.storage(output).c_type)
+    draft.ints(length=x.dims[axis], inner=prod(x.dims[axis + 1 :]))
+    at = "(item / inner * length + k) * inner + item % inner"
+    lines = [
+        "  int k = 0, found = 0;",
+        f"  {storage.computed} best = {storage.load('x', at)};",
+        "  for (k = 1; k < length; ++k) {",
+        f"    {storage.computed} u = {storage.load('x', at)};",
+        f"    if ({_better(name, storage.real)}) {{ best = u; found = k; }}",
+        "  }",
+        "  y[item] = found;",
+    ]
+    _launch(e, "argument", draft, lines, output.elements)
+
+
+def _emit_top_k(step: Step, e: Emitter) -> None:
+    """Each place is that of the best element after the one before it; of equal elements the first comes first."""
+    x, (values, places), draft = operand(step), step.outputs, Draft()
+    if not values.elements:
+        return
+    y, source = _moved(e, draft, values, x)
+    draft.memory("places", e.at(places, writes=True), e.storage(places).c_type)
+    draft.ints(length=x.dims[-1], k=int(step.params["k"]))
+    name = "max" if step.params["largest"] else "min"
+    real, computed = source.storage.real, source.storage.computed
+    sign = ">" if name == "max" else "<"
+    # NaN counts as the largest.
+    after = f"(u != u ? {'b == b' if name == 'max' else '0'} : (b != b ? {'0' if name == 'max' else '1'} : u {sign} b))"
+    beats = after if real else f"u {sign} b"
+    fixed = beats.replace("u", "\0").replace("b", "u").replace("\0", "b") if not real else (
+        f"(b != b ? {'u == u' if name == 'max' else '0'} : (u != u ? {'0' if name == 'max' else '1'} : b {sign} u))"
+    )
+    lines = [
+        "  int last = -1;",
+        f"  {computed} b = 0;",
+        "  for (int n = 0; n < k; ++n) {",
+        "    int found = -1;",
+        f"    {computed} best = 0;",
+        "    for (int i = 0; i < length; ++i) {",
+        f"      {computed} u = {source.storage.load('x', 'item * length + i')};",
+        # Not yet taken: the last one taken beats it, or is equal to it and stands before it.
+        f"      int worse = {fixed}, equal = !worse && !({beats});",
+        "      if (last >= 0 && !(worse || (equal && i > last))) continue;",
+        f"      if (found >= 0) {{ {computed} kept = b; b = best; int better = {beats}; b = kept; if (!better) continue; }}",
+        "      best = u; found = i;",
+        "    }",
+        "    last = found; b = best;",
+        f"    {computed} v = best;",
+        f"    {y.storage.store('y', 'item * k + n', 'v')}",
+        "    places[item * k + n] = found;",
+        "  }",
+    ]
+    _launch(e, "top_k", draft, lines, prod(x.dims[:-1]))
+
+
+def _emit_reverse_sequence(step: Step, e: Emitter) -> None:
+    x, lengths, output, draft = operand(step), operand(step, 1), step.outputs[0], Draft()
+    if not x.elements:
+        return
+    batch, time = (int(step.params[name]) % x.rank for name in ("batch_axis", "time_axis"))
+    strides = dense_strides(x.dims)
+    y, source = _moved(e, draft, output, x)
+    draft.memory("lengths", e.at(lengths), e.storage(lengths).c_type)
+    draft.ints(batches=x.dims[batch], times=x.dims[time], batch_step=strides[batch], time_step=strides[time])
+    lines = [
+        "  int b = item / batch_step % batches, t = item / time_step % times;",
+        "  long length = lengths[b];",
+        "  int n = length < 0 ? 0 : (length > times ? times : (int)length);",
+        "  int from = t < n ? item + (n - 1 - 2 * t) * time_step : item;",
+        f"  {y.storage.computed} v = {source.storage.load('x', 'from')};",
+        f"  {y.storage.store('y', 'item', 'v')}",
+    ]
+    _launch(e, "reverse_sequence", draft, lines, x.elements)
+
+
+def _data_alone(step: Step) -> str | None:
+    return refuses_movement(Step(step.op, step.name, [operand(step)], step.outputs[:1], step.params, step.clamp))
+
+
+def _refuses_gather(step: Step) -> str | None:
+    if step.outputs[0].elements and not operand(step).elements:
+        return f"{operand(step).describe()} has nothing to pick from"
+    return unknown_types(step) or _data_alone(step) or _no_index(operand(step, 1))
+
+
+def _refuses_scatter(step: Step) -> str | None:
+    x, updates = operand(step), operand(step, 2)
+    if step.params["reduction"] != NONE:
+        return "only a scatter that replaces elements is supported"
+    moved = refuses_movement(Step(step.op, step.name, [x, updates], step.outputs, step.params, step.clamp))
+    return unknown_types(step) or moved or _no_index(operand(step, 1))
+
+
+def _refuses_order(step: Step) -> str | None:
+    if step.clamp is not None:
+        return "a choice by order takes no fused activation"
+    if step.outputs[0].elements and not operand(step).elements:
+        return f"{operand(step).describe()} has nothing to pick from"
+    return unknown_types(step) or _no_index(step.outputs[-1])
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "Gather": Lowering(_emit_gather, refuses=_refuses_gather),
+    "GatherElements": Lowering(_emit_gather_elements, refuses=_refuses_gather),
+    "GatherNd": Lowering(_emit_gather_nd, refuses=_refuses_gather),
+    "ScatterNd": Lowering(_emit_scatter, refuses=_refuses_scatter),
+    "ScatterElements": Lowering(_emit_scatter, refuses=_refuses_scatter),
+    "OneHot": Lowering(_emit_one_hot, refuses=lambda step: unknown_types(step) or _no_index(operand(step))),
+    "ReverseSequence": Lowering(
+        _emit_reverse_sequence, refuses=lambda step: unknown_types(step) or _data_alone(step) or _no_index(operand(step, 1))
+    ),
+    "Argmax": Lowering(lambda step, e: _emit_argument(step, e, "max"), refuses=_refuses_order),
+    "Argmin": Lowering(lambda step, e: _emit_argument(step, e, "min"), refuses=_refuses_order),
+    "TopK": Lowering(_emit_top_k, refuses=lambda step: _refuses_order(step) or _data_alone(step)),
+}
