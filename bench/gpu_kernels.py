@@ -342,6 +342,7 @@ def search(queue: Any, traits: DeviceTraits, rng: np.random.Generator) -> None:
                     seconds, _ = measure(queue, traits, graph)
                 except Exception as problem:  # a candidate that this device refuses
                     print(f"  {label} {candidate}: {type(problem).__name__} {str(problem)[:100]}")
+                    queue = cl.CommandQueue(cl.Context([queue.device]))  # a fault leaves nothing of the old one
                     continue
                 found.append((seconds, candidate))
             for seconds, candidate in sorted(found)[:6]:

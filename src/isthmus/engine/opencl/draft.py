@@ -12,9 +12,16 @@ from isthmus.engine.opencl.storage import Storage
 
 
 class Draft:
-    """Parameters, declarations at the head of the body, and arguments."""
+    """Parameters, declarations at the head of the body, and arguments.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    reciprocal
+        Whether reals are quantized by a product with the reciprocal of the scale, as LiteRT does it, or by a quotient.
+    """
+
+    def __init__(self, reciprocal: bool = False) -> None:
+        self._reciprocal = reciprocal
         self.parameters: list[str] = []
         self.head: list[str] = []
         self.arguments: list[Argument] = []
@@ -32,7 +39,8 @@ class Draft:
         if not storage.quantized:
             return
         if place.writes:
-            self.floats(**{f"{name}_inverse": float(np.float32(1) / np.float32(scale)), f"{name}_zero": float(zero)})
+            divisor, factor = (1.0, float(np.float32(1) / np.float32(scale))) if self._reciprocal else (scale, 1.0)
+            self.floats(**{f"{name}_divisor": divisor, f"{name}_factor": factor, f"{name}_zero": float(zero)})
         else:
             self.floats(**{f"{name}_scale": scale, f"{name}_zero": float(zero)})
 

@@ -176,7 +176,9 @@ def _groups(schedule: Schedule, e: Emitter, work: Sequence[int], fuse: bool) -> 
         last, links = index, tuple[Link, ...]()
         while fuse and last + 1 < len(steps) and len(links) < LONGEST_CHAIN:
             more = _links_after(steps[index], steps[last], steps[last + 1], schedule, uses)
-            if more is None or not _may_write(steps[index], (*links, *more), steps[last + 1].outputs[0], e, work[index]):
+            if more is None or _is_kept(schedule, last, e):
+                break
+            if not _may_write(steps[index], (*links, *more), steps[last + 1].outputs[0], e, work[index]):
                 break
             links, last = (*links, *more), last + 1
         chain = Chain(links, steps[last].outputs[0]) if links else None
@@ -193,7 +195,7 @@ def _links_after(
     entry, place = _TABLE[head.op], schedule.places.get(value)
     if not entry.takes_chain or len(before.outputs) > 1 or value.dtype is not DataType.FLOAT_32:
         return None
-    if place is None or place.pool == Pool.STATE or value in schedule.outputs or uses[value] != 1:
+    if place is None or place.pool == Pool.STATE or value in schedule.outputs or (uses[value], step.inputs.count(value)) != (1, 1):
         return None
     output = step.outputs[0]
     if value.dims != output.dims or not elementwise.is_real(output) or not output.elements:
@@ -216,6 +218,29 @@ def _links_after(
             if head.op not in elementwise.LOWERINGS and tensor.dtype.is_fixed_point:
                 return None
     return chained
+
+
+def _is_kept(schedule: Schedule, index: int, e: Emitter) -> bool:
+    """Whether the result of a step is needed in memory besides by the step after it.
+
+    Tensors may share memory: a part of a joined tensor is read as the whole too, and one in an output stays there
+    unless the step after it writes over all of it.
+    """
+    value, after = schedule.steps[index].outputs[0], schedule.steps[index + 1]
+    place = e.at(value)
+    if schedule.places[value].pool >= Pool.IO and not _same(place, e.at(after.outputs[0])):
+        return True
+    written: set[Tensor] = set()
+    for step in schedule.steps[index + 1 :]:
+        for tensor in step.inputs:
+            if tensor is None or tensor.is_static or tensor is value or tensor in written:
+                continue
+            if _touch(place, e.at(tensor)):
+                return True
+        if any(_covers(e.at(tensor), place) for tensor in step.outputs):
+            return False
+        written.update(step.outputs)
+    return False
 
 
 def _may_write(head: Step, links: Sequence[Link], output: Tensor, e: Emitter, work: int) -> bool:
@@ -244,5 +269,9 @@ def _touch(a: Place, b: Place) -> bool:
     return (a.pool, a.index) == (b.pool, b.index) and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
 
 
+def _covers(a: Place, b: Place) -> bool:
+    return (a.pool, a.index) == (b.pool, b.index) and a.offset <= b.offset and b.offset + b.nbytes <= a.offset + a.nbytes
+
+
 def _same(a: Place, b: Place) -> bool:
-    return a.offset == b.offset and a.nbytes == b.nbytes
+    return (a.pool, a.index, a.offset, a.nbytes) == (b.pool, b.index, b.offset, b.nbytes)

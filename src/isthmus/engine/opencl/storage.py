@@ -85,7 +85,7 @@ class Storage:
             return f"vstore_half{width}({value}, 0, {name} + ({index}));"
         wide = "" if width == 1 else str(width)
         if self.quantized:
-            value = f"convert_{self.c_type}{wide}_sat(rint(({value}) * {name}_inverse) + {name}_zero)"
+            value = f"convert_{self.c_type}{wide}_sat(rint(({value}) / {name}_divisor * {name}_factor) + {name}_zero)"
         if width == 1:
             return f"{name}[{index}] = {value};"
         if aligned:

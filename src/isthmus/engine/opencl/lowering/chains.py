@@ -117,9 +117,13 @@ class Tail:
     ----------
     before
         Links of the step itself that come first.
+    in_steps
+        Whether these give a quantized result in steps of its scale, so that nothing but rounding is left to do.
     """
 
-    def __init__(self, e: Emitter, draft: Draft, output: Tensor, before: Sequence[Link] = ()) -> None:
+    def __init__(
+        self, e: Emitter, draft: Draft, output: Tensor, before: Sequence[Link] = (), in_steps: bool = False
+    ) -> None:
         chain = e.chain or Chain((), output)
         self.output = chain.output
         self.links = (*before, *chain.links)
@@ -129,7 +133,7 @@ class Tail:
         scale, zero = 1.0, 0
         if storage.quantized:
             assert self.output.quantization is not None
-            scale, zero = self.output.quantization.scale, self.output.quantization.zero_point
+            scale, zero = 1.0 if in_steps else self.output.quantization.scale, self.output.quantization.zero_point
         self.storage = storage
         draft.operand("y", e.at(self.output, writes=True), storage, scale, zero)
         declare(draft, self.links)

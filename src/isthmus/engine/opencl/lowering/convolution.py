@@ -17,7 +17,7 @@ from isthmus.engine.opencl.lowering.chains import limit_links
 from isthmus.engine.opencl.lowering.depthwise import emit_depth_wise
 from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
 from isthmus.engine.opencl.lowering.emitter import Emitter, Link, Lowering
-from isthmus.engine.opencl.lowering.matmul import channel_factor, reals_of, zero_of
+from isthmus.engine.opencl.lowering.matmul import factor_links, reals_of, zero_of
 from isthmus.engine.opencl.lowering.product import (
     Left,
     Right,
@@ -39,7 +39,7 @@ def filters_of(step: Step) -> tuple[np.ndarray, np.ndarray | None, list[Link]]:
     assert weights.data is not None
     biases = None if bias is None else reals_of(bias).reshape(-1)
     if not x.dtype.is_fixed_point:
-        return reals_of(weights), biases, []
+        return reals_of(weights), biases, limit_links(step.clamp)
     assert x.quantization is not None
     filters = weights.dims[-1] * (int(step.params["group"]) if step.op.startswith("Transpose") else 1)
     factors = np.full(filters, x.quantization.scale, np.float32)
@@ -56,7 +56,7 @@ def filters_of(step: Step) -> tuple[np.ndarray, np.ndarray | None, list[Link]]:
         exact = bias.data.reshape(-1).astype(np.float64)
         unit = factors.astype(np.float64)
         biases = np.rint(biases / unit) if bias.dtype.is_float else exact
-    return values, biases, [channel_factor("factors", factors)]
+    return values, biases, factor_links(factors, step.outputs[0], step.clamp)
 
 
 def emit_window(
@@ -75,7 +75,7 @@ def emit_window(
         place, stored, filters, width,
         None if biases is None else e.constant(padded_bias(biases, filters, width)),
     )  # fmt: skip
-    if window.is_product:
+    if window.is_product and target.pixels is None:
         left = Left(e.at(x), storage, window.pixels, window.depth, window.depth, zero=zero_of(x))
     else:
         left = Left(e.at(x), storage, window.pixels, window.depth, 0, window, zero_of(x))
@@ -89,7 +89,7 @@ def emit_window(
             ],
             axis=1,
         )  # fmt: skip
-    emit_product(e, left, right, target, links, batches)
+    emit_product(e, left, right, target, links, batches, x.dtype.is_fixed_point)
 
 
 def _is_depth_wise(window: Window) -> bool:
@@ -101,7 +101,6 @@ def _emit(step: Step, e: Emitter) -> None:
     if not output.elements:
         return
     weights, biases, links = filters_of(step)
-    links += limit_links(step.clamp)
     if _is_depth_wise(window):
         emit_depth_wise(e, x, window, weights.reshape(prod(window.kernel), window.filters), biases, output, links)
     else:
@@ -113,7 +112,6 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
     if not output.elements:
         return
     weights, biases, links = filters_of(step)
-    links += limit_links(step.clamp)
     groups, channels, filters = int(step.params["group"]), x.dims[-1], output.dims[-1]
     kernel, stride = triple(weights.shape[:-2]), triple(step.params["stride"])
     grouped = weights.reshape(*kernel, groups, channels // groups, filters // groups)

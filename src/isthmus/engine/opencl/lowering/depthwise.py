@@ -24,7 +24,7 @@ def emit_depth_wise(
 ) -> None:
     """Emit a convolution with weights [taps, filters], filter f over channel f // multiplier."""
     multiplier = window.filters // window.channels
-    draft, storage = Draft(), e.storage(x)
+    draft, storage = e.draft(), e.storage(x)
     place, stored = e.weights(weights)
     draft.memory("x", e.at(x), storage.c_type)
     draft.memory("w", place, stored.c_type)
@@ -45,7 +45,7 @@ def emit_depth_wise(
         dd=window.dilation[0], dh=window.dilation[1], dw=window.dilation[2],
         pd=window.pad[0], ph=window.pad[1], pw=window.pad[2],
     )  # fmt: skip
-    tail = Tail(e, draft, output, links)
+    tail = Tail(e, draft, output, links, x.dtype.is_fixed_point)
     if e.gpu:
         ends = (e.at(x), storage), (e.at(tail.output), tail.storage)
         aligned = width > 1 and all(s.kind == "f32" and place.offset % (4 * width) == 0 for place, s in ends)

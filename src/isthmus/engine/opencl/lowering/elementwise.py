@@ -44,7 +44,7 @@ def unknown_types(step: Step) -> str | None:
 
 def emit_links(e: Emitter, links: Sequence[Link], output: Tensor) -> None:
     """Emit a chain by itself. The first link names all its operands."""
-    draft = Draft()
+    draft = e.draft()
     declare(draft, links)
     operands, names = [], {}
     for number, link in enumerate(links):
@@ -73,7 +73,7 @@ def _emit_reals(step: Step, e: Emitter) -> None:
 
 def _emit_scalars(step: Step, e: Emitter, text: str, flags: tuple[float, float] = (0.0, 0.0)) -> None:
     """A function of scalars of one type, or a comparison of them."""
-    output, draft = step.outputs[0], Draft()
+    output, draft = step.outputs[0], e.draft()
     if "{a}" in text:
         draft.floats(a=flags[0], b=flags[1])
     tensors = [plain(t) for t in step.inputs if t is not None]
@@ -120,7 +120,7 @@ def _emit_select(step: Step, e: Emitter) -> None:
     condition, yes, no = (plain(operand(step, i)) for i in range(3))
     output = step.outputs[0]
     assert condition is not None and yes is not None and no is not None  # noqa: PT018
-    links, draft = limit_links(step.clamp), Draft()
+    links, draft = limit_links(step.clamp), e.draft()
     declare(draft, links)
     operands = [
         operand_of(e, name, t, broadcast_strides(output.dims, t.dims))
@@ -147,7 +147,7 @@ def _refuses_select(step: Step) -> str | None:
 
 def _emit_cast(step: Step, e: Emitter) -> None:
     """Stored elements keep their number, those of fixed-point tensors too."""
-    x, output, draft = operand(step), step.outputs[0], Draft()
+    x, output, draft = operand(step), step.outputs[0], e.draft()
     links = limit_links(step.clamp)
     declare(draft, links)
     source, goal = operand_of(e, "x", x, [1]), operand_of(e, "y", output, [1], writes=True)

@@ -105,6 +105,10 @@ class Emitter:
         """Whether work-items run side by side."""
         return self.traits.kind == "gpu"
 
+    def draft(self) -> Draft:
+        """A kernel to be written."""
+        return Draft(reciprocal=self.numerics == "litert")
+
     def begin(self, step: Step, work_offset: int, chain: Chain | None, label: str) -> None:
         """Start the launches of a step: where its work space lies in scratch, and what is applied to its result."""
         self._work, self.chain = work_offset, chain
@@ -195,6 +199,8 @@ class Emitter:
         """Append a launch; the global size is rounded up to whole work-groups, so kernels mind their bounds."""
         if not prod(global_size):
             return
+        # Functions that OpenCL C has cannot be names of kernels.
+        kernel = f"isthmus_{kernel}"
         group = tuple(int(n) for n in local_size)
         unit = Unit(prelude + draft.source(kernel, body, group if promise else None), _OPTIONS)
         number = self.units.setdefault(unit, len(self.units))

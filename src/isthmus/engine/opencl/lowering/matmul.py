@@ -25,7 +25,7 @@ from isthmus.engine.opencl.lowering.product import (
     padded_bias,
     panel_width,
 )
-from isthmus.engine.opencl.storage import FLOAT, Storage
+from isthmus.engine.opencl.storage import FLOAT
 from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.schedule import Step
@@ -47,10 +47,23 @@ def zero_of(tensor: Tensor) -> int:
     return tensor.quantization.zero_point if tensor.dtype.is_fixed_point and tensor.quantization is not None else 0
 
 
-def channel_factor(name: str, factors: np.ndarray) -> Link:
-    """A link that multiplies each channel by a factor of its own."""
+def factor_links(factors: np.ndarray, output: Tensor, clamp: tuple[float, float] | None) -> list[Link]:
+    """What turns sums of whole numbers into results: a factor for each channel, and limits.
+
+    A quantized result is made in steps of its own scale, the factor rounded once, as others do.
+    """
+    if not output.dtype.is_fixed_point:
+        return [_channel_factor(factors), *limit_links(clamp)]
+    assert output.quantization is not None
+    scale = np.float32(output.quantization.scale)
+    limits = None if clamp is None else tuple(float(np.rint(np.float64(c) / output.quantization.scale)) for c in clamp)
+    return [_channel_factor(factors / scale), *limit_links(None if limits is None else (limits[0], limits[1]))]
+
+
+def _channel_factor(factors: np.ndarray) -> Link:
     values = np.ascontiguousarray(factors, np.float32)
-    return Link("ElementWiseMultiply", (None, Tensor(name, TensorType.STATIC, DataType.FLOAT_32, values.shape, None, values)))
+    constant = Tensor("factors", TensorType.STATIC, DataType.FLOAT_32, values.shape, None, values)
+    return Link("ElementWiseMultiply", (None, constant))
 
 
 def _bias(step: Step) -> Tensor | None:
@@ -124,11 +137,11 @@ def _emit(step: Step, e: Emitter) -> None:
         factor = factor / np.float32(x.quantization.scale if whole_numbers and x.quantization is not None else 1)
     else:
         left = Left(e.at(x), e.storage(x), a.rows, a.columns, a.columns, zero=zero_of(x))
-    links = []
+    links = limit_links(step.clamp)
     if whole_numbers:
         factors = np.broadcast_to(factor, (b.columns,))
         biases = np.rint(biases / factors) if bias is not None and not bias.dtype.is_float else biases / factors
-        links.append(channel_factor("factors", factors))
+        links = factor_links(factors, output, step.clamp)
     right = Right(
         place, storage, b.columns, width,
         None if bias is None else e.constant(np.tile(padded_bias(biases, b.columns, width), (count, 1))),
@@ -142,7 +155,7 @@ def _emit(step: Step, e: Emitter) -> None:
             ],
             axis=1,
         )  # fmt: skip
-    emit_product(e, left, right, Target(output, b.columns), [*links, *limit_links(step.clamp)], batches)
+    emit_product(e, left, right, Target(output, b.columns), links, batches, whole_numbers)
 
 
 def _constant_matrices(y: Tensor, b: Matrices, whole_numbers: bool) -> np.ndarray:
@@ -165,7 +178,7 @@ def _emit_pack(e: Emitter, y: Tensor, b: Matrices, width: int, goal: object) -> 
     """Write a computed right operand as panels of floats."""
     count = int(b.batch.max(initial=0)) + 1
     panels = -(-b.columns // width)
-    draft = Draft()
+    draft = e.draft()
     storage = e.storage(y)
     scale, zero = 1.0, 0
     if storage.quantized:
@@ -191,7 +204,7 @@ def _emit_pack(e: Emitter, y: Tensor, b: Matrices, width: int, goal: object) -> 
 def _emit_turn(e: Emitter, x: Tensor, a: Matrices, goal: object) -> None:
     """Write a transposed left operand row by row, as floats."""
     count = prod(x.dims[:-2])
-    draft = Draft()
+    draft = e.draft()
     storage = e.storage(x)
     scale, zero = 1.0, 0
     if storage.quantized:
@@ -226,4 +239,3 @@ def _refuses(step: Step) -> str | None:
 
 _PRODUCT = Lowering(_emit, _work, _refuses, takes_chain=True)
 LOWERINGS: dict[str, Lowering] = {"MatMul": _PRODUCT, "FullyConnected": _PRODUCT}
-__all__ = ["LOWERINGS", "Storage", "channel_factor", "reals_of", "zero_of"]

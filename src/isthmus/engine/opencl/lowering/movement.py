@@ -216,7 +216,7 @@ def emit_remap(e: Emitter, goal: Tensor, source: Tensor, tables: Sequence[np.nda
     while len(tables) > 2 or (len(tables) == 2 and tables[1].size < 64 and tables[0].size * tables[1].size <= 1 << 16):
         tables[-2:] = [(tables[-2][:, None] + tables[-1][None, :]).reshape(-1)]
     outer, inner = tables if len(tables) == 2 else (np.zeros(1, np.int64), tables[0])
-    draft = Draft()
+    draft = e.draft()
     y, x = as_moved(operand_of(e, "y", goal, [1], writes=True), operand_of(e, "x", source, [1]))
     for each in (x, y):
         draft.operand(each.name, each.place, each.storage, each.scale, each.zero)
@@ -251,7 +251,7 @@ def emit_padded(e: Emitter, goal: Tensor, source: Tensor, pads: Sequence[Sequenc
             merged.append((length, before, after))
     merged = merged or [(1, 0, 0)]
     *outer, (kept, before, after) = merged
-    draft = Draft()
+    draft = e.draft()
     y, x = as_moved(operand_of(e, "y", goal, [1], writes=True), operand_of(e, "x", source, [1]))
     for each in (x, y):
         draft.operand(each.name, each.place, each.storage, each.scale, each.zero)

@@ -46,7 +46,7 @@ def _emit_sets(
     if not x.elements:
         return
     outer, rows, groups, run = shape
-    draft = Draft()
+    draft = e.draft()
     storage = declare_input(e, draft, x)
     draft.ints(outer=outer, rows=rows, groups=groups, run=run)
     draft.floats(beta=parameter, count=float(rows * run))
@@ -152,7 +152,7 @@ def _emit_lrn(step: Step, e: Emitter) -> None:
     x, output, params = operand(step), step.outputs[0], step.params
     if not x.elements:
         return
-    draft = Draft()
+    draft = e.draft()
     storage = declare_input(e, draft, x)
     draft.ints(count=x.elements, C=x.dims[-1], radius=int(params["radius"]))
     draft.floats(alpha=float(params["alpha"]), beta=float(params["beta"]), plus=float(params["bias"]))

@@ -36,7 +36,7 @@ def _emit(step: Step, e: Emitter, name: str) -> None:
             1.0 / area if name == "avg" else 1.0,
         )  # fmt: skip
         return
-    draft, storage = Draft(), e.storage(x)
+    draft, storage = e.draft(), e.storage(x)
     scale, zero = 1.0, 0
     if storage.quantized:
         assert x.quantization is not None

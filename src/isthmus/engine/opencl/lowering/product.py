@@ -100,6 +100,7 @@ def emit_product(
     target: Target,
     before: Sequence[Link] = (),
     batches: np.ndarray | None = None,
+    in_steps: bool = False,
 ) -> None:
     """Emit a product.
 
@@ -109,11 +110,13 @@ def emit_product(
         What is done to sums before anything else.
     batches
         For each batch where it begins, in elements: left, right, result, and the first channel; None for a single one.
+    in_steps
+        Whether `before` gives a quantized result in steps of its scale.
     """
     count = 1 if batches is None else len(batches)
     tile = product_tile(e.traits, left.rows, right.columns, count, left.depth)
     assert tile.panel == right.width
-    draft = Draft()
+    draft = e.draft()
     draft.memory("x", left.place, left.storage.c_type)
     draft.memory("w", right.place, right.storage.c_type)
     if right.bias is not None:
@@ -129,7 +132,7 @@ def emit_product(
         _declare_window(e, draft, left, tile)
     if target.pixels is not None:
         draft.ints(**dict(zip(("y_batch", "y_plane", "y_row", "y_pixel"), target.pixels, strict=True)))
-    tail = Tail(e, draft, target.output, before)
+    tail = Tail(e, draft, target.output, before, in_steps)
     make = thin_body if tile.thin else tile_body
     whole = _is_whole(left, right, target, tail, batches) and e.at(tail.output).offset % (4 * tail.storage.size) == 0
     body = make(tile, left, right, target, tail, batches is not None, whole)

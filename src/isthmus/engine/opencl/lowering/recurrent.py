@@ -130,7 +130,7 @@ class _Steps:
         """What every launch has: gates of the input, the hidden state before, weights [units, gates * padded]."""
         layer, time = self.layer, self.time(number)
         row = layer.batch * layer.columns
-        draft = Draft()
+        draft = e.draft()
         part = Place(self.inputs.pool, 0, self.inputs.offset + time * row * 4, row * 4, False)
         draft.memory("gates", part, "float")
         place, storage = self.initial

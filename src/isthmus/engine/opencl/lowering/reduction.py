@@ -55,7 +55,7 @@ def emit_columns(
     factor: float = 1.0,
 ) -> None:
     """Reduce the middle of [outer, length, inner]."""
-    draft = Draft()
+    draft = e.draft()
     storage = declare_input(e, draft, x)
     draft.ints(outer=outer, length=length, inner=inner)
     draft.floats(factor=factor)
@@ -109,7 +109,7 @@ def emit_rows(
     factor: float = 1.0,
 ) -> None:
     """Reduce each of `rows` rows of `length` elements."""
-    draft = Draft()
+    draft = e.draft()
     storage = declare_input(e, draft, x)
     draft.ints(rows=rows, length=length)
     draft.floats(factor=factor)
@@ -158,7 +158,7 @@ def _emit_walk(
     factor: float,
 ) -> None:
     """Reduce groups of axes that take turns with others; each work-item makes one result."""
-    draft = Draft()
+    draft = e.draft()
     storage = declare_input(e, draft, x)
     kept = [(size, stride) for reduced, size, stride in groups if not reduced][::-1]
     gone = [(size, stride) for reduced, size, stride in groups if reduced][::-1]
@@ -231,7 +231,7 @@ def _emit_running_sum(step: Step, e: Emitter) -> None:
     if not x.elements:
         return
     axis = int(step.params["axis"]) % x.rank
-    draft = Draft()
+    draft = e.draft()
     storage = declare_input(e, draft, x)
     outer, length, inner = prod(x.dims[:axis]), x.dims[axis], prod(x.dims[axis + 1 :])
     draft.ints(

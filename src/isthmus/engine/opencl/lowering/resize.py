@@ -50,7 +50,7 @@ def _emit(step: Step, e: Emitter, params: dict[str, Any]) -> None:
 
 
 def _emit_bilinear(step: Step, e: Emitter, params: dict[str, Any]) -> None:
-    x, output, draft = operand(step), step.outputs[0], Draft()
+    x, output, draft = operand(step), step.outputs[0], e.draft()
     batch, height, width, channels = x.dims
     storage = declare_input(e, draft, x)
     for name, size, count, stride in (("row", height, output.dims[1], width * channels), ("column", width, output.dims[2], channels)):
@@ -102,7 +102,7 @@ def _emit_axes(step: Step, e: Emitter, params: dict[str, Any], axes: list[int]) 
         goal = output if last else Tensor(f"{x.name} along {axis}", TensorType.NATIVE, DataType.FLOAT_32, tuple(dims))
         if not last:
             e.place_in_work(goal, number % 2 * half)
-        draft = Draft()
+        draft = e.draft()
         storage = declare_input(e, draft, source)
         draft.memory("places", e.constant(places.astype(np.int32)), "int")
         draft.memory("weights", e.constant(weights.astype(np.float32)), "float")

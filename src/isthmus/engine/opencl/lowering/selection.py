@@ -53,7 +53,7 @@ def _emit_gather(step: Step, e: Emitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
     if not output.elements:
         return
-    axis, draft = int(step.params["axis"]) % x.rank, Draft()
+    axis, draft = int(step.params["axis"]) % x.rank, e.draft()
     y, source = _moved(e, draft, output, x)
     _indices(e, draft, indices)
     draft.ints(count=indices.elements, size=x.dims[axis], run=prod(x.dims[axis + 1 :]))
@@ -82,7 +82,7 @@ def _emit_gather_elements(step: Step, e: Emitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
     if not output.elements:
         return
-    axis, draft = int(step.params["axis"]) % x.rank, Draft()
+    axis, draft = int(step.params["axis"]) % x.rank, e.draft()
     y, source = _moved(e, draft, output, x)
     _indices(e, draft, indices)
     draft.ints(size=x.dims[axis], step=dense_strides(x.dims)[axis])
@@ -107,7 +107,7 @@ def _emit_gather_nd(step: Step, e: Emitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
     if not output.elements:
         return
-    batch, depth, draft = int(step.params["batch_dims"]), indices.dims[-1], Draft()
+    batch, depth, draft = int(step.params["batch_dims"]), indices.dims[-1], e.draft()
     y, source = _moved(e, draft, output, x)
     _indices(e, draft, indices)
     run, tuples = prod(x.dims[batch + depth :]), prod(indices.dims[batch:-1])
@@ -129,7 +129,7 @@ def _emit_scatter(step: Step, e: Emitter) -> None:
         emit_copy(e, output, x, [x.elements], [1], [1])
     if not updates.elements or not x.elements:
         return
-    draft = Draft()
+    draft = e.draft()
     y, source = _moved(e, draft, output, updates)
     _indices(e, draft, indices)
     if step.op == "ScatterNd":
@@ -166,7 +166,7 @@ def _emit_scatter(step: Step, e: Emitter) -> None:
 
 
 def _emit_one_hot(step: Step, e: Emitter) -> None:
-    indices, output, draft = operand(step), step.outputs[0], Draft()
+    indices, output, draft = operand(step), step.outputs[0], e.draft()
     if not output.elements:
         return
     axis = step.params["axis"]
@@ -192,7 +192,7 @@ def _better(name: str, real: bool) -> str:
 
 
 def _emit_argument(step: Step, e: Emitter, name: str) -> None:
-    x, output, draft = operand(step), step.outputs[0], Draft()
+    x, output, draft = operand(step), step.outputs[0], e.draft()
     if not output.elements:
         return
     axis = int(step.params["axis"]) % x.rank
@@ -216,7 +216,7 @@ def _emit_argument(step: Step, e: Emitter, name: str) -> None:
 
 def _emit_top_k(step: Step, e: Emitter) -> None:
     """Each place is that of the best element after the one before it; of equal elements the first comes first."""
-    x, (values, places), draft = operand(step), step.outputs, Draft()
+    x, (values, places), draft = operand(step), step.outputs, e.draft()
     if not values.elements:
         return
     y, source = _moved(e, draft, values, x)
@@ -255,7 +255,7 @@ def _emit_top_k(step: Step, e: Emitter) -> None:
 
 
 def _emit_reverse_sequence(step: Step, e: Emitter) -> None:
-    x, lengths, output, draft = operand(step), operand(step, 1), step.outputs[0], Draft()
+    x, lengths, output, draft = operand(step), operand(step, 1), step.outputs[0], e.draft()
     if not x.elements:
         return
     batch, time = (int(step.params[name]) % x.rank for name in ("batch_axis", "time_axis"))

@@ -300,14 +300,14 @@ def _slice_memory(tile: Tile, threads: int) -> list[str]:
     bm, bn, bk = tile.rows, tile.columns, tile.depth
     if tile.slices == 1:
         return [
-            f"  local float As[2][{bk}][{bm + _GPU_PAD}];",
-            f"  local float Bs[2][{bk}][{bn}];",
+            f"  local float As[2][{bk}][{bm + _GPU_PAD}] __attribute__((aligned(16)));",
+            f"  local float Bs[2][{bk}][{bn}] __attribute__((aligned(16)));",
             "  const int t = get_local_id(0);",
         ]
     per_slice = 2 * bk * (bm + _GPU_PAD + bn)
     sums = tile.slices // 2 * tile.item_rows * tile.item_columns * threads
     return [
-        f"  local float memory[{max(per_slice * tile.slices, sums)}];",
+        f"  local float memory[{max(per_slice * tile.slices, sums)}] __attribute__((aligned(16)));",
         f"  const int t = get_local_id(0) % {threads}, slice = get_local_id(0) / {threads};",
         f"  local float (*As)[{bk}][{bm + _GPU_PAD}] =",
         f"    (local float (*)[{bk}][{bm + _GPU_PAD}])(memory + slice * {per_slice});",

@@ -77,7 +77,7 @@ def emit_walk(
     """
     if not prod(dims):
         return
-    draft = draft or Draft()
+    draft = draft or e.draft()
     everything = [result, *operands]
     sizes, strides = collapse(dims, [o.strides for o in everything])
     inner, outer = sizes[-1], sizes[:-1]
@@ -141,7 +141,9 @@ def _width(
 ) -> int:
     if not vectors:
         return 1
-    width = min(widest or 8, 4 if e.gpu else max(e.traits.vector_width, 4))
+    # Drivers for processors know no vectors above 32 bytes well.
+    largest = max(max(o.storage.size, 4 if o.storage.real else 1) for o in everything)
+    width = min(widest or 8, 4 if e.gpu else max(e.traits.vector_width, 4), 32 // largest)
     while width > inner:
         width //= 2
     if e.gpu and width == 2:
