@@ -26,6 +26,7 @@ from isthmus.engine.opencl.lowering import (
     selection,
 )
 from isthmus.engine.opencl.lowering.chains import links_of, operand_class, plain
+from isthmus.engine.opencl.lowering.hybrid import hybrid
 from isthmus.engine.opencl.lowering.emitter import Chain, Emitter, Link, Lowering
 from isthmus.engine.opencl.program import Place, Program
 from isthmus.engine.opencl.traits import DeviceTraits, Precision
@@ -40,7 +41,8 @@ from isthmus.prepare.schedule import Pool, Schedule, Step
 _FAMILIES = (
     convolution, elementwise, matmul, movement, normalization, pooling, recurrent, reduction, resize, selection,
 )  # fmt: skip
-_TABLE: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
+_PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
+_TABLE: Mapping[str, Lowering] = {**_PLAIN, **{op: hybrid(_PLAIN[op]) for op in ("FullyConnected", "Conv2d")}}
 LONGEST_CHAIN = 6
 
 

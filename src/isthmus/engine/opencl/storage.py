@@ -29,6 +29,15 @@ KINDS: dict[DataType, str] = {
 """Kinds of the plain types; the device has no doubles that one could rely on."""
 
 
+VECTORS = "".join(
+    f"typedef {name}{width} {name}{width}_u __attribute__((aligned({size})));\n"
+    for name, size in sorted({(C_TYPES[kind], SIZES[kind]) for kind in C_TYPES if kind != "f16"})
+    for width in (4, 8)
+)
+"""Vectors that need no more alignment than their elements. Reading one through a pointer is one instruction where
+``vload`` is a call, as it is on PoCL."""
+
+
 @dataclass(frozen=True)
 class Storage:
     """How one operand of a kernel is stored.
@@ -71,7 +80,7 @@ class Storage:
         elif aligned:
             stored = f"*(global const {self.c_type}{width} *)({name} + ({index}))"
         else:
-            stored = f"vload{width}(0, {name} + ({index}))"
+            stored = f"*(global const {self.c_type}{width}_u *)({name} + ({index}))"
         if not self.quantized:
             return stored
         wide = "" if width == 1 else str(width)
@@ -90,7 +99,7 @@ class Storage:
             return f"{name}[{index}] = {value};"
         if aligned:
             return f"*(global {self.c_type}{width} *)({name} + ({index})) = {value};"
-        return f"vstore{width}({value}, 0, {name} + ({index}));"
+        return f"*(global {self.c_type}{width}_u *)({name} + ({index})) = {value};"
 
 
 FLOAT = Storage("f32", real=True)

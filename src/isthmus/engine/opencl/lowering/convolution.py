@@ -6,6 +6,7 @@ operands are multiplied as the whole numbers they are stored as, with one factor
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -27,10 +28,12 @@ from isthmus.engine.opencl.lowering.product import (
     padded_bias,
     panel_width,
 )
-from isthmus.graph import Tensor
+from isthmus.engine.opencl.lowering.walk import emit_walk, operand_of
+from isthmus.engine.opencl.traits import DeviceTraits
+from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.schedule import Step
 
-_WINDOW_KINDS = ("f32", "f16", "i8", "u8")
+_ALIGNMENT = 128
 
 
 def filters_of(step: Step) -> tuple[np.ndarray, np.ndarray | None, list[Link]]:
@@ -59,12 +62,39 @@ def filters_of(step: Step) -> tuple[np.ndarray, np.ndarray | None, list[Link]]:
     return values, biases, factor_links(factors, step.outputs[0], step.clamp)
 
 
+def _emit_whole_numbers(e: Emitter, x: Tensor) -> Tensor:
+    """Stored numbers less their zero point as floats, in work space: each is read by many sums."""
+    assert x.quantization is not None
+    floats = Tensor(x.name, TensorType.NATIVE, DataType.FLOAT_32, x.dims)
+    e.place_in_work(floats, 0)
+    source = replace(operand_of(e, "x", x, [1]), scale=1.0)
+    goal = operand_of(e, "y", floats, [1], writes=True)
+
+    def compute(width: int, loaded: dict[str, str]) -> list[str]:
+        return [f"float{width if width > 1 else ''} v = {loaded['x']};"]
+
+    emit_walk(e, "whole_numbers", [x.elements], goal, [source], compute)
+    return floats
+
+
+def _work(step: Step, traits: DeviceTraits) -> int:
+    x = operand(step)
+    if traits.kind == "gpu" or not x.dtype.is_fixed_point:
+        return 0
+    if not step.op.startswith("Transpose") and _is_depth_wise(window_of(step)):
+        return 0
+    return -(-x.elements * 4 // _ALIGNMENT) * _ALIGNMENT
+
+
 def emit_window(
     e: Emitter, x: Tensor, window: Window, weights: np.ndarray, biases: np.ndarray | None, target: Target,
     links: list[Link],
 ) -> None:
     """Emit a convolution with weights [depth, height, width, channels / groups, filters]."""
     groups, filters = window.groups, window.filters // window.groups
+    zero, quantized = zero_of(x), x.dtype.is_fixed_point
+    if quantized and not e.gpu:
+        x, zero = _emit_whole_numbers(e, x), 0
     storage = e.storage(x)
     width = panel_width(e.traits, window.pixels, filters)
     # [groups, depth of the sum, filters of a group]
@@ -76,9 +106,9 @@ def emit_window(
         None if biases is None else e.constant(padded_bias(biases, filters, width)),
     )  # fmt: skip
     if window.is_product and target.pixels is None:
-        left = Left(e.at(x), storage, window.pixels, window.depth, window.depth, zero=zero_of(x))
+        left = Left(e.at(x), storage, window.pixels, window.depth, window.depth, zero=zero)
     else:
-        left = Left(e.at(x), storage, window.pixels, window.depth, 0, window, zero_of(x))
+        left = Left(e.at(x), storage, window.pixels, window.depth, 0, window, zero)
     batches = None
     if groups > 1:
         numbers = np.arange(groups)
@@ -89,7 +119,7 @@ def emit_window(
             ],
             axis=1,
         )  # fmt: skip
-    emit_product(e, left, right, target, links, batches, x.dtype.is_fixed_point)
+    emit_product(e, left, right, target, links, batches, quantized)
 
 
 def _is_depth_wise(window: Window) -> bool:
@@ -151,8 +181,8 @@ def _refuses(step: Step) -> str | None:
     return None
 
 
-_PLAIN = Lowering(_emit, refuses=_refuses, takes_chain=True)
-_TRANSPOSED = Lowering(_emit_transposed, refuses=_refuses)
+_PLAIN = Lowering(_emit, _work, _refuses, takes_chain=True)
+_TRANSPOSED = Lowering(_emit_transposed, _work, _refuses)
 LOWERINGS: dict[str, Lowering] = {
     **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d", "DepthWiseConv1d", "DepthWiseConv2d"), _PLAIN),
     **dict.fromkeys(("TransposeConv1d", "TransposeConv2d", "TransposeConv3d"), _TRANSPOSED),

@@ -68,7 +68,7 @@ def _value(storage: Storage, name: str, index: str, width: int, aligned: bool = 
         return storage.load(name, index, width, aligned)
     if width == 1:
         return f"((float){name}[{index}] - x_zero)"
-    return f"(convert_float{width}(vload{width}(0, {name} + ({index}))) - x_zero)"
+    return f"(convert_float{width}(*(global const {storage.c_type}{width}_u *)({name} + ({index}))) - x_zero)"
 
 
 def _cpu_body(
@@ -76,7 +76,7 @@ def _cpu_body(
 ) -> str:
     real = "float" if width == 1 else f"float{width}"
     channel = "f" if multiplier == 1 else "f / multiplier"
-    start = (f"vload{width}(0, bias + f)" if width > 1 else "bias[f]") if biased else "0.0f"
+    start = (f"*(global const float{width}_u *)(bias + f)" if width > 1 else "bias[f]") if biased else "0.0f"
     pixels = range(across)
     inside = [
         f"      global const {storage.c_type} *at ="

@@ -11,7 +11,7 @@ import numpy as np
 
 from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.program import Launch, Place, Pool, Unit
-from isthmus.engine.opencl.storage import FLOAT, HALF, Storage, as_halves, stored_kind
+from isthmus.engine.opencl.storage import FLOAT, HALF, VECTORS, Storage, as_halves, stored_kind
 from isthmus.engine.opencl.traits import DeviceTraits, Precision
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.schedule import Place as Planned
@@ -98,7 +98,6 @@ class Emitter:
         self._constant_bytes = 0
         self._known: dict[bytes, int] = {}
         self._work = 0
-        self._numbers: dict[str, int] = {}
 
     @property
     def gpu(self) -> bool:
@@ -115,12 +114,11 @@ class Emitter:
         self.labels.append(label)
 
     @contextmanager
-    def nested(self, offset: int) -> Iterator[None]:
-        """Lower another step in the place of the present one, with its work space `offset` bytes into this one's."""
-        outer = self._work, self.chain
-        self._work, self.chain = self._work + offset, None
+    def shifted(self, offset: int) -> Iterator[None]:
+        """Go on with a work space that begins `offset` bytes into the step's."""
+        outer, self._work = self._work, self._work + offset
         yield
-        self._work, self.chain = outer
+        self._work = outer
 
     def place_in_work(self, tensor: Tensor, offset: int) -> None:
         """Give a temporary tensor a place in the step's work space, stored as it is declared."""
@@ -202,7 +200,7 @@ class Emitter:
         # Functions that OpenCL C has cannot be names of kernels.
         kernel = f"isthmus_{kernel}"
         group = tuple(int(n) for n in local_size)
-        unit = Unit(prelude + draft.source(kernel, body, group if promise else None), _OPTIONS)
+        unit = Unit(VECTORS + prelude + draft.source(kernel, body, group if promise else None), _OPTIONS)
         number = self.units.setdefault(unit, len(self.units))
         whole = tuple(-(-int(n) // each) * each for n, each in zip(global_size, group, strict=True))
         self.launches.append(Launch(number, kernel, tuple(draft.arguments), whole, group, len(self.labels) - 1))

@@ -124,6 +124,8 @@ def emit_product(
     if left.storage.quantized:
         draft.floats(x_zero=float(left.zero))
     draft.ints(M=left.rows, N=right.columns, K=left.depth, y_step=target.row_step, y_start=target.start)
+    if tile.cpu:
+        draft.ints(strips=tile.strips(left.rows, right.columns, count, left.depth))
     if batches is not None:
         draft.memory("table", e.constant(np.asarray(batches, np.int32)), "int")
     if left.window is None:
@@ -136,7 +138,7 @@ def emit_product(
     make = thin_body if tile.thin else tile_body
     whole = _is_whole(left, right, target, tail, batches) and e.at(tail.output).offset % (4 * tail.storage.size) == 0
     body = make(tile, left, right, target, tail, batches is not None, whole)
-    e.launch("product", draft, body, tile.items(left.rows, right.columns, count), tile.group)
+    e.launch("product", draft, body, tile.items(left.rows, right.columns, count, left.depth), tile.group)
 
 
 def _is_whole(

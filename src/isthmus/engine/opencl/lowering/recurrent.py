@@ -130,7 +130,7 @@ class _Steps:
         """What every launch has: gates of the input, the hidden state before, weights [units, gates * padded]."""
         layer, time = self.layer, self.time(number)
         row = layer.batch * layer.columns
-        draft = e.draft()
+        draft = self.e.draft()
         part = Place(self.inputs.pool, 0, self.inputs.offset + time * row * 4, row * 4, False)
         draft.memory("gates", part, "float")
         place, storage = self.initial
@@ -188,7 +188,7 @@ class _Steps:
             ),
             "  }",
             f"  float sums[{gates * _WIDTH}];",
-            *(f"  vstore{_WIDTH}(v{n}, 0, sums + {g * _WIDTH});" for g, n in enumerate(names)),
+            *(f"  *({wide}_u *)(sums + {g * _WIDTH}) = v{n};" for g, n in enumerate(names)),
             f"  for (int u = u0; u < min(u0 + {_WIDTH}, units); ++u) {{",
             f"    float {', '.join(f'{n} = sums[{g * _WIDTH} + u - u0]' for g, n in enumerate(names))};",
             *(f"    {line}" for line in after),

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from isthmus.engine.opencl.lowering.product import Left, Right, Target
 
 _CPU_WIDTH = 8
+_CPU_WORTH = 40_000
+"""Products that a work-item should have at least."""
+_CPU_ITEMS = 16
+"""Work-items that a launch should have at least."""
 _GPU_PAD = 4
 
 
@@ -61,10 +65,18 @@ class Tile:
             return self.columns, self.slices, 1
         return self.rows // self.item_rows * (self.columns // self.item_columns) * self.slices, 1, 1
 
-    def items(self, rows: int, columns: int, batches: int) -> tuple[int, int, int]:
+    def strips(self, rows: int, columns: int, batches: int, depth: int) -> int:
+        """How many tiles below one another a work-item of a CPU computes: enough to be worth its start."""
+        down, across = -(-rows // self.rows), -(-columns // self.columns) * batches
+        worth = max(1, _CPU_WORTH // (self.rows * self.columns * max(depth, 1)))
+        return max(1, min(worth, down * across // _CPU_ITEMS, down))
+
+    def items(self, rows: int, columns: int, batches: int, depth: int) -> tuple[int, int, int]:
         """Work-items of a launch: rows vary first, then columns, then batches."""
         across, down = -(-columns // self.columns), -(-rows // self.rows)
         group = self.group
+        if self.cpu:
+            return -(-down // self.strips(rows, columns, batches, depth)), across, batches
         if self.thin:
             return across * group[0], down * group[1], batches
         return down * group[0], across, batches
@@ -75,34 +87,52 @@ def product_tile(traits: DeviceTraits, rows: int, columns: int, batches: int, de
     if traits.kind == "cpu":
         return _cpu_tile(rows, columns)
     panel = -(-columns // 4) * 4
-    for height, width, deep, item_rows, item_columns, slices in GPU_TILES:
-        groups = -(-rows // height) * -(-columns // width) * batches
-        if groups * 4 >= traits.compute_units * 3 or (height, width) == (32, 32) and groups * 2 >= traits.compute_units:
-            return Tile(False, height, width, item_rows, item_columns, deep, slices, panel)
+
+    def groups(tile: GpuTile) -> int:
+        return -(-rows // tile.rows) * -(-columns // tile.columns) * batches
+
+    fitting = [tile for tile in GPU_TILES if groups(tile) * 2 >= traits.compute_units]
+    if fitting:
+        # Work-groups come in rounds, as many at a time as the device has units.
+        best = min(fitting, key=lambda t: -(-groups(t) // traits.compute_units) * t.rows * t.columns / t.speed)
+        return Tile(
+            False, best.rows, best.columns, best.item_rows, best.item_columns, best.depth, best.slices, panel
+        )
     height = 1 if rows == 1 else 2
     return Tile(False, height, 32, height, 1, 0, 8 if depth < 256 else 16, panel)
 
 
+@dataclass(frozen=True)
+class GpuTile:
+    """A tile of a GPU's work-group, and how fast it is per element beside the fastest, as measured on an H200."""
+
+    rows: int
+    columns: int
+    depth: int
+    item_rows: int
+    item_columns: int
+    slices: int
+    speed: float
+
+
 GPU_TILES = (
-    (128, 128, 8, 8, 8, 1),
-    (64, 64, 16, 8, 8, 1),
-    (64, 32, 16, 4, 4, 1),
-    (32, 32, 32, 2, 2, 1),
+    GpuTile(64, 64, 16, 8, 8, 2, 1.0),
+    GpuTile(32, 64, 8, 8, 8, 4, 0.95),
+    GpuTile(64, 32, 16, 8, 4, 2, 0.9),
+    GpuTile(32, 32, 16, 4, 4, 4, 0.6),
 )
-"""Rows and columns of a tile, depth, rows and columns of a work-item's part, slices: the first that fills the device."""
 
 
 def _cpu_tile(rows: int, columns: int) -> Tile:
-    if rows <= 2:
-        height, vectors = max(rows, 1), 4
-    elif rows <= 4:
-        height, vectors = 4, 2
-    else:
-        # Four rows are less busy than six, but may leave fewer idle.
-        height, vectors = (4, 2) if -(-rows // 4) * 4.6 < -(-rows // 6) * 6 else (6, 2)
     if columns <= _CPU_WIDTH:
         vectors = 1
-        height = height if rows <= 4 else 8
+    elif rows <= 2:
+        vectors = 4
+    else:
+        vectors = 3 if -(-columns // 24) * 24 < -(-columns // 16) * 16 else 2
+    heights = {1: (1, 2, 4, 8), 2: (4, 6), 3: (4,), 4: (1, 2)}[vectors]
+    # Low tiles are less busy than high ones, but may leave fewer rows idle.
+    height = min(heights, key=lambda h: -(-rows // h) * (h + 0.6))
     return Tile(True, height, vectors * _CPU_WIDTH, height, vectors * _CPU_WIDTH, 0, 1, vectors * _CPU_WIDTH)
 
 
@@ -147,51 +177,74 @@ def _result_row(target: Target, m: str) -> list[str]:
 
 
 def _cpu_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool) -> str:
-    height, vectors = tile.rows, tile.columns // _CPU_WIDTH
+    height, vectors, panel = tile.rows, tile.columns // _CPU_WIDTH, tile.panel
     vector = f"float{_CPU_WIDTH}"
     lines = [
-        f"  int m_tile = get_global_id(0) * {height}, n_tile = get_global_id(1) * {tile.columns};",
+        f"  int n_tile = get_global_id(1) * {tile.columns}, m_first = get_global_id(0) * strips * {height};",
         *_batch_lines(batched),
-        f"  const int rows = min(M - m_tile, {height});",
+        f"  int m_end = min(m_first + strips * {height}, M);",
+    ]
+    # Each batch has a bias of whole panels.
+    own = f"z * ((N + {panel - 1}) / {panel} * {panel}) + " if batched else ""
+    starts = [
+        f"*(global const {vector}_u *)(bias + {own}n_tile + {j * _CPU_WIDTH})" if right.bias is not None else "0.0f"
+        for j in range(vectors)
+    ]
+    if left.window is not None:
+        lines += _cpu_window_start(left)
+    lines += [
+        f"  for (int m_tile = m_first; m_tile < m_end; m_tile += {height}) {{",
+        f"  const int rows = min(m_end - m_tile, {height});",
         f"  global const {right.storage.c_type} *b = w + n_tile * K;",
     ]
-    for j in range(vectors):
-        start = f"vload{_CPU_WIDTH}(0, bias + channel + n_tile + {j * _CPU_WIDTH})" if right.bias is not None else "0.0f"
-        if batched and right.bias is not None:
-            # Each batch has a bias of whole panels.
-            start = f"vload{_CPU_WIDTH}(0, bias + z * ((N + {tile.panel - 1}) / {tile.panel} * {tile.panel}) + n_tile + {j * _CPU_WIDTH})"
-        lines.append(f"  {vector} a0_{j} = {start};")
+    lines += [f"  {vector} a0_{j} = {start};" for j, start in enumerate(starts)]
     for r in range(1, height):
         lines += [f"  {vector} a{r}_{j} = a0_{j};" for j in range(vectors)]
     if left.window is None:
         for r in range(height):
-            lines.append(
-                f"  global const {left.storage.c_type} *p{r} = x + min(m_tile + {r}, M - 1) * x_step;"
-            )
+            lines.append(f"  global const {left.storage.c_type} *p{r} = x + min(m_tile + {r}, M - 1) * x_step;")
         lines += _cpu_core(tile, left, right, "K", "  ")
     else:
         lines += _cpu_window(tile, left, right)
     lines.append(f"  float sums[{height * tile.columns}];")
     for r in range(height):
         for j in range(vectors):
-            lines.append(f"  vstore{_CPU_WIDTH}(a{r}_{j}, 0, sums + {r * tile.columns + j * _CPU_WIDTH});")
+            lines.append(f"  *({vector}_u *)(sums + {r * tile.columns + j * _CPU_WIDTH}) = a{r}_{j};")
     lines += [
         "  for (int r = 0; r < rows; ++r) {",
         *(f"    {line}" for line in _result_row(target, "(m_tile + r)")),
         f"    if (n_tile + {tile.columns} <= N) {{",
         f"      for (int j = 0; j < {tile.columns}; j += {_CPU_WIDTH}) {{",
-        f"        {vector} v = vload{_CPU_WIDTH}(0, sums + r * {tile.columns} + j);",
+        f"        {vector} v = *({vector}_u *)(sums + r * {tile.columns} + j);",
         *(f"        {line}" for line in tail.lines(_CPU_WIDTH, "y_at + n_tile + j", "channel + n_tile + j")),
         "      }",
         "    } else {",
-        "      for (int j = 0; j < N - n_tile; ++j) {",
+        "      int j = 0;",
+        f"      for (; j + {_CPU_WIDTH} <= N - n_tile; j += {_CPU_WIDTH}) {{",
+        f"        {vector} v = *({vector}_u *)(sums + r * {tile.columns} + j);",
+        *(f"        {line}" for line in tail.lines(_CPU_WIDTH, "y_at + n_tile + j", "channel + n_tile + j")),
+        "      }",
+        "      for (; j < N - n_tile; ++j) {",
         f"        float v = sums[r * {tile.columns} + j];",
         *(f"        {line}" for line in tail.lines(1, "y_at + n_tile + j", "channel + n_tile + j")),
         "      }",
         "    }",
         "  }",
+        "  }",
     ]
     return "\n".join(lines)
+
+
+def _is_flat(left: Left) -> bool:
+    w = left.window
+    return w is not None and w.size[0] == w.kernel[0] == w.out[0] == 1 and w.pad[0] == 0
+
+
+def _cpu_window_start(left: Left) -> list[str]:
+    """Where the first row of results lies; rows after it are counted up, for to divide takes longer than to add."""
+    if not _is_flat(left):
+        return ["  int ox = m_first % OW, oy = m_first / OW % OH, oz = m_first / (OW * OH) % OD, ob = m_first / (OW * OH * OD);"]
+    return ["  int ox = m_first % OW, oy = m_first / OW % OH, oz = 0, ob = m_first / (OW * OH);"]
 
 
 def _cpu_core(tile: Tile, left: Left, right: Right, run: str, indent: str) -> list[str]:
@@ -214,16 +267,12 @@ def _cpu_window(tile: Tile, left: Left, right: Right) -> list[str]:
     """Walk over the taps of windows. A row of taps that lies inside the image is one run for all rows of the tile."""
     w = left.window
     assert w is not None
-    flat = w.size[0] == w.kernel[0] == w.out[0] == 1 and w.pad[0] == 0
+    flat = _is_flat(left)
     stored = left.storage.c_type
     lines = []
     for r in range(tile.rows):
-        lines.append(f"  int m{r} = min(m_tile + {r}, M - 1);")
-        lines.append(f"  int x{r} = m{r} % OW * sw - pw, y{r} = m{r} / OW % OH * sh - ph;")
-        if flat:
-            lines.append(f"  int i{r} = m{r} / (OW * OH) * H;")
-        else:
-            lines.append(f"  int z{r} = m{r} / (OW * OH) % OD * sd - pd, i{r} = m{r} / (OW * OH * OD) * D;")
+        lines.append(f"  int x{r} = ox * sw - pw, y{r} = oy * sh - ph, z{r} = oz * sd - pd, i{r} = ob * D;")
+        lines.append(f"  if (m_tile + {r + 1} < M && ++ox == OW) {{ ox = 0; if (++oy == OH) {{ oy = 0; if (++oz == OD) {{ oz = 0; ++ob; }} }} }}")
     inside = " && ".join(f"x{r} >= 0 && x{r} + KW <= W" for r in range(tile.rows))
     lines.append(f"  int joined = dw == 1 && C == channels && {inside};")
     lines.append("  int taps = joined ? 1 : KW, run = joined ? KW * C : C;")
@@ -233,7 +282,7 @@ def _cpu_window(tile: Tile, left: Left, right: Right) -> list[str]:
     lines.append("  for (int kx = 0; kx < taps; ++kx) {")
     for r in range(tile.rows):
         checks = [f"(uint)(y{r} + ky * dh) < (uint)H", f"(joined || (uint)(x{r} + kx * dw) < (uint)W)"]
-        line = f"i{r} + y{r} + ky * dh"
+        line = f"i{r} * H + y{r} + ky * dh"
         if not flat:
             checks.append(f"(uint)(z{r} + kz * dd) < (uint)D")
             line = f"(i{r} + z{r} + kz * dd) * H + y{r} + ky * dh"
@@ -292,7 +341,7 @@ def _left_value(left: Left, index: str, width: int, aligned: bool) -> str:
         return left.storage.load("x", index, width, aligned)
     if width == 1:
         return f"((float)x[{index}] - x_zero)"
-    return f"(convert_float{width}(vload{width}(0, x + ({index}))) - x_zero)"
+    return f"(convert_float{width}(*(global const {left.storage.c_type}{width}_u *)(x + ({index}))) - x_zero)"
 
 
 def _slice_memory(tile: Tile, threads: int) -> list[str]:

@@ -1,0 +1,92 @@
+"""Products of float activations with constant 8-bit weights, as LiteRT executes them.
+
+The activations are rounded to 8 bits while the model runs, each row by its own range (a row is a whole image where the
+windows of a convolution overlap), and the rounding shows. Here rows are replaced by what their 8 bits mean, in work
+space, and the product is one of floats.
+"""
+
+from __future__ import annotations
+
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.quantized_hybrid import covers
+from isthmus.engine.native.lowering.windows import window_of
+from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
+from isthmus.engine.opencl.traits import DeviceTraits
+from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.schedule import Step
+
+_GROUP = 128
+_ALIGNMENT = 128
+
+
+def _rows(step: Step) -> int:
+    """How many rows have a range of their own."""
+    x = operand(step)
+    if step.op == "FullyConnected":
+        return x.elements // operand(step, 1).dims[1]
+    window = window_of(step)
+    apart = window.kernel == window.stride == (1, 1, 1) and not any(window.pad) and window.out == window.size
+    return window.pixels if apart else x.dims[0]
+
+
+def _bytes(step: Step) -> int:
+    return -(-operand(step).elements * 4 // _ALIGNMENT) * _ALIGNMENT
+
+
+def _emit_rounded(e: Emitter, x: Tensor, goal: Tensor, rows: int) -> None:
+    """Round rows of floats to 256 steps of their ranges, 0 among them."""
+    draft, length, storage = e.draft(), x.elements // rows, e.storage(x)
+    draft.memory("x", e.at(x), storage.c_type)
+    draft.memory("y", e.at(goal, writes=True), "float")
+    draft.ints(length=length, rows=rows)
+    step = _GROUP if e.gpu else 1
+    loop = f"for (int k = {'lane' if e.gpu else '0'}; k < length; k += {step})"
+    lines = [
+        f"  int row = {'get_group_id(0)' if e.gpu else 'get_global_id(0)'};",
+        "  float low = 0.0f, high = 0.0f;",
+        *(["  int lane = get_local_id(0);", f"  local float lows[{_GROUP}], highs[{_GROUP}];"] if e.gpu else []),
+        f"  {loop} {{ float u = {storage.load('x', 'row * length + k')}; low = fmin(low, u); high = fmax(high, u); }}",
+    ]
+    if e.gpu:
+        lines += [
+            "  lows[lane] = low; highs[lane] = high;",
+            "  barrier(CLK_LOCAL_MEM_FENCE);",
+            f"  for (int n = 0; n < {_GROUP}; ++n) {{ low = fmin(low, lows[n]); high = fmax(high, highs[n]); }}",
+        ]
+    lines += [
+        "  float span = high - low, factor = span > 0.0f ? 255.0f / span : 1.0f;",
+        "  float down = low * factor, up = high * factor;",
+        "  float place = (-128.0f + down) + (127.0f + up) > 0.0f ? -128.0f - down : 127.0f - up;",
+        "  float zero = rint(fmin(fmax(place, -128.0f), 127.0f)), scale = 1.0f / factor;",
+        f"  {loop} {{",
+        f"    float u = {storage.load('x', 'row * length + k')};",
+        "    u = fmin(fmax(rint(u * factor) + zero, -128.0f), 127.0f);",
+        "    y[row * length + k] = (u - zero) * scale;",
+        "  }",
+    ]
+    e.launch("round_rows", draft, "\n".join(lines), (rows * step,), (step,))
+
+
+def hybrid(plain: Lowering) -> Lowering:
+    """The lowering of a product, its left operand rounded first where its weights ask for that."""
+
+    def inner(step: Step) -> Step:
+        x = operand(step)
+        rounded = Tensor(x.name, TensorType.NATIVE, DataType.FLOAT_32, x.dims)
+        return Step(step.op, step.name, [rounded, *step.inputs[1:]], step.outputs, step.params, step.clamp)
+
+    def emit(step: Step, e: Emitter) -> None:
+        if not covers(step):
+            plain.emit(step, e)
+            return
+        with_rounded = inner(step)
+        goal = operand(with_rounded)
+        e.place_in_work(goal, 0)
+        _emit_rounded(e, operand(step), goal, _rows(step))
+        with e.shifted(_bytes(step)):
+            plain.emit(with_rounded, e)
+
+    def work(step: Step, traits: DeviceTraits) -> int:
+        return plain.work(step, traits) + (_bytes(step) if covers(step) else 0)
+
+    return Lowering(emit, work, plain.refuses, plain.takes_chain)
