@@ -1,0 +1,41 @@
+"""Launches in words that people read: for debugging, and for reports of what a program does."""
+
+from __future__ import annotations
+
+import re
+
+from isthmus.engine.opencl.program import Local, Place, Pool, Program
+
+
+def describe(program: Program, index: int) -> str:
+    """A launch with the names of its arguments; memory as a pool or a tensor and the bytes in it."""
+    launch = program.launches[index]
+    names = _parameters(program.units[launch.unit].source, launch.kernel)
+    words = []
+    for argument in launch.arguments:
+        name = next(names)
+        if isinstance(argument, Place):
+            next(names)
+            words.append(f"{name.removesuffix('_base')}={_place(program, argument)}")
+        elif isinstance(argument, Local):
+            words.append(f"{name}=local {argument.nbytes}")
+        else:
+            words.append(f"{name}={argument:g}")
+    sizes = "x".join(map(str, launch.global_size)), "x".join(map(str, launch.local_size))
+    return f"{launch.kernel}({', '.join(words)}) over {sizes[0]} in groups of {sizes[1]}"
+
+
+def _parameters(source: str, kernel: str):  # type: ignore[no-untyped-def]
+    found = re.search(rf"kernel void {kernel}\(([^)]*)\)", source)
+    assert found is not None
+    return iter(re.split(r"[\s*]+", parameter.strip())[-1] for parameter in found.group(1).split(","))
+
+
+def _place(program: Program, place: Place) -> str:
+    if place.pool is Pool.INPUT:
+        name = program.inputs[place.index].name
+    elif place.pool is Pool.OUTPUT:
+        name = program.outputs[place.index].name
+    else:
+        name = place.pool.name.lower()
+    return f"{name}+{place.offset}:{place.nbytes}{' written' if place.writes else ''}"
