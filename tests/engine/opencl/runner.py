@@ -6,6 +6,7 @@ import functools
 import os
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from isthmus.engine.opencl.program import Local, Place, Pool, Program, Unit
 from isthmus.engine.opencl.traits import DeviceTraits
 
 os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
+os.environ.setdefault("POCL_CACHE_DIR", str(Path(__file__).parents[3] / ".cache" / "pocl"))
+Path(os.environ["POCL_CACHE_DIR"]).mkdir(parents=True, exist_ok=True)
 cl = pytest.importorskip("pyopencl", reason="pyopencl is not installed", exc_type=ImportError)
 GUARD = 4096
 _FENCE = 0xA5

@@ -32,7 +32,7 @@ KINDS: dict[DataType, str] = {
 VECTORS = "".join(
     f"typedef {name}{width} {name}{width}_u __attribute__((aligned({size})));\n"
     for name, size in sorted({(C_TYPES[kind], SIZES[kind]) for kind in C_TYPES if kind != "f16"})
-    for width in (4, 8)
+    for width in (2, 4, 8)
 )
 """Vectors that need no more alignment than their elements. Reading one through a pointer is one instruction where
 ``vload`` is a call, as it is on PoCL."""

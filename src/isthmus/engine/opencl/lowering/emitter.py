@@ -19,6 +19,7 @@ from isthmus.prepare.schedule import Pool as PlannedPool
 from isthmus.prepare.schedule import Step
 
 CONSTANT_ALIGNMENT = 128
+_SMALL = 4096
 _OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
 
 
@@ -137,7 +138,8 @@ class Emitter:
     def _is_half(self, tensor: Tensor) -> bool:
         if self.precision is not Precision.FP16 or tensor.dtype is not DataType.FLOAT_32:
             return False
-        return tensor.is_static or self._places[tensor].pool == PlannedPool.SCRATCH
+        # Small constants, as factors of channels, would lose more than they save.
+        return tensor.elements > _SMALL if tensor.is_static else self._places[tensor].pool == PlannedPool.SCRATCH
 
     def at(self, tensor: Tensor, offset: int = 0, writes: bool = False) -> Place:
         """Where a tensor lies, from its element `offset` on."""

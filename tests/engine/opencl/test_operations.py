@@ -1,0 +1,141 @@
+"""Every operation that the engine says it executes gives what the reference gives, on either kind of device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from checking import check, graph_of, traits
+from graph_cases import DECLARED, SHAPES
+
+from isthmus.engine.opencl.lower import operations, prepare, supports, unsupported
+from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType, Quantization, Tensor, TensorType
+from isthmus.graph.operation import Call
+from isthmus.graph.ops import OPERATIONS
+
+_generator = np.random.default_rng(3)
+_STATIC = {"Conv": (1, 2), "DepthWise": (1, 2), "TransposeConv": (1, 2), "FullyConnected": (1, 2), "MatMul": (2,)}
+ELEMENT_WISE = [
+    (op, [(2, 3, 5)] * operation.inputs[0], {"min_value": -1, "max_value": 1} if op == "ReluMinMax" else {})
+    for op, operation in OPERATIONS.items()
+    if operation.traits.element_wise and operation.function is not None
+]
+
+
+def _array(op: str, index: int, operand: Any) -> np.ndarray | None:
+    if operand is None:
+        return None
+    dtype, dims = operand if operand and isinstance(operand[0], DataType) else (DataType.FLOAT_32, operand)
+    if dtype is DataType.BOOL_8:
+        return _generator.integers(0, 2, dims).astype(bool)
+    if dtype is not DataType.FLOAT_32:
+        return _generator.integers(0, 2, dims).astype(dtype.numpy)
+    if op in ("ElementWiseLog", "ElementWiseSquareRoot", "ElementWiseRsqrt", "ElementWisePower", "Acosh"):
+        return _generator.uniform(1.1, 4, dims).astype(np.float32)
+    if op in ("ElementWiseAsin", "Acos", "Atanh"):
+        return _generator.uniform(-0.9, 0.9, dims).astype(np.float32)
+    return _generator.standard_normal(dims).astype(np.float32)
+
+
+def _statics(op: str, count: int) -> tuple[int, ...]:
+    if op in ("Lstm", "Gru"):
+        return tuple(i for i in range(1, count) if i not in ((10, 11) if op == "Lstm" else (13,)))
+    return next((s for name, s in _STATIC.items() if op.startswith(name)), ())
+
+
+CASES = [
+    *((op, operands, params, None) for op, operands, params, _ in SHAPES),
+    *((op, operands, params, outputs) for op, operands, params, outputs in DECLARED),
+]
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=lambda i: f"{i}-{CASES[i][0]}")
+def test_an_operation_matches_the_reference(index: int) -> None:
+    op, operands, params, outputs = CASES[index]
+    arrays = [_array(op, i, operand) for i, operand in enumerate(operands)]
+    if sum(0 if a is None else a.size for a in arrays) > 100_000:
+        pytest.skip("too large to try here")
+    declared = None if outputs is None else [(_dtype(op, o), _dims(o)) for o in outputs]
+    if op == "OneHot":
+        declared = [(DataType.FLOAT_32, SHAPES[index][3][0])]
+    graph = graph_of(op, arrays, params, statics=_statics(op, len(arrays)), declared=declared)
+    refused = unsupported(graph)
+    if refused:
+        assert refused[0].reason
+        with pytest.raises(QnnError) as caught:
+            prepare(graph, traits("cpu"))
+        assert caught.value.code is Code.COMMON_NOT_SUPPORTED
+        return
+    check(op, arrays, params, statics=_statics(op, len(arrays)), declared=declared)
+
+
+def _dtype(op: str, operand: Any) -> DataType | None:
+    """The declared type of an output, where the operation does not give it."""
+    if operand and isinstance(operand[0], DataType):
+        return operand[0]
+    return DataType.FLOAT_32 if 0 in OPERATIONS[op].output_types and OPERATIONS[op].output_types[0] is None else None
+
+
+def _dims(operand: Any) -> tuple[int, ...]:
+    return operand[1] if operand and isinstance(operand[0], DataType) else operand
+
+
+@pytest.mark.parametrize("case", ELEMENT_WISE, ids=lambda case: case[0])
+def test_a_function_of_elements_matches_the_reference(case: tuple[str, list, dict]) -> None:
+    op, dims, params = case
+    operation = OPERATIONS[op]
+    boolean = DataType.BOOL_8 in operation.input_types.get(0, ()) and DataType.FLOAT_32 not in operation.input_types[0]
+    operands: list[Any] = [(DataType.BOOL_8, d) if boolean and (i == 0 or op != "ElementWiseSelect") else d for i, d in enumerate(dims)]
+    if op in ("Quantize", "Dequantize", "Convert", "Cast"):
+        pytest.skip("tested with types of their own")
+    check(op, [_array(op, i, operand) for i, operand in enumerate(operands)], params)
+
+
+def test_operands_are_broadcast() -> None:
+    a, b = _array("", 0, (4, 1, 3, 5)), _array("", 1, (2, 1, 5))
+    check("ElementWiseSubtract", [a, b])
+    check("ElementWiseSubtract", [b, a])
+    check("Prelu", [_array("", 0, (2, 7, 9)), _array("", 0, (9,))])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.int64])
+@pytest.mark.parametrize("op", ["ElementWiseAdd", "ElementWiseMultiply", "ElementWiseDivide", "ElementWiseMaximum", "ElementWiseLess"])
+def test_whole_numbers_are_computed_with(op: str, dtype: type) -> None:
+    a, b = (_generator.integers(1, 9, (3, 17)).astype(dtype) for _ in range(2))
+    check(op, [a, b])
+
+
+@pytest.mark.parametrize("source", [np.float32, np.int32, np.int64, np.uint8, np.bool_])
+@pytest.mark.parametrize("goal", [np.float32, np.int32, np.bool_])
+def test_numbers_are_cast(source: type, goal: type) -> None:
+    x = (_generator.uniform(0, 3, (5, 7))).astype(source)
+    check("Cast", [x], declared=[(DataType.of(goal), x.shape)])
+
+
+def test_reals_are_quantized_and_back() -> None:
+    x = _generator.uniform(-2, 2, (3, 41)).astype(np.float32)
+    quantization = Quantization.per_tensor(0.02, 7)
+    check("Quantize", [x], declared=[(DataType.SFIXED_POINT_8, x.shape)], results=[quantization], steps=1)
+    stored = _generator.integers(-128, 128, (3, 41)).astype(np.int8)
+    check("Dequantize", [stored], quantizations=[quantization], declared=[(DataType.FLOAT_32, stored.shape)])
+
+
+def test_not_a_number_stays_where_it_is() -> None:
+    x = np.array([np.nan, -1, 2, np.inf, -np.inf, 0, 7, 8, 9], np.float32)
+    check("Relu6", [x])
+    check("ElementWiseMaximum", [x, x[::-1].copy()])
+
+
+def test_what_is_not_executed_is_refused_with_a_reason() -> None:
+    x = Tensor("x", TensorType.APP_WRITE, DataType.FLOAT_64, (4,))
+    y = Tensor("y", TensorType.APP_READ, DataType.FLOAT_64, (4,))
+    reason = supports(Call("gate", "Sigmoid", [x], {}, [y]))
+    assert reason is not None
+    assert "FLOAT_64" in reason
+    assert supports(Call("boxes", "NonZero", [Tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (4,))], {}, None)) is not None
+
+
+def test_the_tables_name_operations_that_there_are() -> None:
+    assert set(operations()) <= set(OPERATIONS)

@@ -1,0 +1,112 @@
+"""Products and convolutions agree with the reference, whatever tiles they are cut into."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from checking import check
+
+from isthmus.engine.opencl.traits import Precision
+from isthmus.graph import Quantization
+
+_generator = np.random.default_rng(7)
+_ALL = ("cpu", "tiles", "thin")
+BOTH = (Precision.FP32, Precision.FP16)
+
+
+def _random(*dims: int) -> np.ndarray:
+    return _generator.standard_normal(dims).astype(np.float32)
+
+
+def _pads(*amounts: int) -> list[list[int]]:
+    return [[a, a] for a in amounts]
+
+
+CONVOLUTIONS = {
+    "few channels": ((2, 9, 11, 3), (3, 3, 3, 24), 2, _pads(1, 1), 1, 1),
+    "many channels": ((1, 9, 9, 40), (3, 3, 40, 33), 1, _pads(1, 1), 1, 1),
+    "no padding": ((1, 6, 7, 36), (2, 3, 36, 5), 1, _pads(0, 0), 1, 1),
+    "dilation and groups": ((2, 12, 12, 8), (3, 5, 4, 16), 1, _pads(2, 2), 2, 2),
+    "uneven padding, uneven stride": ((2, 8, 9, 6), (2, 3, 2, 12), (1, 2), [[0, 1], [1, 0]], 1, 3),
+    "point-wise is a plain product": ((1, 5, 5, 4), (1, 1, 4, 60), 1, _pads(0, 0), 1, 1),
+    "point-wise, padding below only": ((2, 5, 5, 4), (1, 1, 4, 9), 1, [[0, 1], [0, 0]], 1, 1),
+    "point-wise with stride": ((1, 6, 6, 4), (1, 1, 4, 10), 2, _pads(0, 0), 1, 1),
+    "kernel as large as the input": ((2, 4, 4, 3), (4, 4, 3, 10), 1, _pads(0, 0), 1, 1),
+    "windows wider than the input": ((1, 2, 2, 5), (5, 5, 5, 7), 1, _pads(2, 2), 1, 1),
+    "padding wider than the kernel": ((1, 3, 3, 2), (2, 2, 2, 3), 1, _pads(3, 3), 1, 1),
+    "one pixel, one channel": ((1, 1, 1, 1), (3, 3, 1, 1), 1, _pads(1, 1), 1, 1),
+    "more rows than a tile": ((1, 17, 19, 8), (3, 3, 8, 80), 1, _pads(1, 1), 1, 1),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_a_convolution_matches_the_reference(case: str) -> None:
+    dims, weights, stride, pads, dilation, groups = CONVOLUTIONS[case]
+    strides = [stride, stride] if isinstance(stride, int) else list(stride)
+    params = {"stride": strides, "pad_amount": pads, "dilation": [dilation, dilation], "group": groups}
+    inputs = [_random(*dims), _random(*weights), _random(weights[3])]
+    check("Conv2d", inputs, params, statics=(1, 2), then=("Relu6",), kinds=_ALL)
+
+
+@pytest.mark.parametrize("dims", [(2, 9, 11, 16), (1, 7, 5, 3), (1, 6, 6, 12)])
+@pytest.mark.parametrize("multiplier", [1, 2])
+def test_a_depth_wise_convolution_matches_the_reference(dims: tuple[int, ...], multiplier: int) -> None:
+    weights = _random(3, 3, 1, dims[-1] * multiplier)
+    params = {"stride": [2, 1], "pad_amount": [[0, 1], [1, 1]], "dilation": [1, 1]}
+    check("DepthWiseConv2d", [_random(*dims), weights, _random(weights.shape[-1])], params, statics=(1, 2))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_transposed_convolution_matches_the_reference(groups: int) -> None:
+    params = {"stride": [2, 3], "pad_amount": [[1, 0], [0, 1]], "group": groups, "output_padding": [1, 0]}
+    check("TransposeConv2d", [_random(2, 5, 4, 8), _random(3, 4, 8, 6), _random(6 * groups)], params, statics=(1, 2))
+
+
+def test_volumes_are_convolved() -> None:
+    params = {"stride": [1, 2, 1], "pad_amount": [[1, 1]] * 3}
+    check("Conv3d", [_random(2, 4, 5, 6, 4), _random(2, 3, 3, 4, 7)], params, statics=(1,), kinds=_ALL)
+
+
+PRODUCTS = {
+    "a row": ((1, 70), (70, 300), {}),
+    "two rows": ((2, 33), (33, 5), {}),
+    "a matrix": ((100, 70), (70, 90), {}),
+    "batches and one matrix": ((3, 2, 10, 12), (12, 20), {}),
+    "batches of both": ((3, 1, 10, 12), (2, 12, 20), {}),
+    "both transposed": ((2, 12, 10), (2, 20, 12), {"transpose_in0": True, "transpose_in1": True}),
+}
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("case", PRODUCTS)
+def test_a_matrix_product_matches_the_reference(case: str, static: bool) -> None:
+    left, right, params = PRODUCTS[case]
+    check("MatMul", [_random(*left), _random(*right)], params, statics=(1,) if static else (), kinds=_ALL)
+
+
+def test_a_dense_layer_matches_the_reference_in_either_precision() -> None:
+    inputs = [_random(5, 37), _random(50, 37), _random(50)]
+    check("FullyConnected", inputs, statics=(1, 2), kinds=_ALL, precisions=BOTH)
+
+
+def test_a_convolution_of_halves_is_as_near_as_halves_are() -> None:
+    params = {"stride": [1, 1], "pad_amount": _pads(1, 1)}
+    inputs = [_random(1, 9, 9, 16), _random(3, 3, 16, 24), _random(24)]
+    check("Conv2d", inputs, params, statics=(1, 2), kinds=_ALL, precisions=(Precision.FP16,), then=("HardSwish", "Tanh"))
+
+
+@pytest.mark.parametrize("op", ["Conv2d", "DepthWiseConv2d"])
+def test_a_convolution_of_bytes_is_within_a_step(op: str) -> None:
+    image = _generator.integers(-128, 128, (1, 9, 9, 12)).astype(np.int8)
+    weights = _generator.integers(-127, 128, (3, 3, 1 if op.startswith("Depth") else 12, 12)).astype(np.int8)
+    scales = _generator.uniform(0.01, 0.02, 12)
+    bias = _generator.integers(-500, 500, 12).astype(np.int32)
+    check(
+        op, [image, weights, bias], {"stride": [1, 1], "pad_amount": _pads(1, 1)}, statics=(1, 2), kinds=_ALL, steps=1,
+        precisions=BOTH,
+        quantizations=[
+            Quantization.per_tensor(0.05, 3), Quantization.per_channel(scales, np.zeros(12), 3),
+            Quantization.per_channel(0.05 * scales, np.zeros(12), 0),
+        ],
+        results=[Quantization.per_tensor(0.3, -5)],
+    )  # fmt: skip
