@@ -71,7 +71,9 @@ def expected(graph: Graph, inputs: Sequence[np.ndarray | None]) -> list[np.ndarr
     known = {f"in{index}": array for index, array in enumerate(inputs) if array is not None}
     for node in graph.nodes:
         arrays = [None if t is None else known[t.name] for t in node.inputs]
-        for tensor, value in zip(node.outputs, evaluate(node.op, node.inputs, arrays, node.params, node.outputs), strict=True):
+        for tensor, value in zip(
+            node.outputs, evaluate(node.op, node.inputs, arrays, node.params, node.outputs), strict=True
+        ):
             known[tensor.name] = value
     return [known[tensor.name] for tensor in graph.outputs]
 
@@ -85,7 +87,7 @@ def run(program: Program, inputs: Sequence[np.ndarray | None]) -> list[np.ndarra
 def assert_close(
     got: Sequence[np.ndarray], wanted: Sequence[np.ndarray], tolerance: float, where: str, steps: int = 0
 ) -> None:
-    """Floats within a part of the largest value, NaN and infinities at the same places; whole numbers within `steps`."""
+    """Floats within a part of the largest value, NaN and infinities where they were; whole numbers within `steps`."""
     for index, (a, b) in enumerate(zip(got, wanted, strict=True)):
         title = f"out[{index}] {where}"
         assert (a.shape, a.dtype) == (b.shape, b.dtype), title
@@ -99,8 +101,13 @@ def assert_close(
 
 
 def check(
-    op: str, inputs: Sequence[np.ndarray | None], params: dict[str, Any] | None = None, *,
-    kinds: Sequence[str] = ("cpu", "tiles"), precisions: Sequence[Precision] = (Precision.FP32,), steps: int = 0,
+    op: str,
+    inputs: Sequence[np.ndarray | None],
+    params: dict[str, Any] | None = None,
+    *,
+    kinds: Sequence[str] = ("cpu",),
+    precisions: Sequence[Precision] = (Precision.FP32,),
+    steps: int = 0,
     **described: Any,
 ) -> None:
     """Compare an operation on each kind of device with the numpy reference."""

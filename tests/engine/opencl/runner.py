@@ -95,7 +95,7 @@ class Runner:
             for argument in launch.arguments:
                 if isinstance(argument, Place):
                     memory = self.pools[argument.pool, argument.index]
-                    assert 0 <= argument.offset
+                    assert argument.offset >= 0
                     assert argument.offset + argument.nbytes <= memory.nbytes
                     values += [memory.buffer, np.int64(argument.offset + GUARD)]
                 else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from isthmus.engine.opencl.program import Local, Place, Pool, Program
 
@@ -25,7 +26,8 @@ def describe(program: Program, index: int) -> str:
     return f"{launch.kernel}({', '.join(words)}) over {sizes[0]} in groups of {sizes[1]}"
 
 
-def _parameters(source: str, kernel: str):  # type: ignore[no-untyped-def]
+def _parameters(source: str, kernel: str) -> Iterator[str]:
+    """The names of a kernel's parameters."""
     found = re.search(rf"kernel void {kernel}\(([^)]*)\)", source)
     assert found is not None
     return iter(re.split(r"[\s*]+", parameter.strip())[-1] for parameter in found.group(1).split(","))

@@ -26,9 +26,10 @@ from isthmus.engine.opencl.lowering import (
     selection,
 )
 from isthmus.engine.opencl.lowering.chains import links_of, operand_class, plain
-from isthmus.engine.opencl.lowering.hybrid import hybrid
 from isthmus.engine.opencl.lowering.emitter import Chain, Emitter, Link, Lowering
+from isthmus.engine.opencl.lowering.hybrid import hybrid
 from isthmus.engine.opencl.program import Place, Program
+from isthmus.engine.opencl.program import Pool as DevicePool
 from isthmus.engine.opencl.traits import DeviceTraits, Precision
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorInfo
@@ -44,6 +45,8 @@ _FAMILIES = (
 _PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
 _TABLE: Mapping[str, Lowering] = {**_PLAIN, **{op: hybrid(_PLAIN[op]) for op in ("FullyConnected", "Conv2d")}}
 LONGEST_CHAIN = 6
+PLAN_NODES = 20_000
+"""Partial layouts that the planner may look at."""
 
 
 def operations() -> tuple[str, ...]:
@@ -86,7 +89,10 @@ def work_bytes(step: Step, traits: DeviceTraits, precision: Precision) -> int:
 
 
 def prepare(
-    graph: Graph, traits: DeviceTraits, precision: Precision = Precision.FP32, fuse: bool = True,
+    graph: Graph,
+    traits: DeviceTraits,
+    precision: Precision = Precision.FP32,
+    fuse: bool = True,
     optimize_memory: bool = True,
 ) -> Program:
     """Turn a complete graph into a program for a device.
@@ -109,7 +115,7 @@ def prepare(
         refusal=refusal,
         alignment=max(traits.alignment, 16) * (2 if precision is Precision.FP16 else 1),
         optimize_order=optimize_memory,
-        **({} if optimize_memory else {"plan_nodes": 0}),
+        plan_nodes=PLAN_NODES if optimize_memory else 0,
     )
     return lower(planned, traits, precision, fuse)
 
@@ -123,7 +129,9 @@ class _Group:
     chain: Chain | None
 
 
-def lower(schedule: Schedule, traits: DeviceTraits, precision: Precision = Precision.FP32, fuse: bool = True) -> Program:
+def lower(
+    schedule: Schedule, traits: DeviceTraits, precision: Precision = Precision.FP32, fuse: bool = True
+) -> Program:
     """The program of a schedule."""
     half = precision is Precision.FP16
     halves_end, scratch_bytes = _regions(schedule) if half else (0, schedule.scratch_bytes)
@@ -197,7 +205,12 @@ def _links_after(
     entry, place = _TABLE[head.op], schedule.places.get(value)
     if not entry.takes_chain or len(before.outputs) > 1 or value.dtype is not DataType.FLOAT_32:
         return None
-    if place is None or place.pool == Pool.STATE or value in schedule.outputs or (uses[value], step.inputs.count(value)) != (1, 1):
+    if (
+        place is None
+        or place.pool == Pool.STATE
+        or value in schedule.outputs
+        or (uses[value], step.inputs.count(value)) != (1, 1)
+    ):
         return None
     output = step.outputs[0]
     if value.dims != output.dims or not elementwise.is_real(output) or not output.elements:
@@ -260,11 +273,12 @@ def _may_write(head: Step, links: Sequence[Link], output: Tensor, e: Emitter, wo
                 return False
     for link in links:
         for tensor in link.operands:
-            if tensor is not None and not tensor.is_static and _touch(goal, e.at(tensor)):
-                if tensor.dims != output.dims or not _same(goal, e.at(tensor)):
-                    return False
+            if tensor is None or tensor.is_static or not _touch(goal, e.at(tensor)):
+                continue
+            if tensor.dims != output.dims or not _same(goal, e.at(tensor)):
+                return False
     needed = lowering_of(head).work(head, e.traits)
-    return not (needed and _touch(goal, Place(goal.pool, 0, work, needed, False)) and goal.pool == 2)
+    return not (needed and _touch(goal, Place(goal.pool, 0, work, needed, False)) and goal.pool is DevicePool.SCRATCH)
 
 
 def _touch(a: Place, b: Place) -> bool:
@@ -272,7 +286,9 @@ def _touch(a: Place, b: Place) -> bool:
 
 
 def _covers(a: Place, b: Place) -> bool:
-    return (a.pool, a.index) == (b.pool, b.index) and a.offset <= b.offset and b.offset + b.nbytes <= a.offset + a.nbytes
+    return (
+        (a.pool, a.index) == (b.pool, b.index) and a.offset <= b.offset and b.offset + b.nbytes <= a.offset + a.nbytes
+    )
 
 
 def _same(a: Place, b: Place) -> bool:

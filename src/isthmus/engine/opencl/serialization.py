@@ -1,8 +1,8 @@
 """A program as bytes and back. What is kept is the schedule it was lowered from, not source and not launches.
 
-Bytes are not trusted. A schedule says what is computed, and where tensors lie; every tensor, every operation (by its own
-rule) and every place is checked, and the kernels are written anew for the device at hand. So no byte of a file reaches a
-compiler or an argument of a kernel unless it went through the same checks as a graph that a client composes.
+Bytes are not trusted. A schedule says what is computed, and where tensors lie; every tensor, every operation (by its
+own rule) and every place is checked, and the kernels are written anew for the device at hand. So no byte of a file
+reaches a compiler or an argument of a kernel unless it went through the same checks as a graph that a client composes.
 
 Layout: 8 bytes magic, u32 version, u32 header length, 32 bytes SHA-256 of all that follows, header (JSON), contents of
 constants and states, each at a multiple of 64 bytes.
@@ -14,7 +14,6 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -39,14 +38,12 @@ _KINDS = (TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE, T
 _NUMERICS = ("exact", "litert", "onnxruntime")
 _AGAIN = "Generate it again."
 
-Refuse = Callable[..., QnnError]
-
 
 def _refuse(rule: str, code: Code = Code.COMMON_LOADING_BINARIES) -> QnnError:
     return QnnError(code, "program", rule, _AGAIN if code is Code.COMMON_INCOMPATIBLE_BINARIES else "")
 
 
-# -- to bytes ------------------------------------------------------------------------------------------------------------
+# -- to bytes ----------------------------------------------------------------------------------------------------------
 
 
 def to_bytes(program: Program) -> bytes:
@@ -72,7 +69,8 @@ def to_bytes(program: Program) -> bytes:
         return {
             "name": tensor.name, "type": tensor.type.name, "dtype": tensor.dtype.name, "dims": list(tensor.dims),
             "quantization": None if q is None else [list(q.scales), list(q.offsets), q.axis],
-            "mem_type": tensor.mem_type.name, "data": data, "place": None if place is None else [place.pool, place.offset],
+            "mem_type": tensor.mem_type.name, "data": data,
+            "place": None if place is None else [place.pool, place.offset],
         }  # fmt: skip
 
     header = {
@@ -118,7 +116,7 @@ def _param(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-# -- and back ------------------------------------------------------------------------------------------------------------
+# -- and back ----------------------------------------------------------------------------------------------------------
 
 
 def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = True) -> Program:
@@ -177,7 +175,9 @@ def _schedule(header: dict[str, Any], body: memoryview) -> Schedule:
     if header["numerics"] not in _NUMERICS:
         raise ValueError("its rounding is unknown")
     tensors = [_tensor(fields, header["contents"], body) for fields in header["tensors"]]
-    groups = {kind: tuple(tensors[_index(n, tensors)] for n in header[kind]) for kind in ("inputs", "outputs", "states")}
+    groups = {
+        kind: tuple(tensors[_index(n, tensors)] for n in header[kind]) for kind in ("inputs", "outputs", "states")
+    }
     _check_ends(groups)
     places = {}
     for tensor, fields in zip(tensors, header["tensors"], strict=True):
@@ -200,9 +200,21 @@ def _schedule(header: dict[str, Any], body: memoryview) -> Schedule:
             if tensor.is_static or tensor in groups["inputs"]:
                 raise ValueError(f"node '{step.name}' writes to '{tensor.name}'")
     return Schedule(
-        name=str(header["name"]), steps=steps, places=places, work=work, state_offsets=offsets, io_offsets=(),
-        alignment=alignment, plan=_plan(header["plan"]), numerics=header["numerics"], **size, **groups,
-    )  # fmt: skip
+        name=str(header["name"]),
+        steps=steps,
+        inputs=groups["inputs"],
+        outputs=groups["outputs"],
+        states=groups["states"],
+        places=places,
+        work=work,
+        scratch_bytes=size["scratch_bytes"],
+        state_bytes=size["state_bytes"],
+        state_offsets=offsets,
+        io_offsets=(),
+        alignment=alignment,
+        plan=_plan(header["plan"]),
+        numerics=header["numerics"],
+    )
 
 
 def _whole(value: Any, most: int) -> int:

@@ -87,7 +87,12 @@ def _work(step: Step, traits: DeviceTraits) -> int:
 
 
 def emit_window(
-    e: Emitter, x: Tensor, window: Window, weights: np.ndarray, biases: np.ndarray | None, target: Target,
+    e: Emitter,
+    x: Tensor,
+    window: Window,
+    weights: np.ndarray,
+    biases: np.ndarray | None,
+    target: Target,
     links: list[Link],
 ) -> None:
     """Emit a convolution with weights [depth, height, width, channels / groups, filters]."""
@@ -174,7 +179,9 @@ def _refuses(step: Step) -> str | None:
         return "weights and bias must be constants"
     if weights.dtype.is_fixed_point and weights.quantization is not None:
         axis = weights.quantization.axis
-        if axis is not None and (axis != weights.rank - 1 or (step.op.startswith("Transpose") and step.params["group"] != 1)):
+        if axis is not None and (
+            axis != weights.rank - 1 or (step.op.startswith("Transpose") and step.params["group"] != 1)
+        ):
             return f"{weights.describe()} has scales along another axis than its filters"
     if not weights.elements and step.outputs[0].elements:
         return "a convolution over no elements is not supported"

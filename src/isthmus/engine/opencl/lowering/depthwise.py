@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from isthmus.engine.native.lowering.windows import Window
-from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.lowering.chains import Tail
 from isthmus.engine.opencl.lowering.emitter import Emitter, Link
 from isthmus.engine.opencl.lowering.matmul import zero_of
@@ -19,7 +18,12 @@ from isthmus.graph import Tensor
 
 
 def emit_depth_wise(
-    e: Emitter, x: Tensor, window: Window, weights: np.ndarray, biases: np.ndarray | None, output: Tensor,
+    e: Emitter,
+    x: Tensor,
+    window: Window,
+    weights: np.ndarray,
+    biases: np.ndarray | None,
+    output: Tensor,
     links: Sequence[Link],
 ) -> None:
     """Emit a convolution with weights [taps, filters], filter f over channel f // multiplier."""
@@ -100,15 +104,13 @@ def _cpu_body(
         "    if (whole) { for (int kx = 0; kx < KW; ++kx) {",
         f"      {real} u = {stored.load('w', '((kz * KH + ky) * KW + kx) * F + f', width)};",
         *inside,
-        *(
-            f"      a{p} = {_value(storage, 'at', f'{p} * sw * channels', width)} * u + a{p};"
-            for p in pixels
-        ),
+        *(f"      a{p} = {_value(storage, 'at', f'{p} * sw * channels', width)} * u + a{p};" for p in pixels),
         "    } } else { for (int kx = 0; kx < KW; ++kx) {",
         f"      {real} u = {stored.load('w', '((kz * KH + ky) * KW + kx) * F + f', width)};",
         *inside,
         *(
-            f"      if ((uint)(ix0 + {p} * sw + kx * dw) < (uint)W) a{p} = {_value(storage, 'at', f'{p} * sw * channels', width)} * u + a{p};"
+            f"      if ((uint)(ix0 + {p} * sw + kx * dw) < (uint)W)"
+            f" a{p} = {_value(storage, 'at', f'{p} * sw * channels', width)} * u + a{p};"
             for p in pixels
         ),
         "    } }",
@@ -124,7 +126,13 @@ def _cpu_body(
 
 
 def _gpu_body(
-    storage: Storage, stored: Storage, tail: Tail, width: int, biased: bool, multiplier: int, window: Window,
+    storage: Storage,
+    stored: Storage,
+    tail: Tail,
+    width: int,
+    biased: bool,
+    multiplier: int,
+    window: Window,
     aligned: bool,
 ) -> str:
     real = "float" if width == 1 else f"float{width}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.opencl.draft import Draft
-from isthmus.engine.opencl.functions import INTEGERS, REALS, TESTS
+from isthmus.engine.opencl.functions import INTEGERS, TESTS
 from isthmus.engine.opencl.lowering.chains import applied, declare, function_of, limit_links, links_of, plain
 from isthmus.engine.opencl.lowering.emitter import Emitter, Link, Lowering
-from isthmus.engine.opencl.lowering.walk import broadcast_strides, emit_walk, operand_of
+from isthmus.engine.opencl.lowering.walk import Operand, broadcast_strides, emit_walk, operand_of
 from isthmus.engine.opencl.storage import stored_kind
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops import OPERATIONS
@@ -46,7 +46,8 @@ def emit_links(e: Emitter, links: Sequence[Link], output: Tensor) -> None:
     """Emit a chain by itself. The first link names all its operands."""
     draft = e.draft()
     declare(draft, links)
-    operands, names = [], {}
+    operands: list[Operand] = []
+    names: dict[tuple[int, int], str] = {}
     for number, link in enumerate(links):
         for j, given in enumerate(link.operands):
             tensor = plain(given)
@@ -78,7 +79,9 @@ def _emit_scalars(step: Step, e: Emitter, text: str, flags: tuple[float, float] 
         draft.floats(a=flags[0], b=flags[1])
     tensors = [plain(t) for t in step.inputs if t is not None]
     operands = [
-        operand_of(e, f"x{i}", t, broadcast_strides(output.dims, t.dims)) for i, t in enumerate(tensors) if t is not None
+        operand_of(e, f"x{i}", t, broadcast_strides(output.dims, t.dims))
+        for i, t in enumerate(tensors)
+        if t is not None
     ]
     computed = e.storage(output).computed
 
@@ -158,9 +161,7 @@ def _emit_cast(step: Step, e: Emitter) -> None:
         value = loaded["x"]
         if output.dtype is DataType.BOOL_8:
             value = f"{value} != 0"
-        elif goal.storage.real == source.storage.real and goal.storage.real:
-            value = f"{value}"
-        elif source.storage.real:
+        elif source.storage.real and not goal.storage.real:
             # Floats go to integers as they do elsewhere: towards zero, by way of the widest integer.
             value = f"convert_{computed}(convert_long_sat_rtz({value}))"
         return [f"{computed} v = ({computed})({value});", *applied(links, 1, lambda number, j: "")]
@@ -168,9 +169,8 @@ def _emit_cast(step: Step, e: Emitter) -> None:
     emit_walk(e, "cast", (x.elements,), goal, [source], compute, draft, widest=1)
 
 
-def _as_stored(o):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
+def _as_stored(o: Operand) -> Operand:
+    """An operand whose stored numbers are meant, not what a quantization makes of them."""
     return replace(o, storage=replace(o.storage, quantized=False, real=o.storage.kind in ("f32", "f16")))
 
 
@@ -187,4 +187,3 @@ LOWERINGS: dict[str, Lowering] = {
     "ElementWiseSelect": Lowering(_emit_select, refuses=_refuses_select),
     "Cast": Lowering(_emit_cast, refuses=_refuses_cast),
 }
-REAL_FUNCTIONS = frozenset(REALS)

@@ -1,4 +1,4 @@
-"""Lowering of MatMul and FullyConnected. Constant right matrices are packed here, others by a launch before the product.
+"""Lowering of MatMul and FullyConnected. Constant right matrices are packed here, others by a launch before.
 
 Quantized operands are multiplied as the whole numbers they are stored as, less their zero points: exact in single
 precision as long as sums stay below 2**24. What remains is one factor for each column.
@@ -12,7 +12,6 @@ import numpy as np
 
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.matmul import Matrices
-from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.lowering.chains import limit_links
 from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
 from isthmus.engine.opencl.lowering.emitter import Emitter, Link, Lowering

@@ -13,7 +13,6 @@ import numpy as np
 
 from isthmus.engine.native.lowering.layout import dense_strides, operand
 from isthmus.engine.native.lowering.movement import border
-from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.lowering.elementwise import unknown_types
 from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
 from isthmus.engine.opencl.lowering.walk import Operand, emit_walk, operand_of
@@ -162,9 +161,7 @@ def _emit_batch_to_space(step: Step, e: Emitter) -> None:
     n, height, width, c = output.dims
     bh, bw = (int(v) for v in step.params["block_size"])
     crops = np.asarray(step.params["crops"]).reshape(2, 2)
-    row, column = (
-        np.arange(size) + int(crops[axis, 0]) for axis, size in enumerate((height, width))
-    )
+    row, column = (np.arange(size) + int(crops[axis, 0]) for axis, size in enumerate((height, width)))
     _, in_height, in_width, _ = x.dims
     # Where each line and pixel of the result comes from, blocks being batches of the operand.
     lines = (row % bh * bw) * n * in_height * in_width * c + row // bh * in_width * c
@@ -181,7 +178,8 @@ def _emit_pad(step: Step, e: Emitter) -> None:
     if scheme != CONSTANT:
         strides = dense_strides(x.dims)
         tables = [
-            border(scheme, size, *map(int, pad)) * stride for size, pad, stride in zip(x.dims, pads, strides, strict=True)
+            border(scheme, size, *map(int, pad)) * stride
+            for size, pad, stride in zip(x.dims, pads, strides, strict=True)
         ]
         emit_remap(e, output, x, tables, 1)
         return
@@ -258,7 +256,7 @@ def emit_padded(e: Emitter, goal: Tensor, source: Tensor, pads: Sequence[Sequenc
     if y.storage.real:
         draft.floats(value=value)
     elif goal.quantization is not None and goal.dtype.is_fixed_point:
-        draft.longs(value=int(goal.quantization.quantize(np.float32([value]), goal.dtype.numpy)[0]))
+        draft.longs(value=int(goal.quantization.quantize(np.array([value], np.float32), goal.dtype.numpy)[0]))
     else:
         draft.longs(value=int(value))
     rows, inner = prod(length + first + last for length, first, last in outer), kept + before + after
@@ -275,9 +273,9 @@ def emit_padded(e: Emitter, goal: Tensor, source: Tensor, pads: Sequence[Sequenc
         lines.append(f"  index = rest % d{level} - f{level}; rest /= d{level};")
         lines.append(f"  inside = inside && (uint)index < (uint)l{level}; from += index * s{level};")
     load = x.storage.load("x", "from + i - before")
-    last = "i0 + 1" if e.gpu else "inner"
+    end = "i0 + 1" if e.gpu else "inner"
     lines += [
-        f"  for (int i = i0; i < {last}; ++i) {{",
+        f"  for (int i = i0; i < {end}; ++i) {{",
         f"    {computed} v = inside && (uint)(i - before) < (uint)kept ? ({computed})({load}) : ({computed})value;",
         f"    {y.storage.store('y', 'row * inner + i', 'v')}",
         "  }",

@@ -1,7 +1,7 @@
 """Lowering of softmax and of the normalisations: statistics over rows of runs, one set of elements after the other.
 
-Elements are seen as [outer, rows, groups, run]; those of one outer index and one group make a set. A work-group of a GPU
-has a set, a work-item of a CPU goes through it.
+Elements are seen as [outer, rows, groups, run]; those of one outer index and one group make a set. A work-group of a
+GPU has a set, a work-item of a CPU goes through it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from math import prod
 
 from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.lowering.chains import Tail, limit_links, plain
 from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
 from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
@@ -106,7 +105,9 @@ def _emit_sets(
     for name, kept in factors:
         body.append(f"v = v {'*' if name == 'gamma' else '+'} {kept.load(name, 'channel')};")
     lines += over_set([*body, *tail.lines(1, "base + r * groups * run + c", "channel")])
-    e.launch("normalize", draft, "\n".join(lines), (outer * groups * (_GROUP if e.gpu else 1),), (_GROUP if e.gpu else 1,))
+    e.launch(
+        "normalize", draft, "\n".join(lines), (outer * groups * (_GROUP if e.gpu else 1),), (_GROUP if e.gpu else 1,)
+    )
 
 
 def _emit_softmax(step: Step, e: Emitter, variant: str) -> None:

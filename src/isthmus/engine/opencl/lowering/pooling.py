@@ -8,7 +8,6 @@ import numpy as np
 
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.windows import triple
-from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.lowering.chains import Tail, limit_links
 from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
 from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering

@@ -16,7 +16,7 @@ from isthmus.engine.native.lowering.windows import Window
 from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.lowering.chains import Tail
 from isthmus.engine.opencl.lowering.emitter import Emitter, Link
-from isthmus.engine.opencl.lowering.tiles import Tile, product_tile, tile_body, thin_body
+from isthmus.engine.opencl.lowering.tiles import Tile, product_tile, thin_body, tile_body
 from isthmus.engine.opencl.program import Place
 from isthmus.engine.opencl.storage import SIZES, Storage
 from isthmus.engine.opencl.traits import DeviceTraits
@@ -141,9 +141,7 @@ def emit_product(
     e.launch("product", draft, body, tile.items(left.rows, right.columns, count, left.depth), tile.group)
 
 
-def _is_whole(
-    left: Left, right: Right, target: Target, tail: Tail, batches: np.ndarray | None
-) -> bool:
+def _is_whole(left: Left, right: Right, target: Target, tail: Tail, batches: np.ndarray | None) -> bool:
     """Whether vectors of four elements of every operand are aligned, where pools are."""
     window = left.window
     steps = [left.row_step] if window is None else [window.channels, window.channels // window.groups]
@@ -169,7 +167,9 @@ def _declare_window(e: Emitter, draft: Draft, left: Left, tile: Tile) -> None:
     if tile.cpu:
         # What a tap outside the image reads instead of it.
         nothing = np.full(max(channels, 1), left.zero, np.float32)
-        nothing = nothing.astype({"f32": np.float32, "f16": np.float16, "i8": np.int8, "u8": np.uint8}[left.storage.kind])
+        nothing = nothing.astype(
+            {"f32": np.float32, "f16": np.float16, "i8": np.int8, "u8": np.uint8}[left.storage.kind]
+        )
         assert nothing.itemsize == SIZES[left.storage.kind]
         draft.memory("nothing", e.constant(nothing), left.storage.c_type)
     else:
@@ -179,9 +179,7 @@ def _declare_window(e: Emitter, draft: Draft, left: Left, tile: Tile) -> None:
 def _taps(w: Window) -> np.ndarray:
     """For each element of a window: its place relative to the first in depth, height, width; its element offset."""
     channels = w.channels // w.groups
-    z, y, x, c = (
-        axis.reshape(-1) for axis in np.meshgrid(*map(np.arange, (*w.kernel, channels)), indexing="ij")
-    )
+    z, y, x, c = (axis.reshape(-1) for axis in np.meshgrid(*map(np.arange, (*w.kernel, channels)), indexing="ij"))
     z, y, x = z * w.dilation[0], y * w.dilation[1], x * w.dilation[2]
     offset = ((z * w.size[1] + y) * w.size[2] + x) * w.channels + c
     return np.stack([z, y, x, offset], axis=1).astype(np.int32)

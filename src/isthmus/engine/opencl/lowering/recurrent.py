@@ -143,7 +143,13 @@ class _Steps:
         return draft, storage
 
     def launch(
-        self, kernel: str, draft: Draft, source: str, storage: Storage, stored: Storage, gates: int,
+        self,
+        kernel: str,
+        draft: Draft,
+        source: str,
+        storage: Storage,
+        stored: Storage,
+        gates: int,
         after: list[str],
     ) -> None:
         """Sums of `gates` gates with the elements of `source`, then `after` for each unit ``u`` of batch ``b``."""

@@ -51,7 +51,14 @@ def _start(function: str, storage: Storage) -> str:
 
 
 def emit_columns(
-    e: Emitter, x: Tensor, output: Tensor, function: str, outer: int, length: int, inner: int, links: Sequence[Link],
+    e: Emitter,
+    x: Tensor,
+    output: Tensor,
+    function: str,
+    outer: int,
+    length: int,
+    inner: int,
+    links: Sequence[Link],
     factor: float = 1.0,
 ) -> None:
     """Reduce the middle of [outer, length, inner]."""
@@ -105,7 +112,13 @@ def emit_columns(
 
 
 def emit_rows(
-    e: Emitter, x: Tensor, output: Tensor, function: str, rows: int, length: int, links: Sequence[Link],
+    e: Emitter,
+    x: Tensor,
+    output: Tensor,
+    function: str,
+    rows: int,
+    length: int,
+    links: Sequence[Link],
     factor: float = 1.0,
 ) -> None:
     """Reduce each of `rows` rows of `length` elements."""
@@ -154,7 +167,12 @@ def emit_rows(
 
 
 def _emit_walk(
-    e: Emitter, x: Tensor, output: Tensor, function: str, groups: list[tuple[bool, int, int]], links: Sequence[Link],
+    e: Emitter,
+    x: Tensor,
+    output: Tensor,
+    function: str,
+    groups: list[tuple[bool, int, int]],
+    links: Sequence[Link],
     factor: float,
 ) -> None:
     """Reduce groups of axes that take turns with others; each work-item makes one result."""

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.lowering.layout import dense_strides, operand
-from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.lowering.chains import Tail, limit_links
 from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
 from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
@@ -53,7 +52,10 @@ def _emit_bilinear(step: Step, e: Emitter, params: dict[str, Any]) -> None:
     x, output, draft = operand(step), step.outputs[0], e.draft()
     batch, height, width, channels = x.dims
     storage = declare_input(e, draft, x)
-    for name, size, count, stride in (("row", height, output.dims[1], width * channels), ("column", width, output.dims[2], channels)):
+    for name, size, count, stride in (
+        ("row", height, output.dims[1], width * channels),
+        ("column", width, output.dims[2], channels),
+    ):
         places, weights = axis_taps(size, count, params)
         draft.memory(f"{name}_at", e.constant((places[:, :2] * stride).astype(np.int32)), "int2")
         draft.memory(f"{name}_weight", e.constant(weights[:, 1].astype(np.float32)), "float")
@@ -106,7 +108,13 @@ def _emit_axes(step: Step, e: Emitter, params: dict[str, Any], axes: list[int]) 
         storage = declare_input(e, draft, source)
         draft.memory("places", e.constant(places.astype(np.int32)), "int")
         draft.memory("weights", e.constant(weights.astype(np.float32)), "float")
-        draft.ints(size=size, count=output.dims[axis], inner=inner, taps=places.shape[1], items=outer * output.dims[axis] * inner)
+        draft.ints(
+            size=size,
+            count=output.dims[axis],
+            inner=inner,
+            taps=places.shape[1],
+            items=outer * output.dims[axis] * inner,
+        )
         kept, e.chain = e.chain, e.chain if last else None
         tail = Tail(e, draft, goal, limit_links(step.clamp) if last else [])
         e.chain = kept

@@ -228,8 +228,12 @@ def _emit_top_k(step: Step, e: Emitter) -> None:
     # NaN counts as the largest.
     after = f"(u != u ? {'b == b' if name == 'max' else '0'} : (b != b ? {'0' if name == 'max' else '1'} : u {sign} b))"
     beats = after if real else f"u {sign} b"
-    fixed = beats.replace("u", "\0").replace("b", "u").replace("\0", "b") if not real else (
-        f"(b != b ? {'u == u' if name == 'max' else '0'} : (u != u ? {'0' if name == 'max' else '1'} : b {sign} u))"
+    fixed = (
+        beats.replace("u", "\0").replace("b", "u").replace("\0", "b")
+        if not real
+        else (
+            f"(b != b ? {'u == u' if name == 'max' else '0'} : (u != u ? {'0' if name == 'max' else '1'} : b {sign} u))"
+        )
     )
     lines = [
         "  int last = -1;",
@@ -242,7 +246,8 @@ def _emit_top_k(step: Step, e: Emitter) -> None:
         # Not yet taken: the last one taken beats it, or is equal to it and stands before it.
         f"      int worse = {fixed}, equal = !worse && !({beats});",
         "      if (last >= 0 && !(worse || (equal && i > last))) continue;",
-        f"      if (found >= 0) {{ {computed} kept = b; b = best; int better = {beats}; b = kept; if (!better) continue; }}",
+        f"      if (found >= 0) {{ {computed} kept = b; b = best; int better = {beats}; b = kept;",
+        "        if (!better) continue; }",
         "      best = u; found = i;",
         "    }",
         "    last = found; b = best;",
@@ -308,7 +313,8 @@ LOWERINGS: dict[str, Lowering] = {
     "ScatterElements": Lowering(_emit_scatter, refuses=_refuses_scatter),
     "OneHot": Lowering(_emit_one_hot, refuses=lambda step: unknown_types(step) or _no_index(operand(step))),
     "ReverseSequence": Lowering(
-        _emit_reverse_sequence, refuses=lambda step: unknown_types(step) or _data_alone(step) or _no_index(operand(step, 1))
+        _emit_reverse_sequence,
+        refuses=lambda step: unknown_types(step) or _data_alone(step) or _no_index(operand(step, 1)),
     ),
     "Argmax": Lowering(lambda step, e: _emit_argument(step, e, "max"), refuses=_refuses_order),
     "Argmin": Lowering(lambda step, e: _emit_argument(step, e, "min"), refuses=_refuses_order),

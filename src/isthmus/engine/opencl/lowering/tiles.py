@@ -95,9 +95,7 @@ def product_tile(traits: DeviceTraits, rows: int, columns: int, batches: int, de
     if fitting:
         # Work-groups come in rounds, as many at a time as the device has units.
         best = min(fitting, key=lambda t: -(-groups(t) // traits.compute_units) * t.rows * t.columns / t.speed)
-        return Tile(
-            False, best.rows, best.columns, best.item_rows, best.item_columns, best.depth, best.slices, panel
-        )
+        return Tile(False, best.rows, best.columns, best.item_rows, best.item_columns, best.depth, best.slices, panel)
     height = 1 if rows == 1 else 2
     return Tile(False, height, 32, height, 1, 0, 8 if depth < 256 else 16, panel)
 
@@ -136,9 +134,7 @@ def _cpu_tile(rows: int, columns: int) -> Tile:
     return Tile(True, height, vectors * _CPU_WIDTH, height, vectors * _CPU_WIDTH, 0, 1, vectors * _CPU_WIDTH)
 
 
-def tile_body(
-    tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool, whole: bool
-) -> str:
+def tile_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool, whole: bool) -> str:
     """The text of a kernel that computes whole sums."""
     if tile.cpu:
         return _cpu_body(tile, left, right, target, tail, batched)
@@ -173,7 +169,7 @@ def _result_row(target: Target, m: str) -> list[str]:
     ]
 
 
-# -- a CPU ---------------------------------------------------------------------------------------------------------------
+# -- a CPU -------------------------------------------------------------------------------------------------------------
 
 
 def _cpu_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool) -> str:
@@ -243,7 +239,10 @@ def _is_flat(left: Left) -> bool:
 def _cpu_window_start(left: Left) -> list[str]:
     """Where the first row of results lies; rows after it are counted up, for to divide takes longer than to add."""
     if not _is_flat(left):
-        return ["  int ox = m_first % OW, oy = m_first / OW % OH, oz = m_first / (OW * OH) % OD, ob = m_first / (OW * OH * OD);"]
+        return [
+            "  int ox = m_first % OW, oy = m_first / OW % OH, oz = m_first / (OW * OH) % OD;",
+            "  int ob = m_first / (OW * OH * OD);",
+        ]
     return ["  int ox = m_first % OW, oy = m_first / OW % OH, oz = 0, ob = m_first / (OW * OH);"]
 
 
@@ -272,7 +271,10 @@ def _cpu_window(tile: Tile, left: Left, right: Right) -> list[str]:
     lines = []
     for r in range(tile.rows):
         lines.append(f"  int x{r} = ox * sw - pw, y{r} = oy * sh - ph, z{r} = oz * sd - pd, i{r} = ob * D;")
-        lines.append(f"  if (m_tile + {r + 1} < M && ++ox == OW) {{ ox = 0; if (++oy == OH) {{ oy = 0; if (++oz == OD) {{ oz = 0; ++ob; }} }} }}")
+        lines.append(
+            f"  if (m_tile + {r + 1} < M && ++ox == OW) {{"
+            " ox = 0; if (++oy == OH) { oy = 0; if (++oz == OD) { oz = 0; ++ob; } } }"
+        )
     inside = " && ".join(f"x{r} >= 0 && x{r} + KW <= W" for r in range(tile.rows))
     lines.append(f"  int joined = dw == 1 && C == channels && {inside};")
     lines.append("  int taps = joined ? 1 : KW, run = joined ? KW * C : C;")
@@ -304,7 +306,7 @@ def _cpu_window(tile: Tile, left: Left, right: Right) -> list[str]:
     return lines
 
 
-# -- a GPU ---------------------------------------------------------------------------------------------------------------
+# -- a GPU -------------------------------------------------------------------------------------------------------------
 
 
 def _gpu_rows(left: Left, rows: str, count: int) -> list[str]:
@@ -328,9 +330,7 @@ def _gpu_load(left: Left, r: int, k: str, width: int, aligned: bool, tap: str | 
     wide = "" if width == 1 else str(width)
     if left.window is None:
         return [], f"({k} < K ? {_left_value(left, f'at{r} + {k}', width, aligned)} : (float{wide})(0.0f))"
-    inside = (
-        f"(uint)(y{r} + {tap}.y) < (uint)H && (uint)(x{r} + {tap}.z) < (uint)W && (uint)(z{r} + {tap}.x) < (uint)D"
-    )
+    inside = f"(uint)(y{r} + {tap}.y) < (uint)H && (uint)(x{r} + {tap}.z) < (uint)W && (uint)(z{r} + {tap}.x) < (uint)D"
     return [], (
         f"({k} < K && {inside} ? {_left_value(left, f'at{r} + {tap}.w', width, aligned)} : (float{wide})(0.0f))"
     )
@@ -345,7 +345,7 @@ def _left_value(left: Left, index: str, width: int, aligned: bool) -> str:
 
 
 def _slice_memory(tile: Tile, threads: int) -> list[str]:
-    """Local memory of all slices, each with two buffers for either operand; the sums of slices meet there at the end."""
+    """Local memory of all slices, each with two buffers for either operand; their sums meet there at the end."""
     bm, bn, bk = tile.rows, tile.columns, tile.depth
     if tile.slices == 1:
         return [
@@ -372,13 +372,14 @@ def _slice_sums(tile: Tile, threads: int) -> list[str]:
     elements = tile.item_rows * tile.item_columns
     place = f"memory[(({{s}}) * {elements} + i * {tile.item_columns} + j) * {threads} + t]"
     every = (
-        f"_Pragma(\"unroll\") for (int i = 0; i < {tile.item_rows}; ++i) "
-        f"_Pragma(\"unroll\") for (int j = 0; j < {tile.item_columns}; ++j) "
+        f'_Pragma("unroll") for (int i = 0; i < {tile.item_rows}; ++i) '
+        f'_Pragma("unroll") for (int j = 0; j < {tile.item_columns}; ++j) '
     )
     lines, half = ["  barrier(CLK_LOCAL_MEM_FENCE);"], tile.slices // 2
     while half:
         lines += [
-            f"  if (slice >= {half} && slice < {2 * half}) {{ {every}{place.format(s=f'slice - {half}')} = acc[i][j]; }}",
+            f"  if (slice >= {half} && slice < {2 * half}) {{",
+            f"    {every}{place.format(s=f'slice - {half}')} = acc[i][j]; }}",
             "  barrier(CLK_LOCAL_MEM_FENCE);",
             f"  if (slice < {half}) {{ {every}acc[i][j] += {place.format(s='slice')}; }}",
             "  barrier(CLK_LOCAL_MEM_FENCE);",
@@ -387,13 +388,13 @@ def _slice_sums(tile: Tile, threads: int) -> list[str]:
     return [*lines, "  if (slice) return;"]
 
 
-def _gpu_body(
-    tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool, whole: bool
-) -> str:
+def _gpu_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool, whole: bool) -> str:
     bm, bn, bk, tm, tn = tile.rows, tile.columns, tile.depth, tile.item_rows, tile.item_columns
     slices, threads = tile.slices, tile.group[0] // tile.slices
     # The left operand is read four elements of the depth at a time where those are neighbours, else one by one.
-    channels_whole = left.depth % 4 == 0 and (left.window is None or left.window.channels // left.window.groups % 4 == 0)
+    channels_whole = left.depth % 4 == 0 and (
+        left.window is None or left.window.channels // left.window.groups % 4 == 0
+    )
     width = 4 if channels_whole else 1
     a_loads, b_loads = bm * bk // width // threads, bk * bn // 4 // threads
     a_per_row, b_per_row = bk // width, bn // 4
@@ -466,10 +467,14 @@ def _gpu_body(
     fa, fb = ("float" if n == 1 else f"float{n}" for n in (rw, cw))
     for g in range(rows):
         lines.append(f"      {{ {fa} q = *(local {fa} *)&As[now][kk][{g * (bm // rows)} + ty * {rw}];")
-        lines.append("        " + " ".join(f"a[{g * rw + i}] = {f'q.s{i}' if rw > 1 else 'q'};" for i in range(rw)) + " }")
+        lines.append(
+            "        " + " ".join(f"a[{g * rw + i}] = {f'q.s{i}' if rw > 1 else 'q'};" for i in range(rw)) + " }"
+        )
     for g in range(columns):
         lines.append(f"      {{ {fb} q = *(local {fb} *)&Bs[now][kk][{g * (bn // columns)} + tx * {cw}];")
-        lines.append("        " + " ".join(f"b[{g * cw + i}] = {f'q.s{i}' if cw > 1 else 'q'};" for i in range(cw)) + " }")
+        lines.append(
+            "        " + " ".join(f"b[{g * cw + i}] = {f'q.s{i}' if cw > 1 else 'q'};" for i in range(cw)) + " }"
+        )
     lines += [
         "      #pragma unroll",
         f"      for (int i = 0; i < {tm}; ++i)",
@@ -522,12 +527,12 @@ def _gpu_store(
     return [indent + line for line in lines]
 
 
-def thin_body(
-    tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool, whole: bool
-) -> str:
+def thin_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool, whole: bool) -> str:
     """The text of a kernel whose work-items share the depth of each sum."""
     height, lanes, slices = tile.rows, tile.columns, tile.slices
-    channels_whole = left.depth % 4 == 0 and (left.window is None or left.window.channels // left.window.groups % 4 == 0)
+    channels_whole = left.depth % 4 == 0 and (
+        left.window is None or left.window.channels // left.window.groups % 4 == 0
+    )
     width = 4 if channels_whole else 1
     lines = [
         f"  local float parts[{slices}][{height}][{lanes}];",

@@ -136,7 +136,11 @@ def emit_walk(
 
 
 def _width(
-    e: Emitter, inner: int, everything: Sequence[Operand], strides: Sequence[Sequence[int]], vectors: bool,
+    e: Emitter,
+    inner: int,
+    everything: Sequence[Operand],
+    strides: Sequence[Sequence[int]],
+    vectors: bool,
     widest: int | None,
 ) -> int:
     if not vectors:
@@ -164,8 +168,12 @@ def _aligned(
 
 
 def _body(
-    everything: Sequence[Operand], steps: Sequence[int], vectors: bool,
-    compute: Callable[[int, dict[str, str]], list[str]], width: int, aligned: bool,
+    everything: Sequence[Operand],
+    steps: Sequence[int],
+    vectors: bool,
+    compute: Callable[[int, dict[str, str]], list[str]],
+    width: int,
+    aligned: bool,
 ) -> list[str]:
     lines, loaded = [], {}
     wide = "" if width == 1 else str(width)

@@ -1,0 +1,142 @@
+"""A program comes back from its bytes; bytes that say anything else than a sound schedule are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from checking import graph_of, traits
+
+from isthmus.engine.opencl import serialization
+from isthmus.engine.opencl.lower import prepare
+from isthmus.engine.opencl.program import Place, Pool, Program
+from isthmus.engine.opencl.serialization import assemble, from_bytes, schedule_from_bytes, to_bytes
+from isthmus.engine.opencl.traits import Precision
+from isthmus.errors import Code, QnnError
+
+_generator = np.random.default_rng(1)
+
+
+def program(precision: Precision = Precision.FP32) -> Program:
+    arrays = [_generator.standard_normal(d).astype(np.float32) for d in ((1, 6, 6, 4), (3, 3, 4, 8), (8,))]
+    params = {"stride": [1, 1], "pad_amount": [[1, 1], [1, 1]]}
+    graph = graph_of("Conv2d", arrays, params, statics=(1, 2), then=("Softmax", "Tanh"))
+    return prepare(graph, traits("cpu"), precision)
+
+
+@pytest.mark.parametrize("precision", Precision)
+def test_a_program_comes_back_as_it_was(precision: Precision) -> None:
+    made = program(precision)
+    back = from_bytes(to_bytes(made), traits("cpu"))
+    assert (back.units, back.launches, back.inputs, back.outputs) == (
+        made.units,
+        made.launches,
+        made.inputs,
+        made.outputs,
+    )
+    assert np.array_equal(back.constants, made.constants)
+    assert (back.scratch_bytes, back.precision) == (made.scratch_bytes, precision)
+    assert back.schedule.plan == made.schedule.plan
+
+
+def test_a_program_can_be_lowered_for_another_device() -> None:
+    back = from_bytes(to_bytes(program()), traits("thin"))
+    assert back.traits.kind == "gpu"
+    assert back.launches != program().launches
+
+
+def split(content: bytes) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The header of a program and its contents."""
+    *_, length, _ = serialization._PREFIX.unpack_from(content)
+    start = serialization._PREFIX.size
+    header = json.loads(content[start : start + length])
+    body = content[-(-(start + length) // 64) * 64 :]
+    return header, [np.frombuffer(body[at : at + n], np.uint8) for at, n in header.pop("contents")]
+
+
+def _set(*path: Any, to: Any) -> Callable[[dict], None]:
+    def change(header: dict) -> None:
+        for key in path[:-1]:
+            header = header[key]
+        header[path[-1]] = to
+
+    return change
+
+
+FORGERIES = {
+    "a tensor outside scratch": _set("tensors", 2, "place", to=[2, 1 << 30]),
+    "a tensor at a negative place": _set("tensors", 2, "place", to=[2, -4]),
+    "a tensor in no pool": _set("tensors", 2, "place", to=[77, 0]),
+    "an input in scratch": _set("tensors", 0, "place", to=[2, 0]),
+    "other dimensions than the operation gives": _set("tensors", 0, "dims", to=[1, 60, 60, 4]),
+    "dimensions without end": _set("tensors", 0, "dims", to=[1 << 40, 1 << 40]),
+    "an unknown operation": _set("steps", 0, "op", to="Fork"),
+    "an operand that is not there": _set("steps", 0, "inputs", to=[0, 99]),
+    "an operation that writes to a constant": _set("steps", 0, "outputs", to=[3]),
+    "a parameter of text": _set("steps", 0, "params", to={"stride": "1; }"}),
+    "a stride of nothing": _set("steps", 0, "params", "stride", to={"array": [0, 0], "dtype": "<i8"}),
+    "a range without numbers": _set("steps", 0, "clamp", to=["a", "b"]),
+    "less scratch than tensors": _set("scratch_bytes", to=1),
+    "scratch of text": _set("scratch_bytes", to="64"),
+    "work space behind scratch": _set("work", to=[1 << 20, 1 << 20, 1 << 20]),
+    "no alignment": _set("alignment", to=0),
+    "an unknown precision": _set("precision", to="fp8"),
+    "an unknown rounding": _set("numerics", to="random"),
+    "tables of different lengths": _set("work", to=[]),
+    "a name that is no name": _set("tensors", 0, "type", to="APP_SHELL"),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_header_is_refused(forgery: str) -> None:
+    header, contents = split(to_bytes(program()))
+    FORGERIES[forgery](header)
+    with pytest.raises(QnnError) as caught:
+        from_bytes(assemble(header, contents), traits("cpu"))
+    assert caught.value.code in (Code.COMMON_LOADING_BINARIES, Code.COMMON_INCOMPATIBLE_BINARIES)
+
+
+def test_damaged_bytes_are_refused() -> None:
+    content = to_bytes(program())
+    for damaged in (b"", content[:40], content[:-1], b"x" + content[1:], content[:-1] + bytes([content[-1] ^ 1])):
+        with pytest.raises(QnnError):
+            schedule_from_bytes(damaged)
+
+
+def test_random_headers_are_refused_or_stay_within_their_pools() -> None:
+    original, contents = split(to_bytes(program()))
+    for _ in range(300):
+        header = json.loads(json.dumps(original))
+        _damage(header)
+        try:
+            made = from_bytes(assemble(header, contents), traits("cpu"))
+        except QnnError:
+            continue
+        assert_within_pools(made)
+
+
+def _damage(node: Any) -> None:
+    """Change one number or text somewhere in a header."""
+    while True:
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        if not keys:
+            return
+        key = keys[int(_generator.integers(len(keys)))]
+        if not isinstance(node[key], (dict, list)):
+            choices: list[Any] = [0, 1, -1, 3, 1 << 31, 1 << 62, None, "x", [], 0.5, True]
+            node[key] = choices[int(_generator.integers(len(choices)))]
+            return
+        node = node[key]
+
+
+def assert_within_pools(made: Program) -> None:
+    sizes = {Pool.CONSTANTS: made.constant_bytes, Pool.SCRATCH: made.scratch_bytes, Pool.STATE: made.state_bytes}
+    for launch in made.launches:
+        for argument in launch.arguments:
+            if isinstance(argument, Place):
+                ends = {Pool.INPUT: made.inputs, Pool.OUTPUT: made.outputs}.get(argument.pool)
+                size = sizes[argument.pool] if ends is None else ends[argument.index].nbytes
+                assert 0 <= argument.offset <= argument.offset + argument.nbytes <= size
