@@ -11,7 +11,7 @@ from isthmus.graph import Quantization
 
 _generator = np.random.default_rng(7)
 _ALL = ("cpu", "tiles", "thin")
-_GPU_TOO = ("few channels", "dilation and groups", "more rows than a tile", "a matrix", "batches of both")
+_GPU_TOO = ("few channels", "more rows than a tile", "batches of both")
 """Cases that are tried with the kernels for GPUs too, which take PoCL a while to compile."""
 BOTH = (Precision.FP32, Precision.FP16)
 
