@@ -67,9 +67,8 @@ class Draft:
         self.parameters.append(f"local {c_type} *{name}")
         self.arguments.append(Local(nbytes))
 
-    def source(self, kernel: str, body: str, group: tuple[int, ...] | None = None) -> str:
+    def source(self, kernel: str, body: str, group: tuple[int, ...]) -> str:
         """The text of the kernel; `group` promises a size of work-groups to the compiler."""
-        sizes = (*group, 1, 1)[:3] if group is not None else ()
-        promise = f"__attribute__((reqd_work_group_size{sizes})) " if sizes else ""
+        promise = f"__attribute__((reqd_work_group_size{(*group, 1, 1)[:3]})) "
         head = "\n".join(f"  {line}" for line in self.head)
         return f"{promise}kernel void {kernel}({', '.join(self.parameters)})\n{{\n{head}\n{body}\n}}\n"

@@ -30,6 +30,7 @@ from isthmus.engine.opencl.lowering.emitter import Chain, Emitter, Link, Lowerin
 from isthmus.engine.opencl.lowering.hybrid import hybrid
 from isthmus.engine.opencl.program import Place, Program
 from isthmus.engine.opencl.program import Pool as DevicePool
+from isthmus.engine.opencl.sequences import merged
 from isthmus.engine.opencl.traits import DeviceTraits, Precision
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorInfo
@@ -100,7 +101,7 @@ def prepare(
     Parameters
     ----------
     fuse
-        Whether element-wise steps may become part of the kernel before them.
+        Whether element-wise steps may become part of the kernel before them, and small launches of a CPU one.
     optimize_memory
         Whether to look for an operation order and a layout that need less memory.
 
@@ -142,6 +143,18 @@ def lower(
         names = [step.op, *(schedule.steps[i].op for i in range(group.head + 1, group.last + 1))]
         emitter.begin(step, work[group.head], group.chain, f"{'+'.join(names)} {step.name}")
         lowering_of(step).emit(step, emitter)
+    units, launches = list(emitter.units), emitter.launches
+    if fuse and traits.kind == "cpu":
+        sizes = {DevicePool.SCRATCH: scratch_bytes, DevicePool.STATE: schedule.state_bytes}
+        ends = {DevicePool.INPUT: schedule.inputs, DevicePool.OUTPUT: schedule.outputs}
+
+        def whole(pool: DevicePool, index: int) -> Place:
+            if pool is DevicePool.CONSTANTS:
+                return Place(pool, 0, 0, emitter.constant_bytes, False)
+            nbytes = ends[pool][index].nbytes if pool in ends else sizes[pool]
+            return Place(pool, index, 0, nbytes, pool is not DevicePool.INPUT)
+
+        units, launches = merged(units, launches, emitter.costs, emitter.labels, whole, emitter.constant)
     state = np.zeros(schedule.state_bytes, np.uint8)
     for tensor, offset in zip(schedule.states, schedule.state_offsets, strict=True):
         if tensor.data is not None:
@@ -151,8 +164,8 @@ def lower(
         name=schedule.name,
         traits=traits,
         precision=precision,
-        units=tuple(emitter.units),
-        launches=tuple(emitter.launches),
+        units=tuple(units),
+        launches=tuple(launches),
         steps=tuple(emitter.labels),
         constants=emitter.constants(),
         inputs=tuple(map(TensorInfo.of, schedule.inputs)),

@@ -11,6 +11,7 @@ import numpy as np
 
 from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.program import Launch, Place, Pool, Unit
+from isthmus.engine.opencl.sequences import cost_of
 from isthmus.engine.opencl.storage import FLOAT, HALF, VECTORS, Storage, as_halves, stored_kind
 from isthmus.engine.opencl.traits import DeviceTraits, Precision
 from isthmus.graph import DataType, Tensor
@@ -89,6 +90,8 @@ class Emitter:
         self.numerics = numerics
         self.units: dict[Unit, int] = {}
         self.launches: list[Launch] = []
+        self.costs: list[int] = []
+        """Operations of each launch."""
         self.labels: list[str] = []
         self.chain: Chain | None = None
         """What the step under way applies to its result."""
@@ -182,6 +185,11 @@ class Emitter:
         """Bytes of the step's work space."""
         return Place(Pool.SCRATCH, 0, self._work + offset, nbytes, writes)
 
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of constants so far."""
+        return self._constant_bytes
+
     def constants(self) -> np.ndarray:
         """All constants in one array."""
         return np.concatenate(self._chunks) if self._chunks else np.zeros(0, np.uint8)
@@ -194,15 +202,20 @@ class Emitter:
         global_size: Sequence[int],
         local_size: Sequence[int],
         prelude: str = "",
-        promise: bool = True,
+        cost: int = 0,
     ) -> None:
-        """Append a launch; the global size is rounded up to whole work-groups, so kernels mind their bounds."""
+        """Append a launch; the global size is rounded up to whole work-groups, so kernels mind their bounds.
+
+        Its cost in operations is estimated from the memory it touches where it is not given.
+        """
         if not prod(global_size):
             return
         # Functions that OpenCL C has cannot be names of kernels.
         kernel = f"isthmus_{kernel}"
         group = tuple(int(n) for n in local_size)
-        unit = Unit(VECTORS + prelude + draft.source(kernel, body, group if promise else None), _OPTIONS)
+        unit = Unit(VECTORS + prelude + draft.source(kernel, body, group), _OPTIONS)
         number = self.units.setdefault(unit, len(self.units))
         whole = tuple(-(-int(n) // each) * each for n, each in zip(global_size, group, strict=True))
-        self.launches.append(Launch(number, kernel, tuple(draft.arguments), whole, group, len(self.labels) - 1))
+        launch = Launch(number, kernel, tuple(draft.arguments), whole, group, len(self.labels) - 1)
+        self.launches.append(launch)
+        self.costs.append(cost or cost_of(launch))

@@ -138,7 +138,14 @@ def emit_product(
     make = thin_body if tile.thin else tile_body
     whole = _is_whole(left, right, target, tail, batches) and e.at(tail.output).offset % (4 * tail.storage.size) == 0
     body = make(tile, left, right, target, tail, batches is not None, whole)
-    e.launch("product", draft, body, tile.items(left.rows, right.columns, count, left.depth), tile.group)
+    e.launch(
+        "product",
+        draft,
+        body,
+        tile.items(left.rows, right.columns, count, left.depth),
+        tile.group,
+        cost=left.rows * right.columns * left.depth * count,
+    )
 
 
 def _is_whole(left: Left, right: Right, target: Target, tail: Tail, batches: np.ndarray | None) -> bool:
