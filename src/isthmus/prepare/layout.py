@@ -36,12 +36,20 @@ def lay_out(
     nodes: int,
     order_saved: int,
     aliased: int,
+    reuse: bool = True,
 ) -> Layout:
-    """Place blocks, and a work space for each step that wants one."""
+    """Place blocks, and a work space for each step that wants one; blocks share memory over time unless told not to."""
     began = time.perf_counter()
     names = [_name(block) for block in blocks]
+    first, last = min(map(life.first, blocks), default=0), max(map(life.last, blocks), default=0)
     buffers = [
-        Buffer(f"{i} {name}", life.first(block), life.last(block) + 1, block.size, alignment)
+        Buffer(
+            f"{i} {name}",
+            life.first(block) if reuse else min(first, 0),
+            life.last(block) + 1 if reuse else max(last + 1, len(steps)),
+            block.size,
+            alignment,
+        )
         for i, (block, name) in enumerate(zip(blocks, names, strict=True))
     ]
     users = [index for index, size in enumerate(work) if size]

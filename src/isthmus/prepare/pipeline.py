@@ -42,6 +42,7 @@ def schedule(
     io_in_scratch: bool = False,
     optimize_order: bool = True,
     plan_nodes: int = 20_000,
+    reuse_memory: bool = True,
 ) -> Schedule:
     """Fuse, order and place a graph.
 
@@ -61,6 +62,9 @@ def schedule(
         Whether to look for an order of the steps that needs less memory than the graph's own.
     plan_nodes
         Partial layouts that the planner may look at for a better one, once it has one; 0 for fast layouts only.
+    reuse_memory
+        Whether memory of what is no longer needed serves what comes later. Without it every block keeps its contents
+        until the end, so that each can be looked at.
 
     Examples
     --------
@@ -94,7 +98,8 @@ def schedule(
         steps = [steps[i] for i in chosen]
     steps = settle(work, steps, storage, state_offsets)
     life = Life(steps, storage, given, work.outputs)
-    write_in_place(steps, storage, life)
+    if reuse_memory:
+        write_in_place(steps, storage, life)
 
     layout = lay_out(
         steps,
@@ -105,6 +110,7 @@ def schedule(
         nodes=plan_nodes,
         order_saved=saved,
         aliased=sum(sum(t.nbytes for t in b.members) - b.size for b in storage.blocks() if b in life),
+        reuse=reuse_memory,
     )
     places = {}
     for tensor in dict.fromkeys((*given, *work.outputs, *(t for s in steps for t in (*s.inputs, *s.outputs)))):
