@@ -1,0 +1,200 @@
+"""From the loop to machine code, as a program of its own: the process that runs models never loads numba."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from isthmus.compiled import objects
+from isthmus.compiled.folder import Folder
+from isthmus.errors import QnnError
+from isthmus.isolated import end_with
+from isthmus.opencl import loop, machine
+
+_OPTIONS: dict[str, Any] = {
+    "error_model": "numpy",
+    "boundscheck": False,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
+_MAY_CALL = frozenset(("syscall",))
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_OPERANDS = 10
+"""As many as any function of OpenCL here has; what a function does not have is passed all the same and ignored."""
+_SYSTEM_CALLS = {
+    "x86_64": {"futex": 202, "clock": 228, "nanosleep": 35},
+    "aarch64": {"futex": 98, "clock": 113, "nanosleep": 101},
+}
+_CLOCK_MONOTONIC = 1
+_FUTEX_WAIT, _FUTEX_WAKE = 0 | 128, 1 | 128
+_PAUSE = {
+    "x86_64": ("llvm.x86.sse2.pause", ()),
+    # A barrier empties the pipeline, where "yield" does nothing on most processors.
+    "aarch64": ("llvm.aarch64.isb", (ir.Constant(_I32, 15),)),
+}
+
+
+def _pointer(builder: Any, address: Any) -> Any:
+    return builder.inttoptr(address, _I64.as_pointer())
+
+
+def _calling(answer: ir.Type) -> Any:
+    """An intrinsic that calls the C function at an address; on both processors every operand takes a 64-bit place."""
+
+    @intrinsic
+    def call(context: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any,
+             j: Any) -> Any:  # fmt: skip
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = ir.FunctionType(answer, [_I64] * _OPERANDS).as_pointer()
+            given = builder.call(builder.inttoptr(args[0], kind), args[1:])
+            return given if answer is _I64 else builder.sext(given, _I64)
+
+        return types.int64(*[types.int64] * (_OPERANDS + 1)), emit
+
+    return call
+
+
+@intrinsic
+def _load(context: Any, address: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_pointer(builder, args[0]))
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def _load_now(context: Any, address: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_pointer(builder, args[0]), "seq_cst", 8)
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def _store(context: Any, address: Any, value: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[1], _pointer(builder, args[0]), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+@intrinsic
+def _low_half(context: Any, word: Any) -> Any:
+    """The 32-bit number with a sign that stands in the low half of a word."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.sext(builder.trunc(args[0], _I32), _I64)
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def _system_call(context: Any, number: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        module = builder.module
+        function = module.globals.get("syscall")
+        if function is None:
+            function = ir.Function(module, ir.FunctionType(_I64, [_I64], var_arg=True), "syscall")
+        return builder.call(function, args)
+
+    return types.int64(*[types.int64] * 5), emit
+
+
+def _pausing(architecture: str) -> Any:
+    name, operands = _PAUSE[architecture]
+
+    @intrinsic
+    def pause(context: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            function = builder.module.globals.get(name)
+            if function is None:
+                kind = ir.FunctionType(ir.VoidType(), [operand.type for operand in operands])
+                function = ir.Function(builder.module, kind, name)
+            builder.call(function, operands)
+            return context.get_dummy_value()
+
+        return types.void(), emit
+
+    return pause
+
+
+def _scope(architecture: str) -> dict[str, Any]:
+    """What the functions of the loop find under the names that they use."""
+    numbers = _SYSTEM_CALLS[architecture]
+    futex, clock, nanosleep = numbers["futex"], numbers["clock"], numbers["nanosleep"]
+    inline: Callable[[Any], Any] = njit(forceinline=True, **_OPTIONS)
+
+    @inline
+    def nanoseconds(place):  # type: ignore[no-untyped-def]
+        _system_call(clock, _CLOCK_MONOTONIC, place, 0, 0)  # type: ignore[call-arg]
+        return _load_now(place) * 1_000_000_000 + _load_now(place + 8)
+
+    @inline
+    def sleep(span):  # type: ignore[no-untyped-def]
+        _system_call(nanosleep, span, 0, 0, 0)  # type: ignore[call-arg]
+
+    @inline
+    def sleep_on(word, span):  # type: ignore[no-untyped-def]
+        _system_call(futex, word, _FUTEX_WAIT, 0, span)  # type: ignore[call-arg]
+
+    @inline
+    def ring(word):  # type: ignore[no-untyped-def]
+        _store(word, 1)  # type: ignore[call-arg]
+        _system_call(futex, word, _FUTEX_WAKE, 1 << 30, 0)  # type: ignore[call-arg]
+
+    return {
+        **vars(loop),
+        "call": _calling(_I32),
+        "call_for_address": _calling(_I64),
+        "load": _load,
+        "load_now": _load_now,
+        "store": _store,
+        "low_half": _low_half,
+        "pause": _pausing(architecture),
+        "nanoseconds": nanoseconds,
+        "sleep": sleep,
+        "sleep_on": sleep_on,
+        "ring": ring,
+    }
+
+
+def compile_function(name: str, triple: str) -> bytes:
+    """The object file of one function of the loop, for every machine of an architecture."""
+    scope = _scope(triple.partition("-")[0])
+    for part in ("enqueue", "wait"):
+        scope[part] = njit(forceinline=True, **_OPTIONS)(FunctionType(getattr(loop, part).__code__, scope, part))
+    function = njit(**_OPTIONS)(FunctionType(getattr(loop, name).__code__, scope, name))
+    with objects.front_end():
+        text, inner = objects.intermediate(function)
+    target = objects.machine_for(triple, "generic", "")
+    return target.emit_object(objects.optimised(text, inner, machine.symbol(name), target, _MAY_CALL))
+
+
+def main(arguments: list[str]) -> int:
+    """Compile functions into the cache and name each; the arguments are ``PARENT FUNCTION...``.
+
+    It ends with the process that started it, whose number is the first argument.
+    """
+    end_with(int(arguments[0]))
+    # An interrupt from the terminal is the parent's to answer.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for name in arguments[1:]:
+            Folder.of_user().write(machine.file(name), machine.key(), compile_function(name, machine.triple()))
+            print(name, flush=True)
+    except QnnError as refusal:
+        print(refusal, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

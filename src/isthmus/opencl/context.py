@@ -1,0 +1,143 @@
+"""A context of OpenCL with its queue on one device: our own, or the client's.
+
+A device that no longer answers is lost, and everything of its context with it. Whoever uses it is told so, and nobody
+waits for it again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_uint64, c_void_p
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
+from isthmus.opencl import numbers
+from isthmus.opencl.device import Device, describe
+from isthmus.opencl.handles import Owned, handle_of
+from isthmus.opencl.library import library
+
+
+class Context:
+    """A context and an in-order queue.
+
+    Parameters
+    ----------
+    device
+        The device it is on.
+    context, queue
+        References, which this takes over.
+    is_own
+        Whether nobody else has them: then a lost one can be replaced.
+    """
+
+    def __init__(self, device: Device, context: int, queue: int, is_own: bool) -> None:
+        self.device = device
+        self.is_own = is_own
+        self._context = Owned(context, "clReleaseContext")
+        self._queue = Owned(queue, "clReleaseCommandQueue")
+        self._profiling: Owned | None = None
+        self._lock = Lock()
+        self.lost: str | None = None
+        """Why it is lost, as a sentence part."""
+
+    @classmethod
+    def create(cls, device: Device) -> Context:
+        """A context and a queue of our own."""
+        found, what = library(), f"OpenCL context on {device}"
+        handles = (c_void_p * 1)(device.handle)
+        properties = (ctypes.c_ssize_t * 3)(numbers.CONTEXT_PLATFORM, device.platform, 0)
+        context = found.make(what, "clCreateContext", properties, 1, handles, None, None)
+        try:
+            queue = found.make(what, "clCreateCommandQueue", context, device.handle, 0)
+        except BaseException:
+            found.functions["clReleaseContext"](context)
+            raise
+        return cls(device, context, queue, True)
+
+    @classmethod
+    def of_client(cls, context: Any, queue: Any) -> Context:
+        """The client's context, its queue, or both.
+
+        Raises
+        ------
+        QnnError
+            BACKEND_INCONSISTENT_CONFIG if the queue is another context's, BACKEND_INVALID_CONFIG if it keeps no order
+            or the context has several devices and no queue says which.
+        """
+        found, code = library(), Code.BACKEND_INVALID_CONFIG
+        what = "the client's OpenCL context"
+        given = None if context is None else handle_of(context, what, code)
+        if queue is None:
+            assert given is not None
+            handles = found.content(what, "clGetContextInfo", given, numbers.CONTEXT_DEVICES)
+            count = len(handles) // ctypes.sizeof(c_void_p)
+            if count != 1:
+                rule = f"it has {count} devices"
+                raise QnnError(code, what, rule, "Give a queue, which is on one of them.")
+            device = describe(int.from_bytes(handles, "little"))
+            made = found.make(what, "clCreateCommandQueue", given, device.handle, 0)
+            found.call(what, "clRetainContext", given)
+            return cls(device, given, made, False)
+        what = "the client's OpenCL queue"
+        taken = handle_of(queue, what, code)
+
+        def number(which: int, kind: Any) -> int:
+            return found.number(what, "clGetCommandQueueInfo", taken, which, kind=kind)
+
+        owner = number(numbers.QUEUE_CONTEXT, c_void_p)
+        if given is not None and owner != given:
+            rule = "it belongs to another context than the one given"
+            raise QnnError(Code.BACKEND_INCONSISTENT_CONFIG, what, rule)
+        if number(numbers.QUEUE_PROPERTIES, c_uint64) & numbers.QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE:
+            raise QnnError(code, what, "it runs commands out of order", "Give an in-order queue, or its context alone.")
+        device = describe(number(numbers.QUEUE_DEVICE, c_void_p))
+        found.call(what, "clRetainContext", owner)
+        found.call(what, "clRetainCommandQueue", taken)
+        return cls(device, owner, taken, False)
+
+    @property
+    def handle(self) -> int:
+        """OpenCL's context."""
+        return self._context.handle
+
+    @property
+    def queue(self) -> int:
+        """OpenCL's queue."""
+        return self._queue.handle
+
+    def profiling_queue(self) -> int:
+        """A queue that notes when commands begin and end; made when it is first needed."""
+        with self._lock:
+            if self._profiling is None:
+                made = library().make(
+                    "OpenCL queue", "clCreateCommandQueue", self.handle, self.device.handle,
+                    numbers.QUEUE_PROFILING_ENABLE,
+                )  # fmt: skip
+                self._profiling = Owned(made, "clReleaseCommandQueue")
+            return self._profiling.handle
+
+    def check(self, what: str) -> None:
+        """Refuse to be used after its device is lost or it was closed."""
+        if self.lost is not None:
+            raise self.loss(what)
+        if self._context.is_closed:
+            raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its OpenCL context has been freed")
+
+    def lose(self, why: str) -> None:
+        """Say that the device does not answer any more."""
+        if self.lost is None:
+            self.lost = why
+
+    def loss(self, what: str) -> QnnError:
+        """The error of whoever used a lost device."""
+        remedy = "Create a new context." if self.is_own else "Create a backend on another OpenCL context."
+        rule = f"the device {self.device} is lost: {self.lost}"
+        return QnnError(Code.COMMON_SYSTEM_COMMUNICATION, what, rule, remedy)
+
+    def close(self) -> None:
+        """Give everything back; safe to call again."""
+        with self._lock:
+            for owned in (self._profiling, self._queue, self._context):
+                if owned is not None:
+                    owned.close()

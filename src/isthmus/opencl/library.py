@@ -1,0 +1,239 @@
+"""The OpenCL library of this process: which file it is, and its functions with the types of their arguments.
+
+The package pyopencl brings a library of its own. Where it is installed that one is used, so that the client's objects
+and ours are of one library; it is not imported for that. Else the system's serves, which needs no package at all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
+from ctypes import c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
+from isthmus.opencl import numbers
+from isthmus.opencl.status import check, refusal
+
+VARIABLE = "ISTHMUS_OPENCL_LIBRARY"
+REMEDY = "pip install 'isthmus[gpu]' brings OpenCL and a driver for processors (PoCL)."
+
+_WAITING = (c_uint32, c_void_p, c_void_p)
+"""How many events a command waits for, where they stand, and where its own is to be written."""
+_PROTOTYPES: dict[str, tuple[Any, ...]] = {
+    "clGetPlatformIDs": (c_uint32, c_void_p, c_void_p),
+    "clGetPlatformInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
+    "clGetDeviceIDs": (c_void_p, c_uint64, c_uint32, c_void_p, c_void_p),
+    "clGetDeviceInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
+    "clGetContextInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
+    "clRetainContext": (c_void_p,),
+    "clReleaseContext": (c_void_p,),
+    "clGetCommandQueueInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
+    "clRetainCommandQueue": (c_void_p,),
+    "clReleaseCommandQueue": (c_void_p,),
+    "clFlush": (c_void_p,),
+    "clGetMemObjectInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
+    "clRetainMemObject": (c_void_p,),
+    "clReleaseMemObject": (c_void_p,),
+    "clBuildProgram": (c_void_p, c_uint32, c_void_p, c_char_p, c_void_p, c_void_p),
+    "clGetProgramInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
+    "clGetProgramBuildInfo": (c_void_p, c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
+    "clReleaseProgram": (c_void_p,),
+    "clSetKernelArg": (c_void_p, c_uint32, c_size_t, c_void_p),
+    "clReleaseKernel": (c_void_p,),
+    "clEnqueueNDRangeKernel": (c_void_p, c_void_p, c_uint32, c_void_p, c_void_p, c_void_p, *_WAITING),
+    "clEnqueueWriteBuffer": (c_void_p, c_void_p, c_uint32, c_size_t, c_size_t, c_void_p, *_WAITING),
+    "clEnqueueReadBuffer": (c_void_p, c_void_p, c_uint32, c_size_t, c_size_t, c_void_p, *_WAITING),
+    "clEnqueueUnmapMemObject": (c_void_p, c_void_p, c_void_p, *_WAITING),
+    "clEnqueueMarkerWithWaitList": (c_void_p, *_WAITING),
+    "clGetEventInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
+    "clGetEventProfilingInfo": (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p),
+    "clSetEventCallback": (c_void_p, c_int32, c_void_p, c_void_p),
+    "clRetainEvent": (c_void_p,),
+    "clReleaseEvent": (c_void_p,),
+}
+"""Functions that answer a status, by what they take."""
+_MAKERS: dict[str, tuple[Any, ...]] = {
+    "clCreateContext": (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p, c_void_p),
+    "clCreateCommandQueue": (c_void_p, c_void_p, c_uint64, c_void_p),
+    "clCreateBuffer": (c_void_p, c_uint64, c_size_t, c_void_p, c_void_p),
+    "clCreateProgramWithSource": (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p),
+    "clCreateProgramWithBinary": (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
+    "clCreateKernel": (c_void_p, c_char_p, c_void_p),
+    "clEnqueueMapBuffer": (
+        c_void_p, c_void_p, c_uint32, c_uint64, c_size_t, c_size_t, *_WAITING, c_void_p,
+    ),
+}  # fmt: skip
+"""Functions that answer an object or an address, and write their status where the last argument says."""
+_EXTENSION = {
+    "clCreateCommandBufferKHR": (c_uint32, c_void_p, c_void_p, c_void_p),
+    "clFinalizeCommandBufferKHR": (c_void_p,),
+    "clReleaseCommandBufferKHR": (c_void_p,),
+    "clCommandNDRangeKernelKHR": (
+        c_void_p, c_void_p, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p, c_void_p, c_uint32, c_void_p, c_void_p,
+        c_void_p,
+    ),
+    "clEnqueueCommandBufferKHR": (c_uint32, c_void_p, c_void_p, *_WAITING),
+}  # fmt: skip
+"""cl_khr_command_buffer, by what its functions take; each driver has its own."""
+
+
+class Library:
+    """The functions of an OpenCL library.
+
+    Parameters
+    ----------
+    path
+        The file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file = ctypes.CDLL(path)
+        self.functions: dict[str, Any] = {}
+        """Each function by its name."""
+        for name, types in (*_PROTOTYPES.items(), *_MAKERS.items()):
+            function = getattr(self._file, name)
+            function.argtypes = types
+            function.restype = c_int32 if name in _PROTOTYPES else c_void_p
+            self.functions[name] = function
+        self._extended: dict[int, dict[str, Any]] = {}
+        # OpenCL's threads and locks do not survive a fork: a child leaves everything alone.
+        self._process = os.getpid()
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked from the one that loaded it: nothing may be called any more."""
+        return os.getpid() != self._process
+
+    def call(self, what: str, name: str, *arguments: Any) -> None:
+        """Call a function that answers a status; `what` it is called for names the object in an error."""
+        check(self.functions[name](*arguments), what, name)
+
+    def make(self, what: str, name: str, *arguments: Any) -> int:
+        """Call a function that makes something, and writes its status where the last argument points."""
+        status = c_int32(0)
+        made = self.functions[name](*arguments, ctypes.byref(status))
+        check(status.value, what, name)
+        return int(made or 0)
+
+    def address(self, name: str) -> int:
+        """Where a function is, for native code."""
+        return ctypes.cast(self.functions[name], c_void_p).value or 0
+
+    def text(self, what: str, name: str, *which: Any) -> str:
+        """What a query answers as text."""
+        return self.content(what, name, *which).split(b"\0")[0].decode(errors="replace").strip()
+
+    def content(self, what: str, name: str, *which: Any) -> bytes:
+        """What a query answers, of whatever size."""
+        size = c_size_t()
+        self.call(what, name, *which, 0, None, ctypes.byref(size))
+        content = ctypes.create_string_buffer(max(size.value, 1))
+        self.call(what, name, *which, size.value, content, None)
+        return content.raw[: size.value]
+
+    def number(self, what: str, name: str, *which: Any, kind: Any = c_size_t) -> int:
+        """What a query answers as a number of a type."""
+        value = kind()
+        self.call(what, name, *which, ctypes.sizeof(kind), ctypes.byref(value), None)
+        return int(value.value or 0)
+
+    def extension(self, platform: int) -> dict[str, Any] | None:
+        """The functions of cl_khr_command_buffer as a platform has them; None where it lacks one."""
+        if platform not in self._extended:
+            find = self._file.clGetExtensionFunctionAddressForPlatform
+            find.argtypes, find.restype = (c_void_p, c_char_p), c_void_p
+            found: dict[str, Any] = {}
+            for name, types in _EXTENSION.items():
+                address = find(platform, name.encode())
+                if address:
+                    answer = c_void_p if name == "clCreateCommandBufferKHR" else c_int32
+                    found[name] = ctypes.CFUNCTYPE(answer, *types)(address)
+            self._extended[platform] = found
+        found = self._extended[platform]
+        return found if len(found) == len(_EXTENSION) else None
+
+
+_lock = Lock()
+_loaded: list[Library] = []
+
+
+def library() -> Library:
+    """The library of this process, loaded when it is first asked for.
+
+    Raises
+    ------
+    QnnError
+        COMMON_PLATFORM_NOT_SUPPORTED where there is none, with the remedy.
+    """
+    with _lock:
+        if not _loaded:
+            _loaded.append(_load())
+        return _loaded[0]
+
+
+def _load() -> Library:
+    problems = []
+    for path, prepare in _candidates():
+        try:
+            prepare()
+            return Library(path)
+        except (OSError, AttributeError) as problem:
+            problems.append(str(problem))
+    rule = f"there is no OpenCL library: {'; '.join(problems)}"
+    raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "backend 'gpu'", rule, REMEDY)
+
+
+def _candidates() -> Iterator[tuple[str, Callable[[], None]]]:
+    """The files that may be it, each with what is to be done before it is opened."""
+    explicit = os.environ.get(VARIABLE)
+    if explicit:
+        yield explicit, lambda: None
+        return
+    home = _pyopencl()
+    if home is not None:
+        for path in sorted((home / ".libs").glob("libOpenCL*.so*")):
+            yield str(path), lambda: _show_drivers(home)
+    yield "libOpenCL.so.1", lambda: None
+
+
+@lru_cache(maxsize=1)
+def _pyopencl() -> Path | None:
+    """The folder of the package pyopencl, if it is installed; it is not imported."""
+    try:
+        found = importlib.util.find_spec("pyopencl")
+    except (ImportError, ValueError):
+        found = None
+    return Path(found.origin).parent if found is not None and found.origin else None
+
+
+def _show_drivers(home: Path) -> None:
+    """Have the library see the drivers that packages have put beside it, as importing pyopencl does."""
+    os.environ["PYOPENCL_HOME"] = str(home)
+    if os.environ.get("OCL_ICD_VENDORS"):
+        return
+    for registered in sorted((home / ".libs").glob("*.icd")):
+        driver = home / ".libs" / registered.read_text(errors="replace").strip()
+        # Named without a folder, which only pyopencl's own module leads to; one that is loaded is found by its name.
+        if driver.parent == home / ".libs" and driver.is_file():
+            ctypes.CDLL(str(driver))
+
+
+def platforms() -> list[int]:
+    """The platforms that the library finds; none where no driver is installed."""
+    found = library()
+    count = c_uint32()
+    status = found.functions["clGetPlatformIDs"](0, None, ctypes.byref(count))
+    if status == numbers.PLATFORM_NOT_FOUND_KHR or (status == numbers.SUCCESS and not count.value):
+        return []
+    if status != numbers.SUCCESS:
+        raise refusal(status, "OpenCL", "clGetPlatformIDs")
+    handles = (c_void_p * count.value)()
+    found.call("OpenCL", "clGetPlatformIDs", count.value, handles, None)
+    return [int(handle or 0) for handle in handles]

@@ -1,0 +1,149 @@
+"""Programs: OpenCL C becomes kernels of a device, once. What a driver made of a source is kept on disk, checked.
+
+A file is named by all that its contents depend on: device, driver, source, options. The folder and its files are
+checked as those of compiled kernels are (`isthmus.compiled.folder`); what the driver does not take is built again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Sequence
+from ctypes import c_char_p, c_int32, c_size_t, c_void_p
+from dataclasses import dataclass, field
+
+from isthmus.compiled.folder import Folder, Unavailable
+from isthmus.errors import Code, QnnError
+from isthmus.opencl import numbers
+from isthmus.opencl.context import Context
+from isthmus.opencl.handles import Owned
+from isthmus.opencl.library import library
+from isthmus.opencl.status import refusal
+
+_LONGEST_LOG = 4000
+
+
+@dataclass
+class Repository:
+    """Where built programs are kept, and what was done there.
+
+    Parameters
+    ----------
+    folder
+        The user's own folder of compiled code, or one that a configuration names.
+    is_valid
+        Whether what lies there is used; else it is built again, and replaced.
+    is_required
+        Whether a folder that cannot be used is an error; else programs are built for this process alone.
+    """
+
+    folder: Folder = field(default_factory=Folder.of_user)
+    is_valid: bool = True
+    is_required: bool = False
+    found: int = 0
+    built: int = 0
+
+    def check(self) -> None:
+        """Refuse a folder that nothing can be kept in."""
+        with self.folder.alone():
+            pass
+
+    def read(self, name: str, key: str) -> bytes | None:
+        """What is kept under a name and for a key, if it is to be used."""
+        try:
+            return self.folder.read(name, key) if self.is_valid else None
+        except Unavailable:
+            if self.is_required:
+                raise
+            return None
+
+    def write(self, name: str, key: str, content: bytes) -> None:
+        """Keep it."""
+        try:
+            self.folder.write(name, key, content)
+        except Unavailable:
+            # Nothing to keep it in is no reason not to run.
+            if self.is_required:
+                raise
+
+
+def build(
+    context: Context, source: str, options: Sequence[str], repository: Repository, what: str
+) -> Owned:
+    """A program that is ready for kernels to be made of it.
+
+    Raises
+    ------
+    QnnError
+        GRAPH_FINALIZE_FAILED with the compiler's own words if it does not build.
+    """
+    key = hashlib.sha256("\0".join((context.device.identity, source, *options)).encode()).hexdigest()
+    name = f"opencl-{key[:40]}.bin"
+    kept = repository.read(name, key)
+    if kept is not None:
+        program = _from_binary(context, kept, options)
+        if program is not None:
+            repository.found += 1
+            return program
+    program = _from_source(context, source, options, what)
+    repository.built += 1
+    binary = _binary(program, what)
+    if binary:
+        repository.write(name, key, binary)
+    return program
+
+
+def kernel(program: Owned, name: str, what: str) -> Owned:
+    """A kernel of its own, with arguments of its own."""
+    return Owned(library().make(what, "clCreateKernel", program.handle, name.encode()), "clReleaseKernel")
+
+
+def _options(options: Sequence[str]) -> bytes:
+    return " ".join(options).encode()
+
+
+def _from_source(context: Context, source: str, options: Sequence[str], what: str) -> Owned:
+    found, text = library(), source.encode()
+    texts, sizes = (c_char_p * 1)(text), (c_size_t * 1)(len(text))
+    made = found.make(what, "clCreateProgramWithSource", context.handle, 1, texts, sizes)
+    program = Owned(made, "clReleaseProgram")
+    device = (c_void_p * 1)(context.device.handle)
+    status = found.functions["clBuildProgram"](made, 1, device, _options(options), None, None)
+    if status == numbers.BUILD_PROGRAM_FAILURE:
+        log = found.text(what, "clGetProgramBuildInfo", made, context.device.handle, numbers.PROGRAM_BUILD_LOG)
+        shown = log if len(log) <= _LONGEST_LOG else f"{log[:_LONGEST_LOG]}\n..."
+        rule = f"its kernels do not build for {context.device}:\n{shown}\n"
+        raise QnnError(Code.GRAPH_FINALIZE_FAILED, what, rule, "Another version of the driver may build them.")
+    if status != numbers.SUCCESS:
+        raise refusal(status, what, "clBuildProgram")
+    return program
+
+
+def _from_binary(context: Context, binary: bytes, options: Sequence[str]) -> Owned | None:
+    """A program out of what was kept, if the driver takes it."""
+    found = library()
+    device = (c_void_p * 1)(context.device.handle)
+    content = ctypes.create_string_buffer(binary, len(binary))
+    contents, sizes = (c_void_p * 1)(ctypes.addressof(content)), (c_size_t * 1)(len(binary))
+    status, single = c_int32(), (c_int32 * 1)()
+    made = found.functions["clCreateProgramWithBinary"](
+        context.handle, 1, device, sizes, contents, single, ctypes.byref(status)
+    )
+    if status.value != numbers.SUCCESS or not made:
+        return None
+    program = Owned(made, "clReleaseProgram")
+    if single[0] or found.functions["clBuildProgram"](made, 1, device, _options(options), None, None):
+        program.close()
+        return None
+    return program
+
+
+def _binary(program: Owned, what: str) -> bytes:
+    """What the driver made of a program."""
+    found = library()
+    sizes = found.content(what, "clGetProgramInfo", program.handle, numbers.PROGRAM_BINARY_SIZES)
+    size = int.from_bytes(sizes[: ctypes.sizeof(c_size_t)], "little")
+    content = ctypes.create_string_buffer(max(size, 1))
+    places = (c_void_p * 1)(ctypes.addressof(content))
+    found.call(what, "clGetProgramInfo", program.handle, numbers.PROGRAM_BINARIES, ctypes.sizeof(places), places, None)
+    return content.raw[:size]

@@ -1,0 +1,57 @@
+"""Errors of OpenCL become errors of QNN, in one function."""
+
+from __future__ import annotations
+
+from isthmus.errors import Code, QnnError
+from isthmus.opencl import numbers
+
+_MEMORY = (
+    numbers.MEM_OBJECT_ALLOCATION_FAILURE,
+    numbers.OUT_OF_RESOURCES,
+    numbers.OUT_OF_HOST_MEMORY,
+    numbers.INVALID_BUFFER_SIZE,
+)
+_LOST = (
+    numbers.DEVICE_NOT_AVAILABLE,
+    numbers.INVALID_COMMAND_QUEUE,
+    numbers.EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST,
+    numbers.NVIDIA_ILLEGAL_ACCESS,
+)
+_ABSENT = (numbers.DEVICE_NOT_FOUND, numbers.PLATFORM_NOT_FOUND_KHR, numbers.COMPILER_NOT_AVAILABLE)
+
+
+def is_loss(status: int) -> bool:
+    """Whether a status says that the device, or what it had of ours, is gone."""
+    return status in _LOST
+
+
+def refusal(status: int, what: str, function: str) -> QnnError:
+    """The error for what a function of OpenCL answered.
+
+    Parameters
+    ----------
+    what
+        The object that the call was made for.
+    function
+        Its name in OpenCL's headers.
+
+    Examples
+    --------
+    >>> print(refusal(-4, "OpenCL buffer of 64 bytes", "clCreateBuffer"))
+    [1002 COMMON_MEM_ALLOC] OpenCL buffer of 64 bytes: clCreateBuffer answers MEM_OBJECT_ALLOCATION_FAILURE (-4)
+    """
+    rule = f"{function} answers {numbers.STATUS_NAMES.get(status, 'an unknown status')} ({status})"
+    if status in _MEMORY:
+        return QnnError(Code.COMMON_MEM_ALLOC, what, rule)
+    if status in _LOST:
+        hint = "The device is lost; create a new context."
+        return QnnError(Code.COMMON_SYSTEM_COMMUNICATION, what, rule, hint)
+    if status in _ABSENT:
+        return QnnError(Code.DEVICE_HARDWARE_UNAVAILABLE, what, rule)
+    return QnnError(Code.COMMON_SYSTEM, what, rule)
+
+
+def check(status: int, what: str, function: str) -> None:
+    """Raise what a status stands for, if it is an error."""
+    if status != numbers.SUCCESS:
+        raise refusal(status, what, function)
