@@ -15,13 +15,18 @@ MAY_IMPORT = {
     "compiled": {"isolated", "errors"},
     "planning": {"compiled", "isolated", "reading", "errors"},
     "graph": {"errors"},
-    "memory": {"errors", "lock", "log"},
+    "opencl": {"compiled", "isolated", "lock", "errors"},
+    # Buffers of a device are memory like any other: what allocates and describes them lies below.
+    "memory": {"opencl", "errors", "lock", "log"},
     "frontends": {"graph", "reading", "errors"},
     "prepare": {"graph", "planning", "errors"},
     "engine": {"compiled", "isolated", "graph", "prepare", "memory", "lock", "errors"},
     "binary": {"engine", "graph", "reading", "errors", "version"},
     "accelerator": {"isolated", "binary", "engine", "graph", "memory", "errors"},
-    "backends": {"accelerator", "binary", "engine", "prepare", "graph", "memory", "lock", "log", "reading", "errors"},
+    "backends": {
+        "accelerator", "binary", "engine", "prepare", "graph", "memory", "opencl", "compiled", "lock", "log", "reading",
+        "errors", "version",
+    },
     "qnn": {
         "backends", "frontends", "prepare", "graph", "memory", "isolated", "log", "reading", "errors", "version",
     },

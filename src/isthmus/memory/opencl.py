@@ -1,0 +1,271 @@
+"""Memory of OpenCL devices: buffers of a context, the client's or ours, and host memory that a device works in.
+
+Which memory it is, its memory object tells, and for a sub-buffer its parent with the place in it: two sub-buffers of
+one parent overlap where their bytes do. The host sees none of it, unless it is host memory to begin with.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.memory.buffer import Buffer
+from isthmus.memory.host import HostBuffer
+from isthmus.memory.identity import PRIVATE, Identity, covering
+from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
+from isthmus.memory.whole import whole
+
+if TYPE_CHECKING:
+    from isthmus.opencl.context import Context
+    from isthmus.opencl.handles import MemoryFacts, Owned
+
+KIND = "opencl"
+GRACE = 10.0
+"""Seconds that a device may take to give memory back."""
+_PAGE = 4096
+_lost_pages: list[Buffer] = []
+
+
+class OpenClBuffer(Buffer):
+    """A memory object of OpenCL, of which we hold a reference.
+
+    Parameters
+    ----------
+    context
+        The context that it belongs to.
+    owned
+        The reference.
+    facts
+        What OpenCL tells of it.
+    """
+
+    def __init__(self, context: Context, owned: Owned, facts: MemoryFacts, address: int | None = None) -> None:
+        self.context, self.facts = context, facts
+        self._owned = owned
+        if facts.host_address and context.device.unified:
+            # The device works in the host's own memory: that is what it is.
+            self._describe(KIND, facts.nbytes, address, PRIVATE, facts.host_address)
+        else:
+            self._describe(KIND, facts.nbytes, address, Identity(KIND, (facts.parent or facts.handle,)), facts.offset)
+
+    @property
+    def handle(self) -> int:
+        """OpenCL's memory object."""
+        self.check_open()
+        return self._owned.handle
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the device works in memory that the host has too, so that to map it copies nothing."""
+        return self.facts.is_of_host and self.context.device.unified
+
+    def _release(self) -> None:
+        self._owned.close()
+
+
+class HostSharedBuffer(OpenClBuffer):
+    """Host memory that a device works in. Between executions the host has it: it is mapped, always at its address.
+
+    Where the device shares memory with the host, handing it over costs nothing; elsewhere the driver transfers it.
+    """
+
+    def __init__(self, context: Context, owned: Owned, facts: MemoryFacts, pages: Buffer, nbytes: int) -> None:
+        super().__init__(context, owned, facts, pages.address)
+        self.nbytes = nbytes
+        self._pages = pages
+
+    @property
+    def array(self) -> np.ndarray:
+        self.check_open()
+        return self._pages.array[: self.nbytes]
+
+    def ensure_mapped(self) -> None:
+        """Give it to the host, whoever has it; an execution that went wrong may have left it with the device."""
+        from isthmus.opencl.handles import map_count
+
+        if not map_count(self.handle):
+            self._map()
+
+    def _map(self) -> None:
+        from isthmus.opencl import numbers
+        from isthmus.opencl.library import library
+
+        flags = numbers.MAP_READ | numbers.MAP_WRITE
+        at = library().make(
+            self.what, "clEnqueueMapBuffer", self.context.queue, self.handle, numbers.TRUE, flags, 0, self.facts.nbytes,
+            0, None, None,
+        )  # fmt: skip
+        if at != self.address:
+            raise QnnError(Code.MEM_MAPPING, self.what, "the driver maps it to another address than its own")
+
+    def _release(self) -> None:
+        from isthmus.opencl.event import Event
+        from isthmus.opencl.library import library
+
+        found, context, done = library(), self.context, ctypes.c_void_p()
+        if not found.is_inherited and context.lost is None:
+            unmap = found.functions["clEnqueueUnmapMemObject"]
+            if unmap(context.queue, self._owned.handle, self._address, 0, None, ctypes.byref(done)) == 0:
+                found.functions["clFlush"](context.queue)
+                try:
+                    Event(context, done.value or 0, self.what).wait(GRACE)
+                except QnnError:
+                    context.lose("memory that was handed to it does not come back")
+        if context.lost is not None:
+            # It may still be written into.
+            _lost_pages.append(self._pages)
+        super()._release()
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is allocated at this moment: where, how, and as which class."""
+
+    context: Context
+    flags: int
+    shared: bool
+
+
+_wanted: ContextVar[_Wanted | None] = ContextVar("isthmus-opencl", default=None)
+
+
+class OpenCl(MemoryResource):
+    """Memory of OpenCL devices. It belongs to a context, so it is asked for by `device` and `shared`."""
+
+    kind = KIND
+
+    def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
+        nbytes = whole(nbytes, "OpenCL buffer")
+        wanted, what = _wanted.get(), f"OpenCL buffer of {nbytes} bytes"
+        if wanted is None:
+            rule, hint = "memory of a device belongs to a context", "qnn.gpu.allocate makes it for a backend."
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint)
+        if nbytes < 1:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "OpenCL has no empty buffers")
+        wanted.context.check(what)
+        most = wanted.context.device.largest_allocation
+        if nbytes > most:
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"{wanted.context.device} allocates at most {most} bytes")
+        if not wanted.shared:
+            return OpenClBuffer(wanted.context, *_made(wanted.context, wanted.flags, nbytes, 0, what))
+        # Drivers share whole pages only; and the memory must outlast the memory object.
+        pages = HostBuffer(-(-nbytes // _PAGE) * _PAGE)
+        owned, facts = _made(wanted.context, wanted.flags, pages.nbytes, pages.address, what)
+        buffer = HostSharedBuffer(wanted.context, owned, facts, pages, nbytes)
+        buffer._map()
+        return buffer
+
+
+def _made(context: Context, flags: int, nbytes: int, address: int, what: str) -> tuple[Owned, MemoryFacts]:
+    from isthmus.opencl.handles import MemoryFacts, Owned
+    from isthmus.opencl.library import library
+
+    made = library().make(what, "clCreateBuffer", context.handle, flags, nbytes, address or None)
+    return Owned(made, "clReleaseMemObject"), MemoryFacts(made, what)
+
+
+provide(OpenCl())
+
+
+def device(context: Context, nbytes: int, *, of_host: bool = False) -> OpenClBuffer:
+    """Memory of a device; `of_host` asks for memory that the host can be given quickly (ALLOC_HOST_PTR)."""
+    from isthmus.opencl import numbers
+
+    flags = numbers.MEM_READ_WRITE | (numbers.MEM_ALLOC_HOST_PTR if of_host else 0)
+    return _allocated(_Wanted(context, flags, False), nbytes)
+
+
+def shared(context: Context, nbytes: int) -> HostSharedBuffer:
+    """Host memory that a device works in (USE_HOST_PTR), handed over for each execution."""
+    from isthmus.opencl import numbers
+
+    buffer = _allocated(_Wanted(context, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, True), nbytes)
+    assert isinstance(buffer, HostSharedBuffer)
+    return buffer
+
+
+def _allocated(wanted: _Wanted, nbytes: int) -> OpenClBuffer:
+    token = _wanted.set(wanted)
+    try:
+        buffer = current(KIND).allocate(nbytes, wanted.context.device.alignment)
+    finally:
+        _wanted.reset(token)
+    assert isinstance(buffer, OpenClBuffer)
+    return buffer
+
+
+class PinnedBuffer(Buffer):
+    """Memory of the host that a device's own engine reads and writes: ALLOC_HOST_PTR, mapped as long as it lives."""
+
+    def __init__(self, inner: OpenClBuffer, address: int) -> None:
+        self.inner = inner
+        self._describe("pinned", inner.nbytes, address)
+
+    @property
+    def array(self) -> np.ndarray:
+        view = (ctypes.c_ubyte * self.nbytes).from_address(self.address)
+        # Whoever has a view keeps the memory.
+        view.owner = self  # type: ignore[attr-defined]
+        return np.ctypeslib.as_array(view)
+
+    def _release(self) -> None:
+        # A view may still be out: the memory goes with the last one.
+        self.inner = None  # type: ignore[assignment]
+
+
+def pinned(context: Context, nbytes: int) -> PinnedBuffer:
+    """Host memory that transfers go to and from at the speed of the bus."""
+    from isthmus.opencl import numbers
+    from isthmus.opencl.library import library
+
+    inner = device(context, nbytes, of_host=True)
+    flags = numbers.MAP_READ | numbers.MAP_WRITE
+    at = library().make(
+        inner.what, "clEnqueueMapBuffer", context.queue, inner.handle, numbers.TRUE, flags, 0, nbytes, 0, None, None
+    )
+    return PinnedBuffer(inner, at)
+
+
+def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
+    """The client's buffer: an object of pyopencl or a handle, which is looked at before OpenCL is asked about it.
+
+    Raises
+    ------
+    QnnError
+        MEM_INVALID_ARGUMENT for what is no buffer of OpenCL, or one of another context; MEM_INVALID_HANDLE for one that
+        was released.
+    """
+    from isthmus.opencl.handles import MemoryFacts, Owned, handle_of
+    from isthmus.opencl.library import library
+
+    code = Code.MEM_INVALID_ARGUMENT
+    if isinstance(given, Buffer) and not isinstance(given, OpenClBuffer):
+        raise QnnError(code, what, f"a {given.what} is no OpenCL buffer")
+    if isinstance(given, OpenClBuffer):
+        given.check_open()
+        given = given.handle
+    handle = handle_of(given, what, code)
+    # A handle that was released is an address like any other: OpenCL must not be asked about it. Every object of OpenCL
+    # begins with the address of its driver's functions, and ends to when its memory is given back.
+    if handle % 8 or not covering(handle, 16) or _first_word(handle) != _first_word(context.handle):
+        rule = f"{handle:#x} is no memory object of {context.device.platform_name}, or was released"
+        raise QnnError(Code.MEM_INVALID_HANDLE, what, rule)
+    facts = MemoryFacts(handle, what)
+    if not facts.is_buffer:
+        raise QnnError(code, what, "its memory object is an image", "Give a buffer.")
+    if facts.context != context.handle:
+        raise QnnError(
+            code, what, "its OpenCL buffer belongs to another context than the backend works in",
+            "Create it in the backend's context, or the backend in its context.",
+        )  # fmt: skip
+    library().call(what, "clRetainMemObject", handle)
+    return OpenClBuffer(context, Owned(handle, "clReleaseMemObject"), facts)
+
+
+def _first_word(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
