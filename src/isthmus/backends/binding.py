@@ -10,14 +10,16 @@ from __future__ import annotations
 import weakref
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from isthmus.backends.driver import DriverBinding, GraphStats, Memories, TensorMemory, Traffic
 from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window, holds
+
+_Answer = TypeVar("_Answer")
 
 
 class Turn(Protocol):
@@ -137,6 +139,19 @@ class Binding(DriverBinding):
                     limit.check(self._what)
                     self._run_within(limit)
                 self._runs += 1
+            finally:
+                self._running = False
+
+    def _in_turn(self, run: Callable[[], _Answer]) -> _Answer:
+        """Run once in another way than `execute` does, with the same checks and counts."""
+        with self._turn:
+            try:
+                self._running = True
+                while self._epoch != holds.epoch:
+                    self._renew()
+                answer = run()
+                self._runs += 1
+                return answer
             finally:
                 self._running = False
 

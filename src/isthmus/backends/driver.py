@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
@@ -178,6 +178,13 @@ class GraphStats:
             self.in_place_bytes[kind] = self.in_place_bytes.get(kind, 0) + executions * nbytes
 
 
+class OperationTime(NamedTuple):
+    """What one operation of an execution took, as the device has it."""
+
+    name: str
+    microseconds: float
+
+
 def _nothing() -> None:
     """Do nothing."""
 
@@ -218,6 +225,16 @@ class DriverBinding(ABC):
     @abstractmethod
     def execute(self, limit: Limit | None = None) -> None:
         """Run once, within a limit. Memory that is no longer the client's to use is refused, never written."""
+
+    def execute_timed(self, limit: Limit | None = None) -> Sequence[OperationTime]:
+        """The same, and what each operation took; nothing where the backend does not measure that."""
+        self.execute(limit)
+        return ()
+
+    def enqueue(self, wait_for: Any) -> Any:
+        """Have it run after events of the device's, without waiting for it; the answer is the event of its end."""
+        rule = "this backend has no events that executions could wait for"
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, "execution with wait_for", rule)
 
     @property
     @abstractmethod

@@ -6,10 +6,11 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from isthmus.backends.driver import DriverBinding, GraphStats, Memories, TensorMemory
+from isthmus.backends.driver import DriverBinding, GraphStats, Memories, OperationTime, TensorMemory
 from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
 from isthmus.qnn.asynchronous import Execution
@@ -60,15 +61,27 @@ class Binding:
         # At exit the backend has ended it, or the process does.
         self._forgotten.atexit = False
 
-    def execute(self, profile: Profile | None = None, signal: Signal | None = None) -> None:
-        """Run once (QnnGraph_execute)."""
+    def execute(self, profile: Profile | None = None, signal: Signal | None = None, wait_for: Any = None) -> Any:
+        """Run once (QnnGraph_execute).
+
+        Parameters
+        ----------
+        profile, signal
+            Where to note what it took, and what may end it early.
+        wait_for
+            Events of the device's, where the backend has them (GPU): the execution is put into the queue, runs after
+            them, and is not waited for. The answer is then the event of its end.
+        """
         if not self.graph._alive:
             self.graph._check()
         try:
-            if profile is None and signal is None:
+            if profile is None and signal is None and wait_for is None:
                 self._execute()
+            elif wait_for is not None:
+                return enqueued(self._driver.enqueue, wait_for, profile, signal)
             else:
-                watched(self._execute, self.graph.driver.stats, profile, signal)
+                watched(partial(run, self._driver), self.graph.driver.stats, profile, signal)
+            return None
         except QnnError:
             # Whatever a backend answers for a graph that was freed meanwhile, that is why.
             self.graph._check()
@@ -96,8 +109,26 @@ class Binding:
         self.close()
 
 
+def run(binding: DriverBinding, limit: Limit | None, timed: bool) -> Sequence[OperationTime]:
+    """Run a binding once, and tell what its operations took if that is wanted."""
+    if timed:
+        return binding.execute_timed(limit)
+    binding.execute(limit)
+    return ()
+
+
+def enqueued(
+    enqueue: Callable[[Any], Any], wait_for: Any, profile: Profile | None, signal: Signal | None
+) -> Any:
+    """Put an execution into the device's queue, after events."""
+    if profile is not None or signal is not None:
+        rule = "wait_for goes with neither a profile nor a signal: nobody waits for the end"
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "execution", rule)
+    return enqueue(wait_for)
+
+
 def watched(
-    execute: Callable[[Limit | None], None],
+    execute: Callable[[Limit | None, bool], Sequence[OperationTime]],
     stats: Callable[[], GraphStats],
     profile: Profile | None,
     signal: Signal | None,
@@ -108,15 +139,17 @@ def watched(
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "execution", f"{given!r} is no {kind.__name__}")
     if signal is not None:
         with signal.in_use() as limit:
-            watched(lambda _: execute(limit), stats, profile, None)
+            watched(lambda _, timed: execute(limit, timed), stats, profile, None)
         return
     if profile is None:
-        execute(None)
+        execute(None, False)
         return
     before = stats()
     begin = time.perf_counter()
-    execute(None)
-    profile.add(*_events(profile.level, (time.perf_counter() - begin) * 1e6, before, stats()))
+    operations = execute(None, profile.level is ProfileLevel.DETAILED)
+    microseconds = (time.perf_counter() - begin) * 1e6
+    profile.add(*_events(profile.level, microseconds, before, stats()))
+    profile.add(*(Event(f"operation: {operation.name}", operation.microseconds, "us") for operation in operations))
 
 
 def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after: GraphStats) -> list[Event]:

@@ -13,14 +13,13 @@ import numpy as np
 
 from isthmus import graph as ir
 from isthmus.backends.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory
-from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
 from isthmus.graph import folding
 from isthmus.memory.whole import is_whole
 from isthmus.prepare.schedule import Plan
 from isthmus.qnn import options
 from isthmus.qnn.asynchronous import Execution
-from isthmus.qnn.binding import Binding, Bindings, check_finalized, watched
+from isthmus.qnn.binding import Binding, Bindings, check_finalized, enqueued, run, watched
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.memory import GraphMemory
 from isthmus.qnn.profile import Event, Profile, ProfileLevel
@@ -29,6 +28,11 @@ from isthmus.qnn.tensor import ClientTensor
 
 if TYPE_CHECKING:
     from isthmus.qnn.context import Context
+
+
+def _plainly(binding: DriverBinding) -> None:
+    """Run a binding once."""
+    binding.execute()
 
 
 class GraphConfig(IntEnum):
@@ -201,7 +205,8 @@ class Graph(Handle):
         outputs: Sequence[ClientTensor] = (),
         profile: Profile | None = None,
         signal: Signal | None = None,
-    ) -> None:
+        wait_for: Any = None,
+    ) -> Any:
         """Run once (QnnGraph_execute), on the binding of this memory; it is made when the memory is new.
 
         Parameters
@@ -212,28 +217,38 @@ class Graph(Handle):
             Where to note what it took.
         signal
             What may end it early.
+        wait_for
+            As for `Binding.execute`: events to run after, without waiting; the answer is then the event of its end.
         """
         if not self._alive:
             self._check()
         try:
-            if profile is None and signal is None:
-                self._execute(inputs, outputs, None)
+            if profile is None and signal is None and wait_for is None:
+                self._execute(inputs, outputs, _plainly)
+            elif wait_for is not None:
+                return self._execute(
+                    inputs, outputs, lambda binding: enqueued(binding.enqueue, wait_for, profile, signal)
+                )
             else:
-                watched(lambda limit: self._execute(inputs, outputs, limit), self.driver.stats, profile, signal)
+                watched(
+                    lambda limit, timed: self._execute(inputs, outputs, lambda binding: run(binding, limit, timed)),
+                    self.driver.stats, profile, signal,
+                )  # fmt: skip
+            return None
         except QnnError:
             # Whatever a backend answers for a graph that was freed meanwhile, that is why.
             self._check()
             raise
 
-    def _execute(self, inputs: Any, outputs: Any, limit: Limit | None) -> None:
+    def _execute(self, inputs: Any, outputs: Any, how: Callable[[DriverBinding], Any]) -> Any:
         binding = self._bound(inputs, outputs)
         try:
-            binding.execute(limit)
+            return how(binding)
         except QnnError:
             # Other memory may have taken its place among the bindings that are remembered.
             if not binding.closed or not self._alive:
                 raise
-            self._execute(inputs, outputs, limit)
+            return self._execute(inputs, outputs, how)
 
     def execute_async(
         self,
