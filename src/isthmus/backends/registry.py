@@ -22,6 +22,7 @@ _entries: dict[str, str | BackendEntry] = {
     "cpu": "isthmus.backends.cpu:ENTRY",
     "htp": "isthmus.backends.htp:ENTRY",
     "lpai": "isthmus.backends.lpai:ENTRY",
+    "gpu": "isthmus.backends.gpu:ENTRY",
 }
 
 

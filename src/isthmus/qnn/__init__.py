@@ -1,13 +1,13 @@
 """The API as QNN names it: one object for each handle, one method for each function, over any backend.
 
 Backends, devices, contexts, graphs, memory handles, logs and profiles. Custom properties and configs of a backend are
-in a module of its name: `isthmus.qnn.htp`, `isthmus.qnn.lpai`.
+in a module of its name: `isthmus.qnn.gpu`, `isthmus.qnn.htp`, `isthmus.qnn.lpai`.
 """
 
 from isthmus.backends.driver import DescriptorType, GraphStats, MemDescriptor
 from isthmus.graph import BinaryInfo, DataType, GraphInfo, MemType, Quantization, TensorInfo, TensorType
 from isthmus.log import Log, LogLevel
-from isthmus.qnn import htp, lpai
+from isthmus.qnn import gpu, htp, lpai
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.backend import Backend
 from isthmus.qnn.binding import Binding
@@ -51,6 +51,7 @@ __all__ = [
     "SystemContext",
     "TensorInfo",
     "TensorType",
+    "gpu",
     "htp",
     "lpai",
 ]

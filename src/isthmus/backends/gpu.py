@@ -1,0 +1,182 @@
+"""The GPU backend: graphs run on an OpenCL device, in the client's own buffers where it brings them.
+
+A registered OpenCL buffer is used where it lies: nothing is transferred and nothing copied, and an execution can wait
+for events and answer one, so that a pipeline never leaves the device. Raw memory is transferred at each execution, and
+counted. The OpenCL context is the backend's own, or the client's.
+
+When the device is lost, contexts, graphs and handles on it answer COMMON_SYSTEM_COMMUNICATION. The backend lives on:
+its next context works in a new OpenCL context, unless the client brought that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from isthmus.backends import gpu_binary
+from isthmus.backends.driver import BackendDriver, Change, ContextDriver, DeviceDriver, MemDescriptor, Source
+from isthmus.backends.entry import BackendEntry
+from isthmus.backends.gpu_config import GpuConfig, read_config
+from isthmus.backends.gpu_graph import GpuGraphDriver
+from isthmus.backends.gpu_io import GpuIo
+from isthmus.backends.gpu_memory import GpuMemory, GpuRegistration
+from isthmus.backends.gpu_options import BackendProperty, ContextConfig
+from isthmus.backends.gpu_prepare import preparation, traits
+from isthmus.compiled.folder import Folder
+from isthmus.engine.opencl import lower
+from isthmus.errors import Code, QnnError
+from isthmus.graph import Graph
+from isthmus.graph.operation import Call
+from isthmus.lock import Lock
+from isthmus.log import Log, LogLevel
+from isthmus.opencl.context import Context
+from isthmus.opencl.device import choose
+from isthmus.opencl.library import REMEDY
+from isthmus.opencl.program import Repository
+
+
+class GpuBackend(BackendDriver):
+    """The backend, on the device that its configuration names or on the best there is."""
+
+    properties = BackendProperty
+
+    def __init__(self, config: GpuConfig, log: Log) -> None:
+        self.config, self.log = config, log
+        self._lock = Lock()
+        self._opencl = self._open()
+
+    def _open(self) -> Context:
+        config = self.config
+        if config.context is not None or config.queue is not None:
+            opened = Context.of_client(config.context, config.queue)
+            if config.platform is not None or config.device is not None:
+                rule = "a context or queue of the client's is on a device already: platform and device cannot be chosen"
+                raise QnnError(Code.BACKEND_INCONSISTENT_CONFIG, "backend 'gpu'", rule)
+        else:
+            opened = Context.create(choose(config.platform, config.device))
+        self.log(LogLevel.INFO, f"OpenCL device {opened.device}, driver {opened.device.driver}")
+        return opened
+
+    def opencl(self) -> Context:
+        """The OpenCL context; a new one where our own is lost."""
+        with self._lock:
+            if self._opencl.lost is not None and self._opencl.is_own:
+                self.log(LogLevel.WARN, f"The device is lost: {self._opencl.lost}; opening it again")
+                self._opencl = self._open()
+            return self._opencl
+
+    def get_property(self, option: IntEnum) -> Any:
+        try:
+            import pyopencl
+        except ImportError:
+            rule = "the package pyopencl, whose objects properties are, is not installed"
+            raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "backend 'gpu'", rule, REMEDY) from None
+        opencl = self.opencl()
+        opencl.check("backend 'gpu'")
+        if option is BackendProperty.CL_CONTEXT:
+            return pyopencl.Context.from_int_ptr(opencl.handle, retain=True)
+        if option is BackendProperty.CL_QUEUE:
+            return pyopencl.CommandQueue.from_int_ptr(opencl.queue, retain=True)
+        assert option is BackendProperty.CL_DEVICE
+        return pyopencl.Device.from_int_ptr(opencl.device.handle, retain=True)
+
+    def supports(self, call: Call) -> str | None:
+        return lower.supports(call)
+
+    def operations(self) -> Collection[str]:
+        return lower.operations()
+
+    def create_context(self, device: DeviceDriver | None = None) -> GpuContext:
+        opencl = self.opencl()
+        opencl.check("GPU context")
+        return GpuContext(self.config, opencl)
+
+    def close(self) -> None:
+        self._opencl.close()
+
+
+class GpuContext(ContextDriver):
+    """A context: graphs and registered buffers of one OpenCL context."""
+
+    configs = ContextConfig
+
+    def __init__(self, config: GpuConfig, opencl: Context) -> None:
+        self.config, self.opencl = config, opencl
+        path = config.kernel_repo_path
+        self.repository = Repository() if path is None else _repository(path)
+        self.repository.is_valid = not config.invalidate_kernel_repo
+        self.memory = GpuMemory(opencl)
+        self._graphs: list[GpuGraphDriver] = []
+
+    def get_config(self, option: IntEnum) -> Any:
+        if option is ContextConfig.KERNEL_REPO_DIR:
+            return str(self.repository.folder.path)
+        return not self.repository.is_valid
+
+    def set_config(self, option: IntEnum, value: Any) -> Change:
+        before, was_valid = self.repository, self.repository.is_valid
+        if option is ContextConfig.KERNEL_REPO_DIR:
+            self.repository = _repository(value)
+            self.repository.is_valid = was_valid
+        else:
+            if value not in (0, 1):
+                raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"{option.name} = {value!r}", "must be true or false")
+            self.repository.is_valid = not value
+
+        def undo() -> None:
+            self.repository = before
+            before.is_valid = was_valid
+
+        return Change(undo=undo)
+
+    def create_graph(self, graph: Graph) -> GpuGraphDriver:
+        self.opencl.check("GPU context")
+        self._graphs.append(GpuGraphDriver(self, graph))
+        return self._graphs[-1]
+
+    def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[GpuRegistration]:
+        self.opencl.check("memory registration")
+        return self.memory.register(descriptors)
+
+    def get_binary(self) -> bytes:
+        return gpu_binary.to_bytes([graph.program for graph in self._graphs])
+
+    def restore(self, binary: Source) -> Sequence[GpuGraphDriver]:
+        self.opencl.check("context binary")
+        programs = gpu_binary.programs(binary, traits(self.opencl.device))
+        made = [GpuGraphDriver(self, gpu_binary.outline(program), program) for program in programs]
+        try:
+            for driver in made:
+                driver.finalize()
+        except BaseException:
+            for driver in made:
+                driver.close()
+            raise
+        self._graphs += made
+        return made
+
+    def close(self) -> None:
+        for graph in self._graphs:
+            graph.close()
+        self.memory.close()
+
+
+def _repository(path: Any) -> Repository:
+    if not isinstance(path, (str, Path)) or not str(path):
+        raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"kernel repository {path!r}", "must be the path of a folder")
+    repository = Repository(Folder(Path(path).absolute()), is_required=True)
+    repository.check()
+    return repository
+
+
+ENTRY = BackendEntry(
+    name="gpu",
+    library="libQnnGpu.so",
+    driver=GpuBackend,
+    read_config=read_config,
+    io=GpuIo(),
+    prepare=preparation,
+    inspect=gpu_binary.inspect,
+)

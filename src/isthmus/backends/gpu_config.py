@@ -1,0 +1,130 @@
+"""The GPU backend's configuration: a file, a dictionary or several of them become one checked `GpuConfig`.
+
+The keys at the top are those of QNN's tools for its GPU backend; those under ``gpu`` are this project's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from isthmus.accelerator.deadlines import Deadlines
+from isthmus.backends.config import Key, Refused, Table, choice, file_name, number, settings, shown, truth
+from isthmus.backends.gpu_options import GraphConfig, Precision
+from isthmus.log import Log
+from isthmus.memory.whole import is_whole
+
+
+@dataclass(frozen=True)
+class GpuConfig:
+    """The GPU backend's configuration.
+
+    Parameters
+    ----------
+    graphs
+        Options of graphs, by option.
+    graph_names
+        The graphs that they are for; all of them without it.
+    kernel_repo_path
+        The folder that built kernels are kept in; the user's own without it.
+    invalidate_kernel_repo
+        Whether what lies there is built again and replaced.
+    platform, device
+        Part of the platform's name; part of the device's name, or its number.
+    context, queue
+        The client's own OpenCL context and queue.
+    timeout
+        How many seconds an execution may take before the device counts as lost.
+    """
+
+    graphs: Mapping[GraphConfig, Any] = field(default_factory=dict)
+    graph_names: tuple[str, ...] | None = None
+    kernel_repo_path: str | None = None
+    invalidate_kernel_repo: bool = False
+    platform: str | None = None
+    device: str | int | None = None
+    context: Any = None
+    queue: Any = None
+    timeout: int | None = None
+
+    @property
+    def patience(self) -> float:
+        """Seconds that an execution may take."""
+        return Deadlines.from_environment().execution if self.timeout is None else float(self.timeout)
+
+    def options(self, graph: str) -> dict[GraphConfig, Any]:
+        """The options of a graph."""
+        chosen = self.graph_names is None or graph in self.graph_names
+        return dict(self.graphs) if chosen else {}
+
+
+_LONGEST = 7 * 24 * 3600
+_MOST_DEVICES = 255
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+        raise Refused(f"must be a list of names, is {shown(value)}")
+    return tuple(value)
+
+
+def _name_or_number(value: Any) -> str | int:
+    if isinstance(value, str) and value:
+        return value
+    if is_whole(value) and 0 <= value <= _MOST_DEVICES:
+        return int(value)
+    raise Refused(f"must be part of a name, or a number from 0 to {_MOST_DEVICES}, is {shown(value)}")
+
+
+def _object(value: Any) -> Any:
+    if not hasattr(value, "int_ptr") and (not is_whole(value) or value <= 0):
+        raise Refused(f"must be an object of OpenCL or its handle, is {shown(value)}")
+    return value
+
+
+_GRAPH_KEYS = {
+    "precision_mode": (
+        GraphConfig.PRECISION,
+        choice(
+            {
+                "fp32": Precision.FP32,
+                "fp16": Precision.FP16,
+                "hybrid": Precision.HYBRID,
+                "user_provided": Precision.USER_PROVIDED,
+            }
+        ),
+    ),
+    "disable_memory_optimizations": (GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS, truth),
+    "disable_node_optimizations": (GraphConfig.DISABLE_NODE_OPTIMIZATIONS, truth),
+    "disable_queue_recording": (GraphConfig.DISABLE_QUEUE_RECORDING, truth),
+}
+_KEYS: Table = {
+    "graph_names": Key("graph_names", _names),
+    **{name: Key(name, check) for name, (_, check) in _GRAPH_KEYS.items()},
+    "kernel_repo_path": Key("kernel_repo_path", file_name),
+    "invalidate_kernel_repo": Key("invalidate_kernel_repo", truth),
+    "gpu": {
+        "platform": Key("platform", file_name),
+        "device": Key("device", _name_or_number),
+        "context": Key("context", _object),
+        "queue": Key("queue", _object),
+        "timeout": Key("timeout", number(1, _LONGEST)),
+    },
+}
+_OWN = (
+    "graph_names", "kernel_repo_path", "invalidate_kernel_repo", "platform", "device", "context", "queue", "timeout",
+)  # fmt: skip
+
+
+def read_config(config: Any, log: Log) -> GpuConfig:
+    """Check and merge configurations; of several, a later one has the last word.
+
+    Examples
+    --------
+    >>> read_config({"precision_mode": "fp16", "gpu": {"timeout": 5}}, Log()).patience
+    5.0
+    """
+    found = settings(config, _KEYS)
+    graphs = {option: found.values[name] for name, (option, _) in _GRAPH_KEYS.items() if name in found.values}
+    return GpuConfig(graphs, **found.only(*_OWN))

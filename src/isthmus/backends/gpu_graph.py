@@ -1,0 +1,390 @@
+"""A graph on an OpenCL device, and its bindings: which memory is used in place, which is transferred."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from isthmus.backends import gpu_prepare
+from isthmus.backends.binding import Binding, Ledger
+from isthmus.backends.driver import (
+    Change,
+    GraphDriver,
+    GraphStats,
+    Memories,
+    OperationTime,
+    TensorMemory,
+    Traffic,
+    check_apart,
+)
+from isthmus.backends.gpu_memory import GpuRegistration
+from isthmus.backends.gpu_options import GraphConfig, Precision
+from isthmus.backends.gpu_program import DeviceProgram, IoPlace
+from isthmus.backends.gpu_staging import Copier, Staging
+from isthmus.backends.limit import Limit, aborted
+from isthmus.engine.opencl.program import Program
+from isthmus.errors import Code, QnnError
+from isthmus.graph import Graph, GraphInfo, MemType, TensorInfo
+from isthmus.lock import Lock
+from isthmus.memory import Window
+from isthmus.memory.opencl import HostSharedBuffer
+from isthmus.opencl import commands, event
+from isthmus.opencl.commands import Command, Commands, Limits, Outcome
+from isthmus.opencl.event import Event
+from isthmus.prepare.schedule import Plan
+
+if TYPE_CHECKING:
+    from isthmus.backends.gpu import GpuContext
+
+IN_PLACE, SHARED = "opencl", "opencl shared"
+"""Kinds of memory that is used where it lies: the device's own, and the host's where the device works in that."""
+_VECTOR = 16
+"""What a tensor's first byte is a multiple of on a GPU, whose kernels load vectors."""
+
+
+class GpuGraphDriver(GraphDriver):
+    """A graph on an OpenCL device, with scratch, constants and state of its own there."""
+
+    configs = GraphConfig
+
+    def __init__(self, context: GpuContext, graph: Graph, program: Program | None = None) -> None:
+        self.context, self.graph = context, graph
+        self.options: dict[GraphConfig, Any] = {**_DEFAULTS, **context.config.options(graph.name)}
+        self._program = program
+        self._preparing = threading.Lock()
+        self._turn = Lock()
+        self.ledger = Ledger(self._turn)
+        self.staging = Staging(context.opencl)
+        self.copier = Copier()
+        self._loaded: DeviceProgram | None = None
+
+    @property
+    def what(self) -> str:
+        """The graph as messages call it."""
+        return f"graph '{self.graph.name}'"
+
+    # -- preparation ---------------------------------------------------------------------------------------------------
+
+    def get_config(self, option: IntEnum) -> Any:
+        return self.options[GraphConfig(option)]
+
+    def set_config(self, option: IntEnum, value: Any) -> Change:
+        known = GraphConfig(option)
+        if self._program is not None:
+            raise QnnError(Code.GRAPH_FINALIZED, self.what, f"it is prepared: {known.name} is fixed")
+        before, self.options[known] = self.options[known], _checked_option(known, value)
+
+        def undo() -> None:
+            self.options[known] = before
+
+        return Change(undo=undo)
+
+    @property
+    def program(self) -> Program:
+        """Its executable form. To ask for what depends on it ends composition: sizes are those of a complete graph."""
+        if self._program is None:
+            with self._preparing:
+                if self._program is None:
+                    if not self.graph.finalized:
+                        self.graph.finalize()
+                    self._program = gpu_prepare.prepare(self.graph, self.context.opencl.device, self.options)
+        return self._program
+
+    @property
+    def info(self) -> GraphInfo:
+        return self.program.info
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.program.schedule.plan
+
+    def finalize(self) -> None:
+        context = self.context
+        context.opencl.check(self.what)
+        loaded = DeviceProgram(
+            context.opencl, self.program, context.repository, context.config.patience, self.what
+        )
+        try:
+            infos = self.info.tensors
+            raw = [index for index, info in enumerate(infos) if info.mem_type is MemType.RAW]
+            self.staging.reserve(infos, raw)
+        except BaseException:
+            loaded.close()
+            self.staging.close()
+            raise
+        self._loaded = loaded
+        self.ledger.total.staging_prepare_bytes = self.staging.reserved
+        self.finalized = True
+
+    # -- execution -----------------------------------------------------------------------------------------------------
+
+    def loaded(self) -> DeviceProgram:
+        """The program on the device."""
+        self.context.opencl.check(self.what)
+        if self._loaded is None:
+            raise QnnError(Code.GRAPH_NOT_FINALIZED, self.what, "only a finalized graph can be executed")
+        return self._loaded
+
+    def bind(self, memories: Memories) -> GpuBinding:
+        return GpuBinding(self, memories)
+
+    def reset(self) -> None:
+        with self._turn:
+            self.loaded().reset()
+
+    def stats(self) -> GraphStats:
+        return self.ledger.stats()
+
+    def close(self) -> None:
+        with self._turn:
+            self.ledger.close()
+            if self._loaded is not None:
+                self._loaded.close()
+                self._loaded = None
+            self.staging.close()
+            self.copier.close()
+
+
+_DEFAULTS: dict[GraphConfig, Any] = {
+    GraphConfig.PRECISION: Precision.USER_PROVIDED,
+    GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS: False,
+    GraphConfig.DISABLE_NODE_OPTIMIZATIONS: False,
+    GraphConfig.DISABLE_QUEUE_RECORDING: False,
+}
+
+
+def _checked_option(option: GraphConfig, value: Any) -> Any:
+    if option is GraphConfig.PRECISION:
+        if isinstance(value, Precision) or (type(value) is int and value in {int(known) for known in Precision}):
+            return Precision(value)
+        known = ", ".join(f"{each.name} {int(each)}" for each in Precision)
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"precision {value!r}", f"must be one of {known}")
+    if value not in (0, 1):
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"{option.name} = {value!r}", "must be true or false")
+    return bool(value)
+
+
+class _Counted:
+    """What an execution does with memory, summed up tensor by tensor."""
+
+    def __init__(self) -> None:
+        self.copied_in = self.copied_out = 0
+        self.in_place: dict[str, int] = {}
+
+    def use(self, kind: str, nbytes: int) -> None:
+        """A tensor is used where it lies."""
+        self.in_place[kind] = self.in_place.get(kind, 0) + nbytes
+
+    def transfer(self, nbytes: int, is_input: bool) -> None:
+        """A tensor is transferred."""
+        if is_input:
+            self.copied_in += nbytes
+        else:
+            self.copied_out += nbytes
+
+
+class GpuBinding(Binding):
+    """Memory for a graph on an OpenCL device: registered buffers where they lie, raw memory by transfers."""
+
+    def __init__(self, graph: GpuGraphDriver, memories: Memories) -> None:
+        self._graph = graph
+        self._commands: Commands | None = None
+        self._shared: list[HostSharedBuffer] = []
+        self._copies_in: list[tuple[int, int, int]] = []
+        self._copies_out: list[tuple[int, int, int]] = []
+        self._raw = ""
+        super().__init__(graph.what, memories, graph.ledger)
+
+    def _basis(self) -> object:
+        return self._graph.loaded()
+
+    # -- binding -------------------------------------------------------------------------------------------------------
+
+    def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
+        graph, loaded = self._graph, self._graph.loaded()
+        infos, inputs = graph.info.tensors, len(graph.info.inputs)
+        given = [
+            self._checked(index, info, memory, loaded)
+            for index, (info, memory) in enumerate(zip(infos, self.memories, strict=True))
+        ]
+        windows = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, given, strict=True)]
+        self._check_one_tensor_each(infos, given)
+        check_apart(graph.what, infos, inputs, windows)
+        before = graph.staging.reserved
+        raw = [index for index, memory in enumerate(given) if memory.registration is None]
+        graph.staging.reserve(infos, raw)
+        self._raw = infos[raw[0]].name if raw else ""
+        self._copies_in, self._copies_out, self._shared = [], [], []
+        counted = _Counted()
+        places, ahead, behind = [], [], []
+        for index, (info, memory) in enumerate(zip(infos, given, strict=True)):
+            label, is_input = f"tensor '{info.name}'", index < inputs
+            if isinstance(memory.registration, GpuRegistration):
+                place, first, last = self._registered(memory.registration, label, info.nbytes, is_input, counted)
+            else:
+                place, first, last = self._transferred(index, memory.window, label, info.nbytes, is_input, counted)
+            places.append(place)
+            ahead += first
+            behind += last
+        # What may refuse goes first, before anything is in the queue.
+        ahead.sort(key=lambda command: command.kind is not commands.Kind.UNMAPPED)
+        graph.ledger.total.staging_execute_bytes += graph.staging.reserved - before
+        self._use([*ahead, *loaded.launches(places), *behind], loaded)
+        traffic = Traffic(counted.copied_in, counted.copied_out, counted.in_place)
+        return traffic, [(info.name, window) for info, window in zip(infos, windows, strict=True)]
+
+    def _use(self, made: list[Command], loaded: DeviceProgram) -> None:
+        if self._commands is not None:
+            self._commands.close()
+        record = not self._graph.options[GraphConfig.DISABLE_QUEUE_RECORDING]
+        self._commands = Commands(
+            loaded.context, made, self._what, loaded.patience, record, keeps=(self.memories, loaded)
+        )
+
+    def _registered(
+        self, registration: GpuRegistration, label: str, nbytes: int, is_input: bool, counted: _Counted
+    ) -> tuple[IoPlace, list[Command], list[Command]]:
+        """A registered buffer is used where it lies; host memory of ours is handed over and back."""
+        buffer, shared = registration.buffer, registration.shared
+        place = IoPlace(buffer.handle)
+        if shared is None:
+            counted.use(SHARED if buffer.is_shared else IN_PLACE, nbytes)
+            return place, [commands.refuse_mapped(buffer.handle, label)], []
+        self._shared.append(shared)
+        if buffer.is_shared:
+            counted.use(SHARED, nbytes)
+        else:
+            counted.transfer(nbytes, is_input)
+        size = shared.facts.nbytes
+        return (
+            place,
+            [commands.unmap(buffer.handle, shared.address, label)],
+            [commands.map_at(buffer.handle, size, shared.address, label)],
+        )
+
+    def _transferred(
+        self, index: int, window: Window, label: str, nbytes: int, is_input: bool, counted: _Counted
+    ) -> tuple[IoPlace, list[Command], list[Command]]:
+        """Raw memory goes through a stage."""
+        stage = self._graph.staging[index]
+        address = stage.address_for(window)
+        if address != window.address and nbytes:
+            if is_input:
+                self._copies_in.append((address, window.address, nbytes))
+            else:
+                self._copies_out.append((window.address, address, nbytes))
+        if stage.shared is not None:
+            self._shared.append(stage.shared)
+        counted.transfer(nbytes, is_input)
+        return IoPlace(stage.handle), stage.before(address, label, is_input), stage.after(address, label, is_input)
+
+    def _checked(
+        self, index: int, info: TensorInfo, memory: TensorMemory | None, loaded: DeviceProgram
+    ) -> TensorMemory:
+        what, code = f"tensor '{info.name}' of {self._what}", Code.GRAPH_INVALID_TENSOR
+        if memory is None:
+            rule, hint = "needs memory: the GPU has none of its own", "Pass a raw buffer or a memory handle."
+            raise QnnError(code, what, rule, hint)
+        if memory.window.nbytes < info.nbytes:
+            raise QnnError(code, what, f"its buffer has {memory.window.nbytes} bytes, {info.nbytes} are needed")
+        if not isinstance(memory.registration, GpuRegistration):
+            if not memory.window.buffer.has_host_view:
+                rule = f"its {memory.window.buffer.what} is not registered"
+                raise QnnError(code, what, rule, "Register it, and pass its handle.")
+            return memory
+        facts, output = memory.registration.buffer.facts, index - len(loaded.program.inputs)
+        if (output < 0 or loaded.reads(output)) and not facts.kernels_read:
+            raise QnnError(code, what, "its OpenCL buffer is WRITE_ONLY, and kernels read it")
+        if output >= 0 and not facts.kernels_write:
+            raise QnnError(code, what, "its OpenCL buffer is READ_ONLY, and kernels write it")
+        if loaded.context.device.kind != "cpu" and facts.host_address % _VECTOR:
+            rule = f"its OpenCL buffer begins at {facts.host_address:#x}, which is not a multiple of {_VECTOR}"
+            raise QnnError(code, what, rule)
+        return memory
+
+    def _check_one_tensor_each(self, infos: Sequence[TensorInfo], given: Sequence[TensorMemory]) -> None:
+        seen: dict[int, str] = {}
+        for info, memory in zip(infos, given, strict=True):
+            if memory.registration is not None:
+                first = seen.setdefault(id(memory.registration), info.name)
+                if first != info.name:
+                    what = f"tensor '{info.name}' of {self._what}"
+                    rule = f"its memory handle serves tensor '{first}': one buffer, one handle, one tensor"
+                    raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        copy = self._graph.copier.copy
+        for target, source, nbytes in self._copies_in:
+            copy(target, source, nbytes)
+        assert self._commands is not None
+        if self._shared:
+            self._guarded(self._commands.run)
+        else:
+            self._commands.run()
+        for target, source, nbytes in self._copies_out:
+            copy(target, source, nbytes)
+
+    def _run_within(self, limit: Limit) -> None:
+        stopped = threading.Event()
+        limits = Limits(lambda: limit.left, stopped.is_set)
+        self._copy(self._copies_in)
+        assert self._commands is not None
+        made = self._commands
+        with limit.watched(stopped.set):
+            outcome = self._guarded(lambda: made.run_within(limits))
+        if outcome == Outcome.TIMED_OUT:
+            raise limit.timed_out(self._what)
+        if outcome == Outcome.STOPPED:
+            raise aborted(self._what)
+        self._copy(self._copies_out)
+
+    def execute_timed(self, limit: Limit | None = None) -> Sequence[OperationTime]:
+        if limit is not None:
+            self.execute(limit)
+            return ()
+
+        def run() -> Sequence[OperationTime]:
+            assert self._commands is not None
+            self._copy(self._copies_in)
+            times = self._guarded(self._commands.timed)
+            self._copy(self._copies_out)
+            return [OperationTime(*each) for each in times]
+
+        return self._in_turn(run)
+
+    def enqueue(self, wait_for: Any) -> Event:
+        def run() -> Event:
+            assert self._commands is not None
+            if self._raw or self._shared:
+                which = f"tensor '{self._raw}' of {self._what}" if self._raw else self._what
+                rule = "its memory is the host's, which would have to wait"
+                hint = "wait_for goes with registered OpenCL buffers alone."
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, which, rule, hint)
+            return self._commands.enqueue(event.checked(wait_for, self._graph.context.opencl, self._what))
+
+        return self._in_turn(run)
+
+    def end(self) -> None:
+        super().end()
+        if self._commands is not None:
+            self._commands.close()
+            self._commands = None
+        self._shared, self._copies_in, self._copies_out = [], [], []
+
+    def _copy(self, copies: Sequence[tuple[int, int, int]]) -> None:
+        for target, source, nbytes in copies:
+            self._graph.copier.copy(target, source, nbytes)
+
+    def _guarded(self, run: Any) -> Any:
+        """Run, and whatever goes wrong, have the host get its memory back."""
+        try:
+            return run()
+        except BaseException:
+            if self._graph.context.opencl.lost is None:
+                for buffer in self._shared:
+                    buffer.ensure_mapped()
+            raise

@@ -1,0 +1,44 @@
+"""How a graph on the GPU gets memory when its user brings none.
+
+A device that works in the host's memory is handed registered buffers there, which are the host's again after each
+execution: nothing is copied. For one with memory of its own, inputs and outputs are pinned host memory, transferred at
+the speed of the bus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from isthmus.backends.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
+from isthmus.backends.entry import IoPolicy, Provision
+from isthmus.backends.gpu_options import GpuMemInfo
+from isthmus.backends.gpu_options import MemType as GpuMemType
+from isthmus.graph import MemType
+from isthmus.memory import Buffer, opencl
+
+
+class GpuIo(IoPolicy):
+    """Registered buffers or raw memory, whichever the device is better served with, unless one is asked for."""
+
+    kinds: ClassVar[Mapping[str, MemType]] = {"memhandle": MemType.MEMHANDLE, "raw": MemType.RAW}
+
+    def io(self, graph: GraphDriver, kind: str | None) -> Provision:
+        from isthmus.backends.gpu_graph import GpuGraphDriver
+
+        assert isinstance(graph, GpuGraphDriver)
+        context, infos = graph.context.opencl, graph.info.tensors
+        buffers: list[Buffer] = []
+        if kind == "raw" or (kind is None and not context.device.unified):
+            buffers += [opencl.pinned(context, max(info.nbytes, 1)) for info in infos]
+            return Provision([TensorMemory(buffer.window()) for buffer in buffers], buffers)
+        buffers += [opencl.shared(context, max(info.nbytes, 1)) for info in infos]
+        registrations = graph.context.register(
+            [
+                MemDescriptor(
+                    info.dims, info.dtype, DescriptorType.CUSTOM, custom=GpuMemInfo(GpuMemType.OPENCL, buffer)
+                )
+                for info, buffer in zip(infos, buffers, strict=True)
+            ]
+        )
+        return Provision([TensorMemory(known.window, known) for known in registrations], buffers)

@@ -1,0 +1,126 @@
+"""The GPU's registered memory: the client's own OpenCL buffers, by rules shown whole here.
+
+One buffer, one handle, one tensor. A registration keeps a reference, so the client may release its own at any time.
+It is all or nothing; a handle belongs to one context.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+
+from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
+from isthmus.backends.gpu_options import GpuMemInfo, MemType
+from isthmus.errors import Code, QnnError
+from isthmus.memory import holds, opencl
+from isthmus.memory.opencl import HostSharedBuffer, OpenClBuffer
+from isthmus.opencl.context import Context
+
+
+class GpuRegistration(Registration):
+    """One OpenCL buffer that tensors may lie in."""
+
+    def __init__(
+        self, number: int, descriptor: MemDescriptor, buffer: OpenClBuffer, forget: Callable[[GpuRegistration], None]
+    ) -> None:
+        self.number = number
+        self.descriptor = descriptor
+        self.buffer = buffer
+        self.window = buffer.window(0, descriptor.nbytes)
+        self.shared: HostSharedBuffer | None = None
+        """Host memory that is handed to the device for each execution, where it is that."""
+        self._forget = forget
+
+    @property
+    def name(self) -> str:
+        """The handle as messages call it."""
+        return f"handle {self.number} ({self.descriptor.dtype.name}{list(self.descriptor.dims)})"
+
+    def _release(self) -> None:
+        self._forget(self)
+        self.buffer.close()
+
+
+class GpuMemory:
+    """The registered memory of one context.
+
+    Parameters
+    ----------
+    context
+        The OpenCL context that buffers must be of.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()
+        self._known: list[GpuRegistration] = []
+
+    def register(self, descriptors: Sequence[MemDescriptor]) -> list[GpuRegistration]:
+        """Register all of these, or none."""
+        made: list[GpuRegistration] = []
+        with self._lock:
+            try:
+                for index, descriptor in enumerate(descriptors):
+                    made.append(self._one(f"memory descriptor {index}", descriptor))
+            except BaseException:
+                for registration in made:
+                    registration.close()
+                raise
+        return made
+
+    def close(self) -> None:
+        """Deregister all; safe to call again."""
+        with self._lock:
+            known = list(self._known)
+        for registration in known:
+            registration.close()
+
+    def _one(self, what: str, descriptor: MemDescriptor) -> GpuRegistration:
+        given = _given(what, descriptor)
+        buffer = opencl.adopted(self._context, given, what)
+        try:
+            self._check(what, descriptor, buffer)
+        except BaseException:
+            buffer.close()
+            raise
+        made = GpuRegistration(next(self._numbers), descriptor, buffer, self._forget)
+        if isinstance(given, HostSharedBuffer):
+            made.shared, made.window = given, given.window(0, descriptor.nbytes)
+        self._known.append(made)
+        return made
+
+    def _check(self, what: str, descriptor: MemDescriptor, buffer: OpenClBuffer) -> None:
+        if buffer.nbytes < descriptor.nbytes:
+            rule = f"its OpenCL buffer has {buffer.nbytes} bytes, the tensor needs {descriptor.nbytes}"
+            raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
+        for known in self._known:
+            if known.buffer.handle == buffer.handle:
+                rule = f"its OpenCL buffer is registered as {known.name}"
+                hint = "One buffer has one handle: deregister that, or use it."
+                raise QnnError(Code.MEM_ALREADY_REGISTERED, what, rule, hint)
+            if holds.overlap(known.buffer.window(), buffer.window()):
+                rule = f"its OpenCL buffer shares memory with the one that is registered as {known.name}"
+                raise QnnError(Code.MEM_ALREADY_REGISTERED, what, rule, "Give each tensor memory of its own.")
+
+    def _forget(self, registration: GpuRegistration) -> None:
+        with self._lock:
+            self._known = [known for known in self._known if known is not registration]
+
+
+def _given(what: str, descriptor: MemDescriptor) -> object:
+    """The buffer that a descriptor names, if it is of a kind that the GPU backend takes."""
+    if descriptor.mem_type is not DescriptorType.CUSTOM:
+        rule = f"the GPU backend does not register {descriptor.mem_type.name} memory"
+        raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule, "CUSTOM memory with an OpenCL buffer it does.")
+    custom = descriptor.custom
+    if not isinstance(custom, GpuMemInfo):
+        raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"its custom structure must be a GpuMemInfo, is {custom!r}")
+    if custom.mem_type is not MemType.OPENCL:
+        kind = getattr(custom.mem_type, "name", custom.mem_type)
+        rule = f"custom memory of type {kind} cannot be registered"
+        raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule, "OPENCL can.")
+    if custom.buffer is None:
+        raise QnnError(Code.MEM_INVALID_ARGUMENT, what, "its custom structure names no OpenCL buffer")
+    return custom.buffer

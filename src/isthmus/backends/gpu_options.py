@@ -1,0 +1,75 @@
+"""The words of the GPU's memory and configs: option numbers and structures, as QNN's GPU headers name them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+
+class MemType(IntEnum):
+    """QNN_GPU_MEM_*: what a custom descriptor points to."""
+
+    OPENCL = 0
+    UNDEFINED = 0x7FFFFFF
+
+
+@dataclass(frozen=True)
+class GpuMemInfo:
+    """The client's own memory for a tensor (QnnGpu_MemInfoCustom_t).
+
+    Parameters
+    ----------
+    mem_type
+        What `buffer` is; OPENCL is all there is.
+    buffer
+        An OpenCL buffer: an object of pyopencl, or the ``cl_mem`` as a number.
+    """
+
+    mem_type: MemType = MemType.UNDEFINED
+    buffer: Any = None
+
+
+class Precision(IntEnum):
+    """QNN_GPU_PRECISION_*: how floats are kept and computed with."""
+
+    FP32 = 0
+    FP16 = 1
+    """Halves, where the device computes with them; where it does not, as HYBRID."""
+    HYBRID = 2
+    """Kept as halves, computed in single precision."""
+    USER_PROVIDED = 3
+    """As the tensors of the graph say: halves where its inputs and outputs are halves."""
+
+
+class GraphConfig(IntEnum):
+    """QNN_GPU_GRAPH_CONFIG_OPTION_*, to be set before the graph is finalized."""
+
+    PRECISION = 0
+    """A `Precision`."""
+    DISABLE_MEMORY_OPTIMIZATIONS = 1
+    """Whether every tensor has memory of its own."""
+    DISABLE_NODE_OPTIMIZATIONS = 2
+    """Whether operations stay apart that could be one kernel."""
+    DISABLE_QUEUE_RECORDING = 3
+    """Whether commands are enqueued one by one where the driver could record them."""
+
+
+class ContextConfig(IntEnum):
+    """QNN_GPU_CONTEXT_CONFIG_OPTION_*."""
+
+    KERNEL_REPO_DIR = 2
+    """The folder that built kernels are kept in."""
+    INVALIDATE_KERNEL_REPO = 3
+    """Whether what lies there is built again and replaced."""
+
+
+class BackendProperty(IntEnum):
+    """Custom properties of the backend; numbers from 20001 on are this project's own."""
+
+    CL_CONTEXT = 20001
+    """The OpenCL context that it works in, as pyopencl has contexts."""
+    CL_QUEUE = 20002
+    """The queue that executions go into, as pyopencl has queues."""
+    CL_DEVICE = 20003
+    """The device, as pyopencl has devices."""

@@ -1,0 +1,100 @@
+"""From a graph to a program for an OpenCL device, by the options that the GPU backend has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus.backends.entry import Preparation
+from isthmus.backends.gpu_config import GpuConfig
+from isthmus.backends.gpu_options import GraphConfig, Precision
+from isthmus.engine.opencl import lower
+from isthmus.engine.opencl.program import Program
+from isthmus.engine.opencl.traits import DeviceTraits
+from isthmus.engine.opencl.traits import Precision as Kept
+from isthmus.graph import DataType, Graph
+from isthmus.opencl.context import Context
+from isthmus.opencl.device import Device, choose
+
+
+def traits(device: Device) -> DeviceTraits:
+    """A device as far as kernels depend on it."""
+    return DeviceTraits(
+        kind="cpu" if device.kind == "cpu" else "gpu",
+        vector_width=device.vector_width,
+        local_bytes=device.local_bytes,
+        max_group=device.max_group,
+        compute_units=device.compute_units,
+        alignment=device.alignment,
+        fp16="cl_khr_fp16" in device.extensions,
+    )
+
+
+def prepare(graph: Graph, device: Device, options: Mapping[GraphConfig, Any]) -> Program:
+    """A complete graph as a program for a device.
+
+    Raises
+    ------
+    QnnError
+        COMMON_NOT_SUPPORTED with every node that the engine does not execute.
+    """
+    return lower.prepare(
+        graph,
+        traits(device),
+        _kept(graph, options.get(GraphConfig.PRECISION, Precision.USER_PROVIDED)),
+        fuse=not options.get(GraphConfig.DISABLE_NODE_OPTIMIZATIONS, False),
+        optimize_memory=not options.get(GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS, False),
+    )
+
+
+def _kept(graph: Graph, precision: Precision) -> Kept:
+    """How floats are kept between operations."""
+    if precision is Precision.USER_PROVIDED:
+        types = {tensor.dtype for tensor in (*graph.inputs, *graph.outputs)}
+        return Kept.FP16 if DataType.FLOAT_16 in types and DataType.FLOAT_32 not in types else Kept.FP32
+    return Kept.FP32 if precision is Precision.FP32 else Kept.FP16
+
+
+@dataclass(frozen=True)
+class GpuReport:
+    """What the GPU backend adds to a plan."""
+
+    device: Device
+    program: Program
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "device": self.device.name,
+            "platform": self.device.platform_name,
+            "driver": self.device.driver,
+            "precision": self.program.precision.value,
+            "launches": len(self.program.launches),
+            "kernel_sources": len(self.program.units),
+            "alignment": self.device.alignment,
+            "shares_memory_with_host": self.device.unified,
+            "command_buffers": self.device.command_buffers,
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        device, program = self.device, self.program
+        shares = "works in the host's memory" if device.unified else "has memory of its own"
+        return [
+            f"  device    {device.name}, {device.platform_name}, driver {device.driver}; it {shares}",
+            f"  launches  {len(program.launches):>13,}  of kernels from {len(program.units)} source(s), "
+            f"floats kept as {program.precision.value}",
+            f"  buffers   {device.alignment:>13,}  bytes their offsets are a multiple of",
+        ]
+
+
+def preparation(graph: Graph, config: GpuConfig, threads: int) -> Preparation:
+    """What the backend would make of a graph on the device that is meant; no memory is allocated there."""
+    device = (
+        choose(config.platform, config.device)
+        if config.context is None and config.queue is None
+        else Context.of_client(config.context, config.queue).device
+    )
+    program = prepare(graph, device, config.options(graph.name))
+    return Preparation(program.info, program.schedule.plan, 1, GpuReport(device, program))

@@ -1,0 +1,157 @@
+"""A program on a device: its kernels built, its constants there, memory for scratch and state.
+
+Launches are made for each binding anew: every one has kernel objects of its own, so that arguments are set once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.engine.opencl.program import Argument, Launch, Local, Place, Pool, Program
+from isthmus.memory import opencl
+from isthmus.memory.opencl import OpenClBuffer
+from isthmus.opencl import commands
+from isthmus.opencl.commands import Command, Commands
+from isthmus.opencl.context import Context
+from isthmus.opencl.handles import Owned
+from isthmus.opencl.library import library
+from isthmus.opencl.program import Repository, build, kernel
+
+_BUILDERS = 4
+"""Programs that are built at a time; drivers compile on one processor each."""
+
+
+@dataclass(frozen=True)
+class IoPlace:
+    """Where an input or output lies: a memory object, and the first byte in it."""
+
+    handle: int
+    offset: int = 0
+
+
+class DeviceProgram:
+    """A program that a device can run.
+
+    Parameters
+    ----------
+    context
+        Where.
+    program
+        What; it was lowered for such a device.
+    repository
+        Where built kernels are kept.
+    patience
+        Seconds that the device may take for one thing.
+    what
+        Whose program it is, for messages.
+    """
+
+    def __init__(
+        self, context: Context, program: Program, repository: Repository, patience: float, what: str
+    ) -> None:
+        self.context, self.program, self.patience, self.what = context, program, patience, what
+        self._pools: dict[Pool, OpenClBuffer] = {}
+        self._initial = np.ascontiguousarray(program.state_initial).reshape(-1).view(np.uint8)
+        try:
+            self._units = self._build(repository)
+            for pool, nbytes in (
+                (Pool.CONSTANTS, program.constant_bytes),
+                (Pool.SCRATCH, program.scratch_bytes),
+                (Pool.STATE, program.state_bytes),
+            ):
+                if nbytes:
+                    self._pools[pool] = opencl.device(context, nbytes)
+            self._reset = self._filling(Pool.STATE, self._initial)
+            constants = np.ascontiguousarray(program.constants).reshape(-1).view(np.uint8)
+            fill = self._filling(Pool.CONSTANTS, constants)
+            if fill is not None:
+                fill.run()
+            self.reset()
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self) -> None:
+        """Put the initial state into state memory."""
+        if self._reset is not None:
+            self._reset.run()
+
+    def launches(self, io: Sequence[IoPlace]) -> list[Command]:
+        """All launches, with their arguments set, for a place of each input and then each output."""
+        what = self.what
+        made = []
+        for launch in self.program.launches:
+            object_ = kernel(self._units[launch.unit], launch.kernel, f"kernel '{launch.kernel}' of {what}")
+            self._set(object_, launch, io)
+            label = self.program.steps[launch.step]
+            made.append(commands.launch(object_, launch.global_size, launch.local_size, label))
+        return made
+
+    def reads(self, output: int) -> bool:
+        """Whether kernels read what they wrote to an output."""
+        return any(
+            isinstance(argument, Place)
+            and argument.pool is Pool.OUTPUT
+            and argument.index == output
+            and not argument.writes
+            for launch in self.program.launches
+            for argument in launch.arguments
+        )
+
+    def close(self) -> None:
+        """Give everything back; safe to call again."""
+        for buffer in self._pools.values():
+            buffer.close()
+        for unit in getattr(self, "_units", ()):
+            unit.close()
+
+    def _build(self, repository: Repository) -> list[Owned]:
+        def one(number: int) -> Owned:
+            unit = self.program.units[number]
+            return build(self.context, unit.source, unit.options, repository, self.what)
+
+        numbers = range(len(self.program.units))
+        if len(numbers) < 2:
+            return [one(number) for number in numbers]
+        with ThreadPoolExecutor(min(_BUILDERS, len(numbers)), "isthmus-build") as pool:
+            return list(pool.map(one, numbers))
+
+    def _filling(self, pool: Pool, content: np.ndarray) -> Commands | None:
+        """Commands that put contents into a pool."""
+        if pool not in self._pools:
+            return None
+        write = commands.write(self._pools[pool].handle, 0, content.nbytes, content.ctypes.data, pool.name.lower())
+        return Commands(self.context, [write], self.what, self.patience, record=False, keeps=content)
+
+    def _set(self, object_: Owned, launch: Launch, io: Sequence[IoPlace]) -> None:
+        found, what = library(), f"kernel '{launch.kernel}' of {self.what}"
+        index = 0
+        for argument in launch.arguments:
+            for size, value in self._values(argument, io):
+                place = None if value is None else ctypes.byref(value)
+                found.call(what, "clSetKernelArg", object_.handle, index, size, place)
+                index += 1
+
+    def _values(self, argument: Argument, io: Sequence[IoPlace]) -> list[tuple[int, ctypes._SimpleCData | None]]:
+        if isinstance(argument, Local):
+            return [(argument.nbytes, None)]
+        if isinstance(argument, Place):
+            handle, offset = self._place(argument, io)
+            return [(8, ctypes.c_void_p(handle)), (8, ctypes.c_int64(offset))]
+        if isinstance(argument, np.float32):
+            return [(4, ctypes.c_float(float(argument)))]
+        if isinstance(argument, np.int64):
+            return [(8, ctypes.c_int64(int(argument)))]
+        return [(4, ctypes.c_int32(int(argument)))]
+
+    def _place(self, place: Place, io: Sequence[IoPlace]) -> tuple[int, int]:
+        if place.pool in (Pool.INPUT, Pool.OUTPUT):
+            first = 0 if place.pool is Pool.INPUT else len(self.program.inputs)
+            lies = io[first + place.index]
+            return lies.handle, lies.offset + place.offset
+        return self._pools[place.pool].handle, place.offset

@@ -1,0 +1,59 @@
+"""The GPU's custom memory structure, properties and configs, under the names of its headers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isthmus.backends.gpu_options import (
+    BackendProperty,
+    ContextConfig,
+    GpuMemInfo,
+    GraphConfig,
+    MemType,
+    Precision,
+)
+from isthmus.errors import Code, QnnError
+
+if TYPE_CHECKING:
+    from isthmus.memory.opencl import OpenClBuffer
+    from isthmus.qnn.backend import Backend
+
+CL_CONTEXT = BackendProperty.CL_CONTEXT
+CL_QUEUE = BackendProperty.CL_QUEUE
+CL_DEVICE = BackendProperty.CL_DEVICE
+KERNEL_REPO_DIR = ContextConfig.KERNEL_REPO_DIR
+INVALIDATE_KERNEL_REPO = ContextConfig.INVALIDATE_KERNEL_REPO
+PRECISION = GraphConfig.PRECISION
+DISABLE_MEMORY_OPTIMIZATIONS = GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS
+DISABLE_NODE_OPTIMIZATIONS = GraphConfig.DISABLE_NODE_OPTIMIZATIONS
+DISABLE_QUEUE_RECORDING = GraphConfig.DISABLE_QUEUE_RECORDING
+
+__all__ = [
+    "CL_CONTEXT",
+    "CL_DEVICE",
+    "CL_QUEUE",
+    "DISABLE_MEMORY_OPTIMIZATIONS",
+    "DISABLE_NODE_OPTIMIZATIONS",
+    "DISABLE_QUEUE_RECORDING",
+    "INVALIDATE_KERNEL_REPO",
+    "KERNEL_REPO_DIR",
+    "PRECISION",
+    "BackendProperty",
+    "ContextConfig",
+    "GpuMemInfo",
+    "GraphConfig",
+    "MemType",
+    "Precision",
+    "allocate",
+]
+
+
+def allocate(backend: Backend, nbytes: int) -> OpenClBuffer:
+    """Memory of a GPU backend's device, counted and limited as all memory is; ``GpuMemInfo`` takes it."""
+    from isthmus.backends.gpu import GpuBackend
+    from isthmus.memory import opencl
+
+    backend._check()
+    if not isinstance(backend.driver, GpuBackend):
+        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, backend._what, "it has no memory of an OpenCL device")
+    return opencl.device(backend.driver.opencl(), nbytes)
