@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Sequence
 from enum import IntEnum
@@ -22,7 +23,7 @@ from isthmus.backends.driver import (
 from isthmus.backends.gpu_memory import GpuRegistration
 from isthmus.backends.gpu_options import GraphConfig, Precision
 from isthmus.backends.gpu_program import DeviceProgram, IoPlace
-from isthmus.backends.gpu_staging import Copier, Staging
+from isthmus.backends.gpu_staging import Staging
 from isthmus.backends.limit import Limit, aborted
 from isthmus.engine.opencl.program import Program
 from isthmus.errors import Code, QnnError
@@ -33,6 +34,7 @@ from isthmus.memory.opencl import HostSharedBuffer
 from isthmus.opencl import commands, event
 from isthmus.opencl.commands import Command, Commands, Limits, Outcome
 from isthmus.opencl.event import Event
+from isthmus.opencl.handles import Owned
 from isthmus.prepare.schedule import Plan
 
 if TYPE_CHECKING:
@@ -57,7 +59,6 @@ class GpuGraphDriver(GraphDriver):
         self._turn = Lock()
         self.ledger = Ledger(self._turn)
         self.staging = Staging(context.opencl)
-        self.copier = Copier()
         self._loaded: DeviceProgram | None = None
 
     @property
@@ -144,7 +145,6 @@ class GpuGraphDriver(GraphDriver):
                 self._loaded.close()
                 self._loaded = None
             self.staging.close()
-            self.copier.close()
 
 
 _DEFAULTS: dict[GraphConfig, Any] = {
@@ -194,6 +194,7 @@ class GpuBinding(Binding):
         self._shared: list[HostSharedBuffer] = []
         self._copies_in: list[tuple[int, int, int]] = []
         self._copies_out: list[tuple[int, int, int]] = []
+        self._pins: list[Owned] = []
         self._raw = ""
         super().__init__(graph.what, memories, graph.ledger)
 
@@ -216,7 +217,7 @@ class GpuBinding(Binding):
         raw = [index for index, memory in enumerate(given) if memory.registration is None]
         graph.staging.reserve(infos, raw)
         self._raw = infos[raw[0]].name if raw else ""
-        self._copies_in, self._copies_out, self._shared = [], [], []
+        self._copies_in, self._copies_out, self._shared, self._pins = [], [], [], []
         counted = _Counted()
         places, ahead, behind = [], [], []
         for index, (info, memory) in enumerate(zip(infos, given, strict=True)):
@@ -240,7 +241,7 @@ class GpuBinding(Binding):
             self._commands.close()
         record = not self._graph.options[GraphConfig.DISABLE_QUEUE_RECORDING]
         self._commands = Commands(
-            loaded.context, made, self._what, loaded.patience, record, keeps=(self.memories, loaded)
+            loaded.context, made, self._what, loaded.patience, record, keeps=(self.memories, loaded, self._pins)
         )
 
     def _registered(
@@ -269,7 +270,10 @@ class GpuBinding(Binding):
     ) -> tuple[IoPlace, list[Command], list[Command]]:
         """Raw memory goes through a stage."""
         stage = self._graph.staging[index]
-        address = stage.address_for(window)
+        side = stage.host_side(window)
+        address = side.address
+        if side.pin is not None:
+            self._pins.append(side.pin)
         if address != window.address and nbytes:
             if is_input:
                 self._copies_in.append((address, window.address, nbytes))
@@ -317,16 +321,15 @@ class GpuBinding(Binding):
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        copy = self._graph.copier.copy
         for target, source, nbytes in self._copies_in:
-            copy(target, source, nbytes)
+            ctypes.memmove(target, source, nbytes)
         assert self._commands is not None
         if self._shared:
             self._guarded(self._commands.run)
         else:
             self._commands.run()
         for target, source, nbytes in self._copies_out:
-            copy(target, source, nbytes)
+            ctypes.memmove(target, source, nbytes)
 
     def _run_within(self, limit: Limit) -> None:
         stopped = threading.Event()
@@ -373,11 +376,11 @@ class GpuBinding(Binding):
         if self._commands is not None:
             self._commands.close()
             self._commands = None
-        self._shared, self._copies_in, self._copies_out = [], [], []
+        self._shared, self._copies_in, self._copies_out, self._pins = [], [], [], []
 
     def _copy(self, copies: Sequence[tuple[int, int, int]]) -> None:
         for target, source, nbytes in copies:
-            self._graph.copier.copy(target, source, nbytes)
+            ctypes.memmove(target, source, nbytes)
 
     def _guarded(self, run: Any) -> Any:
         """Run, and whatever goes wrong, have the host get its memory back."""

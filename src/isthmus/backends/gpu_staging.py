@@ -1,15 +1,14 @@
 """Memory for tensors that a client brings as RAW: they are transferred to the device and back at each execution.
 
-Where the device shares memory with the host, a copy into memory that both see is all it takes. Elsewhere the copy goes
-to pinned memory, from where the device fetches it at the speed of the bus. The client's own memory is touched by copies
-of the host only, while it waits: an execution that is given up writes nothing into it later.
+Where the device shares memory with the host, a copy into memory that both see is all it takes. Elsewhere a device
+fetches at the speed of the bus from pinned memory only: small tensors are copied there first, the pages of large ones
+are pinned where they are, when they are bound.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from isthmus.graph import TensorInfo
 from isthmus.memory import Buffer, Window, opencl
@@ -17,10 +16,18 @@ from isthmus.memory.opencl import HostSharedBuffer, OpenClBuffer, PinnedBuffer
 from isthmus.opencl import commands
 from isthmus.opencl.commands import Command
 from isthmus.opencl.context import Context
+from isthmus.opencl.handles import Owned
 
-PARALLEL_BYTES = 4 << 20
-"""From here on a copy is shared out between threads: one alone is slower than the bus."""
-_COPIERS = 4
+PIN_BYTES = 1 << 20
+"""From here on the client's own pages are pinned: that costs less than a few copies of them."""
+
+
+@dataclass(frozen=True)
+class HostSide:
+    """Where the host puts or finds a tensor, and what keeps that place pinned, where it is the client's."""
+
+    address: int
+    pin: Owned | None = None
 
 
 class Stage:
@@ -57,15 +64,19 @@ class Stage:
         """All that it has reserved."""
         return [buffer for buffer in (self.shared, self._device, self._pinned) if buffer is not None]
 
-    def address_for(self, window: Window) -> int:
-        """Where the host puts or finds the tensor: the client's own place, where the device may fetch from there."""
+    def host_side(self, window: Window) -> HostSide:
+        """Where the host has the tensor for the device to fetch: the client's own place, where it can fetch it there."""
         if self.shared is not None:
-            return self.shared.address
+            return HostSide(self.shared.address)
         if isinstance(window.buffer, PinnedBuffer):
-            return window.address
+            return HostSide(window.address)
+        if self.nbytes >= PIN_BYTES:
+            pin = opencl.pin(self._context, window.address, self.nbytes)
+            if pin is not None:
+                return HostSide(window.address, pin)
         if self._pinned is None:
             self._pinned = opencl.pinned(self._context, max(self.nbytes, 1))
-        return self._pinned.address
+        return HostSide(self._pinned.address)
 
     def before(self, address: int, label: str, is_input: bool) -> list[Command]:
         """What hands the tensor to the device."""
@@ -107,30 +118,3 @@ class Staging:
             for buffer in stage.buffers:
                 buffer.close()
         self._stages.clear()
-
-
-class Copier:
-    """Copies between the client's memory and a stage's. Large ones are shared out between threads of its own."""
-
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-
-    def copy(self, target: int, source: int, nbytes: int) -> None:
-        """Copy bytes from one address to another."""
-        if nbytes < PARALLEL_BYTES:
-            ctypes.memmove(target, source, nbytes)
-            return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_COPIERS, "isthmus-copy")
-        part = -(-nbytes // (_COPIERS * 4096)) * 4096
-        list(
-            self._pool.map(
-                lambda at: ctypes.memmove(target + at, source + at, min(part, nbytes - at)), range(0, nbytes, part)
-            )
-        )
-
-    def close(self) -> None:
-        """End the threads; safe to call again."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None

@@ -16,7 +16,7 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.host import HostBuffer
-from isthmus.memory.identity import PRIVATE, Identity, covering
+from isthmus.memory.identity import PRIVATE, Identity
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
 from isthmus.memory.whole import whole
 
@@ -231,8 +231,26 @@ def pinned(context: Context, nbytes: int) -> PinnedBuffer:
     return PinnedBuffer(inner, at)
 
 
+def pin(context: Context, address: int, nbytes: int) -> Owned | None:
+    """Have the pages of a client's memory stay where they are, so that a device can fetch from there.
+
+    It is a memory object over them that no command uses; the answer ends it. None where the driver makes none.
+    """
+    from isthmus.opencl import numbers
+    from isthmus.opencl.handles import Owned
+    from isthmus.opencl.library import library
+
+    first = address // _PAGE * _PAGE
+    size = -(-(address + nbytes - first) // _PAGE) * _PAGE
+    status = ctypes.c_int32()
+    made = library().functions["clCreateBuffer"](
+        context.handle, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, size, first, ctypes.byref(status)
+    )
+    return Owned(made, "clReleaseMemObject") if made and status.value == numbers.SUCCESS else None
+
+
 def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
-    """The client's buffer: an object of pyopencl or a handle, which is looked at before OpenCL is asked about it.
+    """The client's buffer, by an object of pyopencl or by its handle.
 
     Raises
     ------
@@ -249,12 +267,7 @@ def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
     if isinstance(given, OpenClBuffer):
         given.check_open()
         given = given.handle
-    handle = handle_of(given, what, code)
-    # A handle that was released is an address like any other: OpenCL must not be asked about it. Every object of OpenCL
-    # begins with the address of its driver's functions, and ends to when its memory is given back.
-    if handle % 8 or not covering(handle, 16) or _first_word(handle) != _first_word(context.handle):
-        rule = f"{handle:#x} is no memory object of {context.device.platform_name}, or was released"
-        raise QnnError(Code.MEM_INVALID_HANDLE, what, rule)
+    handle = handle_of(given, what, code, Code.MEM_INVALID_HANDLE)
     facts = MemoryFacts(handle, what)
     if not facts.is_buffer:
         raise QnnError(code, what, "its memory object is an image", "Give a buffer.")
@@ -266,6 +279,3 @@ def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
     library().call(what, "clRetainMemObject", handle)
     return OpenClBuffer(context, Owned(handle, "clReleaseMemObject"), facts)
 
-
-def _first_word(address: int) -> int:
-    return ctypes.c_uint64.from_address(address).value

@@ -31,6 +31,10 @@ CHUNK = 32
 """How many commands are under way at a time while an execution may be ended early."""
 
 
+_lost: list[object] = []
+"""What commands of lost devices worked in: should one come back, it writes where nobody else is."""
+
+
 @dataclass(frozen=True)
 class Command:
     """One command.
@@ -147,6 +151,9 @@ class Commands:
             self._loop.execute(block.address, 0, 0, 0)
             if words[Word.STATUS] == 0 and words[Word.EVENT] == 0:
                 return
+            if words[Word.STATUS] == IS_MAPPED:
+                self._catch_up(GRACE)
+                self._loop.execute(block.address, 0, 0, 0)
             self._see_to_the_end()
         except BaseException:
             self._settle()
@@ -162,8 +169,7 @@ class Commands:
             for first in range(0, len(rows), CHUNK):
                 part = rows[first : first + CHUNK]
                 self._use(part, words)
-                self._block.fresh_bell()
-                self._loop.enqueue(self._block.address, 0, 0, 0)
+                self._enqueue(GRACE)
                 if words[Word.STATUS]:
                     self._fail(first)
                 outcome = self._wait_within(limits)
@@ -189,7 +195,7 @@ class Commands:
         try:
             if not again:
                 self._use(self._plain, words)
-            self._loop.enqueue(self._block.address, 0, 0, 0)
+            self._enqueue(PIECE)
             if words[Word.STATUS]:
                 self._fail(0)
             event, words[Word.EVENT] = words[Word.EVENT], 0
@@ -211,8 +217,7 @@ class Commands:
         held: list[Event | None] = []
         try:
             self._use(rows, words)
-            self._block.fresh_bell()
-            self._loop.enqueue(self._block.address, 0, 0, 0)
+            self._enqueue(GRACE)
             held = [Event(self.context, int(event), self.what) if event else None for event in events]
             if words[Word.STATUS]:
                 self._fail(0)
@@ -252,20 +257,14 @@ class Commands:
         self._check_end()
 
     def _wait_within(self, limits: Limits) -> int:
-        words, deadline = self._block.words, time.monotonic() + self.patience
+        deadline = time.monotonic() + self.patience
         while True:
             left = limits.left()
             if limits.stopped():
                 return Outcome.STOPPED
             if left is not None and left <= 0:
                 return Outcome.TIMED_OUT
-            piece = int(PIECE * 1e9)
-            words[Word.SLICE] = piece if left is None else min(piece, max(int(left * 1e9), 1))
-            try:
-                ended = self._block.wait(0)
-            finally:
-                words[Word.SLICE] = piece
-            if ended:
+            if self._block.wait(PIECE if left is None else min(PIECE, left)):
                 self._check_end()
                 return Outcome.COMPLETE
             if time.monotonic() >= deadline:
@@ -297,23 +296,36 @@ class Commands:
 
     def _lose(self, why: str) -> None:
         self.context.lose(why)
+        _lost.append(self._keeps)
         raise self.context.loss(self.what)
 
-    def _settle(self) -> None:
-        """Have all that was enqueued come to its end, before whatever went wrong is told."""
+    def _enqueue(self, patience: float) -> None:
+        self._block.fresh_bell()
+        self._loop.enqueue(self._block.address, 0, 0, 0)
+        if self._block.words[Word.STATUS] == IS_MAPPED:
+            self._catch_up(patience)
+            self._loop.enqueue(self._block.address, 0, 0, 0)
+
+    def _catch_up(self, seconds: float) -> bool:
+        """Wait a while for all that is in the queue: the end of a mapping is a command too. Whether it has ended."""
         found, words = library(), self._block.words
-        self._forget_event()
-        if self.context.lost is not None:
-            return
         marker = c_void_p()
         if found.functions["clEnqueueMarkerWithWaitList"](words[Word.QUEUE], 0, None, ctypes.byref(marker)):
-            return
+            return True
         found.functions["clFlush"](words[Word.QUEUE])
         self._block.fresh_bell()
         words[Word.EVENT] = marker.value or 0
-        if not self._block.wait(GRACE):
-            self.context.lose(f"what was enqueued has not ended within {GRACE:g} s")
+        try:
+            return self._block.wait(seconds)
+        finally:
+            self._forget_event()
+
+    def _settle(self) -> None:
+        """Have all that was enqueued come to its end, before whatever went wrong is told."""
         self._forget_event()
+        if self.context.lost is None and not self._catch_up(GRACE):
+            self.context.lose(f"what was enqueued has not ended within {GRACE:g} s")
+            _lost.append(self._keeps)
 
     def _forget_event(self) -> None:
         words = self._block.words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable
 from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
@@ -9,7 +10,7 @@ from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.opencl import numbers
-from isthmus.opencl.library import Library, library
+from isthmus.opencl.library import Library, library, platforms
 
 
 class Owned:
@@ -44,14 +45,39 @@ def _give_back(found: Library, release: str | Callable[[int], int], handle: int)
         (found.functions[release] if isinstance(release, str) else release)(handle)
 
 
-def handle_of(given: Any, what: str, code: Code) -> int:
-    """The handle that a client means: a number, or an object of pyopencl."""
+def handle_of(given: Any, what: str, code: Code, gone: Code | None = None) -> int:
+    """The handle that a client means: a number, or an object of pyopencl.
+
+    A handle is an address, and OpenCL must not be asked about one that is none of its objects or was released. Every
+    object begins with the address of its driver's functions, and ceases to when its memory is given back: that is
+    looked at first.
+
+    Parameters
+    ----------
+    code, gone
+        The code for what is no handle at all, and for a number that is none of a living object.
+    """
     handle = getattr(given, "int_ptr", given)
     if isinstance(handle, bool) or not isinstance(handle, int):
         raise QnnError(code, what, f"{given!r} is neither an object of OpenCL nor its handle")
-    if not 0 < handle < 1 << 64:
-        raise QnnError(code, what, f"{handle:#x} is no handle of OpenCL")
+    word = _first_word(handle)
+    if word is None or word not in {_first_word(platform) for platform in platforms()}:
+        raise QnnError(gone or code, what, f"{handle:#x} is no object of OpenCL, or was released")
     return handle
+
+
+def _first_word(address: int) -> int | None:
+    """What stands at an address, wherever that leads; None where nothing can be read."""
+    if address <= 0 or address % 8 or address >= 1 << 63:
+        return None
+    memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = os.pread(memory, 8, address)
+    except OSError:
+        return None
+    finally:
+        os.close(memory)
+    return int.from_bytes(content, "little") if len(content) == 8 else None
 
 
 class MemoryFacts:

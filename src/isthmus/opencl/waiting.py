@@ -94,12 +94,17 @@ class Block:
         What came of it stands in the words: nothing in EVENT if it is complete, else its state in VALUE.
         """
         wait, words, deadline = machine.load().wait, self.words, time.monotonic() + seconds
-        while True:
-            wait(self.address, 0, 0, 0)
-            if words[Word.EVENT] == 0 or words[Word.STATUS] != 0 or state(words) < numbers.COMPLETE:
-                return True
-            if time.monotonic() >= deadline:
-                return False
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                words[Word.SLICE] = int(min(max(left, 0), PIECE) * 1e9)
+                wait(self.address, 0, 0, 0)
+                if words[Word.EVENT] == 0 or words[Word.STATUS] != 0 or state(words) < numbers.COMPLETE:
+                    return True
+                if left <= 0:
+                    return False
+        finally:
+            words[Word.SLICE] = int(PIECE * 1e9)
 
 
 def state(words: Any) -> int:

@@ -1,0 +1,278 @@
+"""Commands are enqueued by one call and waited for with an end; what goes wrong is told, and nothing hangs."""
+
+import ctypes
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from opencl_faults import failing, replaced
+
+from isthmus.errors import Code, QnnError
+from isthmus.memory import opencl
+from isthmus.opencl import commands, numbers, waiting
+from isthmus.opencl.commands import Commands, Limits, Outcome
+from isthmus.opencl.context import Context
+from isthmus.opencl.device import choose
+from isthmus.opencl.event import Event, checked
+from isthmus.opencl.library import library
+from isthmus.opencl.program import Repository, build, kernel
+
+cl = pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
+
+N = 256
+SOURCE = """
+kernel void add(global int *x, int by) { x[get_global_id(0)] += by; }
+kernel void slow(global int *x, int by) {
+    int v = x[get_global_id(0)];
+    for (int k = 0; k < 4000000; k++) v = v * 1664525 + by;
+    x[get_global_id(0)] = v;
+}
+"""
+
+
+class Desk:
+    """A context, a buffer and the kernels."""
+
+    def __init__(self):
+        self.context = Context.create(choose())
+        self.memory = opencl.device(self.context, 4 * N)
+        self.program = build(self.context, SOURCE, (), Repository(), "test")
+        self.array = np.zeros(N, np.int32)
+
+    def launch(self, by=1, name="add"):
+        made = kernel(self.program, name, "test")
+        for index, value in enumerate((ctypes.c_void_p(self.memory.handle), ctypes.c_int32(by))):
+            library().call("test", "clSetKernelArg", made.handle, index, ctypes.sizeof(value), ctypes.byref(value))
+        return commands.launch(made, (N if name == "add" else 4,), (), f"{name} {by}")
+
+    def write(self):
+        return commands.write(self.memory.handle, 0, 4 * N, self.array.ctypes.data, "array")
+
+    def read(self):
+        return commands.read(self.memory.handle, 0, 4 * N, self.array.ctypes.data, "array")
+
+    def of(self, *made, patience=60.0):
+        return Commands(self.context, made, "the test", patience)
+
+
+@pytest.fixture
+def desk():
+    made = Desk()
+    yield made
+    made.memory.close()
+    made.context.close()
+
+
+def test_commands_run_in_their_order_any_number_of_times(desk):
+    made = desk.of(desk.write(), desk.launch(1), desk.launch(10), desk.read())
+    for _ in range(3):
+        made.run()
+    assert (desk.array == 33).all()
+
+
+def test_an_execution_that_is_enqueued_answers_the_event_of_its_end(desk):
+    made = desk.of(desk.write(), desk.launch(5), desk.read())
+    event = made.enqueue(())
+    event.wait(60)
+    assert event.done
+    assert (desk.array == 5).all()
+
+
+def test_one_execution_waits_for_the_event_of_another(desk):
+    first, second = desk.of(desk.write(), desk.launch(2), desk.read()), desk.of(desk.write(), desk.launch(3), desk.read())
+    done = first.enqueue(())
+    second.enqueue([done.handle]).wait(60)
+    assert (desk.array == 5).all()
+
+
+def test_a_timed_execution_tells_each_launch(desk):
+    made = desk.of(desk.write(), desk.launch(1), desk.launch(2), desk.read())
+    times = made.timed()
+    assert [name for name, _ in times] == ["add 1", "add 2"]
+    assert all(taken >= 0 for _, taken in times)
+    assert (desk.array == 3).all()
+
+
+def test_a_command_that_the_queue_does_not_take_is_told_and_the_next_execution_is_whole(desk):
+    with failing("clEnqueueNDRangeKernel", numbers.OUT_OF_RESOURCES, after=1):
+        made = desk.of(desk.write(), desk.launch(1), desk.launch(2), desk.read())
+        with pytest.raises(QnnError, match=r"add 2 of the test: the queue answers OUT_OF_RESOURCES") as refused:
+            made.run()
+    assert refused.value.code is Code.COMMON_MEM_ALLOC
+    assert desk.context.lost is None
+    desk.of(desk.write(), desk.launch(7), desk.read()).run()
+    assert (desk.array == 7).all()
+
+
+def test_a_queue_that_is_invalid_means_a_lost_device(desk):
+    with failing("clEnqueueNDRangeKernel", numbers.INVALID_COMMAND_QUEUE):
+        made = desk.of(desk.launch(1))
+        with pytest.raises(QnnError, match="is lost") as refused:
+            made.run()
+    assert refused.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+    with pytest.raises(QnnError, match="is lost"):
+        desk.context.check("anything")
+
+
+def test_an_execution_that_fails_on_the_device_is_told(desk):
+    def failed(real, event, which, size, place, needed):
+        answer = real(event, which, size, place, needed)
+        if which == numbers.EVENT_COMMAND_EXECUTION_STATUS:
+            ctypes.c_int32.from_address(place).value = numbers.OUT_OF_RESOURCES
+        return answer
+
+    with replaced("clGetEventInfo", failed):
+        made = desk.of(desk.launch(1))
+        with pytest.raises(QnnError, match="an execution answers OUT_OF_RESOURCES") as refused:
+            made.run()
+    assert refused.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+
+
+@pytest.fixture
+def silent_device():
+    """Events that never happen, and of which nobody is told."""
+
+    def running(real, event, which, size, place, needed):
+        answer = real(event, which, size, place, needed)
+        if which == numbers.EVENT_COMMAND_EXECUTION_STATUS:
+            ctypes.c_int32.from_address(place).value = 1
+        return answer
+
+    with replaced("clGetEventInfo", running), replaced("clSetEventCallback", lambda real, *arguments: 0):
+        yield
+
+
+def test_a_device_that_never_answers_is_lost_after_a_time(desk, silent_device):
+    made = desk.of(desk.launch(1), patience=0.2)
+    begin = time.monotonic()
+    with pytest.raises(QnnError, match=r"an execution has not ended within 0.2 s"):
+        made.run()
+    assert time.monotonic() - begin < 5
+
+
+def test_an_interrupt_gets_through_while_the_device_is_busy_and_finds_it_idle(desk):
+    made = desk.of(*[desk.launch(1, "slow") for _ in range(8)])
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(number, frame):
+        raise Interrupted
+
+    made.run()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    try:
+        with pytest.raises(Interrupted):
+            for _ in range(100):
+                made.run()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert desk.context.lost is None
+    desk.of(desk.write(), desk.launch(4), desk.read()).run()
+    assert (desk.array == 4).all()
+
+
+def test_an_execution_within_a_limit_ends_between_commands(desk):
+    made = desk.of(desk.write(), *[desk.launch(1) for _ in range(100)], desk.read())
+    assert made.run_within(Limits(lambda: 60.0)) == Outcome.COMPLETE
+    assert (desk.array == 100).all()
+    assert made.run_within(Limits(lambda: 0.0)) == Outcome.TIMED_OUT
+    assert made.run_within(Limits(lambda: None, lambda: True)) == Outcome.STOPPED
+    assert desk.context.lost is None
+    desk.array[:] = 0
+    made.run()
+    assert (desk.array == 100).all()
+
+
+def test_an_execution_that_takes_long_is_timed_out_and_the_device_goes_on(desk):
+    made = desk.of(desk.launch(1, "slow"), *[desk.launch(1) for _ in range(2 * commands.CHUNK)])
+    made.run()
+    deadline = time.monotonic() + 0.001
+    assert made.run_within(Limits(lambda: deadline - time.monotonic())) == Outcome.TIMED_OUT
+    desk.of(desk.write(), desk.launch(4), desk.read()).run()
+    assert (desk.array == 4).all()
+
+
+def test_a_buffer_that_is_mapped_refuses_before_anything_is_enqueued(desk):
+    found = library()
+    at = found.make(
+        "test", "clEnqueueMapBuffer", desk.context.queue, desk.memory.handle, 1, numbers.MAP_READ, 0, 4 * N, 0, None, None
+    )
+    with failing("clEnqueueWriteBuffer", numbers.OUT_OF_RESOURCES) as calls:
+        made = desk.of(commands.refuse_mapped(desk.memory.handle, "tensor 'x'"), desk.write())
+        with pytest.raises(QnnError, match="tensor 'x' of the test: its OpenCL buffer is mapped") as refused:
+            made.run()
+        assert calls == [0]
+    assert refused.value.code is Code.COMMON_OPERATION_NOT_PERMITTED
+    found.call("test", "clEnqueueUnmapMemObject", desk.context.queue, desk.memory.handle, at, 0, None, None)
+    desk.of(commands.refuse_mapped(desk.memory.handle, "tensor 'x'"), desk.launch(1)).run()
+
+
+def test_events_of_another_context_are_refused(desk):
+    other = Desk()
+    event = other.of(other.launch(1)).enqueue(())
+    with pytest.raises(QnnError, match="belongs to another OpenCL context") as refused:
+        checked([event], desk.context, "graph 'g'")
+    assert refused.value.code is Code.GRAPH_INVALID_ARGUMENT
+    event.wait(60)
+    for bad in (5, ["no event"], [0], [None]):
+        with pytest.raises(QnnError):
+            checked(bad, desk.context, "graph 'g'")
+
+
+def test_an_event_is_waited_for_no_longer_than_asked(desk):
+    gate = cl.UserEvent(cl.Context.from_int_ptr(desk.context.handle, retain=True))
+    event = desk.of(desk.launch(1)).enqueue([gate.int_ptr])
+    assert not event.done
+    for seconds in (0, 0.01, 0.12):
+        with pytest.raises(QnnError, match="has not ended within") as refused:
+            event.wait(seconds)
+        assert refused.value.code is Code.GRAPH_TIMED_OUT
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    event.wait(60)
+    assert event.done
+
+
+def test_many_threads_have_executions_of_their_own_in_one_queue(desk):
+    problems = []
+
+    def work():
+        try:
+            made = desk.of(desk.launch(1))
+            for _ in range(50):
+                made.run()
+        except BaseException as problem:
+            problems.append(problem)
+
+    desk.of(desk.write()).run()
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not problems
+    desk.of(desk.read()).run()
+    assert (desk.array == 200).all()
+
+
+def test_words_that_drivers_write_are_used_again_only_after_they_did():
+    bells = waiting._Bells()
+    first = bells.take()
+    bells.give_back(first, armed=True)
+    second = bells.take()
+    assert second is not first
+    first.value = 1
+    assert bells.take() is first
+    assert first.value == 0
+
+
+def test_an_event_may_be_forgotten_before_it_happens(desk):
+    event = desk.of(desk.launch(1, "slow")).enqueue(())
+    assert isinstance(event, Event)
+    event.close()
+    event.close()
+    desk.of(desk.launch(1)).run()

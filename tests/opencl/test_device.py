@@ -1,0 +1,110 @@
+"""Which library, which device: named, or the best there is; and one sentence where there is none."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from isthmus.errors import Code, QnnError
+from isthmus.opencl import device as devices_module
+from isthmus.opencl.device import choose, devices
+
+pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
+
+
+def in_child(program, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_there_is_a_device_and_its_facts_are_plausible():
+    found = choose()
+    assert found in devices()
+    assert found.kind in ("cpu", "gpu", "accelerator")
+    assert found.alignment >= 1
+    assert found.max_group >= 1
+    assert 0 < found.largest_allocation <= found.memory
+    assert found.driver in found.identity
+
+
+def test_a_device_is_named_by_part_of_its_name_in_any_case_or_by_its_number():
+    found = devices()[0]
+    assert choose(device=found.name[:5].upper()) == found
+    assert choose(device=0) == found
+    assert choose(platform=found.platform_name[:6].lower()) == found
+
+
+def test_the_environment_names_a_device_where_nobody_else_does(monkeypatch):
+    found = devices()[0]
+    monkeypatch.setenv("ISTHMUS_OPENCL_DEVICE", "no such device")
+    assert choose(device=found.name) == found
+    with pytest.raises(QnnError, match="no device of OpenCL is device 'no such device'") as refused:
+        choose()
+    assert refused.value.code is Code.DEVICE_HARDWARE_UNAVAILABLE
+    assert found.name in refused.value.hint
+
+
+@pytest.mark.parametrize("given", [{"device": 99}, {"platform": "nobody's"}])
+def test_what_is_not_there_is_refused_with_all_that_is(given):
+    with pytest.raises(QnnError, match="no device of OpenCL is") as refused:
+        choose(**given)
+    assert "0: " in refused.value.hint
+
+
+def test_the_best_device_is_a_gpu_if_there_is_one_then_the_largest(monkeypatch):
+    from dataclasses import replace
+
+    first = devices()[0]
+    small, large = replace(first, kind="gpu", compute_units=2), replace(first, kind="gpu", compute_units=9)
+    gone = replace(first, kind="gpu", compute_units=99, available=False)
+    monkeypatch.setattr(devices_module, "devices", lambda: [first, small, gone, large])
+    assert choose() is large
+
+
+NO_LIBRARY = """
+import isthmus.opencl.library as library
+library._pyopencl.cache_clear(); library._pyopencl = lambda: None
+from isthmus import QnnError, qnn
+try:
+    qnn.Backend("gpu")
+except QnnError as problem:
+    print(problem)
+"""
+
+
+def test_without_opencl_one_line_names_the_remedy():
+    ran = in_child(NO_LIBRARY, ISTHMUS_OPENCL_LIBRARY="/nowhere/libOpenCL.so")
+    assert ran.returncode == 0, ran.stderr
+    (line,) = ran.stdout.splitlines()
+    assert "COMMON_PLATFORM_NOT_SUPPORTED" in line
+    assert "there is no OpenCL library" in line
+    assert "pip install 'isthmus[gpu]'" in line
+
+
+def test_without_a_driver_one_line_names_the_remedy():
+    ran = in_child("from isthmus import qnn\nqnn.Backend('gpu')", OCL_ICD_VENDORS="/nowhere")
+    last = ran.stderr.splitlines()[-1]
+    assert "DEVICE_HARDWARE_UNAVAILABLE" in last
+    assert "no driver is installed" in last
+    assert "pip install 'isthmus[gpu]'" in last
+
+
+def test_nothing_of_opencl_is_loaded_unless_the_backend_is_used():
+    program = (
+        "import sys, isthmus, isthmus.qnn, isthmus.backends.registry as r\n"
+        "r.entry('cpu'); isthmus.qnn.Backend('cpu').free()\n"
+        "print('pyopencl' in sys.modules, 'OpenCL' in open('/proc/self/maps').read())"
+    )
+    assert in_child(program).stdout.split() == ["False", "False"]
+
+
+def test_the_backend_runs_without_importing_pyopencl_and_has_its_library():
+    program = (
+        "import sys\nfrom isthmus import qnn\nb = qnn.Backend('gpu'); b.create_context()\n"
+        "print('pyopencl' in sys.modules)\nimport pyopencl as cl\n"
+        "print(b.driver.opencl().device.platform in [p.int_ptr for p in cl.get_platforms()]); b.free()"
+    )
+    ran = in_child(program)
+    assert ran.stdout.split() == ["False", "True"], ran.stderr

@@ -1,0 +1,121 @@
+"""Programs are built once, kept on disk and checked; one that does not build shows the compiler's own words."""
+
+import os
+
+import pytest
+
+from isthmus.compiled.folder import Folder
+from isthmus.errors import Code, QnnError
+from isthmus.opencl.context import Context
+from isthmus.opencl.device import choose
+from isthmus.opencl.program import Repository, build, kernel
+
+pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
+
+SOURCE = "kernel void one(global int *x) { x[get_global_id(0)] = VALUE; }"
+
+
+@pytest.fixture
+def context():
+    made = Context.create(choose())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def repository(tmp_path):
+    return Repository(Folder(tmp_path / "kernels"))
+
+
+def files(repository):
+    return sorted(name for name in os.listdir(repository.folder.path) if name.endswith(".bin"))
+
+
+def built(context, repository, source=SOURCE, options=("-DVALUE=1",)):
+    again = Repository(repository.folder, repository.is_valid)
+    build(context, source, options, again, "test").close()
+    return again.found, again.built
+
+
+def test_a_program_is_built_once_and_found_afterwards(context, repository):
+    assert built(context, repository) == (0, 1)
+    assert built(context, repository) == (1, 0)
+    assert len(files(repository)) == 1
+
+
+def test_a_program_that_was_found_has_its_kernels(context, repository):
+    built(context, repository)
+    program = build(context, SOURCE, ("-DVALUE=1",), repository, "test")
+    kernel(program, "one", "test").close()
+    assert repository.found == 1
+
+
+def test_other_source_options_or_driver_is_another_file(context, repository):
+    from dataclasses import replace
+
+    built(context, repository)
+    assert built(context, repository, options=("-DVALUE=2",)) == (0, 1)
+    assert built(context, repository, source=SOURCE + "\n") == (0, 1)
+    context.device = replace(context.device, driver=context.device.driver + ".1")
+    assert built(context, repository) == (0, 1)
+    assert len(files(repository)) == 4
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: b"\0" + content[1:], lambda _: b""])
+def test_a_damaged_file_is_built_again_and_replaced(context, repository, damage):
+    built(context, repository)
+    (name,) = files(repository)
+    path = repository.folder.path / name
+    path.write_bytes(damage(path.read_bytes()))
+    assert built(context, repository) == (0, 1)
+    assert built(context, repository) == (1, 0)
+
+
+def test_what_the_driver_does_not_take_is_built_again(context, repository):
+    built(context, repository)
+    (name,) = files(repository)
+    import hashlib
+
+    key = hashlib.sha256("\0".join((context.device.identity, SOURCE, "-DVALUE=1")).encode()).hexdigest()
+    repository.folder.write(name, key, b"no program of any driver")
+    assert built(context, repository) == (0, 1)
+
+
+def test_an_invalidated_repository_is_written_and_not_read(context, repository):
+    built(context, repository)
+    repository.is_valid = False
+    assert built(context, repository) == (0, 1)
+    repository.is_valid = True
+    assert built(context, repository) == (1, 0)
+
+
+def test_a_folder_that_others_may_write_is_refused(context, repository):
+    built(context, repository)
+    repository.folder.path.chmod(0o777)
+    with pytest.raises(QnnError, match="can be written by others") as refused:
+        built(context, repository)
+    assert refused.value.code is Code.COMMON_OPERATION_NOT_PERMITTED
+
+
+def test_a_file_that_is_a_link_is_refused(context, repository, tmp_path):
+    built(context, repository)
+    (name,) = files(repository)
+    path = repository.folder.path / name
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(QnnError, match="is a symbolic link"):
+        built(context, repository)
+
+
+def test_no_folder_to_keep_programs_in_is_no_reason_not_to_build(context, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert built(context, Repository(Folder(tmp_path / "file" / "kernels"))) == (0, 1)
+
+
+def test_a_program_that_does_not_build_shows_the_log(context, repository):
+    with pytest.raises(QnnError) as refused:
+        build(context, "kernel void one(global int *x) { x[0] = undeclared_name; }", (), repository, "graph 'g'")
+    assert refused.value.code is Code.GRAPH_FINALIZE_FAILED
+    assert "undeclared_name" in refused.value.rule
+    assert context.device.name in refused.value.rule
+    assert built(context, repository) == (0, 1)
