@@ -348,3 +348,17 @@ def test_state_lasts_from_execution_to_execution_until_it_is_reset():
         memory.binding.execute()
         assert (memory.outputs["y"] == 2).all()
     memory.close()
+
+
+def test_memory_may_be_closed_after_the_backend_it_was_of():
+    for io in ("memhandle", "raw"):
+        with gpu() as backend:
+            memory = doubled(backend.create_context(), finalize=False).allocate(io)
+            memory.inputs["x"][...] = values()
+            memory.binding.execute()
+            opencl = backend.driver.opencl()
+            given = qnn.gpu.allocate(backend, NBYTES)
+        memory.close()
+        given.close()
+        with pytest.raises(QnnError, match="has been freed"):
+            opencl.check("anything")

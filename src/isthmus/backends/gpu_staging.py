@@ -18,7 +18,7 @@ from isthmus.opencl.commands import Command
 from isthmus.opencl.context import Context
 from isthmus.opencl.handles import Owned
 
-PIN_BYTES = 1 << 20
+PIN_BYTES = 1 << 18
 """From here on the client's own pages are pinned: that costs less than a few copies of them."""
 
 
@@ -65,7 +65,7 @@ class Stage:
         return [buffer for buffer in (self.shared, self._device, self._pinned) if buffer is not None]
 
     def host_side(self, window: Window) -> HostSide:
-        """Where the host has the tensor for the device to fetch: the client's own place, where it can fetch it there."""
+        """Where the host has the tensor for the device to fetch: the client's own place where that can be fetched."""
         if self.shared is not None:
             return HostSide(self.shared.address)
         if isinstance(window.buffer, PinnedBuffer):

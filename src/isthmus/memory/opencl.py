@@ -47,6 +47,7 @@ class OpenClBuffer(Buffer):
     def __init__(self, context: Context, owned: Owned, facts: MemoryFacts, address: int | None = None) -> None:
         self.context, self.facts = context, facts
         self._owned = owned
+        context.keep_for(self)
         if facts.host_address and context.device.unified:
             # The device works in the host's own memory: that is what it is.
             self._describe(KIND, facts.nbytes, address, PRIVATE, facts.host_address)
@@ -66,6 +67,7 @@ class OpenClBuffer(Buffer):
 
     def _release(self) -> None:
         self._owned.close()
+        self.context.leave(self)
 
 
 class HostSharedBuffer(OpenClBuffer):
@@ -112,9 +114,7 @@ class HostSharedBuffer(OpenClBuffer):
             unmap = found.functions["clEnqueueUnmapMemObject"]
             if unmap(context.queue, self._owned.handle, self._address, 0, None, ctypes.byref(done)) == 0:
                 found.functions["clFlush"](context.queue)
-                try:
-                    Event(context, done.value or 0, self.what).wait(GRACE)
-                except QnnError:
+                if not Event(context, done.value or 0, self.what).happens_within(GRACE):
                     context.lose("memory that was handed to it does not come back")
         if context.lost is not None:
             # It may still be written into.

@@ -7,6 +7,7 @@ waits for it again.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from ctypes import c_uint64, c_void_p
 from typing import Any
 
@@ -38,6 +39,8 @@ class Context:
         self._queue = Owned(queue, "clReleaseCommandQueue")
         self._profiling: Owned | None = None
         self._lock = Lock()
+        self._users: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._closed = False
         self.lost: str | None = None
         """Why it is lost, as a sentence part."""
 
@@ -121,7 +124,7 @@ class Context:
         """Refuse to be used after its device is lost or it was closed."""
         if self.lost is not None:
             raise self.loss(what)
-        if self._context.is_closed:
+        if self._closed:
             raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its OpenCL context has been freed")
 
     def lose(self, why: str) -> None:
@@ -135,9 +138,26 @@ class Context:
         rule = f"the device {self.device} is lost: {self.lost}"
         return QnnError(Code.COMMON_SYSTEM_COMMUNICATION, what, rule, remedy)
 
-    def close(self) -> None:
-        """Give everything back; safe to call again."""
+    def keep_for(self, user: Any) -> None:
+        """Have the queue stay until something that needs it to end has left, or is forgotten."""
         with self._lock:
-            for owned in (self._profiling, self._queue, self._context):
-                if owned is not None:
-                    owned.close()
+            self._users.add(user)
+
+    def leave(self, user: Any) -> None:
+        """Say that it has ended."""
+        with self._lock:
+            self._users.discard(user)
+            if self._closed and not self._users:
+                self._give_back()
+
+    def close(self) -> None:
+        """Take no more work, and give everything back once nothing needs it to end; safe to call again."""
+        with self._lock:
+            self._closed = True
+            if not self._users:
+                self._give_back()
+
+    def _give_back(self) -> None:
+        for owned in (self._profiling, self._queue, self._context):
+            if owned is not None:
+                owned.close()

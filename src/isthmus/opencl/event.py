@@ -66,20 +66,29 @@ class Event(Owned):
             the device failed.
         """
         self._context.check(self._what)
-        block = Block(self._context.queue, self._context.device.kind == "gpu")
-        library().call(self._what, "clRetainEvent", self.handle)
-        block.words[Word.EVENT] = self.handle
-        try:
-            ended = block.wait(seconds)
-        finally:
-            if block.words[Word.EVENT]:
-                library().functions["clReleaseEvent"](self.handle)
+        block, ended = self._waited(seconds)
         if not ended:
             raise QnnError(Code.GRAPH_TIMED_OUT, self._what, f"it has not ended within {seconds:g} s")
         if block.words[Word.EVENT]:
             failed = block.words[Word.STATUS] or state(block.words)
             self._context.lose(refusal(failed, self._what, "an execution").rule)
             raise self._context.loss(self._what)
+
+    def happens_within(self, seconds: float) -> bool:
+        """Wait for a while; whether it has happened well, however the context stands."""
+        block, ended = self._waited(seconds)
+        return ended and not block.words[Word.EVENT]
+
+    def _waited(self, seconds: float) -> tuple[Block, bool]:
+        block = Block(0, self._context.device.kind != "cpu")
+        # Native code gives a reference back when the event is complete.
+        library().call(self._what, "clRetainEvent", self.handle)
+        block.words[Word.EVENT] = self.handle
+        try:
+            return block, block.wait(seconds)
+        finally:
+            if block.words[Word.EVENT]:
+                library().functions["clReleaseEvent"](self.handle)
 
     def profile(self) -> int:
         """Nanoseconds from its command's begin to its end, as the device has them."""
