@@ -1,0 +1,198 @@
+"""What can go wrong with a device is told, never waited for without end, and the backend stays usable."""
+
+import ctypes
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gpu_harness import DIMS, NBYTES, SOURCE, bound, buffer, descriptor, doubled, expected, got, gpu, put, small_engine, values
+from gpu_harness import small as small
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "opencl"))
+
+from opencl_faults import failing, replaced
+
+from isthmus import QnnError, memory, qnn
+from isthmus.backends import gpu_prepare
+from isthmus.errors import Code
+from isthmus.opencl import numbers
+
+pytestmark = pytest.mark.usefixtures("small")
+
+
+def works(backend):
+    """Whether a new context of the backend computes."""
+    graph = doubled(backend.create_context(), "again")
+    x, y = values(), np.zeros(DIMS, np.float32)
+    graph.execute([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
+    np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+
+
+def never(real, event, which, size, place, needed):
+    answer = real(event, which, size, place, needed)
+    if which == numbers.EVENT_COMMAND_EXECUTION_STATUS:
+        ctypes.c_int32.from_address(place).value = 1
+    return answer
+
+
+def test_a_device_that_never_answers_is_lost_and_the_next_context_has_a_new_one():
+    with gpu({"gpu": {"timeout": 1}}) as backend:
+        context = backend.create_context()
+        graph = doubled(context)
+        handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
+        with replaced("clGetEventInfo", never), replaced("clSetEventCallback", lambda real, *arguments: 0):
+            binding = bound(graph, *handles)
+            with pytest.raises(QnnError, match="has not ended within 1 s") as refused:
+                binding.execute()
+        assert refused.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+        for call in (
+            binding.execute,
+            lambda: bound(graph, *handles),
+            lambda: context.create_graph("more"),
+            lambda: context.mem_register([descriptor(1)]),
+            graph.reset,
+        ):
+            with pytest.raises(QnnError, match="is lost") as refused:
+                call()
+            assert refused.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+        works(backend)
+
+
+@pytest.mark.parametrize("status", [numbers.INVALID_COMMAND_QUEUE, numbers.DEVICE_NOT_AVAILABLE, -9999])
+def test_a_device_that_says_it_is_gone_is_lost(status):
+    with gpu() as backend:
+        graph = doubled(backend.create_context())
+        with failing("clEnqueueNDRangeKernel", status, after=1):
+            binding = graph.bind([qnn.ClientTensor("x", values())], [qnn.ClientTensor("y", np.zeros(DIMS, np.float32))])
+            with pytest.raises(QnnError, match="is lost"):
+                binding.execute()
+        works(backend)
+
+
+def test_the_clients_lost_context_cannot_be_replaced():
+    from gpu_harness import cl
+
+    context = cl.create_some_context(interactive=False)
+    with gpu({"gpu": {"context": context}}) as backend:
+        backend.driver.opencl().lose("a test says so")
+        with pytest.raises(QnnError, match="is lost: a test says so") as refused:
+            backend.create_context()
+        assert "another OpenCL context" in refused.value.hint
+
+
+@pytest.mark.parametrize("status", [numbers.OUT_OF_RESOURCES, numbers.MEM_OBJECT_ALLOCATION_FAILURE])
+def test_out_of_memory_while_executing_is_told_and_the_graph_works_again(status):
+    with gpu() as backend:
+        context = backend.create_context()
+        graph, array = doubled(context), values()
+        x, y = buffer(backend), buffer(backend)
+        put(backend, x, array)
+        handles = context.mem_register([descriptor(x), descriptor(y)])
+        with failing("clEnqueueNDRangeKernel", status, after=1):
+            failed = bound(graph, *handles)
+            with pytest.raises(QnnError) as refused:
+                failed.execute()
+        assert refused.value.code is Code.COMMON_MEM_ALLOC
+        assert failed.stats.executions == 0
+        failed.close()
+        bound(graph, *handles).execute()
+        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5)
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_out_of_device_memory_while_finalizing_leaves_nothing_behind(after):
+    with gpu() as backend, memory.statistics("opencl") as counted:
+        context = backend.create_context()
+        graph = doubled(context, finalize=False)
+        with failing("clCreateBuffer", numbers.MEM_OBJECT_ALLOCATION_FAILURE, after=after) as calls:
+            try:
+                graph.finalize()
+            except QnnError as problem:
+                assert problem.code is Code.COMMON_MEM_ALLOC
+                assert counted.live_bytes == 0
+                assert not graph.finalized
+            else:
+                assert calls[0] <= after
+        if not graph.finalized:
+            graph.finalize()
+        works(backend)
+
+
+def test_a_tensor_larger_than_the_device_allocates_is_refused():
+    with gpu() as backend:
+        most = backend.driver.opencl().device.largest_allocation
+        graph = doubled(backend.create_context(), dims=(most // 4 + 1024,), finalize=False)
+        with pytest.raises(QnnError, match="allocates at most") as refused:
+            graph.finalize()
+        assert refused.value.code is Code.COMMON_MEM_ALLOC
+        works(backend)
+
+
+def test_the_host_gets_its_memory_back_when_an_execution_fails_half_way():
+    with gpu() as backend:
+        graph = doubled(backend.create_context(), finalize=False)
+        with failing("clEnqueueNDRangeKernel", numbers.OUT_OF_RESOURCES, after=1):
+            given = graph.allocate("memhandle")
+            given.inputs["x"][...] = values()
+            with pytest.raises(QnnError):
+                given.binding.execute()
+        # The binding has the failing function; another one of the same memory has not.
+        again = graph.allocate("memhandle")
+        again.inputs["x"][...] = values()
+        again.binding.execute()
+        np.testing.assert_allclose(again.outputs["y"], expected(values()), rtol=1e-5)
+        from isthmus.opencl.handles import map_count
+
+        assert [map_count(shared.handle) for shared in given.binding._driver._shared] == [1, 1]
+    given.close()
+    again.close()
+
+
+def test_kernels_that_do_not_build_show_the_log_and_the_backend_goes_on(monkeypatch):
+    broken = SOURCE.replace("fmax(", "no_such_function(")
+    with gpu() as backend:
+        graph = doubled(backend.create_context(), finalize=False)
+        with monkeypatch.context() as patched:
+            patched.setattr(gpu_prepare.lower, "prepare", lambda *a, **k: small_engine(*a, **k, source=broken))
+            with pytest.raises(QnnError, match="no_such_function") as refused:
+                graph.finalize()
+        assert refused.value.code is Code.GRAPH_FINALIZE_FAILED
+        assert "graph 'double'" in refused.value.what
+        works(backend)
+
+
+def test_memory_limits_and_faults_reach_the_device():
+    with gpu() as backend:
+        with memory.limit(NBYTES, "opencl"):
+            graph = doubled(backend.create_context(), finalize=False)
+            with pytest.raises(QnnError, match="that are allowed are taken"):
+                graph.finalize()
+        works(backend)
+
+
+def test_a_freed_context_takes_its_memory_with_it():
+    with gpu() as backend, memory.statistics("opencl") as counted:
+        context = backend.create_context()
+        graph = doubled(context)
+        graph.execute([qnn.ClientTensor("x", values())], [qnn.ClientTensor("y", np.zeros(DIMS, np.float32))])
+        assert counted.live_bytes > 0
+        context.free()
+        assert counted.live_bytes == 0
+        with pytest.raises(QnnError):
+            graph.execute()
+
+
+def test_a_forked_child_is_told_and_leaves_the_device_alone():
+    import processes
+
+    with gpu() as backend:
+        graph = doubled(backend.create_context())
+
+        def deed():
+            with pytest.raises(QnnError, match="forked"):
+                graph.execute()
+            backend.free()
+
+        assert processes.in_child(deed) == 0
+        works(backend)

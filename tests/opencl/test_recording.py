@@ -1,0 +1,145 @@
+"""Where a driver records commands (cl_khr_command_buffer), all launches of an execution are one command.
+
+No driver that these tests can rely on has the extension, so its functions are written here, over the real ones.
+"""
+
+import ctypes
+from ctypes import c_int32, c_size_t, c_uint64, c_void_p
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from isthmus.memory import opencl
+from isthmus.opencl import commands, library, numbers
+from isthmus.opencl.commands import Commands
+from isthmus.opencl.context import Context
+from isthmus.opencl.device import choose
+from isthmus.opencl.library import library as loaded
+from isthmus.opencl.program import Repository, build, kernel
+
+pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
+N = 64
+SOURCE = "kernel void add(global int *x, int by) { x[get_global_id(0)] += by; }"
+
+
+class Recorder:
+    """The extension: recorded launches are enqueued one by one, as no real driver would."""
+
+    def __init__(self):
+        self.recorded: dict[int, list] = {}
+        self.released: list[int] = []
+        self.flags = 0
+        self.replays = 0
+        types = library._EXTENSION
+        self.functions = {
+            "clCreateCommandBufferKHR": ctypes.CFUNCTYPE(c_void_p, *types["clCreateCommandBufferKHR"])(self.create),
+            "clFinalizeCommandBufferKHR": ctypes.CFUNCTYPE(c_int32, c_void_p)(lambda handle: 0),
+            "clReleaseCommandBufferKHR": ctypes.CFUNCTYPE(c_int32, c_void_p)(self.release),
+            "clCommandNDRangeKernelKHR": ctypes.CFUNCTYPE(c_int32, *types["clCommandNDRangeKernelKHR"])(self.record),
+            "clEnqueueCommandBufferKHR": ctypes.CFUNCTYPE(c_int32, *types["clEnqueueCommandBufferKHR"])(self.replay),
+        }
+
+    def create(self, queues, queue, properties, status):
+        self.flags = c_uint64.from_address(properties + 8).value
+        self.recorded[0x1000 + len(self.recorded)] = []
+        return max(self.recorded)
+
+    def release(self, handle):
+        self.released.append(handle)
+        return 0
+
+    def record(self, handle, queue, properties, kernel, dims, offset, sizes, groups, count, waits, point, mutable):
+        size = [c_size_t.from_address(sizes + 8 * n).value for n in range(dims)]
+        self.recorded[handle].append((kernel, dims, size, groups))
+        return 0
+
+    def replay(self, queues, queue, handle, waits, wait_list, event):
+        self.replays += 1
+        place = c_void_p.from_address(queue).value
+        launches = self.recorded[handle]
+        for index, (made, dims, size, _) in enumerate(launches):
+            last = index == len(launches) - 1
+            sizes = (c_size_t * dims)(*size)
+            status = loaded().functions["clEnqueueNDRangeKernel"](
+                place, made, dims, None, ctypes.addressof(sizes), None, 0 if index else waits,
+                None if index else wait_list, event if last else None,
+            )  # fmt: skip
+            if status:
+                return status
+        return 0
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    made = Recorder()
+    monkeypatch.setitem(loaded()._extended, choose().platform, made.functions)
+    return made
+
+
+def desk(simultaneous):
+    context = Context.create(replace(choose(), command_buffers=True, simultaneous=simultaneous))
+    memory = opencl.device(context, 4 * N)
+    program = build(context, SOURCE, (), Repository(), "test")
+    array = np.zeros(N, np.int32)
+
+    def launch(by):
+        made = kernel(program, "add", "test")
+        for index, value in enumerate((c_void_p(memory.handle), c_int32(by))):
+            loaded().call("test", "clSetKernelArg", made.handle, index, ctypes.sizeof(value), ctypes.byref(value))
+        return commands.launch(made, (N,), (), f"add {by}")
+
+    made = [
+        commands.write(memory.handle, 0, 4 * N, array.ctypes.data, "array"), launch(1), launch(10), launch(100),
+        commands.read(memory.handle, 0, 4 * N, array.ctypes.data, "array"),
+    ]  # fmt: skip
+    return context, memory, array, made
+
+
+def test_all_launches_are_recorded_once_and_replayed_by_each_execution(recorder):
+    context, memory, array, made = desk(simultaneous=False)
+    recorded = Commands(context, made, "test", 60)
+    assert [len(launches) for launches in recorder.recorded.values()] == [3]
+    for _ in range(2):
+        recorded.run()
+    assert recorder.replays == 2
+    assert (array == 222).all()
+    recorded.close()
+    assert recorder.released == list(recorder.recorded)
+    memory.close()
+    context.close()
+
+
+def test_recording_can_be_refused(recorder):
+    context, memory, array, made = desk(simultaneous=False)
+    Commands(context, made, "test", 60, record=False).run()
+    assert (recorder.recorded, recorder.replays) == ({}, 0)
+    assert (array == 111).all()
+    memory.close()
+    context.close()
+
+
+@pytest.mark.parametrize("simultaneous", [False, True])
+def test_executions_under_way_together_are_replayed_only_where_the_driver_allows_it(recorder, simultaneous):
+    context, memory, array, made = desk(simultaneous)
+    recorded = Commands(context, made, "test", 60)
+    assert recorder.flags == (numbers.COMMAND_BUFFER_SIMULTANEOUS_USE_KHR if simultaneous else 0)
+    for event in [recorded.enqueue(()) for _ in range(3)]:
+        event.wait(60)
+    assert recorder.replays == (3 if simultaneous else 0)
+    assert (array == 333).all()
+    recorded.run()
+    assert recorder.replays == (4 if simultaneous else 1)
+    memory.close()
+    context.close()
+
+
+def test_profiles_and_limits_use_commands_of_their_own(recorder):
+    context, memory, array, made = desk(simultaneous=False)
+    recorded = Commands(context, made, "test", 60)
+    assert [name for name, _ in recorded.timed()] == ["add 1", "add 10", "add 100"]
+    assert recorded.run_within(commands.Limits(lambda: 60.0)) == commands.Outcome.COMPLETE
+    assert recorder.replays == 0
+    assert (array == 222).all()
+    memory.close()
+    context.close()
