@@ -1,4 +1,4 @@
-"""What all tests share: a kernel cache inside the project, a time limit, an order, and the account of the node tests.
+"""What all tests share: kernel caches inside the project, a time limit, an order, and the account of the node tests.
 
 No test may take longer than `ISTHMUS_TEST_SECONDS`, 900 where that is not set. A hang in native code, which no signal
 can interrupt, ends the process a little later (`faulthandler_timeout` in pyproject.toml). With `ISTHMUS_SHUFFLE` set to
@@ -27,6 +27,7 @@ from isthmus.engine.native.verification import verify
 from isthmus.memory import resource, tcm
 
 os.environ.setdefault("ISTHMUS_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "kernels"))
+os.environ.setdefault("POCL_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "pocl"))
 
 _SHOWN = 40  # failures named in the account
 

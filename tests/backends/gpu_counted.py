@@ -15,10 +15,10 @@ import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from gpu_harness import bound, buffer, descriptor, doubled, expected, got, gpu, put, small_engine, values
+from gpu_harness import bound, buffer, descriptor, doubled, expected, got, gpu, put, small_engine, values  # noqa: E402
 
-from isthmus import qnn
-from isthmus.backends import gpu_prepare
+from isthmus import qnn  # noqa: E402
+from isthmus.backends import gpu_prepare  # noqa: E402
 
 EXECUTIONS = 100
 FUNCTIONS = {

@@ -1,5 +1,6 @@
 """Configs of the GPU backend do what they say: device, context, queue, precision, optimisations, kernel repository."""
 
+import itertools
 import json
 import os
 
@@ -231,7 +232,7 @@ def test_without_memory_optimisations_every_tensor_has_memory_of_its_own():
         assert sizes[True] == 4 * NBYTES
         assert sizes[False] < sizes[True]
         spans = sorted((row.offset, row.offset + row.bytes) for row in rows)
-        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def test_configs_of_a_graph_are_fixed_once_it_is_prepared():

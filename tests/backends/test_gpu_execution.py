@@ -61,7 +61,7 @@ def test_the_client_maps_an_output_reads_it_and_unmaps_it():
         binding.execute()
         mapped, _ = cl.enqueue_map_buffer(queue, y, cl.map_flags.READ, 0, DIMS, np.float32)
         np.testing.assert_allclose(mapped, expected(array), rtol=1e-5)
-        with pytest.raises(QnnError, match="tensor 'y'.*is mapped") as refused:
+        with pytest.raises(QnnError, match=r"tensor 'y'.*is mapped") as refused:
             binding.execute()
         assert refused.value.code is Code.COMMON_OPERATION_NOT_PERMITTED
         mapped.base.release(queue)
@@ -281,9 +281,13 @@ def test_an_execution_ends_early_and_the_next_one_is_whole(monkeypatch):
         signal = qnn.Signal(backend)
         timer = threading.Timer(0.005, signal.trigger)
         timer.start()
-        with pytest.raises(QnnError) as refused:
-            for _ in range(200):
+
+        def until_it_is_triggered():
+            for _ in range(1000):
                 binding.execute(signal=signal)
+
+        with pytest.raises(QnnError) as refused:
+            until_it_is_triggered()
         assert refused.value.code is Code.GRAPH_ABORTED
         timer.join()
         binding.execute(signal=qnn.Signal(backend, 60_000_000))

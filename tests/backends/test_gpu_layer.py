@@ -12,9 +12,8 @@ import pytest
 pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 LAYER = Path(__file__).parents[1] / "opencl" / "counting_layer.c"
 EXECUTIONS = 100
-TRANSFERS = (
-    "clEnqueueReadBuffer", "clEnqueueWriteBuffer", "clEnqueueCopyBuffer", "clEnqueueMapBuffer", "clEnqueueUnmapMemObject",
-)  # fmt: skip
+TRANSFERS = ("clEnqueueReadBuffer", "clEnqueueWriteBuffer", "clEnqueueCopyBuffer", "clEnqueueMapBuffer",
+             "clEnqueueUnmapMemObject")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,25 @@
 """Registered memory of the GPU backend: one buffer, one handle, one tensor, and the codes of what is not that."""
 
+import os
+import time
+
 import numpy as np
 import pytest
-from gpu_harness import DIMS, NBYTES, bound, buffer, cl, descriptor, doubled, expected, got, gpu, put, values
+from gpu_harness import (
+    DIMS,
+    NBYTES,
+    bound,
+    buffer,
+    cl,
+    descriptor,
+    doubled,
+    expected,
+    got,
+    gpu,
+    opencl_queue,
+    put,
+    values,
+)
 from gpu_harness import small as small
 
 from isthmus import QnnError, memory, qnn
@@ -10,6 +27,8 @@ from isthmus.errors import Code
 from isthmus.opencl.handles import references
 
 pytestmark = pytest.mark.usefixtures("small")
+CYCLES = int(os.environ.get("ISTHMUS_GPU_CYCLES", "50"))
+"""A long run takes 1,000 of them."""
 
 
 def refusal(context, *descriptors):
@@ -62,7 +81,8 @@ def test_other_memory_than_custom_is_refused(kind):
 def test_a_custom_structure_must_be_the_gpus_and_of_opencl():
     with gpu() as backend:
         context = backend.create_context()
-        custom = qnn.MemDescriptor((4,), qnn.DataType.FLOAT_32, qnn.DescriptorType.CUSTOM, custom=qnn.htp.Descriptor(4, 3))
+        of_htp = qnn.htp.Descriptor(4, 3)
+        custom = qnn.MemDescriptor((4,), qnn.DataType.FLOAT_32, qnn.DescriptorType.CUSTOM, custom=of_htp)
         assert refusal(context, custom).code is Code.MEM_INVALID_ARGUMENT
         undefined = descriptor(buffer(backend), mem_type=qnn.gpu.MemType.UNDEFINED)
         assert refusal(context, undefined).code is Code.MEM_UNSUPPORTED_MEMTYPE
@@ -200,7 +220,7 @@ def test_an_output_that_kernels_also_read_must_be_readable():
         graph = doubled(context)
         x, y = buffer(backend), buffer(backend, flags=cl.mem_flags.WRITE_ONLY)
         handles = context.mem_register([descriptor(x), descriptor(y)])
-        with pytest.raises(QnnError, match="tensor 'y'.*WRITE_ONLY, and kernels read it"):
+        with pytest.raises(QnnError, match=r"tensor 'y'.*WRITE_ONLY, and kernels read it"):
             bound(graph, *handles)
 
 
@@ -272,10 +292,15 @@ def test_registration_cycles_leave_nothing_behind():
         graph = doubled(context)
         x, y = buffer(backend), buffer(backend)
         before = references(x.int_ptr), references(y.int_ptr)
-        for _ in range(50):
+        for _ in range(CYCLES):
             handles = context.mem_register([descriptor(x), descriptor(y)])
             with bound(graph, *handles) as binding:
                 binding.execute()
             context.mem_deregister(handles)
+        # The driver lets go of what a command used a moment after the command has ended.
+        opencl_queue(backend).finish()
+        deadline = time.monotonic() + 10
+        while (references(x.int_ptr), references(y.int_ptr)) != before and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert (references(x.int_ptr), references(y.int_ptr)) == before
         assert not context.driver.memory._known

@@ -81,7 +81,8 @@ def test_an_execution_that_is_enqueued_answers_the_event_of_its_end(desk):
 
 
 def test_one_execution_waits_for_the_event_of_another(desk):
-    first, second = desk.of(desk.write(), desk.launch(2), desk.read()), desk.of(desk.write(), desk.launch(3), desk.read())
+    first = desk.of(desk.write(), desk.launch(2), desk.read())
+    second = desk.of(desk.write(), desk.launch(3), desk.read())
     done = first.enqueue(())
     second.enqueue([done.handle]).wait(60)
     assert (desk.array == 5).all()
@@ -161,13 +162,16 @@ def test_an_interrupt_gets_through_while_the_device_is_busy_and_finds_it_idle(de
     def interrupt(number, frame):
         raise Interrupted
 
+    def without_end():
+        while True:
+            made.run()
+
     made.run()
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.01)
     try:
         with pytest.raises(Interrupted):
-            for _ in range(100):
-                made.run()
+            without_end()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -199,9 +203,8 @@ def test_an_execution_that_takes_long_is_timed_out_and_the_device_goes_on(desk):
 
 def test_a_buffer_that_is_mapped_refuses_before_anything_is_enqueued(desk):
     found = library()
-    at = found.make(
-        "test", "clEnqueueMapBuffer", desk.context.queue, desk.memory.handle, 1, numbers.MAP_READ, 0, 4 * N, 0, None, None
-    )
+    queue, handle = desk.context.queue, desk.memory.handle
+    at = found.make("test", "clEnqueueMapBuffer", queue, handle, 1, numbers.MAP_READ, 0, 4 * N, 0, None, None)
     with failing("clEnqueueWriteBuffer", numbers.OUT_OF_RESOURCES) as calls:
         made = desk.of(commands.refuse_mapped(desk.memory.handle, "tensor 'x'"), desk.write())
         with pytest.raises(QnnError, match="tensor 'x' of the test: its OpenCL buffer is mapped") as refused:
