@@ -44,6 +44,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/htp.py
 	$(BIN)/python bench/provider.py
 	$(BIN)/python bench/delegate.py --only coverage --only shared --only session
+	$(BIN)/python bench/gpu.py
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

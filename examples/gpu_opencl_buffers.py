@@ -46,9 +46,8 @@ def compose(context: qnn.Context) -> qnn.Graph:
 
 def describe(buffer: cl.Buffer) -> MemDescriptor:
     """A tensor's memory: CUSTOM, with the GPU's own structure, which names the OpenCL buffer."""
-    return MemDescriptor(
-        DIMS, DataType.FLOAT_32, DescriptorType.CUSTOM, custom=gpu.GpuMemInfo(mem_type=gpu.MemType.OPENCL, buffer=buffer)
-    )
+    custom = gpu.GpuMemInfo(mem_type=gpu.MemType.OPENCL, buffer=buffer)
+    return MemDescriptor(DIMS, DataType.FLOAT_32, DescriptorType.CUSTOM, custom=custom)
 
 
 def main() -> None:
