@@ -43,15 +43,19 @@ class Precision(IntEnum):
 
 
 class GraphConfig(IntEnum):
-    """QNN_GPU_GRAPH_CONFIG_OPTION_*, to be set before the graph is finalized."""
+    """The fields of QnnGpuGraph_CustomConfig_t, to be set before the graph is finalized.
 
-    PRECISION = 0
+    Numbers from 20001 on are this project's own: a structure has none, and those that QNN's later headers have for its
+    fields are those of general options here.
+    """
+
+    PRECISION = 20001
     """A `Precision`."""
-    DISABLE_MEMORY_OPTIMIZATIONS = 1
+    DISABLE_MEMORY_OPTIMIZATIONS = 20002
     """Whether every tensor has memory of its own."""
-    DISABLE_NODE_OPTIMIZATIONS = 2
+    DISABLE_NODE_OPTIMIZATIONS = 20003
     """Whether operations stay apart that could be one kernel."""
-    DISABLE_QUEUE_RECORDING = 3
+    DISABLE_QUEUE_RECORDING = 20004
     """Whether commands are enqueued one by one where the driver could record them."""
 
 
