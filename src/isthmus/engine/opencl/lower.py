@@ -103,7 +103,8 @@ def prepare(
     fuse
         Whether element-wise steps may become part of the kernel before them, and small launches of a CPU one.
     optimize_memory
-        Whether to look for an operation order and a layout that need less memory.
+        Whether to look for an operation order and a layout that need less memory. Without it every intermediate has
+        memory of its own until the end.
 
     Raises
     ------
@@ -117,6 +118,7 @@ def prepare(
         alignment=max(traits.alignment, 16) * (2 if precision is Precision.FP16 else 1),
         optimize_order=optimize_memory,
         plan_nodes=PLAN_NODES if optimize_memory else 0,
+        reuse_memory=optimize_memory,
     )
     return lower(planned, traits, precision, fuse)
 
