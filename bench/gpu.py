@@ -98,7 +98,7 @@ def launches(options: argparse.Namespace) -> dict[str, float]:
     many = commands.Commands(context, [_touch(built, memory) for _ in range(LAUNCHES)], "bench", 60, record=False)
     one = commands.Commands(context, [_touch(built, memory)], "bench", 60)
     figures: dict[str, float] = {}
-    rounds = 10 if options.quick else 50
+    rounds = 20 if options.quick else 300
     best = math.inf
     for _ in range(rounds):
         begin = time.perf_counter()

@@ -24,7 +24,7 @@ from gpu_harness import (
 )
 from gpu_harness import small as small
 
-from isthmus import QnnError, qnn
+from isthmus import QnnError, memory, qnn
 from isthmus.backends import gpu_prepare
 from isthmus.errors import Code
 from isthmus.opencl.device import choose
@@ -145,9 +145,23 @@ def test_a_tensor_needs_memory_and_enough_of_it():
             graph.execute()
         with pytest.raises(QnnError, match="are needed"):
             graph.bind([qnn.ClientTensor("x", bytearray(8))], [qnn.ClientTensor("y", np.zeros(DIMS, np.float32))])
-        with qnn.gpu.allocate(backend, NBYTES) as given, pytest.raises(QnnError, match="is not registered") as refused:
-            graph.bind([qnn.ClientTensor("x", given)], [qnn.ClientTensor("y", np.zeros(DIMS, np.float32))])
-        assert refused.value.code is Code.GRAPH_INVALID_TENSOR
+        with qnn.gpu.allocate(backend, NBYTES) as ours:
+            for given in (ours, buffer(backend)):
+                with pytest.raises(QnnError, match="is not registered") as refused:
+                    graph.bind([qnn.ClientTensor("x", given)], [qnn.ClientTensor("y", np.zeros(DIMS, np.float32))])
+                assert refused.value.code is Code.GRAPH_INVALID_TENSOR
+
+
+def test_a_clients_buffer_is_known_as_memory_while_a_backend_of_its_context_is_there():
+    with gpu() as backend, gpu() as other:
+        given, foreign = buffer(backend), buffer(other)
+        assert memory.window(given).spans == memory.window(given).spans
+        assert memory.window(given).nbytes == NBYTES
+        assert not memory.holds.overlap(memory.window(given), memory.window(foreign))
+        sub = given.get_sub_region(1024, 1024)
+        assert memory.holds.overlap(memory.window(sub), memory.window(given))
+    with pytest.raises(QnnError, match="exposes no memory"):
+        memory.window(given)
 
 
 @pytest.mark.parametrize("io", [None, "raw", "memhandle"])
@@ -357,12 +371,12 @@ def test_state_lasts_from_execution_to_execution_until_it_is_reset():
 def test_memory_may_be_closed_after_the_backend_it_was_of():
     for io in ("memhandle", "raw"):
         with gpu() as backend:
-            memory = doubled(backend.create_context(), finalize=False).allocate(io)
-            memory.inputs["x"][...] = values()
-            memory.binding.execute()
+            given_by_graph = doubled(backend.create_context(), finalize=False).allocate(io)
+            given_by_graph.inputs["x"][...] = values()
+            given_by_graph.binding.execute()
             opencl = backend.driver.opencl()
             given = qnn.gpu.allocate(backend, NBYTES)
-        memory.close()
+        given_by_graph.close()
         given.close()
         with pytest.raises(QnnError, match="has been freed"):
             opencl.check("anything")

@@ -287,3 +287,21 @@ def test_an_address_in_a_process_without_descriptors_is_refused_with_a_code():
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert refusal.value.code is Code.COMMON_SYSTEM
+
+
+def test_an_adoption_can_be_ended_and_others_stay(monkeypatch):
+    monkeypatch.setattr(sys.modules["isthmus.memory.adopt"], "_adopters", [])
+
+    class Thing:
+        buffer = memory.host(64)
+
+    def known(given):
+        return given.buffer if isinstance(given, Thing) else None
+
+    first, second = memory.adopt(known), memory.adopt(known)
+    first()
+    first()
+    assert memory.window(Thing()).nbytes == 64
+    second()
+    with pytest.raises(QnnError, match="exposes no memory"):
+        memory.window(Thing())

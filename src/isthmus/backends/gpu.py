@@ -10,6 +10,7 @@ its next context works in a new OpenCL context, unless the client brought that.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -31,6 +32,8 @@ from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.lock import Lock
 from isthmus.log import Log, LogLevel
+from isthmus.memory import adopt, opencl
+from isthmus.memory.opencl import OpenClBuffer
 from isthmus.opencl.context import Context
 from isthmus.opencl.device import choose
 from isthmus.opencl.library import REMEDY
@@ -46,6 +49,14 @@ class GpuBackend(BackendDriver):
         self.config, self.log = config, log
         self._lock = Lock()
         self._opencl = self._open()
+        backend = weakref.ref(self)
+
+        def known(given: Any) -> OpenClBuffer | None:
+            here = backend()
+            return None if here is None else opencl.known(here._opencl, given)
+
+        self._end_adoption = adopt(known)
+        weakref.finalize(self, self._end_adoption).atexit = False
 
     def _open(self) -> Context:
         config = self.config
@@ -73,14 +84,14 @@ class GpuBackend(BackendDriver):
         except ImportError:
             rule = "the package pyopencl, whose objects properties are, is not installed"
             raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "backend 'gpu'", rule, REMEDY) from None
-        opencl = self.opencl()
-        opencl.check("backend 'gpu'")
+        here = self.opencl()
+        here.check("backend 'gpu'")
         if option is BackendProperty.CL_CONTEXT:
-            return pyopencl.Context.from_int_ptr(opencl.handle, retain=True)
+            return pyopencl.Context.from_int_ptr(here.handle, retain=True)
         if option is BackendProperty.CL_QUEUE:
-            return pyopencl.CommandQueue.from_int_ptr(opencl.queue, retain=True)
+            return pyopencl.CommandQueue.from_int_ptr(here.queue, retain=True)
         assert option is BackendProperty.CL_DEVICE
-        return pyopencl.Device.from_int_ptr(opencl.device.handle, retain=True)
+        return pyopencl.Device.from_int_ptr(here.device.handle, retain=True)
 
     def supports(self, call: Call) -> str | None:
         return lower.supports(call)
@@ -89,11 +100,12 @@ class GpuBackend(BackendDriver):
         return lower.operations()
 
     def create_context(self, device: DeviceDriver | None = None) -> GpuContext:
-        opencl = self.opencl()
-        opencl.check("GPU context")
-        return GpuContext(self.config, opencl)
+        here = self.opencl()
+        here.check("GPU context")
+        return GpuContext(self.config, here)
 
     def close(self) -> None:
+        self._end_adoption()
         self._opencl.close()
 
 
@@ -102,12 +114,12 @@ class GpuContext(ContextDriver):
 
     configs = ContextConfig
 
-    def __init__(self, config: GpuConfig, opencl: Context) -> None:
-        self.config, self.opencl = config, opencl
+    def __init__(self, config: GpuConfig, here: Context) -> None:
+        self.config, self.opencl = config, here
         path = config.kernel_repo_path
         self.repository = Repository() if path is None else _repository(path)
         self.repository.is_valid = not config.invalidate_kernel_repo
-        self.memory = GpuMemory(opencl)
+        self.memory = GpuMemory(here)
         self._graphs: list[GpuGraphDriver] = []
 
     def get_config(self, option: IntEnum) -> Any:

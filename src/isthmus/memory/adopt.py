@@ -29,20 +29,37 @@ _PRIVATE_OWNERS = (bytes, bytearray, _array.array)
 _POINTER_HINT = "Pass the address as a whole number together with a size, or the array that the pointer points to."
 
 Adopter = Callable[[Any], Buffer | None]
-_adopters: list[Adopter] = []
+_adopters: list[list[Adopter]] = []
 
 
-def adopt(adopter: Adopter) -> None:
+def adopt(adopter: Adopter) -> Callable[[], None]:
     """Have windows made of a further kind of memory, for the whole process.
 
     Parameters
     ----------
     adopter
         A function that is given an object and answers its `Buffer`, or None if it does not know it.
+
+    Returns
+    -------
+    callable
+        What ends it; safe to call again.
+
+    Examples
+    --------
+    >>> end = adopt(lambda given: None)
+    >>> end()
     """
     if not callable(adopter):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"adopter {adopter!r}", "it cannot be called")
-    _adopters.append(adopter)
+    # An entry of its own: one function may be adopted twice, and ended once.
+    entry = [adopter]
+    _adopters.append(entry)
+
+    def end() -> None:
+        _adopters[:] = [known for known in _adopters if known is not entry]
+
+    return end
 
 
 def window(
@@ -105,7 +122,7 @@ def _found(memory: Any, what: str, nbytes: int | None, writable: bool, refuse: _
         return memory.window()
     if isinstance(memory, SharedFd):
         return mapped_window(memory, what)
-    for adopter in _adopters:
+    for (adopter,) in list(_adopters):
         known = adopter(memory)
         if known is not None:
             known.check_open()

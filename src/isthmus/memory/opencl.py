@@ -279,3 +279,12 @@ def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
     library().call(what, "clRetainMemObject", handle)
     return OpenClBuffer(context, Owned(handle, "clReleaseMemObject"), facts)
 
+
+def known(context: Context, given: Any) -> OpenClBuffer | None:
+    """The buffer of pyopencl that a client brought instead of memory; None for all else, and for other contexts."""
+    if not type(given).__module__.startswith("pyopencl") or not hasattr(given, "int_ptr"):
+        return None
+    try:
+        return adopted(context, given, "OpenCL buffer")
+    except QnnError:
+        return None
