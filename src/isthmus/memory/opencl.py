@@ -209,8 +209,8 @@ class PinnedBuffer(Buffer):
     @property
     def array(self) -> np.ndarray:
         view = (ctypes.c_ubyte * self.nbytes).from_address(self.address)
-        # Whoever has a view keeps the memory.
-        view.owner = self  # type: ignore[attr-defined]
+        # Whoever has a view keeps the memory, also when this has ended.
+        view.owner = self.inner  # type: ignore[attr-defined]
         return np.ctypeslib.as_array(view)
 
     def _release(self) -> None:

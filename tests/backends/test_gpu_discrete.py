@@ -1,0 +1,110 @@
+"""What the GPU backend does on a device with memory of its own, tried on one that is only said to have it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gpu_harness import bound, buffer, cl, descriptor, doubled, expected, gpu, opencl_queue, put, values
+from gpu_harness import small as small
+
+from isthmus import memory, qnn
+from isthmus.backends import gpu_staging
+from isthmus.memory import opencl
+from isthmus.memory.opencl import PinnedBuffer
+from isthmus.opencl import context as contexts
+from isthmus.opencl.loop import Kind
+
+pytestmark = pytest.mark.usefixtures("small", "discrete")
+
+
+@pytest.fixture
+def discrete(monkeypatch):
+    create = contexts.Context.create
+    monkeypatch.setattr(
+        contexts.Context, "create", classmethod(lambda cls, device: create(replace(device, unified=False)))
+    )
+
+
+def kinds(binding):
+    return [command.kind for command in binding._driver._commands.commands]
+
+
+def raw(graph, x, y):
+    return graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
+
+
+def test_small_raw_memory_goes_through_pinned_memory():
+    with gpu() as backend:
+        graph = doubled(backend.create_context())
+        x, y = values(), np.zeros_like(values())
+        binding = raw(graph, x, y)
+        for seed in range(2):
+            x[...] = values(seed=seed)
+            binding.execute()
+            np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+        assert kinds(binding) == [Kind.WRITE, Kind.LAUNCH, Kind.LAUNCH, Kind.READ]
+        assert not binding._driver._pins
+        assert len(binding._driver._copies_in) == len(binding._driver._copies_out) == 1
+        assert binding.stats.copied_bytes == 2 * (x.nbytes + y.nbytes)
+
+
+def test_large_raw_memory_is_pinned_and_transferred_where_it_lies(monkeypatch):
+    monkeypatch.setattr(gpu_staging, "PIN_BYTES", 1)
+    with gpu() as backend, memory.statistics("opencl") as counted:
+        graph = doubled(backend.create_context())
+        reserved = counted.live_bytes
+        x, y = values(), np.zeros_like(values())
+        with raw(graph, x, y) as binding:
+            binding.execute()
+            np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+            assert len(binding._driver._pins) == 2
+            assert not binding._driver._copies_in
+            assert counted.live_bytes == reserved
+        assert not binding._driver._pins
+
+
+def test_memory_that_cannot_be_pinned_goes_through_pinned_memory(monkeypatch):
+    monkeypatch.setattr(gpu_staging, "PIN_BYTES", 1)
+    monkeypatch.setattr(opencl, "pin", lambda *arguments: None)
+    with gpu() as backend:
+        graph = doubled(backend.create_context())
+        x, y = values(), np.zeros_like(values())
+        raw(graph, x, y).execute()
+        np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+
+
+def test_a_graph_gets_pinned_memory_that_is_copied_no_more_than_once():
+    with gpu() as backend:
+        given = doubled(backend.create_context(), finalize=False).allocate()
+        assert all(isinstance(held, PinnedBuffer) for held in given._buffers)
+        given.inputs["x"][...] = values()
+        given.binding.execute()
+        np.testing.assert_allclose(given.outputs["y"], expected(values()), rtol=1e-5)
+        assert not given.binding._driver._copies_in
+        assert given.binding.stats.copied_bytes == 2 * given.inputs["x"].nbytes
+        view = given.outputs["y"]
+    given.close()
+    del given
+    np.testing.assert_allclose(view, expected(values()), rtol=1e-5)
+
+
+def test_registered_host_memory_is_transferred_by_the_driver_and_counted():
+    with gpu() as backend:
+        given = doubled(backend.create_context(), finalize=False).allocate("memhandle")
+        given.inputs["x"][...] = values()
+        given.binding.execute()
+        np.testing.assert_allclose(given.outputs["y"], expected(values()), rtol=1e-5)
+        assert given.binding.stats.copied_bytes == 2 * given.inputs["x"].nbytes
+    given.close()
+
+
+def test_registered_buffers_are_in_place_whatever_they_were_made_of():
+    with gpu() as backend:
+        context = backend.create_context()
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
+        x, y = buffer(backend, flags=flags), buffer(backend)
+        put(backend, x, values())
+        binding = bound(doubled(context), *context.mem_register([descriptor(x), descriptor(y)]))
+        binding.execute()
+        opencl_queue(backend).finish()
+        assert binding.stats.in_place_bytes == {"opencl": 2 * values().nbytes}
