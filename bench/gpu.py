@@ -186,11 +186,11 @@ def inputs_and_outputs(options: argparse.Namespace) -> dict[str, Any]:
                     continue
                 beside = _torch_transfers(torch, nbytes, make is rectified) if torch is not None else {}
                 moved = nbytes * (2 if make is rectified else 1)
-                more = row["raw"] - row["registered"]
+                more, pinned = row["raw"] - row["registered"], row.pop("pinned")
                 told = ", ".join(f"{name} {taken * US:,.0f}" for name, taken in beside.items())
                 print(
                     f"  {nbytes:>11,} {make.__name__:9} {row['raw'] * US:>10,.0f} {row['registered'] * US:>10,.0f} "
-                    f"{more * US:>10,.0f} {moved / max(more, 1e-9) / 1e9:>6.1f}  {told}", flush=True,
+                    f"{more * US:>10,.0f} {moved / max(more, 1e-9) / 1e9:>6.1f}  {told}; pinned {pinned:.0f}", flush=True,
                 )  # fmt: skip
                 figures[f"{make.__name__} {nbytes}"] = {name: taken * US for name, taken in {**row, **beside}.items()}
         gc.collect()
@@ -219,7 +219,8 @@ def _raw_and_registered(
         [qnn.ClientTensor("x", mem_handle=handles[0])], [qnn.ClientTensor("y", mem_handle=handles[1])]
     )
     try:
-        return in_turn({"raw": raw.execute, "registered": registered.execute}, rounds, 0.002)
+        taken = in_turn({"raw": raw.execute, "registered": registered.execute}, rounds, 0.002)
+        return {**taken, "pinned": len(raw._driver._pins)}
     finally:
         raw.close()
         registered.close()

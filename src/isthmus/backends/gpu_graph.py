@@ -271,18 +271,18 @@ class GpuBinding(Binding):
         """Raw memory goes through a stage."""
         stage = self._graph.staging[index]
         side = stage.host_side(window)
-        address = side.address
         if side.pin is not None:
             self._pins.append(side.pin)
-        if address != window.address and nbytes:
-            if is_input:
-                self._copies_in.append((address, window.address, nbytes))
-            else:
-                self._copies_out.append((window.address, address, nbytes))
+        for part in side.parts:
+            own = window.address + part.offset
+            if part.address != own and is_input:
+                self._copies_in.append((part.address, own, part.nbytes))
+            elif part.address != own:
+                self._copies_out.append((own, part.address, part.nbytes))
         if stage.shared is not None:
             self._shared.append(stage.shared)
         counted.transfer(nbytes, is_input)
-        return IoPlace(stage.handle), stage.before(address, label, is_input), stage.after(address, label, is_input)
+        return IoPlace(stage.handle), stage.before(side, label, is_input), stage.after(side, label, is_input)
 
     def _checked(
         self, index: int, info: TensorInfo, memory: TensorMemory | None, loaded: DeviceProgram

@@ -2,7 +2,8 @@
 
 Where the device shares memory with the host, a copy into memory that both see is all it takes. Elsewhere a device
 fetches at the speed of the bus from pinned memory only: small tensors are copied there first, the pages of large ones
-are pinned where they are, when they are bound.
+are pinned where they are, when they are bound. Pages that a tensor shares with its neighbours are not: what lies there
+is copied, for two tensors on one page cannot both have it pinned.
 """
 
 from __future__ import annotations
@@ -23,10 +24,19 @@ PIN_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
-class HostSide:
-    """Where the host puts or finds a tensor, and what keeps that place pinned, where it is the client's."""
+class Part:
+    """Bytes of a tensor: where in it, how many, and where the host has them for the device to fetch."""
 
+    offset: int
+    nbytes: int
     address: int
+
+
+@dataclass(frozen=True)
+class HostSide:
+    """The parts of a tensor, and what keeps the client's own pages pinned, where some are."""
+
+    parts: tuple[Part, ...]
     pin: Owned | None = None
 
 
@@ -66,29 +76,53 @@ class Stage:
 
     def host_side(self, window: Window) -> HostSide:
         """Where the host has the tensor for the device to fetch: the client's own place where that can be fetched."""
+        if self.nbytes == 0:
+            return HostSide(())
         if self.shared is not None:
-            return HostSide(self.shared.address)
+            return HostSide((Part(0, self.nbytes, self.shared.address),))
         if isinstance(window.buffer, PinnedBuffer):
-            return HostSide(window.address)
-        if self.nbytes >= PIN_BYTES:
-            pin = opencl.pin(self._context, window.address, self.nbytes)
-            if pin is not None:
-                return HostSide(window.address, pin)
-        if self._pinned is None:
-            self._pinned = opencl.pinned(self._context, max(self.nbytes, 1))
-        return HostSide(self._pinned.address)
+            return HostSide((Part(0, self.nbytes, window.address),))
+        return (self._pinned_where_it_is(window.address) if self.nbytes >= PIN_BYTES else None) or HostSide(
+            (Part(0, self.nbytes, self._staging(self.nbytes)),)
+        )
 
-    def before(self, address: int, label: str, is_input: bool) -> list[Command]:
+    def _pinned_where_it_is(self, address: int) -> HostSide | None:
+        """The whole pages of the client's own, and copies of what lies on the pages at both ends."""
+        first = -address % opencl.PAGE
+        last = (address + self.nbytes) // opencl.PAGE * opencl.PAGE - address
+        if first >= last:
+            return None
+        pin = opencl.pin(self._context, address + first, last - first)
+        if pin is None:
+            return None
+        ends = self._staging(2 * opencl.PAGE) if first or last < self.nbytes else 0
+        parts = (
+            Part(0, first, ends), Part(first, last - first, address + first),
+            Part(last, self.nbytes - last, ends + opencl.PAGE),
+        )  # fmt: skip
+        return HostSide(tuple(part for part in parts if part.nbytes), pin)
+
+    def _staging(self, nbytes: int) -> int:
+        """The address of pinned memory of our own."""
+        if self._pinned is None or self._pinned.nbytes < nbytes:
+            self._pinned = opencl.pinned(self._context, nbytes)
+        return self._pinned.address
+
+    def before(self, side: HostSide, label: str, is_input: bool) -> list[Command]:
         """What hands the tensor to the device."""
         if self.shared is not None:
             return [commands.unmap(self.shared.handle, self.shared.address, label)]
-        return [commands.write(self.handle, 0, self.nbytes, address, label)] if is_input and self.nbytes else []
+        if not is_input:
+            return []
+        return [commands.write(self.handle, part.offset, part.nbytes, part.address, label) for part in side.parts]
 
-    def after(self, address: int, label: str, is_input: bool) -> list[Command]:
+    def after(self, side: HostSide, label: str, is_input: bool) -> list[Command]:
         """What hands it back."""
         if self.shared is not None:
             return [commands.map_at(self.shared.handle, self.shared.facts.nbytes, self.shared.address, label)]
-        return [] if is_input or not self.nbytes else [commands.read(self.handle, 0, self.nbytes, address, label)]
+        if is_input:
+            return []
+        return [commands.read(self.handle, part.offset, part.nbytes, part.address, label) for part in side.parts]
 
 
 class Staging:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 KIND = "opencl"
 GRACE = 10.0
 """Seconds that a device may take to give memory back."""
-_PAGE = 4096
+PAGE = 4096
+"""What memory is pinned and shared by."""
 _lost_pages: list[Buffer] = []
 
 
@@ -154,7 +155,7 @@ class OpenCl(MemoryResource):
         if not wanted.shared:
             return OpenClBuffer(wanted.context, *_made(wanted.context, wanted.flags, nbytes, 0, what))
         # Drivers share whole pages only; and the memory must outlast the memory object.
-        pages = HostBuffer(-(-nbytes // _PAGE) * _PAGE)
+        pages = HostBuffer(-(-nbytes // PAGE) * PAGE)
         owned, facts = _made(wanted.context, wanted.flags, pages.nbytes, pages.address, what)
         buffer = HostSharedBuffer(wanted.context, owned, facts, pages, nbytes)
         buffer._map()
@@ -232,7 +233,7 @@ def pinned(context: Context, nbytes: int) -> PinnedBuffer:
 
 
 def pin(context: Context, address: int, nbytes: int) -> Owned | None:
-    """Have the pages of a client's memory stay where they are, so that a device can fetch from there.
+    """Have whole pages of a client's memory stay where they are, so that a device can fetch from there.
 
     It is a memory object over them that no command uses; the answer ends it. None where the driver makes none.
     """
@@ -240,11 +241,9 @@ def pin(context: Context, address: int, nbytes: int) -> Owned | None:
     from isthmus.opencl.handles import Owned
     from isthmus.opencl.library import library
 
-    first = address // _PAGE * _PAGE
-    size = -(-(address + nbytes - first) // _PAGE) * _PAGE
     status = ctypes.c_int32()
     made = library().functions["clCreateBuffer"](
-        context.handle, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, size, first, ctypes.byref(status)
+        context.handle, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, nbytes, address, ctypes.byref(status)
     )
     return Owned(made, "clReleaseMemObject") if made and status.value == numbers.SUCCESS else None
 
