@@ -1,6 +1,8 @@
 """What can go wrong with a device is told, never waited for without end, and the backend stays usable."""
 
 import ctypes
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -26,7 +28,7 @@ from opencl_faults import failing, replaced
 from isthmus import QnnError, memory, qnn
 from isthmus.backends import gpu_prepare
 from isthmus.errors import Code
-from isthmus.opencl import numbers
+from isthmus.opencl import commands, numbers
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -67,6 +69,33 @@ def test_a_device_that_never_answers_is_lost_and_the_next_context_has_a_new_one(
                 call()
             assert refused.value.code is Code.COMMON_SYSTEM_COMMUNICATION
         works(backend)
+
+
+def test_a_silent_device_does_not_hold_up_a_free(monkeypatch):
+    monkeypatch.setattr(commands, "GRACE", 0.2)
+    backend = qnn.Backend("gpu", {"gpu": {"timeout": 600}})
+    context = backend.create_context()
+    graph = doubled(context)
+    handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
+    answers = []
+    with replaced("clGetEventInfo", never), replaced("clSetEventCallback", lambda real, *arguments: 0):
+        binding = bound(graph, *handles)
+
+        def execute():
+            try:
+                binding.execute()
+            except QnnError as problem:
+                answers.append(problem)
+
+        thread = threading.Thread(target=execute)
+        thread.start()
+        while not binding._driver._running:
+            time.sleep(0.01)
+        begin = time.monotonic()
+        backend.free()
+        assert time.monotonic() - begin < 30
+        thread.join(30)
+    assert [problem.code for problem in answers] == [Code.GRAPH_INVALID_HANDLE]
 
 
 @pytest.mark.parametrize("status", [numbers.INVALID_COMMAND_QUEUE, numbers.DEVICE_NOT_AVAILABLE, -9999])

@@ -1,6 +1,7 @@
 """Registered memory of the GPU backend: one buffer, one handle, one tensor, and the codes of what is not that."""
 
 import os
+import threading
 import time
 
 import numpy as np
@@ -18,11 +19,13 @@ from gpu_harness import (
     gpu,
     opencl_queue,
     put,
+    small_engine,
     values,
 )
 from gpu_harness import small as small
 
 from isthmus import QnnError, memory, qnn
+from isthmus.backends import gpu_prepare
 from isthmus.errors import Code
 from isthmus.opencl.handles import references
 
@@ -304,3 +307,24 @@ def test_registration_cycles_leave_nothing_behind():
             time.sleep(0.01)
         assert (references(x.int_ptr), references(y.int_ptr)) == before
         assert not context.driver.memory._known
+
+
+def test_memory_that_is_deregistered_while_an_execution_uses_it_stays_until_that_has_ended(monkeypatch):
+    monkeypatch.setattr(gpu_prepare.lower, "prepare", lambda *a, **k: small_engine(*a, **k, rounds=200))
+    with gpu() as backend:
+        context = backend.create_context()
+        graph = doubled(context)
+        x, y = buffer(backend), buffer(backend)
+        handles = context.mem_register([descriptor(x), descriptor(y)])
+        binding = bound(graph, *handles)
+        binding.execute()
+        thread = threading.Thread(target=binding.execute)
+        thread.start()
+        while not binding._driver._running and thread.is_alive():
+            time.sleep(0.0001)
+        context.mem_deregister(handles)
+        x.release()
+        y.release()
+        thread.join(60)
+        with pytest.raises(QnnError, match="deregistered"):
+            binding.execute()

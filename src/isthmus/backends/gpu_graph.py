@@ -139,6 +139,10 @@ class GpuGraphDriver(GraphDriver):
         return self.ledger.stats()
 
     def close(self) -> None:
+        # Whoever waits for the device in a turn is not to keep this waiting for ever.
+        for binding in list(self.ledger.bindings):
+            if isinstance(binding, GpuBinding):
+                binding.hurry()
         with self._turn:
             self.ledger.close()
             if self._loaded is not None:
@@ -370,6 +374,12 @@ class GpuBinding(Binding):
             return self._commands.enqueue(event.checked(wait_for, self._graph.context.opencl, self._what))
 
         return self._in_turn(run)
+
+    def hurry(self) -> None:
+        """Have an execution that is under way not be waited for much longer; from any thread."""
+        made = self._commands
+        if made is not None:
+            made.hurry()
 
     def end(self) -> None:
         super().end()

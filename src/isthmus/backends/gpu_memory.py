@@ -39,7 +39,11 @@ class GpuRegistration(Registration):
 
     def _release(self) -> None:
         self._forget(self)
-        self.buffer.close()
+        if holds.holders(self.window):
+            # An execution is under way in it. Nobody waits for that: its binding keeps the memory as long as it needs.
+            self.buffer.abandon()
+        else:
+            self.buffer.close()
 
 
 class GpuMemory:

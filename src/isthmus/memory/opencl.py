@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
+from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.host import HostBuffer
 from isthmus.memory.identity import PRIVATE, Identity
@@ -65,6 +66,14 @@ class OpenClBuffer(Buffer):
     def is_shared(self) -> bool:
         """Whether the device works in memory that the host has too, so that to map it copies nothing."""
         return self.facts.is_of_host and self.context.device.unified
+
+    def abandon(self) -> None:
+        """End it though it may be in use; the reference goes when nobody has this object any more."""
+        with holds.lock:
+            self._closed = True
+            holds.changed()
+        for ending in self._endings:
+            ending()
 
     def _release(self) -> None:
         self._owned.close()

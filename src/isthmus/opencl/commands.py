@@ -7,6 +7,7 @@ driver can record commands (cl_khr_command_buffer), all launches are one command
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Callable, Sequence
 from ctypes import c_int32, c_uint64, c_void_p
@@ -137,6 +138,7 @@ class Commands:
         self._plain = self._rows(self.commands)
         self._table = self._with_recording() if record and context.device.command_buffers else self._plain
         self._loop = machine.load()
+        self._latest = math.inf
         self._use(self._table, self._block.words)
 
     # -- executing -----------------------------------------------------------------------------------------------------
@@ -237,6 +239,10 @@ class Commands:
             words[Word.QUEUE] = queue
             self._use(self._table, words)
 
+    def hurry(self) -> None:
+        """Wait a little longer and no more for what is under way: somebody wants it to end, from another thread."""
+        self._latest = time.monotonic() + GRACE
+
     def close(self) -> None:
         """Let kernels and what was recorded go; safe to call again."""
         if self._recorded is not None:
@@ -252,12 +258,26 @@ class Commands:
         words = self._block.words
         if words[Word.STATUS]:
             self._fail(0)
-        if words[Word.EVENT] and state(words) >= numbers.COMPLETE and not self._block.wait(self.patience):
-            self._lose(f"an execution has not ended within {self.patience:g} s")
+        begun = time.monotonic()
+        while words[Word.EVENT] and state(words) >= numbers.COMPLETE and not self._block.wait(self._left(begun)):
+            self._check_patience(begun)
         self._check_end()
 
+    def _left(self, begun: float) -> float:
+        """How long to wait in one go, before somebody may want it to end."""
+        return min(begun + self.patience, self._latest, time.monotonic() + 1) - time.monotonic()
+
+    def _check_patience(self, begun: float) -> None:
+        now = time.monotonic()
+        if self.context.lost is not None:
+            raise self.context.loss(self.what)
+        if now >= begun + self.patience:
+            self._lose(f"an execution has not ended within {self.patience:g} s")
+        if now >= self._latest:
+            self._lose(f"an execution has not ended {GRACE:g} s after it was to")
+
     def _wait_within(self, limits: Limits) -> int:
-        deadline = time.monotonic() + self.patience
+        begun = time.monotonic()
         while True:
             left = limits.left()
             if limits.stopped():
@@ -267,8 +287,7 @@ class Commands:
             if self._block.wait(PIECE if left is None else min(PIECE, left)):
                 self._check_end()
                 return Outcome.COMPLETE
-            if time.monotonic() >= deadline:
-                self._lose(f"an execution has not ended within {self.patience:g} s")
+            self._check_patience(begun)
 
     def _check_end(self) -> None:
         words = self._block.words
