@@ -1,5 +1,7 @@
 """What the GPU backend costs: launches, raw memory beside registered memory, models beside the CPU backend.
 
+Where no driver is registered with the system, OCL_ICD_VENDORS names a folder with a file that holds the driver's path.
+
 Figures of one row are measured in turn, round by round, so that whatever else the machine does meets them alike.
 PyTorch is measured beside it where it can be imported and has a device.
 """
