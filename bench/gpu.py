@@ -189,10 +189,11 @@ def inputs_and_outputs(options: argparse.Namespace) -> dict[str, Any]:
                 beside = _torch_transfers(torch, nbytes, make is rectified) if torch is not None else {}
                 moved = nbytes * (2 if make is rectified else 1)
                 more, pinned = row["raw"] - row["registered"], row.pop("pinned")
-                told = ", ".join(f"{name} {taken * US:,.0f}" for name, taken in beside.items())
+                told = ", ".join(f"{name} {taken * US:,.0f}" for name, taken in beside.items()) or "none"
+                told = f"{told}; {pinned:.0f} tensors of ours pinned"
                 print(
                     f"  {nbytes:>11,} {make.__name__:9} {row['raw'] * US:>10,.0f} {row['registered'] * US:>10,.0f} "
-                    f"{more * US:>10,.0f} {moved / max(more, 1e-9) / 1e9:>6.1f}  {told}; pinned {pinned:.0f}", flush=True,
+                    f"{more * US:>10,.0f} {moved / max(more, 1e-9) / 1e9:>6.1f}  {told}", flush=True,
                 )  # fmt: skip
                 figures[f"{make.__name__} {nbytes}"] = {name: taken * US for name, taken in {**row, **beside}.items()}
         gc.collect()
