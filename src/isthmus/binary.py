@@ -22,6 +22,7 @@ from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, TensorInfo
+from isthmus.interrupts import Descriptor
 from isthmus.version import build_id
 
 MAGIC = b"ISTHMCTX"
@@ -224,10 +225,8 @@ class ContextBinary:
         The backend that it must have been made for; any without it.
     """
 
-    fd = -1
-
     def __init__(self, source: Source, backend: str | None = None) -> None:
-        self.fd = _sealed(source)
+        self._own = _sealed(source)
         try:
             self.contents = read(_mapped(self.fd))
             if backend is not None and self.contents.backend != backend:
@@ -237,20 +236,18 @@ class ContextBinary:
             raise
 
     @property
+    def fd(self) -> int:
+        """The descriptor of its memory, while it is open."""
+        return self._own.fileno()
+
+    @property
     def graphs(self) -> Mapping[str, GraphBinary]:
         """The graphs by name."""
         return self.contents.graphs
 
     def close(self) -> None:
         """Close the descriptor; the mapping goes with the last graph that is used. Safe to call again."""
-        # In this order: an interrupt after the call must not have it closed twice.
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        # An interrupt may come between its making and the block that would close it.
-        self.close()
+        self._own.close()
 
     def __enter__(self) -> ContextBinary:
         return self
@@ -261,13 +258,10 @@ class ContextBinary:
 
 def inspect(source: Source) -> BinaryInfo | None:
     """What a context binary holds, checked whole; None for what does not begin as one."""
-    fd = _sealed(source)
-    try:
-        if os.pread(fd, len(MAGIC), 0) != MAGIC:
+    with _sealed(source) as own:
+        if os.pread(own.fileno(), len(MAGIC), 0) != MAGIC:
             return None
-        return read(_mapped(fd)).info
-    finally:
-        os.close(fd)
+        return read(_mapped(own.fileno())).info
 
 
 def is_sealed(fd: int) -> bool:
@@ -286,7 +280,7 @@ def _mapped(fd: int) -> mmap.mmap:
         raise _refusal(f"it cannot be mapped: {problem.strerror}", Code.COMMON_MEM_ALLOC) from None
 
 
-def _sealed(source: Any) -> int:
+def _sealed(source: Any) -> Descriptor:
     """A descriptor of a binary's bytes that nobody can change any more."""
     if isinstance(source, (str, os.PathLike)):
         with _opened(source) as stream:
@@ -316,7 +310,7 @@ def _opened(path: str | os.PathLike[str]) -> BinaryIO:
         raise _refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
 
 
-def _sealed_copy(write: Callable[[BinaryIO], object]) -> int:
+def _sealed_copy(write: Callable[[BinaryIO], object]) -> Descriptor:
     def checked(stream: BinaryIO) -> None:
         write(stream)
         if stream.tell() == 0:

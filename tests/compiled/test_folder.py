@@ -168,8 +168,8 @@ def test_a_folder_exchanged_after_the_check_is_not_what_is_read(filled, tmp_path
 def test_a_disk_that_takes_no_more_is_said_plainly_and_leaves_no_half_file(filled, monkeypatch, fault):
     real = os.fdopen
 
-    def full(file, mode):
-        stream = real(file, mode, buffering=0)
+    def full(file, mode, **more):
+        stream = real(file, mode, buffering=0, **more)
         if mode != "wb":
             return stream
 

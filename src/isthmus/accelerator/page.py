@@ -12,6 +12,7 @@ import numpy as np
 from isthmus.accelerator.channel import refused_by_the_system
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.target import host as host_target
+from isthmus.interrupts import owned
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -33,15 +34,13 @@ class Page:
     Whoever is in a hurry rings with `call` itself, given `address`, a number, how long to spin, and `span`.
     """
 
-    fd = -1
-
     def __init__(self) -> None:
         code = loader.addresses(("doorbell:call", "doorbell:wait", "doorbell:hang_up"), host_target())
         self.call, self._wait, self._hang_up = (
             _ENTRY(code[f"doorbell:{name}"]) for name in ("call", "wait", "hang_up")
         )
         try:
-            self.fd = os.memfd_create("isthmus-doorbell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            self._own = owned(os.memfd_create, "isthmus-doorbell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError as problem:
             raise refused_by_the_system(problem, "doorbell of a context", "it cannot be made") from None
         try:
@@ -58,6 +57,11 @@ class Page:
         )
         self._chunk = _span(_CHUNK)
         self.span = ctypes.addressof(self._chunk)
+
+    @property
+    def fd(self) -> int:
+        """Its descriptor, for the other side, until it is closed here."""
+        return self._own.fileno()
 
     def ring(self, number: int, seconds: float) -> None:
         """Post a request, and wait for its answer, a while at most."""
@@ -76,11 +80,4 @@ class Page:
 
     def close(self) -> None:
         """Close the descriptor, which the other side has by now; safe to call again."""
-        # In this order: an interrupt after the call must not have it closed twice.
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        # One whose making was interrupted has nobody who would close it.
-        self.close()
+        self._own.close()

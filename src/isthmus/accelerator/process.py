@@ -19,6 +19,7 @@ from isthmus.engine.native import loader
 from isthmus.engine.native.target import Target
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import Descriptor, owned
 from isthmus.memory.shareable import shared_file
 
 SERVING = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run", "executor:work", "executor:stop")
@@ -154,11 +155,8 @@ class Accelerator:
             return
         objects = loader.objects(wanted, target)
         sizes = [[kernel, len(code)] for kernel, code in objects.items()]
-        fd = _sealed(b"".join(objects.values()))
-        try:
-            self.call("kernels", [fd], target=target.name, sizes=sizes)
-        finally:
-            os.close(fd)
+        with _sealed(b"".join(objects.values())) as own:
+            self.call("kernels", [own.fileno()], target=target.name, sizes=sizes)
         self._sent.update((kernel, target.name) for kernel in wanted)
 
     def counts(self) -> dict[str, int]:
@@ -206,17 +204,17 @@ def _reclaim(connection: Connection) -> None:
         warnings.warn("an accelerator was dropped without being closed", ResourceWarning, stacklevel=2)
 
 
-def _sealed(content: bytes) -> int:
+def _sealed(content: bytes) -> Descriptor:
     """A descriptor of memory with these contents, which nobody can change."""
     try:
-        fd = os.memfd_create("isthmus-kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        own = owned(os.memfd_create, "isthmus-kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as problem:
         raise refused_by_the_system(problem, "code of kernels", "memory to send it in cannot be made") from None
     try:
-        with open(fd, "wb", closefd=False) as file:
+        with open(own.fileno(), "wb", closefd=False) as file:
             file.write(content)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        fcntl.fcntl(own.fileno(), fcntl.F_ADD_SEALS, _SEALS)
     except OSError as problem:
-        os.close(fd)
+        own.close()
         raise refused_by_the_system(problem, "code of kernels", "it cannot be kept in memory") from None
-    return fd
+    return own

@@ -18,10 +18,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from isthmus.compiled.patience import seconds_of_patience
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import owned
 
 _MAGIC = b"ISTHMUS\x01"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
@@ -85,9 +87,12 @@ class Folder:
         """Keep code under a name; other processes see the whole file or none."""
         with self._writable() as folder:
             temporary = _UNFINISHED + os.urandom(8).hex()
-            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             try:
-                with os.fdopen(file, "wb") as stream:
+                with (
+                    owned(partial(os.open, dir_fd=folder), temporary, flags, 0o600) as own,
+                    os.fdopen(own.fileno(), "wb", closefd=False) as stream,
+                ):
                     stream.write(_header(key, code) + code)
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
@@ -102,22 +107,21 @@ class Folder:
         One that holds it for too long is not waited for any more: work is then done twice, and the folder stays sound.
         """
         with self._writable() as folder:
-            lock = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            lock = owned(partial(os.open, dir_fd=folder), _LOCK, flags, 0o600)
             try:
-                _wait_for(lock)
+                _wait_for(lock.fileno())
                 _remove_unfinished(folder)
             except BaseException:
-                os.close(lock)
+                lock.close()
                 raise
-        try:
+        with lock:
             yield
-        finally:
-            os.close(lock)
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+        with owned(os.open, self.path, os.O_RDONLY | os.O_DIRECTORY) as own:
+            folder = own.fileno()
             status = os.fstat(folder)
             if status.st_uid not in _trusted():
                 raise self._refusal(
@@ -135,8 +139,6 @@ class Folder:
                     f"{remedy} ISTHMUS_CACHE_DIR to a folder of your own.",
                 )
             yield folder
-        finally:
-            os.close(folder)
 
     @contextmanager
     def _writable(self) -> Iterator[int]:
@@ -150,20 +152,21 @@ class Folder:
     def _content(self, folder: int, name: str) -> bytes:
         try:
             # Opening a pipe must not wait for a writer.
-            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            own = owned(partial(os.open, dir_fd=folder), name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as problem:
             if problem.errno == errno.ELOOP:
                 raise self._refusal(self.path / name, "is a symbolic link", "Remove it.") from None
             raise
-        with os.fdopen(file, "rb") as stream:
-            status = os.fstat(file)
+        with own:
+            status = os.fstat(own.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise self._refusal(self.path / name, "is not a plain file", "Remove it.")
             if status.st_uid not in _trusted():
                 raise self._refusal(self.path / name, f"belongs to another user (number {status.st_uid})", "Remove it.")
             if status.st_mode & 0o022:
                 raise self._refusal(self.path / name, "can be written by others", "Remove it.")
-            return stream.read()
+            with os.fdopen(own.fileno(), "rb", closefd=False) as stream:
+                return stream.read()
 
     def not_kept(self) -> Unavailable:
         """The refusal for code that was just written and is not there."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import settle
 from isthmus.lock import Lock
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, around
@@ -51,6 +52,15 @@ class Counts:
         return replace(self, live_allocations=self.live_allocations - 1, live_bytes=self.live_bytes - nbytes)
 
 
+@dataclass(eq=False)
+class Counted:
+    """One buffer: its kind, its size, and whether it counts among those there are now."""
+
+    kind: str
+    nbytes: int
+    live: bool = False
+
+
 class Tally:
     """Counts of several kinds of memory, kept by `Statistics` adaptors that share it.
 
@@ -72,54 +82,63 @@ class Tally:
 
     def of(self, kind: str) -> Counts:
         """The counts of one kind."""
-        with self._lock:
-            return self._kinds.get(kind, Counts())
+        return self.by_kind.get(kind, Counts())
 
     @property
     def by_kind(self) -> dict[str, Counts]:
         """The counts of every kind that was allocated."""
-        with self._lock:
-            return dict(self._kinds)
+        settle()
+        return self._kinds
+
+    @property
+    def all(self) -> Counts:
+        """The counts of all kinds together."""
+        settle()
+        return self._all
 
     @property
     def allocations(self) -> int:
         """Buffers that were ever allocated."""
-        return self._all.allocations
+        return self.all.allocations
 
     @property
     def live_allocations(self) -> int:
         """Buffers there are now."""
-        return self._all.live_allocations
+        return self.all.live_allocations
 
     @property
     def live_bytes(self) -> int:
         """Bytes there are now."""
-        return self._all.live_bytes
+        return self.all.live_bytes
 
     @property
     def peak_bytes(self) -> int:
         """The most bytes of all kinds together that there were at a time."""
-        return self._all.peak_bytes
+        return self.all.peak_bytes
 
     @property
     def total_bytes(self) -> int:
         """Bytes that were ever allocated."""
-        return self._all.total_bytes
+        return self.all.total_bytes
 
     def __repr__(self) -> str:
-        return f"<{self._all}; by kind {self._kinds}>"
+        return f"<{self.all}; by kind {self.by_kind}>"
 
-    def add(self, kind: str, nbytes: int) -> None:
+    def add(self, counted: Counted) -> None:
         """Count a buffer."""
         with self._lock:
-            self._kinds[kind] = self.of(kind).more(nbytes)
-            self._all = self._all.more(nbytes)
+            kind = self._kinds.get(counted.kind, Counts()).more(counted.nbytes)
+            kinds, all_ = {**self._kinds, counted.kind: kind}, self._all.more(counted.nbytes)
+            # No handler of a signal runs within one assignment.
+            self._kinds, self._all, counted.live = kinds, all_, True
 
-    def remove(self, kind: str, nbytes: int) -> None:
-        """Count its end."""
+    def remove(self, counted: Counted) -> None:
+        """Count its end, once; the end of one that has not been counted is none."""
         with self._lock:
-            self._kinds[kind] = self.of(kind).less(nbytes)
-            self._all = self._all.less(nbytes)
+            if counted.live:
+                kind = self._kinds[counted.kind].less(counted.nbytes)
+                kinds, all_ = {**self._kinds, counted.kind: kind}, self._all.less(counted.nbytes)
+                self._kinds, self._all, counted.live = kinds, all_, False
 
 
 class Statistics(Adaptor):
@@ -137,8 +156,10 @@ class Statistics(Adaptor):
 
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
         buffer = self.upstream.allocate(nbytes, alignment)
-        self.tally.add(self.kind, buffer.nbytes)
-        buffer.when_gone(self.tally.remove, self.kind, buffer.nbytes)
+        counted = Counted(self.kind, buffer.nbytes)
+        # In this order: what an interrupt leaves of a buffer must not be counted for ever.
+        buffer.when_gone(self.tally.remove, counted)
+        self.tally.add(counted)
         return buffer
 
 
@@ -154,26 +175,32 @@ class Limit(Adaptor):
         self._live = 0
 
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
-        nbytes = whole(nbytes, f"{self.kind} buffer")
-        with self._lock:
-            if self._live + nbytes > self.nbytes:
-                raise QnnError(
-                    Code.COMMON_MEM_ALLOC,
-                    f"{self.kind} buffer of {nbytes} bytes",
-                    f"{self._live} of the {self.nbytes} bytes that are allowed are taken",
-                )
-            self._live += nbytes
+        taken = Counted(self.kind, whole(nbytes, f"{self.kind} buffer"))
         try:
-            buffer = self.upstream.allocate(nbytes, alignment)
+            self._take(taken)
+            buffer = self.upstream.allocate(taken.nbytes, alignment)
+            buffer.when_gone(self._give_back, taken)
         except BaseException:
-            self._give_back(nbytes)
+            self._give_back(taken)
             raise
-        buffer.when_gone(self._give_back, nbytes)
         return buffer
 
-    def _give_back(self, nbytes: int) -> None:
+    def _take(self, taken: Counted) -> None:
+        settle()
         with self._lock:
-            self._live -= nbytes
+            live = self._live + taken.nbytes
+            if live > self.nbytes:
+                raise QnnError(
+                    Code.COMMON_MEM_ALLOC,
+                    f"{self.kind} buffer of {taken.nbytes} bytes",
+                    f"{self._live} of the {self.nbytes} bytes that are allowed are taken",
+                )
+            self._live, taken.live = live, True
+
+    def _give_back(self, taken: Counted) -> None:
+        with self._lock:
+            if taken.live:
+                self._live, taken.live = self._live - taken.nbytes, False
 
 
 @dataclass(frozen=True)
@@ -190,27 +217,26 @@ class Record:
     """What an audit has seen: all allocations, and those whose buffers are still there."""
 
     allocations: list[Allocation] = field(default_factory=list)
-    _live: dict[int, Allocation] = field(default_factory=dict)
+    _live: dict[object, Allocation] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     @property
     def live(self) -> list[Allocation]:
         """The buffers that have not ended."""
+        settle()
         with self._lock:
             return list(self._live.values())
 
-    def add(self, allocation: Allocation) -> int:
-        """Note an allocation; its number."""
+    def add(self, key: object, allocation: Allocation) -> None:
+        """Note an allocation, under a key that `remove` is told later."""
         with self._lock:
             self.allocations.append(allocation)
-            number = len(self.allocations)
-            self._live[number] = allocation
-            return number
+            self._live[key] = allocation
 
-    def remove(self, number: int) -> None:
+    def remove(self, key: object) -> None:
         """Note its end."""
         with self._lock:
-            self._live.pop(number, None)
+            self._live.pop(key, None)
 
 
 class Audit(Adaptor):
@@ -222,8 +248,10 @@ class Audit(Adaptor):
 
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
         buffer = self.upstream.allocate(nbytes, alignment)
-        number = self.record.add(Allocation(self.kind, buffer.nbytes, _where()))
-        buffer.when_gone(self.record.remove, number)
+        key = object()
+        # In this order: what an interrupt leaves of a buffer must not be on record for ever.
+        buffer.when_gone(self.record.remove, key)
+        self.record.add(key, Allocation(self.kind, buffer.nbytes, _where()))
         return buffer
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
-import weakref
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import Ending
 from isthmus.memory import holds
 from isthmus.memory.identity import PRIVATE, Identity, Span
 from isthmus.memory.whole import whole
@@ -54,7 +54,7 @@ class Buffer:
         self.kind, self.nbytes, self._address = kind, nbytes, address
         self.identity = identity
         self.position = position if position is not None else address or 0
-        self._endings: list[weakref.finalize] = []
+        self._endings: list[Ending] = []
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 
@@ -150,18 +150,18 @@ class Buffer:
         """
         # In one move: whoever claims it at this moment comes before, and it stays, or after, and finds it closed.
         with holds.lock:
-            if self._closed:
-                return
-            holds.refuse_if_held(self.window(), self.what, "Free its holder first.")
-            self._closed = True
+            if not self._closed:
+                holds.refuse_if_held(self.window(), self.what, "Free its holder first.")
+                self._closed = True
+            # From here on all is safe to repeat: whoever closes again goes on where an interrupt came.
             holds.changed()
         for ending in self._endings:
-            ending()
+            ending.run()
         self._release()
 
     def when_gone(self, tell: Callable[..., object], *arguments: Any) -> None:
-        """Have something called once, when the buffer is closed or forgotten."""
-        self._endings.append(weakref.finalize(self, tell, *arguments))
+        """Have something called when the buffer is closed or forgotten; more than once, if that is interrupted."""
+        self._endings.append(Ending(self, tell, *arguments))
 
     def _release(self) -> None:
         """Give back what lies below."""

@@ -7,7 +7,7 @@ what either of them does.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from isthmus.errors import Code, QnnError
@@ -89,16 +89,27 @@ class Adaptor(MemoryResource):
 @contextmanager
 def around(adapt: Callable[[MemoryResource], Adaptor], *only: str) -> Iterator[list[Adaptor]]:
     """Put an adaptor around the resources of all kinds, or of some, while the block lasts; for the whole process."""
-    with _lock:
-        placed = [adapt(current(kind)) for kind in only or kinds()]
-        for adaptor in placed:
-            _current[adaptor.kind] = adaptor
+    placed: list[Adaptor] = []
     try:
+        with _lock:
+            placed = [adapt(current(kind)) for kind in only or kinds()]
+            # All of them or none, whatever interrupts this.
+            _current.update({adaptor.kind: adaptor for adaptor in placed})
         yield placed
     finally:
-        with _lock:
-            for adaptor in placed:
-                _current[adaptor.kind] = _without(_current[adaptor.kind], adaptor)
+        try:
+            _take_away(placed)
+        except BaseException:
+            # Interrupted.
+            _take_away(placed)
+            raise
+
+
+def _take_away(placed: Sequence[Adaptor]) -> None:
+    """Have adaptors around nothing any more; safe to call again."""
+    with _lock:
+        for adaptor in placed:
+            _current[adaptor.kind] = _without(_current[adaptor.kind], adaptor)
 
 
 def _without(outermost: MemoryResource, gone: Adaptor) -> MemoryResource:

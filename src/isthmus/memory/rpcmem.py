@@ -16,9 +16,10 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import Descriptor, owned
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
-from isthmus.memory.shareable import OwnDescriptor, SharedMapping, remember
+from isthmus.memory.shareable import SharedMapping, remember
 from isthmus.memory.whole import is_whole, whole
 
 HEAP_ID_SYSTEM = 25
@@ -46,15 +47,19 @@ class RpcBuffer(SharedMapping):
     ([0, 0, 128, 63], 16)
     """
 
-    def __new__(cls, own: OwnDescriptor, nbytes: int, give_back: Callable[[], object] | None = None) -> RpcBuffer:
+    def __new__(
+        cls, own: Descriptor, nbytes: int, give_back: Callable[..., object] | None = None, *what: object
+    ) -> RpcBuffer:
         return super().__new__(cls, own, nbytes)  # type: ignore[return-value]
 
-    def __init__(self, own: OwnDescriptor, nbytes: int, give_back: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self, own: Descriptor, nbytes: int, give_back: Callable[..., object] | None = None, *what: object
+    ) -> None:
         super().__init__(own, nbytes, "rpcmem")
         remember(self)
         # Last: whoever makes it gives the memory back if it cannot be made.
         if give_back is not None:
-            self.when_gone(give_back)
+            self.when_gone(give_back, *what)
 
     @property
     def what(self) -> str:
@@ -147,9 +152,9 @@ class Memfd:
 
     def allocate(self, heap_id: int, flags: int, size: int) -> RpcBuffer:
         """New memory, or an OSError."""
-        own = OwnDescriptor(os.memfd_create("isthmus-rpcmem", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+        own = owned(os.memfd_create, "isthmus-rpcmem", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            _reserve(own.fd, size)
+            _reserve(own.fileno(), size)
             return RpcBuffer(own, size)
         except BaseException:
             own.close()
@@ -181,12 +186,16 @@ class DmaHeap:
         """New memory, or an OSError."""
         length = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         request = bytearray(struct.pack("=QIIQ", length, 0, os.O_RDWR | os.O_CLOEXEC, 0))
-        heap = os.open(_DMA_HEAP, os.O_RDONLY | os.O_CLOEXEC)
+        with owned(os.open, _DMA_HEAP, os.O_RDONLY | os.O_CLOEXEC) as heap:
+            # The call answers 0, and the descriptor in the second field.
+            answer = memoryview(request)[8:12].cast("I")
+            calls = map(fcntl.ioctl, (heap.fileno(),), (_DMA_HEAP_IOCTL_ALLOC,), (request,))
+            own = owned(next, map(answer.__getitem__, calls))
         try:
-            fcntl.ioctl(heap, _DMA_HEAP_IOCTL_ALLOC, request)
-        finally:
-            os.close(heap)
-        return RpcBuffer(OwnDescriptor(struct.unpack_from("=QI", request)[1]), size)
+            return RpcBuffer(own, size)
+        except BaseException:
+            own.close()
+            raise
 
 
 class Library:
@@ -218,16 +227,22 @@ class Library:
 
     def allocate(self, heap_id: int, flags: int, size: int) -> RpcBuffer:
         """New memory, or an OSError."""
-        pointer = self._library.rpcmem_alloc2(heap_id, flags, size)
-        if not pointer:
-            raise OSError("rpcmem_alloc2 answers NULL")
+        memory: list[int] = []
         try:
+            memory.extend(filter(None, map(self._library.rpcmem_alloc2, (heap_id,), (flags,), (size,))))
+            if not memory:
+                raise OSError("rpcmem_alloc2 answers NULL")
             # The library's descriptor ends with its memory; ours must be our own.
-            own = OwnDescriptor(os.dup(self._library.rpcmem_to_fd(pointer)))
-            return RpcBuffer(own, size, lambda: self._library.rpcmem_free(pointer))
+            own = owned(os.dup, self._library.rpcmem_to_fd(memory[0]))
+            return RpcBuffer(own, size, self._free, memory)
         except BaseException:
-            self._library.rpcmem_free(pointer)
+            self._free(memory)
             raise
+
+    def _free(self, memory: list[int]) -> None:
+        """Give memory back, once."""
+        while memory:
+            self._library.rpcmem_free(memory.pop())
 
 
 SOURCES: dict[str, Callable[[], Source]] = {"memfd": Memfd, "dma_heap": DmaHeap}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import Descriptor, owned
 from isthmus.lock import Lock
 from isthmus.memory.buffer import MappedBuffer
 from isthmus.memory.identity import Identity, file_identity
@@ -77,32 +78,16 @@ def shared_file(descriptor: Any, what: str) -> SharedFile:
     return SharedFile(file_identity(status.st_dev, status.st_ino), nbytes)
 
 
-class OwnDescriptor:
-    """A file descriptor that ends with this object, once: whatever is interrupted on the way to a buffer of it."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def close(self) -> None:
-        """Close it; safe to call again."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
-
-
 class SharedMapping(MappedBuffer):
     """Shared memory that this process has mapped: somebody else's, or its own with a subclass that ends it."""
 
-    def __new__(cls, own: OwnDescriptor, nbytes: int, kind: str = "shared") -> SharedMapping:
-        return super().__new__(cls, own.fd, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    def __new__(cls, own: Descriptor, nbytes: int, kind: str = "shared") -> SharedMapping:
+        return super().__new__(cls, own.fileno(), nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
-    def __init__(self, own: OwnDescriptor, nbytes: int, kind: str = "shared") -> None:
-        super().__init__(kind, nbytes, shared_file(own.fd, "shared memory").identity, 0)
-        self.fd = own.fd
+    def __init__(self, own: Descriptor, nbytes: int, kind: str = "shared") -> None:
+        self.fd = own.fileno()
         self._own = own
+        super().__init__(kind, nbytes, shared_file(self.fd, "shared memory").identity, 0)
 
     def _release(self) -> None:
         self._own.close()
@@ -151,7 +136,7 @@ def mapped_window(shared: SharedFd, what: str) -> Window:
 def _mapped(fd: int, nbytes: int, what: str) -> SharedMapping:
     try:
         # The client may close its descriptor, and open another of that number, when it likes.
-        own = OwnDescriptor(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 0))
+        own = owned(fcntl.fcntl, fd, fcntl.F_DUPFD_CLOEXEC, 0)
     except OSError as problem:
         rule = f"file descriptor {fd} cannot be kept: {problem.strerror}"
         raise QnnError(Code.MEM_MAPPING, what, rule) from None

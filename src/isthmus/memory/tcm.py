@@ -5,6 +5,7 @@ It hands out at most 32 buffers, first fit, and says what it does in the very li
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 
@@ -51,11 +52,17 @@ class TcmPool(MemoryResource):
     kind = "tcm"
 
     def __init__(self) -> None:
-        # The garbage collector may give a buffer back while its thread is in here.
+        # The garbage collector may end other buffers, and whatever those keep, while their thread is in here.
         self._lock = Lock()
         self._pages: HostBuffer | None = None
         self._memory: Buffer | None = None
-        self._spans: list[tuple[int, int]] = []
+        self._given: list[weakref.ref[TcmBuffer]] = []
+
+    @property
+    def _spans(self) -> list[tuple[int, int]]:
+        """Where buffers lie: those that are neither closed nor forgotten, which nobody has to report."""
+        there = [buffer for given in self._given if (buffer := given()) is not None]
+        return sorted((buffer.offset, buffer.nbytes) for buffer in there if not buffer.is_closed)
 
     @property
     def free_bytes(self) -> int:
@@ -100,10 +107,8 @@ class TcmPool(MemoryResource):
                     'Make the model or its tensors smaller, or set mem_type to "ddr".',
                 )
             _say(LogLevel.INFO, f"Allocate size {nbytes} from tcm pool 0")
-            self._spans.append((offset, nbytes))
-            self._spans.sort()
             buffer = part_of(memory, offset, nbytes, "tcm", TcmBuffer)
-            buffer.when_gone(self._give_back, offset, nbytes)
+            self._given = [*(given for given in self._given if given() is not None), weakref.ref(buffer)]
             return buffer
 
     def touches(self, window: Window) -> bool:
@@ -134,10 +139,6 @@ class TcmPool(MemoryResource):
                 return start
             start = max(start, -(-(offset + taken) // alignment) * alignment)
         return None
-
-    def _give_back(self, offset: int, nbytes: int) -> None:
-        with self._lock:
-            self._spans.remove((offset, nbytes))
 
 
 provide(TcmPool())

@@ -96,7 +96,8 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
         return 130
     except BrokenPipeError:
         # Whoever read the output has enough; nothing more is to be written, at exit neither.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())
         return 1
     except OSError as problem:
         print(f"{prog}: {problem}", file=sys.stderr)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -19,6 +18,7 @@ from isthmus.engine.native.control import ROW_WORDS
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import by_name
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import Ending, start
 from isthmus.memory import Buffer, Window, host
 from isthmus.prepare.schedule import Pool
 
@@ -87,8 +87,10 @@ class Executor:
         self._entry = run
         self.run: Callable[[], None] = partial(run, self._control, 0, 0, program.threads)
         """Run once: exactly one native call."""
-        self._stop = _start_workers(self._code, self._control, program.threads, owners)
-        self._finalizer = weakref.finalize(self, self._stop)
+        workers = _Workers(self._code, self._control, program.threads, owners)
+        # Before there is anything to end: an interrupt may come while they are started.
+        self._ending = Ending(self, workers.stop, at_exit=True)
+        workers.start()
 
     @property
     def control(self) -> int:
@@ -153,7 +155,7 @@ class Executor:
 
     def close(self) -> None:
         """End the threads; safe to call again."""
-        self._finalizer()
+        self._ending.run()
 
     def _native_table(self) -> np.ndarray:
         program = self.program
@@ -176,35 +178,48 @@ def _aligned(constants: np.ndarray) -> tuple[np.ndarray | Buffer, int]:
     return buffer, buffer.address
 
 
-def _start_workers(
-    code: dict[str, int], address: int, threads: int, owners: tuple[object, ...]
-) -> Callable[[], None]:
-    """Start threads 1 to `threads` - 1 on a control block; the answer stops and joins them."""
-    work = _ENTRY(code["executor:work"])
+class _Workers:
+    """Threads 1 to `threads` - 1 of a program, which wait in native code for shares of its instructions.
 
-    def life(tid: int) -> None:
-        work(address, 0, tid, threads)
+    Parameters
+    ----------
+    code
+        Addresses of the executor's kernels.
+    address
+        The control block that they work on.
+    owners
+        What keeps all memory that they touch.
+    """
 
-    workers = [
-        threading.Thread(target=life, args=(tid,), name=f"isthmus-{tid}", daemon=True) for tid in range(1, threads)
-    ]
-    stop_entry = _ENTRY(code["executor:stop"])
-    stop_entry.owners = owners  # type: ignore[attr-defined]
+    def __init__(self, code: dict[str, int], address: int, threads: int, owners: tuple[object, ...]) -> None:
+        self._call = address, threads
+        self._work, self._stop = _ENTRY(code["executor:work"]), _ENTRY(code["executor:stop"])
+        # A thread keeps what it touches itself, whoever else has gone.
+        self._work.owners = self._stop.owners = owners  # type: ignore[attr-defined]
+        self._threads = [
+            threading.Thread(target=_live, args=(self._work, address, tid, threads), name=f"isthmus-{tid}", daemon=True)
+            for tid in range(1, threads)
+        ]
 
-    def stop() -> None:
-        if workers:
-            stop_entry(address, 0, 0, threads)
-            for worker in workers:
-                if worker.ident is not None:
-                    worker.join()
-            workers.clear()
+    def start(self) -> None:
+        """Start them all, or refuse."""
+        try:
+            for thread in self._threads:
+                start(thread)
+        except RuntimeError as problem:
+            self.stop()
+            what, rule = f"{len(self._threads) + 1} threads", f"the system starts no more: {problem}"
+            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule) from None
 
-    try:
-        for worker in workers:
-            worker.start()
-    except RuntimeError as problem:
-        stop()
-        raise QnnError(
-            Code.COMMON_RESOURCE_UNAVAILABLE, f"{threads} threads", f"the system starts no more: {problem}"
-        ) from None
-    return stop
+    def stop(self) -> None:
+        """End them and wait for that; one that is only about to start ends at once. Safe to call again."""
+        if self._threads:
+            address, threads = self._call
+            self._stop(address, 0, 0, threads)
+            for thread in self._threads:
+                if thread.ident is not None:
+                    thread.join()
+
+
+def _live(work: Callable[..., None], address: int, tid: int, threads: int) -> None:
+    work(address, 0, tid, threads)

@@ -1,0 +1,179 @@
+"""What no handler of a signal can come between: opening and owning, starting and knowing, forgetting and ending.
+
+Python runs handlers in the main thread between any two instructions, also after a call has returned and before what it
+returned is stored. A handler that raises there, as Ctrl-C does, takes with it what was just opened. To block signals
+meanwhile does not help: every other thread can receive them, and the handler is run in the main thread all the same.
+To exchange the handlers meanwhile would meddle with what is the client's. So what must not be lost is never Python's
+alone: a single call into C has it opened and puts it into an object that ends it in C as well. What cannot be done by
+one call is done on another thread, where no handler runs, or is on record before it begins and safe to repeat.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import select
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+
+class Descriptor(Protocol):
+    """A file descriptor with an owner: it is closed by `close`, at the end of a ``with``, or when it is forgotten."""
+
+    def fileno(self) -> int:
+        """Its number; a `ValueError` after its end."""
+
+    def close(self) -> None:
+        """Close it; safe to call again."""
+
+    def __enter__(self) -> Any:
+        """Itself."""
+
+    def __exit__(self, *exception: Any) -> Any:
+        """Close it."""
+
+
+def owned(open_: Callable[..., int], *arguments: Any) -> Descriptor:
+    """What a call of the system opens, with an owner before any handler can run.
+
+    Parameters
+    ----------
+    open_
+        A function written in C that answers a new file descriptor: `os.open`, `os.memfd_create`, `os.dup` …
+    arguments
+        What it is called with.
+
+    Examples
+    --------
+    >>> import os
+    >>> with owned(os.open, "/proc/self/comm", os.O_RDONLY) as file:
+    ...     len(os.read(file.fileno(), 1))
+    1
+    """
+    # An epoll object takes any descriptor as it is, and closes it in C: when told to, and without a word when it is
+    # forgotten. (A file object would look at it first, refuse a directory, and leave that open.) `map` and the
+    # unpacking are C too: the first instruction that comes after the opening has the owner.
+    [descriptor] = map(select.epoll.fromfd, map(open_, *((argument,) for argument in arguments)))
+    return descriptor
+
+
+def start(thread: threading.Thread) -> None:
+    """Start a thread: after an interrupt it has been started, or never will be.
+
+    `Thread.start` itself, interrupted, may leave one that runs and counts as not started, or breaks its own record.
+
+    Raises
+    ------
+    RuntimeError
+        If the system starts no more threads.
+    """
+    if threading.get_ident() != threading.main_thread().ident:
+        thread.start()
+        return
+    begun, starters, problems = _thread.allocate_lock(), list[int](), list[BaseException]()
+
+    def begin() -> None:
+        try:
+            thread.start()
+        except BaseException as problem:
+            problems.append(problem)
+        finally:
+            begun.release()
+
+    begun.acquire()
+    try:
+        starters.extend(map(_thread.start_new_thread, (begin,), ((),)))
+        begun.acquire()
+    except BaseException:
+        if starters and thread.ident is None and not problems:
+            begun.acquire()
+        raise
+    if problems:
+        raise problems[0]
+
+
+class Ending(weakref.ref):  # type: ignore[type-arg]
+    """Something to be called when an object is forgotten, or before: it is on record until it has been done whole.
+
+    What an interrupt comes into is done again when the next object is forgotten or the next ending made, so it must be
+    safe to repeat. (`weakref.finalize` strikes its record off first, and what is interrupted then is never done.)
+
+    Parameters
+    ----------
+    owner
+        Whose end it is.
+    tell, arguments
+        What is called; it must not know the owner.
+    at_exit
+        Whether it is to be done when the interpreter ends, too.
+
+    Examples
+    --------
+    >>> class Owner: ...
+    >>> owner = Owner()
+    >>> ending = Ending(owner, print, "gone")
+    >>> del owner
+    gone
+    """
+
+    __slots__ = ("_arguments", "_prompt", "_tell")
+    _tell: Callable[..., object]
+    _arguments: tuple[Any, ...]
+    _prompt: weakref.ref[Any]
+
+    def __new__(cls, owner: Any, tell: Callable[..., object], *arguments: Any, at_exit: bool = False) -> Ending:
+        settle()
+        # Of two references to one object the younger is told first: it puts itself down, which is one call of C.
+        prompt = weakref.ref(owner, settle)
+        self = super().__new__(cls, owner, _gone.append)
+        self._tell, self._arguments, self._prompt = tell, arguments, prompt
+        (_at_exit if at_exit else _waiting).add(self)
+        return self
+
+    def __init__(self, owner: Any, tell: Callable[..., object], *arguments: Any, at_exit: bool = False) -> None:
+        super().__init__(owner, _gone.append)  # type: ignore[call-arg]
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has still to be done."""
+        return self in _waiting or self in _at_exit
+
+    def run(self) -> None:
+        """Do it, unless it has been."""
+        if self.waits:
+            self._tell(*self._arguments)
+            self.forget()
+
+    def forget(self) -> None:
+        """Have it never done."""
+        _waiting.discard(self)
+        _at_exit.discard(self)
+
+
+_waiting: set[Ending] = set()
+_at_exit: set[Ending] = set()
+_gone: deque[Ending] = deque()
+
+
+def settle(reference: object = None) -> None:
+    """Do what is left to be done of objects that were forgotten. More than one thread may be at it."""
+    while _gone:
+        ending = _gone[0]
+        ending.run()
+        with suppress(ValueError):
+            _gone.remove(ending)
+
+
+@atexit.register
+def _settle_at_exit() -> None:
+    for ending in list(_at_exit):
+        ending.run()
