@@ -1,8 +1,8 @@
 """Interrupts at every place where one can come: the handler of a signal that raises, put exactly there by tracing.
 
 Python runs such handlers in the main thread, when a function begins, when a loop turns back and when a call has
-returned, before what it returned is stored. `everywhere` repeats a deed, and has it interrupted at the first such place,
-at the second, and so on to the last; chance has no part in it.
+returned, before what it returned is stored. `everywhere` repeats a deed, and has it interrupted at the first such
+place, at the second, and so on to the last; chance has no part in it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import os
 import sys
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
@@ -52,14 +53,16 @@ class Places:
         """The place where it was raised; empty if the deed had fewer."""
         self._at, self._by = at, by
         self._outside = (__file__, *outside)
-        self._before: dict[FrameType, str] = {}
+        self._before: dict[FrameType, int] = {}
 
     def __enter__(self) -> Places:
+        sys.setprofile(self._profile)
         sys.settrace(self._call)
         return self
 
     def __exit__(self, *exception: object) -> None:
         sys.settrace(None)
+        sys.setprofile(None)
         self._before.clear()
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -72,13 +75,22 @@ class Places:
 
     def _within(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "opcode":
-            before = self._before.get(frame, "")
-            now = self._before[frame] = _operations(frame.f_code)[frame.f_lasti]
-            if before in _CALLS or "BACKWARD" in now:
+            code = _code(frame.f_code)
+            before, now = self._before.get(frame, 0), frame.f_lasti
+            self._before[frame] = now
+            # Raised here, it must be caught by who would catch it if it came up in the call.
+            returned = code.operations[before] in _CALLS and code.handler(before) == code.handler(now)
+            if returned or "BACKWARD" in code.operations[now]:
                 self._here(frame)
         elif event == "return":
             self._before.pop(frame, None)
         return self._within
+
+    def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "c_return" and frame.f_trace is not None:
+            code = _code(frame.f_code)
+            if code.handler(frame.f_lasti) != code.handler(code.after(frame.f_lasti)):
+                self._here(frame)
 
     def _here(self, frame: FrameType) -> None:
         self.count += 1
@@ -88,9 +100,25 @@ class Places:
             raise self._by
 
 
-@lru_cache(maxsize=None)
-def _operations(code: CodeType) -> dict[int, str]:
-    return {instruction.offset: instruction.opname for instruction in dis.get_instructions(code)}
+class _Code:
+    """The instructions of a function, and who catches what comes up in each."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.operations = {instruction.offset: instruction.opname for instruction in dis.get_instructions(code)}
+        self._offsets = sorted(self.operations)
+        parse = getattr(dis, "_parse_exception_table", lambda code: ())
+        self._handlers = [(entry.start, entry.end, entry.target) for entry in parse(code)]
+
+    def handler(self, offset: int) -> int | None:
+        return next((target for start, end, target in self._handlers if start <= offset < end), None)
+
+    def after(self, offset: int) -> int:
+        return self._offsets[min(bisect_right(self._offsets, offset), len(self._offsets) - 1)]
+
+
+@cache
+def _code(code: CodeType) -> _Code:
+    return _Code(code)
 
 
 def _described(frame: FrameType | None) -> str:

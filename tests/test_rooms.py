@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "binary": {"interrupts", "engine", "graph", "reading", "errors", "version"},
     "accelerator": {"interrupts", "isolated", "binary", "engine", "graph", "memory", "errors"},
     "backends": {
-        "interrupts", "accelerator", "binary", "engine", "prepare", "graph", "memory", "opencl", "compiled", "lock",
+        "accelerator", "binary", "engine", "prepare", "graph", "memory", "opencl", "compiled", "lock",
         "log", "reading", "errors", "version",
     },
     "qnn": {

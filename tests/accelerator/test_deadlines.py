@@ -139,8 +139,20 @@ def test_closing_aborts_an_execution_that_does_not_end(long_content):
 def test_a_turn_that_does_not_come_in_time_is_refused(content):
     with Accelerator() as accelerator:
         site = Site(accelerator, content)
-        with site.lane.turn(), pytest.raises(QnnError) as refusal:
+        entered, over = threading.Event(), threading.Event()
+
+        def hold():
+            with site.lane.turn():
+                entered.set()
+                over.wait(60)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert entered.wait(60)
+        with pytest.raises(QnnError) as refusal:
             site.lane.enter(100, 0.01)
+        over.set()
+        thread.join()
         assert refusal.value.code is Code.GRAPH_TIMED_OUT
         site.check()
         site.close()

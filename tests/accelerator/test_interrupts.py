@@ -36,13 +36,13 @@ def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, s
         with interrupted_after(0.1, raised), pytest.raises(raised):
             accelerator.register([(unwanted.fd, 0, 4096)])
         os.kill(accelerator.pid, signal.SIGCONT)
-        [slot] = accelerator.register([(wanted.fd, 0, 4000)])
+        slots = accelerator.register([(wanted.fd, 0, 4000)])
         with site.lane.turn():
             site.x[:], site.s[:] = 1, 2
-            site.lane.execute(site.graph, [site.slots[0], site.slots[1], slot])
+            site.lane.execute(site.graph, [site.slots[0], site.slots[1], slots[0]])
         assert wanted.view("float32", (1000,))[0] == pytest.approx(2.7310586)
         assert not any(unwanted.array)
-        accelerator.deregister([slot])
+        accelerator.deregister(slots)
         assert accelerator.counts()["memory"] == before["memory"]
         assert accelerator.counts()["descriptors"] == before["descriptors"]
     assert accelerator.alive
@@ -56,11 +56,11 @@ def test_a_registration_in_parts_is_undone_whole(accelerator, monkeypatch):
         parts.append(arguments)
         if len(parts) == 2:
             raise KeyboardInterrupt
-        return Accelerator.call(accelerator, *arguments, **named)
+        return Accelerator.answer(accelerator, *arguments, **named)
 
     with rpcmem.alloc(25, 1, 4096) as buffer:
         with monkeypatch.context() as patch:
-            patch.setattr(accelerator, "call", second_is_interrupted)
+            patch.setattr(accelerator, "answer", second_is_interrupted)
             with pytest.raises(KeyboardInterrupt):
                 accelerator.register([(buffer.fd, 0, 4096)] * 100)
         assert accelerator.counts()["memory"] == before

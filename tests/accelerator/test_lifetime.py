@@ -15,6 +15,7 @@ from accelerator_harness import SIZE, Site, children, eventually, exists, expect
 from isthmus import Code, QnnError, binary
 from isthmus.accelerator import Accelerator, Lane
 from isthmus.accelerator.connection import Connection
+from isthmus.accelerator.process import request
 from isthmus.engine.native import doorbell
 
 
@@ -114,11 +115,13 @@ def test_a_lane_of_an_accelerator_that_died_is_told_when_it_is_made():
 def test_calls_that_are_under_way_or_queued_at_death_are_all_answered():
     accelerator = Accelerator()
     os.kill(accelerator.pid, signal.SIGSTOP)
-    requests = [accelerator.request("counts") for _ in range(20)]
+    requests = [request("counts") for _ in range(20)]
+    for each in requests:
+        accelerator.connection.post(each)
     os.kill(accelerator.pid, signal.SIGKILL)
-    for request in requests:
+    for each in requests:
         with pytest.raises(QnnError) as refusal:
-            accelerator.answer(request, 20)
+            accelerator.answer(each, 20)
         assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
     accelerator.close()
 
@@ -138,7 +141,7 @@ def test_a_process_that_cannot_be_started_is_a_refusal(monkeypatch):
     assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
     monkeypatch.setattr(threading.Thread, "start", no_more_threads)
     with pytest.raises(QnnError, match="starts no more") as refusal:
-        Connection()
+        Connection().start()
     assert refusal.value.code is Code.COMMON_RESOURCE_UNAVAILABLE
     assert eventually(lambda: children() == before)
 
@@ -248,6 +251,6 @@ def test_a_lane_that_the_collector_has_closed_is_not_closed_twice():
     with Accelerator() as accelerator:
         lane = Lane(accelerator)
         with pytest.warns(ResourceWarning, match="dropped without being closed"):
-            lane._finalizer()
+            lane._ending.run()
         lane.close()
         assert accelerator.counts()["lanes"] == 0

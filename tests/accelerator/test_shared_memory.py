@@ -68,9 +68,9 @@ def test_a_file_that_shrank_ends_the_accelerator_at_most(content):
         site = Site(accelerator, content)
         fd = os.memfd_create("shrinks")
         os.ftruncate(fd, 1 << 20)
-        [slot] = accelerator.register([(fd, 1 << 19, NBYTES)])
+        slots = accelerator.register([(fd, 1 << 19, NBYTES)])
         os.ftruncate(fd, 0)
-        assert refused(site, slot) is Code.COMMON_SYSTEM_COMMUNICATION
+        assert refused(site, slots[0]) is Code.COMMON_SYSTEM_COMMUNICATION
         site.close()
         os.close(fd)
     with Accelerator() as accelerator:
@@ -83,15 +83,17 @@ def test_a_slot_never_comes_to_mean_other_memory(accelerator, site):
     seen = set()
     with rpcmem.alloc(25, 1, 4096) as old, rpcmem.alloc(25, 1, 4096) as new:
         for _ in range(50):
-            [before] = accelerator.register([(old.fd, 0, NBYTES)])
-            accelerator.deregister([before])
-            [after] = accelerator.register([(new.fd, 0, NBYTES)])
+            ended = accelerator.register([(old.fd, 0, NBYTES)])
+            [before] = ended
+            accelerator.deregister(ended)
+            there = accelerator.register([(new.fd, 0, NBYTES)])
+            [after] = there
             assert refused(site, before) is Code.MEM_INVALID_HANDLE
             assert not new.array.any()
             # A number that was good once takes nothing away from whoever has its place now.
             accelerator.deregister([before])
             execute(site, after)
-            accelerator.deregister([after])
+            accelerator.deregister(there)
             new.array[:] = 0
             assert not {before, after} & seen
             seen |= {before, after}
@@ -99,13 +101,13 @@ def test_a_slot_never_comes_to_mean_other_memory(accelerator, site):
 
 def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, site):
     with rpcmem.alloc(25, 1, 4096) as old, rpcmem.alloc(25, 1, 4096) as new:
-        [slot] = accelerator.register([(old.fd, 0, NBYTES)])
-        codes = []
+        slots = accelerator.register([(old.fd, 0, NBYTES)])
+        [slot], codes = slots, []
         site.lane.enter(100)
         waiting = threading.Thread(target=lambda: codes.append(refused(site, slot)))
         waiting.start()
         assert eventually(lambda: bool(accelerator.gate._waiting))
-        accelerator.deregister([slot])
+        accelerator.deregister(slots)
         replacement = accelerator.register([(new.fd, 0, NBYTES)])
         site.lane.leave()
         waiting.join(20)

@@ -5,6 +5,6 @@
 
 from isthmus.accelerator.deadlines import Deadlines
 from isthmus.accelerator.lane import Lane
-from isthmus.accelerator.process import Accelerator
+from isthmus.accelerator.process import Accelerator, Slots
 
-__all__ = ["Accelerator", "Deadlines", "Lane"]
+__all__ = ["Accelerator", "Deadlines", "Lane", "Slots"]

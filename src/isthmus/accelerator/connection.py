@@ -15,10 +15,11 @@ import contextlib
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from isthmus import isolated
 from isthmus.accelerator.channel import Channel, ChannelClosed, encoded, refusal_from_json, refused_by_the_system
 from isthmus.accelerator.deadlines import CHUNK, Patience
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import Descriptor, start
 
 Undo = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 """From an answer to the call that takes back what it tells of."""
@@ -66,9 +68,9 @@ class Request:
         What takes it back when its answer comes after whoever asked has gone.
     """
 
-    def __init__(self, name: str, content: bytes, undo: Undo | None) -> None:
-        self.fds: list[int] = []
-        """Descriptors to send, of its own."""
+    def __init__(self, name: str, content: bytes, undo: Undo | None = None) -> None:
+        self.descriptors: list[Descriptor] = []
+        """What to send, of its own: the caller may be interrupted, and close his, before the message is sent."""
         self.name, self.content, self.undo = name, content, undo
         self.begun = False
         self.answer: dict[str, Any] | None = None
@@ -97,6 +99,12 @@ class Request:
             self.abandoned = True
             return self.answered
 
+    def undoing(self) -> Undo | None:
+        """What takes it back, once: the numbers of an answer may come to mean something else."""
+        with self._state:
+            undo, self.undo = self.undo, None
+            return undo
+
     def wait(self, seconds: float) -> bool:
         """Wait until it is answered, at most for so long since it was sent; whether it is."""
         patience = Patience(seconds)
@@ -113,11 +121,9 @@ class Request:
 
     def close(self) -> None:
         """Close its descriptors; safe to call again."""
-        while self.fds:
-            os.close(self.fds.pop())
-
-    def __del__(self) -> None:
-        self.close()
+        for descriptor in self.descriptors:
+            descriptor.close()
+        self.descriptors.clear()
 
 
 class Connection:
@@ -134,58 +140,49 @@ class Connection:
         self._bells: set[Bell] = set()
         # Taken for moments only. The garbage collector may come back to a thread that holds it.
         self._lock = threading.RLock()
+        self._channel: Channel | None = None
+        self._theirs: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._started = threading.Event()
-        self._failure: OSError | None = None
+        # A lock, since the wait for an event that is interrupted may break the event.
+        self._starting = threading.Lock()
+        self._starting.acquire()
+        self._failure: Exception | None = None
         names = (("process", self._watch), ("channel", self._converse))
         self._threads = [
             threading.Thread(target=life, name=f"isthmus-accelerator-{name}", daemon=True) for name, life in names
         ]
+
+    def start(self) -> None:
+        """Start the process; if that is interrupted or refused, nothing is left of it."""
         try:
-            self._channel, self._theirs = Channel.pair()
-        except OSError as problem:
-            raise refused_by_the_system(problem, "accelerator process", "no sockets can be made to it") from None
-        try:
-            _connections.add(self)
-            self._command = isolated.command("isthmus.accelerator", str(self._theirs.fileno()), str(os.getpid()))
-            for thread in self._threads:
-                thread.start()
-            self._started.wait()
+            start(self._threads[0])
+            self._starting.acquire()
         except BaseException as problem:
             self.kill("it was not wanted any more")
-            self._channel.close()
-            if self._threads[0].ident is None:
-                _connections.discard(self)
-                self._let_go()
             if isinstance(problem, RuntimeError):
-                rule = f"it needs two threads, and the system starts no more: {problem}"
-                raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator process", rule) from None
+                raise _no_thread(problem) from None
             raise
-        if self._failure is not None:
-            raise refused_by_the_system(self._failure, "accelerator process", "cannot be started", Code.COMMON_SYSTEM)
+        failure = self._failure
+        if isinstance(failure, OSError):
+            raise refused_by_the_system(failure, "accelerator process", "cannot be started", Code.COMMON_SYSTEM)
+        if failure is not None:
+            raise _no_thread(failure) if isinstance(failure, RuntimeError) else failure
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def submit(self, name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any) -> Request | None:
-        """Have something done on the other side; None if there is none any more.
+    def submit(self, name: str, **arguments: Any) -> None:
+        """Have something done on the other side, if there is one, without waiting. Also for the garbage collector."""
+        self.post(Request(name, encoded({"call": name, **arguments})))
 
-        The answer may be waited for or not: this never blocks, and may be called by the garbage collector.
+    def post(self, request: Request) -> bool:
+        """Have a request sent, whose answer may be waited for or not; whether there is anybody to send it to.
+
+        It is sent once, however often it is posted: who was interrupted may post it again to be sure.
         """
-        request = Request(name, encoded({"call": name, **arguments}), undo)
-        try:
-            for fd in fds:
-                # The caller may be interrupted, and close his, before the message is sent.
-                request.fds.append(os.dup(fd))
-            with self._lock:
-                if self._open:
-                    self._requests.put(request)
-                    return request
-        except BaseException as problem:
-            self.abandon(request)
-            if isinstance(problem, OSError):
-                raise refused_by_the_system(problem, f"call '{name}'", "a file descriptor cannot be sent") from None
-            raise
-        return None
+        with self._lock:
+            if self._open:
+                self._requests.put(request)
+            return self._open
 
     def abandon(self, request: Request) -> None:
         """Take back what a request has done or will do."""
@@ -193,36 +190,52 @@ class Connection:
             self._undo(request)
 
     def _undo(self, request: Request) -> None:
-        if request.undo is not None and request.answer is not None:
-            name, arguments = request.undo(request.answer)
+        undo = request.undoing()
+        if undo is not None and request.answer is not None and request.refusal is None:
+            name, arguments = undo(request.answer)
             self.submit(name, **arguments)
 
     def _converse(self) -> None:
         """The life of the thread that sends and receives."""
         while (request := self._requests.get()) is not None:
-            try:
-                answer, refusal = self._exchange(request)
-            except ChannelClosed:
-                # Who is told that it is gone may rely on that.
-                self.kill("")
-                self._threads[0].join(_SECONDS_TO_DIE)
-                request.settle(None, self.gone(f"call '{request.name}'"))
+            if not self._serve(request):
                 break
-            if not request.settle(answer, refusal):
-                self._undo(request)
+            # It knows whoever was refused by it, and with him all that he was at.
+            del request
         with self._lock:
             self._open = False
         while not self._requests.empty():
             left = self._requests.get()
-            if left is not None:
+            if left is not None and not left.answered:
                 left.settle(None, self.gone(f"call '{left.name}'"))
-        self._channel.close()
+        self._hang_up()
+
+    def _serve(self, request: Request) -> bool:
+        """Have a request answered; whether there is somebody who answers."""
+        if request.begun or request.answered:
+            return True
+        if request.abandoned:
+            rule = "nobody waits for it any more"
+            request.settle(None, QnnError(Code.COMMON_GENERAL, f"call '{request.name}'", rule))
+            return True
+        try:
+            answer, refusal = self._exchange(request)
+        except ChannelClosed:
+            # Who is told that it is gone may rely on that.
+            self.kill("")
+            self._threads[0].join(_SECONDS_TO_DIE)
+            request.settle(None, self.gone(f"call '{request.name}'"))
+            return False
+        if not request.settle(answer, refusal):
+            self._undo(request)
+        return True
 
     def _exchange(self, request: Request) -> tuple[dict[str, Any] | None, QnnError | None]:
         number = next(self._numbers)
         request.begun = True
+        assert self._channel is not None
         try:
-            self._channel.send(number, request.content, request.fds)
+            self._channel.send(number, request.content, [own.fileno() for own in request.descriptors])
         except QnnError as refusal:
             return None, refusal
         frame = self._channel.receive()
@@ -261,7 +274,7 @@ class Connection:
     def end(self) -> None:
         """Ask the process to end; it does so at once, whatever it computes. Does not wait."""
         if not self.forked:
-            self._channel.shut()
+            self._shut()
 
     def kill(self, reason: str) -> None:
         """End the process by force. Does not wait."""
@@ -273,7 +286,7 @@ class Connection:
                 # While `alive` holds, the process has not been reaped: the number is still its own.
                 if self._process is not None:
                     os.kill(self._process.pid, signal.SIGKILL)
-        self._channel.shut()
+        self._shut()
         self._requests.put(None)
 
     def join(self, seconds: float) -> bool:
@@ -291,23 +304,16 @@ class Connection:
 
     def _watch(self) -> None:
         """The life of the thread that the process belongs to."""
-        # Numpy's linear algebra would start threads that nobody needs there.
-        environment = isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}
+        _connections.add(self)
         try:
-            with self._lock:
-                if self._open and not self.reason:
-                    self._process = subprocess.Popen(
-                        self._command,
-                        pass_fds=(self._theirs.fileno(),),
-                        stdin=subprocess.DEVNULL,
-                        env=environment,
-                        cwd="/",
-                    )
-        except OSError as problem:
+            self._open_and_start()
+        except (OSError, RuntimeError, QnnError) as problem:
             self._failure = problem
+            self.kill("it could not be started")
         finally:
-            self._theirs.close()
-            self._started.set()
+            if self._theirs is not None:
+                self._theirs.close()
+            self._starting.release()
         if self._process is not None:
             _await_end(self._process.pid)
         with self._lock:
@@ -315,19 +321,58 @@ class Connection:
         if self._process is not None:
             self._process.wait()
         _connections.discard(self)
-        self._channel.shut()
+        self._shut()
         self._requests.put(None)
         for bell in list(self._bells):
             bell.hang_up()
+        if self._threads[1].ident is None:
+            # Nobody else does.
+            self._hang_up()
+
+    def _open_and_start(self) -> None:
+        """The sockets, the process, and the thread that speaks to it: here, where nothing can interrupt."""
+        self._channel, self._theirs = Channel.pair()
+        command = isolated.command("isthmus.accelerator", str(self._theirs.fileno()), str(os.getpid()))
+        # Numpy's linear algebra would start threads that nobody needs there.
+        environment = isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}
+        with self._lock:
+            if self.reason:
+                return
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=(self._theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                cwd="/",
+            )
+        self._threads[1].start()
+
+    def _shut(self) -> None:
+        """End the conversation for both sides."""
+        if self._channel is not None:
+            self._channel.shut()
+
+    def _hang_up(self) -> None:
+        """Close this side's end."""
+        with self._lock:
+            self._open = False
+        if self._channel is not None:
+            self._channel.close()
 
     def _let_go(self) -> None:
         """In a forked child: it is the parent's. Locks that other threads held there will never be released here."""
         self.alive, self.forked, self._open = False, True, False
         self._lock = threading.RLock()
-        self._channel.close()
-        self._theirs.close()
+        self._hang_up()
+        if self._theirs is not None:
+            self._theirs.close()
         if self._process is not None:
             self._process.returncode = 0
+
+
+def _no_thread(problem: Exception) -> QnnError:
+    rule = f"it needs two threads, and the system starts no more: {problem}"
+    return QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, "accelerator process", rule)
 
 
 def _await_end(pid: int) -> None:

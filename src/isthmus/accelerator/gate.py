@@ -1,10 +1,18 @@
-"""Who may run next: at most so many executions at a time, one of a lane, higher priorities first, else in order."""
+"""Who may run next: at most so many executions at a time, one of a lane, higher priorities first, else in order.
+
+A turn is an entry in one table: which thread has which lane. That is put there and taken away in one move each, all
+else follows from it, and to end a turn is safe to repeat. So an interrupt leaves nothing half done that the same
+thread, or whoever waits next, does not set right.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from dataclasses import dataclass, field
+
+from isthmus.accelerator.deadlines import CHUNK, Patience
 
 
 @dataclass(order=True)
@@ -12,6 +20,7 @@ class _Waiter:
     precedence: int
     number: int
     lane: object = field(compare=False)
+    thread: int = field(compare=False)
     turn: threading.Lock = field(compare=False, default_factory=threading.Lock)
 
 
@@ -25,54 +34,77 @@ class Gate:
     """
 
     def __init__(self, units: int) -> None:
+        self._units = units
         self._lock = threading.Lock()
-        self._free = units
-        self._busy: set[object] = set()
+        self._busy: dict[object, int] = {}
+        """The thread that has a lane, for every lane whose turn it is."""
         self._waiting: list[_Waiter] = []
         self._numbers = itertools.count()
 
     def enter(self, lane: object, priority: int, seconds: float | None = None) -> bool:
-        """Wait for a turn of this lane, at most so long; whether it has come."""
-        with self._lock:
-            if self._free > 0 and lane not in self._busy and not self._waiting:
-                self._free -= 1
-                self._busy.add(lane)
-                return True
-            waiter = _Waiter(-priority, next(self._numbers), lane)
-            waiter.turn.acquire()
-            self._waiting.append(waiter)
-            self._admit()
-        try:
-            if waiter.turn.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX)):
-                return True
-        except BaseException:
-            if not self._withdraw(waiter):
-                self.leave(lane)
-            raise
-        return not self._withdraw(waiter)
+        """Wait for a turn of this lane, at most so long; whether it has come.
 
-    def _withdraw(self, waiter: _Waiter) -> bool:
-        """Wait no longer; false if the turn has come in the last moment."""
-        with self._lock:
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
+        A thread that asks for a turn which it has already was interrupted before it could end it, and keeps it.
+        """
+        me = threading.get_ident()
+        try:
+            with self._lock:
+                having = self._busy.get(lane)
+                if having == me:
+                    return True
+                if having is None and len(self._busy) < self._units and not self._waiting:
+                    self._busy[lane] = me
+                    return True
+                waiter = _Waiter(-priority, next(self._numbers), lane, me)
+                waiter.turn.acquire()
+                self._waiting.append(waiter)
+                self._admit()
+            return self._wait(waiter, math.inf if seconds is None else seconds)
+        except BaseException:
+            try:
+                self._withdraw(lane)
+            except BaseException:
+                # Interrupted once more.
+                self._withdraw(lane)
+                raise
+            raise
+
+    def _wait(self, waiter: _Waiter, seconds: float) -> bool:
+        """Wait until it is this one's turn."""
+        patience = Patience(seconds)
+        while True:
+            left = patience.left()
+            if waiter.turn.acquire(timeout=max(0.0, min(left, CHUNK))):
                 return True
-            return False
+            with self._lock:
+                # Whoever ended a turn may have been interrupted before this.
+                self._admit()
+                if self._busy.get(waiter.lane) == waiter.thread:
+                    return True
+                if left <= 0:
+                    self._waiting.remove(waiter)
+                    return False
 
     def leave(self, lane: object) -> None:
-        """End the turn."""
+        """End the turn; safe to call again, and without having it."""
         with self._lock:
-            self._busy.discard(lane)
-            self._free += 1
+            if self._busy.get(lane) == threading.get_ident():
+                del self._busy[lane]
             if self._waiting:
                 self._admit()
 
+    def _withdraw(self, lane: object) -> None:
+        """Neither wait for a turn any longer nor have it."""
+        me = threading.get_ident()
+        with self._lock:
+            self._waiting = [waiter for waiter in self._waiting if waiter.thread != me]
+        self.leave(lane)
+
     def _admit(self) -> None:
         for waiter in sorted(self._waiting):
-            if self._free <= 0:
-                return
-            if waiter.lane not in self._busy:
+            having = self._busy.get(waiter.lane)
+            if having is None and len(self._busy) < self._units:
+                self._busy[waiter.lane] = having = waiter.thread
+            if having == waiter.thread:
                 self._waiting.remove(waiter)
-                self._free -= 1
-                self._busy.add(waiter.lane)
                 waiter.turn.release()

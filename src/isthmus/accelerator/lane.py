@@ -8,21 +8,22 @@ ended, since it must not go on writing into memory that the client takes for its
 from __future__ import annotations
 
 import warnings
-import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from isthmus.accelerator.connection import Connection, Request, Undo
 from isthmus.accelerator.deadlines import Patience
 from isthmus.accelerator.page import Page
-from isthmus.accelerator.process import SERVING, Accelerator
+from isthmus.accelerator.process import SERVING, Accelerator, request
 from isthmus.binary import ContextBinary
 from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import Ending
 
+_Result = TypeVar("_Result")
 _NORMAL = 100
 _SPINS = doorbell.WORKING_SPINS
 
@@ -47,16 +48,18 @@ class Lane:
         self._unsettled: Request | None = None
         if not accelerator.alive:
             raise accelerator.gone("context")
-        self._page = Page()
-        self._call, self._response, self._status = self._page.call, self._page.response, self._page.status
-        self._address, self._span = self._page.address, self._page.span
+        self._page = page = Page()
+        self._call, self._response, self._status = page.call, page.response, page.status
+        self._address, self._span = page.address, page.span
+        opening = request("open", [page.fd], _closing)
+        page.close()
         try:
-            self._id: int = accelerator.call("open", [self._page.fd], undo=_closing)["lane"]
-        finally:
-            self._page.close()
-        self._finalizer = weakref.finalize(self, _reclaim, self._connection, self._page, self._id)
-        self._finalizer.atexit = False
-        self._connection.watch_over(self._page)
+            self._id: int = accelerator.answer(opening)["lane"]
+            self._ending = Ending(self, _reclaim, self._connection, page, self._id)
+        except BaseException:
+            self._connection.abandon(opening)
+            raise
+        self._connection.watch_over(page)
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
@@ -68,14 +71,29 @@ class Lane:
             raise QnnError(Code.GRAPH_TIMED_OUT, "execution", f"its turn has not come within {seconds:g} s")
 
     def leave(self) -> None:
-        """End the turn."""
-        self.accelerator.gate.leave(self)
+        """End the turn; safe to call again."""
+        # The gate of a forked child is as another thread left it there.
+        if not self._connection.forked:
+            self.accelerator.gate.leave(self)
+
+    def in_turn(self, do: Callable[[], _Result], priority: int = _NORMAL, seconds: float | None = None) -> _Result:
+        """Do something in a turn of this lane, which ends with it."""
+        try:
+            try:
+                self.enter(priority, seconds)
+                return do()
+            finally:
+                self.leave()
+        except BaseException:
+            # An interrupt may have come before the turn was ended. To end it again is harmless.
+            self.leave()
+            raise
 
     @contextmanager
     def turn(self, priority: int = _NORMAL, seconds: float | None = None) -> Iterator[None]:
-        """A turn of this lane."""
-        self.enter(priority, seconds)
+        """A turn of this lane, for who is not interrupted: `in_turn` is for the others."""
         try:
+            self.enter(priority, seconds)
             yield
         finally:
             self.leave()
@@ -138,6 +156,18 @@ class Lane:
         if not self._connection.forked:
             self._page.abort.value = self._page.request.value
 
+    def hasten(self) -> None:
+        """Have the execution that is under way end now: aborted, or else with the whole accelerator."""
+        if self._connection.forked or not self._connection.alive:
+            return
+        self.abort()
+        try:
+            self.in_turn(lambda: None, seconds=self.accelerator.deadlines.grace)
+        except QnnError as problem:
+            if problem.code is not Code.GRAPH_TIMED_OUT:
+                raise
+            self.accelerator.kill("an execution did not end before its context was freed")
+
     def _wait(self, number: int, patience: Patience) -> None:
         """Wait on for an answer that has not come at once."""
         while self._response.value != number:
@@ -197,9 +227,8 @@ class Lane:
                 rule = f"has {len(graph.tensors)} inputs and outputs, {doorbell.MAX_IO} are the most"
                 raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"graph '{name}'", rule)
             self.accelerator.provide((*graph.program.kernels, *SERVING), target)
-        with self.turn():
-            numbers = self._control("load", [binary.fd], _unloading, lane=self._id, pools=pools)["graphs"]
-        return dict(zip(binary.graphs, numbers, strict=True))
+        load = lambda: self._control("load", [binary.fd], _unloading, lane=self._id, pools=pools)  # noqa: E731
+        return dict(zip(binary.graphs, self.in_turn(load)["graphs"], strict=True))
 
     def rebind(self, graph: int, scratch: int) -> None:
         """Have a graph use other scratch memory, in a turn of this lane."""
@@ -216,7 +245,7 @@ class Lane:
         self._check_open()
         self._settle()
         self._asked = None
-        self._unsettled = self.accelerator.request(name, fds, undo, **arguments)
+        self._unsettled = request(name, fds, undo, **arguments)
         answer = self.accelerator.answer(self._unsettled)
         self._unsettled = None
         return answer
@@ -224,7 +253,9 @@ class Lane:
     def _settle(self) -> None:
         """Wait for the answer to a call that was interrupted, and for what undoes it."""
         if self._unsettled is not None:
-            if not self._unsettled.wait(self.accelerator.deadlines.control):
+            # Whether it was posted before the interrupt came is not known.
+            posted = self._connection.post(self._unsettled)
+            if posted and not self._unsettled.wait(self.accelerator.deadlines.control):
                 self.accelerator.kill(f"it did not answer the call '{self._unsettled.name}'")
             self._unsettled = None
 
@@ -236,22 +267,29 @@ class Lane:
         An execution that does not end within the accelerator's deadline for closing is aborted.
         """
         # The collector closes the lanes of a backend that nobody has any more before that can free its contexts.
-        reclaimed = not self._finalizer.alive
-        if self._open and not reclaimed and not self._connection.forked and self._turn_to_close():
+        if self._ending.waits and not self._connection.forked:
             try:
-                if self._open and self._connection.alive:
-                    self._settle()
-                    self._open, self._asked = False, None
-                    self.accelerator.call("close", lane=self._id, seconds=self.accelerator.deadlines.closing)
-            except QnnError as problem:
-                # With the process gone there is nothing left to close.
-                if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
-                    raise
-            finally:
+                self._close_in_turn()
+            except BaseException:
+                # Interrupted, perhaps before the turn was ended; what is left to do is done by whoever closes again.
                 self.leave()
+                raise
         self._open, self._asked = False, None
-        self._finalizer.detach()
         self._connection.forget(self._page)
+        self._ending.forget()
+
+    def _close_in_turn(self) -> None:
+        try:
+            if self._turn_to_close() and self._connection.alive:
+                self._settle()
+                self._open, self._asked = False, None
+                self.accelerator.call("close", lane=self._id, seconds=self.accelerator.deadlines.closing)
+        except QnnError as problem:
+            # With the process gone there is nothing left to close; and an earlier try may have been interrupted late.
+            if problem.code not in (Code.COMMON_SYSTEM_COMMUNICATION, Code.CONTEXT_INVALID_HANDLE):
+                raise
+        finally:
+            self.leave()
 
     def _turn_to_close(self) -> bool:
         """Wait for the last turn of this lane; false if the accelerator had to be ended for want of it."""
@@ -261,7 +299,6 @@ class Lane:
         self._open, self._asked = False, None
         self.abort()
         if gate.enter(self, _NORMAL, deadlines.grace):
-            self._open = True
             return True
         self.accelerator.kill("an execution did not end before its context was freed")
         return False

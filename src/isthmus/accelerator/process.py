@@ -6,12 +6,11 @@ import fcntl
 import logging
 import os
 import warnings
-import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.accelerator.channel import MAX_FDS, refused_by_the_system
+from isthmus.accelerator.channel import MAX_FDS, encoded, refused_by_the_system
 from isthmus.accelerator.connection import Connection, Request, Undo
 from isthmus.accelerator.deadlines import Deadlines
 from isthmus.accelerator.gate import Gate
@@ -19,7 +18,7 @@ from isthmus.engine.native import loader
 from isthmus.engine.native.target import Target
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Descriptor, owned
+from isthmus.interrupts import Descriptor, Ending, owned
 from isthmus.memory.shareable import shared_file
 
 SERVING = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run", "executor:work", "executor:stop")
@@ -48,9 +47,10 @@ class Accelerator:
         target = host_target()
         loader.ensure(SERVING, target)
         self.connection = Connection()
-        self._finalizer = weakref.finalize(self, _reclaim, self.connection)
-        self._finalizer.atexit = False
+        # Before there is anything to end: an interrupt may come at any moment.
+        self._ending = Ending(self, _reclaim, self.connection)
         try:
+            self.connection.start()
             hello = self.call("hello", seconds=self.deadlines.starting)
             self.pid: int = hello["pid"]
             self.unconfined: tuple[str, ...] = tuple(hello["unconfined"])
@@ -92,19 +92,17 @@ class Accelerator:
         One that is interrupted leaves everything usable: what was done after all is undone. One that is not answered in
         time ends the process.
         """
-        return self.answer(self.request(name, fds, undo, **arguments), seconds)
-
-    def request(self, name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any) -> Request:
-        """Have something done on the other side; `answer` waits for it."""
-        request = self.connection.submit(name, fds, undo, **arguments)
-        if request is None:
-            raise self.gone(f"call '{name}'")
-        return request
+        return self.answer(request(name, fds, undo, **arguments), seconds)
 
     def answer(self, request: Request, seconds: float | None = None) -> dict[str, Any]:
-        """The answer to a request."""
+        """Have a request done, and wait for the answer.
+
+        Whoever has to keep what the answer tells of abandons the request if an interrupt comes before that is kept.
+        """
         seconds = self.deadlines.control if seconds is None else seconds
         try:
+            if not self.connection.post(request):
+                raise self.gone(f"call '{request.name}'")
             if not request.wait(seconds):
                 self.kill(f"it did not answer the call '{request.name}' within {seconds:g} s")
                 raise self.gone(f"call '{request.name}'")
@@ -116,7 +114,7 @@ class Accelerator:
         assert request.answer is not None
         return request.answer
 
-    def register(self, windows: Sequence[tuple[int, int, int]]) -> list[int]:
+    def register(self, windows: Sequence[tuple[int, int, int]]) -> Slots:
         """Let the accelerator see memory, given as (descriptor, offset, bytes): all or none.
 
         The answer are the slots that it knows the memory by. A slot never comes to mean other memory.
@@ -124,18 +122,20 @@ class Accelerator:
         for fd, _, _ in windows:
             # Only this side can tell: the other may not look at the names of files.
             shared_file(fd, "shared buffer")
-        slots: list[int] = []
+        parts = [windows[first : first + MAX_FDS] for first in range(0, len(windows), MAX_FDS)]
+        requests: list[Request] = []
         try:
-            for start in range(0, len(windows), MAX_FDS):
-                part = windows[start : start + MAX_FDS]
+            for part in parts:
                 spans = [list(span) for _, *span in part]
-                slots += self.call("register", [fd for fd, _, _ in part], undo=_deregistration, spans=spans)["slots"]
+                requests.append(request("register", [fd for fd, _, _ in part], _deregistration, spans=spans))
+                self.answer(requests[-1])
+            return Slots(self.connection, [slot for done in requests if done.answer for slot in done.answer["slots"]])
         except BaseException:
-            self.connection.submit("deregister", slots=slots)
+            for done in requests:
+                self.connection.abandon(done)
             raise
-        return slots
 
-    def deregister(self, slots: Sequence[int]) -> None:
+    def deregister(self, slots: Iterable[int]) -> None:
         """Take memory away from it. A process that has died has none any more.
 
         Executions that are requested later are refused. One that is under way keeps the memory until it ends: close the
@@ -147,6 +147,8 @@ class Accelerator:
         except QnnError as problem:
             if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
                 raise
+        if isinstance(slots, Slots):
+            slots.ended()
 
     def provide(self, kernels: Iterable[str], target: Target) -> None:
         """Send it the code of kernels that it does not have yet: it opens no files and compiles nothing."""
@@ -179,7 +181,7 @@ class Accelerator:
             self.connection.end()
             if not self.connection.join(min(_SECONDS_TO_END, self.deadlines.closing)):
                 self.connection.kill_and_join("it was closed")
-        self._finalizer.detach()
+        self._ending.forget()
 
     def kill(self, reason: str) -> None:
         """End the process by force, and wait until it can write nothing any more."""
@@ -195,6 +197,42 @@ class Accelerator:
 
 def _deregistration(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return "deregister", {"slots": answer["slots"]}
+
+
+class Slots(list[int]):
+    """What the accelerator knows memory by. When they are forgotten it is deregistered, as far as nobody has done it.
+
+    Parameters
+    ----------
+    connection
+        The way to the accelerator.
+    """
+
+    def __init__(self, connection: Connection, slots: Iterable[int] = ()) -> None:
+        super().__init__(slots)
+        self._ending = Ending(self, _forget, connection, list(self))
+
+    def ended(self) -> None:
+        """They are deregistered."""
+        self._ending.forget()
+
+
+def _forget(connection: Connection, slots: list[int]) -> None:
+    """Take away memory whose slots nobody has any more. Called by the garbage collector: does not wait."""
+    if slots and connection.alive and not connection.forked:
+        connection.submit("deregister", slots=slots)
+
+
+def request(name: str, fds: Sequence[int] = (), undo: Undo | None = None, **arguments: Any) -> Request:
+    """A call that is to be made, with descriptors of its own."""
+    made = Request(name, encoded({"call": name, **arguments}), undo)
+    try:
+        for fd in fds:
+            made.descriptors.append(owned(os.dup, fd))
+    except OSError as problem:
+        made.close()
+        raise refused_by_the_system(problem, f"call '{name}'", "a file descriptor cannot be sent") from None
+    return made
 
 
 def _reclaim(connection: Connection) -> None:

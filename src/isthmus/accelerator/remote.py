@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from isthmus.accelerator.lane import Lane
 from isthmus.accelerator.memory import NOTHING
-from isthmus.accelerator.process import Accelerator
+from isthmus.accelerator.process import Accelerator, Slots
 from isthmus.binary import ContextBinary, GraphBinary, to_bytes
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
@@ -15,6 +15,8 @@ from isthmus.memory import Buffer, Window, rpcmem
 from isthmus.memory.shareable import mapping_of
 
 _NORMAL = 100
+_MAKER = "accelerator"
+"""Who a binary says that it was made for which goes straight to the accelerator, and into no file."""
 _Shared = tuple[int, int, int]
 """What the accelerator is told of memory: descriptor, offset, bytes."""
 
@@ -49,8 +51,7 @@ class RemoteIo:
 
     def close(self) -> None:
         """Take the memory away from the accelerator; safe to call again."""
-        slots, self.slots = self.slots, []
-        self._accelerator.deregister(slots)
+        self._accelerator.deregister(self.slots)
 
 
 class RemoteExecutor:
@@ -73,39 +74,31 @@ class RemoteExecutor:
         self._lane = lane
         self._stages: dict[int, Buffer] = {}
         self._io: RemoteIo | None = None
-        shared = [
+        pools = [
             _shared_pool(f"{what} of graph '{program.name}'", window)
             for what, window in (("scratch memory", scratch), ("persistent memory", state))
         ]
-        self._slots = lane.accelerator.register([pool for pool in shared if pool is not None])
-        numbers = iter(self._slots)
-        pools = [NOTHING if pool is None else next(numbers) for pool in shared]
-        self._scratch = pools[0]
+        self._scratch, self._state = (self._registered(pool) for pool in pools)
         try:
-            with ContextBinary(to_bytes([GraphBinary(program)], "lpai")) as binary:
-                self._number = lane.load(binary, (pools[0], pools[1]))[program.name]
+            with ContextBinary(to_bytes([GraphBinary(program)], _MAKER)) as binary:
+                self._number = lane.load(binary, (_number(self._scratch), _number(self._state)))[program.name]
         except BaseException:
-            lane.accelerator.deregister(self._slots)
+            self.close()
             raise
 
     def bind_scratch(self, window: Window | None) -> None:
         """Use this scratch from the next run on; refused whole or done whole."""
         shared = _shared_pool(f"scratch memory of graph '{self.program.name}'", window)
-        accelerator = self._lane.accelerator
-        slots = [] if shared is None else accelerator.register([shared])
-        self._lane.enter(_NORMAL)
+        replaced, scratch = self._scratch, self._registered(shared)
+
+        def rebind() -> None:
+            self._lane.rebind(self._number, _number(scratch))
+            self._scratch = scratch
+
         try:
-            self._lane.rebind(self._number, slots[0] if slots else NOTHING)
-        except BaseException:
-            accelerator.deregister(slots)
-            raise
+            self._lane.in_turn(rebind)
         finally:
-            self._lane.leave()
-        replaced, self._scratch = self._scratch, slots[0] if slots else NOTHING
-        if replaced != NOTHING:
-            self._slots.remove(replaced)
-            accelerator.deregister([replaced])
-        self._slots += slots
+            self._lane.accelerator.deregister(replaced if self._scratch is scratch else scratch)
 
     def bound(self, windows: Sequence[Window]) -> RemoteIo:
         """Memory for every input and output, checked and ready to be bound in one move."""
@@ -124,15 +117,20 @@ class RemoteExecutor:
         """Run once, in at most so many seconds."""
         io = self._io
         assert io is not None
-        self._lane.enter(_NORMAL)
         try:
-            for stage, mine, nbytes in io.copies_in:
-                ctypes.memmove(stage, mine, nbytes)
-            self._lane.execute(self._number, io.slots, seconds)
-            for mine, stage, nbytes in io.copies_out:
-                ctypes.memmove(mine, stage, nbytes)
-        finally:
+            try:
+                self._lane.enter(_NORMAL)
+                for stage, mine, nbytes in io.copies_in:
+                    ctypes.memmove(stage, mine, nbytes)
+                self._lane.execute(self._number, io.slots, seconds)
+                for mine, stage, nbytes in io.copies_out:
+                    ctypes.memmove(mine, stage, nbytes)
+            finally:
+                self._lane.leave()
+        except BaseException:
+            # As `Lane.in_turn`, without the calls that it costs.
             self._lane.leave()
+            raise
 
     def abort(self) -> None:
         """Have the run that is under way, if any, end early."""
@@ -140,18 +138,18 @@ class RemoteExecutor:
 
     def reset(self) -> None:
         """Put the initial state into state memory."""
-        self._lane.enter(_NORMAL)
-        try:
-            self._lane.reset(self._number)
-        finally:
-            self._lane.leave()
+        self._lane.in_turn(lambda: self._lane.reset(self._number))
 
     def close(self) -> None:
         """Take the memory away from the accelerator; safe to call again."""
-        slots, self._slots = self._slots, []
-        self._lane.accelerator.deregister(slots)
+        for slots in (self._scratch, self._state):
+            self._lane.accelerator.deregister(slots)
         self._io = None
         self._stages.clear()
+
+    def _registered(self, pool: _Shared | None) -> Slots:
+        """A pool as the accelerator knows it: one slot, or none."""
+        return self._lane.accelerator.register([] if pool is None else [pool])
 
     def _stage(self, index: int, window: Window) -> Buffer:
         """Memory to copy an input or output through, the same for all who bind memory that is not shared."""
@@ -159,6 +157,10 @@ class RemoteExecutor:
             self._stages[index] = rpcmem.share(window.nbytes)
             self.staging_bytes += self._stages[index].nbytes
         return self._stages[index]
+
+
+def _number(slots: Slots) -> int:
+    return slots[0] if slots else NOTHING
 
 
 def _shared(window: Window) -> _Shared | None:

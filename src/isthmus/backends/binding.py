@@ -26,7 +26,8 @@ class Turn(Protocol):
     """What executions take in turn: a lock, or a lane to an accelerator.
 
     It is taken by ``with`` and by nothing else: between the return of an `acquire` and the ``try`` after it, the
-    handler of a signal may raise, and the turn would be nobody's for ever.
+    handler of a signal may raise, and the turn would be nobody's for ever. Where its end is not one call of C, the
+    handler may also raise before that; so whoever meets an exception forsakes the turn.
     """
 
     def __enter__(self) -> Any:
@@ -34,6 +35,12 @@ class Turn(Protocol):
 
     def __exit__(self, *exception: Any) -> Any:
         """End it."""
+
+    def forsake(self) -> None:
+        """End it if this thread has it still."""
+
+
+_Result = TypeVar("_Result")
 
 
 class Ledger:
@@ -52,6 +59,15 @@ class Ledger:
         self.abandoned: deque[Binding] = deque()
         """Bindings that nobody has any more, to be ended in the next turn."""
 
+    def in_turn(self, do: Callable[[], _Result]) -> _Result:
+        """Do something in a turn."""
+        try:
+            with self.turn:
+                return do()
+        except BaseException:
+            self.turn.forsake()
+            raise
+
     def sweep(self) -> None:
         """End what was abandoned, in a turn."""
         while self.abandoned:
@@ -59,11 +75,13 @@ class Ledger:
 
     def stats(self) -> GraphStats:
         """What happened so far."""
-        with self.turn:
-            self.sweep()
-            for binding in self.bindings:
-                binding.settle()
-            return replace(self.total, in_place_bytes=dict(self.total.in_place_bytes))
+        return self.in_turn(self._stats)
+
+    def _stats(self) -> GraphStats:
+        self.sweep()
+        for binding in self.bindings:
+            binding.settle()
+        return replace(self.total, in_place_bytes=dict(self.total.in_place_bytes))
 
     def close(self) -> None:
         """Forget all bindings and their memory, in a turn; what they counted stays."""
@@ -103,8 +121,7 @@ class Binding(DriverBinding):
         self._uses: list[holds.Hold] = []
         self._windows: Sequence[tuple[str, Window]] = ()
         self._made_from: object | None = None
-        with self._turn:
-            self._renew()
+        ledger.in_turn(self._renew)
 
     @abstractmethod
     def _bind(self) -> tuple[Traffic, Sequence[tuple[str, Window]]]:
@@ -126,21 +143,25 @@ class Binding(DriverBinding):
         raise QnnError(Code.COMMON_NOT_SUPPORTED, self._what, "this backend cannot end an execution early")
 
     def execute(self, limit: Limit | None = None) -> None:
-        with self._turn:
-            try:
-                # First, so that whoever claims this memory from now on finds it in use.
-                self._running = True
-                # Until nothing changes meanwhile: what was checked is recorded as in use only in the end.
-                while self._epoch != holds.epoch:
-                    self._renew()
-                if limit is None:
-                    self._run()
-                else:
-                    limit.check(self._what)
-                    self._run_within(limit)
-                self._runs += 1
-            finally:
-                self._running = False
+        try:
+            with self._turn:
+                try:
+                    # First, so that whoever claims this memory from now on finds it in use.
+                    self._running = True
+                    # Until nothing changes meanwhile: what was checked is recorded as in use only in the end.
+                    while self._epoch != holds.epoch:
+                        self._renew()
+                    if limit is None:
+                        self._run()
+                    else:
+                        limit.check(self._what)
+                        self._run_within(limit)
+                    self._runs += 1
+                finally:
+                    self._running = False
+        except BaseException:
+            self._turn.forsake()
+            raise
 
     def _in_turn(self, run: Callable[[], _Answer]) -> _Answer:
         """Run once in another way than `execute` does, with the same checks and counts."""
@@ -157,14 +178,15 @@ class Binding(DriverBinding):
 
     @property
     def stats(self) -> GraphStats:
-        with self._turn:
-            self.settle()
-            return replace(self._own, in_place_bytes=dict(self._own.in_place_bytes))
+        return self._ledger.in_turn(self._stats)
+
+    def _stats(self) -> GraphStats:
+        self.settle()
+        return replace(self._own, in_place_bytes=dict(self._own.in_place_bytes))
 
     def close(self) -> None:
-        with self._turn:
-            self.closed = True
-            self.end()
+        self.closed = True
+        self._ledger.in_turn(self.end)
 
     def abandon(self) -> None:
         self._release_uses()

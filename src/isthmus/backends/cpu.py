@@ -24,12 +24,12 @@ from isthmus.backends.driver import (
 from isthmus.backends.entry import BackendEntry, IoPolicy
 from isthmus.backends.limit import Limit
 from isthmus.backends.native import NativeGraphDriver, Prepared
+from isthmus.backends.turn import PlainTurn
 from isthmus.binary import ContextBinary, Source, inspect, to_bytes
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
-from isthmus.lock import Lock
 from isthmus.log import Log
 from isthmus.memory import Buffer, Window, host
 
@@ -63,6 +63,9 @@ class CpuContext(ContextDriver):
         self._graphs.append(driver)
         return driver
 
+    def drop_graph(self, graph: Graph) -> None:
+        self._graphs = [known for known in self._graphs if known.graph is not graph]
+
     def get_binary(self) -> bytes:
         return to_bytes([graph.binary() for graph in self._graphs], "cpu")
 
@@ -85,7 +88,7 @@ class CpuGraphDriver(NativeGraphDriver):
     def __init__(self, graph: Graph, prepared: Prepared | None = None) -> None:
         super().__init__(graph, prepared)
         # A binding may be closed where another of the graph's is at work.
-        self._turn = Lock()
+        self._turn = PlainTurn()
         self._ledger = Ledger(self._turn)
         self._executor: Executor | None = None
         self._buffers: list[Buffer] = []

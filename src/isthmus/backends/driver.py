@@ -334,9 +334,23 @@ class GraphDriver(Configurable, ABC):
 class ContextDriver(Configurable, ABC):
     """A context in a backend."""
 
+    @property
+    def seconds_to_finish(self) -> float | None:
+        """How long an asynchronous execution may go on that runs when its context is freed; None: as long as it takes.
+
+        A backend with a limit has `hasten`, too.
+        """
+        return None
+
+    def hasten(self) -> None:
+        """End the execution that runs, by force if it must be: whoever waits for it is told an error."""
+
     @abstractmethod
     def create_graph(self, graph: Graph) -> GraphDriver:
         """A driver for a graph, finished or still to be built."""
+
+    def drop_graph(self, graph: Graph) -> None:
+        """Forget the driver of a graph that its client never got, since an interrupt came; it may not be there yet."""
 
     @abstractmethod
     def close(self) -> None:

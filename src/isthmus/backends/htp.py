@@ -157,6 +157,9 @@ class HtpContext(ContextDriver):
         self._graphs.append(HtpGraphDriver(self, graph))
         return self._graphs[-1]
 
+    def drop_graph(self, graph: Graph) -> None:
+        self._graphs = [known for known in self._graphs if known.graph is not graph]
+
     def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[Registration]:
         self.check("memory registration")
         return self.memory.register(descriptors)
@@ -174,6 +177,13 @@ class HtpContext(ContextDriver):
             self._graphs[-1].loaded(numbers[graph.name])
         return list(self._graphs)
 
+    @property
+    def seconds_to_finish(self) -> float:
+        return self.lane.accelerator.deadlines.closing
+
+    def hasten(self) -> None:
+        self.lane.hasten()
+
     def close(self) -> None:
         self.lane.close()
         for graph in self._graphs:
@@ -188,9 +198,16 @@ class LaneTurn:
         self._lane, self._graph = lane, graph
 
     def __enter__(self) -> None:
-        self._lane.enter(self._graph.priority)
+        try:
+            self._lane.enter(self._graph.priority)
+        except BaseException:
+            self._lane.leave()
+            raise
 
     def __exit__(self, *exception: object) -> None:
+        self._lane.leave()
+
+    def forsake(self) -> None:
         self._lane.leave()
 
 
@@ -233,8 +250,7 @@ class HtpGraphDriver(NativeGraphDriver):
 
     def reset(self) -> None:
         self.context.check(self.what)
-        with self.turn:
-            self.context.lane.reset(self.number)
+        self.ledger.in_turn(lambda: self.context.lane.reset(self.number))
 
     def stats(self) -> GraphStats:
         return self.ledger.stats()

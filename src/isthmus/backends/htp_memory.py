@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from isthmus.accelerator import Lane
+from isthmus.accelerator import Lane, Slots
 from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.backends.htp_options import Descriptor, MemType, Reregistration
 from isthmus.errors import Code, QnnError
@@ -22,7 +22,6 @@ from isthmus.memory.whole import is_whole
 
 _MAX_OFFSET = (1 << 64) - 1
 _WHOLE = -1
-_ANY_PRIORITY = 100
 
 
 @dataclass(frozen=True)
@@ -68,6 +67,8 @@ class HtpRegistration(Registration):
         self.part = part
         self.window = part.window
         self.slot = -1
+        self.slots: Slots | None = None
+        """Those that were registered together with it: what is forgotten of them is deregistered."""
         self._forget = forget
         self._hold: holds.Hold | None = None
 
@@ -113,7 +114,7 @@ class HtpMemory:
                     made.append(self._one(f"memory descriptor {index}", descriptor))
                 slots = self._lane.accelerator.register([registration.part.shared for registration in made])
                 for registration, slot in zip(made, slots, strict=True):
-                    registration.slot = slot
+                    registration.slot, registration.slots = slot, slots
             except BaseException:
                 for registration in made:
                     registration.close()
@@ -153,12 +154,8 @@ class HtpMemory:
     def _forget(self, registration: HtpRegistration) -> None:
         """Take it away from the accelerator, after an execution that is under way."""
         if registration.slot >= 0 and self._lane.accelerator.alive:
-            self._lane.enter(_ANY_PRIORITY)
-            try:
-                self._lane.accelerator.deregister([registration.slot])
-                registration.slot = -1
-            finally:
-                self._lane.leave()
+            self._lane.in_turn(lambda: self._lane.accelerator.deregister([registration.slot]))
+            registration.slot = -1
         with self._lock:
             part = registration.part
             places = self._buffers.get(part.identity, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isthmus.accelerator import Lane
+from isthmus.accelerator import Lane, Slots
 from isthmus.graph import TensorInfo
 from isthmus.memory import rpcmem
 
@@ -24,6 +24,7 @@ class Staging:
         self._lane = lane
         self._places: dict[int, tuple[int, int]] = {}
         self._buffers: list[rpcmem.RpcBuffer] = []
+        self._slots: list[Slots] = []
 
     def __getitem__(self, index: int) -> tuple[int, int]:
         return self._places[index]
@@ -46,15 +47,19 @@ class Staging:
             buffer.close()
             raise
         self._buffers.append(buffer)
-        for index, offset, slot in zip(missing, offsets, slots, strict=True):
-            self._places[index] = buffer.address + offset, slot
+        self._slots.append(slots)
+        address = buffer.address
+        self._places.update(
+            {index: (address + offset, slot) for index, offset, slot in zip(missing, offsets, slots, strict=True)}
+        )
         return buffer.nbytes
 
     def close(self) -> None:
         """Give it all back; safe to call again."""
-        slots = [slot for _, slot in self._places.values()]
         self._places.clear()
-        self._lane.accelerator.deregister(slots)
+        for slots in self._slots:
+            self._lane.accelerator.deregister(slots)
+        self._slots.clear()
         for buffer in self._buffers:
             buffer.close()
         self._buffers.clear()

@@ -173,6 +173,9 @@ class LpaiContext(ContextDriver):
         self._graphs.append(LpaiGraphDriver(self, graph))
         return self._graphs[-1]
 
+    def drop_graph(self, graph: Graph) -> None:
+        self._graphs = [known for known in self._graphs if known.graph is not graph]
+
     def get_binary(self) -> bytes:
         return to_bytes([graph.binary() for graph in self._graphs], "lpai")
 
@@ -202,6 +205,14 @@ class LpaiContext(ContextDriver):
             if self._lane is None:
                 self._lane = Lane(self.backend.accelerator())
         return RemoteExecutor(self._lane, program, scratch, persistent)
+
+    @property
+    def seconds_to_finish(self) -> float | None:
+        return None if self._lane is None else self._lane.accelerator.deadlines.closing
+
+    def hasten(self) -> None:
+        if self._lane is not None:
+            self._lane.hasten()
 
     def close(self) -> None:
         with self._opening:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import threading
 from dataclasses import dataclass
@@ -132,27 +133,30 @@ def operations() -> tuple[str, ...]:
 
 def run_within(executor: Executor, limit: Limit, what: str) -> None:
     """Run a program within a limit; it ends between two instructions."""
-    word, late = ctypes.c_int64(0), threading.Event()
+    word, left, over, late = ctypes.c_int64(0), limit.left, _thread.allocate_lock(), []
 
     def abort() -> None:
         word.value = 1
 
     def time_out() -> None:
-        late.set()
-        abort()
+        if not over.acquire(timeout=max(left or 0, 0)):
+            late.append(True)
+            abort()
 
-    left = limit.left
-    timer = None if left is None else threading.Timer(max(left, 0), time_out)
-    with limit.watched(abort):
-        if timer is not None:
-            timer.start()
-        try:
+    over.acquire()
+    try:
+        with limit.watched(abort):
+            if left is not None:
+                # One call of C, which cannot be interrupted halfway as the start of a `Timer` can.
+                _thread.start_new_thread(time_out, ())
             completed = executor.run_abortable(word)
-        finally:
-            if timer is not None:
-                timer.cancel()
+    except RuntimeError as problem:
+        rule = f"its time limit needs a thread, and the system starts no more: {problem}"
+        raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule) from None
+    finally:
+        over.release()
     if not completed:
-        raise limit.timed_out(what) if late.is_set() else aborted(what)
+        raise limit.timed_out(what) if late else aborted(what)
 
 
 def outline(binary: GraphBinary) -> Graph:

@@ -12,7 +12,14 @@ from collections import deque
 from isthmus.lock import Lock
 
 
-class FairTurn(Lock):  # type: ignore[misc]
+class PlainTurn(Lock):  # type: ignore[misc]
+    """A lock as a turn: taken and ended by the system lock's own calls, which no handler of a signal can divide."""
+
+    def forsake(self) -> None:
+        """Nothing: it has ended with its ``with``."""
+
+
+class FairTurn(PlainTurn):  # type: ignore[misc]
     """A lock that serves in the order of asking.
 
     An exception that a signal's handler raises never leaves it taken. To end it is the system lock's own call, which no

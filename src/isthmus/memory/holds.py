@@ -9,6 +9,7 @@ checked memory at one epoch need not check it again at the same.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Hold:
-    """One window in use.
+    """One window in use, until it is released or forgotten.
 
     Parameters
     ----------
@@ -62,7 +63,8 @@ class Hold:
 # taken again, and what is walked through is a copy.
 lock = Lock()
 """Held while a record is read or changed, and while a buffer ends."""
-_holds: dict[int, Hold] = {}
+# Not the record but the holder keeps a hold: one that an interrupt took from him before he had it holds nothing.
+_holds: weakref.WeakValueDictionary[int, Hold] = weakref.WeakValueDictionary()
 epoch = 0
 """How often memory has changed hands or ended in this process."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import Ending, start
 
 QUEUE_DEPTH = 64
 """How many executions of a graph may wait."""
@@ -19,6 +19,28 @@ QUEUE_DEPTH = 64
 
 class Execution(Future[None]):
     """An execution under way: a future that can also be awaited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._over = threading.Lock()
+        self._over.acquire()
+        self.add_done_callback(lambda ended: ended._over.release())  # type: ignore[attr-defined]
+
+    def result(self, timeout: float | None = None) -> None:
+        """Wait for its end, at most so many seconds; raises what it has raised."""
+        self._wait(timeout)
+        super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for its end, at most so many seconds; what it has raised."""
+        self._wait(timeout)
+        return super().exception(0)
+
+    def _wait(self, timeout: float | None) -> None:
+        # For a lock of the system: a future that is interrupted while it waits by itself may stay locked.
+        seconds = -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)
+        if not self.done() and self._over.acquire(timeout=seconds):
+            self._over.release()
 
     def __await__(self) -> Generator[Any, None, None]:
         return asyncio.wrap_future(self).__await__()
@@ -35,7 +57,7 @@ class ExecutionQueue:
         # Its `put` is one step that nothing can interrupt, which an executor's `submit` is not.
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         # The thread must not know the queue: a context that is forgotten would live as long as the thread.
-        weakref.finalize(self, self._tasks.put, None).atexit = False
+        Ending(self, self._tasks.put, None)
 
     def submit(
         self, graph: object, what: str, run: Callable[[], None], notify: Callable[[Execution], object] | None = None
@@ -60,9 +82,13 @@ class ExecutionQueue:
                 )
             if self._closed:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its context is being freed")
-            if self._thread is None or (self._thread.ident is None and not self._thread.is_alive()):
+            if self._thread is None or self._thread.ident is None:
                 self._thread = _Executions(target=_serve, args=(self._tasks,), name="isthmus-executions", daemon=True)
-                self._thread.start()
+                try:
+                    start(self._thread)
+                except RuntimeError as problem:
+                    rule = f"it needs a thread, and the system starts no more: {problem}"
+                    raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule) from None
             task = _Task(execution, run, [graph], self._leave)
             self._waiting[graph] = waiting + 1
             try:
@@ -74,10 +100,20 @@ class ExecutionQueue:
                 raise
         return execution
 
-    def close(self) -> None:
+    def close(self, seconds: float | None = None) -> bool:
         """Finish the execution that runs, cancel the others; safe to call again, also in a callback of an execution.
 
         A callback waits for no thread of executions: the callback that runs there may wait for this one's.
+
+        Parameters
+        ----------
+        seconds
+            How long to wait for the execution that runs; as long as it takes without it.
+
+        Returns
+        -------
+        bool
+            Whether that is over, as far as this thread may wait for it.
         """
         with self._lock:
             self._closed = True
@@ -90,8 +126,10 @@ class ExecutionQueue:
             if task is not None:
                 task.cancel()
         self._tasks.put(None)
-        if thread is not None and not isinstance(threading.current_thread(), _Executions):
-            thread.join()
+        if thread is None or thread.ident is None or isinstance(threading.current_thread(), _Executions):
+            return True
+        thread.join(seconds)
+        return not thread.is_alive()
 
     def _leave(self, place: list[object]) -> None:
         with self._lock:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isthmus import graph as ir
-from isthmus.backends.driver import GraphDriver, MemDescriptor, Source
+from isthmus.backends.driver import MemDescriptor, Source
 from isthmus.errors import Code, QnnError
 from isthmus.qnn import mem, options
 from isthmus.qnn.asynchronous import ExecutionQueue
@@ -51,8 +51,6 @@ class Context(Handle):
             if device.backend is not backend:
                 raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context", "its device belongs to another backend")
         self.backend = backend
-        self.graphs: dict[str, Graph] = {}
-        """The graphs by name."""
         self.executions = ExecutionQueue()
         """Its asynchronous executions."""
         self._device = device
@@ -70,10 +68,15 @@ class Context(Handle):
                 self.set_config(configs)
             if from_binary:
                 for driver in self.driver.restore(binary):
-                    self._add_driver(driver)
+                    Graph(self, driver)
         except BaseException:
             self.free()
             raise
+
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        """The graphs by name."""
+        return {handle.name: handle for handle in list(self._owned) if isinstance(handle, Graph)}
 
     def get_property(self, option: Any) -> Any:
         """A property, or the present value of a config (QnnContext_getProperty)."""
@@ -167,10 +170,11 @@ class Context(Handle):
     def retrieve(self, name: str) -> Graph:
         """A graph by name (QnnGraph_retrieve)."""
         self._check()
-        if not isinstance(name, str) or name not in self.graphs:
-            known = ", ".join(f"'{known}'" for known in self.graphs) or "none"
+        graphs = self.graphs
+        if not isinstance(name, str) or name not in graphs:
+            known = ", ".join(f"'{known}'" for known in graphs) or "none"
             raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{name}'", f"the context has {known}")
-        return self.graphs[name]
+        return graphs[name]
 
     def get_binary_size(self) -> int:
         """The size of the context's binary (QnnContext_getBinarySize)."""
@@ -237,12 +241,15 @@ class Context(Handle):
             )
 
     def _add(self, graph: ir.Graph) -> Graph:
-        return self._add_driver(self.driver.create_graph(graph))
-
-    def _add_driver(self, driver: GraphDriver) -> Graph:
-        handle = Graph(self, driver)
-        self.graphs[handle.name] = handle
-        return handle
+        try:
+            return Graph(self, self.driver.create_graph(graph))
+        except BaseException:
+            # Refused or interrupted: nobody has it, on either side.
+            self.driver.drop_graph(graph)
+            for handle in list(self._owned):
+                if isinstance(handle, Graph) and handle.driver.graph is graph:
+                    self._disown(handle)
+            raise
 
     def _check_name(self, name: str) -> None:
         if not isinstance(name, str) or not name:
@@ -251,7 +258,10 @@ class Context(Handle):
             raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{name}'", "the context has one of that name")
 
     def _quiet(self) -> None:
-        self.executions.close()
+        if not self.executions.close(self.driver.seconds_to_finish):
+            # Its accelerator stands still, or computes for ever.
+            self.driver.hasten()
+            self.executions.close()
 
     def _release(self) -> None:
         self.driver.close()

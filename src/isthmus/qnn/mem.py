@@ -21,9 +21,9 @@ class MemHandle(Handle):
 
     def __init__(self, context: Handle, registration: Registration) -> None:
         descriptor = registration.descriptor
-        super().__init__(f"memory handle of {descriptor.dtype.name}{list(descriptor.dims)}", context)
         self.context = context
         self.registration = registration
+        super().__init__(f"memory handle of {descriptor.dtype.name}{list(descriptor.dims)}", context)
 
     @property
     def descriptor(self) -> MemDescriptor:
