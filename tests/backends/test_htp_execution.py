@@ -124,7 +124,7 @@ def test_a_higher_priority_overtakes_those_that_wait():
         gate = contexts[0].driver.lane.accelerator.gate
         threads = [threading.Thread(target=work, args=("first", graphs[3]))]
         threads[0].start()
-        while gate._free:
+        while not gate._busy:
             time.sleep(0.001)
         for name, graph in zip(("normal", "low", "high"), graphs, strict=False):
             threads.append(threading.Thread(target=work, args=(name, graph)))

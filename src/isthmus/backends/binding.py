@@ -55,7 +55,8 @@ class Ledger:
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self.total = GraphStats()
-        self.bindings: list[Binding] = []
+        # Whoever has a binding keeps it; one that an interrupt took from him before he had it has counted nothing.
+        self.bindings: weakref.WeakSet[Binding] = weakref.WeakSet()
         self.abandoned: deque[Binding] = deque()
         """Bindings that nobody has any more, to be ended in the next turn."""
 
@@ -79,7 +80,7 @@ class Ledger:
 
     def _stats(self) -> GraphStats:
         self.sweep()
-        for binding in self.bindings:
+        for binding in list(self.bindings):
             binding.settle()
         return replace(self.total, in_place_bytes=dict(self.total.in_place_bytes))
 
@@ -205,8 +206,7 @@ class Binding(DriverBinding):
         self.settle()
         self._release_uses()
         self._epoch, self._made_from = -1, None
-        if self in self._ledger.bindings:
-            self._ledger.bindings.remove(self)
+        self._ledger.bindings.discard(self)
 
     def _renew(self) -> None:
         # Read first: what changes while the memory is checked is checked the next time.
@@ -230,8 +230,7 @@ class Binding(DriverBinding):
     def _make(self) -> None:
         self._made_from = None
         self._traffic, self._windows = self._bind()
-        if self not in self._ledger.bindings:
-            self._ledger.bindings.append(self)
+        self._ledger.bindings.add(self)
         self._release_uses()
         alive = weakref.ref(self)
 

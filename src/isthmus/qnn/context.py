@@ -60,8 +60,9 @@ class Context(Handle):
             if device is not None:
                 device.contexts.add(self)
         except BaseException:
-            # The backend has ended meanwhile.
+            # The backend has ended meanwhile, or an interrupt came.
             self.driver.close()
+            backend._disown(self)
             raise
         try:
             if configs:

@@ -45,6 +45,7 @@ class Handle:
                 owner._adopt(self)
             except BaseException:
                 self._alive = False
+                owner._disown(self)
                 raise
 
     @property
