@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from isthmus.backends.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
 from isthmus.backends.entry import IoPolicy, Provision
+from isthmus.backends.htp_graph import HtpGraphDriver
 from isthmus.backends.htp_options import Descriptor
 from isthmus.graph import MemType
 from isthmus.memory import rpcmem
@@ -22,8 +23,6 @@ class HtpIo(IoPolicy):
     def io(self, graph: GraphDriver, kind: str | None) -> Provision:
         if kind == "raw":
             return super().io(graph, kind)
-        from isthmus.backends.htp import HtpGraphDriver
-
         assert isinstance(graph, HtpGraphDriver)
         offsets, total = [], 0
         for info in graph.info.tensors:

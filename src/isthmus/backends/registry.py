@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import cast
 
 from isthmus.backends.entry import BackendEntry
 from isthmus.errors import Code, QnnError
@@ -54,8 +55,7 @@ def entry(name: str) -> BackendEntry:
         if known is None and isinstance(short, str):
             known = _installed().get(short)
         if isinstance(known, str):
-            module, _, attribute = known.partition(":")
-            known = _entries[short] = getattr(import_module(module), attribute)
+            known = _entries[short] = _imported(short, known)
     if known is None:
         loaded = [each for each in list(_entries.values()) if isinstance(each, BackendEntry)]
         known = next((each for each in loaded if isinstance(name, str) and Path(name).name == each.library), None)
@@ -65,7 +65,29 @@ def entry(name: str) -> BackendEntry:
     return known
 
 
+def _imported(name: str, where: str) -> BackendEntry:
+    module, _, attribute = where.partition(":")
+    try:
+        return cast(BackendEntry, getattr(import_module(module), attribute))
+    except OSError as problem:
+        raise _unreadable(f"backend '{name}'", problem) from None
+
+
 @lru_cache(maxsize=1)
 def _installed() -> dict[str, str]:
     """What other packages have installed; looked up once, when it is first needed."""
-    return {point.name: point.value for point in entry_points(group=GROUP)}
+    try:
+        return {point.name: point.value for point in entry_points(group=GROUP)}
+    except OSError as problem:
+        raise _unreadable("backends of other packages", problem) from None
+
+
+def _unreadable(what: str, problem: OSError) -> Exception:
+    """The answer where there are no descriptors left to read modules by, or their files cannot be read.
+
+    A `TimeoutError` that a signal's handler has raised is an `OSError` too, but none of the system: it stays itself.
+    """
+    if problem.errno is None:
+        return problem
+    rule = f"cannot be looked up: {problem.strerror}"
+    return QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule, "Close files that are not needed, and try again.")

@@ -9,6 +9,8 @@ import threading
 import time
 from dataclasses import dataclass
 
+from isthmus.interrupts import start
+
 from .attempt import Attempt, Task
 from .search import PAUSED, SOLVED, Advance, advance
 
@@ -129,11 +131,16 @@ class _Race:
     def run(self, threads: int) -> Answer:
         threads = min(threads, LANES, len(self.plan))
         helpers = [threading.Thread(target=self._work, args=(k, threads)) for k in range(1, threads)]
-        for helper in helpers:
-            helper.start()
-        self._work(0, threads)
-        for helper in helpers:
-            helper.join()
+        try:
+            for helper in helpers:
+                start(helper)
+            self._work(0, threads)
+            for helper in helpers:
+                helper.join()
+        except BaseException:
+            # Interrupted, or the system starts no more threads: nobody wants an answer.
+            self.winner = -1
+            raise
         if self.errors:
             raise self.errors[0]
         # Attempts after the winner may have got further or less far; they do not count.

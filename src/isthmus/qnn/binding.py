@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.driver import DriverBinding, GraphStats, Memories, OperationTime, TensorMemory
 from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import Ending
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.profile import Event, Profile, ProfileLevel
 from isthmus.qnn.signal import Signal
@@ -57,9 +58,8 @@ class Binding:
         self.graph = graph
         self._driver = driver
         self._execute = driver.execute
-        self._forgotten = weakref.finalize(self, driver.abandon)
         # At exit the backend has ended it, or the process does.
-        self._forgotten.atexit = False
+        self._forgotten = Ending(self, driver.abandon)
 
     def execute(self, profile: Profile | None = None, signal: Signal | None = None, wait_for: Any = None) -> Any:
         """Run once (QnnGraph_execute).
@@ -99,8 +99,9 @@ class Binding:
 
     def close(self) -> None:
         """Forget it; safe to call again."""
-        if self._forgotten.detach() is not None:
+        if self._forgotten.waits:
             self._driver.close()
+            self._forgotten.forget()
 
     def __enter__(self) -> Binding:
         return self
@@ -165,6 +166,14 @@ def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after:
     return events
 
 
+@dataclass(eq=False)
+class _Known:
+    """A binding that is remembered, and when it was last looked up."""
+
+    binding: DriverBinding
+    used: int = 0
+
+
 class Bindings:
     """The bindings that `Graph.execute` finds again: by the objects it is given, and else by the memory they mean.
 
@@ -177,15 +186,25 @@ class Bindings:
     def __init__(self, bind: Callable[[Memories], DriverBinding]) -> None:
         self._bind = bind
         self._lock = threading.Lock()
-        self._recent: tuple[tuple[_Tensors, _Tensors, DriverBinding], ...] = ()
-        self._by_place: dict[Any, DriverBinding] = {}
-        self._by_memory: OrderedDict[Any, DriverBinding] = OrderedDict()
+        self._clock = itertools.count()
+        self._last: _Known | None = None
+        self._recent: tuple[tuple[_Tensors, _Tensors, _Known], ...] = ()
+        self._by_place: dict[Any, _Known] = {}
+        self._by_memory: dict[Any, _Known] = {}
 
     def known(self, inputs: _Tensors, outputs: _Tensors) -> DriverBinding | None:
         """The binding of the very objects, or of other arrays at the same places, if they were given lately."""
-        for known_inputs, known_outputs, binding in self._recent:
+        known = self._found(inputs, outputs)
+        if known is None:
+            return None
+        if known is not self._last:
+            self._use(known)
+        return known.binding
+
+    def _found(self, inputs: _Tensors, outputs: _Tensors) -> _Known | None:
+        for known_inputs, known_outputs, known in self._recent:
             if known_inputs == inputs and known_outputs == outputs:
-                return binding
+                return known
         # A binding keeps the objects that it was made from, so nothing else can have come to lie there; what lies at a
         # bare address is for its client to answer for.
         return self._by_place.get(_places(inputs, outputs))
@@ -194,37 +213,43 @@ class Bindings:
         """The binding of these memories, made if there is none."""
         meant = tuple(None if m is None else _meant(m) for m in memories)
         with self._lock:
-            binding = self._by_memory.get(meant)
-            if binding is None:
-                binding = self._by_memory[meant] = self._bind(memories)
-            self._by_memory.move_to_end(meant)
-            self._recent = ((inputs, outputs, binding), *self._recent[: _RECENT - 1])
+            known = self._by_memory.get(meant)
+            if known is None:
+                known = self._by_memory[meant] = _Known(self._bind(memories))
+            self._use(known)
+            self._recent = ((inputs, outputs, known), *self._recent[: _RECENT - 1])
             places = _places(inputs, outputs)
             if places is not None:
                 if len(self._by_place) >= _PLACES:
                     # One memory may be described in many ways, as arrays of other shapes.
                     self._by_place = {}
-                self._by_place[places] = binding
+                self._by_place[places] = known
             while len(self._by_memory) > REMEMBERED or (len(self._by_memory) > 1 and self._kept() > REMEMBERED_BYTES):
-                self._forget(self._by_memory.popitem(last=False)[1])
-        return binding
+                oldest = min(self._by_memory, key=lambda each: self._by_memory[each].used)
+                self._forget(self._by_memory.pop(oldest))
+        return known.binding
+
+    def _use(self, known: _Known) -> None:
+        """Be the last that was looked up."""
+        known.used = next(self._clock)
+        self._last = known
 
     def clear(self) -> None:
         """Let go of all memory, after the graph has ended."""
         with self._lock:
-            self._recent = ()
+            self._recent, self._last = (), None
             self._by_place.clear()
             self._by_memory.clear()
 
     def _kept(self) -> int:
         """Bytes that all bindings but the last used keep alive."""
-        earlier = list(self._by_memory)[:-1]
+        earlier = [meant for meant, known in self._by_memory.items() if known is not self._last]
         return sum(span.nbytes for meant in earlier for entry in meant if entry is not None for span in entry[0])
 
-    def _forget(self, binding: DriverBinding) -> None:
-        self._recent = tuple(entry for entry in self._recent if entry[2] is not binding)
-        self._by_place = {places: known for places, known in self._by_place.items() if known is not binding}
-        binding.close()
+    def _forget(self, gone: _Known) -> None:
+        self._recent = tuple(entry for entry in self._recent if entry[2] is not gone)
+        self._by_place = {places: known for places, known in self._by_place.items() if known is not gone}
+        gone.binding.close()
 
 
 def _places(inputs: _Tensors, outputs: _Tensors) -> tuple[Any, ...] | None:

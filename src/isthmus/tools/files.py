@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,6 +21,7 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
 
     Examples
     --------
+    >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> with written_whole(folder / "greeting", "greeting") as stream:
     ...     _ = stream.write(b"hello")
@@ -34,19 +35,24 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
                 yield stream
             return
         target = os.path.realpath(path)
-        handle, name = tempfile.mkstemp(dir=os.path.dirname(target), prefix=".writing-")
+        # The name first: a file that is opened in the moment of an interrupt is known by it.
+        name = os.path.join(os.path.dirname(target), f".writing-{os.urandom(8).hex()}")
         try:
-            with os.fdopen(handle, "wb") as stream:
+            with open(name, "xb", opener=_private) as stream:
                 yield stream
             os.chmod(name, _mode(target))
             os.replace(name, target)
         except BaseException:
-            os.unlink(name)
+            with suppress(FileNotFoundError):
+                os.unlink(name)
             raise
     except OSError as problem:
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT, what, f"cannot be written: {problem.strerror or problem}"
         ) from None
+
+
+_private = partial(os.open, mode=0o600)
 
 
 def _mode(path: str) -> int:
