@@ -18,7 +18,6 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Container
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,8 +35,6 @@ _WARM_UP = 250
 _WARM_UP_OVER_THERE = 12
 """The same for an accelerator, which seldom lives that long."""
 _SECONDS_OF_SILENCE = 150
-_SHARE_LOST = 0.02
-"""Of interrupts, the share that may lose something."""
 
 
 class Worker:
@@ -65,8 +62,8 @@ class Worker:
         """Resident bytes of this process after each round."""
         self.accelerators: dict[int, list[int]] = {}
         """Those of each accelerator that stays."""
-        self.losses: list[str] = []
-        """What rounds have lost to interrupts, and where those came up."""
+        self.begin: account.Account | None = None
+        """What the process had before the first round."""
         self._trace = trace
         self._residents: dict[str, qnn.Backend] = {}
         self._folder = tempfile.TemporaryDirectory()
@@ -83,7 +80,13 @@ class Worker:
                     if not entry.is_lpai:
                         graph.set_config(qnn.GraphConfig.THREADS, 2)
                     graph.allocate().binding.execute()
+        self.start_staying()
         gc.collect()
+
+    def start_staying(self) -> None:
+        """See to it that every backend that stays has a living accelerator."""
+        for kind in self.kinds:
+            self._start_staying(kind)
 
     def round(self, seed: int, only: Container[int] | None = None) -> None:
         """Some programs side by side, and the account when they have ended.
@@ -100,7 +103,7 @@ class Worker:
             self._start_staying(program.kind)
         gc.collect()
         before = account.take()
-        interrupts = self.weather.counts["interrupts"]
+        self.begin = self.begin or before
         self.weather.landed.clear()
         with memory.audit() as record:
             faulthandler.dump_traceback_later(_SECONDS_OF_SILENCE, exit=True)
@@ -116,15 +119,7 @@ class Worker:
         more = after.more_than(before)
         left = [f"{one.nbytes} bytes of {one.kind} from {one.where}" for one in record.live]
         if more or left:
-            # An interrupt between the return of a system call and the next word of Python loses what was just opened:
-            # only descriptors are excused by that, they must be rare, and where the interrupts came up is told.
-            interrupted = self.weather.counts["interrupts"] - interrupts
-            self.weather.counts["lost to interrupts"] += 1
-            self.losses.append(f"round {seed}: {more} {left[:5]} after interrupts at {self.weather.landed}")
-            most = max(1, self.weather.counts["interrupts"] * _SHARE_LOST)
-            others = replace(after, descriptors=before.descriptors).more_than(before)
-            if not interrupted or others or left or self.weather.counts["lost to interrupts"] > most:
-                raise Failure(f"left behind after {interrupted} interrupts: {self.losses[-1]}")
+            raise Failure(f"left behind: {more} {left[:5]} after interrupts at {self.weather.landed}")
         self.client.append(account.resident_bytes())
 
     def _start_staying(self, kind: str) -> None:
@@ -186,21 +181,28 @@ class Worker:
         self._folder.cleanup()
 
     def figures(self) -> dict[str, Any]:
-        """What was done, and how memory has grown since the warm-up."""
+        """What was done, what there was at the start and at the end, and how memory has grown since the warm-up."""
         measured = [_growth(sizes, _WARM_UP_OVER_THERE) for sizes in self.accelerators.values()]
         over_there = [size for size in measured if size is not None]
+        longest = max(self.accelerators.values(), key=len, default=[])
+        begin = self.begin or account.take()
+        now = account.settled(begin)
         return {
             "programs": self.programs,
             "by backend": dict(self.by_kind),
             "calls": self.calls,
             **dict(self.weather.counts),
             "refusals": {str(code): count for code, count in sorted(self.refusals.items())},
-            "client bytes": self.client[-1] if self.client else 0,
+            "open files": [len(begin.descriptors), len(now.descriptors)],
+            "threads": [begin.tasks, now.tasks],
+            "processes": [len(begin.children), len(now.children)],
+            "client bytes": [*self.client[:1], *self.client[_WARM_UP : _WARM_UP + 1], *self.client[-1:]],
             "client growth": _growth(self.client, _WARM_UP),
+            "accelerator bytes": [*longest[:1], *longest[-1:]],
+            "accelerator rounds": len(longest),
             "accelerator growth": max(over_there, default=None),
             "accelerators measured": len(over_there),
             "accelerators": len(self.accelerators),
-            "losses": self.losses,
         }
 
     def _write(self, line: str) -> None:
@@ -255,9 +257,11 @@ def main(arguments: list[str]) -> int:
             if time.monotonic() > deadline:
                 break
         if code == 0:
+            worker.start_staying()
+        print(json.dumps({"figures": worker.figures()}), flush=True)
+        if code == 0:
             with contextlib.suppress(OSError):
                 worker.close()
-        print(json.dumps({"figures": worker.figures()}), flush=True)
     if code:
         # Threads of a failed round may never end.
         os._exit(code)
