@@ -155,6 +155,19 @@ def everywhere(
             yield places.where
 
 
+def unharmed(deed: Callable[[], object], check: Callable[[str], object] = lambda where: None, **how: Any) -> int:
+    """See that a deed leaves nothing behind wherever it is interrupted; how many places there were."""
+    deed()
+    gc.collect()
+    before, count = account(), 0
+    for where in everywhere(deed, **how):
+        more = left(before)
+        assert not more, f"{more}: interrupted at {where}"
+        check(where)
+        count += 1
+    return count
+
+
 def left(before: dict[str, Any]) -> str:
     """What there is more of than before, in words; threads and processes are given a moment to end."""
     deadline = time.monotonic() + _SECONDS_TO_SETTLE

@@ -55,8 +55,9 @@ class Ledger:
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self.total = GraphStats()
-        # Whoever has a binding keeps it; one that an interrupt took from him before he had it has counted nothing.
+        # Whoever has a binding keeps it, and nobody has one that an interrupt took away; what it counted stays here.
         self.bindings: weakref.WeakSet[Binding] = weakref.WeakSet()
+        self.counts: list[_Counts] = []
         self.abandoned: deque[Binding] = deque()
         """Bindings that nobody has any more, to be ended in the next turn."""
 
@@ -80,9 +81,18 @@ class Ledger:
 
     def _stats(self) -> GraphStats:
         self.sweep()
-        for binding in list(self.bindings):
-            binding.settle()
+        self.settle()
         return replace(self.total, in_place_bytes=dict(self.total.in_place_bytes))
+
+    def settle(self) -> None:
+        """Add what was executed since the last time to the total, in a turn."""
+        for counts in self.counts:
+            executions = counts.runs - counts.settled
+            if executions:
+                own, total = counts.own.plus(counts.traffic, executions), self.total.plus(counts.traffic, executions)
+                # No handler of a signal runs within one assignment.
+                counts.own, counts.settled, self.total = own, counts.settled + executions, total
+        self.counts = [counts for counts in self.counts if counts.binding() is not None]
 
     def close(self) -> None:
         """Forget all bindings and their memory, in a turn; what they counted stays."""
@@ -90,6 +100,16 @@ class Ledger:
         for binding in list(self.bindings):
             binding.end()
             binding.memories = ()
+
+
+class _Counts:
+    """What one binding did: how often it ran, how much of that is in the totals, and what each run moves."""
+
+    def __init__(self, binding: Binding) -> None:
+        self.binding = weakref.ref(binding)
+        self.runs = self.settled = 0
+        self.traffic = Traffic()
+        self.own = GraphStats()
 
 
 class Binding(DriverBinding):
@@ -115,10 +135,7 @@ class Binding(DriverBinding):
         self._ledger = ledger
         self._epoch = -1
         self._running = False
-        self._runs = 0
-        self._settled = 0
-        self._traffic = Traffic()
-        self._own = GraphStats()
+        self._counts = _Counts(self)
         self._uses: list[holds.Hold] = []
         self._windows: Sequence[tuple[str, Window]] = ()
         self._made_from: object | None = None
@@ -157,7 +174,7 @@ class Binding(DriverBinding):
                     else:
                         limit.check(self._what)
                         self._run_within(limit)
-                    self._runs += 1
+                    self._counts.runs += 1
                 finally:
                     self._running = False
         except BaseException:
@@ -182,8 +199,8 @@ class Binding(DriverBinding):
         return self._ledger.in_turn(self._stats)
 
     def _stats(self) -> GraphStats:
-        self.settle()
-        return replace(self._own, in_place_bytes=dict(self._own.in_place_bytes))
+        self._ledger.settle()
+        return replace(self._counts.own, in_place_bytes=dict(self._counts.own.in_place_bytes))
 
     def close(self) -> None:
         self.closed = True
@@ -193,17 +210,9 @@ class Binding(DriverBinding):
         self._release_uses()
         self._ledger.abandoned.append(self)
 
-    def settle(self) -> None:
-        """Add what was executed since the last time to the totals, in a turn."""
-        executions = self._runs - self._settled
-        if executions:
-            self._settled = self._runs
-            self._own.add(self._traffic, executions)
-            self._ledger.total.add(self._traffic, executions)
-
     def end(self) -> None:
         """Close, in a turn."""
-        self.settle()
+        self._ledger.settle()
         self._release_uses()
         self._epoch, self._made_from = -1, None
         self._ledger.bindings.discard(self)
@@ -215,7 +224,7 @@ class Binding(DriverBinding):
         if self.closed:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"binding of {self._what}", "it is closed")
         self._ledger.sweep()
-        self.settle()
+        self._ledger.settle()
         for memory in self.memories:
             if memory is not None:
                 memory.check_there(f"memory of {self._what}")
@@ -229,8 +238,11 @@ class Binding(DriverBinding):
 
     def _make(self) -> None:
         self._made_from = None
-        self._traffic, self._windows = self._bind()
+        traffic, self._windows = self._bind()
+        self._counts.traffic = traffic
         self._ledger.bindings.add(self)
+        if self._counts not in self._ledger.counts:
+            self._ledger.counts.append(self._counts)
         self._release_uses()
         alive = weakref.ref(self)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
@@ -169,13 +169,18 @@ class GraphStats:
         """All memory reserved for copies."""
         return self.staging_prepare_bytes + self.staging_execute_bytes
 
-    def add(self, traffic: Traffic, executions: int) -> None:
-        """Count executions."""
-        self.executions += executions
-        self.copied_in_bytes += executions * traffic.copied_in
-        self.copied_out_bytes += executions * traffic.copied_out
+    def plus(self, traffic: Traffic, executions: int) -> GraphStats:
+        """With so many executions more."""
+        in_place = dict(self.in_place_bytes)
         for kind, nbytes in traffic.in_place.items():
-            self.in_place_bytes[kind] = self.in_place_bytes.get(kind, 0) + executions * nbytes
+            in_place[kind] = in_place.get(kind, 0) + executions * nbytes
+        return replace(
+            self,
+            executions=self.executions + executions,
+            copied_in_bytes=self.copied_in_bytes + executions * traffic.copied_in,
+            copied_out_bytes=self.copied_out_bytes + executions * traffic.copied_out,
+            in_place_bytes=in_place,
+        )
 
 
 class OperationTime(NamedTuple):

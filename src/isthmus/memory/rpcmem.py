@@ -240,9 +240,9 @@ class Library:
             raise
 
     def _free(self, memory: list[int]) -> None:
-        """Give memory back, once."""
+        """Give memory back, once: by one call of C, which no interrupt can divide."""
         while memory:
-            self._library.rpcmem_free(memory.pop())
+            any(map(self._library.rpcmem_free, map(memory.pop, (-1,))))
 
 
 SOURCES: dict[str, Callable[[], Source]] = {"memfd": Memfd, "dma_heap": DmaHeap}

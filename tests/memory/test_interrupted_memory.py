@@ -1,0 +1,133 @@
+"""An interrupt at any place of an allocation or of its end loses no memory, no descriptor, no count and no hold."""
+
+import os
+
+import pytest
+from interruption import Alarm, Interrupt, everywhere, unharmed
+
+from isthmus import memory, reading
+from isthmus.memory import holds, resource, rpcmem, tcm
+
+BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])
+
+
+@BOTH
+def test_shared_memory(by):
+    assert unharmed(lambda: rpcmem.alloc(25, 1, 4096).close(), by=by) > 100
+
+
+def test_shared_memory_that_is_forgotten():
+    assert unharmed(lambda: rpcmem.alloc(25, 1, 4096)) > 100
+
+
+def test_memory_of_others():
+    with rpcmem.alloc(25, 1, 4096) as shared:
+        copy = os.memfd_create("of another")
+        os.ftruncate(copy, 4096)
+        unharmed(lambda: memory.window(memory.SharedFd(copy, 0, 64)))
+        os.close(copy)
+        unharmed(lambda: memory.window(memory.SharedFd(shared.fd, 0, 64)))
+
+
+class Library:
+    """A device's library that counts."""
+
+    def __init__(self):
+        self.there = set()
+        self.rpcmem_alloc2 = self.Function(self)
+
+    class Function:
+        def __init__(self, library):
+            self.library = library
+
+        def __call__(self, heap, flags, size):
+            fd = os.memfd_create("library")
+            os.ftruncate(fd, size)
+            self.library.there.add(fd + 1)
+            return fd + 1
+
+    def rpcmem_to_fd(self, pointer):
+        return pointer - 1
+
+    def rpcmem_free(self, pointer):
+        self.there.remove(pointer)
+        os.close(pointer - 1)
+
+
+def test_memory_of_a_library():
+    library = Library()
+
+    def check(where):
+        assert not library.there, where
+
+    unharmed(lambda: rpcmem.Library(library).allocate(25, 1, 4096).close(), check, outside=(__file__,))
+
+
+def test_tcm():
+    pool = tcm.pool()
+
+    def check(where):
+        assert pool.free_bytes == tcm.POOL_BYTES, where
+
+    unharmed(lambda: pool.allocate(100), check)
+    unharmed(lambda: pool.allocate(100).close(), check)
+
+
+def test_a_buffer_whose_close_was_interrupted_is_closed_by_the_next():
+    made = []
+
+    def deed():
+        made.append(rpcmem.alloc(25, 1, 4096))
+        made[-1].close()
+
+    for where in everywhere(deed):
+        if made:
+            buffer = made.pop()
+            buffer.close()
+            with pytest.raises(OSError, match="Bad file"):
+                os.fstat(buffer.fd)
+            assert buffer.is_closed, where
+        made.clear()
+
+
+@BOTH
+def test_what_adaptors_count(by):
+    seen = []
+
+    def deed():
+        with memory.statistics() as counted, memory.audit() as record, memory.limit(1 << 20, "host") as _:
+            seen[:] = counted, record, resource.current("host")
+            memory.host(100).close()
+            memory.host(100)
+
+    plain = [resource.current(kind) for kind in resource.kinds()]
+
+    def check(where):
+        assert [resource.current(kind) for kind in resource.kinds()] == plain, f"an adaptor is left: {where}"
+        if len(seen) == 3:
+            counted, record, outermost = seen
+            assert (counted.live_bytes, counted.live_allocations, counted.of("host").live_bytes) == (0, 0, 0), where
+            assert not record.live, where
+            limits = [outermost] if hasattr(outermost, "_live") else []
+            assert [limit._live for limit in limits] == [0] * len(limits), where
+        seen.clear()
+
+    assert unharmed(deed, check, by=by, most=400) > 200
+
+
+def test_a_hold_that_its_holder_never_got_holds_nothing():
+    with memory.host(4096) as buffer:
+
+        def deed():
+            holds.claim(buffer.window(), "pool", "pool of a test").release()
+            holds.keep(buffer.window(), "memory of a handle").release()
+
+        for where in everywhere(deed):
+            assert not holds.holders(buffer.window()), where
+
+
+def test_files_that_are_read(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    unharmed(lambda: reading.contents(path, 100))
+    unharmed(lambda: reading.opened(path).close())

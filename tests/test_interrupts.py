@@ -1,0 +1,152 @@
+"""What is opened has an owner, what is started is known, what is forgotten is ended: wherever an interrupt comes."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from interruption import Alarm, Interrupt, account, everywhere, unharmed
+from processes import descriptors
+
+from isthmus.interrupts import Ending, owned, settle, start
+
+BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])
+
+
+class Owner:
+    """Somebody who may be forgotten."""
+
+
+def is_open(number):
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+@BOTH
+def test_no_descriptor_is_lost_where_it_is_opened(by):
+    def deed():
+        own = owned(os.memfd_create, "test", os.MFD_CLOEXEC)
+        os.fstat(own.fileno())
+
+    assert unharmed(deed, by=by) > 5
+
+
+def test_the_plain_way_does_lose_one():
+    """The test above would notice."""
+
+    def deed():
+        os.close(os.memfd_create("test", os.MFD_CLOEXEC))
+
+    before = account()
+    lost = [where for where in everywhere(deed) if len(account()["descriptors"]) > len(before["descriptors"])]
+    assert lost
+    for number in set(account()["descriptors"]) - set(before["descriptors"]):
+        if is_open(int(number)):
+            os.close(int(number))
+
+
+def test_a_descriptor_is_closed_when_told_at_the_end_of_a_block_and_when_forgotten():
+    before = descriptors()
+    told, forgotten = (owned(os.open, "/proc", os.O_RDONLY) for _ in range(2))
+    with owned(os.dup, told.fileno()) as kept:
+        number = kept.fileno()
+        assert is_open(number)
+    assert not is_open(number)
+    told.close()
+    told.close()
+    with pytest.raises(ValueError, match="closed"):
+        told.fileno()
+    del forgotten
+    assert descriptors() == before
+
+
+def test_what_cannot_be_opened_is_refused_as_ever():
+    with pytest.raises(FileNotFoundError):
+        owned(os.open, "/no/such/file", os.O_RDONLY)
+
+
+@BOTH
+def test_a_thread_whose_start_is_interrupted_runs_whole_or_never(by):
+    made = []
+
+    def deed():
+        made.append([])
+        thread = threading.Thread(target=made[-1].append, args=("ran",))
+        made[-1].append(thread)
+        start(thread)
+        thread.join()
+
+    def check(where):
+        thread, *ran = made[-1] if made and made[-1] else [threading.Thread()]
+        assert ran == ([] if thread.ident is None else ["ran"]), where
+        assert not thread.is_alive()
+        assert thread not in threading.enumerate()
+        made.clear()
+
+    assert unharmed(deed, check, by=by) > 20
+
+
+def test_a_system_that_starts_no_more_threads_says_so(monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start"):
+        start(threading.Thread(target=print))
+
+
+@BOTH
+def test_what_is_to_be_done_when_an_object_is_forgotten_is_done_wherever_that_is_interrupted(by):
+    done, made = set(), []
+
+    def deed():
+        owner, key = Owner(), object()
+        ending = Ending(owner, done.add, key)
+        made.append(key)
+        del owner, ending
+
+    for where in everywhere(deed, by=by):
+        settle()
+        assert done >= set(made), where
+    assert len(done) > 10
+
+
+def test_an_ending_is_done_once_in_peace_and_never_if_it_is_forgotten():
+    done = []
+    owner = Owner()
+    ending, other = Ending(owner, done.append, 1), Ending(owner, done.append, 2)
+    other.forget()
+    ending.run()
+    ending.run()
+    del owner
+    gc.collect()
+    assert done == [1]
+    assert not ending.waits
+
+
+def test_an_ending_is_done_for_what_ends_in_a_cycle():
+    done = []
+    owner = Owner()
+    owner.itself = owner
+    Ending(owner, done.append, 1)
+    del owner
+    gc.collect()
+    assert done == [1]
+
+
+def test_an_ending_may_be_wanted_at_exit():
+    script = (
+        "from isthmus.interrupts import Ending\n"
+        "class Owner: ...\n"
+        "owner, other = Owner(), Owner()\n"
+        "Ending(owner, print, 'done', at_exit=True), Ending(other, print, 'never')\n"
+        "import os, atexit; atexit.register(lambda: None)\n"
+        "keep = globals(); import builtins; builtins.keep = (owner, other)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines()[0] == "done"
