@@ -15,6 +15,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import CodeType, FrameType
 from typing import Any
@@ -147,12 +148,23 @@ def everywhere(
     for number in range(0, all_.count, step):
         places = Places(number, by, outside)
         try:
-            with places:
+            with _lost_in_destructors(by), places:
                 deed()
         except by:
             pass
         if places.where:
             yield places.where
+
+
+@contextmanager
+def _lost_in_destructors(by: type[BaseException]) -> Iterator[None]:
+    """What is raised while a destructor runs goes no further; whoever else keeps it keeps all that it has seen."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda problem: None if isinstance(problem.exc_value, by) else before(problem)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def unharmed(deed: Callable[[], object], check: Callable[[str], object] = lambda where: None, **how: Any) -> int:

@@ -63,9 +63,11 @@ def parse_model(data: bytes, name: str) -> Any:
     if not data:
         raise QnnError(Code.GRAPH_CREATE_FAILED, what, "the file is empty")
     model = messages().ModelProto()
+    from google.protobuf.message import DecodeError
+
     try:
         model.ParseFromString(data)
-    except Exception as error:  # protobuf's DecodeError class depends on its implementation
+    except (DecodeError, ValueError, RecursionError) as error:  # not all: the handler of a signal may raise anything
         raise QnnError(
             Code.GRAPH_CREATE_FAILED, what, f"the file is not an ONNX model or is damaged ({error})"
         ) from error
