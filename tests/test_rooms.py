@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "binary": {"interrupts", "engine", "graph", "reading", "errors", "version"},
     "accelerator": {"interrupts", "isolated", "binary", "engine", "graph", "memory", "errors"},
     "backends": {
-        "accelerator", "binary", "engine", "prepare", "graph", "memory", "opencl", "compiled", "lock",
+        "interrupts", "accelerator", "binary", "engine", "prepare", "graph", "memory", "opencl", "compiled", "lock",
         "log", "reading", "errors", "version",
     },
     "qnn": {
@@ -70,3 +70,26 @@ def test_a_room_imports_only_what_it_may_know(room):
 def test_every_room_is_listed():
     rooms = {p.name for p in SOURCE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert rooms <= set(MAY_IMPORT)
+
+
+def test_no_module_of_the_backends_imports_another_late():
+    """An import inside a function hides that two modules need each other."""
+    for file in (SOURCE / "backends").rglob("*.py"):
+        functions = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)]
+        late = [
+            node.module
+            for function in functions
+            for node in ast.walk(function)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("isthmus.backends")
+        ]
+        assert not late, f"{file.name} imports {late} inside a function"
+
+
+@pytest.mark.parametrize("room", ["memory", "engine", "binary", "accelerator", "session"])
+def test_only_backends_know_their_names(room):
+    """Whatever a module calls "htp" or "lpai" is either a backend's business or has another name."""
+    files = list((SOURCE / room).rglob("*.py")) or [SOURCE / f"{room}.py"]
+    for file in files:
+        tree = ast.parse(file.read_text())
+        said = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+        assert not {"htp", "lpai"} & {text for text in said if isinstance(text, str)}, file.name

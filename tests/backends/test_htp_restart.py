@@ -8,8 +8,10 @@ import time
 import numpy as np
 import pytest
 from htp_harness import DIMS, Doubler, alloc, counter, doubler, ion, kill
+from processes import stop
 
 from isthmus import Code, QnnError, qnn
+from isthmus.accelerator import Deadlines
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, htp
 
@@ -258,3 +260,25 @@ def test_the_program_has_at_least_fifty_steps(backend):
 def test_killed_at_every_step_of_a_program_it_recovers(backend, part):
     for step in range(part, steps_of_the_program(backend), 5):
         check_killed_at(backend, step)
+
+
+@pytest.mark.parametrize("frees", ["context", "backend"])
+def test_a_free_ends_soon_though_an_asynchronous_execution_does_not(frees):
+    with qnn.Backend("htp") as backend:
+        context = backend.create_context()
+        graph = doubler(context)
+        accelerator = context.driver.lane.accelerator
+        accelerator.deadlines = Deadlines(closing=0.2, grace=0.1)
+        x = [ClientTensor("x", np.ones(DIMS, np.float32))]
+        y = [ClientTensor("y", np.zeros(DIMS, np.float32))]
+        stop(accelerator.pid)
+        running, *waiting = [graph.execute_async(x, y) for _ in range(3)]
+        limit = time.monotonic() + 60
+        while not running.running() and time.monotonic() < limit:
+            time.sleep(0.001)
+        begin = time.monotonic()
+        (context if frees == "context" else backend).free()
+        assert time.monotonic() - begin < 60, "an execution itself may take ten minutes"
+        assert running.exception(5).code is GONE
+        assert all(execution.cancelled() for execution in waiting)
+        assert not accelerator.alive

@@ -1,5 +1,8 @@
 """Backends are found by name: our own, those that others register, and those that others install."""
 
+import subprocess
+import sys
+
 import pytest
 
 from isthmus import QnnError, qnn
@@ -48,3 +51,23 @@ def test_a_registered_backend_replaces_one_of_its_name(installed):
 def test_an_unknown_name_is_refused_with_those_there_are(name):
     with pytest.raises(QnnError, match=r"must be one of cpu, htp, lpai"):
         registry.entry(name)
+
+
+def test_without_a_descriptor_left_to_look_a_backend_up_by_it_is_refused():
+    """In a process of its own: what was looked up once is known."""
+    script = (
+        "import os, resource; from isthmus import QnnError; from isthmus.backends import registry\n"
+        "limit = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "highest = max(map(int, os.listdir('/proc/self/fd')))\n"
+        "for name in ('htp', 'nobody'):\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (highest, limit[1]))\n"
+        "    try:\n"
+        "        registry.entry(name)\n"
+        "    except QnnError as refusal:\n"
+        "        print(int(refusal.code))\n"
+        "    finally:\n"
+        "        resource.setrlimit(resource.RLIMIT_NOFILE, limit)\n"
+        "print(registry.entry('htp').name)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert told.stdout.split() == ["1010", "1010", "htp"], told.stderr

@@ -11,6 +11,7 @@ import pytest
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.memory import holds, rpcmem
 from isthmus.qnn import ClientTensor, DataType, DescriptorType, MemDescriptor, TensorType, lpai
+from isthmus.qnn.binding import REMEMBERED
 
 DIMS = (1, 16)
 NBYTES = 64
@@ -440,3 +441,18 @@ def test_many_descriptions_of_one_memory_are_one_binding_and_are_not_all_kept(co
         graph.execute([ClientTensor("x", x.reshape(1, *[1] * (length % 9), NBYTES))], [ClientTensor("y", y)])
     assert len(bound(graph)) <= 16
     assert len(graph._bindings._by_place) <= 64
+
+
+def test_memory_that_is_used_again_is_not_the_oldest(context):
+    graph = doubler(context)
+    often = tensors(*arrays())
+    graph.execute(*often)
+    binding = graph._bindings.known(*map(tuple, often))
+    # By the very objects, by other arrays at the same places, and by the memory alone.
+    for n in range(3 * REMEMBERED):
+        graph.execute(*tensors(*arrays()))
+        again = often if n % 2 else tuple([ClientTensor(t.name, t.data[...]) for t in given] for given in often)
+        graph.execute(*again)
+        assert graph._bindings.known(*map(tuple, again)) is binding
+    assert not binding.closed
+    assert len(bound(graph)) <= REMEMBERED

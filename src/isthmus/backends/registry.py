@@ -5,6 +5,7 @@ Other packages add theirs under the entry point group ``isthmus.backends``, or b
 
 from __future__ import annotations
 
+import os
 import re
 from functools import lru_cache
 from importlib import import_module
@@ -14,6 +15,7 @@ from typing import cast
 
 from isthmus.backends.entry import BackendEntry
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import owned
 from isthmus.lock import Lock
 
 GROUP = "isthmus.backends"
@@ -77,6 +79,9 @@ def _imported(name: str, where: str) -> BackendEntry:
 def _installed() -> dict[str, str]:
     """What other packages have installed; looked up once, when it is first needed."""
     try:
+        # Without a descriptor left Python would find nothing, or fail, and either would be remembered.
+        with owned(os.open, os.sep, os.O_RDONLY):
+            pass
         return {point.name: point.value for point in entry_points(group=GROUP)}
     except OSError as problem:
         raise _unreadable("backends of other packages", problem) from None

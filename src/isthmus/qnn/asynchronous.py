@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from _thread import RLock
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -17,11 +18,27 @@ QUEUE_DEPTH = 64
 """How many executions of a graph may wait."""
 
 
+class _Condition(RLock):  # type: ignore[misc]
+    """What a future locks itself by: a lock of the system, whose ``with`` no handler of a signal can divide.
+
+    That of `threading.Condition` can be: an interrupt there would leave the future locked, and whoever is to end it
+    waiting for ever.
+    """
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Not here: an `Execution` waits by itself."""
+        return False
+
+    def notify_all(self) -> None:
+        """Nobody waits here."""
+
+
 class Execution(Future[None]):
     """An execution under way: a future that can also be awaited."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._condition: Any = _Condition()  # type: ignore[assignment]
         self._over = threading.Lock()
         self._over.acquire()
         self.add_done_callback(lambda ended: ended._over.release())  # type: ignore[attr-defined]
@@ -37,7 +54,6 @@ class Execution(Future[None]):
         return super().exception(0)
 
     def _wait(self, timeout: float | None) -> None:
-        # For a lock of the system: a future that is interrupted while it waits by itself may stay locked.
         seconds = -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)
         if not self.done() and self._over.acquire(timeout=seconds):
             self._over.release()

@@ -79,10 +79,14 @@ class Signal(Handle):
     def in_use(self) -> Iterator[Limit]:
         """Its limit, for one execution."""
         self._check()
-        if not self._using.acquire(blocking=False):
-            raise QnnError(Code.GRAPH_SIGNAL_IN_USE, self._what, "another execution uses it")
+        taken: list[bool] = []
         try:
+            # Taken and put down by one call of C, which no interrupt can divide.
+            taken.extend(filter(None, map(self._using.acquire, (False,))))
+            if not taken:
+                raise QnnError(Code.GRAPH_SIGNAL_IN_USE, self._what, "another execution uses it")
             self._limit.begin()
             yield self._limit
         finally:
-            self._using.release()
+            if taken:
+                self._using.release()

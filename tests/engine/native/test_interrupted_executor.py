@@ -1,0 +1,24 @@
+"""Threads of a program end, and end before its memory does, wherever their start or their end is interrupted."""
+
+import pytest
+from interruption import Alarm, Interrupt, unharmed
+from tiny import gate
+
+from isthmus import memory
+from isthmus.backends import native
+from isthmus.engine.native.executor import Executor
+from isthmus.frontends import load
+
+
+@pytest.mark.parametrize("by", [Interrupt, Alarm])
+@pytest.mark.parametrize("closes", [True, False])
+def test_no_thread_of_a_program_is_left(tmp_path, by, closes):
+    program = native.prepare(load(gate(tmp_path / "gate.onnx", 1000)), threads=3).program
+
+    def deed():
+        pools = [memory.host(max(nbytes, 64), 64) for nbytes in (program.scratch_bytes, program.state_bytes)]
+        executor = Executor(program, *(pool.window() for pool in pools), [None] * 3)
+        if closes:
+            executor.close()
+
+    assert unharmed(deed, by=by, outside=("numpy", "ctypes"), most=150) > 50

@@ -1,0 +1,213 @@
+"""A call that is interrupted, at any place, leaves nothing behind, and everything else as usable as before."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+from interruption import Alarm, Interrupt, account, everywhere, left, unharmed
+
+from isthmus import memory, qnn
+from isthmus.interrupts import settle
+from isthmus.memory import rpcmem
+from isthmus.qnn import ClientTensor, DataType, DescriptorType, MemDescriptor, TensorType, htp, lpai
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+ARM = {"lpai_backend": {"target_env": "arm"}}
+KINDS = {"cpu": ("cpu", None), "htp": ("htp", None), "lpai": ("lpai", None), "lpai arm": ("lpai", ARM)}
+PURE = (
+    "json", "serialization", "words", "dataclasses", "<string>", "enum.py", "functools", "numpy", "inspect.py",
+    "/graph/", "/prepare/", "/planning/", "lower", "emitter", "verification", "processor", "target.py", "ctypes",
+)  # fmt: skip
+"""What only computes: it has nothing to lose, and many places."""
+DIMS = (1, 16)
+
+
+def doubler(context, name):
+    graph = context.create_graph(name)
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS)
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, DIMS)
+    graph.add_node("add", "ElementWiseAdd", [x, x], [y])
+    return graph
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def backend(request):
+    with qnn.Backend(*KINDS[request.param]) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def given(backend):
+    """A graph that is there all the time."""
+    return doubler(backend.create_context(), "keeper").allocate()
+
+
+def accelerator(backend):
+    driver = backend.driver
+    return driver._device._accelerator if backend.name == "htp" else getattr(driver, "_accelerator", None)
+
+
+@pytest.fixture
+def as_before(backend, given):
+    """Whether the accelerator holds what it held, and another thread can execute."""
+    running = accelerator(backend)
+
+    def held():
+        settle()
+        # A graph ends bindings that nobody has any more when it is next used.
+        _ = given.binding.graph.stats
+        return None if running is None else running.call("counts")
+
+    owned, before = list(backend._owned), held()
+
+    def check(where):
+        # What was made in full, and got lost on the way to whoever asked for it, ends with its backend.
+        for handle in set(backend._owned) - set(owned):
+            handle.free()
+        if held() != before:
+            # A graph and its bindings know each other.
+            gc.collect()
+        assert held() == before, where
+        results = []
+        given.inputs["x"][...] = 3
+
+        def execute():
+            given.binding.execute()
+            results.append(given.outputs["y"].copy())
+
+        thread = threading.Thread(target=execute, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert results, f"another thread cannot execute: {where}"
+        assert (results[0] == 6).all()
+
+    return check
+
+
+def surely(end):
+    """To end something again after an interrupt ends it."""
+    try:
+        end()
+    except (Interrupt, Alarm):
+        end()
+        raise
+
+
+def test_a_graph_from_its_creation_to_its_end(backend, as_before):
+    def deed():
+        context = backend.create_context()
+        try:
+            made = doubler(context, "graph").allocate()
+            made.binding.execute()
+        finally:
+            surely(context.free)
+            surely(lambda: made.close() if "made" in locals() else None)
+
+    unharmed_but_owned(deed, as_before, most=60)
+
+
+def unharmed_but_owned(deed, check, most):
+    """As `unharmed`, when what the backend still owns of it has been freed."""
+    deed()
+    before = account()
+    for where in everywhere(deed, outside=PURE, most=most):
+        check(where)
+        more = left(before)
+        assert not more, f"{more}: interrupted at {where}"
+
+
+def test_an_interrupted_creation_leaves_no_graph_in_the_context(backend, as_before):
+    context = backend.create_context()
+    doubler(context, "whole").allocate()
+    names = iter(range(10**6))
+
+    def deed():
+        name = f"graph {next(names)}"
+        before = list(context.graphs)
+        try:
+            context.create_graph(name)
+        except (Interrupt, Alarm):
+            assert list(context.graphs) in (before, [*before, name])
+            assert len(context.driver._graphs) == len(context.graphs), "the driver has as many"
+            for graph in list(context.graphs.values()):
+                if not graph.finalized:
+                    context.driver.drop_graph(graph.driver.graph)
+                    context._disown(graph)
+            assert context.get_binary()
+            raise
+        graph = context.graphs[name]
+        context.driver.drop_graph(graph.driver.graph)
+        context._disown(graph)
+
+    unharmed(deed, outside=(*PURE, __file__))
+    context.free()
+
+
+def test_an_execution_on_other_memory(backend, given, request):
+    graph = given.binding.graph
+    x, y = (memory.host(64, 128) for _ in range(2))
+    tensors = [ClientTensor("x", x)], [ClientTensor("y", y)]
+    x.view(np.float32, DIMS)[...] = 2
+
+    def deed():
+        graph.execute(*tensors)
+        with graph.bind(*tensors) as binding:
+            binding.execute()
+            assert binding.stats.executions <= 1
+
+    # The graph remembers the memory of its executions.
+    deed()
+    unharmed(deed, request.getfixturevalue("as_before"), outside=PURE, most=80)
+    graph.execute(*tensors)
+    assert (y.view(np.float32, DIMS) == 4).all()
+    x.close()
+    y.close()
+
+
+def test_a_count_is_not_lost_where_it_is_asked_for(backend, given):
+    graph = given.binding.graph
+    begin = graph.stats.executions
+    runs = []
+
+    def deed():
+        runs.append(given.binding.execute())
+        assert graph.stats.executions >= 0
+
+    unharmed(deed, by=Alarm, outside=(*PURE, "/lane.py", "/gate.py"), most=80)
+    settled = graph.stats.executions - begin
+    assert len(runs) <= settled <= len(runs) + 80
+
+
+def test_a_registration(backend, as_before):
+    if backend.name == "cpu":
+        pytest.skip("it registers none")
+    with rpcmem.alloc(25, 1, 4096) as shared:
+
+        def descriptor(offset):
+            custom = lpai.MemInfo(shared.fd, offset)
+            if backend.name == "htp":
+                custom = htp.Descriptor(4096, shared.fd, offset)
+            return MemDescriptor(DIMS, DataType.FLOAT_32, DescriptorType.CUSTOM, custom=custom)
+
+        def deed():
+            context = backend.create_context()
+            try:
+                context.mem_register([descriptor(0), descriptor(1024)])
+            finally:
+                surely(context.free)
+
+        unharmed_but_owned(deed, as_before, most=80)
+
+
+def test_a_wait_for_an_asynchronous_execution(backend, given, as_before):
+    def deed():
+        given.binding.execute_async().result()
+
+    unharmed(deed, as_before, by=Alarm, outside=PURE, most=60)
+
+
+def test_an_execution_with_a_time_limit(backend, given, request):
+    with qnn.Signal(backend, timeout_us=600_000_000) as signal:
+        as_before = request.getfixturevalue("as_before")
+        unharmed(lambda: given.binding.execute(signal=signal), as_before, outside=PURE, most=80)
