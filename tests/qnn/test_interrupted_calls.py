@@ -5,9 +5,9 @@ import threading
 
 import numpy as np
 import pytest
-from interruption import Alarm, Interrupt, account, everywhere, left, unharmed
+from interruption import Alarm, Interrupt, Places, account, everywhere, left, unharmed
 
-from isthmus import memory, qnn
+from isthmus import Code, QnnError, memory, qnn
 from isthmus.interrupts import settle
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DataType, DescriptorType, MemDescriptor, TensorType, htp, lpai
@@ -198,6 +198,32 @@ def test_a_registration(backend, as_before):
                 surely(context.free)
 
         unharmed_but_owned(deed, as_before, most=80)
+
+
+def test_a_deregistration_that_was_interrupted_can_be_made_again(backend, as_before):
+    if backend.name == "cpu":
+        pytest.skip("it registers none")
+    context = backend.create_context()
+    with rpcmem.alloc(25, 1, 4096) as shared:
+        custom = htp.Descriptor(4096, shared.fd, 0) if backend.name == "htp" else lpai.MemInfo(shared.fd, 0)
+        descriptor = MemDescriptor(DIMS, DataType.FLOAT_32, DescriptorType.CUSTOM, custom=custom)
+        for place in range(10**6):
+            [handle] = context.mem_register([descriptor])
+            places = Places(place, outside=PURE)
+            try:
+                with places:
+                    context.mem_deregister([handle])
+            except Interrupt:
+                # While it is there it can be taken away, and then its place is free.
+                if handle.alive:
+                    context.mem_deregister([handle])
+            with pytest.raises(QnnError) as refusal:
+                context.mem_deregister([handle])
+            assert refusal.value.code is Code.MEM_INVALID_HANDLE
+            if not places.where:
+                break
+        assert place > 10
+    context.free()
 
 
 def test_a_wait_for_an_asynchronous_execution(backend, given, as_before):

@@ -27,7 +27,7 @@ class Handle:
 
     invalid: ClassVar[Code]
     """The code that answers use after free."""
-    _alive = False
+    _alive, _ended, _inherited = False, True, False
 
     def __init__(self, what: str, owner: Handle | None = None) -> None:
         self._what = what
@@ -44,14 +44,14 @@ class Handle:
             try:
                 owner._adopt(self)
             except BaseException:
-                self._alive = False
+                self._alive, self._ended = False, True
                 owner._disown(self)
                 raise
 
     @property
     def alive(self) -> bool:
-        """Whether it has not been freed."""
-        return self._alive
+        """Whether it has not been freed: where that was interrupted, whoever frees it again goes on."""
+        return not self._ended and not self._inherited
 
     @property
     def inherited(self) -> bool:
@@ -141,7 +141,7 @@ class Handle:
 def end_forgotten(handle: Handle) -> None:
     """Free a handle that nobody can reach any more, and say so as Python does of files."""
     # While the interpreter ends, the threads that answer are gone: the system ends what is left.
-    if handle._alive and not sys.is_finalizing():
+    if handle.alive and not sys.is_finalizing():
         # Before the warning, which may be an error.
         handle.free()
         warnings.warn(f"{handle._what} was never freed", ResourceWarning, stacklevel=2, source=handle)
