@@ -8,7 +8,6 @@ context binaries are in a format of its own.
 from __future__ import annotations
 
 import pickle
-import threading
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from isthmus.backends import registry
 from isthmus.backends.binding import Binding, Ledger
 from isthmus.backends.driver import BackendDriver, ContextDriver, GraphDriver, Traffic, check_apart
 from isthmus.backends.entry import BackendEntry
+from isthmus.backends.turn import PlainTurn
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, GraphInfo, MemoryNeeds, TensorInfo
 from isthmus.graph.evaluate import evaluate
@@ -68,7 +68,7 @@ class ToyContext(ContextDriver):
 class ToyGraph(GraphDriver):
     def __init__(self, graph):
         self.graph, self.states = graph, {}
-        self.ledger = Ledger(threading.Lock())
+        self.ledger = Ledger(PlainTurn())
 
     @property
     def info(self):

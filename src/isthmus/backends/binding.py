@@ -19,7 +19,7 @@ from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window, holds
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
 class Turn(Protocol):
@@ -38,9 +38,6 @@ class Turn(Protocol):
 
     def forsake(self) -> None:
         """End it if this thread has it still."""
-
-
-_Result = TypeVar("_Result")
 
 
 class Ledger:
@@ -181,18 +178,21 @@ class Binding(DriverBinding):
             self._turn.forsake()
             raise
 
-    def _in_turn(self, run: Callable[[], _Answer]) -> _Answer:
+    def _in_turn(self, run: Callable[[], _Result]) -> _Result:
         """Run once in another way than `execute` does, with the same checks and counts."""
-        with self._turn:
+
+        def checked() -> _Result:
             try:
                 self._running = True
                 while self._epoch != holds.epoch:
                     self._renew()
                 answer = run()
-                self._runs += 1
+                self._counts.runs += 1
                 return answer
             finally:
                 self._running = False
+
+        return self._ledger.in_turn(checked)
 
     @property
     def stats(self) -> GraphStats:

@@ -25,10 +25,10 @@ from isthmus.backends.gpu_options import GraphConfig, Precision
 from isthmus.backends.gpu_program import DeviceProgram, IoPlace
 from isthmus.backends.gpu_staging import Staging
 from isthmus.backends.limit import Limit, aborted
+from isthmus.backends.turn import PlainTurn
 from isthmus.engine.opencl.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, MemType, TensorInfo
-from isthmus.lock import Lock
 from isthmus.memory import Window
 from isthmus.memory.opencl import HostSharedBuffer
 from isthmus.opencl import commands, event
@@ -56,7 +56,7 @@ class GpuGraphDriver(GraphDriver):
         self.options: dict[GraphConfig, Any] = {**_DEFAULTS, **context.config.options(graph.name)}
         self._program = program
         self._preparing = threading.Lock()
-        self._turn = Lock()
+        self._turn = PlainTurn()
         self.ledger = Ledger(self._turn)
         self.staging = Staging(context.opencl)
         self._loaded: DeviceProgram | None = None

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from isthmus.backends.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
 from isthmus.backends.entry import IoPolicy, Provision
+from isthmus.backends.gpu_graph import GpuGraphDriver
 from isthmus.backends.gpu_options import GpuMemInfo
 from isthmus.backends.gpu_options import MemType as GpuMemType
 from isthmus.graph import MemType
@@ -24,8 +25,6 @@ class GpuIo(IoPolicy):
     kinds: ClassVar[Mapping[str, MemType]] = {"memhandle": MemType.MEMHANDLE, "raw": MemType.RAW}
 
     def io(self, graph: GraphDriver, kind: str | None) -> Provision:
-        from isthmus.backends.gpu_graph import GpuGraphDriver
-
         assert isinstance(graph, GpuGraphDriver)
         context, infos = graph.context.opencl, graph.info.tensors
         buffers: list[Buffer] = []

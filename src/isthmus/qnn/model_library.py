@@ -25,6 +25,7 @@ from isthmus.frontends.composed.build import Builder
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.composed.serialization import read
 from isthmus.graph import Graph
+from isthmus.interrupts import owned
 
 SECONDS = 60.0
 """How long a library may take to compose its graphs, unless ``ISTHMUS_MODEL_SECONDS`` says otherwise."""
@@ -70,19 +71,16 @@ def load_all(
 def compose(path: str | os.PathLike[str]) -> list[GraphEntry]:
     """What a model library composes, as data."""
     what = _what(path)
-    fd = os.memfd_create("isthmus-composed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        message = _run(what, Path(path).absolute(), fd)
+    with owned(os.memfd_create, "isthmus-composed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) as own:
+        message = _run(what, Path(path).absolute(), own.fileno())
         if message:
             raise QnnError(Code.COMMON_LOADING_BINARIES, what, message)
         try:
-            reading.seal(fd)
-            content = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+            reading.seal(own.fileno())
+            content = mmap.mmap(own.fileno(), 0, prot=mmap.PROT_READ)
         except (OSError, ValueError):
             rule = "its process answered nothing that can be read"
             raise QnnError(Code.COMMON_LOADING_BINARIES, what, rule) from None
-    finally:
-        os.close(fd)
     return read(memoryview(content), what)
 
 
@@ -117,11 +115,8 @@ def _run(what: str, path: Path, fd: int) -> str:
 
 def _ended(pid: int, seconds: float) -> bool:
     """Whether a child, which is not waited for yet, ends within a time."""
-    fd = os.pidfd_open(pid)
-    try:
-        return bool(select.select([fd], [], [], seconds)[0])
-    finally:
-        os.close(fd)
+    with owned(os.pidfd_open, pid) as own:
+        return bool(select.select([own], [], [], seconds)[0])
 
 
 def _message(fd: int) -> str:
