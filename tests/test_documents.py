@@ -134,6 +134,7 @@ def _json(content: dict[str, object]) -> Callable[[Path], object]:
 
 FILES: dict[str, Callable[[Path], object]] = {
     "model.tflite": _model("okay_nabu"),
+    "hand_recrop.tflite": _model("hand_recrop"),
     "okay_nabu.tflite": _model("okay_nabu"),
     "minilm_l3.onnx": _model("minilm_l3"),
     "model.onnx": tiny.convolution,

@@ -21,6 +21,7 @@ from isthmus.graph import GraphInfo
 from isthmus.lock import Lock
 from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
+from isthmus.prepare.strips import SLOWER, ScratchLimit
 from isthmus.qnn.model_library import is_library
 
 LONGEST_SECONDS = 10**9
@@ -65,6 +66,11 @@ class Session:
     io
         What inputs and outputs are, where the backend has a choice: "memhandle", memory that the accelerator shares,
         or "raw", memory that is used or copied as the backend does with it.
+    scratch_limit
+        How much scratch the model may take: bytes, a part of what it takes otherwise (``"25%"``), or ``"least"``. What
+        does not fit as a whole is computed strip by strip; results stay the same to the last bit.
+    slower
+        What ``"least"`` may cost, as a part of the model's time, by estimate.
     timeout
         How many seconds a run may take; one that takes longer is ended, and answered with GRAPH_TIMED_OUT. Without it
         as long as the backend lets it.
@@ -98,7 +104,10 @@ class Session:
         io: str | None = None,
         timeout: float | None = None,
         graph: str | None = None,
+        scratch_limit: int | str | ScratchLimit | None = None,
+        slower: float = SLOWER,
     ) -> None:
+        limit = None if scratch_limit is None else ScratchLimit.of(scratch_limit, slower)
         entry = registry.entry(backend)
         self.backend = entry.name
         if not isinstance(path, (str, os.PathLike)):
@@ -115,6 +124,8 @@ class Session:
             context = self._backend.create_context()
             self._graph = context.compose(self.path, None, _checked_shapes(shapes), constants, mem_type, graph)
             self._graph.set_config(qnn.GraphConfig.THREADS, threads)
+            if limit is not None:
+                self._graph.set_config(qnn.GraphConfig.SCRATCH_LIMIT, limit)
             self._open = memory = self._graph.allocate(io)
         except BaseException:
             self._backend.free()

@@ -215,6 +215,6 @@ ENTRY = BackendEntry(
     driver=CpuBackend,
     read_config=_read_config,
     io=IoPolicy(),
-    prepare=lambda graph, config, threads: native.preparation(native.prepare(graph, threads)),
+    prepare=lambda graph, config, threads, limit: native.preparation(native.prepare(graph, threads, limit=limit)),
     inspect=inspect,
 )

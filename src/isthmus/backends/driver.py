@@ -22,6 +22,7 @@ from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log
 from isthmus.memory import Window, holds
 from isthmus.prepare.schedule import Plan
+from isthmus.prepare.strips import ScratchLimit
 
 Source = Any
 """A context binary as a client gives it: a path, or an object with its bytes."""
@@ -333,6 +334,18 @@ class GraphDriver(Configurable, ABC):
         if threads != 1:
             rule = "this backend runs a graph on one thread"
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"threads={threads} of graph '{self.graph.name}'", rule)
+        return Change()
+
+    @property
+    def scratch_limit(self) -> ScratchLimit | None:
+        """How much scratch it may take; None for as much as whole tensors need."""
+        return None
+
+    def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
+        """Have it take no more scratch than that; to be set before the graph is finalized."""
+        if limit is not None:
+            rule = "this backend knows no limit on scratch"
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{self.graph.name}'", rule)
         return Change()
 
 

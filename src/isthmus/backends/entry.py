@@ -15,6 +15,7 @@ from isthmus.graph import BinaryInfo, Graph, GraphInfo, MemType
 from isthmus.log import Log
 from isthmus.memory import Buffer, host
 from isthmus.prepare.schedule import Plan
+from isthmus.prepare.strips import ScratchLimit
 
 _IO_ALIGNMENT = 64
 
@@ -93,7 +94,7 @@ class BackendEntry:
     io
         How its graphs get memory when the user brings none.
     prepare
-        Plans a complete graph with a checked configuration and a number of threads.
+        Plans a complete graph with a checked configuration, a number of threads, and perhaps a limit on scratch.
     inspect
         Describes a context binary, or answers None for one of another format.
     modes
@@ -105,7 +106,7 @@ class BackendEntry:
     driver: type[BackendDriver]
     read_config: Callable[[Any, Log], Any]
     io: IoPolicy = field(default_factory=IoPolicy)
-    prepare: Callable[[Graph, Any, int], Preparation] | None = None
+    prepare: Callable[[Graph, Any, int, ScratchLimit | None], Preparation] | None = None
     inspect: Callable[[Source], BinaryInfo | None] = lambda source: None
     modes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

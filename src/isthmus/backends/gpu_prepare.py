@@ -13,9 +13,11 @@ from isthmus.engine.opencl import lower
 from isthmus.engine.opencl.program import Program
 from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.engine.opencl.traits import Precision as Kept
+from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph
 from isthmus.opencl.context import Context
 from isthmus.opencl.device import Device, choose
+from isthmus.prepare.strips import ScratchLimit
 
 
 def traits(device: Device) -> DeviceTraits:
@@ -89,8 +91,11 @@ class GpuReport:
         ]
 
 
-def preparation(graph: Graph, config: GpuConfig, threads: int) -> Preparation:
+def preparation(graph: Graph, config: GpuConfig, threads: int, limit: ScratchLimit | None) -> Preparation:
     """What the backend would make of a graph on the device that is meant; no memory is allocated there."""
+    if limit is not None:
+        rule = "this backend knows no limit on scratch"
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{graph.name}'", rule)
     device = (
         choose(config.platform, config.device)
         if config.context is None and config.queue is None

@@ -37,6 +37,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel
+from isthmus.prepare.strips import ScratchLimit
 
 
 class HtpDevice(DeviceDriver):
@@ -180,8 +181,8 @@ class HtpContext(ContextDriver):
         self.memory.close()
 
 
-def _prepare(graph: Graph, config: HtpConfig, threads: int) -> Preparation:
-    return native.preparation(native.prepare(graph, max(threads, config.threads)))
+def _prepare(graph: Graph, config: HtpConfig, threads: int, limit: ScratchLimit | None) -> Preparation:
+    return native.preparation(native.prepare(graph, max(threads, config.threads), limit=limit))
 
 
 ENTRY = BackendEntry(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
@@ -44,6 +45,7 @@ from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel
 from isthmus.memory import Window
 from isthmus.memory.whole import is_whole
+from isthmus.prepare.strips import ScratchLimit
 
 
 class LpaiBackend(BackendDriver):
@@ -231,12 +233,15 @@ def _checked_island(value: Any) -> bool:
     return value
 
 
-def _prepare(graph: Graph, config: LpaiConfig, threads: int) -> Preparation:
+def _prepare(graph: Graph, config: LpaiConfig, threads: int, limit: ScratchLimit | None) -> Preparation:
     if threads != 1:
         what = f"threads={threads} of graph '{graph.name}'"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, "this backend runs a graph on one thread")
-    start, exclude_io = config.alignment.start_addr_alignment, config.prepare.exclude_io
-    prepared = native.prepare(graph, alignment=start, io_in_scratch=not exclude_io)
+    if limit is not None:
+        config = replace(config, prepare=replace(config.prepare, scratch_limit=limit))
+    start, settings = config.alignment.start_addr_alignment, config.prepare
+    inside = not settings.exclude_io
+    prepared = native.prepare(graph, alignment=start, io_in_scratch=inside, limit=settings.scratch_limit)
     return native.preparation(prepared, describe_pools(graph, config, prepared))
 
 

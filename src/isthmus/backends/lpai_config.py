@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from isthmus.backends.config import Key, Refused, Table, choice, number, power_of_two, settings, truth
+from isthmus.backends.config import Key, Refused, Settings, Table, choice, number, power_of_two, settings, shown, truth
 from isthmus.backends.lpai_options import (
     UINT32_MAX,
     Affinity,
@@ -16,7 +16,9 @@ from isthmus.backends.lpai_options import (
     PerfCfg,
     Prepare,
 )
+from isthmus.errors import QnnError
 from isthmus.log import Log, LogLevel
+from isthmus.prepare.strips import ScratchLimit
 
 HARDWARE = {
     "v4": BufferAlignmentReq(64, 8),
@@ -76,7 +78,7 @@ def read(config: Any, log: Log) -> LpaiConfig:
     return LpaiConfig(
         hw_ver=hw_ver,
         alignment=replace(profile, **found.only("start_addr_alignment", "size_alignment")),
-        prepare=Prepare(**found.only("enable_batchnorm_fold", "exclude_io")),
+        prepare=Prepare(**found.only("enable_batchnorm_fold", "exclude_io"), scratch_limit=_limit(found)),
         performance=PerfCfg(**found.only("fps", "ftrt_ratio", "client_type")),
         affinity=CoreAffinity(**found.only("affinity", "core_selection")),
         source=found.source,
@@ -106,6 +108,8 @@ def _keys(log: Log) -> Table:
             "prepare": {
                 "enable_batchnorm_fold": Key("enable_batchnorm_fold", truth),
                 "exclude_io": Key("exclude_io", truth),
+                "scratch_limit": Key("scratch_limit", _scratch_limit),
+                "slower": Key("slower", _slower),
             },
             "execute": {
                 "fps": Key("fps", number(1, UINT32_MAX)),
@@ -117,6 +121,25 @@ def _keys(log: Log) -> Table:
             },
         },
     }
+
+
+def _limit(found: Settings) -> ScratchLimit | None:
+    limit = found.values.get("scratch_limit")
+    return limit if limit is None else replace(limit, **found.only("slower"))
+
+
+def _scratch_limit(value: Any) -> ScratchLimit:
+    try:
+        return ScratchLimit.of(value)
+    except QnnError as problem:
+        raise Refused(f"{problem.rule}, is {shown(value)}") from None
+
+
+def _slower(value: Any) -> float:
+    try:
+        return ScratchLimit.of("least", value).slower
+    except QnnError as problem:
+        raise Refused(f"{problem.rule}, is {shown(value)}") from None
 
 
 def _core(value: Any) -> int:

@@ -30,6 +30,7 @@ from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.memory import Window, holds
+from isthmus.prepare.strips import ScratchLimit
 
 if TYPE_CHECKING:
     from isthmus.backends.lpai import LpaiContext
@@ -86,7 +87,14 @@ class LpaiGraphDriver(NativeGraphDriver):
     def _prepare(self) -> Prepared:
         inside = not self._exclude_io and self.context.mem_type is not MemType.TCM
         start = self.alignment.start_addr_alignment
-        return native.prepare(self.graph, alignment=start, io_in_scratch=inside)
+        return native.prepare(self.graph, alignment=start, io_in_scratch=inside, limit=self.scratch_limit)
+
+    @property
+    def scratch_limit(self) -> ScratchLimit | None:
+        return self._settings[GraphConfig.PREPARE].scratch_limit
+
+    def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
+        return self._set_prepare(replace(self._settings[GraphConfig.PREPARE], scratch_limit=limit))
 
     def set_threads(self, threads: int) -> Change:
         return GraphDriver.set_threads(self, threads)

@@ -8,6 +8,7 @@ from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.memory.whole import is_whole
+from isthmus.prepare.strips import ScratchLimit
 
 UINT32_MAX = (1 << 32) - 1
 
@@ -146,15 +147,20 @@ class Prepare:
         Accepted and reported; preparation always folds.
     exclude_io
         Plan inputs and outputs out of scratch: the client provides their memory.
+    scratch_limit
+        How much scratch there may be: what does not fit as a whole is computed by strips. This project's own.
     """
 
     enable_batchnorm_fold: bool = False
     exclude_io: bool = False
+    scratch_limit: ScratchLimit | None = None
 
     def __post_init__(self) -> None:
         for name in ("enable_batchnorm_fold", "exclude_io"):
             if not isinstance(getattr(self, name), bool):
                 raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"{name}={getattr(self, name)!r}", "must be true or false")
+        if self.scratch_limit is not None:
+            object.__setattr__(self, "scratch_limit", ScratchLimit.of(self.scratch_limit))
 
 
 @dataclass(frozen=True)

@@ -97,10 +97,10 @@ def describe_pools(graph: Graph, config: LpaiConfig, prepared: Prepared | None =
     prepared
         What preparation made of it with that configuration, where that is known.
     """
-    alignment, exclude_io = config.alignment, config.prepare.exclude_io
+    alignment, exclude_io, limit = config.alignment, config.prepare.exclude_io, config.prepare.scratch_limit
 
     def planned(start: int, io_in_scratch: bool) -> Prepared:
-        return native.prepare(graph, alignment=start, io_in_scratch=io_in_scratch)
+        return native.prepare(graph, alignment=start, io_in_scratch=io_in_scratch, limit=limit)
 
     start = alignment.start_addr_alignment
     prepared = prepared or planned(start, not exclude_io)

@@ -13,6 +13,7 @@ from isthmus.backends.entry import Preparation, Section
 from isthmus.backends.limit import Limit, aborted
 from isthmus.binary import GraphBinary
 from isthmus.engine.native import lower
+from isthmus.engine.native.cost import estimated, pieces
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, by_name, runnable
@@ -24,6 +25,7 @@ from isthmus.memory.whole import is_whole
 from isthmus.prepare import schedule
 from isthmus.prepare.pipeline import DEFAULT_ALIGNMENT
 from isthmus.prepare.schedule import Plan
+from isthmus.prepare.strips import ScratchLimit, Strips
 
 MAX_THREADS = 64
 
@@ -53,13 +55,17 @@ def prepare(
     target: Target | None = None,
     alignment: int = DEFAULT_ALIGNMENT,
     io_in_scratch: bool = False,
+    limit: ScratchLimit | None = None,
 ) -> Prepared:
     """Turn a complete graph into a program for this machine.
+
+    With a limit on scratch, what does not fit it as a whole is computed by strips.
 
     Raises
     ------
     QnnError
-        COMMON_NOT_SUPPORTED with every node that the engine does not execute.
+        COMMON_NOT_SUPPORTED with every node that the engine does not execute, COMMON_MEM_ALLOC where the limit is
+        below what can be.
     """
     if not graph.finalized:
         raise QnnError(Code.GRAPH_NOT_FINALIZED, f"graph '{graph.name}'", "finalize it before it is prepared")
@@ -71,6 +77,7 @@ def prepare(
         refusal=lower.refusal,
         alignment=alignment,
         io_in_scratch=io_in_scratch,
+        strips=None if limit is None else Strips(limit, estimated, lower.splits, pieces, count),
     )
     return Prepared(lower.lower(planned, target, count), planned.plan, planned.io_offsets)
 
@@ -189,6 +196,7 @@ class NativeGraphDriver(GraphDriver):
         self._prepared = prepared
         self._preparing = threading.Lock()
         self._threads = threads if prepared is None else prepared.program.threads
+        self._scratch_limit: ScratchLimit | None = None
 
     @property
     def what(self) -> str:
@@ -219,7 +227,7 @@ class NativeGraphDriver(GraphDriver):
         return self._prepared
 
     def _prepare(self) -> Prepared:
-        return prepare(self.graph, self._threads)
+        return prepare(self.graph, self._threads, limit=self._scratch_limit)
 
     def binary(self) -> GraphBinary:
         """The graph as a context binary holds it."""
@@ -238,5 +246,19 @@ class NativeGraphDriver(GraphDriver):
 
         def undo() -> None:
             self._threads = before
+
+        return Change(undo=undo)
+
+    @property
+    def scratch_limit(self) -> ScratchLimit | None:
+        return self._scratch_limit
+
+    def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
+        if self._prepared is not None:
+            raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared: its scratch is planned")
+        before, self._scratch_limit = self._scratch_limit, limit
+
+        def undo() -> None:
+            self._scratch_limit = before
 
         return Change(undo=undo)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, Tensor
@@ -12,9 +13,12 @@ from isthmus.prepare.layout import lay_out
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.passes import run
 from isthmus.prepare.refused import check_executable
-from isthmus.prepare.schedule import Place, Pool, Schedule, Step
+from isthmus.prepare.schedule import Place, Pool, Region, Repeat, Schedule, Step
 from isthmus.prepare.states import settle
 from isthmus.prepare.storage import Block, Storage, share
+from isthmus.prepare.strips import LONGEST, SEARCHED, WHOLE_FIRST, Site, Strips, depth_first, fitted, whole_operands
+from isthmus.prepare.strips.again import Again, compute_again
+from isthmus.prepare.strips.base import Arranged, Engine
 from isthmus.prepare.work import Work
 
 DEFAULT_ALIGNMENT = 64
@@ -43,6 +47,7 @@ def schedule(
     optimize_order: bool = True,
     plan_nodes: int = 20_000,
     reuse_memory: bool = True,
+    strips: Strips | None = None,
 ) -> Schedule:
     """Fuse, order and place a graph.
 
@@ -65,6 +70,8 @@ def schedule(
     reuse_memory
         Whether memory of what is no longer needed serves what comes later. Without it every block keeps its contents
         until the end, so that each can be looked at.
+    strips
+        A limit on scratch, which stretches of steps are computed by strips for.
 
     Examples
     --------
@@ -83,37 +90,104 @@ def schedule(
     work = rewritten(graph)
     if refusal is not None:
         check_executable(graph, work.ordered(), refusal)
-    storage, state_offsets, state_bytes = _bind(work, alignment)
-    steps = share(work, work.ordered(), storage)
 
     def planned(block: Block) -> bool:
         return block.pool is None or (io_in_scratch and block.pool >= Pool.IO)
 
+    def site(work: Work) -> Site:
+        def arrange(kind: str = SEARCHED) -> Arranged | None:
+            return _arranged(work, kind, work_bytes, alignment, planned, optimize_order)
+
+        def place(arranged: Arranged, repeats: Sequence[Repeat] = (), regions: Sequence[Region] = ()) -> Schedule:
+            return _placed(
+                graph, work, arranged, repeats, regions, work_bytes=work_bytes, alignment=alignment, planned=planned,
+                io_in_scratch=io_in_scratch, nodes=plan_nodes, reuse_memory=reuse_memory,
+            )  # fmt: skip
+
+        def again(chosen: Sequence[Again]) -> Site:
+            other = rewritten(graph)
+            compute_again(other, chosen)
+            return site(other)
+
+        return Site(graph.name, again, arrange, place, work.native, engine, alignment, planned)
+
+    if strips is not None:
+        if not reuse_memory:
+            rule = "memory that is never used again cannot be limited"
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{graph.name}'", rule)
+        engine = Engine(work_bytes, strips.nanoseconds, strips.splits, strips.pieces, strips.threads)
+        return fitted(site(work), strips)
+    arranged = _arranged(work, SEARCHED, work_bytes, alignment, planned, optimize_order)
+    assert arranged is not None
+    return _placed(
+        graph, work, arranged, (), (), work_bytes=work_bytes, alignment=alignment, planned=planned,
+        io_in_scratch=io_in_scratch, nodes=plan_nodes, reuse_memory=reuse_memory,
+    )  # fmt: skip
+
+
+def _arranged(
+    work: Work,
+    kind: str,
+    work_bytes: Callable[[Step], int],
+    alignment: int,
+    planned: Callable[[Block], bool],
+    optimize_order: bool,
+) -> Arranged | None:
+    """The steps in an order, with tensors that share memory; None where there is no such order."""
+    storage, state_offsets, state_bytes = _bind(work, alignment)
+    steps = share(work, work.ordered(), storage)
     given: tuple[Tensor, ...] = (*work.inputs, *work.states)
     saved = 0
-    if optimize_order and len(steps) <= order.LONGEST:
+    if kind != SEARCHED and len(steps) > LONGEST:
+        return None
+    if (optimize_order and len(steps) <= order.LONGEST) or kind != SEARCHED:
         kept = (*work.outputs, *(v for v in work.updates.values() if not v.is_static))
         graph_flow = order.flow(steps, storage, work_bytes, kept, given, alignment, planned)
-        chosen, saved = order.choose(graph_flow)
+        if kind == SEARCHED:
+            chosen, saved = order.choose(graph_flow)
+        else:
+            whole = whole_operands(steps, graph_flow)
+            if kind == WHOLE_FIRST and not any(whole):
+                return None
+            chosen = depth_first(graph_flow, kind, whole)
         steps = [steps[i] for i in chosen]
     steps = settle(work, steps, storage, state_offsets)
-    life = Life(steps, storage, given, work.outputs)
+    return Arranged(steps, storage, given, work.outputs, state_offsets, state_bytes, saved)
+
+
+def _placed(
+    graph: Graph,
+    work: Work,
+    arranged: Arranged,
+    repeats: Sequence[Repeat],
+    regions: Sequence[Region],
+    *,
+    work_bytes: Callable[[Step], int],
+    alignment: int,
+    planned: Callable[[Block], bool],
+    io_in_scratch: bool,
+    nodes: int,
+    reuse_memory: bool,
+) -> Schedule:
+    """The schedule of an arrangement: results over operands where that can be, and a place for every block."""
+    steps, storage = arranged.steps, arranged.storage
+    life = Life(steps, storage, arranged.given, work.outputs, repeats)
     if reuse_memory:
         write_in_place(steps, storage, life)
-
     layout = lay_out(
         steps,
         [b for b in storage.blocks() if b in life and planned(b)],
         life,
         [work_bytes(step) for step in steps],
         alignment=alignment,
-        nodes=plan_nodes,
-        order_saved=saved,
+        nodes=nodes,
+        order_saved=arranged.order_saved,
         aliased=sum(sum(t.nbytes for t in b.members) - b.size for b in storage.blocks() if b in life),
         reuse=reuse_memory,
     )
     places = {}
-    for tensor in dict.fromkeys((*given, *work.outputs, *(t for s in steps for t in (*s.inputs, *s.outputs)))):
+    touched = (t for s in steps for t in (*s.inputs, *s.outputs))
+    for tensor in dict.fromkeys((*arranged.given, *work.outputs, *touched)):
         if tensor is not None and not tensor.is_static:
             block, low, _ = storage.span(tensor)
             pool, base = (Pool.SCRATCH, layout.blocks[block] - block.low) if block.pool is None else (
@@ -129,12 +203,13 @@ def schedule(
         places=places,
         work=layout.work,
         scratch_bytes=layout.plan.bytes,
-        state_bytes=state_bytes,
-        state_offsets=tuple(state_offsets[s] for s in work.states),
+        state_bytes=arranged.state_bytes,
+        state_offsets=tuple(arranged.state_offsets[s] for s in work.states),
         io_offsets=tuple(layout.blocks[b] for b in io) if io_in_scratch else (),
         alignment=alignment,
-        plan=layout.plan,
+        plan=replace(layout.plan, regions=tuple(regions)) if regions else layout.plan,
         numerics=graph.numerics,
+        repeats=tuple(repeats),
     )
 
 

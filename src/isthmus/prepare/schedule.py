@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -20,6 +21,31 @@ class Pool(IntEnum):
     """The first graph input; the other inputs and then the outputs count up from here, each a pool of its own."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """Which rows of a whole step a step on a strip computes. In a repeated step they are those of the first time.
+
+    Parameters
+    ----------
+    axis, source_axis
+        The axis of rows in the result and in the operands that are taken by rows.
+    first, height
+        The first row of the result that is computed here, and the rows of the whole result.
+    source_first, source_height
+        The first row of operands at hand here, and their rows in the whole step.
+    pixels
+        Of a mean over all pixels, how many the whole image has; else 0.
+    """
+
+    axis: int
+    first: int
+    height: int
+    source_axis: int
+    source_first: int
+    source_height: int
+    pixels: int = 0
+
+
 @dataclass(eq=False)
 class Step:
     """One operation to execute, possibly with others fused into it.
@@ -30,6 +56,10 @@ class Step:
         QNN's operation name.
     clamp
         A fused activation: the result is limited to this range of reals.
+    part
+        Of a step on a strip, what it is of the whole step. An engine computes it as it would compute the whole: with
+        the same kernels, tiles and tables, in the same order of additions. A mean over all pixels goes on from the
+        sums of the strip before; a Concat puts its operand in its place among the rows.
     """
 
     op: str
@@ -38,6 +68,70 @@ class Step:
     outputs: list[Tensor]
     params: dict[str, Any] = field(default_factory=dict)
     clamp: tuple[float, float] | None = None
+    part: Part | None = None
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Steps that are executed several times in a row.
+
+    Parameters
+    ----------
+    first, last
+        The steps, both included.
+    times
+        How often.
+    advances
+        The tensors that lie elsewhere each time, with the bytes by which they move on; their places are those of the
+        first time.
+    """
+
+    first: int
+    last: int
+    times: int
+    advances: Mapping[Tensor, int]
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """What one strip takes of one step: rows of its result, and the rows of its operands that they need."""
+
+    step: int
+    rows: tuple[int, int]
+    source: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Region:
+    """Neighbouring steps that are computed strip by strip, as a plan tells of them.
+
+    Parameters
+    ----------
+    steps
+        The whole steps in order, as operation and name; the name is that of the node whose result it is.
+    axes
+        For each step the axis of its result along which strips are cut.
+    strips
+        For each strip what it takes of each step, in the order of execution; steps are numbers into `steps`. A mean
+        counts rows of its operand.
+    repeated
+        The first strip that is repeated and how many are, the same but for their place; (0, 0) where none are.
+    first, last
+        The steps of the schedule that it has become, both included.
+    carried_bytes
+        Rows kept from one strip to the next.
+    peak_bytes
+        The most bytes alive in it, as estimated.
+    """
+
+    steps: tuple[tuple[str, str], ...]
+    axes: tuple[int, ...]
+    strips: tuple[tuple[StepRows, ...], ...]
+    repeated: tuple[int, int]
+    first: int
+    last: int
+    carried_bytes: int
+    peak_bytes: int
 
 
 @dataclass(frozen=True)
@@ -89,6 +183,10 @@ class Plan:
         Bytes of tensors that share the memory of another: reshapes, slices, concatenations, in-place results.
     seconds
         Time spent on the layout.
+    regions
+        What is computed by strips.
+    again
+        Names of tensors that are computed a second time rather than kept.
     """
 
     bytes: int
@@ -103,6 +201,8 @@ class Plan:
     order_saved_bytes: int
     aliased_bytes: int
     seconds: float
+    regions: tuple[Region, ...] = ()
+    again: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,6 +223,8 @@ class Schedule:
         What the addresses of scratch, state and IO memory must be a multiple of.
     numerics
         How 8-bit results are rounded, as the graph says.
+    repeats
+        The steps that are executed more than once, in order; none lies in another.
     """
 
     name: str
@@ -139,3 +241,9 @@ class Schedule:
     alignment: int
     plan: Plan
     numerics: str = "exact"
+    repeats: tuple[Repeat, ...] = ()
+
+    @property
+    def cursor_pool(self) -> int:
+        """The first number that no pool has."""
+        return Pool.IO + len(self.inputs) + len(self.outputs)

@@ -17,6 +17,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import folding
 from isthmus.memory.whole import is_whole
 from isthmus.prepare.schedule import Plan
+from isthmus.prepare.strips import ScratchLimit
 from isthmus.qnn import options
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.binding import Binding, Bindings, check_finalized, enqueued, run, watched
@@ -42,6 +43,9 @@ class GraphConfig(IntEnum):
     """QNN_GRAPH_CONFIG_OPTION_PRIORITY: a `Priority`."""
     THREADS = 30001
     """How many threads an execution uses, to be set before the graph is finalized; this project's own."""
+    SCRATCH_LIMIT = 30002
+    """How much scratch the graph may take, to be set before it is finalized: bytes, a part of what it takes otherwise
+    (``"25%"``), ``"least"``, a `ScratchLimit`, or None for no limit; this project's own."""
 
 
 class Priority(IntEnum):
@@ -134,8 +138,13 @@ class Graph(Handle):
         self._check()
         option = self._general(option)
         if isinstance(option, GraphConfig):
-            return Priority(self.driver.priority) if option is GraphConfig.PRIORITY else self.driver.threads
+            return self._general_value(option)
         return options.ask(self.driver, option, self._what, Code.GRAPH_INVALID_ARGUMENT)
+
+    def _general_value(self, option: GraphConfig) -> Any:
+        if option is GraphConfig.PRIORITY:
+            return Priority(self.driver.priority)
+        return self.driver.threads if option is GraphConfig.THREADS else self.driver.scratch_limit
 
     def set_config(self, option: Any, value: Any = None) -> None:
         """Set a config, or several by a mapping of options to values: all of them or none (QnnGraph_setConfig)."""
@@ -154,6 +163,8 @@ class Graph(Handle):
         option = self._general(option)
         if option is GraphConfig.THREADS:
             return self.driver.set_threads(value)
+        if option is GraphConfig.SCRATCH_LIMIT:
+            return self.driver.set_scratch_limit(None if value is None else ScratchLimit.of(value))
         if option is GraphConfig.PRIORITY:
             before = self.driver.priority
             self.driver.priority = int(options.member(value, Priority, "priority", Code.GRAPH_INVALID_ARGUMENT))

@@ -16,6 +16,7 @@ from isthmus.errors import QnnError
 COMMANDS = {
     "run": "run a model and tell what happened",
     "plan": "tell and draw the memory that a model needs, without running it",
+    "fit": "tell how far the scratch of a model can be brought down, and what that costs",
     "pack": "solve a memory packing problem",
     "inspect": "tell what a context binary, a DLC or a model library holds",
     "context-binary-generator": "prepare models for a backend and keep them in a context binary",

@@ -23,6 +23,7 @@ from isthmus.planning import Buffer, Problem, check, greedy_by_size, solve
 from isthmus.prepare.schedule import Plan
 from isthmus.report import draw, shorten, tabulate
 from isthmus.tools.files import written_whole
+from isthmus.tools.limits import add_limit_arguments, parse_limit
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 EMBED_SECONDS = 2.0
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shape_argument(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads to plan for: each has work space")
+    add_limit_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--table", action="store_true", help="print every block of scratch")
     parser.add_argument(
@@ -58,7 +60,7 @@ def main(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     config = entry.read_config(options.config, Log())
     graph = _load(options.model, dict(parse_shape(text) for text in options.shape), options.graph)
-    prepared = entry.prepare(graph, config, options.threads)
+    prepared = entry.prepare(graph, config, options.threads, parse_limit(options))
     report = describe(options.model, entry.name, prepared, time.perf_counter() - began)
     plan, section = prepared.plan, prepared.section
     if section is not None:
@@ -117,6 +119,18 @@ def describe(model: Path, backend: str, prepared: Preparation, seconds: float) -
         "order_saved_bytes": plan.order_saved_bytes,
         "aliased_bytes": plan.aliased_bytes,
         "peak": peak,
+        "regions": [
+            {
+                "steps": [name for _, name in region.steps],
+                "strips": len(region.strips),
+                "repeated": region.repeated[1],
+                "carried_bytes": region.carried_bytes,
+                "first": region.first,
+                "last": region.last,
+            }
+            for region in plan.regions
+        ],
+        "computed_again": list(plan.again),
         "plan_seconds": plan.seconds,
         "seconds": seconds,
         "tensors": [
@@ -151,6 +165,12 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
     print("  saved on the way:")
     print(f"  {'':10}{report['order_saved_bytes']:>13,}  live bytes at the peak, by the order of operations")
     print(f"  {'':10}{report['aliased_bytes']:>13,}  bytes by tensors that lie in each other's memory")
+    for region in report["regions"]:
+        steps, strips, ends = len(region["steps"]), region["strips"], (region["steps"][0], region["steps"][-1])
+        names = " to ".join(shorten(list(dict.fromkeys(ends)), max((columns - 60) // 2, 12)))
+        print(f"  strips    {region['carried_bytes']:>13,}  carried between {strips} strips of {steps} steps, {names}")
+    for name in report["computed_again"]:
+        print(f"  again     {'':>13}  {shorten([name], max(columns - 50, 16))[0]} is computed twice rather than kept")
     if "embedded" in report:
         written = report["embedded"]
         how = f"{written['status']}, greedy by size {written['greedy_bytes']:,}"

@@ -7,14 +7,17 @@ from typing import Any
 
 import harness
 import numpy as np
+import strip_networks
 from harness import Operand, Result, make_step, quantized, static
 
+from isthmus.backends import native
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, host
 from isthmus.graph import DataType, Quantization, Tensor
 from isthmus.prepare.schedule import Place, Pool, Step
+from isthmus.prepare.strips import ScratchLimit
 
 _rng = np.random.default_rng(17)
 _HALF = Quantization.per_tensor(0.05, 3)
@@ -168,3 +171,8 @@ def programs(target: Target | None = None, threads: int = 2) -> Iterator[tuple[s
         results, numerics = [*rest, *(None, "exact")[len(rest) :]]
         step, _ = make_step(op, inputs, params, results)
         yield name, _lowered(step, target or host(), threads, numerics)
+    for bytes_ in (False, True):
+        graph = strip_networks.squeezed(bytes_)
+        yield f"strips of {'bytes' if bytes_ else 'floats'}", native.prepare(
+            graph, threads, target, limit=ScratchLimit.of("30%")
+        ).program

@@ -15,8 +15,11 @@ from isthmus.engine.native.verification import _check_of, verify
 from isthmus.engine.native.words import Bits, Count, Memory, Number, Numbers, Real, Tables, Word
 
 BY_NAME = {f"{s.kernel} {next(iter(s.variants))}".strip(): s for s in SIGNATURES}
-NOT_READ = {"matmul:vector": {"rows", "a_row", "c_row", "tile_block", "depth_block"}}
-"""Words that a kernel has only in common with another."""
+NOT_READ = {
+    "matmul:vector": {"rows", "a_row", "c_row", "tile_block", "depth_block"},
+    "strips:repeat": {"instructions", "times"},
+}
+"""Words that a kernel has only in common with another, or for the executor."""
 READ_FOR_NOTHING = {"quantized_convolution:convolve_to_float": {"least", "most"}}
 """Reals that are also read as numbers, which are not used then."""
 KINDS = {"number": (Number, Numbers, Bits, Count), "real": (Real,), "operand": (Memory,)}

@@ -183,3 +183,75 @@ def test_an_instruction_is_described_by_the_names_of_its_words(honest):
     assert "panels=constant+0" in text
     assert "table=none" in text
     assert "most=inf" in text
+
+
+def repeating(program):
+    """The first instruction that repeats others, and the first of those with a cursor."""
+    (first, *_) = program.repeats
+    cursor = Pool.IO + len(program.inputs) + len(program.outputs)
+    return first, cursor
+
+
+def test_a_repetition_is_of_instructions_that_are_there(honest):
+    program = honest["strips of floats"]
+    first, _ = repeating(program)
+    refused(changed(program, first, instructions=len(program.table)), "which there are not")
+    refused(changed(program, first, times=1 << 20), "'times' is")
+    refused(changed(program, first, first_cursor=Pool.SCRATCH), "cursors that are pools")
+
+
+def test_what_repeats_others_is_not_repeated(honest):
+    program = honest["strips of floats"]
+    first, _ = repeating(program)
+    start = int(program.table[first, 1])
+    end = int(program.table[first + 1, 1])
+    words, table = program.words, program.table.tolist()
+    again = np.concatenate([words[:start], words[start:end], words[start:]])
+    rows = [*table[:first], table[first], *([n, s + end - start, shares] for n, s, shares in table[first:])]
+    nested = replace(program, words=again, table=np.array(rows), labels=("", *program.labels))
+    refused(changed(nested, first, instructions=3), "is itself repeated")
+
+
+def test_all_places_of_a_cursor_are_in_its_pool(honest):
+    program = honest["strips of floats"]
+    first, _ = repeating(program)
+    signature = KERNELS["strips:repeat"]
+    start = int(program.table[first, 1])
+    values, _ = signature.decode(program.words.tolist(), start)
+    strides = start + signature.at["pools"] + values["cursors"]
+    for stride in (1 << 30, -(1 << 30)):
+        words = program.words.copy()
+        words[strides] = stride
+        refused(replace(program, words=words), "takes bytes")
+    words = program.words.copy()
+    words[start + signature.at["pools"]] = 40
+    refused(replace(program, words=words), "in no pool")
+    words[start + signature.at["pools"]] = Pool.CONSTANT
+    refused(replace(program, words=words), "'pools' is")
+
+
+def test_a_cursor_is_known_where_it_is_moved_only(honest):
+    program = honest["strips of bytes"]
+    first, cursor = repeating(program)
+    number = int(program.table[0, 0])
+    assert first > 0
+    word = next(name for name in KERNELS[program.kernels[number]].at if name in ("x", "a"))
+    moved = Operand.at(cursor, 0)
+    refused(changed(program, 0, **{word: moved}), "is in no pool")
+
+
+def test_inputs_are_not_written_through_a_cursor(honest):
+    program = honest["strips of floats"]
+    first, cursor = repeating(program)
+    for index in range(first + 1, len(program.table)):
+        number, start, _ = program.table[index].tolist()
+        at = KERNELS[program.kernels[number]].at
+        source = next((name for name in ("x", "a") if name in at), None)
+        if source is None or program.words[start + at[source]] >> 48 < cursor:
+            continue
+        result = next(name for name in ("result", "y", "c", "destination", "output") if name in at)
+        # A smaller result, so that it would fit there.
+        few = changed(program, index, rows=1, **{result: int(program.words[start + at[source]])})
+        refused(few, "is written, but lies in")
+        return
+    raise AssertionError("no instruction reads an input through a cursor")

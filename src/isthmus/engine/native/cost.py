@@ -15,6 +15,12 @@ _PRODUCTS_PER_NANOSECOND = 25.0
 _BYTES_PER_NANOSECOND = 8.0
 
 
+_FLOATS = 55.0, 50.0
+_FIXED_POINT = 150.0, 20.0
+"""Products and bytes in a nanosecond on a machine with wide vectors, for what is compared with the time of a model."""
+_A_STEP = 60.0
+
+
 def products(step: Step) -> int:
     """How many products a step forms; 0 where it is not linear."""
     if len(step.inputs) < 2 or step.inputs[0] is None or step.inputs[1] is None:
@@ -39,3 +45,16 @@ def nanoseconds(step: Step) -> float:
     """The estimated time of a step."""
     nbytes = sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None)
     return products(step) / _PRODUCTS_PER_NANOSECOND + nbytes / _BYTES_PER_NANOSECOND
+
+
+def pieces(step: Step) -> float:
+    """Into how many equal pieces a step may be cut that are each worth sharing between threads."""
+    return nanoseconds(step) / WORTH_SHARING
+
+
+def estimated(step: Step) -> float:
+    """The time of a step in nanoseconds, near enough to weigh what strips cost against it."""
+    source = step.inputs[0] if step.inputs else None
+    multiplied, moved = _FIXED_POINT if source is not None and source.dtype.is_fixed_point else _FLOATS
+    nbytes = sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None)
+    return products(step) / multiplied + nbytes / moved + _A_STEP

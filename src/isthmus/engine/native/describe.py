@@ -31,5 +31,7 @@ def _place(program: Program, operand: Operand) -> str:
     if operand == 0:
         return "none"
     tensors = (*program.inputs, *program.outputs)
+    if operand.pool >= Pool.IO + len(tensors):
+        return f"cursor {operand.pool - Pool.IO - len(tensors)}+{operand.offset}"
     pool = tensors[operand.pool - Pool.IO].name if operand.pool >= Pool.IO else Pool(operand.pool).name.lower()
     return f"{pool}+{operand.offset}"

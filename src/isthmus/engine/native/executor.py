@@ -17,6 +17,7 @@ from isthmus.engine.native import control, loader
 from isthmus.engine.native.control import ROW_WORDS
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import by_name
+from isthmus.engine.native.words import LONGEST_LIST as MOST_CURSORS
 from isthmus.errors import Code, QnnError
 from isthmus.interrupts import Ending, start
 from isthmus.memory import Buffer, Window, host
@@ -61,7 +62,8 @@ class Executor:
         self._constants, constants = _aligned(program.constants)
         self._control_buffer = host(control.CONTROL_BYTES, 64)
         self._control = self._control_buffer.address
-        self._bases = np.zeros(Pool.IO + len(program.inputs) + len(program.outputs), np.int64)
+        self._pools = Pool.IO + len(program.inputs) + len(program.outputs)
+        self._bases = np.zeros(self._pools + MOST_CURSORS * bool(len(program.repeats)), np.int64)
         self._bases[Pool.CONSTANT] = constants
         self._table = self._native_table()
         words = self._control_buffer.array.view(np.int64)
@@ -124,7 +126,7 @@ class Executor:
 
     def bind_all_io(self, io: BoundIo) -> None:
         """Use all of this memory from the next run on."""
-        self._bases[Pool.IO :] = io.addresses
+        self._bases[Pool.IO : self._pools] = io.addresses
         self._kept.update(io.windows)
 
     def _bind_pool(self, pool: Pool, window: Window | None, what: str, nbytes: int) -> None:
@@ -150,7 +152,10 @@ class Executor:
             ctypes.memmove(int(self._bases[Pool.STATE]), initial.ctypes.data, initial.nbytes)
 
     def step(self, index: int) -> None:
-        """Run one instruction alone, on the calling thread (for profiles)."""
+        """Run one instruction alone, on the calling thread (for profiles); a repeated one as the first time."""
+        for repeat in self.program.repeats:
+            if repeat < index <= repeat - self._table[repeat, 2]:
+                self.step(repeat)
         _ENTRY(int(self._table[index, 0]))(int(self._table[index, 1]), self._bases.ctypes.data, 0, 1)
 
     def close(self) -> None:
@@ -166,6 +171,8 @@ class Executor:
             table[:, 0] = code[program.table[:, 0]]
             table[:, 1] = self._words.ctypes.data + 8 * program.table[:, 1]
             table[:, 2] = program.table[:, 2]
+        for repeat in program.repeats:
+            table[repeat, 2] = -self._words[program.table[repeat, 1]]
         return table
 
 

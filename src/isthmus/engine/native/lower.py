@@ -7,6 +7,7 @@ nodes of a graph. Nothing is emitted, packed or compiled for that.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Graph, Tensor, TensorInfo, TensorType
+from isthmus.graph import DataType, Graph, Tensor, TensorInfo, TensorType
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import having
 from isthmus.prepare.pipeline import rewritten
@@ -64,6 +65,8 @@ def _entry(step: Step) -> Lowering | None:
     """
     table = _PLAIN
     tensors = (*step.inputs, *step.outputs)
+    if quantized.is_mean_of_strip(step):
+        return quantized.MEAN_OF_STRIP
     if step.op not in _AS_STORED and any(t is not None and t.dtype.is_fixed_point for t in tensors):
         covers, entry = quantized.QUANTIZED.get(step.op, (None, None))
         if covers is not None and entry is not None and covers(step):
@@ -83,6 +86,27 @@ def refusal(step: Step) -> str | None:
     """Why the engine does not execute a step; None where it does."""
     entry = _entry(step)
     return "the CPU engine does not execute this operation" if entry is None else entry.refuses(step)
+
+
+def splits(step: Step, axis: int) -> bool:
+    """Whether a step computed by rows along an axis of its result has the same bits as the whole."""
+    tensors = [t for t in (*step.inputs, *step.outputs) if t is not None and not t.is_static]
+    if any(t.quantization is not None and t.quantization.axis is not None for t in tensors):
+        return False
+    if step.op == "ReduceMean" or (step.op == "PoolAvg2d" and prod(step.outputs[0].dims[1:-1]) == 1):
+        return _sums_go_on(step, axis)
+    return not quantized_hybrid.covers(step) or quantized_hybrid.is_product_of_rows(step)
+
+
+def _sums_go_on(step: Step, axis: int) -> bool:
+    """Whether a mean over all pixels can be interrupted: sums of floats only where four pixels are added at once."""
+    source = step.inputs[0]
+    assert source is not None
+    if source.dtype.is_fixed_point:
+        covers, _ = quantized.QUANTIZED["ReduceMean"]
+        return step.op == "ReduceMean" and covers(step)
+    floats = {source.dtype, step.outputs[0].dtype} == {DataType.FLOAT_32}
+    return floats and axis == 1 and source.dims[2] % 4 == 0 and source.dims[3] > 1
 
 
 def supports(call: Call) -> str | None:
@@ -157,9 +181,16 @@ def work_bytes(step: Step, target: Target, threads: int) -> int:
 def lower(schedule: Schedule, target: Target, threads: int) -> Program:
     """The program of a schedule."""
     emitter = Emitter(target, threads, schedule.places, schedule.numerics)
-    for step, work in zip(schedule.steps, schedule.work, strict=True):
+    repeats = {repeat.first: repeat for repeat in schedule.repeats}
+    end = -1
+    for index, (step, work) in enumerate(zip(schedule.steps, schedule.work, strict=True)):
+        if index in repeats:
+            emitter.begin_repeat(repeats[index].times, repeats[index].advances, schedule.cursor_pool)
+            end = repeats[index].last
         emitter.begin(step, work, threads if nanoseconds(step) > WORTH_SHARING else 1)
         lowering_of(step).emit(step, emitter)
+        if index == end:
+            emitter.end_repeat()
     state = np.zeros(schedule.state_bytes, np.uint8)
     for tensor, offset in zip(schedule.states, schedule.state_offsets, strict=True):
         if tensor.data is not None:

@@ -7,6 +7,7 @@ process.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,6 +37,8 @@ class Operand(int):
 
 
 ABSENT = Operand(0)
+REPEAT = "strips:repeat"
+"""The kernel whose instruction says how often those after it are executed."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,12 @@ class Program:
     state_initial: np.ndarray
     scratch_bytes: int
     alignment: int
+
+    @cached_property
+    def repeats(self) -> list[int]:
+        """The instructions that repeat those after them."""
+        number = self.kernels.index(REPEAT) if REPEAT in self.kernels else -1
+        return [int(index) for index in np.flatnonzero(self.table[:, 0] == number)]
 
     @property
     def state_bytes(self) -> int:

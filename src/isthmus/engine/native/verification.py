@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.program import OPERAND_BITS, Program
+from isthmus.engine.native.program import OPERAND_BITS, REPEAT, Program
 from isthmus.engine.native.signatures import KERNELS, arithmetic, parts_of
 from isthmus.engine.native.target import by_name
 from isthmus.engine.native.words import (
@@ -53,17 +53,27 @@ def verify(program: Program) -> None:
         raise Unsafe(problem.rule) from None
     checks = [(_check_of(KERNELS[kernel]), parts_of(kernel)) for kernel in program.kernels]
     memory = _Memory(program)
-    words, position = program.words.tolist(), 0
+    words, position, end = program.words.tolist(), 0, -1
     for index, (number, start, shares) in enumerate(program.table.tolist()):
         if start != position:
             raise Unsafe(f"instruction {index} does not begin where the one before it ends")
         check, parts = checks[number]
+        repeats = program.kernels[number] == REPEAT
+        if repeats and index <= end:
+            raise Unsafe(f"instruction {index} repeats others, and is itself repeated")
+        if index > end:
+            memory.end_repeat()
         try:
             position = check(words, start, shares, target.lanes, parts, memory)
         except Unsafe as problem:
             raise Unsafe(f"instruction {index}, kernel '{program.kernels[number]}': {problem}") from None
         except IndexError:
             raise Unsafe(f"instruction {index} has too few words") from None
+        if repeats:
+            end = index + words[start]
+            if end >= len(program.table) or shares != 1:
+                raise Unsafe(f"instruction {index} repeats {words[start]} that follow it, which there are not")
+            memory.begin_repeat(index, words[start:position])
     if position != len(words):
         raise Unsafe("it has words that belong to no instruction")
 
@@ -86,13 +96,29 @@ class _Memory:
         self._sizes = [-1, self._constants.nbytes, program.scratch_bytes, program.state_bytes, *tensors]
         self._first_output = Pool.IO + len(program.inputs)
         self._tables: dict[tuple[int, int, int, str], Entries] = {}
+        self._cursors: list[tuple[int, int]] = []
         # Honest tables do not overlap; a few readings of all constants bound what a program may cost its reader.
         self._unread = _READINGS * self._constants.nbytes
 
+    def begin_repeat(self, index: int, words: list[int]) -> None:
+        """Know the cursors of an instruction that repeats others."""
+        values, _ = KERNELS[REPEAT].decode(words)
+        if values["first_cursor"] != len(self._sizes) or any(pool >= len(self._sizes) for pool in values["pools"]):
+            raise Unsafe(f"instruction {index} has cursors that are pools, or in no pool")
+        reaches = [(values["times"] - 1) * stride for stride in values["strides"]]
+        self._cursors = list(zip(values["pools"], reaches, strict=True))
+
+    def end_repeat(self) -> None:
+        """Forget them."""
+        self._cursors = []
+
     def read(self, name: str, word: int, extent: Any) -> Span:
-        """The span of an operand that is read."""
+        """The span of an operand that is read; of one that moves on, all that it takes in all its places."""
         pool, offset = word >> OPERAND_BITS, word & _OFFSET
         low, high = extent if extent.__class__ is tuple else (0, extent)
+        if len(self._sizes) <= pool < len(self._sizes) + len(self._cursors):
+            pool, moved = self._cursors[pool - len(self._sizes)]
+            low, high = low + min(moved, 0), high + max(moved, 0)
         if not 0 < pool < len(self._sizes):
             raise Unsafe(f"'{name}' is in no pool")
         if offset + low < 0 or offset + high > self._sizes[pool]:

@@ -89,7 +89,8 @@ def to_bytes(program: Program) -> bytes:
         **{kind: [numbers[t] for t in getattr(schedule, kind)] for kind in ("inputs", "outputs", "states")},
         **{name: getattr(schedule, name) for name in ("scratch_bytes", "state_bytes", "alignment", "numerics")},
         "state_offsets": list(schedule.state_offsets),
-        "plan": asdict(schedule.plan),
+        # This engine computes whole steps only.
+        "plan": {name: value for name, value in asdict(schedule.plan).items() if name not in ("regions", "again")},
     }  # fmt: skip
     return assemble(header, contents)
 
@@ -316,5 +317,6 @@ def _plan(fields: dict[str, Any]) -> Plan:
     return Plan(
         status=str(fields["status"]), peak_step=int(fields["peak_step"]),
         peak_live=tuple(map(str, fields["peak_live"])), rows=rows,
-        steps=tuple((str(op), str(name)) for op, name in fields["steps"]), seconds=float(fields["seconds"]), **numbers,
+        steps=tuple((str(op), str(name)) for op, name in fields["steps"]), seconds=float(fields["seconds"]),
+        regions=(), again=(), **numbers,
     )  # fmt: skip

@@ -94,13 +94,30 @@ def run(target: Target, variant: str) -> Any:
     @device
     def run_program(control, abort, number, nt):  # type: ignore[no-untyped-def]
         table, count, bases = load_i64(control + TABLE, 0), load_i64(control + COUNT, 0), load_i64(control + BASES, 0)
-        for i in range(count):
+        repeat, last, turn = table, -1, 0
+        i = -1
+        while True:
+            if i == last and turn > 0:
+                turn -= 1
+                if turn > 0:
+                    # Cursors are moved while nobody computes: all shares of the last instruction are finished.
+                    times = load_i64(load_i64(repeat, 1), 1)
+                    call_kernel(load_i64(repeat, 0), load_i64(repeat, 1), bases, times - turn, times)
+                    i += load_i64(repeat, 2)
+            i += 1
+            if i >= count:
+                return
             if abort != 0 and atomic_load(abort) == number:
                 return
             row = table + 8 * ROW_WORDS * i
             shares = load_i64(row, 2)
             if shares == 1:
                 call_kernel(load_i64(row, 0), load_i64(row, 1), bases, 0, 1)
+                continue
+            if shares < 0:
+                # The instructions after this one, so many, are executed as often as its second word says.
+                repeat, last, turn = row, i - shares, load_i64(load_i64(row, 1), 1)
+                call_kernel(load_i64(row, 0), load_i64(row, 1), bases, 0, turn)
                 continue
             atomic_store(control + DONE, 0)
             shared = (atomic_load(control + TICKET) >> (SHARE_BITS + ROW_BITS)) + 1

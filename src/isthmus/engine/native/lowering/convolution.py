@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from isthmus.engine.native.lowering.depthwise import depth_wise_work, emit_depth_wise, is_depth_wise
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.layout import whole_dims
 from isthmus.engine.native.lowering.matmul import Matrices, Product, emit_product
 from isthmus.engine.native.lowering.panels import Tile, choose_tile, limits, pack_panels
-from isthmus.engine.native.lowering.windows import Window, triple, window_of
+from isthmus.engine.native.lowering.windows import Triple, Window, triple, window_of
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
@@ -25,6 +26,8 @@ from isthmus.prepare.schedule import Step
 _LONG_RUN = 32
 _LIST_BYTES = 64 << 10
 _COPY_BYTES = 256 << 10
+_LESS_FOR_STRIPS = 4
+"""How many times less of both a strip takes: what matters there is that little is alive."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Cut:
     def of(window: Window, target: Target) -> Cut:
         """The cut of a window."""
         filters = window.filters // window.groups
-        tile = choose_tile(window.pixels, filters, target)
+        tile = choose_tile(window.whole_pixels, filters, target)
         kernel, crossing = window.kernel, window.crossing()
         # A whole row of the kernel is one run of memory. Where that run crosses the edge of the input it must be
         # copied, which only pays when the alternative is many short runs.
@@ -54,10 +57,11 @@ class Cut:
         list_bytes = (taps + 1) * tile.rows * 8
         copy_bytes = window.depth * 4 if whole_rows and crossing else 0
         row_bytes = window.channels * 4 * math.prod(window.stride)
+        less = 1 if window.whole is None else _LESS_FOR_STRIPS
         block = min(
             tile.block(window.depth, filters, row_bytes, target),
-            max(1, _LIST_BYTES // list_bytes),
-            max(1, _COPY_BYTES // max(1, copy_bytes * tile.rows)),
+            max(1, _LIST_BYTES // less // list_bytes),
+            max(1, _COPY_BYTES // less // max(1, copy_bytes * tile.rows)),
             -(-window.pixels // tile.rows),
         )
         pixels = block * tile.rows
@@ -165,7 +169,8 @@ def _emit(step: Step, e: Emitter) -> None:
 def _as_product(window: Window, target: Target) -> Product:
     one = np.zeros(1, np.int64)
     left = Matrices(one, window.pixels, window.depth, window.depth, 1)
-    return Product.of(left, Matrices(one, window.depth, window.filters, window.filters, 1), target)
+    right = Matrices(one, window.depth, window.filters, window.filters, 1)
+    return Product.of(left, right, target, None if window.whole is None else (1, window.whole_pixels))
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
@@ -198,7 +203,7 @@ def phases(step: Step) -> Iterator[Phase]:
         window = Window(
             batches=source.dims[0],
             size=size,
-            out=triple([-(-(out[a] - first[a]) // stride[a]) for a in range(3)]),
+            out=_of_phase(out, first, stride),
             kernel=triple([max(1, len(hits)) for hits in index]),
             stride=(1, 1, 1),
             dilation=triple(spread),
@@ -206,8 +211,14 @@ def phases(step: Step) -> Iterator[Phase]:
             channels=source.dims[-1],
             filters=step.outputs[0].dims[-1],
             groups=int(params["group"]),
+            whole=None if step.part is None else _of_phase(triple(whole_dims(step)[1:-1]), first, stride),
         )
         yield Phase(window, tuple(index), first)
+
+
+def _of_phase(out: Sequence[int], first: Sequence[int], stride: Sequence[int]) -> Triple:
+    """Outputs of every stride-th, from a first one on."""
+    return triple([-(-(o - f) // s) for o, f, s in zip(out, first, stride, strict=True)])
 
 
 def _emit_transposed(step: Step, e: Emitter) -> None:

@@ -49,7 +49,8 @@ def _axes(window: Window, target: Target) -> tuple[Axis, Axis]:
         )
         for i in (1, 2)
     )  # fmt: skip
-    upright = (height.out >= TILE) and (width.out < TILE or (width.kernel == 1 and height.kernel > 1))
+    _, rows, columns = window.whole or window.out
+    upright = (rows >= TILE) and (columns < TILE or (width.kernel == 1 and height.kernel > 1))
     return (width, height) if upright else (height, width)
 
 

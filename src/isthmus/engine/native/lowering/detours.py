@@ -57,7 +57,7 @@ def through_float(plain: Lowering) -> Lowering:
 
         inputs = [twin(t) for t in step.inputs]
         outputs = [t if not t.dtype.is_fixed_point else _real_twin(t) for t in step.outputs]
-        inner = Step(step.op, step.name, inputs, outputs, step.params, step.clamp)
+        inner = Step(step.op, step.name, inputs, outputs, step.params, step.clamp, step.part)
         before = {id(t): (t, made[id(t)]) for t in step.inputs if t is not None and id(t) in made and not t.is_static}
         after = [(t, o) for t, o in zip(step.outputs, outputs, strict=True) if t is not o]
         return inner, list(before.values()), after
@@ -106,7 +106,8 @@ def moved(plain: Lowering) -> Lowering:
         output, made = step.outputs[0], {}
         for tensor in differing(step):
             made[id(tensor)] = Tensor(tensor.name, TensorType.NATIVE, output.dtype, tensor.dims, output.quantization)
-        inner = Step(step.op, step.name, [made.get(id(t), t) for t in step.inputs], step.outputs, step.params)
+        inputs = [made.get(id(t), t) for t in step.inputs]
+        inner = Step(step.op, step.name, inputs, step.outputs, step.params, part=step.part)
         return inner, [(tensor, made[id(tensor)]) for tensor in differing(step)]
 
     def by_table(step: Step) -> bool:

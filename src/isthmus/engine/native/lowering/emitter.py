@@ -67,10 +67,29 @@ class Emitter:
         self._step: Step | None = None
         self._work = 0
         self._shares = 1
+        self._advances: Mapping[Tensor, int] = {}
+        self._cursors: dict[tuple[int, int], int] = {}
+        self._repeat = 0
 
     def begin(self, step: Step, work_offset: int, shares: int = 1) -> None:
         """Start the instructions of a step: where its work space lies in scratch, and how many threads share it."""
         self._step, self._work, self._shares = step, work_offset, shares
+
+    def begin_repeat(self, times: int, advances: Mapping[Tensor, int], first_cursor: int) -> None:
+        """Let what is emitted up to `end_repeat` be executed several times, with tensors that move on each time."""
+        self._advances = advances
+        moves = dict.fromkeys((self._places[tensor].pool, stride) for tensor, stride in advances.items())
+        self._cursors = {move: first_cursor + number for number, move in enumerate(moves)}
+        self._step, self._shares, self._repeat = None, 1, len(self.table)
+        self.emit(
+            "strips:repeat", instructions=1, times=times, first_cursor=first_cursor,
+            pools=[pool for pool, _ in moves], strides=[stride for _, stride in moves],
+        )  # fmt: skip
+
+    def end_repeat(self) -> None:
+        """End what is repeated."""
+        self.words[self.table[self._repeat][1]] = len(self.table) - self._repeat - 1
+        self._advances, self._cursors = {}, {}
 
     @contextmanager
     def nested(self, step: Step, offset: int) -> Iterator[None]:
@@ -102,7 +121,9 @@ class Emitter:
             assert tensor.data is not None
             return Operand(self.constant(tensor.data) + offset)
         place = self._places[tensor]
-        return Operand.at(place.pool, place.offset + offset)
+        stride = self._advances.get(tensor)
+        pool = place.pool if stride is None else self._cursors[place.pool, stride]
+        return Operand.at(pool, place.offset + offset)
 
     def constant(self, array: np.ndarray, alignment: int = CONSTANT_ALIGNMENT) -> Operand:
         """The operand word of a constant; equal contents are kept once."""

@@ -15,6 +15,12 @@ def operand(step: Step, index: int = 0) -> Tensor:
     return tensor
 
 
+def whole_dims(step: Step) -> tuple[int, ...]:
+    """Dimensions of the result; of a step on a strip those of the whole result."""
+    dims, part = step.outputs[0].dims, step.part
+    return dims if part is None else (*dims[: part.axis], part.height, *dims[part.axis + 1 :])
+
+
 def dense_strides(dims: Sequence[int]) -> list[int]:
     """Elements from one index to the next along each axis of a dense row-major tensor.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.layout import whole_dims
 from isthmus.engine.native.lowering.panels import Tile, choose_tile, limits, pack_panels, single_row_vectors
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.target import Target
@@ -51,8 +52,11 @@ class Product:
     tile: Tile
 
     @staticmethod
-    def of(left: Matrices, right: Matrices, target: Target) -> Product:
-        """The product, with batches that share their right matrix made one tall product where memory allows."""
+    def of(left: Matrices, right: Matrices, target: Target, whole: tuple[int, int] | None = None) -> Product:
+        """The product, with batches that share their right matrix made one tall product where memory allows.
+
+        Of a strip, `whole` are the batches and rows of the whole product, by which the tile is chosen.
+        """
         rights = int(right.batch.max(initial=0)) + 1
         count = left.batch.size
         # A transposed column is a row, whatever its steps say.
@@ -62,10 +66,13 @@ class Product:
             one = np.zeros(1, np.int64)
             left = Matrices(one, left.rows * count, left.columns, left.columns, 1)
             right = Matrices(one, right.rows, right.columns, right.row_step, right.column_step)
-        if left.rows == 1:
+        rows = left.rows
+        if whole is not None:
+            rows = whole[1] * (whole[0] if rights == 1 and dense else 1)
+        if rows == 1:
             tile = Tile(1, single_row_vectors(right.columns, target))
         else:
-            tile = choose_tile(left.rows, right.columns, target)
+            tile = choose_tile(rows, right.columns, target)
         return Product(left, right, rights, tile)
 
     def panel_bytes(self, target: Target) -> int:
@@ -78,12 +85,15 @@ def _product(step: Step, target: Target) -> Product:
     if step.op == "FullyConnected":
         units, features = right.dims
         rows = Matrices(np.zeros(1, np.int64), left.elements // max(1, features), features, features, 1)
-        return Product.of(rows, Matrices.of((units, features), True, (1,)), target)
+        all_rows = None if step.part is None else (1, math.prod(whole_dims(step)[:-1]))
+        return Product.of(rows, Matrices.of((units, features), True, (1,)), target, all_rows)
+    dims = whole_dims(step)
     batch_dims = np.broadcast_shapes(left.dims[:-2], right.dims[:-2])
     return Product.of(
         Matrices.of(left.dims, bool(step.params.get("transpose_in0")), batch_dims),
         Matrices.of(right.dims, bool(step.params.get("transpose_in1")), batch_dims),
         target,
+        None if step.part is None else (math.prod(dims[:-2]), dims[-2]),
     )
 
 
@@ -120,7 +130,7 @@ def emit_product(
             axis=1,
         )
         table = e.constant(offsets)
-    single = a.rows == 1
+    single = tile.rows == 1
     depth_block = tile.depth_block(b.rows, 1, e.target)
     e.emit(
         f"matmul:vector.{tile.vectors}" if single else f"matmul:packed.{tile.variant}",
@@ -157,6 +167,9 @@ def _emit(step: Step, e: Emitter) -> None:
         matrices = matrices.reshape(-1, b.rows, b.columns)
         values = None if bias is None else bias.data
         panels = e.constant(np.concatenate([pack_panels(m, values, width) for m in matrices]))
+    elif _one_by_one(step, product):
+        _emit_one_by_one(step, e, product)
+        return
     else:
         numbers = np.arange(product.rights, dtype=np.int64)
         table = np.stack([numbers * (b.elements * 4), numbers * product.panel_bytes(e.target)], axis=1)
@@ -167,6 +180,30 @@ def _emit(step: Step, e: Emitter) -> None:
             columns=b.columns, depth=b.rows, row=4 * b.row_step, column=4 * b.column_step,
         )  # fmt: skip
     emit_product(e, product, e.at(left), panels, e.at(out), step.clamp)
+
+
+def _one_by_one(step: Step, product: Product) -> bool:
+    """Whether right matrices are packed one after the other: a strip shall not need room for all of them."""
+    return step.part is not None and product.rights > 1
+
+
+def _emit_one_by_one(step: Step, e: Emitter, product: Product) -> None:
+    left, right, bias, out = _operand(step, 0), _operand(step, 1), _bias(step), step.outputs[0]
+    a, b = product.left, product.right
+    one = np.zeros(1, np.int64)
+    single = Product(
+        Matrices(one, a.rows, a.columns, a.row_step, a.column_step),
+        Matrices(one, b.rows, b.columns, b.row_step, b.column_step), 1, product.tile,
+    )  # fmt: skip
+    for number in range(product.rights):
+        e.emit(
+            f"matmul:pack.{product.tile.vectors}", b=e.at(right, number * b.elements * 4), bias=e.at(bias),
+            panels=e.work(), table=e.constant(np.zeros((1, 2), np.int64)), batches=1, columns=b.columns, depth=b.rows,
+            row=4 * b.row_step, column=4 * b.column_step,
+        )  # fmt: skip
+        for batch in np.flatnonzero(b.batch == number).tolist():
+            source, goal = int(a.batch[batch]) * a.elements * 4, batch * a.rows * b.columns * 4
+            emit_product(e, single, e.at(left, source), e.work(), e.at(out, goal), step.clamp)
 
 
 def _refuses(step: Step) -> str | None:
@@ -182,7 +219,7 @@ def _work(step: Step, target: Target, threads: int) -> int:
     if _packed_here(step):
         return 0
     product = _product(step, target)
-    return product.rights * product.panel_bytes(target)
+    return (1 if _one_by_one(step, product) else product.rights) * product.panel_bytes(target)
 
 
 LOWERINGS: dict[str, Lowering] = dict.fromkeys(

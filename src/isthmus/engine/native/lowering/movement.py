@@ -189,9 +189,9 @@ def _emit_strided_slice(step: Step, e: Emitter) -> None:
 
 
 def _emit_pieces(step: Step, e: Emitter, whole: Tensor, pieces: Sequence[Tensor], axis: int, joining: bool) -> None:
-    """Copy between a tensor and its consecutive pieces along an axis."""
+    """Copy between a tensor and its consecutive pieces along an axis; a strip puts its own in its place."""
     size, strides = whole.dtype.itemsize, dense_strides(whole.dims)
-    start = 0
+    start = step.part.first if step.part is not None and step.part.axis == axis else 0
     for piece in pieces:
         width = piece.dims[axis] if piece.rank == whole.rank else 1
         dims = (*whole.dims[:axis], width, *whole.dims[axis + 1 :])

@@ -9,11 +9,14 @@ import numpy as np
 from isthmus.engine.native.lowering.elementwise import clamp_in_place, without_clamp
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.native.lowering.reduction import stored_kind, without_stored_kind
+from isthmus.engine.native.lowering.reduction import emit_mean_of_strip, stored_kind, without_stored_kind
 from isthmus.prepare.schedule import Step
 
 
 def _emit_pool(step: Step, e: Emitter, name: str) -> None:
+    if step.part is not None and step.part.pixels:
+        emit_mean_of_strip(step, e)
+        return
     x, output = operand(step), step.outputs[0]
     kind = stored_kind(step)
     if not output.elements:

@@ -24,7 +24,7 @@ from isthmus.engine.native.lowering.fixed_point import (
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.tables import function_codes
 from isthmus.engine.native.target import Target
-from isthmus.graph import DataType, Tensor
+from isthmus.graph import DataType, Quantization, Tensor
 from isthmus.graph.ops import having
 from isthmus.prepare.schedule import Step
 
@@ -176,7 +176,17 @@ def _emit_mean(step: Step, e: Emitter) -> None:
     extents = _mean_extents(step)
     assert extents is not None
     outer, count, inner = extents
-    qx, qy = quantization_of(x), quantization_of(output)
+    qx = quantization_of(x)
+    e.emit(
+        f"quantized_reduction:mean.{STORED[output.dtype]}", x=e.at(x), y=e.at(output), outer_count=outer, count=count,
+        inner=inner, work=e.work(), **_rounding_of_mean(step, e, qx, count),
+    )  # fmt: skip
+
+
+def _rounding_of_mean(step: Step, e: Emitter, qx: Quantization, count: int) -> dict[str, int | float]:
+    """How the sums of so many stored values become a mean."""
+    output = step.outputs[0]
+    qy = quantization_of(output)
     ratio = np.float32(qx.scale) / np.float32(qy.scale)
     if e.numerics == "litert":
         # Both zero points are added in float, before the only rounding.
@@ -185,10 +195,30 @@ def _emit_mean(step: Step, e: Emitter) -> None:
     else:
         offset, zero, bias = count * qx.zero_point, qy.zero_point, np.float32(0)
     least, most = stored_limits(step, output)
+    scale = float(ratio / np.float32(count))
+    return {"scale": scale, "offset": offset, "bias": float(bias), "zero": zero, "least": least, "most": most}
+
+
+def is_mean_of_strip(step: Step) -> bool:
+    """Whether a step is a mean over all pixels of bytes that are added up strip by strip."""
+    fixed = any(t is not None and t.dtype.is_fixed_point for t in (*step.inputs, *step.outputs))
+    return fixed and step.part is not None and step.part.pixels > 0
+
+
+def _emit_mean_of_strip(step: Step, e: Emitter) -> None:
+    """Add the pixels of a strip to sums; of the sums of all strips, make the mean."""
+    x, output, part = operand(step, 0), step.outputs[0], step.part
+    assert part is not None
+    channels = output.dims[-1]
+    if x.dtype is not DataType.INT_32:
+        e.emit(
+            f"strips:add_bytes.{STORED[x.dtype]}", sums=e.at(output), x=e.at(x), pixels=x.elements // channels,
+            channels=channels, goes_on=int(part.source_first > 0),
+        )  # fmt: skip
+        return
     e.emit(
-        f"quantized_reduction:mean.{STORED[output.dtype]}",
-        x=e.at(x), y=e.at(output), outer_count=outer, count=count, inner=inner, work=e.work(),
-        scale=float(ratio / np.float32(count)), offset=offset, bias=float(bias), zero=zero, least=least, most=most,
+        f"strips:mean_of_sums.{STORED[output.dtype]}", sums=e.at(x), y=e.at(output), channels=channels,
+        **_rounding_of_mean(step, e, quantization_of(x), part.pixels),
     )  # fmt: skip
 
 
@@ -266,10 +296,20 @@ def _neighbours(size: int, out: int, align_corners: bool, half_pixel_centers: bo
     return np.stack([before, np.minimum(before + 1, size - 1), weight.astype(np.int32)], axis=1)
 
 
+def _strip_of_neighbours(step: Step, axis: int, *modes: bool) -> np.ndarray:
+    """The same for a step; of a strip its rows of the whole table, counted from its first row."""
+    x, output, part = operand(step, 0), step.outputs[0], step.part
+    if part is None or part.axis != axis:
+        return _neighbours(x.dims[axis], output.dims[axis], *modes)
+    rows = _neighbours(part.source_height, part.height, *modes)[part.first : part.first + output.dims[axis]]
+    rows[:, :2] -= np.int32(part.source_first)
+    return rows
+
+
 def _emit_resize(step: Step, e: Emitter) -> None:
     x, output = operand(step, 0), step.outputs[0]
     modes = bool(step.params["align_corners"]), bool(step.params["half_pixel_centers"])
-    rows, columns = (e.constant(_neighbours(x.dims[a], output.dims[a], *modes)) for a in (1, 2))
+    rows, columns = (e.constant(_strip_of_neighbours(step, axis, *modes)) for axis in (1, 2))
     batch, height, width, channels = x.dims
     e.emit(
         f"quantized_reduction:resize_bilinear.{STORED[output.dtype]}", x=e.at(x), y=e.at(output), batch=batch,
@@ -305,6 +345,8 @@ def _always(step: Step) -> bool:
     return True
 
 
+MEAN_OF_STRIP = Lowering(_emit_mean_of_strip)
+"""The lowering of the steps that `is_mean_of_strip` names."""
 QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     **quantized_convolution.QUANTIZED,
     **quantized_depthwise.QUANTIZED,

@@ -23,6 +23,8 @@ from isthmus.graph import DataType
 from isthmus.prepare.schedule import Step
 
 _L1_SHARE = 24 << 10
+_L1_SHARE_OF_STRIP = 12 << 10
+"""Less for strips: what matters there is that little is alive."""
 _MOST_OUTPUTS = 4
 _NARROWEST = 16
 _MOST_GROUPS = 64
@@ -68,7 +70,8 @@ def _cut(step: Step, target: Target) -> _Cut:
     span = (kernel_w - 1) * dilation_w + 1
     column_bytes = 4 * target.vector_bytes
     out_width = step.outputs[0].dims[2]
-    wanted = _L1_SHARE // (column_bytes * row_groups * stride_w)
+    share = _L1_SHARE if step.part is None else _L1_SHARE_OF_STRIP
+    wanted = share // (column_bytes * row_groups * stride_w)
     segment = min(max(wanted // _MOST_OUTPUTS, 2) * _MOST_OUTPUTS, out_width)
     # Tiles read the columns of results that are not there.
     pitch = (-(-segment // _MOST_OUTPUTS) * _MOST_OUTPUTS - 1) * stride_w + span

@@ -64,7 +64,7 @@ class _Cut:
     staging: int
 
 
-def _is_product_of_rows(step: Step) -> bool:
+def is_product_of_rows(step: Step) -> bool:
     """Whether each row of results comes from a row of inputs that no other result needs."""
     if step.op == "FullyConnected":
         return True
@@ -75,7 +75,7 @@ def _is_product_of_rows(step: Step) -> bool:
 def _cut(step: Step, target: Target, threads: int) -> _Cut:
     x, product = operand(step, 0), product_of(step)
     size = 2 if ROW_FORMS[target.dot] == "s16" else 1
-    if _is_product_of_rows(step):
+    if is_product_of_rows(step):
         ranges, pitch = product.width, -(-product.pixel * size // 4) * 4
         channels = pitch if product.groups == 1 else product.channels * size
         product = replace(product, pixel=pitch, channels=channels)
@@ -108,7 +108,7 @@ def _emit(step: Step, e: Emitter) -> None:
         bias[:] = operand(step, 2).data
     columns = plan.vectors * e.target.lanes
     panel_bytes = columns * (12 + 4 * product.taps * plan.groups)
-    by_row = _is_product_of_rows(step)
+    by_row = is_product_of_rows(step)
     least, most = limits(step.clamp)
     out_product = replace(product, out_pixel=4 * product.out_pixel)
     for group in range(product.groups):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
 from isthmus.engine.native.lowering.fixed_point import centred_weights, pair
-from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.layout import operand, whole_dims
 from isthmus.engine.native.target import Target
 from isthmus.prepare.schedule import Step
 
@@ -20,6 +21,8 @@ _TILES = {
 """Rows by vectors of results that a tile keeps in registers, by lanes of the target."""
 _LATENCY = 5
 _L1_SHARE = 16 << 10
+_L1_SHARE_OF_STRIP = 8 << 10
+"""Less for strips: what matters there is that little is alive."""
 ROW_FORMS = {"vnni": "u8", "avxvnni": "u8", "sdot": "s8", "none": "s16"}
 """The form that each kind of dot product wants elements in; 16-bit ones have the zero point taken off."""
 
@@ -34,6 +37,8 @@ class Product:
         Image rows of results, of all images.
     pixel, out_pixel
         Bytes between neighbouring pixels.
+    whole_width
+        Of a strip the output width of the whole step, by which the tile is chosen; else 0.
     """
 
     rows: int
@@ -51,6 +56,7 @@ class Product:
     top: int = 0
     left: int = 0
     groups: int = 1
+    whole_width: int = 0
 
     @property
     def span(self) -> int:
@@ -85,7 +91,8 @@ def product_of(step: Step) -> Product:
         width = output.dims[-1] if step.op == "MatMul" else weights.dims[0]
         depth = weights.elements // width
         count = x.elements // depth
-        return Product(1, 1, count, depth, depth, 1, count, width, width)
+        whole = prod(whole_dims(step)) // width if step.part is not None else 0
+        return Product(1, 1, count, depth, depth, 1, count, width, width, whole_width=whole)
     batch, height, total_width, channels = x.dims
     _, out_height, out_width, filters = output.dims
     group = int(step.params["group"]) if step.op == "Conv2d" else channels
@@ -94,10 +101,15 @@ def product_of(step: Step) -> Product:
     product = Product(
         batch * out_height, height, total_width, channels, channels // group, out_height, out_width, filters,
         filters // group, (weights.dims[0], weights.dims[1]), stride, dilation, top, left, group,
+        whole_dims(step)[2] if step.part is not None else 0,
     )  # fmt: skip
     if product.kernel == stride == (1, 1) and product.stays_inside:
         pixels = batch * height * total_width
-        return Product(1, 1, pixels, channels, product.channels, 1, pixels, filters, product.columns, groups=group)
+        whole = prod(whole_dims(step)[:3]) if step.part is not None else 0
+        return Product(
+            1, 1, pixels, channels, product.channels, 1, pixels, filters, product.columns, groups=group,
+            whole_width=whole,
+        )  # fmt: skip
     return product
 
 
@@ -142,7 +154,7 @@ def _tile(product: Product, groups: int, target: Target) -> tuple[int, int]:
             if count and v:
                 group = max(rows * v / 2, (rows + v) / 2, _LATENCY)
                 total += count * (product.taps * groups * group + 4 * rows * v + 20)
-        return -(-product.out_width // rows) * total
+        return -(-(product.whole_width or product.out_width) // rows) * total
 
     return min(_TILES[target.lanes], key=cost)
 
@@ -156,7 +168,8 @@ def cut(product: Product, form: int, target: Target, threads: int) -> Cut:
     contiguous = product.pixel == product.channels or product.run_pixels == 1
     in_place = form == 0 and product.stays_inside and contiguous and run % 4 == 0 and product.out_width >= rows
     under_result = product.kernel[0] * product.stride[1] * product.channels * size
-    wanted = min(_L1_SHARE // under_result, -(-product.out_width * product.rows // (4 * threads)))
+    share = _L1_SHARE_OF_STRIP if product.whole_width else _L1_SHARE
+    wanted = min(share // under_result, -(-product.out_width * product.rows // (4 * threads)))
     segment = min(max(wanted // rows, 1) * rows, product.out_width)
     if in_place:
         return Cut(rows, vectors, 0, size, groups, segment, 0, 0)

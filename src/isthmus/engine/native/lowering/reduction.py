@@ -48,7 +48,23 @@ def joined_axes(dims: tuple[int, ...], axes: set[int]) -> list[tuple[bool, int, 
     return groups
 
 
+def emit_mean_of_strip(step: Step, e: Emitter) -> None:
+    """Add the pixels of a strip to the sums of those before; the last strip makes means of them."""
+    x, output, part = operand(step), step.outputs[0], step.part
+    assert part is not None
+    channels = output.dims[-1]
+    ends = part.source_first + x.dims[part.source_axis] == part.source_height
+    e.emit(
+        "strips:add_rows", sums=e.at(output), x=e.at(x), pixels=x.elements // channels, channels=channels,
+        goes_on=int(part.source_first > 0), factor=1.0 / part.pixels if ends else 1.0,
+    )  # fmt: skip
+    clamp_in_place(step, e)
+
+
 def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
+    if step.part is not None and step.part.pixels:
+        emit_mean_of_strip(step, e)
+        return
     x, output = operand(step), step.outputs[0]
     function = "sum" if name == "mean" else name
     kind = stored_kind(step) if function in ("max", "min") else kind_of(x)

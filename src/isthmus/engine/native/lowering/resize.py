@@ -19,8 +19,26 @@ from isthmus.prepare.schedule import Step
 
 
 def _changed(step: Step) -> list[int]:
-    x, output = operand(step), step.outputs[0]
-    return [axis for axis in range(x.rank) if x.dims[axis] != output.dims[axis]]
+    x = operand(step)
+    return [axis for axis in range(x.rank) if _sizes(step, axis)[0] != _sizes(step, axis)[1]]
+
+
+def _sizes(step: Step, axis: int) -> tuple[int, int]:
+    """Sizes of input and output along an axis; of a strip those of the whole step."""
+    part = step.part
+    if part is not None and part.axis == axis:
+        return part.source_height, part.height
+    return operand(step).dims[axis], step.outputs[0].dims[axis]
+
+
+def _taps(step: Step, axis: int, params: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Input places and weights along an axis; of a strip its rows of the whole table, counted from its first row."""
+    places, weights = axis_taps(*_sizes(step, axis), params)
+    part = step.part
+    if part is None or part.axis != axis:
+        return places, weights
+    rows = slice(part.first, part.first + step.outputs[0].dims[axis])
+    return places[rows] - part.source_first, weights[rows]
 
 
 def _emit_resize(step: Step, e: Emitter, params: dict[str, Any]) -> None:
@@ -31,7 +49,7 @@ def _emit_resize(step: Step, e: Emitter, params: dict[str, Any]) -> None:
     if not axes or params["interpolation_mode"] == NEAREST:
         maps = [np.arange(size) for size in x.dims]
         for axis in axes:
-            maps[axis] = axis_taps(x.dims[axis], output.dims[axis], params)[0][:, 0]
+            maps[axis] = _taps(step, axis, params)[0][:, 0]
         emit_remap(e, e.at(output), e.at(x), maps, x.dims, x.dtype.itemsize)
         return
     if params["interpolation_mode"] == LINEAR and axes in ([1, 2], [1], [2]) and x.rank == 4:
@@ -61,8 +79,8 @@ def _emit_bilinear(step: Step, e: Emitter, params: dict[str, Any]) -> None:
     x, output = operand(step), step.outputs[0]
     batch, height, width, channels = x.dims
     tables = []
-    for size, count, stride in ((height, output.dims[1], width * channels * 4), (width, output.dims[2], channels * 4)):
-        places, weights = axis_taps(size, count, params)
+    for axis, stride in ((1, width * channels * 4), (2, channels * 4)):
+        places, weights = _taps(step, axis, params)
         tables += [e.constant(places[:, tap] * stride) for tap in (0, 1)]
         tables.append(e.constant(weights[:, 1].astype(np.float32)))
     e.emit(
@@ -79,7 +97,7 @@ def _emit_axes(step: Step, e: Emitter, params: dict[str, Any], axes: list[int]) 
     dims, source = list(x.dims), e.at(x)
     for number, axis in enumerate(axes):
         goal = e.at(output) if number == len(axes) - 1 else e.work(number % 2 * half)
-        places, weights = axis_taps(dims[axis], output.dims[axis], params)
+        places, weights = _taps(step, axis, params)
         e.emit(
             "resize:along_axis", output=goal, x=source, outer_count=prod(dims[:axis]), size=dims[axis],
             count=output.dims[axis], inner=prod(dims[axis + 1 :]), taps=places.shape[1], places=e.constant(places),

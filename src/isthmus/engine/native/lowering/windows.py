@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.engine.native.lowering.layout import whole_dims
 from isthmus.prepare.schedule import Step
 
 Triple = tuple[int, int, int]
@@ -25,6 +26,8 @@ class Window:
         Zeros before the first element; those after the last follow from the other numbers. May be negative.
     channels, filters
         Channels of the input and the output, of all groups together.
+    whole
+        Of a strip the output sizes of the whole step, by which all choices are made; else its own.
     """
 
     batches: int
@@ -37,11 +40,17 @@ class Window:
     channels: int
     filters: int
     groups: int
+    whole: Triple | None = None
 
     @property
     def pixels(self) -> int:
         """Output pixels of all batches."""
         return self.batches * math.prod(self.out)
+
+    @property
+    def whole_pixels(self) -> int:
+        """Output pixels of the whole step."""
+        return self.batches * math.prod(self.whole or self.out)
 
     @property
     def depth(self) -> int:
@@ -89,4 +98,5 @@ def window_of(step: Step) -> Window:
         channels=channels,
         filters=weights.dims[-1],
         groups=channels if step.op.startswith("DepthWise") else int(step.params["group"]),
+        whole=None if step.part is None else triple(whole_dims(step)[1:-1]),
     )

@@ -23,13 +23,14 @@ from isthmus.engine.native.signatures import (
     reduction,
     resize,
     selection,
+    strips,
 )
 from isthmus.engine.native.words import Signature
 
 _FAMILIES = (
     convolution, depthwise, elementwise, integer_matmul, matmul, movement, normalization, pooling, quantized_binary,
     quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid, quantized_reduction, recurrent,
-    reduction, resize, selection,
+    reduction, resize, selection, strips,
 )  # fmt: skip
 SIGNATURES: tuple[Signature, ...] = tuple(s for family in _FAMILIES for s in family.SIGNATURES)
 """Every declaration."""

@@ -1,0 +1,387 @@
+"""Which rows of its operands an operation needs for some rows of its result, and its parameters on such a strip.
+
+Rows are indices along one axis of the result: the height of an image, its width, the tokens of a text. What is here is
+about shapes alone; that a strip has the same bits as the whole is for an engine to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
+from isthmus.graph.operation import Call
+from isthmus.graph.ops import OPERATIONS, having
+from isthmus.graph.ops.movement import CONSTANT
+from isthmus.graph.ops.sampling import LINEAR, NEAREST
+from isthmus.graph.tensor import Tensor
+
+Rows = tuple[int, int]
+"""The rows from the first number up to, but without, the second."""
+Params = dict[str, Any]
+Rate = int | Fraction
+
+
+@dataclass(frozen=True)
+class RowMap:
+    """How rows of a result depend on rows of the operands.
+
+    Rows ``a`` to ``b`` of the result need at most the rows ``a * rate - before`` to ``b * rate + after`` of operands.
+
+    Parameters
+    ----------
+    sliced
+        The operands that are taken by rows, each with the axis of its rows; the others are taken whole.
+    height
+        Rows of those operands.
+    rate
+        Rows of operands from one row of the result to the next.
+    need
+        The rows of operands under some rows of the result; none where the first is not below the second.
+    params
+        The parameters on a strip, by the rows of the result and those of the operands.
+    form
+        What of a strip does not follow from its number of rows: strips of equal form are the same computation.
+    grain
+        Rows of the result that can only be computed together.
+    regular
+        Whether strips far from the edges have equal forms.
+    reduces
+        Whether all rows are brought together: the result has no rows, and those meant are the operand's.
+    """
+
+    sliced: tuple[tuple[int, int], ...]
+    height: int
+    rate: Rate
+    before: Rate
+    after: Rate
+    need: Callable[[int, int], Rows]
+    params: Callable[[Rows, Rows], Params]
+    form: Callable[[Rows, Rows], Hashable] = lambda rows, source: None
+    grain: int = 1
+    regular: bool = True
+    reduces: bool = False
+
+
+Rule = Callable[[Call, Tensor, int], RowMap | None]
+
+
+def row_map(call: Call, axis: int) -> RowMap | None:
+    """The map of a call's rows along an axis of its result; None where it cannot be computed by rows."""
+    if call.declared is None or len(call.declared) != 1:
+        return None
+    result = call.declared[0]
+    rule = _RULES.get(call.op)
+    if rule is None or not result.elements or not 0 <= axis < max(result.rank, 1):
+        return None
+    found = rule(call, result, axis)
+    return found if found is not None and found.sliced else None
+
+
+def mean_map(call: Call, axis: int) -> RowMap | None:
+    """The map of a mean over all pixels along an axis of its operand; None where the call is no such mean."""
+    source = call.given(0)
+    if source is None or not _dynamic(source) or source.rank != 4 or source.dims[0] != 1 or axis not in (1, 2):
+        return None
+    if call.op == "ReduceMean":
+        whole = sorted(int(a) % 4 for a in np.asarray(call.params["axes"]).reshape(-1)) == [1, 2]
+    elif call.op == "PoolAvg2d":
+        window = [int(v) for v in call.params["filter_size"]]
+        whole = window == list(source.dims[1:3]) and not np.any(call.params["pad_amount"])
+    else:
+        return None
+    if not whole or source.dims[axis] < 2:
+        return None
+    identity = _same_rows(call, (0, axis), height=source.dims[axis])
+    return RowMap(
+        identity.sliced, identity.height, 1, 0, 0, identity.need, identity.params, identity.form, reduces=True
+    )
+
+
+def _dynamic(tensor: Tensor | None) -> bool:
+    return tensor is not None and not tensor.is_static
+
+
+def _same_rows(call: Call, *sliced: tuple[int, int], height: int) -> RowMap:
+    """Each row of the result from the same row of the operands."""
+    return RowMap(sliced, height, 1, 0, 0, lambda a, b: (a, b), lambda rows, source: dict(call.params))
+
+
+def _element_wise(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    height = result.dims[axis]
+    coefficients = OPERATIONS[call.op].traits.coefficients
+    sliced = []
+    for index, tensor in enumerate(call.inputs):
+        if tensor is None or (coefficients and index):
+            if tensor is not None and prod(tensor.dims) not in (1, tensor.dims[-1]):
+                return None
+            continue
+        own = axis - (result.rank - tensor.rank)
+        if own < 0 or tensor.dims[own] == 1:
+            continue
+        if tensor.is_static:
+            return None
+        sliced.append((index, own))
+    return _same_rows(call, *sliced, height=height) if height > 1 else None
+
+
+def _coefficients_are_of_channels(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Prelu and Batchnorm: the coefficients have no rows."""
+    return _element_wise(call, result, axis) if axis != result.rank - 1 else None
+
+
+def _windows(
+    call: Call, result: Tensor, axis: int, kernel: int, stride: int, dilation: int, pads: np.ndarray
+) -> RowMap | None:
+    source = call.tensor(0)
+    if not _dynamic(source) or not 1 <= axis < result.rank - 1:
+        return None
+    height, (top, bottom) = source.dims[axis], (int(n) for n in pads[axis - 1])
+    reach = (kernel - 1) * dilation + 1
+
+    def need(a: int, b: int) -> Rows:
+        return max(0, a * stride - top), min(height, (b - 1) * stride - top + reach)
+
+    def edges(rows: Rows, source: Rows) -> tuple[int, int]:
+        first, last = rows[0] * stride - top, (rows[1] - 1) * stride - top + reach
+        # Padding that rounding up adds after the last row is none that counts.
+        return source[0] - first, min(bottom, max(0, last - source[1]))
+
+    def params(rows: Rows, source: Rows) -> Params:
+        inner = pads.copy()
+        inner[axis - 1] = edges(rows, source)
+        return {**call.params, "pad_amount": inner.reshape(np.shape(call.params["pad_amount"]))}
+
+    return RowMap(((0, axis),), height, stride, top, reach - stride - top, need, params, edges)
+
+
+def _per_axis(call: Call, name: str, axis: int) -> int:
+    return int(np.asarray(call.params[name]).reshape(-1)[axis - 1])
+
+
+def _convolution(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    weights = call.tensor(1)
+    if any(_dynamic(t) for t in call.inputs[1:]) or not 1 <= axis < result.rank - 1:
+        return None
+    pads = np.asarray(call.params["pad_amount"]).reshape(-1, 2)
+    stride, dilation = (_per_axis(call, name, axis) for name in ("stride", "dilation"))
+    return _windows(call, result, axis, weights.dims[axis - 1], stride, dilation, pads)
+
+
+def _pool(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    if not 1 <= axis < result.rank - 1:
+        return None
+    pads = np.asarray(call.params["pad_amount"]).reshape(-1, 2)
+    kernel, stride = (_per_axis(call, name, axis) for name in ("filter_size", "stride"))
+    return _windows(call, result, axis, kernel, stride, 1, pads)
+
+
+def _transposed_convolution(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    source, weights = call.tensor(0), call.tensor(1)
+    if not _dynamic(source) or any(_dynamic(t) for t in call.inputs[1:]) or not 1 <= axis < result.rank - 1:
+        return None
+    pads = np.asarray(call.params["pad_amount"]).reshape(-1, 2)
+    height, kernel = source.dims[axis], weights.dims[axis - 1]
+    stride, top = _per_axis(call, "stride", axis), int(pads[axis - 1, 0])
+    dilation = _per_axis(call, "dilation", axis) if "dilation" in call.params else 1
+    reach = (kernel - 1) * dilation
+
+    def need(a: int, b: int) -> Rows:
+        # Row o of the result is reached from row i by element k of the filter: o + top = i * stride + k * dilation.
+        return max(0, -(-(a + top - reach) // stride)), min(height, (b - 1 + top) // stride + 1)
+
+    def shift(rows: Rows, source: Rows) -> int:
+        return top + rows[0] - source[0] * stride
+
+    extra = np.asarray(call.params["output_padding"]).reshape(-1)
+
+    def params(rows: Rows, source: Rows) -> Params:
+        inner, more = pads.copy(), extra.copy()
+        first = shift(rows, source)
+        spare = (source[1] - source[0] - 1) * stride + reach + 1 - first - (rows[1] - rows[0])
+        inner[axis - 1], more[axis - 1] = (first, max(0, spare)), max(0, -spare)
+        shaped = {"pad_amount": inner, "output_padding": more}
+        return {**call.params, **{name: value.reshape(np.shape(call.params[name])) for name, value in shaped.items()}}
+
+    before, after = Fraction(reach - top, stride), Fraction(top, stride) + 1
+    return RowMap(((0, axis),), height, Fraction(1, stride), before, after, need, params, shift)
+
+
+def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    source = call.tensor(0)
+    if not _dynamic(source) or source.rank != result.rank:
+        return None
+    size, count = source.dims[axis], result.dims[axis]
+    if size == count:
+        return _same_rows(call, (0, axis), height=size)
+    modes = {"ResizeBilinear": LINEAR, "ResizeNearestNeighbor": NEAREST}
+    params = image_resize_params(call.params, modes[call.op]) if call.op in modes else call.params
+    places, weights = axis_taps(size, count, params)
+    # An engine may round places in another precision, and so read a row more.
+    spare = int(weights.shape[1] > 1)
+    low, high = places.min(1), places.max(1)
+    rate = Fraction(size, count)
+    at = np.arange(count)
+    before = max(int(np.ceil((at * size / count - low).max())), 0) + spare
+    after = max(int(np.ceil((high + 1 - (at + 1) * size / count).max())), 0) + spare
+    # Only with such ratios are places and weights the same from one strip to the next in every precision.
+    exact = not call.params.get("align_corners") and rate.numerator & (rate.numerator - 1) == 0
+    exact = exact and rate.denominator & (rate.denominator - 1) == 0
+
+    def need(a: int, b: int) -> Rows:
+        return max(0, int(low[a:b].min()) - spare), min(size, int(high[a:b].max()) + 1 + spare)
+
+    def form(rows: Rows, source: Rows) -> Hashable:
+        if not exact:
+            return rows[0]
+        part = slice(*rows)
+        return (places[part] - source[0]).tobytes(), weights[part].tobytes()
+
+    return RowMap(
+        ((0, axis),), size, rate, before, after, need, lambda rows, source: dict(call.params), form, regular=exact
+    )
+
+
+def _depth_to_space(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    if not _dynamic(call.tensor(0)) or axis not in (1, 2):
+        return None
+    block = int(np.asarray(call.params["block_size"]).reshape(-1)[axis - 1])
+    height = call.tensor(0).dims[axis]
+
+    def need(a: int, b: int) -> Rows:
+        return a // block, -(-b // block)
+
+    rate = Fraction(1, block)
+    return RowMap(((0, axis),), height, rate, 0, 0, need, lambda r, s: dict(call.params), grain=block)
+
+
+def _space_to_depth(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    if not _dynamic(call.tensor(0)) or axis not in (1, 2):
+        return None
+    block = int(np.asarray(call.params["block_size"]).reshape(-1)[axis - 1])
+    height = call.tensor(0).dims[axis]
+    return RowMap(
+        ((0, axis),), height, block, 0, 0, lambda a, b: (a * block, b * block), lambda r, s: dict(call.params)
+    )
+
+
+def _transpose(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    if not _dynamic(call.tensor(0)):
+        return None
+    own = int(np.asarray(call.params["perm"]).reshape(-1)[axis])
+    return _same_rows(call, (0, own), height=result.dims[axis])
+
+
+def _pad(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    source = call.tensor(0)
+    if not _dynamic(source):
+        return None
+    amounts = np.asarray(call.params["pad_amount"]).reshape(source.rank, 2)
+    height, (top, bottom) = source.dims[axis], (int(n) for n in amounts[axis])
+    if (top or bottom) and call.params["scheme"] != CONSTANT:
+        return None
+
+    def need(a: int, b: int) -> Rows:
+        return max(0, a - top), min(height, b - top)
+
+    def edges(rows: Rows, source: Rows) -> tuple[int, int]:
+        return max(0, top - rows[0]), max(0, rows[1] - top - height)
+
+    def params(rows: Rows, source: Rows) -> Params:
+        inner = amounts.copy()
+        inner[axis] = edges(rows, source)
+        return {**call.params, "pad_amount": inner}
+
+    return RowMap(((0, axis),), height, 1, top, -top, need, params, edges)
+
+
+def _slice(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    source, params = call.tensor(0), call.params
+    if not _dynamic(source) or any(params[name] for name in ("shrink_axes", "new_axes_mask", "begin_mask", "end_mask")):
+        return None
+    ranges = np.asarray(params["ranges"]).reshape(-1, 3)
+    if source.rank != result.rank or tuple(ranges[axis].tolist()) != (0, source.dims[axis], 1):
+        return None
+
+    def inner(rows: Rows, source: Rows) -> Params:
+        cut = ranges.copy()
+        cut[axis] = 0, source[1] - source[0], 1
+        return {**params, "ranges": cut}
+
+    return RowMap(((0, axis),), source.dims[axis], 1, 0, 0, lambda a, b: (a, b), inner)
+
+
+def _concat(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    parts = [t for t in call.inputs if t is not None]
+    if int(call.params["axis"]) % result.rank == axis or any(t.is_static for t in parts):
+        return None
+    return _same_rows(call, *((i, axis) for i in range(len(parts))), height=result.dims[axis])
+
+
+def _along_axis(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    """Functions of lines along one axis, which is not that of the rows."""
+    if not _dynamic(call.tensor(0)) or int(call.params["axis"]) % result.rank == axis:
+        return None
+    return _same_rows(call, (0, axis), height=result.dims[axis])
+
+
+def _along_axes(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    axes = {int(a) % result.rank for a in np.asarray(call.params["axes"]).reshape(-1)}
+    if not _dynamic(call.tensor(0)) or axis in axes or any(_dynamic(t) for t in call.inputs[1:]):
+        return None
+    return _same_rows(call, (0, axis), height=result.dims[axis])
+
+
+def _fully_connected(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    source = call.tensor(0)
+    if not _dynamic(source) or any(_dynamic(t) for t in call.inputs[1:]) or axis == result.rank - 1:
+        return None
+    if source.rank == result.rank and source.dims[:-1] == result.dims[:-1]:
+        return _same_rows(call, (0, axis), height=result.dims[axis])
+    own = next((i for i in range(source.rank - 1) if source.dims[i] == prod(source.dims[:-1])), None)
+    if axis or own is None or source.dims[-1] != call.dims(1)[1]:
+        return None
+    return _same_rows(call, (0, own), height=result.dims[0])
+
+
+def _matmul(call: Call, result: Tensor, axis: int) -> RowMap | None:
+    left, right = call.tensor(0), call.tensor(1)
+    height = result.dims[axis]
+    if not _dynamic(left) or axis == result.rank - 1:
+        return None
+    if axis == result.rank - 2:
+        return _same_rows(call, (0, left.rank - (1 if call.params["transpose_in0"] else 2)), height=height)
+    sliced = []
+    for index, tensor in enumerate((left, right)):
+        own = axis - (result.rank - tensor.rank)
+        if own >= 0 and tensor.dims[own] > 1:
+            if tensor.is_static:
+                return None
+            sliced.append((index, own))
+    return _same_rows(call, *sliced, height=height)
+
+
+_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(having(lambda operation: operation.traits.element_wise), _element_wise),
+    **dict.fromkeys(("Quantize", "Dequantize"), _element_wise),
+    **dict.fromkeys(("Prelu", "Batchnorm"), _coefficients_are_of_channels),
+    **dict.fromkeys(("Conv1d", "Conv2d", "DepthWiseConv1d", "DepthWiseConv2d"), _convolution),
+    **dict.fromkeys(("PoolMax2d", "PoolAvg2d", "L2Pool2d"), _pool),
+    **dict.fromkeys(("TransposeConv1d", "TransposeConv2d"), _transposed_convolution),
+    **dict.fromkeys(("Resize", "ResizeBilinear", "ResizeNearestNeighbor"), _resize),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), _along_axis),
+    **dict.fromkeys(("LayerNorm", "RmsNorm", "L2Norm"), _along_axes),
+    "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": _space_to_depth,
+    "Transpose": _transpose,
+    "Pad": _pad,
+    "StridedSlice": _slice,
+    "Concat": _concat,
+    "FullyConnected": _fully_connected,
+    "MatMul": _matmul,
+}

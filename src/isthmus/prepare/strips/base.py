@@ -1,0 +1,281 @@
+"""An arrangement of steps as the search for strips sees it: who writes and reads which block, what is alive when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from isthmus.graph import Tensor, TensorType
+from isthmus.graph.operation import Call
+from isthmus.graph.rows import RowMap, mean_map, row_map
+from isthmus.prepare.inplace import write_in_place
+from isthmus.prepare.liveness import Life
+from isthmus.prepare.schedule import Part, Step
+from isthmus.prepare.storage import Block, Storage
+
+WIDTH = 2
+"""The axis of images that strips run along where the height is too small; the usual one is 1."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What preparation asks of the engine that will execute the steps.
+
+    Parameters
+    ----------
+    work_bytes
+        How many bytes of scratch a step needs besides its tensors.
+    nanoseconds
+        About how long a step takes.
+    splits
+        Whether a step computed by rows along an axis of its result has the same bits as the whole.
+    pieces
+        Into how many equal pieces a step may be cut that several threads still share.
+    threads
+        How many threads share a step.
+    """
+
+    work_bytes: Callable[[Step], int]
+    nanoseconds: Callable[[Step], float]
+    splits: Callable[[Step, int], bool]
+    pieces: Callable[[Step], float]
+    threads: int
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """Steps in an order, and the blocks that their tensors lie in.
+
+    Parameters
+    ----------
+    given, kept
+        Tensors that are there before the first step and after the last.
+    """
+
+    steps: list[Step]
+    storage: Storage
+    given: Sequence[Tensor]
+    kept: Sequence[Tensor]
+    state_offsets: dict[Tensor, int]
+    state_bytes: int
+    order_saved: int
+
+
+def profile(
+    arranged: Arranged, engine: Engine, alignment: int, planned: Callable[[Block], bool]
+) -> tuple[list[int], list[int]]:
+    """What each step has alive, with results written over operands, and its work space. Changes the storage."""
+    steps, storage = arranged.steps, arranged.storage
+    life = Life(steps, storage, arranged.given, arranged.kept)
+    write_in_place(steps, storage, life)
+    change = [0] * (len(steps) + 1)
+    for block in storage.blocks():
+        if block in life and planned(block):
+            first, last = max(life.first(block), 0), min(life.last(block), len(steps) - 1)
+            if first <= last:
+                change[first] += aligned(block.size, alignment)
+                change[last + 1] -= aligned(block.size, alignment)
+    live, spaces, now = [], [], 0
+    for index, step in enumerate(steps):
+        now += change[index]
+        spaces.append(aligned(engine.work_bytes(step), alignment))
+        live.append(now + spaces[-1])
+    return live, spaces
+
+
+def aligned(size: int, alignment: int) -> int:
+    """The size in whole units of alignment."""
+    return -(-size // alignment) * alignment
+
+
+class Base:
+    """The steps of an arrangement with what the search asks about them, worked out once.
+
+    Attributes
+    ----------
+    live, work, peak
+        What each step has alive, its work space, and the most that any has alive.
+    result
+        The block that each step writes, or None where it has several results.
+    begin, end
+        The first and the last step that touches a block.
+    size
+        The bytes of scratch that a block takes.
+    time, pieces
+        About how long each step takes on one thread, and into how many pieces it may be cut that threads still share.
+    begun
+        The blocks that are first touched by each step.
+    entering
+        The bytes of blocks that are touched before a step and in it or later.
+    """
+
+    def __init__(
+        self, arranged: Arranged, live: list[int], work: list[int], engine: Engine, alignment: int,
+        planned: Callable[[Block], bool],
+    ) -> None:  # fmt: skip
+        self.arranged, self.steps, self.storage = arranged, arranged.steps, arranged.storage
+        self.live, self.work, self.engine, self.alignment = live, work, engine, alignment
+        steps, storage = self.steps, self.storage
+        life = Life(steps, storage, arranged.given, arranged.kept)
+        self.begin: dict[Block, int] = {}
+        self.end: dict[Block, int] = {}
+        self.size: dict[Block, int] = {}
+        self.writer: dict[Block, int] = {}
+        self.simple: set[Block] = set()
+        writers: dict[Block, int] = {}
+        self.result: list[Block | None] = []
+        self.operands: list[list[tuple[int, Tensor, Block]]] = []
+        for index, step in enumerate(steps):
+            for tensor in step.outputs:
+                block = storage.block(tensor)
+                self.writer[block] = index
+                writers[block] = writers.get(block, 0) + 1
+            self.result.append(storage.block(step.outputs[0]) if len(step.outputs) == 1 else None)
+            self.operands.append(
+                [(k, t, storage.block(t)) for k, t in enumerate(step.inputs) if t is not None and not t.is_static]
+            )
+        count = len(steps)
+        change = [0] * (count + 2)
+        self.begun: list[list[Block]] = [[] for _ in steps]
+        for block in storage.blocks():
+            if block not in life:
+                continue
+            first, last = life.first(block), life.last(block)
+            if block.pool is not None:
+                last = count
+            self.begin[block], self.end[block] = first, last
+            self.size[block] = aligned(block.size, alignment) if planned(block) else 0
+            if 0 <= first < count:
+                self.begun[first].append(block)
+            if last > first:
+                change[max(first + 1, 0)] += self.size[block]
+                change[min(last, count) + 1] -= self.size[block]
+            if writers.get(block) == 1 and block.pool is None and first >= 0:
+                whole = (block.low, block.high)
+                if all((low, low + t.nbytes) == whole for t, low in block.members.items()):
+                    self.simple.add(block)
+        self.entering, now = [], 0
+        for index in range(count):
+            now += change[index]
+            self.entering.append(now)
+        self.peak = max(live, default=0)
+        self.time = np.array([engine.nanoseconds(step) for step in steps])
+        # A step that threads do not share gains nothing by them, however many strips it is cut into.
+        self.pieces = np.array([engine.pieces(step) for step in steps])
+        self._maps: dict[tuple[int, int], RowMap | None] = {}
+        self._sinks: dict[tuple[int, int], tuple[int, RowMap] | None] = {}
+        self._spaces: dict[tuple[int, int], tuple[float, float]] = {}
+        self._shapes: dict[tuple[Tensor, int], tuple[int, bool]] = {}
+
+    def made(self, block: Block) -> Tensor:
+        """The tensor that the one writer of a block writes."""
+        return self.steps[self.writer[block]].outputs[0]
+
+    def map(self, index: int, axis: int) -> RowMap | None:
+        """The row map of a step along an axis of its result, if the engine can compute it so."""
+        key = index, axis
+        if key not in self._maps:
+            step = self.steps[index]
+            found = row_map(_call(step), axis)
+            if found is not None and not self.engine.splits(step, axis):
+                found = None
+            self._maps[key] = found
+        return self._maps[key]
+
+    def sink(self, index: int, mode: int) -> tuple[int, RowMap] | None:
+        """The axis and the map of a step whose result nobody reads by rows, for strips along `mode`."""
+        key = index, mode
+        if key not in self._sinks:
+            self._sinks[key] = self._sink(index, mode)
+        return self._sinks[key]
+
+    def _sink(self, index: int, mode: int) -> tuple[int, RowMap] | None:
+        step = self.steps[index]
+        mean = mean_map(_call(step), mode)
+        if mean is not None and self.engine.splits(step, mode):
+            return mode, mean
+        result = step.outputs[0]
+        if result.rank == 4:
+            axis = mode
+        elif mode == WIDTH or result.rank not in (2, 3):
+            return None
+        else:
+            axis = result.rank - 2
+        found = self.map(index, axis) if result.dims[axis] > 1 else None
+        return None if found is None else (axis, found)
+
+    def shape(self, tensor: Tensor, axis: int) -> tuple[int, bool]:
+        """The bytes of a row, and whether rows are one run of memory."""
+        known = self._shapes.get((tensor, axis))
+        if known is None:
+            known = self._shapes[tensor, axis] = row_bytes(tensor, axis), in_one_run(tensor, axis)
+        return known
+
+    def axis_in(self, block: Block, tensor: Tensor, axis: int) -> int | None:
+        """The axis of the block's own tensor that is an axis of another name for its bytes."""
+        own = self.made(block)
+        if own is tensor:
+            return axis
+        outer, rows = prod(tensor.dims[:axis]), tensor.dims[axis]
+        matches = (a for a in range(own.rank) if own.dims[a] == rows and prod(own.dims[:a]) == outer)
+        return next(matches, None) if self.storage.span(own) == self.storage.span(tensor) else None
+
+    def space(self, index: int, axis: int) -> tuple[float, float]:
+        """About the work space of a step: so much in any case, and so much for each row of its result.
+
+        It is the line through the space of an eighth of the rows and that of the whole.
+        """
+        if not self.work[index]:
+            return 0.0, 0.0
+        key = index, axis
+        if key not in self._spaces:
+            self._spaces[key] = self._space(index, axis)
+        return self._spaces[key]
+
+    def _space(self, index: int, axis: int) -> tuple[float, float]:
+        step, whole = self.steps[index], self.work[index]
+        found = self.map(index, axis)
+        height = step.outputs[0].dims[axis] if axis < step.outputs[0].rank else 0
+        few = max(1, height // 8)
+        if found is None or height <= few:
+            return float(whole), 0.0
+        small = aligned(self.engine.work_bytes(shape_of_strip(step, found, axis, (0, few))), self.alignment)
+        slope = max(0.0, (whole - small) / (height - few))
+        return small - slope * few, slope
+
+
+def shape_of_strip(step: Step, found: RowMap, axis: int, rows: tuple[int, int]) -> Step:
+    """A step with the shapes of some of its rows, for what depends on shapes alone."""
+    low, high = found.need(*rows)
+    inputs = list(step.inputs)
+    for index, own in found.sliced:
+        tensor = inputs[index]
+        assert tensor is not None
+        inputs[index] = cut(tensor, own, max(1, high - low))
+    whole = step.outputs[0]
+    part = Part(axis, rows[0], whole.dims[axis], found.sliced[0][1], low, found.height)
+    result = cut(whole, axis, rows[1] - rows[0])
+    return Step(step.op, step.name, inputs, [result], found.params(rows, (low, high)), step.clamp, part)
+
+
+def cut(tensor: Tensor, axis: int, rows: int, name: str = "strip") -> Tensor:
+    """A tensor of some rows of another."""
+    dims = (*tensor.dims[:axis], rows, *tensor.dims[axis + 1 :])
+    return Tensor(name, TensorType.NATIVE, tensor.dtype, dims, tensor.quantization)
+
+
+def row_bytes(tensor: Tensor, axis: int) -> int:
+    """Bytes of one row, wherever its parts lie."""
+    return tensor.nbytes // tensor.dims[axis]
+
+
+def in_one_run(tensor: Tensor, axis: int) -> bool:
+    """Whether rows along an axis are one run of memory."""
+    return prod(tensor.dims[:axis]) == 1
+
+
+def _call(step: Step) -> Call:
+    return Call(step.name, step.op, step.inputs, step.params, step.outputs)

@@ -1,0 +1,141 @@
+"""The strips of a stretch, row by row: what each computes of every step, and what it keeps for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from math import ceil
+
+from isthmus.graph.rows import Rows
+from isthmus.prepare.strips.material import Material
+from isthmus.prepare.strips.search import Choice
+
+MOST_TIMES = 4096
+"""Strips that one repetition holds."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a strip takes of a step: rows of its result, and the rows of its operands under them."""
+
+    step: int
+    rows: Rows
+    source: Rows
+
+
+@dataclass(frozen=True)
+class Strip:
+    """One strip.
+
+    Parameters
+    ----------
+    entries
+        In the order of execution.
+    kept
+        For each step whose result is held for a strip only, the rows of it that later strips read again.
+    """
+
+    entries: tuple[Entry, ...]
+    kept: dict[int, Rows]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Strips that are the same but for their place, each a constant number of rows after the one before."""
+
+    first: int
+    times: int
+
+
+def cut(material: Material) -> list[Strip] | None:
+    """The strips; None where one would have a step with nothing to read."""
+    choice, stretch = material.choice, material.choice.stretch
+    heights = [
+        rows.height if rows.reduces else step.outputs[0].dims[inner.axis]
+        for step, rows, inner in zip(material.steps, stretch.maps, stretch.inner, strict=True)
+    ]
+    readers = material.readers()
+    done = [0] * len(heights)
+    strips: list[Strip] = []
+    end = choice.start
+    while True:
+        last = end >= stretch.height
+        goals = [0] * len(heights)
+        for k in range(len(heights) - 1, -1, -1):
+            inner, rows = stretch.inner[k], stretch.maps[k]
+            goal = heights[k] if last else ceil(inner.rate * end) + inner.ahead
+            for reader in readers[k]:
+                if goals[reader] > done[reader]:
+                    goal = max(goal, stretch.maps[reader].need(done[reader], goals[reader])[1])
+            goals[k] = min(max(-(-goal // rows.grain) * rows.grain, done[k]), heights[k])
+        entries = []
+        for k in range(len(heights)):
+            if goals[k] > done[k]:
+                source = stretch.maps[k].need(done[k], goals[k])
+                if source[0] >= source[1]:
+                    return None
+                entries.append(Entry(k, (done[k], goals[k]), source))
+        kept = {}
+        for k, inner in enumerate(stretch.inner):
+            if not inner.whole:
+                low = goals[k]
+                for reader in readers[k]:
+                    if goals[reader] < heights[reader]:
+                        grain = stretch.maps[reader].grain
+                        following = min(goals[reader] + grain, heights[reader])
+                        low = min(low, stretch.maps[reader].need(goals[reader], following)[0])
+                if low < goals[k]:
+                    kept[k] = low, goals[k]
+        strips.append(Strip(tuple(entries), kept))
+        done = goals
+        if last:
+            return strips
+        end += choice.rows
+
+
+def longest_run(choice: Choice, strips: list[Strip]) -> Run:
+    """The longest run of strips that are alike."""
+    keys = [_key(choice, strips, k) for k in range(len(strips))]
+    places = [[(e.rows[0], e.source[0]) for e in strip.entries] for strip in strips]
+    best, first = Run(0, 0), 0
+    while first < len(strips) - 1:
+        last = first + 1
+        if keys[last] == keys[first]:
+            moved = _moved(places[first], places[last])
+            while last + 1 < min(len(strips), first + MOST_TIMES) and keys[last + 1] == keys[first]:
+                if _moved(places[last], places[last + 1]) != moved:
+                    break
+                last += 1
+            if last - first + 1 > best.times:
+                best = Run(first, last - first + 1)
+            first = last
+        else:
+            first += 1
+    return best
+
+
+def _moved(before: list[tuple[int, int]], after: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(b[0] - a[0], b[1] - a[1]) for a, b in zip(before, after, strict=True)]
+
+
+def _key(choice: Choice, strips: list[Strip], number: int) -> Hashable:
+    """All of a strip but its place."""
+    strip, before = strips[number], strips[number - 1].kept if number else {}
+    # Rows that are kept are at hand even when none are added to them.
+    at_hand = {k: rows[0] for k, rows in before.items()}
+    entries = []
+    for entry in strip.entries:
+        rows = choice.stretch.maps[entry.step]
+        a, b = entry.rows
+        first = at_hand.setdefault(entry.step, a)
+        state = (a == 0, b == rows.height) if rows.reduces else rows.form(entry.rows, entry.source)
+        entries.append((entry.step, b - a, a - first, entry.source[1] - entry.source[0], state))
+    kept = tuple((k, high - low) for k, (low, high) in strip.kept.items())
+    held = tuple((k, high - low) for k, (low, high) in before.items())
+    return tuple(entries), kept, held, _distances(choice, strip, at_hand)
+
+
+def _distances(choice: Choice, strip: Strip, at_hand: dict[int, int]) -> Hashable:
+    """How far into the rows at hand each step reads."""
+    done = {entry.step: entry.rows[1] for entry in strip.entries}
+    return tuple((k, strip.kept[k][0] - at_hand[k]) for k in done if k in strip.kept and k in at_hand)

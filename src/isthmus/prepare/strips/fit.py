@@ -1,0 +1,219 @@
+"""Brings the scratch of a model below a limit by strips: looks for them in several orders, writes them, and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from isthmus.errors import Code, QnnError
+from isthmus.prepare.schedule import Region, Repeat, Schedule, Step
+from isthmus.prepare.storage import Block
+from isthmus.prepare.strips.again import Again, affordable, candidates
+from isthmus.prepare.strips.base import Arranged, Base, Engine, profile
+from isthmus.prepare.strips.limit import ScratchLimit
+from isthmus.prepare.strips.material import Native
+from isthmus.prepare.strips.orders import ORDERS
+from isthmus.prepare.strips.search import Budget, Choice, Search
+from isthmus.prepare.strips.write import write
+
+ATTEMPTS = 4
+"""How often a limit is tightened where the plan has turned out larger than estimated."""
+AGAIN = (0.05, 0.12, 0.3)
+"""What a limit may cost in computing tensors again, as parts of the model's time, one after the other."""
+CHEAP = 0.02
+"""What a limit costs, as a part of the model's time, where no cheaper way is looked for."""
+UNLIMITED = Budget(slower=float("inf"), small_program=False)
+
+
+@dataclass(frozen=True)
+class Strips:
+    """That a graph is to be prepared with a limit on scratch, and what that asks of the engine.
+
+    Parameters
+    ----------
+    limit
+        How much scratch there may be.
+    nanoseconds
+        About how long a step takes.
+    splits
+        Whether a step computed by rows along an axis of its result has the same bits as the whole.
+    pieces
+        Into how many equal pieces a step may be cut that several threads still share.
+    threads
+        How many threads share a step: strips have at least as many rows.
+    """
+
+    limit: ScratchLimit
+    nanoseconds: Callable[[Step], float]
+    splits: Callable[[Step, int], bool] = lambda step, axis: True
+    pieces: Callable[[Step], float] = lambda step: 0.0
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Site:
+    """What fitting works with: ways to arrange the steps of a graph, and to place an arrangement in memory.
+
+    Parameters
+    ----------
+    again
+        The same graph with some tensors computed again.
+    arrange
+        The steps in an order of `ORDERS`, in storage of their own each time; None where there is no such order.
+    place
+        The schedule of an arrangement with repeats and regions.
+    planned
+        Whether a block lies in scratch.
+    """
+
+    name: str
+    again: Callable[[Sequence[Again]], Site]
+    arrange: Callable[[str], Arranged | None]
+    place: Callable[[Arranged, Sequence[Repeat], Sequence[Region]], Schedule]
+    native: Native
+    engine: Engine
+    alignment: int
+    planned: Callable[[Block], bool]
+
+
+def fitted(site: Site, strips: Strips) -> Schedule:
+    """The schedule of a graph within a limit.
+
+    Raises
+    ------
+    QnnError
+        COMMON_MEM_ALLOC where nothing fits, with the step that holds it up and by how much.
+    """
+    arranged = site.arrange(ORDERS[0])
+    assert arranged is not None
+    unsplit = site.place(arranged, (), ())
+    wanted = strips.limit.bytes_of(unsplit.scratch_bytes)
+    if wanted is not None and wanted >= unsplit.scratch_bytes:
+        return unsplit
+    places = [_Place(site, _searches(site, strips))]
+    if not places[0].searches:
+        return unsplit
+    time = places[0].searches[0].time
+    if wanted is None:
+        places += _again(places[0], strips, strips.limit.slower * time)
+        return _least(places, strips, unsplit)
+    lowest = unsplit.scratch_bytes
+    for share in (0.0, *AGAIN):
+        # What is computed twice costs more than copies do: so it comes last, and as little of it as will do.
+        if share:
+            places[1:] = _again(places[0], strips, share * time)
+            if len(places) == 1:
+                continue
+        target = wanted
+        for _ in range(ATTEMPTS):
+            found = _cheapest(places, target)
+            if found is None:
+                break
+            made = _written(*found)
+            if made is None:
+                break
+            if made.scratch_bytes <= wanted:
+                return made
+            lowest = min(lowest, made.scratch_bytes)
+            target -= max(made.scratch_bytes - wanted, site.alignment)
+    raise _refused(places, wanted, lowest)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A site, the searches of its orders, and what is computed again there."""
+
+    site: Site
+    searches: list[Search]
+    again: tuple[Again, ...] = ()
+
+
+def _again(plain: _Place, strips: Strips, nanoseconds: float) -> list[_Place]:
+    """The place with what a time allows to compute again, where there is something."""
+    chosen = tuple(affordable(candidates(plain.searches[0]), nanoseconds))
+    if not chosen:
+        return []
+    site = plain.site.again(chosen)
+    return [_Place(site, _searches(site, strips, sum(one.nanoseconds for one in chosen)), chosen)]
+
+
+def _searches(site: Site, strips: Strips, spent: float = 0.0) -> list[Search]:
+    """A search for each order that differs from those before."""
+    searches: list[Search] = []
+    seen: list[list[tuple[str, str]]] = []
+    for kind in ORDERS:
+        arranged, twin = site.arrange(kind), site.arrange(kind)
+        if arranged is None or twin is None:
+            continue
+        names = [(step.op, step.name) for step in arranged.steps]
+        if names in seen:
+            continue
+        seen.append(names)
+        live, work = profile(twin, site.engine, site.alignment, site.planned)
+        base = Base(arranged, live, work, site.engine, site.alignment, site.planned)
+        searches.append(Search(base, kind, spent))
+    return searches
+
+
+def _cheapest(places: Sequence[_Place], limit: int) -> tuple[_Place, Search, list[Choice]] | None:
+    best: tuple[float, _Place, Search, list[Choice]] | None = None
+    for place in places:
+        for search in place.searches:
+            chosen = search.solve(limit)
+            if chosen is not None and (best is None or search.cost(chosen) < best[0]):
+                best = search.cost(chosen), place, search, chosen
+            if best is not None and best[0] <= CHEAP * search.time:
+                return best[1:]
+    return None if best is None else best[1:]
+
+
+def _least(places: Sequence[_Place], strips: Strips, unsplit: Schedule) -> Schedule:
+    budget = Budget(strips.limit.slower)
+    best: tuple[int, _Place, Search, list[Choice]] | None = None
+    for place in places:
+        for search in place.searches:
+            found = search.least(budget, None if best is None else min(best[0], search.peak))
+            if found is not None:
+                best = found[0], place, search, found[1]
+    if best is not None and not best[2].affordable(best[3], best[0], budget):
+        bargain = best[2].bargain(best[0], budget)
+        best = None if bargain is None else (bargain[0], best[1], best[2], bargain[1])
+    made = None if best is None else _written(*best[1:])
+    return unsplit if made is None or made.scratch_bytes >= unsplit.scratch_bytes else made
+
+
+def _written(place: _Place, search: Search, chosen: Sequence[Choice]) -> Schedule | None:
+    """The schedule with the chosen stretches by strips."""
+    site = place.site
+    arranged = site.arrange(search.kind)
+    assert arranged is not None
+    base = Base(arranged, search.base.live, search.base.work, site.engine, site.alignment, site.planned)
+    written = write(base, chosen, site.native)
+    if written is None:
+        return None
+    made = site.place(replace(arranged, steps=written.steps), written.repeats, written.regions)
+    names = tuple(one.chain[-1] for one in place.again)
+    return replace(made, plan=replace(made.plan, again=names)) if names else made
+
+
+def _refused(places: Sequence[_Place], wanted: int, lowest: int) -> QnnError:
+    """The error of a limit that nothing fits."""
+    best: tuple[int, Search] | None = None
+    for place in places:
+        for search in place.searches:
+            found = search.least(UNLIMITED, None if best is None else min(best[0], search.peak))
+            if found is not None:
+                best = found[0], search
+    search = places[0].searches[0] if best is None else best[1]
+    needed = max(lowest if best is None else min(best[0], lowest), wanted + 1)
+    search.solve(wanted)
+    step = search.base.steps[min(search.reached, len(search.base.steps) - 1)]
+    # Converters join the names of all that they fused.
+    name = step.name.partition(";")[0]
+    return QnnError(
+        Code.COMMON_MEM_ALLOC,
+        f"graph '{places[0].site.name}'",
+        f"its scratch cannot be brought to {wanted:,} bytes: step '{name}' ({step.op}) holds it up; about "
+        f"{needed:,} bytes are needed, {needed - wanted:,} more",
+        f"Allow {needed:,} bytes, or ask for 'least'.",
+    )

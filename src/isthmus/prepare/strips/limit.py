@@ -1,0 +1,91 @@
+"""How much scratch a model may take, as users say it: bytes, a part of what it takes otherwise, or the least."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+
+SLOWER = 0.05
+"""The part of its time that the least scratch may cost a model unless somebody says otherwise."""
+MOST_SLOWER = 10.0
+_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%")
+_SIZE = re.compile(r"(\d{1,15})\s*(|[kmg]i?b?|b)", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
+
+
+@dataclass(frozen=True)
+class ScratchLimit:
+    """A limit on scratch.
+
+    Parameters
+    ----------
+    bytes
+        So many bytes; the cheapest way that fits is taken.
+    share
+        A part of the scratch that the model takes without a limit, instead of bytes.
+    slower
+        Without either, as little scratch as costs at most this part of the model's time, by estimate.
+    """
+
+    bytes: int | None = None
+    share: float | None = None
+    slower: float = SLOWER
+
+    @staticmethod
+    def of(value: Any, slower: Any = SLOWER) -> ScratchLimit:
+        """The limit that a user means: bytes, ``"25%"``, ``"300 KiB"`` or ``"least"``.
+
+        Examples
+        --------
+        >>> ScratchLimit.of("25%"), ScratchLimit.of("300KiB").bytes
+        (ScratchLimit(bytes=None, share=0.25, slower=0.05), 307200)
+        """
+        cost = _checked_slower(slower)
+        if isinstance(value, ScratchLimit):
+            return value
+        if isinstance(value, str):
+            return _from_text(value.strip(), cost)
+        try:
+            count = value.__index__() if not isinstance(value, bool) else -1
+        except AttributeError:
+            count = -1
+        if count < 0:
+            raise _refused(value)
+        return ScratchLimit(bytes=count, slower=cost)
+
+    def bytes_of(self, unsplit: int) -> int | None:
+        """The limit in bytes for a model that takes so many without it; None for the least."""
+        return self.bytes if self.share is None else int(self.share * unsplit)
+
+
+def _from_text(text: str, slower: float) -> ScratchLimit:
+    if text.lower() == "least":
+        return ScratchLimit(slower=slower)
+    share = _SHARE.fullmatch(text)
+    if share is not None and float(share[1]) <= 100:
+        return ScratchLimit(share=float(share[1]) / 100, slower=slower)
+    size = _SIZE.fullmatch(text)
+    if size is None:
+        raise _refused(text)
+    unit = size[2].lower()
+    return ScratchLimit(bytes=int(size[1]) * _UNITS[unit if unit in _UNITS else unit[:-1]], slower=slower)
+
+
+def _refused(value: Any) -> QnnError:
+    rule = "must be a number of bytes, a part like '25%', or 'least'"
+    return QnnError(Code.COMMON_INVALID_ARGUMENT, f"scratch limit {value!r}"[:200], rule)
+
+
+def _checked_slower(slower: Any) -> float:
+    try:
+        cost = float(slower)
+    except (TypeError, ValueError, OverflowError):
+        cost = math.nan
+    if isinstance(slower, (bool, str)) or not 0 <= cost <= MOST_SLOWER:
+        rule = f"must be a part of the model's time from 0 to {MOST_SLOWER:g}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"slower {slower!r}"[:200], rule)
+    return cost

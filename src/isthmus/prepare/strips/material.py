@@ -1,0 +1,86 @@
+"""The steps of a stretch as strips are cut from them, with the fetching of an operand that a result is written over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from isthmus.graph import Tensor
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.storage import Block
+from isthmus.prepare.strips.base import Base
+from isthmus.prepare.strips.search import Choice
+
+Native = Callable[..., Tensor]
+"""Makes a new tensor by name, dimensions, data type and quantization."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a stretch is made of.
+
+    Parameters
+    ----------
+    steps
+        Its whole steps.
+    results
+        The number of the step that writes each block.
+    operands
+        For each step the block of each operand by its place.
+    """
+
+    choice: Choice
+    steps: list[Step]
+    results: dict[Block, int]
+    operands: list[dict[int, Block]]
+
+    def made(self, number: int) -> Tensor:
+        """The result of a step."""
+        return self.steps[number].outputs[0]
+
+    def readers(self) -> list[list[int]]:
+        """For each step those that read its result by rows."""
+        found: list[list[int]] = [[] for _ in self.steps]
+        for reader, rows in enumerate(self.choice.stretch.maps):
+            for position, _ in rows.sliced:
+                writer = self.results.get(self.operands[reader][position])
+                if writer is not None and reader not in found[writer]:
+                    found[writer].append(reader)
+        return found
+
+
+def material(base: Base, choice: Choice, native: Native) -> Material:
+    """The material of a choice. Where a result is written over an operand, the two share a block from now on."""
+    stretch = choice.stretch
+    numbers = range(stretch.first, stretch.last + 1)
+    steps = [base.steps[index] for index in numbers]
+    blocks = [base.result[index] for index in numbers]
+    operands = [{position: block for position, _, block in base.operands[index]} for index in numbers]
+    overlay = stretch.overlay
+    if overlay is not None:
+        source, storage = base.steps[overlay.source].outputs[0], base.storage
+        taken = base.result[overlay.source]
+        assert taken is not None
+        fetched = native(source.name, source.dims, source.dtype, source.quantization)
+        block = storage.block(fetched)
+        names: dict[Tensor, Tensor] = {source: fetched}
+        for number, step in enumerate(steps):
+            places = [position for position, read in operands[number].items() if read is taken]
+            if not places:
+                continue
+            inputs = list(step.inputs)
+            for position in places:
+                tensor = inputs[position]
+                assert tensor is not None
+                if tensor not in names:
+                    names[tensor] = native(tensor.name, tensor.dims, tensor.dtype, tensor.quantization)
+                    storage.join(fetched, names[tensor])
+                inputs[position] = names[tensor]
+                operands[number][position] = block
+            steps[number] = Step(step.op, step.name, inputs, step.outputs, step.params, step.clamp)
+        steps.insert(0, Step("Reshape", source.name, [source], [fetched]))
+        blocks.insert(0, block)
+        operands.insert(0, {0: taken})
+        storage.join(source, base.steps[overlay.result].outputs[0])
+    results = {block: number for number, block in enumerate(blocks) if block is not None}
+    return Material(choice, steps, results, operands)

@@ -1,0 +1,93 @@
+"""Orders of steps that bring producers and readers together, so that strips can run through both.
+
+The order with the least live bytes is not always the one with the best neighbours: an order that goes down each branch
+to its end leaves more alive between steps, and less once they are computed by strips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from isthmus.graph import Tensor
+from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.traits import Product
+from isthmus.prepare.order import Flow
+from isthmus.prepare.schedule import Step
+
+SEARCHED, FIRST_OPERAND, LAST_OPERAND = "searched", "depth first", "depth first, last operand first"
+WHOLE_FIRST = "what is read as a whole first"
+ORDERS = (SEARCHED, FIRST_OPERAND, LAST_OPERAND, WHOLE_FIRST)
+LONGEST = 1500
+"""Steps beyond which the searched order is the only one."""
+
+
+def depth_first(graph: Flow, kind: str, whole: Sequence[set[int]]) -> list[int]:
+    """An order in which each step comes right after what it reads.
+
+    Of what it reads, one operand's makers come first: the first one's, the last one's, or those that make what it does
+    not read by rows, which `whole` has for each step: then the others can be computed by strips together with it.
+    """
+    if kind == WHOLE_FIRST:
+        return _depth_first(graph, lambda step, other: (other not in whole[step], other))
+    return late(graph, _depth_first(graph, lambda step, other: -other if kind == LAST_OPERAND else other))
+
+
+def _depth_first(graph: Flow, rank: Callable[[int, int], Any]) -> list[int]:
+    done: set[int] = set()
+    found: list[int] = []
+    for root in [step for step, waiting in enumerate(graph.before) if not waiting]:
+        stack = [root]
+        while stack:
+            step = stack[-1]
+            if step in done:
+                stack.pop()
+                continue
+            missing = sorted((s for s in graph.after[step] if s not in done), key=lambda s: rank(step, s))
+            if missing:
+                stack.extend(reversed(missing))
+            else:
+                done.add(step)
+                found.append(step)
+                stack.pop()
+    return found
+
+
+def whole_operands(steps: Sequence[Step], graph: Flow) -> list[set[int]]:
+    """For each step those that make the right matrix of a product, which no strip can do without."""
+    makers: dict[Tensor, int] = {tensor: index for index, step in enumerate(steps) for tensor in step.outputs}
+    found: list[set[int]] = []
+    for step, after in zip(steps, graph.after, strict=True):
+        right = step.inputs[1] if OPERATIONS[step.op].traits.product is Product.MATRIX else None
+        maker = makers.get(right) if right is not None else None
+        found.append(set() if maker is None else {maker} & after)
+    return found
+
+
+def late(graph: Flow, order: list[int]) -> list[int]:
+    """The same order with each step that makes more than it frees moved to just before its first reader."""
+    users: dict[int, list[int]] = {}
+    for step, touched in enumerate(graph.touches):
+        for block, _ in touched:
+            users.setdefault(block, []).append(step)
+    result = list(order)
+    place = {step: position for position, step in enumerate(result)}
+    for step in reversed(order):
+        readers = graph.before[step]
+        if not readers:
+            continue
+        goal, here = min(place[reader] for reader in readers), place[step]
+        if goal == here + 1:
+            continue
+        made = sum(graph.sizes[block] for block in graph.writes[step])
+        freed = sum(
+            graph.sizes[block]
+            for block in graph.reads[step]
+            if block not in graph.held and max(place[user] for user in users[block]) <= here
+        )
+        if made > freed:
+            result.insert(goal, step)
+            result.pop(here)
+            for position in range(here, goal):
+                place[result[position]] = position
+    return result

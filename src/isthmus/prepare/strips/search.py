@@ -1,0 +1,252 @@
+"""The choice of stretches and of the rows of their strips: exact for a limit, by steps and not by time.
+
+A step either has no more alive than the limit as it is, or lies in a stretch whose strips have not. The cheapest set of
+stretches is a shortest path over the steps. The least memory within a budget of time is found by halving.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.strips.base import WIDTH, Base
+from isthmus.prepare.strips.stretch import BYTES_A_STEP, MOST_UNROLLED, Ending, Stretch
+
+LONGEST = 90
+"""Steps of a stretch."""
+TABLE_SHARE = 0.09
+"""The most that a program may grow, as a part of the scratch that this saves."""
+_FINEST = 100
+_BARGAINS, _REFINEMENTS = 8, 4
+_BETTER = 50
+MOST_GROWTH = 12_000
+"""Steps by which stretches grow in one search, all in all: what is beyond is not looked at."""
+_A_STRETCH, _A_BYTE = 200.0, 0.05
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A stretch with the rows of its strips and where the first one ends."""
+
+    stretch: Stretch
+    rows: int
+    start: int
+
+    @property
+    def nanoseconds(self) -> float:
+        """The time that it takes more than whole steps do."""
+        return self.stretch.nanoseconds(self.rows, self.start)
+
+    @property
+    def cost(self) -> float:
+        """What choices are compared by: its time, with a little for the program that it takes."""
+        return self.nanoseconds + _A_STRETCH + _A_BYTE * self.table_bytes
+
+    @property
+    def table_bytes(self) -> int:
+        """By how much the program grows."""
+        whole = self.stretch.last - self.stretch.first + 1
+        return BYTES_A_STEP * (self.stretch.emitted(self.rows, self.start) - whole)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What less memory may cost: a part of the model's time, and whether a program must stay small."""
+
+    slower: float
+    small_program: bool = True
+
+
+class Search:
+    """The search over one arrangement of steps.
+
+    Parameters
+    ----------
+    kind
+        The order of its steps.
+    spent
+        Time that is spent already on computing tensors again.
+    """
+
+    def __init__(self, base: Base, kind: str, spent: float = 0.0) -> None:
+        self.base = base
+        self.kind = kind
+        self.spent = spent
+        self.fewest = threads = base.engine.threads
+        self.time = float(np.where(base.pieces > 1, base.time / threads, base.time).sum()) - spent
+        self._growth = 0
+        self._endings: dict[tuple[int, int], Ending] = {}
+        self._modes = [(1, WIDTH) if _is_wide(step) else (1,) for step in base.steps]
+        self._left: dict[int, dict[int, int]] = {}
+        self._barriers = [self._barrier(index) for index in range(len(base.steps))]
+        self.reached = 0
+
+    @property
+    def peak(self) -> int:
+        """The most that any step has alive as it is."""
+        return max(self.base.live, default=0)
+
+    def is_barrier(self, index: int) -> bool:
+        """Whether no stretch goes on behind a step: none can hold it, or it brings all rows together."""
+        sink = self.base.sink(index, 1)
+        return self._barriers[index] or (sink is not None and sink[1].reduces)
+
+    def _barrier(self, index: int) -> bool:
+        """Whether no stretch can hold a step."""
+        step = self.base.steps[index]
+        if self.base.result[index] is None:
+            return True
+        rank = step.outputs[0].rank
+        axes = {axis for axis in range(rank) if step.outputs[0].dims[axis] > 1}
+        sinks = any(self.base.sink(index, mode) is not None for mode in (1, WIDTH))
+        return not sinks and all(self.base.map(index, axis) is None for axis in axes)
+
+    def _stretches(self, first: int, last: int, mode: int) -> tuple[Stretch, ...]:
+        key = last, mode
+        ending = self._endings.get(key)
+        if ending is None:
+            ending = self._endings[key] = Ending(self.base, last, mode, LONGEST)
+        before = ending.grown
+        found = ending.stretches(first) if self._growth < MOST_GROWTH else ending.known(first)
+        self._growth += ending.grown - before
+        return found
+
+    def cheapest(self, first: int, last: int, limit: int) -> Choice | None:
+        """The cheapest strips of a stretch that stay within a limit."""
+        best: Choice | None = None
+        every = (found for mode in self._modes[last] for found in self._stretches(first, last, mode))
+        for found in every:
+            if found.floor >= limit:
+                continue
+            fewest = -(-self.fewest // found.grain) * found.grain
+            rows = found.rows(limit)
+            if rows < fewest or (not found.regular and rows * MOST_UNROLLED < found.height):
+                continue
+            for even in found.even(rows, fewest):
+                choice = Choice(found, even, found.start(limit, even))
+                if best is None or choice.cost < best.cost:
+                    best = choice
+        return best
+
+    def solve(self, limit: int) -> list[Choice] | None:
+        """The cheapest stretches with which no step has more than `limit` bytes alive; None where there are none."""
+        live, count, entering = self.base.live, len(self.base.live), self.base.entering
+        hot = [0]
+        for bytes_ in live:
+            hot.append(hot[-1] + (bytes_ > limit))
+        best: list[tuple[float, Choice | None, int] | None] = [(0.0, None, -1), *[None] * count]
+        self.reached = 0
+        for end in range(count):
+            entry: tuple[float, Choice | None, int] | None = None
+            before = best[end]
+            if live[end] <= limit and before is not None:
+                entry = before[0], None, end
+            leaving = self._leaving(end)
+            # One result may lie over an operand.
+            made = -max(leaving.values(), default=0)
+            for first in range(end, max(-1, end - LONGEST), -1):
+                made += leaving.get(first, 0)
+                if self._barriers[first] or made > limit:
+                    break
+                least = max(entering[first] + made, entering[first])
+                earlier = best[first]
+                if earlier is None or hot[end + 1] == hot[first] or least > limit:
+                    continue
+                if entry is not None and earlier[0] + _A_STRETCH >= entry[0]:
+                    continue
+                choice = self.cheapest(first, end, limit)
+                if choice is None:
+                    continue
+                cost = earlier[0] + choice.cost
+                if entry is None or cost < entry[0]:
+                    entry = cost, choice, first
+            best[end + 1] = entry
+            if entry is not None:
+                self.reached = end + 1
+        return _path(best) if best[count] is not None else None
+
+    def cost(self, chosen: list[Choice]) -> float:
+        """The time that a choice takes more, with what is spent already."""
+        return self.spent + sum(choice.nanoseconds for choice in chosen)
+
+    def _leaving(self, end: int) -> dict[int, int]:
+        """The bytes of blocks that are read after a step, by the step that each begins with."""
+        if end not in self._left:
+            base = self.base
+            found: dict[int, int] = {}
+            for first in range(end, max(-1, end - LONGEST), -1):
+                bytes_ = sum(base.size[block] for block in base.begun[first] if base.end[block] > end)
+                if bytes_:
+                    found[first] = bytes_
+            self._left[end] = found
+        return self._left[end]
+
+    def affordable(self, chosen: list[Choice] | None, limit: int, budget: Budget) -> bool:
+        """Whether a choice keeps to a budget."""
+        if chosen is None or self.cost(chosen) > budget.slower * self.time:
+            return False
+        grown = sum(choice.table_bytes for choice in chosen)
+        return not budget.small_program or grown <= TABLE_SHARE * max(0, self.peak - limit)
+
+    def bargain(self, least: int, budget: Budget) -> tuple[int, list[Choice]] | None:
+        """The least limit from one on whose program is small enough: which does not fall evenly with the limit."""
+        step = (self.peak - least) // _BARGAINS
+        found: tuple[int, list[Choice]] | None = None
+        limit = least + step
+        for _ in range(_BARGAINS + _REFINEMENTS):
+            chosen = self.solve(limit)
+            if chosen is not None and self.affordable(chosen, limit, budget):
+                found = limit, chosen
+                step //= 2
+                limit -= step
+            elif found is None:
+                limit += step
+            else:
+                step //= 2
+                limit += step
+            if limit >= self.peak or step <= self.base.alignment:
+                break
+        return found
+
+    def least(self, budget: Budget, below: int | None = None) -> tuple[int, list[Choice]] | None:
+        """The least limit that the time of a budget allows, and the choice for it; None if nothing below `below` is."""
+        budget = replace(budget, small_program=False)
+        high = self.peak if below is None else below
+        found: tuple[int, list[Choice]] | None = None
+        if below is not None:
+            # Another order has got there: one that does no better is soon told.
+            high -= high // _BETTER
+            chosen = self.solve(high)
+            if chosen is None or not self.affordable(chosen, high, budget):
+                return None
+            found = high, chosen
+        low = max((bytes_ for index, bytes_ in enumerate(self.base.live) if self._barriers[index]), default=0)
+        while high - low > max(self.base.alignment, high // _FINEST):
+            middle = (low + high) // 2
+            chosen = self.solve(middle)
+            if chosen is not None and self.affordable(chosen, middle, budget):
+                found, high = (middle, chosen), middle
+            else:
+                low = middle
+        return found
+
+
+def _is_wide(step: Step) -> bool:
+    """Whether an image has so few rows that its columns are the better strips."""
+    dims = step.outputs[0].dims
+    source = step.inputs[0].dims if step.inputs and step.inputs[0] is not None else ()
+    return any(len(image) == 4 and image[2] >= 2 * image[1] for image in (dims, source))
+
+
+def _path(best: list[tuple[float, Choice | None, int] | None]) -> list[Choice]:
+    chosen: list[Choice] = []
+    at = len(best) - 1
+    while at > 0:
+        entry = best[at]
+        assert entry is not None
+        _, choice, at = entry
+        if choice is not None:
+            chosen.append(choice)
+    return chosen[::-1]

@@ -1,0 +1,492 @@
+"""A stretch of neighbouring steps computed by strips: what it needs and costs, by the rows of a strip.
+
+Strips move down all tensors of a stretch together. When a strip ends at row ``e`` of the tensor that counts, it ends at
+row ``rate * e + ahead`` of each other one: ahead by what the windows in between look forward. What a tensor keeps for
+the next strip is the same number of rows every time. So the bytes alive at each step are a line over the rows of a
+strip, and the most rows that fit a limit follow without trying.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil, floor, lcm
+
+import numpy as np
+
+from isthmus.graph import Tensor
+from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.rows import Rate, RowMap
+from isthmus.graph.traits import Product
+from isthmus.prepare.storage import Block
+from isthmus.prepare.strips.base import Base, aligned
+
+NANOSECONDS_A_STEP = 65.0
+BYTES_A_NANOSECOND = 50.0
+BYTES_A_STEP = 200
+"""What an instruction takes in a program."""
+_WORTH_OVERLAYING = 20
+"""A result over an operand saves at least this part of the most bytes alive."""
+MOST_UNROLLED = 12
+"""Strips of a stretch that cannot be repeated because no two are alike."""
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A tensor as strips see it.
+
+    Parameters
+    ----------
+    axis
+        The axis of its rows.
+    rate, ahead
+        Where the end of a strip is in it.
+    kept
+        Rows that the next strip reads again.
+    whole
+        Whether it exists whole: it is read outside.
+    """
+
+    axis: int
+    rate: Rate
+    ahead: int
+    kept: int
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """A result that is written over an operand: rows of the operand are fetched once, before their bytes are needed.
+
+    Parameters
+    ----------
+    source
+        The step that has written the operand, which nobody reads after the stretch.
+    result
+        The step whose whole result, as large as the operand, takes its bytes.
+    """
+
+    source: int
+    result: int
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps `first` to `last`, to be computed by strips.
+
+    Parameters
+    ----------
+    mode
+        The axis of images that the strips run along.
+    overlay
+        A result that is written over an operand. Fetching the operand is then a step of its own, before the others.
+    maps, inner
+        The row map of each step, and its result, in order.
+    height
+        Rows of the tensor that counts.
+    grain
+        What the rows of a strip should be a multiple of.
+    regular
+        Whether strips are alike.
+    floor
+        Bytes alive all through it, with what is kept between strips.
+    carried
+        Bytes kept between strips.
+    lines
+        For each step the bytes alive there besides: in any case, for each row of a strip, and in the first strip.
+    instructions, copied
+        For each strip: instructions, and bytes that are copied besides, fixed and for each row.
+    ahead
+        How far the strips of some tensor are ahead, in rows of the tensor that counts.
+    time, pieces, threads
+        How long each step takes on one thread, into how many strips it may be cut that threads still share, and how
+        many threads there are.
+    """
+
+    first: int
+    last: int
+    mode: int
+    maps: tuple[RowMap, ...]
+    inner: tuple[Inner, ...]
+    height: int
+    grain: int
+    regular: bool
+    floor: int
+    carried: int
+    lines: np.ndarray
+    instructions: int
+    copied: tuple[float, float]
+    ahead: float
+    time: np.ndarray
+    pieces: np.ndarray
+    threads: int
+    overlay: Overlay | None = None
+
+    def rows(self, limit: int) -> int:
+        """The most rows of a strip with which no more than `limit` bytes are alive; 0 if there are none."""
+        left = (limit - self.floor) - self.lines[0]
+        slope = self.lines[1]
+        if (left < slope * self.grain).any():
+            return 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            most = np.where(slope > 0, left / slope, self.height).min()
+        return min(int(most), self.height) // self.grain * self.grain
+
+    def even(self, most: int, fewest: int) -> list[int]:
+        """Rows of strips up to a number: as many for each of the fewest strips, and so that no strip is shorter."""
+        grain, count = self.grain, -(-self.height // max(most, 1))
+        balanced = -(-self.height // max(count, 2) // grain) * grain
+        found = [max(min(balanced, most), fewest)]
+        divides = (rows for rows in range(found[0], fewest - 1, -grain) if self.height % rows == 0)
+        exact = next(divides, 0)
+        return found if exact in (0, found[0]) or 2 * exact < found[0] else [*found, exact]
+
+    def start(self, limit: int, rows: int) -> int:
+        """Where the first strip ends: at a row that may lie before the first, so that it does not need more."""
+        left = (limit - self.floor + self.carried) - self.lines[2]
+        slope = self.lines[1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            most = np.where(slope > 0, left / slope, rows).min()
+        lowest = -ceil(self.ahead / max(rows, 1)) * rows
+        return max(min(floor(most), rows), lowest)
+
+    def strips(self, rows: int, start: int) -> int:
+        """How many strips that makes."""
+        return 1 + max(0, ceil((self.height - start) / rows))
+
+    def emitted(self, rows: int, start: int) -> int:
+        """How many instructions it takes in a program, where equal strips are one."""
+        strips = self.strips(rows, start)
+        if not self.regular:
+            return strips * self.instructions
+        short = self.height % rows != 0
+        if not self.carried and not self.ahead:
+            return min(strips, 1 + short) * self.instructions
+        ramps = 1 + ceil(max(0.0, self.ahead - max(start, 0)) / rows) + short
+        return min(strips, 1 + ramps) * self.instructions
+
+    def nanoseconds(self, rows: int, start: int) -> float:
+        """The time that it takes more than whole steps do."""
+        strips = self.strips(rows, start)
+        moved = (strips - 1) * (self.copied[0] + self.copied[1] * rows)
+        more = strips * self.instructions - (self.last - self.first + 1)
+        alone = 0.0
+        if self.threads > 1:
+            alone = self.time[(self.pieces > 1) & (self.pieces < strips)].sum() * (1 - 1 / self.threads)
+        return more * NANOSECONDS_A_STEP + moved / BYTES_A_NANOSECOND + alone
+
+
+@dataclass
+class _Wanted:
+    """What the readers in a stretch want of a tensor: rate, end and begin of the rows, along one axis of it."""
+
+    axis: int
+    rate: Rate
+    end: int
+    begin: int
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """Rows of a tensor that are copied out of it for a reader at a position: what it adds to the line there."""
+
+    position: int
+    line: np.ndarray
+    copied: float
+    copied_a_row: float
+
+
+class Ending:
+    """All stretches that end with a step, the shortest first: each has one step more in front than the one before.
+
+    Positions of steps are counted from the last one. A tensor that is written before a stretch is whole; when the
+    stretch grows to hold its writer, it becomes one that exists by strips.
+    """
+
+    def __init__(self, base: Base, last: int, mode: int, longest: int) -> None:
+        self._base, self._last, self._mode = base, last, mode
+        self._first = last + 1
+        self._ended = False
+        self._wanted: dict[Block, _Wanted | None] = {}
+        self._copies: dict[Block, list[_Copy]] = {}
+        self._maps: list[RowMap] = []
+        self._inner: list[Inner] = []
+        self._lines = np.zeros((3, longest))
+        self._in_place: set[int] = set()
+        self._whole_result = -1
+        self._height = 0
+        self._grain, self._regular = 1, True
+        self._made = self._carried = self._instructions = 0
+        self._copied = self._copied_a_row = self._ahead = 0.0
+        self._found: dict[int, tuple[Stretch, ...]] = {}
+
+    def stretches(self, first: int) -> tuple[Stretch, ...]:
+        """The stretch that begins with a step, and the same with a result over an operand, where there are such."""
+        while self._first > first and not self._ended:
+            self._ended = self._first == 0 or not self._grow(self._first - 1)
+            if not self._ended:
+                self._first -= 1
+                plain = self._snapshot()
+                over = self._overlaid(plain)
+                self._found[self._first] = (plain,) if over is None else (plain, over)
+        return self._found.get(first, ())
+
+    @property
+    def grown(self) -> int:
+        """The steps of the longest stretch so far."""
+        return len(self._inner)
+
+    def known(self, first: int) -> tuple[Stretch, ...]:
+        """The same, of those that have been looked at before."""
+        return self._found.get(first, ())
+
+    def _overlaid(self, plain: Stretch) -> Stretch | None:
+        """The same with the largest result over an operand of its size that nobody reads any more, if that can be.
+
+        Only of its size: a larger block would be alive as long as the smaller one, in steps that know nothing of it.
+        """
+        base, result = self._base, self._whole_result
+        if result < 0 or self._whole_bytes() * _WORTH_OVERLAYING < base.peak:
+            return None
+        made, own = base.steps[result].outputs[0], self._inner[self._last - result]
+        sources = [
+            block
+            for block, wanted in self._wanted.items()
+            if wanted is not None
+            and base.begin[block] < self._first
+            and base.end[block] <= self._last
+            and block.size == made.nbytes
+        ]
+        if not sources:
+            return None
+        source = sources[0]
+        wanted = self._wanted[source]
+        assert wanted is not None
+        tensor = base.made(source)
+        (bytes_, run), (result_bytes, result_run) = base.shape(tensor, wanted.axis), base.shape(made, own.axis)
+        if run and result_run:
+            fits = own.ahead * result_bytes <= wanted.end * bytes_
+        else:
+            alike = tensor.dims[: wanted.axis] == made.dims[: own.axis] and bytes_ == result_bytes
+            fits = alike and wanted.rate == own.rate and own.ahead <= wanted.end
+        if not fits or tensor.dims[wanted.axis] < 2:
+            return None
+        kept = max(0, wanted.end - wanted.begin)
+        a_row, keeps = float(wanted.rate) * bytes_, kept * bytes_
+        line = np.array([keeps + base.alignment, a_row, wanted.end * bytes_ + base.alignment])
+        lines = np.concatenate([plain.lines, line[:, None]], axis=1)
+        lines[:, self._last - base.end[source] : -1] += line[:, None]
+        copied, copied_a_row, instructions = plain.copied[0], plain.copied[1] + a_row, plain.instructions + 1
+        for copy in self._copies.get(source, ()):
+            lines[:, copy.position] -= copy.line
+            instructions -= 1
+            copied -= copy.copied
+            copied_a_row -= copy.copied_a_row
+        if kept:
+            instructions += 2 if run else 3
+            copied += (2.0 if run else 3.0) * keeps
+            if not run:
+                lines[:2, -1] += base.alignment, a_row
+                copied_a_row += a_row
+        carried = plain.carried + aligned(keeps, base.alignment)
+        return replace(
+            plain,
+            maps=(fetching(tensor, wanted.axis), *plain.maps),
+            inner=(Inner(wanted.axis, wanted.rate, wanted.end, kept, False), *plain.inner),
+            floor=plain.floor - base.size[source] + aligned(keeps, base.alignment),
+            carried=carried,
+            lines=lines,
+            instructions=instructions,
+            copied=(copied, copied_a_row),
+            ahead=max(plain.ahead, wanted.end / float(wanted.rate)),
+            overlay=Overlay(base.writer[source], result),
+        )
+
+    def _snapshot(self) -> Stretch:
+        count = len(self._inner)
+        regular = self._regular and self._grain * 3 <= self._height
+        return Stretch(
+            first=self._first,
+            last=self._last,
+            mode=self._mode,
+            maps=tuple(self._maps[::-1]),
+            inner=tuple(self._inner[::-1]),
+            height=self._height,
+            grain=self._grain if regular else 1,
+            regular=regular,
+            floor=self._base.entering[self._first] + self._made + self._carried,
+            carried=self._carried,
+            lines=self._lines[:, :count].copy(),
+            instructions=self._instructions,
+            copied=(self._copied, self._copied_a_row),
+            ahead=self._ahead,
+            time=self._base.time[self._first : self._last + 1],
+            pieces=self._base.pieces[self._first : self._last + 1],
+            threads=self._base.engine.threads,
+        )
+
+    def _grow(self, index: int) -> bool:
+        """Take a step more; False where none can be taken."""
+        base, position = self._base, self._last - index
+        block, step = base.result[index], base.steps[index]
+        if block is None or position >= self._lines.shape[1]:
+            return False
+        result = step.outputs[0]
+        whole = base.end[block] > self._last
+        if not whole and block not in base.simple:
+            return False
+        if block in self._wanted:
+            wanted = self._wanted[block]
+            if wanted is None:
+                return False
+            axis, rate, ahead, low = wanted.axis, wanted.rate, wanted.end, wanted.begin
+            rows = base.map(index, axis)
+            if rows is None or rows.reduces:
+                return False
+        else:
+            sink = base.sink(index, self._mode)
+            if sink is None or not whole:
+                return False
+            axis, rows = sink
+            own_rows = rows.height if rows.reduces else result.dims[axis]
+            self._height = self._height or own_rows
+            rate, ahead = self._beside(index, rows) or (_ratio(own_rows, self._height), 0)
+            low = ahead
+        if rows.grain > 1:
+            ahead = -(-ahead // rows.grain) * rows.grain
+        own = Inner(axis, rate, ahead, 0 if whole else max(0, ahead - low), whole)
+        self._maps.append(rows)
+        self._inner.append(own)
+        self._instructions += 1
+        self._ahead = max(self._ahead, ahead / float(rate))
+        self._regular = self._regular and rows.regular
+        if not rate.__class__ is rows.rate.__class__ is int or rows.grain > 1:
+            self._grain = _common(self._grain, rate, rate * rows.rate, Fraction(rate) / rows.grain)
+        self._made += sum(base.size[b] for b in base.begun[index] if base.end[b] > self._last)
+        if rows.reduces:
+            if result.dtype.is_fixed_point:
+                self._made += aligned(4 * result.elements, base.alignment)
+        else:
+            self._hold(index, block, result, own)
+            if whole and block in base.simple and base.size[block] > self._whole_bytes():
+                self._whole_result = index
+        space, a_row = base.space(index, axis)
+        self._lines[:, position] += space, a_row * float(rate), space + a_row * max(ahead, 0)
+        return self._ask(index, rows, own)
+
+    def _whole_bytes(self) -> int:
+        """The bytes of the largest whole result so far."""
+        block = self._base.result[self._whole_result] if self._whole_result >= 0 else None
+        return 0 if block is None else self._base.size[block]
+
+    def _beside(self, index: int, rows: RowMap) -> tuple[Rate, int] | None:
+        """Rate and lead of a result that is made of what another one is made of."""
+        sliced = dict(rows.sliced)
+        for position, tensor, source in self._base.operands[index]:
+            known = self._wanted.get(source)
+            if position not in sliced or known is None:
+                continue
+            if tensor.rank and known.rate and rows.rate:
+                return _whole(Fraction(known.rate) / rows.rate), floor((known.end - rows.after) / rows.rate)
+        return None
+
+    def _hold(self, index: int, block: Block, result: Tensor, own: Inner) -> None:
+        """Count the bytes of a result: whole ones are alive all the time, others from here to their last reader."""
+        base, position = self._base, self._last - index
+        bytes_, run = base.shape(result, own.axis)
+        a_row = float(own.rate) * bytes_
+        if own.whole:
+            if not run:
+                self._lines[:, position] += base.alignment, a_row, own.ahead * bytes_
+                self._instructions += 1
+                self._copied_a_row += a_row
+            return
+        for copy in self._copies.pop(block, ()):
+            self._lines[:, copy.position] -= copy.line
+            self._instructions -= 1
+            self._copied -= copy.copied
+            self._copied_a_row -= copy.copied_a_row
+        keeps = own.kept * bytes_
+        if own.kept:
+            self._carried += aligned(keeps, base.alignment)
+            self._instructions += 2 if run else 3
+            self._copied += 2.0 * keeps
+            if not run:
+                # What is new is computed apart, and then put behind what was kept.
+                self._lines[:, position] += base.alignment, a_row, 0
+                self._copied += keeps
+                self._copied_a_row += a_row
+        end = self._last - base.end[block]
+        line = np.array([keeps + base.alignment, a_row, own.ahead * bytes_ + base.alignment])
+        self._lines[:, end : position + 1] += line[:, None]
+        if not own.kept and end not in self._in_place and self._overwritten(base.end[block], own, bytes_):
+            self._in_place.add(end)
+            self._lines[:, end] -= line
+
+    def _overwritten(self, reader: int, own: Inner, bytes_: int) -> bool:
+        """Whether the last reader of a tensor writes its result over it."""
+        step, result = self._base.steps[reader], self._inner[self._last - reader]
+        if not OPERATIONS[step.op].traits.element_wise or result.whole or result.kept or result.rate != own.rate:
+            return False
+        return self._base.shape(step.outputs[0], result.axis)[0] == bytes_
+
+    def _ask(self, index: int, rows: RowMap, own: Inner) -> bool:
+        """Note what a step wants of its operands, whether or not they are made in the stretch."""
+        base, position = self._base, self._last - index
+        sliced = dict(rows.sliced)
+        rate = _whole(own.rate * rows.rate)
+        end, begin = ceil(rows.rate * own.ahead + rows.after), floor(rows.rate * own.ahead - rows.before)
+        for operand, tensor, source in base.operands[index]:
+            axis = sliced.get(operand)
+            writer = base.writer.get(source, -1)
+            if axis is None or source not in base.simple:
+                if self._first <= writer <= self._last:
+                    return False
+                self._wanted[source] = None
+                if OPERATIONS[base.steps[index].op].traits.product is Product.MATRIX:
+                    # A right matrix that is computed is packed anew for every strip.
+                    self._copied += 2.0 * tensor.nbytes
+            else:
+                self._want(source, base.axis_in(source, tensor, axis), rate, end, begin)
+            bytes_, run = base.shape(tensor, axis) if axis is not None else (0, True)
+            if not run:
+                around = float(max(0, rows.before + rows.after)) * bytes_
+                first = max(0.0, float(rows.rate * own.ahead + rows.after)) * bytes_
+                a_row = float(rate) * bytes_
+                line = np.array([around + base.alignment, a_row, first + base.alignment])
+                self._lines[:, position] += line
+                self._instructions += 1
+                self._copied += around
+                self._copied_a_row += a_row
+                self._copies.setdefault(source, []).append(_Copy(position, line, around, a_row))
+        return True
+
+    def _want(self, source: Block, axis: int | None, rate: Rate, end: int, begin: int) -> None:
+        if axis is None:
+            self._wanted[source] = None
+        elif source not in self._wanted:
+            self._wanted[source] = _Wanted(axis, rate, end, begin)
+        else:
+            known = self._wanted[source]
+            if known is not None and (known.axis, known.rate) == (axis, rate):
+                known.end, known.begin = max(known.end, end), min(known.begin, begin)
+            else:
+                self._wanted[source] = None
+
+
+def fetching(tensor: Tensor, axis: int) -> RowMap:
+    """The map of a step that copies a tensor."""
+    return RowMap(((0, axis),), tensor.dims[axis], 1, 0, 0, lambda a, b: (a, b), lambda rows, source: {})
+
+
+def _common(grain: int, *rates: Rate) -> int:
+    """Rows with which all rates come to whole rows."""
+    return lcm(grain, *(Fraction(rate).denominator for rate in rates))
+
+
+def _ratio(rows: int, counted: int) -> Rate:
+    return 1 if rows == counted else _whole(Fraction(rows, counted))
+
+
+def _whole(rate: Rate) -> Rate:
+    return rate if rate.__class__ is int or rate.denominator != 1 else int(rate)

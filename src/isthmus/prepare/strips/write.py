@@ -1,0 +1,311 @@
+"""Writes the steps of a stretch strip by strip: views of whole tensors, rows that are kept, and repeated strips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from isthmus.graph import DataType, Tensor
+from isthmus.graph.rows import Rows
+from isthmus.prepare.passes.canonical import plain_slice
+from isthmus.prepare.schedule import Part, Region, Repeat, Step, StepRows
+from isthmus.prepare.storage import Storage
+from isthmus.prepare.strips.base import Base, in_one_run, row_bytes
+from isthmus.prepare.strips.cut import Entry, Run, Strip, cut, longest_run
+from isthmus.prepare.strips.material import Material, Native, material
+from isthmus.prepare.strips.search import Choice
+
+_WORTH_REPEATING = 2
+MOST_STRIDES = 32
+"""Bases that may move on in a repetition, each by its own stride."""
+
+
+@dataclass
+class _Held:
+    """Rows of a tensor at hand: a tensor that holds them, in the shape of its producer's result."""
+
+    tensor: Tensor
+    rows: Rows
+
+
+@dataclass
+class Written:
+    """Steps by strips."""
+
+    steps: list[Step] = field(default_factory=list)
+    repeats: list[Repeat] = field(default_factory=list)
+    regions: list[Region] = field(default_factory=list)
+
+
+def write(base: Base, chosen: Sequence[Choice], native: Native) -> Written | None:
+    """The steps of an arrangement with some stretches by strips; None where a strip would read nothing."""
+    written = Written()
+    at = 0
+    for choice in chosen:
+        whole = material(base, choice, native)
+        strips = cut(whole)
+        if strips is None:
+            return None
+        written.steps += base.steps[at : choice.stretch.first]
+        _Writer(base.storage, whole, strips, native, written).write()
+        at = choice.stretch.last + 1
+    written.steps += base.steps[at:]
+    return written
+
+
+class _Writer:
+    """Writes one stretch."""
+
+    def __init__(
+        self, storage: Storage, whole: Material, strips: list[Strip], native: Native, written: Written
+    ) -> None:
+        self._storage, self._whole, self._strips = storage, whole, strips
+        self._native, self._written = native, written
+        self._choice = whole.choice
+        self._kept: dict[int, _Held] = {}
+        self._spare: dict[int, Tensor] = {}
+        self._sums: dict[int, Tensor] = {}
+        self._advances: dict[Tensor, int] = {}
+        self._moved: dict[int, tuple[int, int]] = {}
+
+    def write(self) -> None:
+        steps = self._written.steps
+        begin = len(steps)
+        run = longest_run(self._choice, self._strips)
+        if run.times < _WORTH_REPEATING or not self._strips[run.first].entries:
+            run = Run(0, 0)
+        number = 0
+        while number < len(self._strips):
+            if run.times and number == run.first:
+                following = self._strips[number + 1]
+                self._moved = {
+                    e.step: (f.rows[0] - e.rows[0], f.source[0] - e.source[0])
+                    for e, f in zip(self._strips[number].entries, following.entries, strict=True)
+                }
+                at, self._advances = len(steps), {}
+                self._strip(number)
+                self._moved = {}
+                if self._strides() > MOST_STRIDES:
+                    number, run = number + 1, Run(0, 0)
+                    continue
+                self._written.repeats.append(Repeat(at, len(steps) - 1, run.times, self._advances))
+                number += run.times
+                last = self._strips[number - 1]
+                for entry in last.entries:
+                    if entry.step in self._kept:
+                        self._kept[entry.step].rows = last.kept[entry.step]
+            else:
+                self._strip(number)
+                number += 1
+        self._written.regions.append(self._region(begin, run))
+
+    def _strides(self) -> int:
+        """How many bases move on, each by a stride of its own."""
+        return len({(self._storage.block(tensor).pool, stride) for tensor, stride in self._advances.items()})
+
+    def _region(self, begin: int, run: Run) -> Region:
+        stretch = self._choice.stretch
+        peak = (stretch.lines[0] + stretch.lines[1] * self._choice.rows).max()
+        return Region(
+            steps=tuple((step.op, step.name) for step in self._whole.steps),
+            axes=tuple(inner.axis for inner in stretch.inner),
+            strips=tuple(tuple(StepRows(e.step, e.rows, e.source) for e in strip.entries) for strip in self._strips),
+            repeated=(run.first, run.times),
+            first=begin,
+            last=len(self._written.steps) - 1,
+            carried_bytes=stretch.carried,
+            peak_bytes=int(stretch.floor + peak),
+        )
+
+    # -- one strip -----------------------------------------------------------------------------------------------------
+
+    def _strip(self, number: int) -> None:
+        strip = self._strips[number]
+        held = dict(self._kept)
+        last_use: dict[int, int] = {}
+        for entry in strip.entries:
+            last_use.setdefault(entry.step, entry.step)
+            for source in self._sources(entry.step):
+                last_use[source] = entry.step
+        for entry in strip.entries:
+            self._compute(entry, held)
+            for k, user in last_use.items():
+                if user == entry.step and k in held:
+                    self._keep(k, held[k], strip.kept.get(k))
+                    del held[k]
+        for k in [k for k in self._kept if k not in strip.kept]:
+            del self._kept[k]
+
+    def _sources(self, k: int) -> list[int]:
+        """The steps of the stretch whose results a step reads by rows, where those are held for a strip only."""
+        found = {self._whole.results.get(block) for block in self._whole.operands[k].values()}
+        return [s for s in found if s is not None and not self._choice.stretch.inner[s].whole]
+
+    def _compute(self, entry: Entry, held: dict[int, _Held]) -> None:
+        k = entry.step
+        stretch, step = self._choice.stretch, self._whole.steps[k]
+        rows, inner = stretch.maps[k], stretch.inner[k]
+        inputs = list(step.inputs)
+        source_axis = rows.sliced[0][1]
+        for position, axis in rows.sliced:
+            tensor = inputs[position]
+            assert tensor is not None
+            source = self._whole.results.get(self._whole.operands[k][position])
+            inputs[position] = self._rows_of(entry, tensor, axis, source, held)
+        result = step.outputs[0]
+        if rows.reduces:
+            image = step.inputs[0]
+            assert image is not None
+            pixels = image.elements // result.elements
+            part = Part(inner.axis, entry.rows[0], rows.height, source_axis, entry.source[0], rows.height, pixels)
+            self._gather(step, entry, inputs, part)
+            return
+        part = Part(
+            inner.axis, entry.rows[0], result.dims[inner.axis], source_axis, entry.source[0], rows.height
+        )
+        params = rows.params(entry.rows, entry.source)
+        a, b = entry.rows
+        run = in_one_run(result, inner.axis)
+        if inner.whole and run:
+            piece = self._view(result, inner.axis, entry.rows, self._moved.get(k, (0, 0))[0])
+            self._add(step, inputs, piece, params, part)
+        elif inner.whole:
+            piece = self._new(result, inner.axis, b - a)
+            self._add(step, inputs, piece, params, part)
+            place = self._alias(result, inner.axis, self._moved.get(k, (0, 0))[0])
+            where = Part(inner.axis, a, result.dims[inner.axis], inner.axis, a, result.dims[inner.axis])
+            self._emit("Concat", [piece], place, {"axis": inner.axis}, where)
+        elif k in held and held[k].rows[1] == a:
+            before, low = held[k].tensor, held[k].rows[0]
+            whole = self._new(result, inner.axis, b - low)
+            if run:
+                top = self._within(whole, inner.axis, (0, a - low))
+                piece = self._within(whole, inner.axis, (a - low, b - low))
+                self._emit("Reshape", [before], top)
+                self._add(step, inputs, piece, params, part)
+            else:
+                piece = self._new(result, inner.axis, b - a)
+                self._add(step, inputs, piece, params, part)
+                self._emit("Concat", [before, piece], whole, {"axis": inner.axis})
+            held[k] = _Held(whole, (low, b))
+        else:
+            piece = self._new(result, inner.axis, b - a)
+            self._add(step, inputs, piece, params, part)
+            held[k] = _Held(piece, entry.rows)
+
+    def _gather(self, step: Step, entry: Entry, inputs: list[Tensor | None], part: Part) -> None:
+        """A strip of a mean: floats go on in the result itself, bytes in sums of whole numbers."""
+        result, source = step.outputs[0], step.inputs[0]
+        assert source is not None
+        ends = entry.rows[1] == part.height
+        if not source.dtype.is_fixed_point:
+            clamp = step.clamp if ends else None
+            self._written.steps.append(Step(step.op, step.name, inputs, [result], dict(step.params), clamp, part))
+            return
+        if entry.step not in self._sums:
+            self._sums[entry.step] = self._native(
+                f"{result.name} (sums)", result.dims, DataType.INT_32, source.quantization
+            )
+        sums = self._sums[entry.step]
+        self._written.steps.append(Step(step.op, step.name, inputs, [sums], dict(step.params), None, part))
+        if ends:
+            self._written.steps.append(Step(step.op, step.name, [sums], [result], dict(step.params), step.clamp, part))
+
+    def _keep(self, k: int, held: _Held, wanted: Rows | None) -> None:
+        """Keep the rows that the next strips read again, in memory that lasts."""
+        if wanted is None:
+            self._kept.pop(k, None)
+            return
+        known = self._kept.get(k)
+        if known is not None and known.tensor is held.tensor:
+            return
+        axis = self._choice.stretch.inner[k].axis
+        last = self._part(held, axis, wanted)
+        spare = self._room(k, wanted[1] - wanted[0])
+        self._emit("Reshape", [last], spare)
+        self._kept[k] = _Held(spare, wanted)
+
+    def _room(self, k: int, rows: int) -> Tensor:
+        """Memory for rows of a result from strip to strip, as large as any strip wants it."""
+        axis = self._choice.stretch.inner[k].axis
+        result = self._whole.made(k)
+        if k not in self._spare:
+            most = max(high - low for strip in self._strips for low, high in [strip.kept.get(k, (0, 0))])
+            self._spare[k] = self._new(result, axis, most)
+        view = self._new(result, axis, rows)
+        self._storage.join(self._spare[k], view)
+        return view
+
+    # -- tensors -------------------------------------------------------------------------------------------------------
+
+    def _rows_of(
+        self, entry: Entry, tensor: Tensor, axis: int, writer: int | None, held: dict[int, _Held]
+    ) -> Tensor:
+        """The rows of an operand that an entry reads; `writer` is the step of the stretch that writes it."""
+        if writer is not None and not self._choice.stretch.inner[writer].whole:
+            rows = self._part(held[writer], self._choice.stretch.inner[writer].axis, entry.source)
+            if self._whole.made(writer) is tensor:
+                return rows
+            dims = (*tensor.dims[:axis], entry.source[1] - entry.source[0], *tensor.dims[axis + 1 :])
+            named = self._native(tensor.name, dims, tensor.dtype, tensor.quantization)
+            self._storage.join(rows, named)
+            return named
+        moved = self._moved.get(entry.step, (0, 0))[1]
+        if in_one_run(tensor, axis):
+            return self._view(tensor, axis, entry.source, moved)
+        return self._slice(self._alias(tensor, axis, moved), axis, entry.source)
+
+    def _part(self, held: _Held, axis: int, rows: Rows) -> Tensor:
+        """Some of the rows at hand."""
+        low = held.rows[0]
+        if rows == held.rows:
+            return held.tensor
+        inside = rows[0] - low, rows[1] - low
+        if in_one_run(held.tensor, axis):
+            return self._within(held.tensor, axis, inside)
+        return self._slice(held.tensor, axis, inside)
+
+    def _view(self, tensor: Tensor, axis: int, rows: Rows, moved: int) -> Tensor:
+        """Rows of a whole tensor, where they lie."""
+        view = self._within(tensor, axis, rows)
+        if moved:
+            self._advances[view] = moved * row_bytes(tensor, axis)
+        return view
+
+    def _alias(self, tensor: Tensor, axis: int, moved: int) -> Tensor:
+        """Another name for a whole tensor, which moves on as its rows do."""
+        if not moved:
+            return tensor
+        alias = self._native(tensor.name, tensor.dims, tensor.dtype, tensor.quantization)
+        self._storage.join(tensor, alias)
+        self._advances[alias] = moved * prod(tensor.dims[axis + 1 :]) * tensor.dtype.itemsize
+        return alias
+
+    def _within(self, tensor: Tensor, axis: int, rows: Rows) -> Tensor:
+        view = self._new(tensor, axis, rows[1] - rows[0])
+        self._storage.join(tensor, view, rows[0] * row_bytes(tensor, axis))
+        return view
+
+    def _slice(self, tensor: Tensor, axis: int, rows: Rows) -> Tensor:
+        ranges = np.array([[0, d, 1] for d in tensor.dims], np.int64)
+        ranges[axis] = *rows, 1
+        result = self._new(tensor, axis, rows[1] - rows[0])
+        self._emit("StridedSlice", [tensor], result, plain_slice(ranges))
+        return result
+
+    def _new(self, like: Tensor, axis: int, rows: int) -> Tensor:
+        dims = (*like.dims[:axis], rows, *like.dims[axis + 1 :])
+        return self._native(like.name, dims, like.dtype, like.quantization)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _add(self, step: Step, inputs: list[Tensor | None], result: Tensor, params: dict, part: Part) -> None:
+        self._written.steps.append(Step(step.op, step.name, inputs, [result], params, step.clamp, part))
+
+    def _emit(
+        self, op: str, inputs: list[Tensor], result: Tensor, params: dict | None = None, part: Part | None = None
+    ) -> None:
+        self._written.steps.append(Step(op, result.name, list(inputs), [result], params or {}, None, part))

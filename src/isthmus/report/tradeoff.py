@@ -1,0 +1,69 @@
+"""The trade-off between scratch and time: one line a limit, bars for memory, and which to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one limit gives.
+
+    Parameters
+    ----------
+    limit
+        As a user says it; empty for none.
+    scratch_bytes
+        What the plan then takes.
+    times
+        The time of a run, in times that of a run without a limit.
+    regions
+        How many stretches are computed by strips.
+    """
+
+    limit: str
+    scratch_bytes: int
+    times: float
+    regions: int
+
+
+def choose(points: Sequence[Point], slower: float, room: int | None) -> Point | None:
+    """The point to take: the mildest limit that fits the room, or the least scratch that costs no more than `slower`.
+
+    Examples
+    --------
+    >>> points = [Point("", 100, 1.0, 0), Point("50%", 50, 1.01, 1), Point("20%", 20, 1.2, 2)]
+    >>> choose(points, 0.05, None).limit, choose(points, 0.05, 30).limit, choose(points, 0.05, 10)
+    ('50%', '20%', None)
+    """
+    if room is not None:
+        fitting = [point for point in points if point.scratch_bytes <= room]
+        return max(fitting, key=lambda point: point.scratch_bytes, default=None)
+    cheap = [point for point in points if point.times <= 1 + slower] or list(points[:1])
+    return min(cheap, key=lambda point: point.scratch_bytes, default=None)
+
+
+def draw_tradeoff(points: Sequence[Point], chosen: Point | None, columns: int = 80, unicode: bool = True) -> str:
+    """The points as a table with bars; the chosen one is marked.
+
+    Examples
+    --------
+    >>> points = [Point("", 1000, 1.0, 0), Point("50%", 480, 1.013, 1)]
+    >>> print(draw_tradeoff(points, points[1], columns=60, unicode=False))
+        limit      scratch   left   times
+         none        1,000   100%   1.000  #####################
+    >     50%          480    48%   1.013  ##########
+    """
+    most = max((point.scratch_bytes for point in points), default=0)
+    width = max(columns - 39, 8)
+    bar = "█" if unicode else "#"
+    lines = [f"{'limit':>9}{'scratch':>13}{'left':>7}{'times':>8}"]
+    for point in points:
+        left = point.scratch_bytes / most if most else 1.0
+        mark = ">" if point is chosen else " "
+        filled = bar * max(1, round(left * width))
+        lines.append(
+            f"{mark}{point.limit or 'none':>8}{point.scratch_bytes:>13,}{left:>7.0%}{point.times:>8.3f}  {filled}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,160 @@
+"""``isthmus fit``: how far the scratch of a model can be brought down, what that costs, and which limit to choose.
+
+The model is prepared with one limit after the other and run, all of them taking turns, so that times can be compared.
+Without a budget the least scratch within ``--slower`` is advised; with one, the mildest limit that fits it.
+Results of all of them are the same to the last bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isthmus.backends import registry
+from isthmus.backends.lpai_report import POOL_BYTES
+from isthmus.errors import Code, QnnError
+from isthmus.prepare.strips import SLOWER, ScratchLimit
+from isthmus.report.tradeoff import Point, choose, draw_tradeoff
+from isthmus.session import Session
+from isthmus.tools.shapes import add_shape_argument, parse_shape
+
+LIMITS = ("75%", "50%", "35%", "25%", "20%", "16%", "13%", "10%")
+ROUND_SECONDS = 0.02
+WIDEST = 120
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx file")
+    parser.add_argument("--backend", default="cpu", help=f"{', '.join(registry.names())}, or the name of a library")
+    add_shape_argument(parser)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that a run uses (default 1)")
+    room = parser.add_mutually_exclusive_group()
+    room.add_argument("--budget", metavar="BYTES", help="what scratch, state, inputs and outputs may take together")
+    room.add_argument("--tcm", action="store_true", help=f"the same as --budget {POOL_BYTES}: LPAI's TCM")
+    parser.add_argument(
+        "--slower", type=float, default=SLOWER, metavar="PART",
+        help=f"without a budget, what less scratch may cost, as a part of the time (default {SLOWER})",
+    )  # fmt: skip
+    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds of measurement (default 9)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    if options.rounds < 1:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--rounds {options.rounds}", "must be at least 1")
+    ScratchLimit.of("least", options.slower)
+    budget = _budget(options)
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(_session(options, None))]
+        whole = sessions[0].info
+        room = None if budget is None else budget - whole.memory.state_bytes - whole.io_bytes
+        limits = [""]
+        refusal = ""
+        for limit in (*LIMITS, "least", *([] if room is None else [str(max(room, 0))])):
+            try:
+                session = stack.enter_context(_session(options, limit))
+            except QnnError as problem:
+                if problem.code is not Code.COMMON_MEM_ALLOC:
+                    raise
+                refusal = problem.rule
+                continue
+            if all(session.info.memory.scratch_bytes != other.info.memory.scratch_bytes for other in sessions):
+                sessions.append(session)
+                limits.append(limit)
+        points = _points(limits, sessions, options.rounds)
+    chosen = choose(points, options.slower, room)
+    report = _described(options, points, chosen, room, refusal)
+    if options.json:
+        print(json.dumps(report))
+    else:
+        _print(report, points, chosen)
+    return 0 if chosen is not None else 1
+
+
+def _budget(options: argparse.Namespace) -> int | None:
+    if options.tcm:
+        return POOL_BYTES
+    if options.budget is None:
+        return None
+    limit = ScratchLimit.of(options.budget)
+    if limit.bytes is None:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--budget {options.budget}", "must be a number of bytes")
+    return limit.bytes
+
+
+def _session(options: argparse.Namespace, limit: str | None) -> Session:
+    session = Session(
+        options.model,
+        options.backend,
+        dict(parse_shape(text) for text in options.shape),
+        options.threads,
+        config=options.config,
+        scratch_limit=None if limit is None else int(limit) if limit.isdecimal() else limit,
+        slower=options.slower,
+    )
+    rng = np.random.default_rng(0)
+    for view in session.inputs.values():
+        view[...] = rng.uniform(-1, 1, view.shape) if view.dtype.kind == "f" else rng.integers(0, 2, view.shape)
+    return session
+
+
+def _points(limits: Sequence[str], sessions: Sequence[Session], rounds: int) -> list[Point]:
+    """The points, in order of scratch; times are medians of what each round has beside its run without a limit."""
+    taken: list[list[float]] = [[] for _ in sessions]
+    for session in sessions:
+        session.engine_run()
+    for number in range(rounds):
+        for which in [(number + k) % len(sessions) for k in range(len(sessions))]:
+            run, count, begin = sessions[which].engine_run, 0, time.perf_counter()
+            while count < 2 or time.perf_counter() - begin < ROUND_SECONDS:
+                run()
+                count += 1
+            taken[which].append((time.perf_counter() - begin) / count)
+    points = []
+    for limit, session, times in zip(limits, sessions, taken, strict=True):
+        ratio = statistics.median(mine / whole for mine, whole in zip(times, taken[0], strict=True))
+        regions = len(session.plan.regions) if session.plan is not None else 0
+        points.append(Point(limit, session.info.memory.scratch_bytes, ratio, regions))
+    return sorted(points, key=lambda point: -point.scratch_bytes)
+
+
+def _described(
+    options: argparse.Namespace, points: Sequence[Point], chosen: Point | None, room: int | None, refusal: str
+) -> dict[str, Any]:
+    return {
+        "model": str(options.model),
+        "backend": options.backend,
+        "threads": options.threads,
+        "room_bytes": room,
+        "points": [vars(point) for point in points],
+        "advised": None if chosen is None else chosen.limit or "none",
+        "held_up": refusal,
+    }
+
+
+def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None) -> None:
+    columns = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
+    unicode = "utf" in (sys.stdout.encoding or "").lower()
+    print(f"{report['model']} on {report['backend']}, {report['threads']} thread{'s' * (report['threads'] > 1)}")
+    print(draw_tradeoff(points, chosen, columns, unicode))
+    if report["held_up"]:
+        print(f"below that: {report['held_up']}")
+    if chosen is None:
+        print(f"nothing fits: scratch may take {report['room_bytes']:,} bytes beside state, inputs and outputs")
+    elif not chosen.limit:
+        print("advised: no limit")
+    else:
+        print(f"advised: --scratch-limit {chosen.limit} ({chosen.scratch_bytes:,} bytes, {chosen.times:.3f} times)")

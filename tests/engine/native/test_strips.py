@@ -1,0 +1,130 @@
+"""Steps computed strip by strip have the bits of whole steps, and touch nothing outside their memory.
+
+``ISTHMUS_STRIP_NETWORKS=2000`` tries as many random networks; ``ISTHMUS_STRIP_SEED`` others.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import strip_networks
+from harness import GuardedBuffer
+
+from isthmus.backends import native
+from isthmus.backends.native import Prepared
+from isthmus.engine.native.describe import describe
+from isthmus.engine.native.executor import Executor
+from isthmus.engine.native.program import REPEAT, Program
+from isthmus.engine.native.serialization import from_bytes, to_bytes
+from isthmus.errors import Code, QnnError
+from isthmus.graph import Graph
+from isthmus.memory import window
+from isthmus.prepare.strips import ScratchLimit
+
+NETWORKS = int(os.environ.get("ISTHMUS_STRIP_NETWORKS", "120"))
+SEED = int(os.environ.get("ISTHMUS_STRIP_SEED", "0"))
+AT_A_TIME = 20
+
+
+class Guarded:
+    """A program bound to memory between guard pages."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        sizes = [program.scratch_bytes, program.state_bytes]
+        self._pools = [GuardedBuffer(-(-size // 64) * 64) if size else None for size in sizes]
+        self.io = [GuardedBuffer(info.nbytes) for info in (*program.inputs, *program.outputs)]
+        scratch, state = (None if pool is None else window(pool.bytes) for pool in self._pools)
+        self.executor = Executor(program, scratch, state, [window(buffer.bytes) for buffer in self.io])
+        self.executor.reset()
+
+    def run(self, seed: int) -> list[bytes]:
+        """All outputs for random inputs."""
+        rng = np.random.default_rng(seed)
+        for buffer, info in zip(self.io, self.program.inputs, strict=False):
+            values = buffer.bytes.view(info.dtype.numpy)
+            if values.dtype.kind == "f":
+                values[:] = rng.uniform(-1, 1, values.shape)
+            else:
+                values[:] = rng.integers(-128, 128, values.shape)
+        self.executor.run()
+        return [buffer.bytes.tobytes() for buffer in self.io[len(self.program.inputs) :]]
+
+    def close(self) -> None:
+        self.executor.close()
+
+
+def prepared(graph: Graph, limit: object, threads: int = 1) -> Prepared | None:
+    """The graph within a limit; None where nothing fits it."""
+    try:
+        return native.prepare(graph, threads, limit=ScratchLimit.of(limit, 10.0))
+    except QnnError as problem:
+        if problem.code is not Code.COMMON_MEM_ALLOC:
+            raise
+        return None
+
+
+@pytest.mark.parametrize("first", range(SEED, SEED + NETWORKS, AT_A_TIME))
+def test_random_networks_by_strips_have_the_same_bits(first):
+    split = 0
+    for seed in range(first, first + AT_A_TIME):
+        graph = strip_networks.network(seed)
+        if graph is None:
+            continue
+        threads = 1 + seed // 2 % 2
+        whole = native.prepare(graph, threads)
+        expected = None
+        for limit in ("least", int(whole.plan.bytes * 0.8), int(whole.plan.bytes * 0.5)):
+            found = prepared(graph, limit, threads)
+            if found is None or not found.plan.regions:
+                continue
+            split += 1
+            assert found.plan.bytes <= (whole.plan.bytes if limit == "least" else limit)
+            model = Guarded(found.program)
+            expected = expected or _expected(whole.program)
+            assert [model.run(0), model.run(1)] == expected, f"network {seed} within {limit}: {found.plan.regions}"
+            model.close()
+    assert split > AT_A_TIME // 2, "networks that are not split prove little"
+
+
+def _expected(program: Program) -> list[list[bytes]]:
+    model = Guarded(program)
+    outputs = [model.run(0), model.run(1)]
+    model.close()
+    return outputs
+
+
+@pytest.mark.parametrize("bytes_", [False, True])
+def test_a_repeated_strip_is_one_in_the_program(bytes_):
+    graph = strip_networks.squeezed(bytes_)
+    whole, split = native.prepare(graph), native.prepare(graph, limit=ScratchLimit.of("30%"))
+    program = split.program
+    (repeat,) = program.repeats
+    assert program.kernels[program.table[repeat, 0]] == REPEAT
+    assert "times=" in describe(program, repeat)
+    assert len(program.table) < len(whole.program.table) * 6
+    moved = [describe(program, index) for index in range(repeat + 1, len(program.table))]
+    assert any("cursor 0+" in text for text in moved)
+    model = Guarded(from_bytes(to_bytes(program)))
+    assert [model.run(0), model.run(1)] == _expected(whole.program)
+    # One instruction after the other, as profiles run them, those of a strip once.
+    for index in range(len(program.table)):
+        model.executor.step(index)
+    model.close()
+
+
+def test_the_constants_are_those_of_whole_steps():
+    graph = strip_networks.squeezed(True)
+    whole, split = native.prepare(graph), native.prepare(graph, limit=ScratchLimit.of("30%"))
+    assert split.program.constant_bytes <= whole.program.constant_bytes + 256
+
+
+def test_two_threads_compute_the_same_strips():
+    graph = strip_networks.squeezed(False)
+    split = native.prepare(graph, 2, limit=ScratchLimit.of("30%"))
+    assert split.plan.regions
+    model = Guarded(split.program)
+    assert [model.run(0), model.run(1)] == _expected(native.prepare(graph).program)
+    model.close()

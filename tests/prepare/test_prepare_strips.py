@@ -1,0 +1,173 @@
+"""Scratch has limits that are kept or refused with a reason, and strips compute every row once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import strip_networks
+
+from isthmus.backends import native
+from isthmus.engine.native import lower
+from isthmus.engine.native.cost import estimated, pieces
+from isthmus.engine.native.target import host
+from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType, Graph, TensorType
+from isthmus.prepare.pipeline import schedule
+from isthmus.prepare.schedule import Schedule
+from isthmus.prepare.strips import ScratchLimit, Strips
+
+
+def scheduled(graph: Graph, limit: object = None, slower: float = 10.0, threads: int = 1) -> Schedule:
+    strips = None
+    if limit is not None:
+        strips = Strips(ScratchLimit.of(limit, slower), estimated, lower.splits, pieces, threads)
+    return schedule(graph, work_bytes=lambda step: lower.work_bytes(step, host(), threads), strips=strips)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        (4096, ScratchLimit(bytes=4096)),
+        (np.int64(7), ScratchLimit(bytes=7)),
+        ("4096", ScratchLimit(bytes=4096)),
+        ("2 MiB", ScratchLimit(bytes=2 << 20)),
+        ("3kB", ScratchLimit(bytes=3000)),
+        ("12.5%", ScratchLimit(share=0.125)),
+        ("least", ScratchLimit()),
+        (" Least ", ScratchLimit()),
+    ],
+)
+def test_a_limit_is_bytes_or_a_part_or_the_least(text, limit):
+    assert ScratchLimit.of(text) == limit
+
+
+@pytest.mark.parametrize("text", [-1, True, 2.5, None, "", "101%", "-3%", "few", "1e3", "9" * 40, b"25%", [1], "nan%"])
+def test_any_other_limit_is_refused(text):
+    with pytest.raises(QnnError) as refused:
+        ScratchLimit.of(text)
+    assert refused.value.code is Code.COMMON_INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("slower", [-0.1, 11, float("nan"), "0.1", True, None])
+def test_what_it_may_cost_is_a_part_of_the_time(slower):
+    with pytest.raises(QnnError) as refused:
+        ScratchLimit.of("least", slower)
+    assert refused.value.code is Code.COMMON_INVALID_ARGUMENT
+
+
+def test_a_limit_that_is_no_limit_changes_nothing():
+    graph = strip_networks.squeezed(False)
+    plain = scheduled(graph)
+    for limit in (plain.scratch_bytes, plain.scratch_bytes + 1, "100%"):
+        same = scheduled(graph, limit)
+        assert (same.plan.rows, same.repeats, same.plan.regions) == (plain.plan.rows, (), ())
+
+
+@pytest.mark.parametrize("share", ["75%", "50%", "30%", "20%"])
+@pytest.mark.parametrize("bytes_", [False, True])
+def test_a_plan_stays_within_its_limit(share, bytes_):
+    graph = strip_networks.squeezed(bytes_)
+    plain, split = scheduled(graph), scheduled(graph, share)
+    assert split.scratch_bytes <= plain.scratch_bytes * float(share[:-1]) / 100
+    assert split.plan.regions
+
+
+def test_a_limit_below_all_that_can_be_names_the_step_and_what_is_missing():
+    graph = strip_networks.squeezed(False)
+    with pytest.raises(QnnError) as refused:
+        scheduled(graph, 640)
+    assert refused.value.code is Code.COMMON_MEM_ALLOC
+    assert "'squeezed'" in refused.value.what
+    assert "(Conv2d) holds it up" in refused.value.rule or "(DepthWiseConv2d) holds it up" in refused.value.rule
+    needed = int(refused.value.hint.split()[1].replace(",", ""))
+    assert scheduled(graph, needed + needed // 20).scratch_bytes <= needed + needed // 20
+
+
+def test_the_least_costs_no_more_than_it_may():
+    graph = strip_networks.squeezed(False)
+    bytes_ = [scheduled(graph, "least", slower).scratch_bytes for slower in (0.0, 0.2, 10.0)]
+    assert bytes_ == sorted(bytes_, reverse=True)
+    assert bytes_[0] <= scheduled(graph).scratch_bytes
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_row_is_computed_once_and_read_when_it_is_there(seed):
+    graph = strip_networks.network(seed)
+    if graph is None:
+        return
+    plain = scheduled(graph)
+    try:
+        split = scheduled(graph, int(plain.scratch_bytes * 0.6))
+    except QnnError:
+        return
+    for region in split.plan.regions:
+        done = [0] * len(region.steps)
+        for strip in region.strips:
+            for entry in strip:
+                assert entry.rows[0] == done[entry.step] < entry.rows[1]
+                assert entry.source[0] < entry.source[1]
+                done[entry.step] = entry.rows[1]
+        first, times = region.repeated
+        bodies = {tuple((e.step, e.rows[1] - e.rows[0]) for e in s) for s in region.strips[first : first + times]}
+        assert len(bodies) <= 1
+    covered = [step for repeat in split.repeats for step in range(repeat.first, repeat.last + 1)]
+    assert len(covered) == len(set(covered))
+
+
+def test_strips_are_as_high_as_there_are_threads():
+    split = scheduled(strip_networks.squeezed(False), "30%", threads=3)
+    (region,) = split.plan.regions
+    first, _ = region.repeated
+    assert all(entry.rows[1] - entry.rows[0] >= 3 for entry in region.strips[first])
+
+
+def test_what_a_mean_is_taken_of_is_computed_again_rather_than_kept():
+    """A wide image from a narrow one, scaled by what its mean says: the wide one need never be whole."""
+    rng = np.random.default_rng(0)
+    graph = Graph("gated")
+    image = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 32, 32, 16))
+    plain = {"stride": [1, 1], "pad_amount": np.zeros((2, 2), np.uint32)}
+
+    def weights(*dims):
+        return graph.constant(graph.fresh("w"), rng.normal(0, 0.2, dims).astype(np.float32))
+
+    (narrow,) = graph.emit("Conv2d", [image, weights(3, 3, 16, 8)], plain | {"pad_amount": np.ones((2, 2), np.uint32)})
+    (wide,) = graph.emit("Conv2d", [narrow, weights(1, 1, 8, 96)], plain)
+    (mean,) = graph.emit("ReduceMean", [wide], {"axes": [1, 2], "keep_dims": True})
+    (gate,) = graph.emit("Conv2d", [mean, weights(1, 1, 96, 96)], plain)
+    (scaled,) = graph.emit("ElementWiseMultiply", [wide, gate])
+    (small,) = graph.emit("Conv2d", [scaled, weights(1, 1, 96, 4)], plain)
+    result = graph.create_tensor("y", TensorType.APP_READ, small.dtype, small.dims)
+    graph.add_node("end", "Relu", [small], [result])
+    graph.finalize()
+    whole = scheduled(graph)
+    split = scheduled(graph, "20%")
+    assert split.plan.again == (wide.name,)
+    assert split.scratch_bytes <= whole.scratch_bytes // 5
+    assert wide.nbytes > split.scratch_bytes
+
+
+def test_attention_goes_by_the_rows_of_its_queries():
+    rng = np.random.default_rng(0)
+    graph = Graph("attention")
+    tokens, heads, width = 48, 4, 16
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, tokens, heads * width))
+
+    def projected(name):
+        weights = graph.constant(name, rng.normal(0, 0.2, (heads * width, heads * width)).astype(np.float32))
+        (made,) = graph.emit("MatMul", [x, weights])
+        (split,) = graph.emit("Reshape", [made], dims=[(1, tokens, heads, width)])
+        return graph.emit("Transpose", [split], {"perm": [0, 2, 1, 3]})[0]
+
+    q, k, v = (projected(name) for name in "qkv")
+    (scores,) = graph.emit("MatMul", [q, k], {"transpose_in1": True})
+    (shares,) = graph.emit("Softmax", [scores], {"axis": 3})
+    (mixed,) = graph.emit("MatMul", [shares, v])
+    (turned,) = graph.emit("Transpose", [mixed], {"perm": [0, 2, 1, 3]})
+    (flat,) = graph.emit("Reshape", [turned], dims=[(1, tokens, heads * width)])
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, tokens, heads * width))
+    graph.add_node("end", "ElementWiseAdd", [flat, x], [y])
+    graph.finalize()
+    whole, split = native.prepare(graph), native.prepare(graph, limit=ScratchLimit.of("50%"))
+    assert split.program.scratch_bytes <= whole.program.scratch_bytes // 2
+    assert any(op == "Softmax" for region in split.plan.regions for op, _ in region.steps)
