@@ -40,6 +40,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/plans.py
 	$(BIN)/python bench/planner.py
+	$(BIN)/python bench/strips.py
 	$(BIN)/python bench/lpai.py
 	$(BIN)/python bench/htp.py
 	$(BIN)/python bench/provider.py
