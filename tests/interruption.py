@@ -200,6 +200,6 @@ def account() -> dict[str, Any]:
         "descriptors": os.listdir("/proc/self/fd"),
         "tasks": os.listdir("/proc/self/task"),
         "threads": [thread.name for thread in threading.enumerate()],
-        "holds": [f"{key} {hold.holder}" for key, hold in list(holds._holds.items())],
+        "holds": [f"{id(hold)} {hold.holder}" for hold in holds.present()],
         "TCM": [str(span) for span in tcm.pool()._spans],
     }

@@ -73,7 +73,7 @@ def take() -> Account:
         tuple(sorted(thread.name for thread in threading.enumerate())),
         len(os.listdir("/proc/self/task")),
         children(),
-        tuple(hold.holder for hold in list(holds._holds.values())),
+        tuple(hold.holder for hold in holds.present()),
         sum(not mapping.is_closed for mapping in list(shareable._known.values())),
         tcm.pool().allocations,
     )

@@ -45,7 +45,7 @@ class Hold:
     def release(self) -> None:
         """Let go; safe to call again."""
         with lock:
-            if _holds.pop(id(self), None) is not None and self.active is None:
+            if _holds.pop(weakref.ref(self), None) is not None and self.active is None:
                 changed()
 
     @property
@@ -64,7 +64,7 @@ class Hold:
 lock = Lock()
 """Held while a record is read or changed, and while a buffer ends."""
 # Not the record but the holder keeps a hold: one that an interrupt took from him before he had it holds nothing.
-_holds: weakref.WeakValueDictionary[int, Hold] = weakref.WeakValueDictionary()
+_holds: dict[weakref.ref[Hold], bool] = {}
 epoch = 0
 """How often memory has changed hands or ended in this process."""
 
@@ -76,6 +76,15 @@ def changed() -> None:
         epoch += 1
 
 
+def present() -> list[Hold]:
+    """All holds there are."""
+    return [hold for reference in list(_holds) if (hold := reference()) is not None]
+
+
+def _record(hold: Hold) -> None:
+    _holds[weakref.ref(hold, _holds.pop)] = True
+
+
 def overlap(one: Window, other: Window) -> bool:
     """Whether two windows share a byte, wherever they are mapped."""
     return any(mine.overlaps(theirs) for mine in one.spans for theirs in other.spans)
@@ -84,7 +93,7 @@ def overlap(one: Window, other: Window) -> bool:
 def holders(window: Window) -> list[Hold]:
     """The holds that share a byte with a window."""
     with lock:
-        return [hold for hold in list(_holds.values()) if hold.counts and overlap(hold.window, window)]
+        return [hold for hold in present() if hold.counts and overlap(hold.window, window)]
 
 
 def claim(
@@ -108,7 +117,7 @@ def claim(
         # Before the look at who runs: an execution that starts after it sees the new epoch and checks its memory again.
         changed()
         window.buffer.check_open()
-        for other in list(_holds.values()):
+        for other in present():
             shared = group is not None and other.group is group
             if other is not besides and not shared and other.counts and overlap(other.window, window):
                 raise QnnError(
@@ -117,7 +126,7 @@ def claim(
                     f"overlaps the {other.holder} ({other.window.describe()})",
                     "Give each pool memory of its own.",
                 )
-        _holds[id(hold)] = hold
+        _record(hold)
     return hold
 
 
@@ -132,7 +141,7 @@ def use(window: Window, holder: str, active: Callable[[], bool]) -> Hold:
     """Record a window as held whenever `active` says so, whatever else holds it."""
     hold = Hold(window, holder, active=active)
     with lock:
-        _holds[id(hold)] = hold
+        _record(hold)
     return hold
 
 
