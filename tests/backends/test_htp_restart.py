@@ -11,7 +11,7 @@ from htp_harness import DIMS, Doubler, alloc, counter, doubler, ion, kill
 from processes import stop
 
 from isthmus import Code, QnnError, qnn
-from isthmus.accelerator import Deadlines
+from isthmus.accelerator import Accelerator, Deadlines
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, htp
 
@@ -282,3 +282,24 @@ def test_a_free_ends_soon_though_an_asynchronous_execution_does_not(frees):
         assert running.exception(5).code is GONE
         assert all(execution.cancelled() for execution in waiting)
         assert not accelerator.alive
+
+
+@pytest.mark.parametrize("name", ["htp", "lpai"])
+def test_an_accelerator_that_has_died_unnoticed_is_replaced(name, monkeypatch):
+    config = {"lpai_backend": {"target_env": "arm"}} if name == "lpai" else None
+    with qnn.Backend(name, config) as backend, Accelerator() as dead:
+        dead.kill("test")
+        # As it is in the moment between its death and the notice of it.
+        dead.connection.alive = True
+        source = backend.driver._device if name == "htp" else backend.driver
+        fresh, answers = source.accelerator, [dead]
+        monkeypatch.setattr(source, "accelerator", lambda: answers.pop() if answers else fresh())
+        given = doubler(backend.create_context()) if name == "htp" else None
+        if given is None:
+            graph = backend.create_context().create_graph("double")
+            x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, (1, 4))
+            y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, (1, 4))
+            graph.add_node("add", "ElementWiseAdd", [x, x], [y])
+            graph.allocate().binding.execute()
+        assert not answers
+        dead.connection.alive = False

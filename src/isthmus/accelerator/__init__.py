@@ -4,7 +4,7 @@
 """
 
 from isthmus.accelerator.deadlines import Deadlines
-from isthmus.accelerator.lane import Lane
+from isthmus.accelerator.lane import Lane, open_lane
 from isthmus.accelerator.process import Accelerator, Slots
 
-__all__ = ["Accelerator", "Deadlines", "Lane", "Slots"]
+__all__ = ["Accelerator", "Deadlines", "Lane", "Slots", "open_lane"]

@@ -316,6 +316,23 @@ class Lane:
         self.close()
 
 
+def open_lane(running: Callable[[], Accelerator]) -> Lane:
+    """A lane on the accelerator that is running, and on the next one if that has died unnoticed.
+
+    Parameters
+    ----------
+    running
+        Answers the accelerator, and starts it again when it knows that it has ended.
+    """
+    try:
+        return Lane(running())
+    except QnnError as problem:
+        if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
+            raise
+        # Nothing of whoever opens it was lost.
+        return Lane(running())
+
+
 def _refusal(graph: int, status: int) -> QnnError:
     what = f"graph {graph} of the accelerator"
     if status == Code.GRAPH_ABORTED:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import Any
 
-from isthmus.accelerator import Accelerator, Lane
+from isthmus.accelerator import Accelerator, Lane, open_lane
 from isthmus.backends import native
 from isthmus.backends.driver import (
     BackendDriver,
@@ -104,13 +104,7 @@ class HtpBackend(BackendDriver):
     def create_context(self, device: DeviceDriver | None = None) -> HtpContext:
         here = self._device if device is None else device
         assert isinstance(here, HtpDevice)
-        try:
-            return HtpContext(self.config, here.accelerator())
-        except QnnError as problem:
-            if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
-                raise
-            # It had died unnoticed; nothing of this context was lost with it.
-            return HtpContext(self.config, here.accelerator())
+        return HtpContext(self.config, open_lane(here.accelerator))
 
     def close(self) -> None:
         self._device.close()
@@ -121,9 +115,9 @@ class HtpContext(ContextDriver):
 
     configs = ContextConfig
 
-    def __init__(self, config: HtpConfig, accelerator: Accelerator) -> None:
+    def __init__(self, config: HtpConfig, lane: Lane) -> None:
         self.config = config
-        self.lane = Lane(accelerator)
+        self.lane = lane
         self.memory = HtpMemory(self.lane, config.reregistration)
         self._graphs: list[HtpGraphDriver] = []
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
-from isthmus.accelerator import Accelerator, Lane
+from isthmus.accelerator import Accelerator, Lane, open_lane
 from isthmus.accelerator.remote import RemoteExecutor
 from isthmus.backends import native
 from isthmus.backends.driver import (
@@ -205,7 +205,7 @@ class LpaiContext(ContextDriver):
             if self._closed:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, "LPAI context", "it has been freed")
             if self._lane is None:
-                self._lane = Lane(self.backend.accelerator())
+                self._lane = open_lane(self.backend.accelerator)
         return RemoteExecutor(self._lane, program, scratch, persistent)
 
     @property
