@@ -117,6 +117,23 @@ VERSIONS: dict[str, ModelProto] = {
         [node("LayerNormalization", "x s b", "y m i", axis=1)], {"x": floats(2, 3, 4)}, "y m i",
         {"s": weights(3, 4), "b": weights(3, 4)},
     ),
+    "LayerNormalization-leading-ones": model(
+        [node("LayerNormalization", "x s b", "y")], {"x": floats(2, 3, 4)}, "y",
+        {"s": weights(1, 1, 4), "b": weights(1, 1, 4)},
+    ),
+    "LayerNormalization-stretched": model(
+        [node("LayerNormalization", "x s b", "y", axis=1)], {"x": floats(2, 3, 4)}, "y",
+        {"s": weights(1, 3, 1), "b": weights(4)},
+    ),
+    "GroupNormalization-18": single(
+        "GroupNormalization", (2, 6, 3, 4), 18, {"s": weights(2), "b": weights(2)}, num_groups=2
+    ),
+    "GroupNormalization-21": single(
+        "GroupNormalization", (2, 6, 3, 4), 21, {"s": weights(6), "b": weights(6)}, num_groups=2
+    ),
+    "GroupNormalization-21-single": single(
+        "GroupNormalization", (2, 6, 3, 4), 21, {"s": weights(6), "b": weights(6)}, num_groups=1
+    ),
     "InstanceNormalization": single("InstanceNormalization", (2, 3, 4, 4), 13, {"s": weights(3), "b": weights(3)}),
     "LpNormalization": single("LpNormalization", (3, 4), 13, axis=0, p=1),
     "LRN": single("LRN", (1, 6, 3, 3), 13, size=3, alpha=0.5),
