@@ -90,3 +90,28 @@ def test_a_search_that_outgrows_its_fields_goes_on_with_longer_ones(monkeypatch,
     cramped = solve(HARD, timeout=None)
     assert any(grown)
     assert (cramped.offsets, cramped.nodes) == (roomy.offsets, roomy.nodes)
+
+
+@pytest.mark.parametrize("interpreted_work", [0, 10**9], ids=["compiled", "interpreted"])
+def test_the_search_knows_at_every_pause_how_much_is_left_to_place_where(monkeypatch, interpreted_work):
+    """It only decides what is preferred, so a wrong account costs time and nothing else tells of it."""
+    monkeypatch.setattr(portfolio.Limits.__init__, "__defaults__", (interpreted_work, False, 0.0))
+    monkeypatch.setattr(solver, "orders", lambda problem, conflicts: iter([list(range(len(problem)))]))
+    partly = []
+
+    def seen(self, advance, nodes):
+        result = run(self, advance, nodes)
+        state = self.state
+        left = [0] * len(state.total)
+        for x, placed in enumerate(state.placed):
+            for k in range(state.piece_first[x], state.piece_first[x + 1]):
+                for t in range(state.piece_left[k], state.piece_right[k]):
+                    left[t] += 0 if placed else int(state.size[x])
+        assert left == [int(n) for n in state.total]
+        partly.append(any(state.placed))
+        return result
+
+    run = attempt.Attempt.run
+    monkeypatch.setattr(attempt.Attempt, "run", seen)
+    solve(HARD, timeout=None)
+    assert any(partly)

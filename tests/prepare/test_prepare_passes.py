@@ -307,6 +307,30 @@ def test_activations_spelled_out_are_recognized(spell, name):
     assert ops(work) == ["ElementWiseSin", "ElementWiseAbs", "ElementWiseMultiply", name]
 
 
+def _one_plus(op, factor, one=1.0):
+    return lambda b, x: b.op("ElementWiseAdd", b.op(op, b.op("ElementWiseMultiply", x, factor)), one)
+
+
+@pytest.mark.parametrize(
+    ("gate", "kept"),
+    [
+        (lambda b, x: b.op("ElementWiseAdd", x, 1.0), []),
+        (_one_plus("Tanh", math.sqrt(0.5)), ["Tanh"]),
+        (_one_plus("Erf", math.sqrt(0.5), 2.0), ["Erf"]),
+        (_one_plus("Erf", 0.5), ["Erf"]),
+        (lambda b, x: b.op("Relu6", b.op("ElementWiseAdd", x, 2.0)), ["Relu6"]),
+        (lambda b, x: b.op("Relu6", x), ["Relu6"]),
+    ],
+)
+def test_what_only_resembles_an_activation_stays(gate, kept):
+    b = Builder()
+    x = b.input(3, 40)
+    y = b.op("ElementWiseMultiply", b.op("ElementWiseMultiply", x, gate(b, x)), 0.5)
+    work = rewritten(b.finish(y), recognize_gates, remove_dead)
+    assert not {"Gelu", "HardSwish", "Silu"} & set(ops(work))
+    assert set(kept) <= set(ops(work))
+
+
 def test_a_hard_sigmoid_without_its_product_is_recognized():
     b = Builder()
     gate = b.op("Relu6", b.op("ElementWiseAdd", b.input(2, 40), 3.0))

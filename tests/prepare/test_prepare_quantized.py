@@ -147,6 +147,14 @@ def test_weights_transposed_after_dequantizing_are_transposed_bytes():
     assert work.ordered()[0].inputs[1].quantization.axis == 1
 
 
+def test_weights_with_scales_along_an_axis_are_not_reshaped_as_bytes():
+    b = QuantizedBuilder()
+    w = b.op("Reshape", b.weights(3, 6, axis=0), dims=(6, 3))
+    work = resolved(b.finish(b.stored(b.op("MatMul", b.real(4, 6), w))))
+    [reshaped] = [step for step in work.ordered() if step.op == "Reshape"]
+    assert reshaped.inputs[0].dtype is F32
+
+
 def test_dequantize_and_quantize_cancel_or_convert():
     for q, expected in ((IN, ["Relu"]), (OUT, ["Relu", "Convert"])):
         b = QuantizedBuilder()

@@ -99,3 +99,14 @@ def forged(change) -> bytes:
 def test_a_forged_header_is_refused(change):
     with pytest.raises(QnnError):
         from_bytes(forged(change))
+
+
+def test_an_array_that_goes_on_behind_the_file_is_refused_as_such():
+    def longer(header):
+        # The last array of the file, with a few bytes more than there are.
+        last = max(header["arrays"], key=lambda name: header["arrays"][name][0])
+        header["arrays"][last][1] += 64
+        header["labels"] = ["a", "b"]
+
+    with pytest.raises(QnnError, match="lies outside the file"):
+        from_bytes(forged(longer))

@@ -109,6 +109,8 @@ VERSIONS: dict[str, ModelProto] = {
     "Mish": single("Mish", (3, 4), 18),
     "HardSigmoid": single("HardSigmoid", (3, 4), 13, alpha=0.3),
     "Shrink": single("Shrink", (3, 4), 13, bias=0.1, lambd=0.4),
+    "Swish": single("Swish", (3, 4), 24, alpha=0.5),
+    "Swish-one": single("Swish", (3, 4), 24),
     "Flatten": single("Flatten", (2, 3, 4), 13, axis=-1),
     "Trilu": single("Trilu", (2, 4, 5), 14, {"k": i64(1).reshape(())}, upper=0),
     "CumSum": single("CumSum", (3, 4), 14, {"axis": np.int64(1)}, exclusive=1, reverse=1),
