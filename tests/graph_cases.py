@@ -15,6 +15,11 @@ POOL = {"filter_size": [2, 2], "stride": [2, 2], "pad_amount": NO_PADS}
 POOL_3D = {"filter_size": [2] * 3, "stride": [2] * 3, "pad_amount": [[0, 0]] * 3}
 GATES = [(4, 3)] * 3 + [(4, 4)] * 3
 LSTM = [(5, 2, 3), *GATES, *[(4,)] * 3, (2, 4), (2, 4)]
+WHOLE_LSTM = [
+    (5, 2, 3), *[(4, 3)] * 3, *[(4, 6)] * 3, *[(4,)] * 3, (2, 6), (2, 4), *[None] * 4, (4, 3), (4, 6), *[(4,)] * 4, (6, 4),
+    (6,),
+]
+"""With an input gate of its own, peepholes, and a projection from 4 to 6."""
 
 SHAPES: list[tuple[str, list, dict, list]] = [
     ("Conv1d", [(1, 10, 3), (3, 3, 8), (8,)], {"stride": 2, "pad_amount": [1, 1]}, [(1, 5, 8)]),
@@ -101,6 +106,7 @@ SHAPES: list[tuple[str, list, dict, list]] = [
     ("LogSoftmax", [(2, 3)], {"axis": 0}, [(2, 3)]),
     ("Lstm", LSTM, {}, [(5, 2, 4), (2, 4), (2, 4)]),
     ("Lstm", [(2, 3), *LSTM[1:]], {}, [(2, 4), (2, 4), (2, 4)]),
+    ("Lstm", WHOLE_LSTM, {}, [(5, 2, 6), (2, 4), (2, 6)]),
     ("Gru", [(5, 2, 3), *GATES, *[(4,)] * 6, (1, 2, 4)], {"linear_before_reset": 1}, [(5, 2, 4), (1, 2, 4)]),
 ]
 
