@@ -18,7 +18,7 @@ from isthmus.graph.datatypes import FIXED_POINTS, FLOATS, INDICES, NUMBERS, REAL
 from isthmus.graph.operation import Operation, Param
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED
-from isthmus.graph.traits import PLAIN, Movement, Picks
+from isthmus.graph.traits import Movement, Picks
 
 WRITTEN = Path(__file__).with_name("operations.txt")
 _SETS = {"NUMBERS": NUMBERS, "REALS": REALS, "FLOATS": FLOATS, "FIXED_POINTS": FIXED_POINTS, "INDICES": INDICES}
@@ -56,7 +56,7 @@ def trait(name: str, value: Any) -> str:
 
 def line(operation: Operation) -> str:
     traits = {f.name: getattr(operation.traits, f.name) for f in fields(operation.traits)}
-    kept = (trait(name, value) for name, value in traits.items() if value != getattr(PLAIN, name))
+    kept = (trait(name, value) for name, value in traits.items() if value)
     parts = [
         f"{operation.package} {operation.name} {count(operation.inputs)} -> {count(operation.outputs)}",
         ", ".join(map(parameter, operation.params)),

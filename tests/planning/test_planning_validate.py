@@ -1,5 +1,7 @@
 """The validator finds every kind of broken layout."""
 
+import random
+
 import pytest
 
 from isthmus.planning import Buffer, Gap, PlanningError, Problem, check
@@ -42,3 +44,36 @@ def test_time_apart_and_gaps_and_nothing_at_all_may_share():
     check(Problem((Buffer("a", 0, 4, 8), Buffer("b", 4, 6, 8))), (0, 0))
     check(Problem((Buffer("a", 0, 9, 8, gaps=(Gap(2, 4),)), Buffer("b", 2, 4, 8))), (0, 0))
     check(Problem((Buffer("a", 0, 4, 8), Buffer("empty", 0, 4, 0))), (0, 4))
+
+
+def overlap(problem: Problem, offsets: tuple[int, ...]) -> bool:
+    """Whether two buffers share a byte at some step, by looking at every byte of every step."""
+    taken: set[tuple[int, int]] = set()
+    for buffer, offset in zip(problem.buffers, offsets, strict=True):
+        steps = [t for t in range(buffer.start, buffer.end) if not any(g.start <= t < g.end for g in buffer.gaps)]
+        cells = {(t, byte) for t in steps for byte in range(offset, offset + buffer.size)}
+        if cells & taken:
+            return True
+        taken |= cells
+    return False
+
+
+def test_every_overlap_is_found_and_none_is_made_up():
+    rng = random.Random(3)
+    ends = {True: 0, False: 0}
+    for _ in range(2000):
+        buffers = []
+        for name in "abcd"[: rng.randint(2, 4)]:
+            start = rng.randrange(6)
+            end = start + rng.randint(1, 6)
+            middle = sorted(rng.sample(range(start + 1, end), 2)) if end - start > 3 and rng.random() < 0.5 else ()
+            buffers.append(Buffer(name, start, end, rng.randrange(5), gaps=(Gap(*middle),) if middle else ()))
+        problem, offsets = Problem(tuple(buffers)), tuple(rng.randrange(12) for _ in buffers)
+        broken = overlap(problem, offsets)
+        ends[broken] += 1
+        if broken:
+            with pytest.raises(PlanningError, match="share bytes"):
+                check(problem, offsets)
+        else:
+            assert check(problem, offsets) == max(o + b.size for b, o in zip(buffers, offsets, strict=True))
+    assert min(ends.values()) > 500
