@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_graphs import check, convert, floats, model, node, operations
+from onnx import helper
+from onnx_graphs import check, convert, floats, interpret, model, node, operations, random_feeds
 
 from isthmus.errors import QnnError
 
@@ -49,8 +50,9 @@ def test_gru_resets_before_or_after_the_product(linear: int) -> None:
     assert operations(graph)["Gru"] == 1
 
 
-def test_lstm_with_peepholes() -> None:
-    made = layer("LSTM", "forward", True, True)
+@pytest.mark.parametrize("coupled", [0, 1])
+def test_lstm_with_peepholes(coupled: int) -> None:
+    made = layer("LSTM", "forward", True, True, input_forget=coupled)
     made.graph.node[0].input.append("p")
     made.graph.initializer.append(
         model([], {}, "", {"p": RNG.standard_normal((1, 3 * UNITS)).astype(np.float32)}).graph.initializer[0]
@@ -66,3 +68,33 @@ def test_an_lstm_stays_one_operation_per_direction() -> None:
 def test_other_activations_and_clipping_are_reported(attributes: dict[str, Any]) -> None:
     with pytest.raises(QnnError, match="LSTM x1"):
         convert(layer("LSTM", "forward", False, False, **attributes))
+
+
+def test_sequences_that_are_all_of_the_whole_length_may_say_so() -> None:
+    made = layer("LSTM", "forward", True, False)
+    made.graph.node[0].input.append("lengths")
+    lengths = np.full(BATCH, TIME, np.int32)
+    made.graph.initializer.append(model([], {}, "", {"lengths": lengths}).graph.initializer[0])
+    check(made)
+
+
+@pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
+def test_an_lstm_may_forget_as_much_as_it_takes_in(direction: str) -> None:
+    check(layer("LSTM", direction, True, True, input_forget=1))
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_batches_may_come_first(op: str, direction: str) -> None:
+    made = layer(op, direction, True, True)
+    graph = convert(made)
+    feeds = random_feeds(graph)
+    straight = interpret(graph, feeds)
+    made.graph.node[0].attribute.append(helper.make_attribute("layout", 1))
+    for value in made.graph.input:
+        first, second = value.type.tensor_type.shape.dim[:2]
+        first.dim_value, second.dim_value = second.dim_value, first.dim_value
+    turned = interpret(convert(made), {name: x.transpose(1, 0, 2) for name, x in feeds.items()})
+    np.testing.assert_array_equal(turned["y"], straight["y"].transpose(2, 0, 1, 3))
+    for name in OUTPUTS[op].split()[1:]:
+        np.testing.assert_array_equal(turned[name], straight[name].transpose(1, 0, 2))

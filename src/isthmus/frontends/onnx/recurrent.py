@@ -91,6 +91,10 @@ def _bias(node: OnnxNode, direction: int, gate: int, count: int, units: int) -> 
     return node.emit("ElementWiseAdd", [first, second])
 
 
+def _opposite(node: OnnxNode, tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else node.emit("ElementWiseNeg", [tensor])
+
+
 def _lstm(node: OnnxNode) -> list[Value | None]:
     directions = _directions(node, ("Sigmoid", "Tanh", "Tanh"))
     x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
@@ -103,17 +107,20 @@ def _lstm(node: OnnxNode) -> list[Value | None]:
             [_part(node, value, direction, gate * units, (gate + 1) * units) for gate in range(4)]
             for value in (weights, recurrence)
         )
-        b = [_bias(node, direction, gate, 4, units) for gate in range(4)]
+        b: list[Tensor | None] = [_bias(node, direction, gate, 4, units) for gate in range(4)]
         initial_h = _state(node, 5, direction, batch, units) or _zeros(node, batch, units)
         initial_c = _state(node, 6, direction, batch, units) or _zeros(node, batch, units)
         peepholes = [_part(node, node.optional(7), direction, gate * units, (gate + 1) * units) for gate in range(3)]
         i, o, f, c = range(4)
+        if node.attr("input_forget", 0):
+            # The forget gate is 1 - input gate, which is the input gate of the opposite sum; the operation computes the
+            # input gate as 1 - forget gate where it has no weights of its own.
+            w[f], r[f], b[f], peepholes[2] = (_opposite(node, t) for t in (w[i], r[i], b[i], peepholes[0]))
+            w[i] = r[i] = b[i] = peepholes[0] = None
         operands: list[Tensor | None] = [
             tensor, w[f], w[c], w[o], r[f], r[c], r[o], b[f], b[c], b[o], initial_h, initial_c,
             None, None, None, None, w[i], r[i], peepholes[0], peepholes[2], peepholes[1], b[i],
         ]  # fmt: skip
-        if node.attr("input_forget", 0):
-            operands[16] = operands[17] = operands[21] = operands[18] = None
         y, last_c, last_h = node.builder.emit("Lstm", operands, {"direction": directions[direction]}, outputs=3)
         sequences.append(y)
         hidden.append(last_h)
