@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx_graphs import convert, floats, model, node, subgraph
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.onnx import builder, importer
+from isthmus.frontends.onnx import builder, constants, control, importer
 
 SECONDS = 30
 """Far more than a refusal takes on any machine, far less than the work that is refused."""
@@ -115,3 +116,75 @@ def test_weights_of_any_size_may_be_rearranged(monkeypatch: pytest.MonkeyPatch) 
     weights = np.ones((64, 3, 3, 3), np.float32)
     made = model([node("Conv", "x w", "y")], {"x": floats(1, 3, 8, 8)}, "y", {"w": weights})
     assert len(convert(made).nodes) > 0
+
+
+def chain(length: int) -> ModelProto:
+    """So many nodes one after another."""
+    names = ["x", *(f"v{i}" for i in range(length - 1)), "y"]
+    return model([node("Neg", a, b) for a, b in itertools.pairwise(names)], {"x": floats(2)}, "y")
+
+
+def turning(turns: int) -> ModelProto:
+    """A loop of so many turns."""
+    inputs = [
+        helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("c", 9, []),
+        helper.make_tensor_value_info("v", 1, None),
+    ]  # fmt: skip
+    body = subgraph([node("Identity", "c", "d"), node("Neg", "v", "w")], inputs, "d w")
+    return model([node("Loop", "n - x", "y", body=body)], {"x": floats(2)}, "y", {"n": np.int64(turns)})
+
+
+def nesting(depth: int) -> ModelProto:
+    """Branches within branches, so deep."""
+    inner = [node("Neg", "x", "o0")]
+    for level in range(depth):
+        branch = subgraph(inner, (), f"o{level}")
+        inner = [node("If", "yes", f"o{level + 1}", then_branch=branch, else_branch=branch)]
+    inner[-1].output[0] = "y"
+    return model(inner, {"x": floats(2)}, "y", {"yes": np.array(True)})
+
+
+def filled(elements: int) -> ModelProto:
+    """A constant of so many floats, made by a node."""
+    return model([node("ConstantOfShape", "n", "c"), node("Add", "x c", "y")], {"x": floats(1)}, "y", {"n": [elements]})
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "limit", "made", "sentence"),
+    [
+        (importer, "MAX_STEPS", 6, chain, "over 6 nodes"),
+        (builder, "MAX_NODES", 6, chain, "more than 6 operations"),
+        (control, "MAX_TURNS", 6, turning, "more than 6 turns"),
+        (importer, "MAX_DEPTH", 3, nesting, "nests deeper than 3"),
+    ],
+)
+def test_a_limit_is_the_last_number_that_is_taken(monkeypatch, module, name, limit, made, sentence) -> None:
+    monkeypatch.setattr(module, name, limit)
+    assert convert(made(limit)).outputs
+    with pytest.raises(QnnError, match=sentence):
+        convert(made(limit + 1))
+
+
+def test_a_constant_that_a_node_makes_is_limited_in_its_bytes(monkeypatch) -> None:
+    monkeypatch.setattr(builder, "MAX_CONSTANT_BYTES", 64)
+    monkeypatch.setattr(constants, "MAX_CONSTANT_BYTES", 1 << 20)
+    assert convert(filled(16)).outputs
+    with pytest.raises(QnnError, match="a constant of 68 bytes is too large"):
+        convert(filled(17))
+    monkeypatch.setattr(constants, "MAX_CONSTANT_BYTES", 64)
+    assert convert(filled(8)).outputs
+    with pytest.raises(QnnError, match="a constant of 9 elements is too large"):
+        convert(filled(9))
+
+
+def test_computed_constants_are_limited_by_what_the_model_brings(monkeypatch) -> None:
+    made = builder.Builder("b", given_bytes=10)
+    monkeypatch.setattr(builder, "MAX_FOLDED_BYTES", 100)
+    made.count_folded(180)
+    with pytest.raises(QnnError, match="take 181 bytes so far"):
+        made.count_folded(1)
+
+
+def test_the_limits_are_those_that_are_written_down() -> None:
+    assert (importer.OLDEST_OPSET, importer.MAX_DEPTH, importer.MAX_STEPS, control.MAX_TURNS) == (7, 24, 50_000, 1024)
+    assert (builder.MAX_CONSTANT_BYTES, builder.MAX_NODES, builder.MAX_FOLDED_BYTES) == (1 << 28, 100_000, 1 << 30)

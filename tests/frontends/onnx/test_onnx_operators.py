@@ -150,12 +150,193 @@ VERSIONS: dict[str, ModelProto] = {
     "Tile": single("Tile", (2, 3), 13, {"r": i64(2, 3)}),
     "Expand": single("Expand", (3, 1), 13, {"s": i64(2, 1, 4)}),
     "Compress": single("Compress", (3, 4), 13, {"c": np.array([True, False, True])}, axis=0),
+    "Compress-flat": single("Compress", (3, 4), 13, {"c": np.array([True, False, True, False, False, True])}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VERSIONS)
 def test_operator(name: str) -> None:
     check(VERSIONS[name], 1e-4)
+
+
+def of(
+    kind: int, op: str, dims: tuple[int, ...], opset: int, constants: dict | None = None, **attributes: Any
+) -> ModelProto:
+    """`single` of another element type."""
+    made = single(op, dims, opset, constants, **attributes)
+    made.graph.input[0].type.tensor_type.elem_type = kind
+    return made
+
+
+I32, U8, BOOL = TensorProto.INT32, TensorProto.UINT8, TensorProto.BOOL
+BYTES = RNG.integers(0, 255, (4, 3, 3, 3)).astype(np.uint8)
+LARGER = {"-roi": None, "scales": np.float32([1, 1, 2.5, 0.5])}
+
+RARE: dict[str, ModelProto] = {
+    "Clip of integers": of(I32, "Clip", (3, 4), 13, {"low": np.int32(1), "high": np.int32(5)}),
+    "Clip from above and below": single("Clip", (3, 4), 13, {"low": np.float32(0.5), "high": np.float32(-0.5)}),
+    "Clip to one side by an attribute": single("Clip", (3, 4), 10, max=0.25),
+    "Clip to nothing": single("Clip", (3, 4), 10),
+    "Clip at zero": single("Clip", (3, 4), 13, {"low": np.float32(0)}),
+    "Clip by limits known at run time": model(
+        [node("Clip", "x low high", "y")], {"x": floats(3, 4), "low": floats(), "high": floats()}, "y"
+    ),
+    "Relu of integers": of(I32, "Relu", (3, 4), 14),
+    "Softsign": single("Softsign", (3, 4), 13),
+    "Celu": single("Celu", (3, 4), 13, alpha=0.7),
+    "ThresholdedRelu": single("ThresholdedRelu", (3, 4), 13, alpha=0.3),
+    "IsInf of one sign": single("IsInf", (3, 4), 13, detect_negative=0),
+    "Dropout with its mask": model([node("Dropout", "x", "y m")], {"x": floats(3, 4)}, "y m", opset=13),
+    "Mean of three": model([node("Mean", "x z w", "y")], {n: floats(3, 4) for n in "xzw"}, "y"),
+    "Pow to a root": single("Pow", (3, 4), 13, {"p": np.float32(2)}),
+    "Pow of a higher rank": single("Pow", (4,), 13, {"p": np.float32([[2]])}),
+    "ReduceL2 of integers": of(I32, "ReduceL2", (3, 4), 13, axes=[1]),
+    "ReduceMax of bools": of(BOOL, "ReduceMax", (3, 4), 20, {"a": i64(1)}),
+    "ReduceLogSumExp of nothing": single("ReduceLogSumExp", (3, 4), 18, noop_with_empty_axes=1),
+    "ReduceLogSumExp kept": single("ReduceLogSumExp", (2, 3, 4), 18, {"a": i64(0, 2)}),
+    "ArgMax of the last": of(I32, "ArgMax", (3, 8), 13, axis=1, select_last_index=1),
+    "ArgMin of the last, dropped": of(I32, "ArgMin", (3, 8), 13, axis=0, keepdims=0, select_last_index=1),
+    "BatchNormalization of a vector of batches": single(
+        "BatchNormalization", (5, 3), 15, {n: np.abs(weights(3)) for n in "abcd"}
+    ),
+    "LayerNormalization without a bias": single("LayerNormalization", (2, 3, 4), 17, {"s": weights(4)}),
+    "MeanVarianceNormalization": single("MeanVarianceNormalization", (2, 3, 4, 4), 13),
+    "ReverseSequence": single("ReverseSequence", (4, 3, 2), 13, {"n": i64(1, 4, 2)}),
+    "ReverseSequence by batch": single(
+        "ReverseSequence", (3, 4, 2), 13, {"n": i64(1, 4, 2)}, batch_axis=0, time_axis=1
+    ),
+    "Pad of integers": of(U8, "Pad", (2, 3), 13, {"p": i64(0, 1, 2, 0), "v": np.uint8(7)}),
+    "Pad of a single side": single("Pad", (2, 3), 13, {"p": i64(0, 0, 0, 2)}),
+    "Pad by nothing": single("Pad", (2, 3), 13, {"p": i64(0, 0, 0, 0)}),
+    "Concat with nothing in it": model(
+        [node("Concat", "x z", "y", axis=1)], {"x": floats(2, 3), "z": floats(2, 0)}, "y"
+    ),
+    "Tile once": single("Tile", (2, 3), 13, {"r": i64(1, 1)}),
+    "Reshape with zeros": single("Reshape", (2, 3, 4), 13, {"s": i64(0, -1)}),
+    "Reshape of nothing": single("Reshape", (0, 3), 14, {"s": i64(3, 0)}, allowzero=1),
+    "GatherND of negative places": single("GatherND", (4, 5), 13, {"i": i64(-1, 0, 3, -5).reshape(2, 2)}),
+    "GatherND of batches": single("GatherND", (2, 4, 5), 13, {"i": i64(1, -4).reshape(2, 1)}, batch_dims=1),
+    "Gather of a run": single("Gather", (4, 5), 13, {"i": i64(1, 2, 3)}, axis=1),
+    "Gather of one": single("Gather", (4, 5), 13, {"i": np.int64(-1)}, axis=1),
+    "Gather out of order": single("Gather", (4, 5), 13, {"i": i64(2, 1, 3).reshape(3, 1)}, axis=0),
+    "ScatterElements by sum": single(
+        "ScatterElements", (3, 4), 18, {"i": i64(1, -1, 0, 0).reshape(1, 4), "u": weights(1, 4)}, reduction="add"
+    ),
+    "ScatterND by the largest": single(
+        "ScatterND", (4, 3), 18, {"i": i64(1, -1).reshape(2, 1), "u": weights(2, 3)}, reduction="max"
+    ),
+    "ConvInteger": of(U8, "ConvInteger", (1, 3, 6, 6), 13, {"w": BYTES, "p": np.uint8(3), "q": np.uint8(9)}),
+    "ConvInteger without zero points": of(U8, "ConvInteger", (1, 3, 6, 6), 13, {"w": BYTES}),
+    "DFT padded": single("DFT", (2, 6, 1), 17, {"n": np.int64(9)}, axis=1),
+    "DFT cut": single("DFT", (2, 6, 2), 17, {"n": np.int64(4)}, axis=1),
+    "DFT of the last but one axis": single("DFT", (2, 5, 6, 1), 20, {"-n": None, "a": np.int64(-2)}),
+    "STFT without a window": single("STFT", (1, 40, 1), 17, {"step": np.int64(4), "-w": None, "n": np.int64(8)}),
+    "STFT by its window alone": single("STFT", (1, 40, 1), 17, {"step": np.int64(4), "w": np.hanning(8).astype("f")}),
+    "MaxPool of dilated windows": single(
+        "MaxPool", (1, 2, 9, 9), 12, kernel_shape=[3, 3], dilations=[2, 2], strides=[2, 1]
+    ),
+    "MaxPool with places, padded": model(
+        [node("MaxPool", "x", "y z", kernel_shape=[2, 2], pads=[1, 1, 0, 0])], {"x": floats(1, 2, 3, 3)}, "y z",
+        opset=12,
+    ),
+    "MaxPool of bytes": of(U8, "MaxPool", (1, 2, 6, 6), 12, kernel_shape=[3, 3], dilations=[2, 2], pads=[1, 1, 1, 1]),
+    "AveragePool of one axis": single("AveragePool", (1, 2, 9), 11, kernel_shape=[3], strides=[2], pads=[1, 0]),
+    "AveragePool of volumes with pads": single(
+        "AveragePool", (1, 2, 4, 5, 6), 19, kernel_shape=[2, 2, 2], pads=[1, 0, 1, 0, 1, 0], count_include_pad=1,
+        ceil_mode=1, strides=[2, 2, 2], dilations=[1, 1, 2],
+    ),
+    "AveragePool without pads": single("AveragePool", (1, 2, 6, 6), 11, kernel_shape=[2, 2], auto_pad="VALID"),
+    "LpPool of dilated windows": single("LpPool", (1, 2, 7, 7), 18, kernel_shape=[2, 2], dilations=[2, 2], p=3),
+    "LpPool of one axis": single("LpPool", (1, 2, 9), 18, kernel_shape=[3], p=2, pads=[1, 1]),
+    "GlobalLpPool of cubes": single("GlobalLpPool", (1, 2, 4, 4), 13, p=3),
+    "Resize to the nearest": single("Resize", (1, 2, 4, 6), 13, LARGER, mode="nearest", nearest_mode="ceil"),
+    "Resize of another rank": single(
+        "Resize", (4, 6), 13, {"-roi": None, "scales": np.float32([2.5, 0.5])}, mode="linear"
+    ),
+    "Resize by corners": single(
+        "Resize", (1, 2, 4, 6), 13, LARGER, mode="linear", coordinate_transformation_mode="align_corners"
+    ),
+    "Resize as of old": single("Resize", (1, 2, 4, 6), 10, {"scales": np.float32([1, 1, 2, 2])}, mode="nearest"),
+    "Resize by cubes": single(
+        "Resize", (1, 2, 5, 6), 13, {"-roi": None, "scales": np.float32([1, 1, 1.7, 0.6])}, mode="cubic",
+        cubic_coeff_a=-0.5, exclude_outside=1,
+    ),
+    "Resize to sizes": single(
+        "Resize", (1, 2, 4, 6), 13, {"-r": None, "-s": None, "sizes": i64(1, 2, 7, 3)}, mode="linear",
+        coordinate_transformation_mode="pytorch_half_pixel",
+    ),
+    "Resize to a single pixel": single(
+        "Resize", (1, 2, 4, 6), 13, {"-r": None, "-s": None, "sizes": i64(1, 2, 1, 1)}, mode="linear",
+        coordinate_transformation_mode="pytorch_half_pixel",
+    ),
+    "Resize of a region": single(
+        "Resize", (1, 2, 6, 6), 13,
+        {"roi": np.float32([0, 0, 0.2, -0.2, 1, 1, 0.8, 1.2]), "-s": None, "sizes": i64(1, 2, 4, 5)}, mode="linear",
+        coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=3.0,
+    ),
+    "Upsample": single("Upsample", (1, 2, 3, 3), 9, {"scales": np.float32([1, 1, 2, 3])}),
+    "GridSample": single(
+        "GridSample", (1, 2, 4, 5), 16, {"g": weights(1, 3, 3, 2)}, padding_mode="reflection", mode="nearest"
+    ),
+    "GridSample at corners": single(
+        "GridSample", (1, 2, 4, 5), 16, {"g": weights(1, 3, 3, 2)}, align_corners=1, padding_mode="border"
+    ),
+    "DepthToSpace by columns": single("DepthToSpace", (1, 8, 2, 3), 13, blocksize=2, mode="CRD"),
+    "SpaceToDepth": single("SpaceToDepth", (1, 2, 4, 6), 13, blocksize=2),
+    "EyeLike": of(I32, "EyeLike", (3, 4), 9, k=1),
+    "EyeLike of another type": of(I32, "EyeLike", (3, 4), 9, k=-1, dtype=TensorProto.FLOAT),
+    "NonZero of a constant": model(
+        [node("NonZero", "c", "i"), node("Add", "x i", "y")], {"x": (TensorProto.INT64, (1,))}, "y",
+        {"c": np.float32([[0, 1], [2, 0]])},
+    ),
+    "Range of negative steps": model(
+        [node("Range", "a b c", "r"), node("Add", "x r", "y")], {"x": floats(1)}, "y",
+        {"a": np.float32(5), "b": np.float32(-1), "c": np.float32(-1.5)},
+    ),
+    "HannWindow of a symmetric kind": model(
+        [node("HannWindow", "n", "w", periodic=0), node("Add", "x w", "y")], {"x": floats(1)}, "y", {"n": np.int64(7)}
+    ),
+    "BlackmanWindow": model(
+        [node("BlackmanWindow", "n", "w"), node("Add", "x w", "y")], {"x": floats(1)}, "y", {"n": np.int64(7)}
+    ),
+    "HammingWindow": model(
+        [node("HammingWindow", "n", "w"), node("Add", "x w", "y")], {"x": floats(1)}, "y", {"n": np.int64(7)}
+    ),
+    "Shape of some axes": model(
+        [node("Shape", "x", "s", start=1, end=-1), node("Add", "z s", "y")],
+        {"x": floats(2, 3, 4, 5), "z": (TensorProto.INT64, (1,))}, "y",
+    ),
+    "DequantizeLinear by blocks": of(
+        U8, "DequantizeLinear", (4, 6), 21, {"s": np.abs(weights(2, 6)), "p": BYTES.reshape(-1, 6)[:2]}, axis=0,
+        block_size=2,
+    ),
+    "DequantizeLinear by blocks of a short end": of(
+        U8, "DequantizeLinear", (2, 5), 21, {"s": np.abs(weights(2, 3))}, axis=1, block_size=2
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_a_rare_form_of_an_operator(name: str) -> None:
+    check(RARE[name], 1e-4)
+
+
+def test_limits_in_the_wrong_order_are_applied_one_after_the_other() -> None:
+    x = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+    for made in (
+        single("Clip", (3, 4), 10, min=0.5, max=-0.5),
+        single("Clip", (3, 4), 13, {"low": np.float32(0.5), "high": np.float32(-0.5)}),
+    ):
+        np.testing.assert_array_equal(interpret(convert(made), {"x": x})["y"], np.full((3, 4), -0.5))
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+def test_a_vector_is_resized_like_a_matrix_of_one_row(mode: str) -> None:
+    vector = single("Resize", (6,), 13, {"-roi": None, "scales": np.float32([1.5])}, mode=mode)
+    matrix = single("Resize", (1, 6), 13, {"-roi": None, "scales": np.float32([1, 1.5])}, mode=mode)
+    x = weights(6)
+    row = interpret(convert(matrix), {"x": x[None]})["y"]
+    np.testing.assert_array_equal(interpret(convert(vector), {"x": x})["y"], row[0])
 
 
 CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], str]] = {

@@ -130,6 +130,81 @@ def test_operators_of_the_runtime_itself(op: str, more: str) -> None:
     check(made, tolerance=0.051)
 
 
+U8 = TensorProto.UINT8
+MEANING = {"s": np.float32(0.03), "z": np.uint8(120), "t": np.float32(0.05), "u": np.uint8(90)}
+MATRIX = RNG.integers(0, 255, (6, 5)).astype(np.uint8)
+COLUMNS = (np.abs(RNG.standard_normal(5)) * 0.01 + 0.01).astype(np.float32)
+BIAS = RNG.integers(-999, 999, 5).astype(np.int32)
+OF_THE_RUNTIME: dict[str, tuple[list, dict, dict]] = {
+    "QGemm": ([node("QGemm", "x s z w a b - t u", "y")], {"x": (U8, (3, 6))}, {"w": MATRIX, "a": np.float32(0.02)}),
+    "QGemm with a bias": (
+        [node("QGemm", "x s z w a b c t u", "y")], {"x": (U8, (3, 6))},
+        {"w": MATRIX, "a": np.float32(0.02), "c": BIAS},
+    ),
+    "QGemm by columns, transposed": (
+        [node("QGemm", "x s z w a p c t u", "y", transB=1)], {"x": (U8, (3, 6))},
+        {"w": np.ascontiguousarray(MATRIX.T), "a": COLUMNS, "p": np.full(5, 100, np.uint8), "c": BIAS},
+    ),
+    "QGemm by columns": (
+        [node("QGemm", "x s z w a p c t u", "y")], {"x": (U8, (3, 6))},
+        {"w": MATRIX, "a": COLUMNS, "p": np.full(5, 100, np.uint8), "c": BIAS},
+    ),
+    "QLinearConcat": (
+        [node("QLinearConcat", "t u x s z v a b", "y", axis=1)], {"x": (U8, (2, 3)), "v": (U8, (2, 4))},
+        {"a": np.float32(0.07)},
+    ),
+    "QLinearConcat of one meaning": (
+        [node("QLinearConcat", "s z x s z v s z", "y", axis=-1)], {"x": (U8, (2, 3)), "v": (U8, (2, 4))}, {},
+    ),
+    "MatMulIntegerToFloat": (
+        [node("MatMulIntegerToFloat", "x w s a", "y")], {"x": (U8, (3, 6))}, {"w": MATRIX, "a": np.float32(0.02)},
+    ),
+    "MatMulIntegerToFloat with everything": (
+        [node("MatMulIntegerToFloat", "x w s a z b c", "y")], {"x": (U8, (3, 6))},
+        {"w": MATRIX, "a": np.float32(0.02), "c": BIAS.astype(np.float32)},
+    ),
+    "QLinearSoftmax": (
+        [node("QLinearSoftmax", "x s z t u", "y", axis=1, opset=13)], {"x": (U8, (3, 6))}, {"t": np.float32(1 / 256)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_THE_RUNTIME)
+def test_rarer_operators_of_the_runtime_give_its_integers(name: str) -> None:
+    nodes, inputs, constants = OF_THE_RUNTIME[name]
+    nodes[0].domain = "com.microsoft"
+    constants = {**MEANING, "b": np.uint8(100), **constants}
+    made = model(nodes, inputs, "y", constants, domains=["com.microsoft"])
+    feeds = {n: RNG.integers(0, 255, dims).astype(np.uint8) for n, (_, dims) in inputs.items()}
+    answer, reference = interpret(convert(made), feeds)["y"], expected(made, feeds)["y"]
+    assert answer.dtype == reference.dtype
+    # A rounding may fall to the other side of a half.
+    np.testing.assert_allclose(answer.astype(float), reference.astype(float), rtol=1e-5, atol=1)
+    assert np.mean(answer == reference) > 0.8 or answer.dtype.kind == "f"
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dims", [(4, 2, 3), (2, 2, 6), (1, 4, 6), (24,)], ids=str)
+def test_what_scales_along_an_axis_mean_survives_any_reshape(axis: int, dims: tuple[int, ...]) -> None:
+    weights = RNG.integers(-127, 128, (4, 6)[:: 1 if axis == 0 else -1]).astype(np.int8)
+    shape = np.int64(dims if axis == 0 else dims[::-1])
+    scales = np.linspace(0.01, 0.2, 4, dtype=np.float32)
+    nodes = [
+        node("QuantizeLinear", "x s z", "q", axis=axis),
+        node("DequantizeLinear", "q s z", "d", axis=axis),
+        node("Reshape", "d shape", "y"),
+    ]
+    made = model(nodes, {"x": floats(*weights.shape)}, "y", {"s": scales, "z": np.zeros(4, np.int8), "shape": shape})
+    feeds = {"x": weights.astype(np.float32) * 0.01}
+    np.testing.assert_allclose(interpret(convert(made), feeds)["y"], expected(made, feeds)["y"], atol=1e-6)
+    constant = model(
+        [node("DequantizeLinear", "w s z", "d", axis=axis), node("Reshape", "d shape", "r"), node("Add", "x r", "y")],
+        {"x": floats(1)}, "y", {"w": weights, "s": scales, "z": np.zeros(4, np.int8), "shape": shape},
+    )  # fmt: skip
+    feeds = {"x": np.float32([0])}
+    np.testing.assert_allclose(interpret(convert(constant), feeds)["y"], expected(constant, feeds)["y"], atol=1e-6)
+
+
 @pytest.mark.parametrize("size", [(4, 6), (4, 4), (3, 5)], ids=str)
 @pytest.mark.parametrize("axis", [1, 2, 3, -3])
 def test_scales_of_an_axis_follow_it_where_the_layout_puts_it(axis: int, size: tuple[int, int]) -> None:
