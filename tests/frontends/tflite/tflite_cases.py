@@ -312,4 +312,64 @@ def _spectra() -> list[Case]:
     return cases
 
 
-CASES = [*_spectra(), *_unary(), *_binary(), *_convolutions(), *_products(), *_movement(), *_reductions()]
+def _rare() -> list[Case]:
+    """Forms that converters treat apart."""
+    x = (2, 3, 4, 5)
+
+    def joined(name: str, op: Op, tensors: list[T], last: T) -> Case:
+        """An operator whose result is known when the file is read, added to an input."""
+        at = len(tensors)
+        operators = [op, Op("ADD", [0, op.outputs[0]], [at], options("Add"))]
+        return Case(name, model(Subgraph([*tensors, last], operators, [0], [at])))
+
+    empty = T("f32", (2, 0), np.zeros((2, 0)))
+    table = q(3, 4, scale=0.1, zero=0, data=bytes8(3, 4))
+    return [
+        Case("PACK of one", single("PACK", [f(2, 3)], [f(2, 1, 3)], options("Pack", axis=1, valuesCount=1))),
+        Case("UNPACK into one", single("UNPACK", [f(2, 1)], [f(2)], options("Unpack", axis=1, num=1))),
+        Case("SPLIT into one", single("SPLIT", [ints(1), f(2, 6)], [f(2, 6)], options("Split", numSplits=1))),
+        Case("CONCATENATION with nothing in it",
+             single("CONCATENATION", [f(2, 3), empty], [f(2, 3)], options("Concatenation", axis=1))),
+        Case("STRIDED_SLICE shrinks from the front", single(
+            "STRIDED_SLICE", [f(*x), ints([1, -1]), ints([2, 3]), ints([1, 1])], [f(3, 4, 5)],
+            options("StridedSlice", shrinkAxisMask=1, beginMask=3, endMask=2))),
+        Case("SQUEEZE of all", single("SQUEEZE", [f(1, 6, 1)], [f(6)], options("Squeeze"))),
+        Case("EMBEDDING_LOOKUP of bytes", single("EMBEDDING_LOOKUP", [ints([2, 0]), table], [f(2, 4)])),
+        Case("BROADCAST_TO the same", single("BROADCAST_TO", [f(2, 3), ints([2, 3])], [f(2, 3)])),
+        Case("MEAN of no axes",
+             single("MEAN", [f(2, 3), T("i32", (0,), np.zeros(0))], [f(2, 3)], options("Reducer", keepDims=True))),
+        Case("SELECT of whole operands", single("SELECT", [T("bool", (3, 4)), f(3, 4), f(3, 4)], [f(3, 4)])),
+        Case("LEAKY_RELU int8 of a negative slope",
+             single("LEAKY_RELU", [q(2, 50)], [q(2, 50)], options("LeakyRelu", alpha=-0.3)), 1),
+        Case("LEAKY_RELU uint8", single(
+            "LEAKY_RELU", [q(2, 50, type="u8")], [q(2, 50, type="u8")], options("LeakyRelu", alpha=0.3)), 1),
+        Case("LOCAL_RESPONSE_NORMALIZATION of single elements", single(
+            "LOCAL_RESPONSE_NORMALIZATION", [f(1, 2, 3, 8)], [f(1, 2, 3, 8)],
+            options("LocalResponseNormalization", radius=0, bias=1.0, alpha=0.5, beta=0.75))),
+        Case("CUMSUM backwards", single("CUMSUM", [f(3, 9), ints(0)], [f(3, 9)], options("Cumsum", reverse=True))),
+        Case("BATCH_TO_SPACE_ND of a line", single(
+            "BATCH_TO_SPACE_ND", [f(2, 3, 3), ints([2]), T("i32", (1, 2), [[1, 0]])], [f(1, 5, 3)])),
+        Case("FULLY_CONNECTED of one row", single(
+            "FULLY_CONNECTED", [f(3, 4), T("f32", (7, 12), reals(7, 12))], [f(1, 7)], options("FullyConnected"))),
+        Case("CONV_2D with another stride each way", single(
+            "CONV_2D", [f(1, 9, 8, 2), T("f32", (3, 3, 2, 2), reals(3, 3, 2, 2)), T("f32", (3,), reals(3))],
+            [f(1, 5, 3, 3)], options("Conv2D", padding=0, strideH=2, strideW=3, dilationHFactor=1, dilationWFactor=1))),
+        Case("CONV_3D with a bias and other strides", single(
+            "CONV_3D", [f(1, 4, 5, 6, 3), T("f32", (2, 3, 1, 3, 5), reals(2, 3, 1, 3, 5)), T("f32", (5,), reals(5))],
+            [f(1, 3, 2, 2, 5)], options("Conv3D", padding=1, strideD=1, strideH=2, strideW=3))),
+        Case("AVERAGE_POOL_2D with another window each way", single(
+            "AVERAGE_POOL_2D", [f(1, 8, 9, 3)], [f(1, 8, 3, 3)],
+            options("Pool2D", padding=0, strideH=1, strideW=3, filterHeight=3, filterWidth=2))),
+        joined("RANGE", Op("RANGE", [1, 2, 3], [4], options("Range")),
+               [T("i32", (1,)), ints(9), ints(0), ints(-2), T("i32", (5,))], T("i32", (5,))),
+        joined("RANGE of reals", Op("RANGE", [1, 2, 3], [4], options("Range")),
+               [f(1), T("f32", (), 0.5), T("f32", (), 2.0), T("f32", (), 0.25), f(6)], f(6)),
+        joined("RANK", Op("RANK", [1], [2]), [T("i32", (1,)), T("f32", x, reals(*x)), T("i32", ())], T("i32", (1,))),
+        joined("BROADCAST_ARGS", Op("BROADCAST_ARGS", [1, 2], [3]),
+               [T("i32", (1,)), ints([4, 1]), ints([2, 1, 3]), T("i32", (3,))], T("i32", (3,))),
+    ]
+
+
+CASES = [
+    *_spectra(), *_unary(), *_binary(), *_convolutions(), *_products(), *_movement(), *_reductions(), *_rare(),
+]  # fmt: skip
