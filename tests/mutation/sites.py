@@ -18,6 +18,8 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Mod: ast.FloorDiv, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
 _NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum"}
+_IN_ANY_ORDER = ("min", "max", "minimum", "maximum")
+"""Functions of which swapped arguments change nothing."""
 _REMOVABLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.Raise, ast.Break, ast.Continue, ast.Delete)
 
 
@@ -141,13 +143,14 @@ def _negated(node: ast.If | ast.While, before: str) -> Iterator[tuple[str, str]]
 
 def _calls(node: ast.Call) -> Iterator[tuple[str, str]]:
     name = node.func
+    called = name.id if isinstance(name, ast.Name) else name.attr if isinstance(name, ast.Attribute) else ""
     if isinstance(name, ast.Name) and name.id in _NAMES:
         yield "function", _put(ast.Call(ast.Name(_NAMES[name.id], ast.Load()), node.args, node.keywords))
     elif isinstance(name, ast.Attribute) and name.attr in _NAMES:
         other = ast.Attribute(name.value, _NAMES[name.attr], ast.Load())
         yield "function", _put(ast.Call(other, node.args, node.keywords))
     plain = not any(isinstance(a, ast.Starred) for a in node.args)
-    if plain and len(node.args) >= 2:
+    if plain and len(node.args) >= 2 and called not in _IN_ANY_ORDER:
         first, second, *rest = node.args
         if ast.dump(first) != ast.dump(second):
             yield "arguments swapped", _put(ast.Call(name, [second, first, *rest], node.keywords))
