@@ -351,6 +351,14 @@ FORMS: list[Case] = [
      [SIN, SIN, "ElementWiseAbs", "Cast", "Gather"]),
     ("a matrix with ones before it", canonicalize,
      lambda b: b.op("MatMul", b.input(2, 3, 4), floats(1, 4, 5)), ["MatMul"]),
+    ("a matrix with ones before it, of a higher rank than its operand", canonicalize,
+     lambda b: b.op("MatMul", b.input(3, 4), floats(1, 4, 5)), ["MatMul"]),
+    ("a batch of matrices", canonicalize, lambda b: b.op("MatMul", b.input(2, 3, 4), floats(2, 4, 5)), ["MatMul"]),
+    ("a slice of nothing that drops an axis", canonicalize,
+     lambda b: b.op("StridedSlice", b.input(3, 4), ranges=[[1, 2, 1], [2, 2, 1]], shrink_axes=1),
+     ["StridedSlice", "Reshape"]),
+    ("a slice of nothing that keeps its axes", canonicalize,
+     lambda b: b.op("StridedSlice", b.input(3, 4), ranges=[[1, 2, 1], [2, 2, 1]]), ["StridedSlice"]),
     ("a difference of constants first", canonicalize, lambda b: b.op(SUB, 1.0, b.input(4)), [SUB]),
 ]  # fmt: skip
 
@@ -428,6 +436,48 @@ def test_a_pass_takes_what_fits_and_leaves_what_nearly_does(apply: Callable, bui
     work = rewritten(b.finish(build(b)), apply, remove_dead)
     found = norms(ops(work)) if apply is recognize_normalizations else ops(work)
     assert found == left
+
+
+@pytest.mark.parametrize(
+    ("dims", "rank"), [((1, 4, 5), 2), ((1, 1, 4, 5), 2), ((2, 4, 5), 3), ((4, 5), 2)], ids=str
+)
+@pytest.mark.parametrize("of_rank", [3, 4])
+def test_ones_before_a_constant_matrix_go_where_its_operand_has_as_many_axes(dims, rank, of_rank) -> None:
+    b = Builder()
+    y = b.op("MatMul", b.input(*(2, 2, 3, 4)[4 - of_rank :]), floats(*dims))
+    work = rewritten(b.finish(y), canonicalize)
+    assert work.ordered()[0].inputs[1].rank == (rank if of_rank >= len(dims) else len(dims))
+
+
+@pytest.mark.parametrize(("axis", "moved"), [(3, 1), (2, 0), (None, None)])
+def test_the_axis_of_scales_follows_a_matrix_that_loses_the_ones_before_it(axis, moved) -> None:
+    b = Builder()
+    value = RNG.integers(-9, 9, (1, 1, 4, 5)).astype(np.int8)
+    count = 1 if axis is None else value.shape[axis]
+    scales = Quantization(tuple(np.linspace(0.1, 0.2, count)), (0,) * count, axis)
+    y = b.op("MatMul", stored(b, 1, 2, 3, 4), b.constant(value, scales), q=COARSE)
+    work = rewritten(b.finish(y), canonicalize)
+    matrix = work.ordered()[0].inputs[1]
+    assert (matrix.dims, matrix.quantization.axis) == ((4, 5), moved)
+
+
+def test_scales_of_the_ones_before_a_matrix_keep_them() -> None:
+    b = Builder()
+    value = RNG.integers(-9, 9, (1, 4, 5)).astype(np.int8)
+    y = b.op("MatMul", stored(b, 1, 3, 4), b.constant(value, Quantization((0.1,), (0,), 0)), q=COARSE)
+    assert rewritten(b.finish(y), canonicalize).ordered()[0].inputs[1].rank == 3
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_the_axis_of_scales_follows_filters_that_get_a_height(axis) -> None:
+    b = Builder()
+    value = RNG.integers(-9, 9, (3, 4, 5)).astype(np.int8)
+    count = value.shape[axis]
+    scales = Quantization(tuple(np.linspace(0.1, 0.2, count)), (0,) * count, axis)
+    y = b.op("Conv1d", stored(b, 1, 9, 4), b.constant(value, scales), stride=1, pad_amount=[0, 0], q=COARSE)
+    work = rewritten(b.finish(y), flatten_products)
+    [step] = [s for s in work.ordered() if s.op == "Conv2d"]
+    assert (step.inputs[1].dims, step.inputs[1].quantization.axis) == ((1, 3, 4, 5), axis + 1)
 
 
 @pytest.mark.parametrize(

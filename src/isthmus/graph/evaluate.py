@@ -154,12 +154,9 @@ def _same_encoding(inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -
     return len(encodings) <= 1
 
 
-def _channel_scales(call: Call) -> np.ndarray | None:
+def _channel_scales(call: Call, quantization: Quantization) -> np.ndarray | None:
     """The weights' scales as they apply to output channels; None where the quantized axis is another one."""
     weights = call.tensor(1)
-    quantization = weights.quantization
-    if quantization is None:
-        return None
     scales = np.asarray(quantization.scales, np.float32)
     if quantization.axis is None:
         return scales[0]
@@ -173,10 +170,10 @@ def _fixed_point_product(call: Call, arrays: Sequence[Any]) -> np.ndarray | None
     """A product summed in whole numbers and rounded once, or None where the scales do not allow it."""
     x, weights = call.tensor(0), call.tensor(1)
     output = (call.declared or ())[0]
-    scales = _channel_scales(call)
-    if scales is None or x.quantization is None or output.quantization is None or weights.quantization is None:
+    if x.quantization is None or output.quantization is None or weights.quantization is None:
         return None
-    if x.quantization.axis is not None or output.quantization.axis is not None:
+    scales = _channel_scales(call, weights.quantization)
+    if scales is None or x.quantization.axis is not None or output.quantization.axis is not None:
         return None
     values = [_centred(arrays[0], x.quantization), _centred(arrays[1], weights.quantization)]
     total: Any = PRODUCTS[call.op](values, call.params, [output])

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Tensor
 from isthmus.planning import Buffer, Problem, greedy_by_size, solve
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Plan, Row, Step
@@ -90,11 +89,7 @@ def lay_out(
 
 def _name(block: Block) -> str:
     """The block's largest tensor; of equals the one written last, as models name results."""
-    largest: Tensor | None = None
-    for tensor in block.members:
-        if largest is None or tensor.nbytes >= largest.nbytes:
-            largest = tensor
-    return "" if largest is None else largest.name
+    return max(reversed(block.members), key=lambda tensor: tensor.nbytes).name
 
 
 def _peak(rows: Sequence[Row], steps: int) -> tuple[int, tuple[str, ...]]:

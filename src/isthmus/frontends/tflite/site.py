@@ -205,7 +205,7 @@ class Site:
         return self._emit(
             op,
             inputs,
-            params or {},
+            params,
             name=self.name,
             dims=None if dims is None else [tuple(d) for d in dims],
             dtypes=[data_type(entry) for entry in self.outputs],
@@ -214,7 +214,9 @@ class Site:
             output_names=self.names,
         )
 
-    def _emit(self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any], **more: Any) -> list[Tensor]:
+    def _emit(
+        self, op: str, inputs: Sequence[Tensor | None], params: dict[str, Any] | None, **more: Any
+    ) -> list[Tensor]:
         """Fold the operation if all its inputs are constants, unless computing it now would take too long."""
         sizes = [t.elements for t in inputs if t is not None]
         work = 0
@@ -264,7 +266,7 @@ class Site:
         return self._emit(
             op,
             inputs,
-            params or {},
+            params,
             name=f"{self.name}/{op}",
             dims=None if dims is None else [tuple(dims)],
             dtypes=None if dtype is None else [dtype],

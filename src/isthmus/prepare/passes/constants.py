@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from isthmus.graph.evaluate import evaluate
-from isthmus.prepare.rewrite import Rule
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
@@ -50,6 +49,6 @@ def fold(work: Work, step: Step) -> bool:
     return True
 
 
-def fold_rule(*keep: str) -> Rule:
+def fold_if_constant(work: Work, step: Step) -> bool:
     """Folding as a rule, for passes whose other rules make constants."""
-    return lambda work, step: step.op not in keep and is_constant(work, step) and fold(work, step)
+    return is_constant(work, step) and fold(work, step)

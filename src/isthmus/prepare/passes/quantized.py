@@ -13,7 +13,7 @@ from isthmus.graph.ops import having
 from isthmus.graph.traits import Product
 from isthmus.prepare.match import floats, operand
 from isthmus.prepare.passes.affine import LINEAR, output_axis, product_of
-from isthmus.prepare.passes.constants import fold_rule
+from isthmus.prepare.passes.constants import fold_if_constant
 from isthmus.prepare.passes.identities import permutation
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
@@ -37,7 +37,7 @@ def resolve_quantization(work: Work) -> None:
     rewrite(
         work,
         table(
-            (MOVEMENT | {"Quantize"}, fold_rule()),
+            (MOVEMENT | {"Quantize"}, fold_if_constant),
             (("Quantize",), _cancel),
             (MOVEMENT, _sink_dequantize),
             (("Quantize",), _raise_quantize),
