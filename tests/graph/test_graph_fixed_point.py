@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from onnx_node import last, ort
 
-from isthmus.graph import DataType, Graph, Quantization, Tensor
+from isthmus.errors import QnnError
+from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
+from isthmus.graph.evaluate import evaluate
 from isthmus.graph.folding import emit
 
 RNG = np.random.default_rng(11)
@@ -138,3 +140,50 @@ def test_large_fixed_point_types_clamp_without_wrapping() -> None:
     quantization = Quantization.per_tensor(1.0)
     huge = quantization.quantize(np.float32([1e30, -1e30, np.inf, np.nan]), np.dtype(np.int32))
     assert huge.tolist() == [2**31 - 1, -(2**31), 2**31 - 1, 0]
+
+
+PRODUCTS: list[tuple[str, tuple[int, ...], tuple[int, ...], dict]] = [
+    ("Conv2d", (1, 4, 4, 6), (2, 2, 6, 4), {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]}),
+    ("Conv2d", (1, 4, 4, 6), (2, 2, 3, 4), {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]], "group": 2}),
+    ("TransposeConv2d", (1, 4, 4, 6), (2, 2, 6, 2), {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]], "group": 2}),
+    ("FullyConnected", (3, 6), (4, 6), {}),
+    ("MatMul", (3, 6), (6, 4), {}),
+    ("MatMul", (3, 6), (4, 6), {"transpose_in1": True}),
+]
+
+
+@pytest.mark.parametrize(("op", "dims", "filters", "params"), PRODUCTS)
+@pytest.mark.parametrize("along", ["weights", "input", "output"])
+def test_a_product_with_scales_along_any_axis_is_the_product_of_the_reals(op, dims, filters, params, along) -> None:
+    graph = Graph("g")
+    x, w = stored(np.int8, *dims), stored(np.int8, *filters)
+
+    def scales(array_dims, axis, low):
+        if axis is None:
+            return Quantization.per_tensor(np.float32(low), 0)
+        return Quantization.per_channel(
+            np.linspace(low, 2 * low, array_dims[axis]).astype(np.float32), np.zeros(array_dims[axis], int), axis
+        )
+
+    def real(array, quantization):
+        return quantization.dequantize(array).astype(np.float64)
+
+    for axis in range(len(filters) if along == "weights" else len(dims)):
+        of_w = scales(filters, axis if along == "weights" else None, 0.01)
+        of_x = scales(dims, axis if along == "input" else None, 0.02)
+        reals = [graph.constant("x", real(x, of_x)), graph.constant("w", real(w, of_w))]
+        product = one(graph, op, reals, params)
+        of_y = scales(product.shape, axis if along == "output" else None, 0.2)
+        found = one(graph, op, [graph.constant("x", x, of_x), graph.constant("w", w, of_w)], params, of_y)
+        wanted = of_y.quantize(product, np.dtype(np.int8))
+        assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1, axis
+        assert (found == wanted).mean() > 0.9, axis
+
+
+def test_a_fixed_point_result_needs_a_quantization() -> None:
+    graph = Graph("g")
+    x = fixed(graph, np.int8([1, 2]))
+    result = Tensor("y", TensorType.NATIVE, DataType.SFIXED_POINT_8, (2,), Quantization.per_tensor(1.0))
+    result.quantization = None
+    with pytest.raises(QnnError, match="it has no quantization"):
+        evaluate("Sigmoid", [x], [x.data], {}, [result])
