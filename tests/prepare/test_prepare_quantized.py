@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from prepare_interpreter import Builder, ops, random_inputs, run_graph, run_work
+from prepare_interpreter import Builder, ops, random_inputs, rewritten, run_graph, run_work
 
 from isthmus.graph import DataType, Quantization
 from isthmus.prepare.passes.activation import fuse_activations
@@ -178,3 +178,101 @@ def test_weights_that_no_quantized_operation_took_become_floats():
         one(work)
     assert ops(work) == ["MatMul"]
     assert work.ordered()[0].inputs[1].dtype is F32
+
+
+S16, S32 = DataType.SFIXED_POINT_16, DataType.SFIXED_POINT_32
+WIDE = Quantization.per_tensor(0.001, 0)
+ROWS = Quantization.per_channel(np.linspace(0.02, 0.05, 4), np.zeros(4, int), 0)
+
+
+def wide(b, *dims):
+    """Reals that 16 bits hold."""
+    return b.op("Dequantize", b.input(*dims, dtype=S16, q=WIDE), dtype=F32)
+
+
+def fixed(b, value, q, dtype=None):
+    """Reals of a constant."""
+    return b.op("Dequantize", b.graph.constant("c", np.asarray(value), q, dtype), dtype=F32)
+
+
+
+
+MATRIX = RNG.integers(-9, 9, (6, 3)).astype(np.int8)
+BETWEEN: list = [
+    # (what, how it is made, operations that are left)
+    ("a product of 16 bits", lambda b: b.op("MatMul", wide(b, 4, 6), b.weights(6, 3)),
+     ["Dequantize", "Dequantize", "MatMul", "Quantize"]),
+    ("a function of 16 bits", lambda b: b.op("Sigmoid", wide(b, 4, 6)), ["Dequantize", "Sigmoid", "Quantize"]),
+    ("a function of reals", lambda b: b.op("Sigmoid", b.input(4, 6)), ["Sigmoid", "Quantize"]),
+    ("what is better done on reals", lambda b: b.op("ElementWiseSquaredDifference", b.real(4, 6), b.real(4, 6)),
+     ["Dequantize", "Dequantize", "ElementWiseSquaredDifference", "Quantize"]),
+    ("a product of reals", lambda b: b.op("MatMul", b.real(4, 6), b.input(6, 3)),
+     ["Dequantize", "MatMul", "Quantize"]),
+    ("a product with bytes known at run time", lambda b: b.op("MatMul", b.real(4, 6), b.real(6, 3)),
+     ["Dequantize", "Dequantize", "MatMul", "Quantize"]),
+    ("weights of 16 bits", lambda b: b.op("MatMul", b.real(4, 6), fixed(b, MATRIX.astype(np.int16), WIDE)),
+     ["Dequantize", "Dequantize", "MatMul", "Quantize"]),
+    ("weights with scales along the inner axis", lambda b: b.op("MatMul", b.real(4, 6), b.weights(6, 3, axis=0)),
+     ["Dequantize", "Dequantize", "MatMul", "Quantize"]),
+    ("weights with scales along the outer axis", lambda b: b.op("MatMul", b.real(4, 6), b.weights(6, 3, axis=1)),
+     ["MatMul"]),
+    ("a bias of reals known at run time",
+     lambda b: b.op("MatMul", b.real(4, 6), b.weights(6, 3), b.input(3)),
+     ["Dequantize", "Dequantize", "MatMul", "Quantize"]),
+    ("a bias of bytes",
+     lambda b: b.op("MatMul", b.real(4, 6), b.weights(6, 3), fixed(b, np.int8([1, -2, 3]), OUT)), ["MatMul"]),
+    ("a bias of another unit",
+     lambda b: b.op("MatMul", b.real(4, 6), b.weights(6, 3), fixed(b, np.int32([100, -200, 300]), WIDE, S32)),
+     ["MatMul"]),
+    ("groups of a transposed convolution",
+     lambda b: b.op("TransposeConv2d", b.real(1, 4, 4, 4), b.weights(2, 2, 4, 3), group=2, **CONV),
+     ["Dequantize", "Dequantize", "TransposeConv2d", "Quantize"]),
+    ("a transposed convolution",
+     lambda b: b.op("TransposeConv2d", b.real(1, 4, 4, 4), b.weights(2, 2, 4, 3), **CONV), ["TransposeConv2d"]),
+    ("scales along an axis", lambda b: b.op("Sigmoid", b.real(4, 6, q=ROWS)), ["Dequantize", "Sigmoid", "Quantize"]),
+    ("a movement of scales along an axis", lambda b: b.op("Transpose", b.real(4, 6, q=ROWS), perm=[1, 0]),
+     ["Dequantize", "Quantize", "Transpose"]),
+    ("a movement of reals", lambda b: b.op("Transpose", b.op("ElementWiseExp", b.input(4, 6)), perm=[1, 0]),
+     ["ElementWiseExp", "Quantize", "Transpose"]),
+    ("a movement of an input", lambda b: b.op("Transpose", b.input(4, 6), perm=[1, 0]), ["Transpose", "Quantize"]),
+    ("a sum of signed and unsigned",
+     lambda b: b.op("ElementWiseAdd", b.real(4), b.op("Dequantize", b.input(4, dtype=U8, q=IN), dtype=F32)),
+     ["Dequantize", "Dequantize", "ElementWiseAdd", "Quantize"]),
+    ("a sum of one with itself", lambda b: (lambda x: b.op("ElementWiseAdd", x, x))(b.real(4)), ["ElementWiseAdd"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "left"), [case[1:] for case in BETWEEN], ids=[case[0] for case in BETWEEN])
+def test_only_what_all_operands_allow_is_done_on_bytes(build, left):
+    b = QuantizedBuilder()
+    work = resolved(b.finish(b.stored(build(b))))
+    assert sorted(ops(work)) == sorted(left)
+
+
+def test_a_result_of_16_bits_or_with_scales_along_an_axis_is_quantized_apart():
+    for dtype, q, alone in ((S16, WIDE, ["Dequantize", "Quantize"]), (S8, ROWS, ["Convert"])):
+        b = QuantizedBuilder()
+        y = b.op("Quantize", b.op("Sigmoid", b.real(4, 6)), dtype=dtype, q=q)
+        assert ops(resolved(b.finish(y))) == ["Dequantize", "Sigmoid", "Quantize"]
+        b = QuantizedBuilder()
+        y = b.op("Quantize", b.real(4, 6), dtype=dtype, q=q)
+        assert ops(resolved(b.finish(y))) == alone
+
+
+def test_what_the_client_reads_as_reals_stays_real():
+    b = QuantizedBuilder()
+    s = b.op("Sigmoid", b.real(4, 6))
+    graph = b.finish(b.stored(s), s)
+    assert ops(rewritten(graph, resolve_quantization)) == ["Dequantize", "Sigmoid", "Quantize"]
+
+
+def test_a_dequantize_that_others_read_sinks_only_where_it_vanishes():
+    for vanishes in (True, False):
+        b = QuantizedBuilder()
+        x = b.real(4, 6)
+        moved = b.op("Transpose", x, perm=[1, 0])
+        y = b.stored(moved, IN) if vanishes else b.op("ElementWiseExp", moved)
+        work = rewritten(b.finish(y, b.op("ElementWiseAbs", x)), resolve_quantization, remove_dead)
+        [transpose] = [step for step in work.ordered() if step.op == "Transpose"]
+        assert transpose.inputs[0].dtype is (S8 if vanishes else F32)
+        assert ops(work).count("Dequantize") == 1

@@ -204,3 +204,39 @@ def test_fused_lstm_keeps_its_state(time_major: bool) -> None:
     for _ in range(3):
         x = rng.standard_normal(graph.inputs[0].dims).astype(np.float32)
         np.testing.assert_allclose(ours(x)[0], theirs(x)[0], rtol=1e-5, atol=1e-6)
+
+
+def whole_lstm(absent: set[int], **changed: float) -> bytes:
+    """A fused LSTM of 4 units that gives 6 numbers, with peepholes and projection, but for the operands in `absent`."""
+    rng = np.random.default_rng(8)
+    hidden = 4 if 16 in absent else 6
+    shapes = [*[(4, 3)] * 4, *[(4, hidden)] * 4, *[(4,)] * 7, (hidden, 4), (hidden,)]
+    tensors = [T("f32", (5, 2, 3)), *(T("f32", s, rng.standard_normal(s) * 0.5) for s in shapes)]
+    tensors += [T("f32", (2, n), variable=True, name=name) for name, n in (("hidden", hidden), ("cell", 4))]
+    inputs = [-1 if i in absent else i for i in range(20)] + [-1] * 4
+    made = options("UnidirectionalSequenceLSTM", fusedActivationFunction=4, timeMajor=True, **changed)
+    tensors.append(T("f32", (5, 2, hidden)))
+    return model(Subgraph(tensors, [Op("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [20], made)], [0], [20]))
+
+
+@pytest.mark.parametrize(
+    ("absent", "changed"),
+    [
+        (set(), {}),
+        ({17}, {}),
+        ({16, 17}, {}),
+        ({9, 10, 11}, {}),
+        ({1, 5, 9, 12}, {}),
+        (set(), {"cellClip": 0.3}),
+        (set(), {"projClip": 0.2}),
+    ],
+    ids=["all", "no projection bias", "no projection", "no peepholes", "no input gate", "cell clip", "output clip"],
+)
+def test_fused_lstm_with_every_operand_is_litert_s(absent: set[int], changed: dict[str, float]) -> None:
+    data = whole_lstm(absent, **changed)
+    graph = load(data, "lstm")
+    ours, theirs = GraphRunner(graph), LiteRtRunner(data)
+    rng = np.random.default_rng(6)
+    for _ in range(2):
+        x = rng.standard_normal(graph.inputs[0].dims).astype(np.float32)
+        np.testing.assert_allclose(ours(x)[0], theirs(x)[0], rtol=1e-5, atol=1e-6)
