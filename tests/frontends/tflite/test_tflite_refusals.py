@@ -472,3 +472,65 @@ def test_a_sparse_constant_is_written_out_row_by_row() -> None:
 def test_a_sparse_constant_that_does_not_fit_is_refused(changed: dict, sentence: str) -> None:
     with pytest.raises(QnnError, match=sentence):
         load(sparse(**changed), "g")
+
+
+def altered(change) -> bytes:
+    """A sum of two inputs of 2 x 3, with something in the file changed."""
+    unpacked = schema.ModelT.InitFromPackedBuf(single("ADD", [f(2, 3), f(2, 3)], [f(2, 3)], options("Add")), 0)
+    change(unpacked, unpacked.subgraphs[0], unpacked.subgraphs[0].tensors[0], unpacked.subgraphs[0].operators[0])
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(unpacked.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def change(target: int, **fields):
+    """A change of the model (0), its subgraph (1), its first tensor (2) or its operator (3)."""
+
+    def make(*parts) -> None:
+        for name, value in fields.items():
+            assert hasattr(parts[target], name)
+            setattr(parts[target], name, value)
+
+    return make
+
+
+def scales(count: int):
+    def make(file, subgraph, tensor, operator) -> None:
+        tensor.type = schema.TensorType.INT8
+        tensor.quantization = schema.QuantizationParametersT()
+        tensor.quantization.scale, tensor.quantization.zeroPoint = [1.0] * count, [0] * count
+        tensor.quantization.quantizedDimension = 0
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (change(0, version=2), "the schema version is 2, expected 3"),
+        (change(0, version=4), "the schema version is 4, expected 3"),
+        (change(0, subgraphs=[]), "it has no subgraph"),
+        (change(1, inputs=[0, 3]), "name tensor 3, subgraph 0 has 3"),
+        (change(1, inputs=[0, -2]), "name tensor -2"),
+        (change(1, inputs=[0, -1]), "the inputs name tensor -1 which is no tensor"),
+        (change(1, inputs=[0, 0]), "more than once"),
+        (change(2, shape=[1] * 9), "has rank 9, above 8"),
+        (change(2, shape=[2, -2]), "has the dimension -2"),
+        (change(2, shapeSignature=[2]), "a shape of rank 2 and a signature of rank 1"),
+        (change(2, type=99), "unknown type 99"),
+        (change(2, externalBuffer=1), "keeps its data in another file"),
+        (change(2, type=schema.TensorType.STRING), "STRING"),
+        (change(3, inputs=[0] * 4097), "4097 inputs, more than 4096"),
+        (scales((1 << 16) + 1), "65537 scales, more than 65536"),
+        (change(3, opcodeIndex=1), "operator code"),
+    ],
+)
+def test_a_file_that_does_not_fit_itself_is_refused(make, sentence: str) -> None:
+    with pytest.raises(QnnError, match=sentence):
+        load(altered(make), "g")
+
+
+def test_a_rank_of_8_and_open_dimensions_are_taken() -> None:
+    assert load(altered(change(2, shape=[1] * 6 + [2, 3])), "g").inputs[0].rank == 8
+    assert load(altered(change(2, shape=[-1, 3])), "g").inputs[0].dims == (1, 3)
+    assert load(altered(lambda *parts: None), "g").inputs[0].dims == (2, 3)
