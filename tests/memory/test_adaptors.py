@@ -1,6 +1,7 @@
 """Adaptors count, limit, write down and fail what any kind of memory hands out; they stack, and nothing is lost."""
 
 import gc
+import mmap
 import threading
 
 import numpy as np
@@ -218,3 +219,54 @@ def test_nothing_is_lost_whichever_allocation_of_a_backend_fails(name, io, fresh
                 failures += 1
         assert failures > 0
         assert not attempt(backend, io), "and all works as before"
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Limit(Host(), -1), "less than none"),
+        (lambda: Schedule(0), "both count from 1"),
+        (lambda: Schedule(1, 0), "both count from 1"),
+        (lambda: resource.provide(object()), "it is none"),
+        (lambda: memory.adopt(3), "cannot be called"),
+    ],
+)
+def test_what_makes_no_sense_as_an_adaptor_is_refused(make, sentence):
+    with pytest.raises(QnnError, match=sentence):
+        make()
+
+
+def test_a_limit_of_nothing_and_one_that_is_filled_to_the_last_byte_are_limits():
+    with pytest.raises(QnnError):
+        Limit(Host(), 0).allocate(1)
+    filled = Limit(Host(), 100)
+    first, second = filled.allocate(60), filled.allocate(40)
+    with pytest.raises(QnnError):
+        filled.allocate(1)
+    first.close()
+    filled.allocate(60).close()
+    second.close()
+
+
+def test_a_schedule_fails_exactly_the_calls_it_names():
+    schedule = Schedule(2, 3)
+    assert [schedule.fails() for _ in range(6)] == [False, True, True, True, False, False]
+    assert schedule.calls == 6
+
+
+def test_a_tally_counts_up_and_down_by_kind():
+    tally = Statistics(Host()).tally
+    for kind, nbytes in (("a", 10), ("b", 5), ("a", 7)):
+        tally.add(kind, nbytes)
+    tally.remove("a", 10)
+    assert (tally.live_bytes, tally.peak_bytes, tally.total_bytes) == (12, 22, 22)
+    assert (tally.of("a").live_bytes, tally.of("a").peak_bytes, tally.of("b").total_bytes) == (7, 17, 5)
+    tally.add("b", 1)
+    assert tally.peak_bytes == 22
+
+
+def test_shared_memory_is_aligned_to_pages_and_not_more():
+    with memory.current("rpcmem").allocate(8, mmap.PAGESIZE) as buffer:
+        assert buffer.address % mmap.PAGESIZE == 0
+    with pytest.raises(QnnError, match="is aligned to"):
+        memory.current("rpcmem").allocate(8, 2 * mmap.PAGESIZE)
