@@ -534,3 +534,99 @@ def test_a_rank_of_8_and_open_dimensions_are_taken() -> None:
     assert load(altered(change(2, shape=[1] * 6 + [2, 3])), "g").inputs[0].rank == 8
     assert load(altered(change(2, shape=[-1, 3])), "g").inputs[0].dims == (1, 3)
     assert load(altered(lambda *parts: None), "g").inputs[0].dims == (2, 3)
+
+
+HANDLE = Op("VAR_HANDLE", [], [1], options("VarHandle", container="", sharedName="v"))
+
+
+def handled(*operators: Op, out: int = 2, more: list[T] = []) -> bytes:  # noqa: B006
+    """Tensors 0 (an input of 2 floats), 1 (a handle), 2 and 3 (floats), then more."""
+    tensors = [f(2), T("resource", (1,)), f(2), f(2), *more]
+    return model(Subgraph(tensors, [HANDLE, *operators], [0], [out]))
+
+
+def branching(condition: T, given: list[int]) -> bytes:
+    made = options("If", thenSubgraphIndex=1, elseSubgraphIndex=1)
+    main = Subgraph([condition, f(2), f(2)], [Op("IF", given, [2], made)], [1], [2])
+    return model(main, Subgraph([f(2), f(2)], [Op("NEG", [0], [1])], [0], [1]))
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (handled(Op("ADD", [0, 1], [2], options("Add"))), "a resource handle is not a value"),
+        (handled(Op("READ_VARIABLE", [0], [2])), "must be a resource handle"),
+        (handled(Op("READ_VARIABLE", [], [2])), "must be a resource handle"),
+        (handled(Op("READ_VARIABLE", [1], []), Op("NEG", [0], [2])), "its output is missing"),
+        (handled(Op("ASSIGN_VARIABLE", [1], []), Op("NEG", [0], [2])), "needs a value to assign"),
+        (handled(Op("ASSIGN_VARIABLE", [1, 1], []), Op("NEG", [0], [2])), "needs a value to assign"),
+        (
+            handled(Op("ASSIGN_VARIABLE", [1, 0], []), Op("READ_VARIABLE", [1], [4]), out=4, more=[T("i32", (2,))]),
+            "is read as INT32",
+        ),
+        (handled(Op("NEG", [0], [2]), out=1), "no tensor of real numbers"),
+        (branching(T("bool", (), True), [0, 1, 1]), "gives 2 values to subgraph 'main', which takes 1"),
+        (branching(T("bool", (2,), [True, True]), [0, 1]), "must be one value"),
+        (branching(T("bool", (), True), []), "must be one value"),
+    ],
+)
+def test_handles_and_calls_that_make_no_sense_are_refused(data: bytes, sentence: str) -> None:
+    with pytest.raises(QnnError, match=sentence):
+        load(data, "g")
+
+
+def test_as_many_operators_as_a_model_can_have_are_taken(monkeypatch) -> None:
+    monkeypatch.setattr("isthmus.frontends.tflite.model.MAX_OPERATORS", 1)
+    assert load(single("NEG", [f(2)], [f(2)]), "g").nodes
+
+
+@pytest.mark.parametrize(("limit", "folded"), [(2 * 3 * 5, True), (2 * 3 * 5 - 1, False)])
+def test_products_of_constants_are_counted_by_their_multiplications(monkeypatch, limit: int, folded: bool) -> None:
+    monkeypatch.setattr(site, "MAX_FOLDED_PRODUCTS", limit)
+    tensors = [zeros(2, 3), zeros(3, 5), f(2, 5), f(2, 5), f(2, 5)]
+    operators = [Op("BATCH_MATMUL", [0, 1], [2], options("BatchMatMul")), Op("ADD", [2, 3], [4], options("Add"))]
+    graph = load(model(Subgraph(tensors, operators, [3], [4])), "g")
+    assert [node.op for node in graph.nodes] == [*([] if folded else ["MatMul"]), "ElementWiseAdd"]
+
+
+@pytest.mark.parametrize(("limit", "folded"), [(32, True), (31, False)])
+def test_windows_over_constants_are_counted_by_their_elements(monkeypatch, limit: int, folded: bool) -> None:
+    monkeypatch.setattr(site, "MAX_FOLDED_ELEMENTS", limit)
+    made = options("Pool2D", padding=1, strideH=2, strideW=2, filterHeight=2, filterWidth=2)
+    tensors = [zeros(1, 4, 4, 2), f(1, 2, 2, 2), f(1, 2, 2, 2), f(1, 2, 2, 2)]
+    operators = [Op("MAX_POOL_2D", [0], [1], made), Op("ADD", [1, 2], [3], options("Add"))]
+    graph = load(model(Subgraph(tensors, operators, [2], [3])), "g")
+    assert [node.op for node in graph.nodes] == [*([] if folded else ["PoolMax2d"]), "ElementWiseAdd"]
+
+
+def test_what_has_no_elements_is_left_out_of_a_join() -> None:
+    made = options("Concatenation", axis=0)
+    empty = T("f32", (0, 3), np.zeros((0, 3)))
+    for operands, op in (([f(2, 3), empty], "Reshape"), ([f(2, 3), f(1, 3)], "Concat")):
+        assert load(single("CONCATENATION", operands, [f(2, 3)], made), "g").nodes[0].op == op
+
+
+@pytest.mark.parametrize("real", [True, False])
+def test_rows_of_a_table_of_bytes_are_read_as_what_is_declared(real: bool) -> None:
+    table = q(4, 3, scale=0.5, zero=1, data=np.arange(12))
+    out = f(2, 3) if real else q(2, 3, scale=0.5, zero=1)
+    index = T("i32", (2,))
+    graph = load(single("GATHER", [table, index], [out], options("Gather")), "g")
+    [rows] = GraphRunner(graph)(np.int32([3, 1]))
+    stored = np.arange(12).reshape(4, 3)[[3, 1]]
+    np.testing.assert_array_equal(rows, (stored - 1) * 0.5 if real else stored)
+
+
+@pytest.mark.parametrize(("padding", "size"), [(1, (10, 15)), (2, (11, 15))])
+def test_the_custom_transposed_convolution_is_the_builtin_one(padding: int, size: tuple[int, int]) -> None:
+    rng = np.random.default_rng(2)
+    w, bias = rng.standard_normal((6, 3, 3, 4)), rng.standard_normal(6)
+    out = f(1, *size, 6)
+    tensors = [f(1, 5, 5, 4), T("f32", (6, 3, 3, 4), w), T("f32", (6,), bias), out]
+    op = Op("CUSTOM:Convolution2DTransposeBias", [0, 1, 2], [3], custom=struct.pack("<iii", padding, 3, 2))
+    made = options("TransposeConv", padding=padding - 1, strideH=2, strideW=3)
+    plain = [ints([1, *size, 6]), T("f32", (6, 3, 3, 4), w), f(1, 5, 5, 4), T("f32", (6,), bias)]
+    x = rng.standard_normal((1, 5, 5, 4)).astype(np.float32)
+    found = GraphRunner(load(model(Subgraph(tensors, [op], [0], [3])), "g"))(x)[0]
+    wanted = GraphRunner(load(single("TRANSPOSE_CONV", plain, [out], made), "g"))(x)[0]
+    np.testing.assert_array_equal(found, wanted)
