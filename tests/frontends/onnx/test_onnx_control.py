@@ -79,6 +79,22 @@ def test_functions_of_the_model_are_put_in_place() -> None:
     assert operations(check(made)) == {"ElementWiseMultiply": 1, "Prelu": 1}
 
 
+@pytest.mark.parametrize("given", [None, 0.25])
+def test_an_attribute_that_a_call_leaves_out_has_the_default_of_its_function(given: float | None) -> None:
+    leaky = helper.make_node("LeakyRelu", ["v"], ["out"])
+    reference = leaky.attribute.add()
+    reference.name, reference.ref_attr_name, reference.type = "alpha", "slope", 1
+    sloped = helper.make_function(
+        "mine", "Sloped", ["v"], ["out"], [leaky], [helper.make_opsetid("", 17)], [],
+        [helper.make_attribute("slope", 0.75)],
+    )  # fmt: skip
+    call = node("Sloped", "x", "y", **({} if given is None else {"slope": given}))
+    call.domain = "mine"
+    made = model([call], {"x": floats(2)}, "y", functions=[sloped], domains=["mine"])
+    [y] = interpret(convert(made), {"x": np.float32([-4, 4])}).values()
+    np.testing.assert_array_equal(y, [-3 if given is None else -1, 4])
+
+
 def test_a_function_that_calls_itself_is_refused() -> None:
     endless = helper.make_function(
         "mine", "Endless", ["v"], ["out"], [helper.make_node("Endless", ["v"], ["out"], domain="mine")],

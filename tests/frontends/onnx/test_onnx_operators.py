@@ -293,6 +293,10 @@ RARE: dict[str, ModelProto] = {
         [node("Range", "a b c", "r"), node("Add", "x r", "y")], {"x": floats(1)}, "y",
         {"a": np.float32(5), "b": np.float32(-1), "c": np.float32(-1.5)},
     ),
+    "Range of nothing": model(
+        [node("Range", "a b c", "r"), node("Concat", "x r", "y", axis=0)], {"x": floats(2)}, "y",
+        {"a": np.float32(5), "b": np.float32(1), "c": np.float32(1)},
+    ),
     "HannWindow of a symmetric kind": model(
         [node("HannWindow", "n", "w", periodic=0), node("Add", "x w", "y")], {"x": floats(1)}, "y", {"n": np.int64(7)}
     ),

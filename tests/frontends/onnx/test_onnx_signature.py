@@ -113,3 +113,12 @@ def test_shape_arithmetic_vanishes() -> None:
     constants["rest"] = np.int64([2, 3])
     graph = check(model(nodes, {"x": floats("n", 6)}, "y", constants), shapes={"x": (3, 6)})
     assert {s.op for s in graph.nodes} == {"Reshape", "ElementWiseMultiply", "ElementWiseAdd"}
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("a", "")])
+def test_inputs_need_a_name_each(names: tuple[str, str]) -> None:
+    made = model(SUM, {"a": floats(2), "b": floats(2)}, "y")
+    for value, name in zip(made.graph.input, names, strict=True):
+        value.name = name
+    with pytest.raises(QnnError, match="a name each, each its own"):
+        convert(made)
