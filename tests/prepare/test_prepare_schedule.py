@@ -243,6 +243,22 @@ def test_a_window_that_slides_over_a_stream():
     check(b.finish(b.op("ReduceSum", window, axes=[1])), executions=5)
 
 
+def test_a_state_that_nothing_reads_is_written_by_the_first_step_even_if_that_writes_more():
+    b = Builder()
+    s = b.state(np.zeros((2, 3), np.float32))
+    values, places = b.graph.emit("TopK", [b.input(2, 9)], {"k": 3}, outputs=2)
+    b.graph.update_state(s, values)
+    assert names(check(b.finish(places))) == ["TopK"]
+
+
+def test_a_state_that_its_own_step_reads_elsewhere_is_copied():
+    b = Builder()
+    s = b.state(np.arange(6, dtype=np.float32))
+    turned = b.op("Reverse", s, axes=[0])
+    b.graph.update_state(s, turned)
+    assert names(check(b.finish(b.op("ElementWiseAbs", turned)))).count("Reshape") == 1
+
+
 def test_states_exchange_their_values():
     b = Builder()
     s, t = b.state(np.float32([1, 2]), "s"), b.state(np.float32([3, 4]), "t")
