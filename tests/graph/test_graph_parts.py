@@ -9,6 +9,7 @@ import pytest
 
 from isthmus.errors import QnnError
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
+from isthmus.graph.folding import emit
 from isthmus.graph.operation import Operation, Param
 from isthmus.graph.ops import functions
 from isthmus.graph.quantization import Encoding
@@ -183,6 +184,13 @@ def test_functions_of_integers_are_exact() -> None:
     infinite = np.float32([np.inf, -np.inf, 0])
     np.testing.assert_array_equal(functions.is_infinite(infinite, True, False), [False, True, False])
     np.testing.assert_array_equal(functions.is_infinite(infinite, False, True), [True, False, False])
+
+
+@pytest.mark.parametrize("op", ["ElementWiseAbs", "Relu", "ElementWiseNeg"])
+def test_large_integers_keep_their_last_digit(op) -> None:
+    graph = Graph("g")
+    [y] = emit(graph, op, [graph.constant("x", np.int64([2**60 + 1]))])
+    assert abs(int(y.data[0])) == 2**60 + 1
 
 
 def test_softplus_is_linear_above_its_threshold() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.graph import DataType
+from isthmus.graph import DataType, MemType, TensorType
 from isthmus.graph.datatypes import FIXED_POINTS, FLOATS, INDICES, NUMBERS, REALS
 from isthmus.graph.operation import Operation, Param
 from isthmus.graph.ops import OPERATIONS
@@ -96,12 +96,15 @@ def test_all_comes_from_one_operand_when_it_is_the_only_source_and_nothing_is_fi
     assert movement.of_one is of_one
 
 
+NUMBERED_KINDS = ("INT", "UINT", "FLOAT", "SFIXED_POINT", "UFIXED_POINT", "BOOL")
 BITS = {8: 1, 16: 2, 32: 4, 64: 8}
 
 
 @pytest.mark.parametrize("dtype", [t for t in DataType if t is not DataType.UNDEFINED], ids=lambda t: t.name)
 def test_a_data_type_is_what_its_name_says(dtype: DataType) -> None:
     kind, _, bits = dtype.name.rpartition("_")
+    # QNN's numbers: the kind in the high byte, the bits in the low one, written in decimal digits.
+    assert dtype.value == 0x100 * NUMBERED_KINDS.index(kind) + int(bits, 16)
     assert dtype.itemsize == BITS[int(bits)]
     assert dtype.is_float == (kind == "FLOAT")
     assert dtype.is_fixed_point == ("FIXED" in kind)
@@ -110,6 +113,13 @@ def test_a_data_type_is_what_its_name_says(dtype: DataType) -> None:
         assert DataType.fixed_point(dtype.numpy) is dtype
     else:
         assert DataType.of(dtype.numpy) is dtype
+
+
+def test_other_enumerations_have_qnn_s_numbers() -> None:
+    assert DataType.UNDEFINED == 0x7FFFFFFF
+    kinds = ["APP_WRITE", "APP_READ", "APP_READWRITE", "NATIVE", "STATIC", "NULL"]
+    assert [TensorType[name].value for name in kinds] == list(range(6))
+    assert (MemType.RAW, MemType.MEMHANDLE) == (0, 1)
 
 
 if __name__ == "__main__":
