@@ -50,6 +50,39 @@ def test_the_filter_allows_what_is_needed_and_ends_who_starts_programs(name):
     assert judge(machine, calls["newfstatat"], (3, 0, 0, 0)) == ERRNO | errno.EPERM
 
 
+NUMBERS = {
+    "x86_64": """
+        0 read 1 write 3 close 5 fstat 8 lseek 9 mmap 10 mprotect 11 munmap 12 brk 13 rt_sigaction 14 rt_sigprocmask
+        15 rt_sigreturn 17 pread64 24 sched_yield 25 mremap 28 madvise 32 dup 35 nanosleep 39 getpid 44 sendto
+        45 recvfrom 46 sendmsg 47 recvmsg 56 clone 57 fork 58 vfork 59 execve 60 exit 63 uname 72 fcntl
+        96 gettimeofday 110 getppid 131 sigaltstack 186 gettid 201 time 202 futex 204 sched_getaffinity
+        219 restart_syscall 228 clock_gettime 229 clock_getres 230 clock_nanosleep 231 exit_group 262 newfstatat
+        273 set_robust_list 295 preadv 309 getcpu 318 getrandom 322 execveat 324 membarrier 327 preadv2 334 rseq
+        435 clone3
+    """,
+    "aarch64": """
+        23 dup 25 fcntl 57 close 62 lseek 63 read 64 write 67 pread64 69 preadv 79 newfstatat 80 fstat 93 exit
+        94 exit_group 98 futex 99 set_robust_list 101 nanosleep 113 clock_gettime 114 clock_getres
+        115 clock_nanosleep 123 sched_getaffinity 124 sched_yield 128 restart_syscall 132 sigaltstack
+        134 rt_sigaction 135 rt_sigprocmask 139 rt_sigreturn 160 uname 168 getcpu 169 gettimeofday 172 getpid
+        173 getppid 178 gettid 206 sendto 207 recvfrom 211 sendmsg 212 recvmsg 214 brk 215 munmap 216 mremap
+        220 clone 221 execve 222 mmap 226 mprotect 233 madvise 278 getrandom 281 execveat 283 membarrier
+        286 preadv2 293 rseq 435 clone3
+    """,
+}
+"""Linux's numbers of system calls, which never change."""
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_system_calls_have_linux_s_numbers(name):
+    words = NUMBERS[name].split()
+    assert MACHINES[name].calls == {call: int(number) for number, call in zip(words[::2], words[1::2], strict=True)}
+    machine = MACHINES[name]
+    assert (machine.architecture, machine.foreign, machine.seccomp) == {
+        "x86_64": (0xC000003E, 0x40000000, 317), "aarch64": (0xC00000B7, 0, 277),
+    }[name]  # fmt: skip
+
+
 FORBIDDEN = {
     "x86_64": {"open": 2, "socket": 41, "connect": 42, "kill": 62, "ptrace": 101, "prctl": 157, "tgkill": 234,
                "openat": 257, "process_vm_readv": 310, "memfd_create": 319, "bpf": 321, "openat2": 437},

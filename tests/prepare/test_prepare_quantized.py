@@ -259,6 +259,33 @@ def test_a_result_of_16_bits_or_with_scales_along_an_axis_is_quantized_apart():
         assert ops(resolved(b.finish(y))) == alone
 
 
+@pytest.mark.parametrize(
+    ("kind", "zero", "factor", "kept"),
+    [(np.int32, 0, 1, True), (np.int8, 0, 1, False), (np.int32, 1, 1, False), (np.int32, 0, 2, False)],
+)
+def test_a_bias_is_taken_as_it_is_stored_only_in_units_of_the_product(kind, zero, factor, kept):
+    b = QuantizedBuilder()
+    unit = float(np.float32(0.05)) * float(np.float32(0.01)) * factor
+    weights = fixed(b, MATRIX, Quantization.per_tensor(np.float32(0.01)))
+    bias = b.graph.constant("b", kind([1, -2, 3]), Quantization.per_tensor(unit, zero))
+    y = b.op("MatMul", b.real(4, 6), weights, b.op("Dequantize", bias, dtype=F32))
+    work = resolved(b.finish(b.stored(y)))
+    [step] = work.ordered()
+    assert (step.inputs[2] is bias) is kept
+    assert step.inputs[2].dtype is S32
+    np.testing.assert_array_equal(step.inputs[2].data, (np.int32([1, -2, 3]) - zero) * factor)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_bias_of_one_number_each_is_taken_where_the_weights_have_as_many_scales(axis):
+    b = QuantizedBuilder()
+    scales = Quantization((0.001, 0.002, 0.003), (0, 0, 0), 0)
+    bias = b.graph.constant("b", np.int32([100, -200, 300]), scales)
+    weights = b.weights(6, 3, axis=axis) if axis else b.weights(6, 3)
+    work = resolved(b.finish(b.stored(b.op("MatMul", b.real(4, 6), weights, b.op("Dequantize", bias, dtype=F32)))))
+    assert ops(work) == ["MatMul"]
+
+
 def test_what_the_client_reads_as_reals_stays_real():
     b = QuantizedBuilder()
     s = b.op("Sigmoid", b.real(4, 6))
