@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from isthmus.prepare.schedule import Plan, Row
 from isthmus.report import draw, tabulate
-from isthmus.report.memory_map import _blocks
+from isthmus.report.memory_map import _UNICODE, _blocks, _peak_line, _Scale
 
 
 def plan(*rows: Row, steps: int | None = None) -> Plan:
@@ -109,3 +109,13 @@ def test_the_table_has_a_line_for_each_block():
     assert lines[0].split() == ["offset", "bytes", "first", "step", "last", "step", "name"]
     assert lines[2].split() == ["128", "64", "1", "2", "b"]
     assert len(lines) == 4
+
+
+def test_the_peak_is_marked_over_its_own_column_wherever_that_is():
+    for columns in (16, 20, 30, 41):
+        for peak in range(columns):
+            scale = _Scale(0, columns, columns, 3, 100)
+            line = _peak_line(peak, scale, _UNICODE)
+            assert line.index("▼") == scale.column(peak)
+            assert f"peak: step {peak}" in line
+            assert len(line) <= max(columns, peak + len(f"peak: step {peak}") + 2)

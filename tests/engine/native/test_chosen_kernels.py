@@ -14,6 +14,7 @@ from harness import Operand, Result, check, make_step, static
 
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering.emitter import Emitter
+from isthmus.engine.native.lowering.movement import refuses_movement, refuses_selection
 from isthmus.engine.native.target import by_name
 from isthmus.errors import QnnError
 from isthmus.graph import DataType, Quantization
@@ -262,3 +263,25 @@ def test_a_float_bias_of_bytes_is_counted_in_units_of_the_product() -> None:
     step, arrays = make_step("Conv2d", [X, W, bias], CONV, [to()])
     [wanted] = evaluate(step.op, step.inputs, arrays, step.params, step.outputs)
     check("Conv2d", [X, W, bias], CONV, [to()], reference=[wanted])
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "params", "result", "sentence"),
+    [
+        ("Transpose", [stored(2, 3)], {"perm": [1, 0]}, Result(None, S8, q()), None),
+        ("Transpose", [stored(2, 3)], {"perm": [1, 0]}, Result(None, S8, q(0.2)), "quantized differently"),
+        ("Concat", [stored(2, 3), stored(2, 3)], {"axis": 0}, Result(None, S8, q()), None),
+        ("Concat", [stored(2, 3), stored(2, 3, q=q(0.2))], {"axis": 0}, Result(None, S8, q()), "quantized differently"),
+        ("Cast", [np.zeros(3, np.float32)], {}, Result(None, DataType.INT_8), "elements of different sizes"),
+    ],
+)
+def test_elements_move_as_they_are_only_where_they_mean_the_same(op, inputs, params, result, sentence) -> None:
+    step, _ = make_step(op, inputs, params, [result])
+    for refuses in (refuses_movement, refuses_selection):
+        reason = refuses(step)
+        if sentence is None or (refuses is refuses_selection and len(inputs) == 2):
+            assert reason is None
+        else:
+            assert sentence in reason
+    step.clamp = (0.0, 1.0)
+    assert "no fused activation" in refuses_movement(step) or sentence is not None
