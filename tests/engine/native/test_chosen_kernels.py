@@ -285,3 +285,10 @@ def test_elements_move_as_they_are_only_where_they_mean_the_same(op, inputs, par
             assert sentence in reason
     step.clamp = (0.0, 1.0)
     assert "no fused activation" in refuses_movement(step) or sentence is not None
+
+
+def test_what_has_no_constants_brings_no_bytes_of_them() -> None:
+    emitter = Emitter(by_name("avx2"), 1, {})
+    assert emitter.constants().size == 0
+    emitter.constant(np.uint8([7]))
+    assert emitter.constants()[0] == 7

@@ -141,3 +141,13 @@ def test_reshape_copies() -> None:
     check("Reshape", [numbers(3, 70)], results=[Result((7, 30))])
     x = quantized(numbers(3, 70, dtype=np.uint8), 0.5, 2)
     check("Reshape", [x], results=[Result((7, 30), quantization=Quantization.per_tensor(0.5, 2))])
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32, np.int64])
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_copies_of_whole_pieces_and_a_little_more_are_whole(kind, more):
+    """Pieces of 8192 bytes are dealt out to threads; what is left over is one too."""
+    piece = 8192 // np.dtype(kind).itemsize
+    for elements in (more or 3, piece + more, 2 * piece + more):
+        x = np.arange(2 * elements).astype(kind)
+        check("StridedSlice", [x], {"ranges": [[0, 2 * elements, 2]]})
