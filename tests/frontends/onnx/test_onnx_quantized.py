@@ -237,3 +237,19 @@ def test_quantized_averages_count_what_onnx_runtime_counts(pads: list[int], coun
     found, reference = interpret(convert(made), feeds)["y"], expected(made, feeds)["y"]
     assert found.shape == reference.shape
     assert np.abs(found.astype(int) - reference.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_weights_of_one_scale_are_reshaped_before_they_are_dequantized(several: bool) -> None:
+    weights = RNG.integers(-127, 128, (6, 4)).astype(np.int8)
+    scale = np.linspace(0.01, 0.02, 6, dtype=np.float32) if several else np.float32(0.02)
+    zero = np.zeros(6, np.int8) if several else np.int8(0)
+    nodes = [
+        node("DequantizeLinear", "w s z", "d", axis=0),
+        node("Reshape", "d shape", "r"),
+        node("MatMul", "x r", "y"),
+    ]
+    constants = {"w": weights, "s": scale, "z": zero, "shape": np.int64([4, 6])}
+    found = operations(check(model(nodes, {"x": floats(3, 4)}, "y", constants)))
+    assert found["Reshape"] == several
+    assert found["MatMul"] == 1
