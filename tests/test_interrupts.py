@@ -150,3 +150,39 @@ def test_an_ending_may_be_wanted_at_exit():
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert told.stdout.splitlines()[0] == "done"
+
+
+def test_an_ending_that_fails_is_told_and_in_nobodys_way(monkeypatch):
+    told, done = [], []
+    monkeypatch.setattr("sys.unraisablehook", told.append)
+
+    def fail():
+        raise ValueError("no end")
+
+    owner, next_owner = Owner(), Owner()
+    Ending(owner, fail)
+    Ending(next_owner, done.append, 1)
+    del owner
+    assert [str(one.exc_value) for one in told] == ["no end"]
+    del next_owner
+    Ending(Owner(), done.append, 2)
+    assert done == [1, 2]
+    assert len(told) == 1
+
+
+def test_what_a_handler_raises_within_an_ending_is_the_clients_and_the_ending_is_done(monkeypatch):
+    told, tries = [], []
+    monkeypatch.setattr("sys.unraisablehook", told.append)
+
+    def interrupted_once():
+        tries.append(1)
+        if len(tries) == 1:
+            raise TimeoutError
+
+    owner = Owner()
+    Ending(owner, interrupted_once)
+    del owner
+    settle()
+    assert len(tries) == 2
+    # Python itself tells of what a reference's callback raises.
+    assert [one.exc_type for one in told] == [TimeoutError]

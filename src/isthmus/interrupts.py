@@ -13,7 +13,9 @@ from __future__ import annotations
 import _thread
 import atexit
 import select
+import sys
 import threading
+import types
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -159,18 +161,40 @@ class Ending(weakref.ref):  # type: ignore[type-arg]
         _at_exit.discard(self)
 
 
+_UNRAISABLE = ("exc_type", "exc_value", "exc_traceback", "err_msg", "object")
 _waiting: set[Ending] = set()
 _at_exit: set[Ending] = set()
 _gone: deque[Ending] = deque()
 
 
 def settle(reference: object = None) -> None:
-    """Do what is left to be done of objects that were forgotten. More than one thread may be at it."""
+    """Do what is left to be done of objects that were forgotten. More than one thread may be at it.
+
+    An ending that fails by itself, and so fails again, is told and given up: whoever comes next has nothing to do with
+    it. What a handler raised within one that then succeeds is the client's, and goes on to it.
+    """
     while _gone:
-        ending = _gone[0]
-        ending.run()
+        ending, raised = _gone[0], None
+        try:
+            ending.run()
+        except Exception as problem:
+            raised = problem
+            try:
+                ending.run()
+            except Exception:
+                ending.forget()
+                raised = None
+                _tell_of(problem, ending)
         with suppress(ValueError):
             _gone.remove(ending)
+        if raised is not None:
+            raise raised
+
+
+def _tell_of(problem: Exception, ending: Ending) -> None:
+    """Tell of an ending that failed, as Python tells of what fails where nobody can be told."""
+    said = (type(problem), problem, problem.__traceback__, "given up", ending._tell)
+    sys.unraisablehook(types.SimpleNamespace(**dict(zip(_UNRAISABLE, said, strict=True))))  # type: ignore[arg-type]
 
 
 @atexit.register
