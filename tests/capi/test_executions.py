@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 from qnn_calls import Client, at, doubling, in_handle, opened
 
+from isthmus import qnn
 from isthmus.capi import execution
 from isthmus.errors import Code
 from isthmus.graph import DataType
@@ -34,6 +36,39 @@ def test_the_same_memory_goes_straight_to_its_binding(client: Client, monkeypatc
     other = np.zeros((1, 8), np.float32)
     assert client.execute(graph, [at(x, given)], [at(y, other)]) == 0
     assert len(whole_ways) == 2, "other memory is another binding"
+    client.do("backendFree", backend)
+
+
+def test_an_execution_that_failed_half_way_is_answered_and_not_run_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    given, found = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
+    runs: list[int] = []
+    ends: list[type[BaseException] | None] = [None, None, KeyboardInterrupt, MemoryError, RuntimeError, None]
+    execute = qnn.Binding.execute
+
+    def counted(binding: qnn.Binding, *arguments: Any, **named: Any) -> Any:
+        runs.append(1)
+        answer = execute(binding, *arguments, **named)
+        end = ends[len(runs) - 1]
+        if end is not None:
+            raise end
+        return answer
+
+    monkeypatch.setattr(qnn.Binding, "execute", counted)
+    answers = []
+    for _ in ends:
+        try:
+            answers.append(client.execute(graph, [at(x, given)], [at(y, found)]))
+        except KeyboardInterrupt:
+            answers.append(-1)
+    assert len(runs) == len(ends)
+    assert answers[:2] + answers[5:] == [0, 0, 0]
+    assert answers[2] in (-1, Code.COMMON_SYSTEM)
+    assert answers[3:5] == [Code.COMMON_MEM_ALLOC, Code.COMMON_GENERAL]
+    monkeypatch.undo()
     client.do("backendFree", backend)
 
 

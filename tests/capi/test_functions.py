@@ -15,6 +15,7 @@ from qnn_calls import Client, at, doubling, opened
 
 from isthmus import qnn
 from isthmus.capi import functions, serve
+from isthmus.capi.handles import Handles
 from isthmus.errors import Code
 from isthmus.graph import DataType, TensorType
 from isthmus.qnn.interface import objects, types
@@ -348,3 +349,25 @@ def test_wrong_handles_are_answered_as_the_vendors_library_does(htp: Client) -> 
         env={**os.environ, "PYTHONPATH": path}, check=True,
     )  # fmt: skip
     assert answers == json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("problem", [MemoryError, RuntimeError, OSError])
+def test_a_failed_allocation_is_a_null_pointer_and_no_code(monkeypatch: pytest.MonkeyPatch, problem: type) -> None:
+    def fail(*arguments: object) -> None:
+        raise problem
+
+    monkeypatch.setattr("isthmus.memory.rpcmem.alloc2", fail)
+    monkeypatch.setattr("isthmus.memory.rpcmem.to_fd", fail)
+    server = serve.Server("cdsprpc")
+    assert server.rpcmem_alloc(25, 1, 4096) == 0
+    monkeypatch.setattr("isthmus.capi.memory._buffers", {4096: object()})
+    assert server.rpcmem_to_fd(4096) == -1
+
+
+def test_numbers_that_were_given_back_are_kept_nowhere() -> None:
+    handles = Handles()
+    owner = handles.add("backend")
+    for _ in range(100):
+        handles.remove(handles.add("memory", owner))
+    assert (len(handles._objects), handles._owned[owner], handles._owner) == (1, set(), {})
+    assert sorted(handles.remove(owner)) == ["backend"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from isthmus import qnn
 from isthmus.capi.client import checked, listed_all, pointer, read, write
-from isthmus.capi.functions import serves
+from isthmus.capi.functions import TABLE, serves
 from isthmus.capi.graph import Graph, graph_of
 from isthmus.capi.memory import mem_handle_of
 from isthmus.capi.records import Profile, Signal
@@ -112,20 +112,18 @@ def graph_execute(
 
 
 def _repeated(server: Server, graph: Graph, binding: qnn.Binding) -> Callable[[], int]:
-    execute, failed = binding.execute, server.failed
+    execute, answer = binding.execute, server.answer
 
     def again() -> int:
         if graph.profile:
             return _AGAIN
         try:
             execute()
-        except QnnError as problem:
-            if binding not in graph.bindings.values():
+        except BaseException as problem:
+            if isinstance(problem, QnnError) and binding not in graph.bindings.values():
                 return _AGAIN
-            return failed("graphExecute", problem)
-        except BaseException:
-            # What it is, the whole way tells.
-            return _AGAIN
+            # It may have run: going the whole way would run it twice.
+            return answer(TABLE["graphExecute"], problem)
         return 0
 
     return again

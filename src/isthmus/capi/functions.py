@@ -23,12 +23,15 @@ class Function:
         The code for an argument that is null or leads nowhere.
     expected
         Whether a refusal is an answer like another (a node that is asked about), and no mistake to be shown.
+    failure
+        What a failure is answered by, where that is no code: a null pointer, say.
     """
 
     name: str
     call: Callable[..., Any]
     invalid: Code
     expected: bool = False
+    failure: int | None = None
 
 
 TABLE: dict[str, Function] = {}
@@ -36,12 +39,12 @@ TABLE: dict[str, Function] = {}
 
 
 def serves(
-    name: str, invalid: Code = Code.COMMON_INVALID_ARGUMENT, expected: bool = False
+    name: str, invalid: Code = Code.COMMON_INVALID_ARGUMENT, expected: bool = False, failure: int | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Have a function answer for the one of this name in C."""
 
     def enter(call: Callable[..., Any]) -> Callable[..., Any]:
-        TABLE[name] = Function(name, call, invalid, expected)
+        TABLE[name] = Function(name, call, invalid, expected, failure)
         return call
 
     return enter

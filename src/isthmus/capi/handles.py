@@ -22,6 +22,7 @@ class Handles:
         self._numbers = itertools.count(_FIRST, _STEP)
         self._objects: dict[int, Any] = {}
         self._owned: dict[int, set[int]] = {}
+        self._owner: dict[int, int] = {}
 
     def add(self, thing: Any, owner: int = 0) -> int:
         """A number for an object, which ends with its owner at the latest."""
@@ -29,6 +30,7 @@ class Handles:
         self._objects[number] = thing
         if owner:
             self._owned.setdefault(owner, set()).add(number)
+            self._owner[number] = owner
         return number
 
     def get(self, number: int, kind: type[_Kind], code: Code, noun: str) -> _Kind:
@@ -42,6 +44,9 @@ class Handles:
     def remove(self, number: int) -> list[Any]:
         """Forget a number and all that it owns; the objects that they stood for."""
         gone = [self._objects.pop(number, None)]
+        siblings = self._owned.get(self._owner.pop(number, 0))
+        if siblings is not None:
+            siblings.discard(number)
         for owned in self._owned.pop(number, ()):
             gone += self.remove(owned)
         return gone

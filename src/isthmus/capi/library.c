@@ -52,6 +52,9 @@ static struct {
   PyObject *(*Occurred)(void);
   void (*Print)(void);
   void (*Clear)(void);
+  int (*Matches)(PyObject *);
+  void (*SetInterrupt)(void);
+  PyObject **KeyboardInterrupt;
   void (*IncRef)(PyObject *);
   void (*DecRef)(PyObject *);
 } py;
@@ -66,6 +69,8 @@ static const struct { void *place; const char *name; } NEEDED[] = {
     {&py.LongFrom, "PyLong_FromUnsignedLongLong"}, {&py.LongAs, "PyLong_AsLongLong"},
     {&py.TextFrom, "PyUnicode_DecodeFSDefault"},  {&py.Occurred, "PyErr_Occurred"},
     {&py.Print, "PyErr_Print"},                   {&py.Clear, "PyErr_Clear"},
+    {&py.Matches, "PyErr_ExceptionMatches"},      {&py.SetInterrupt, "PyErr_SetInterrupt"},
+    {&py.KeyboardInterrupt, "PyExc_KeyboardInterrupt"},
     {&py.IncRef, "Py_IncRef"},                    {&py.DecRef, "Py_DecRef"},
 };
 
@@ -229,22 +234,34 @@ static PyObject *call(int index, const char *name, int count, const uint64_t *va
   return answer;
 }
 
-static long long number(PyObject *answer) {
-  long long value = answer ? py.LongAs(answer) : QNN_COMMON_ERROR_GENERAL;
+/* The number that a function answered. Of an exception that came through it a code is left, or what is given for one;
+ * Ctrl-C is meant for whoever called the library, and comes up again there. */
+static long long number(PyObject *answer, const long long *failure) {
+  long long value = answer ? py.LongAs(answer) : 0;
   if (answer) py.DecRef(answer);
-  if (py.Occurred()) {
-    py.Clear();
-    return QNN_COMMON_ERROR_GENERAL;
-  }
-  return value;
+  if (!py.Occurred()) return value;
+  int interrupted = py.Matches(*py.KeyboardInterrupt);
+  py.Clear();
+  if (interrupted) py.SetInterrupt();
+  return failure ? *failure : interrupted ? QNN_COMMON_ERROR_SYSTEM : QNN_COMMON_ERROR_GENERAL;
 }
 
-static long long cross(int index, const char *name, long long otherwise, int count, const uint64_t *values) {
+static long long crossed(int index, const char *name, long long otherwise, const long long *failure, int count,
+                         const uint64_t *values) {
   if (!usable()) return otherwise;
   int held = py.GILState_Ensure();
-  long long answer = state == OPEN ? number(call(index, name, count, values)) : otherwise;
+  long long answer = state == OPEN ? number(call(index, name, count, values), failure) : otherwise;
   py.GILState_Release(held);
   return answer;
+}
+
+/* For functions that answer codes, and for those that answer something else. */
+static long long cross(int index, const char *name, long long otherwise, int count, const uint64_t *values) {
+  return crossed(index, name, otherwise, NULL, count, values);
+}
+__attribute__((unused)) static long long cross_for(int index, const char *name, long long failure, int count,
+                                                   const uint64_t *values) {
+  return crossed(index, name, failure, &failure, count, values);
 }
 
 /* What is asked after the interpreter has ended: to free is done already, anything else cannot be. */
@@ -473,7 +490,7 @@ static E graphExecute(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint3
   long long error = -1;
   if (run) {
     py.IncRef(run); /* other threads execute meanwhile, and remember what they did */
-    error = number(py.CallObject(run, NULL));
+    error = number(py.CallObject(run, NULL), NULL);
     py.DecRef(run);
   }
   if (error < 0) { /* none is known, or what it ran on is no longer bound */
@@ -487,7 +504,7 @@ static E graphExecute(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint3
       if (before) py.DecRef(before);
       error = QNN_SUCCESS;
     } else {
-      error = number(answer);
+      error = number(answer, NULL);
     }
   }
   py.GILState_Release(held);
@@ -669,7 +686,7 @@ enum { NUMBER_alloc, NUMBER_free, NUMBER_to_fd };
 
 static void *allocated(int heapid, uint32_t flags, uint64_t size) {
   const uint64_t values[] = {(uint32_t)heapid, flags, size};
-  return (void *)(uintptr_t)cross(NUMBER_alloc, "rpcmem_alloc", 0, 3, values);
+  return (void *)(uintptr_t)cross_for(NUMBER_alloc, "rpcmem_alloc", 0, 3, values);
 }
 
 EXPORTED void rpcmem_init(void) {}
@@ -684,7 +701,7 @@ EXPORTED void rpcmem_free(void *memory) {
 }
 EXPORTED int rpcmem_to_fd(void *memory) {
   const uint64_t values[] = {V(memory)};
-  return memory ? (int)cross(NUMBER_to_fd, "rpcmem_to_fd", -1, 1, values) : -1;
+  return memory ? (int)cross_for(NUMBER_to_fd, "rpcmem_to_fd", -1, 1, values) : -1;
 }
 
 /* A client announces which descriptor its memory has. Here memory is known by that already. */

@@ -110,7 +110,7 @@ def mem_deregister(server: Server, handles: int, count: int) -> None:
 _buffers: dict[int, RpcBuffer] = {}
 
 
-@serves("rpcmem_alloc")
+@serves("rpcmem_alloc", failure=0)
 def rpcmem_alloc(server: Server, heap: int, flags: int, size: int) -> int:
     """Shared memory; its address, 0 when there is none."""
     try:
@@ -128,7 +128,7 @@ def rpcmem_free(server: Server, address: int) -> None:
     rpcmem.free(_buffers.pop(address, None))
 
 
-@serves("rpcmem_to_fd")
+@serves("rpcmem_to_fd", failure=-1)
 def rpcmem_to_fd(server: Server, address: int) -> int:
     """The file descriptor of shared memory; -1 for what is none."""
     buffer = _buffers.get(address)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import ctypes
 import logging
@@ -100,27 +99,32 @@ class Server:
         return answer
 
     def _guarded(self, function: Function) -> Callable[..., Any]:
-        call, name, invalid = function.call, function.name, function.invalid
+        call, failure = function.call, function.failure
 
         def answer(*arguments: int) -> Any:
             try:
                 result = call(self, *arguments)
-            except QnnError as problem:
-                return self.failed(name, problem, function.expected)
-            except BadPointer as problem:
-                return self.failed(name, QnnError(invalid, "its arguments", str(problem)), function.expected)
-            except MemoryError:
-                return int(Code.COMMON_MEM_ALLOC)
-            except KeyboardInterrupt:
-                # It is meant for whoever has called the library; there it comes up again.
-                _thread.interrupt_main()
-                return int(Code.COMMON_SYSTEM)
-            except BaseException:
-                logging.getLogger("isthmus").error("%s failed:\n%s", name, traceback.format_exc())
-                return int(Code.COMMON_GENERAL)
+            except BaseException as problem:
+                code = self.answer(function, problem)
+                return code if failure is None else failure
             return 0 if result is None else result
 
         return answer
+
+    def answer(self, function: Function, problem: BaseException) -> int:
+        """The code for what a function has raised, after it was told where the client listens."""
+        if isinstance(problem, BadPointer):
+            problem = QnnError(function.invalid, "its arguments", str(problem))
+        if isinstance(problem, QnnError):
+            return self.failed(function.name, problem, function.expected)
+        if isinstance(problem, MemoryError):
+            return int(Code.COMMON_MEM_ALLOC)
+        if isinstance(problem, KeyboardInterrupt):
+            # The library has it come up again where it was called from; raised here it would be nobody's.
+            raise problem
+        text = "".join(traceback.format_exception(type(problem), problem, problem.__traceback__))
+        logging.getLogger("isthmus").error("%s failed:\n%s", function.name, text)
+        return int(Code.COMMON_GENERAL)
 
     def failed(self, function: str, problem: QnnError, expected: bool = False) -> int:
         """Note a refusal, so that the client can ask for its reason, and say it where the client listens."""
@@ -175,4 +179,7 @@ class Server:
                 self.validation.tell()
             for number, left in self.handles.of_kind(qnn.Backend):
                 self.handles.remove(number)
-                left.free()
+                try:
+                    left.free()
+                except QnnError as problem:
+                    self.failed("backendFree", problem)
