@@ -226,6 +226,9 @@ def test_a_forked_child_is_told_and_leaves_the_device_alone():
             with pytest.raises(QnnError, match="forked"):
                 graph.execute()
             backend.free()
+            with pytest.raises(QnnError, match="works in one process only") as refusal:
+                qnn.Backend("gpu")
+            assert refusal.value.code is Code.COMMON_PLATFORM_NOT_SUPPORTED
 
         assert processes.in_child(deed) == 0
         works(backend)

@@ -237,6 +237,18 @@ def test_one_handle_serves_one_tensor():
         assert refused.value.code is Code.GRAPH_INVALID_TENSOR
 
 
+@pytest.mark.parametrize("kind", ["context", "queue", "event"])
+def test_an_object_of_opencl_that_is_no_memory_is_refused_before_the_driver_is_asked(kind):
+    import pyopencl as cl
+
+    context = cl.create_some_context(interactive=False)
+    given = {"context": context, "queue": cl.CommandQueue(context), "event": cl.UserEvent(context)}[kind]
+    with gpu() as backend:
+        with pytest.raises(QnnError, match="is no MemoryObject") as refusal:
+            backend.create_context().mem_register([descriptor(given)])
+        assert refusal.value.code is Code.MEM_INVALID_HANDLE
+
+
 def test_a_handle_of_another_shape_or_context_is_refused():
     with gpu() as backend:
         context, other = backend.create_context(), backend.create_context()

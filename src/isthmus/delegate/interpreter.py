@@ -74,6 +74,8 @@ def _context(interpreter: Any) -> int:
                 library.native(interpreter).ModifyGraphWithDelegate(ctypes.addressof(_finder.structure))
             except RuntimeError as problem:
                 raise QnnError(Code.COMMON_GENERAL, "interpreter", f"LiteRT refuses: {problem}") from None
+            if not _finder.found:
+                raise QnnError(Code.COMMON_GENERAL, "interpreter", "LiteRT does not show its first subgraph")
             known = _contexts[library.native(interpreter)] = _finder.found
         return known
 

@@ -73,7 +73,7 @@ class OpenClBuffer(Buffer):
             self._closed = True
             holds.changed()
         for ending in self._endings:
-            ending()
+            ending.run()
 
     def _release(self) -> None:
         self._owned.close()
@@ -275,7 +275,7 @@ def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
     if isinstance(given, OpenClBuffer):
         given.check_open()
         given = given.handle
-    handle = handle_of(given, what, code, Code.MEM_INVALID_HANDLE)
+    handle = handle_of(given, "MemoryObject", what, code, Code.MEM_INVALID_HANDLE)
     facts = MemoryFacts(handle, what)
     if not facts.is_buffer:
         raise QnnError(code, what, "its memory object is an image", "Give a buffer.")

@@ -145,6 +145,8 @@ class Commands:
 
     def run(self) -> None:
         """Execute and wait."""
+        if self.context.lost is not None:
+            raise self.context.loss(self.what)
         block = self._block
         words = block.words
         if words[Word.ARMED]:
@@ -163,6 +165,8 @@ class Commands:
 
     def run_within(self, limits: Limits) -> int:
         """Execute in parts until the end or a limit; an `Outcome`. What was enqueued has ended in any case."""
+        if self.context.lost is not None:
+            raise self.context.loss(self.what)
         rows = self._plain.copy()
         words = self._block.words
         rows[CHUNK - 1 :: CHUNK, Row.EVENT] = self._event_address
@@ -190,6 +194,8 @@ class Commands:
 
     def enqueue(self, wait_for: Sequence[int]) -> Event:
         """Enqueue after events of the context; the answer is the event of the end."""
+        if self.context.lost is not None:
+            raise self.context.loss(self.what)
         words, waits = self._block.words, (c_void_p * max(len(wait_for), 1))(*wait_for)
         words[Word.WAIT_COUNT] = len(wait_for)
         words[Word.WAIT_LIST] = ctypes.addressof(waits) if wait_for else 0
@@ -212,6 +218,8 @@ class Commands:
 
     def timed(self) -> list[tuple[str, float]]:
         """Execute and wait; what each launch took, by its label, in microseconds as the device has them."""
+        if self.context.lost is not None:
+            raise self.context.loss(self.what)
         rows, words, found = self._plain.copy(), self._block.words, library()
         events = np.zeros(len(rows), np.int64)
         rows[:, Row.EVENT] = events.ctypes.data + WORD * np.arange(len(rows))

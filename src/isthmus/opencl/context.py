@@ -16,7 +16,7 @@ from isthmus.lock import Lock
 from isthmus.opencl import numbers
 from isthmus.opencl.device import Device, describe
 from isthmus.opencl.handles import Owned, handle_of
-from isthmus.opencl.library import library
+from isthmus.opencl.library import library, own_library
 
 
 class Context:
@@ -68,9 +68,9 @@ class Context:
             BACKEND_INCONSISTENT_CONFIG if the queue is another context's, BACKEND_INVALID_CONFIG if it keeps no order
             or the context has several devices and no queue says which.
         """
-        found, code = library(), Code.BACKEND_INVALID_CONFIG
+        found, code = own_library(), Code.BACKEND_INVALID_CONFIG
         what = "the client's OpenCL context"
-        given = None if context is None else handle_of(context, what, code)
+        given = None if context is None else handle_of(context, "Context", what, code)
         if queue is None:
             assert given is not None
             handles = found.content(what, "clGetContextInfo", given, numbers.CONTEXT_DEVICES)
@@ -83,7 +83,7 @@ class Context:
             found.call(what, "clRetainContext", given)
             return cls(device, given, made, False)
         what = "the client's OpenCL queue"
-        taken = handle_of(queue, what, code)
+        taken = handle_of(queue, "CommandQueue", what, code)
 
         def number(which: int, kind: Any) -> int:
             return found.number(what, "clGetCommandQueueInfo", taken, which, kind=kind)

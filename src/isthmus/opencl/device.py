@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from isthmus.errors import Code, QnnError
 from isthmus.opencl import numbers
-from isthmus.opencl.library import REMEDY, library, platforms
+from isthmus.opencl.library import REMEDY, library, own_library, platforms
 
 VARIABLE = "ISTHMUS_OPENCL_DEVICE"
 
@@ -74,7 +74,7 @@ class Device:
 
 def devices() -> list[Device]:
     """All devices of all platforms."""
-    found = library()
+    found = own_library()
     known = []
     for platform in platforms():
         count = c_uint32()

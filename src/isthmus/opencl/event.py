@@ -109,7 +109,7 @@ def checked(events: Any, context: Context, what: str) -> list[int]:
         raise QnnError(code, what, f"wait_for {events!r} is no list of events") from None
     handles = []
     for event in given:
-        handle = handle_of(event, f"event to wait for before {what}", code)
+        handle = handle_of(event, "Event", f"event to wait for before {what}", code)
         owner = library().number(what, "clGetEventInfo", handle, numbers.EVENT_CONTEXT, kind=c_void_p)
         if owner != context.handle:
             raise QnnError(code, what, "an event to wait for belongs to another OpenCL context")

@@ -45,7 +45,7 @@ def _give_back(found: Library, release: str | Callable[[int], int], handle: int)
         (found.functions[release] if isinstance(release, str) else release)(handle)
 
 
-def handle_of(given: Any, what: str, code: Code, gone: Code | None = None) -> int:
+def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = None) -> int:
     """The handle that a client means: a number, or an object of pyopencl.
 
     A handle is an address, and OpenCL must not be asked about one that is none of its objects or was released. Every
@@ -54,9 +54,14 @@ def handle_of(given: Any, what: str, code: Code, gone: Code | None = None) -> in
 
     Parameters
     ----------
+    kind
+        What objects of pyopencl must be: the name of a class. Of numbers the kind cannot be told.
     code, gone
         The code for what is no handle at all, and for a number that is none of a living object.
     """
+    kinds = type(given).__mro__
+    if kinds[0].__module__.startswith("pyopencl") and kind not in {one.__name__ for one in kinds}:
+        raise QnnError(gone or code, what, f"{given!r} is no {kind}")
     handle = getattr(given, "int_ptr", given)
     if isinstance(handle, bool) or not isinstance(handle, int):
         raise QnnError(code, what, f"{given!r} is neither an object of OpenCL nor its handle")

@@ -178,6 +178,22 @@ def library() -> Library:
         return _loaded[0]
 
 
+def own_library() -> Library:
+    """The library, for whoever begins something new with it.
+
+    Raises
+    ------
+    QnnError
+        As `library`, and in a forked child whose parent has used it: drivers have threads, which a fork does not copy,
+        and would wait for them for ever.
+    """
+    found = library()
+    if found.is_inherited:
+        rule = "the process that this one was forked from has used OpenCL, which works in one process only"
+        raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "backend 'gpu'", rule, "Start a new process instead.")
+    return found
+
+
 def _load() -> Library:
     problems = []
     for path, prepare in _candidates():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from isthmus.opencl import machine, numbers
@@ -41,9 +42,11 @@ class _Bells:
 
     def take(self) -> Any:
         """A word that nobody is going to write."""
-        for _ in range(len(self._awaited)):
-            bell = self._awaited.popleft()
-            (self._free if bell.value else self._awaited).append(bell)
+        # Other threads may take some meanwhile.
+        with suppress(IndexError):
+            for _ in range(len(self._awaited)):
+                bell = self._awaited.popleft()
+                (self._free if bell.value else self._awaited).append(bell)
         try:
             bell = self._free.popleft()
         except IndexError:
@@ -78,8 +81,9 @@ class Block:
     def fresh_bell(self) -> None:
         """After a wait that slept: have a bell that no earlier event rings."""
         if self.words[Word.ARMED]:
-            _bells.give_back(self._bell, True)
-            self._bell = _bells.take()
+            # The new one first: no bell may be in two hands, wherever an exception comes.
+            rung, self._bell = self._bell, _bells.take()
+            _bells.give_back(rung, True)
             self.words[Word.BELL] = ctypes.addressof(self._bell)
             self.words[Word.ARMED] = 0
 
