@@ -253,3 +253,16 @@ def test_weights_of_one_scale_are_reshaped_before_they_are_dequantized(several: 
     found = operations(check(model(nodes, {"x": floats(3, 4)}, "y", constants)))
     assert found["Reshape"] == several
     assert found["MatMul"] == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -2])
+def test_scales_of_an_axis_that_are_known_only_at_run_time_meet_it(axis: int) -> None:
+    nodes = [node("QuantizeLinear", "x s z", "q", axis=axis), node("DequantizeLinear", "q s z", "y", axis=axis)]
+    length = (2, 3, 4)[axis]
+    zeros = np.arange(length, dtype=np.uint8) + 100
+    made = model(nodes, {"x": floats(2, 3, 4), "s": floats(length)}, "q y", {"z": zeros})
+    scales = np.linspace(0.1, 0.3, length, dtype=np.float32)
+    feeds = {"x": RNG.standard_normal((2, 3, 4)).astype(np.float32), "s": scales}
+    answers = interpret(convert(made), feeds)
+    for name, reference in expected(made, feeds).items():
+        np.testing.assert_allclose(answers[name], reference, atol=1e-6)
