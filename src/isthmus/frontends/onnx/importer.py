@@ -101,6 +101,8 @@ class Importer:
         self.unsupported = Unsupported(name)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.functions = {(function.domain, function.name): function for function in model.functions}
+        self.values: Mapping[str, Value | None] = {}
+        """The values of the model's own names, once it is converted."""
         self._steps = 0
 
     def convert(self, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]) -> Graph:
@@ -108,6 +110,7 @@ class Importer:
         self._check_opset()
         graph = self.model.graph
         scope = Scope(self.opsets, {})
+        self.values = scope.values
         self._declare_inputs(graph, scope, shapes, constants)
         self._walk(graph, scope)
         outputs = [(value.name, self._output(value.name, scope)) for value in graph.output]

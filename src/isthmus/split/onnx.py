@@ -1,0 +1,355 @@
+"""An ONNX file in strips: nodes copied with other pads, weights shared by name, slices and joins of rows between them.
+
+The file is read, checked and its shapes worked out by the frontend; what it does not know is refused there. What no
+strip touches stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.onnx.importer import Importer
+from isthmus.frontends.onnx.layout import Value as Imported
+from isthmus.frontends.onnx.schema import messages, parse_model
+from isthmus.frontends.onnx.tensors import attribute_value
+from isthmus.split.network import Key, Network, Rows, Step, Value
+from isthmus.split.onnx_rules import ROW_AXIS, Attributes, NodeFacts, NodeRule, node_rule
+from isthmus.split.strips import Compute, Cut, Instruction, Join, Piece, Whole
+
+_INT, _INTS, _TENSOR, _INT64, _EXTERNAL = 2, 7, 4, 7, 1
+_SLICE_OPERANDS = 10
+"""From this operator set on a Slice has operands instead of attributes."""
+_CONSTANT_BESIDES_INPUTS = 4
+"""From this version of the format on, a constant need not be an input too."""
+_ONE_BYTE = ("QuantizeLinear", "QLinear", "DynamicQuantizeLinear", "Equal", "Greater", "Less", "And", "Or", "Not")
+_FOUR_BYTES = ("DequantizeLinear", "ConvInteger", "MatMulInteger")
+
+
+class OnnxFile:
+    """An ONNX file that can be split.
+
+    Parameters
+    ----------
+    data, name, folder
+        The bytes of the file, its name in messages, and where its external data lies.
+    shapes
+        Dimensions of inputs that the file leaves open; the split file has them fixed.
+    """
+
+    def __init__(
+        self, data: bytes, name: str, folder: Path | None = None, shapes: Mapping[str, Sequence[int]] | None = None
+    ) -> None:
+        importer = Importer(parse_model(data, name), name, folder)
+        graph = importer.convert(shapes or {}, {})
+        self._values: Mapping[str, Imported | None] = importer.values
+        self._model = importer.model
+        self._inputs = {tensor.name: tensor.dims for tensor in graph.inputs}
+        self._opset = importer.opsets.get("", importer.opsets.get("ai.onnx", 1))
+        self._names = set(_all_names(self._model.graph))
+        self._constants: dict[str, Any] = {}
+        """The nodes whose results are constants, by result."""
+        self._nodes = self._live_nodes()
+        self._sizes: dict[str, int] = {}
+        self._rules: list[NodeRule | None] = []
+        self.network = self._network()
+
+    @property
+    def external(self) -> bool:
+        """Whether some of its constants lie in other files."""
+        return any(tensor.data_location == _EXTERNAL for tensor in self._model.graph.initializer)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def _is_static(self, name: str) -> bool:
+        value = self._values.get(name)
+        return value is not None and value.is_static
+
+    def _live_nodes(self) -> list[Any]:
+        """The nodes that make no constants, with a DequantizeLinear of its own before each node that reads one.
+
+        Runtimes take it together with the node behind it, and would not if rows were joined between the two.
+        """
+        outputs = {output.name for output in self._model.graph.output}
+        nodes: list[Any] = []
+        floats: dict[str, Any] = {}
+        for proto in self._model.graph.node:
+            made = [name for name in proto.output if name]
+            if made and all(self._is_static(name) for name in made) and not set(made) & outputs:
+                self._constants.update(dict.fromkeys(made, proto))
+                continue
+            if proto.op_type == "DequantizeLinear" and not proto.domain and made[0] not in outputs:
+                floats[made[0]] = proto
+                continue
+            copy = _copied(proto)
+            inner = set(_inner_names(copy))
+            for name in (name for name in inner if name in floats):
+                nodes.append(floats.pop(name))
+            for index, name in enumerate(copy.input):
+                if name in floats:
+                    own = _copied(floats[name])
+                    own.output[0] = self._fresh(name)
+                    own.name = own.output[0]
+                    self._values = {**self._values, own.output[0]: self._values[name]}
+                    copy.input[index] = own.output[0]
+                    nodes.append(own)
+            nodes.append(copy)
+        return nodes
+
+    def _network(self) -> Network:
+        graph = self._model.graph
+        outputs = frozenset(output.name for output in graph.output)
+        values: dict[Key, Value] = {}
+        for name in self._inputs:
+            self._sizes[name] = self._itemsize(name, None)
+            values[name] = self._value(name, False)
+        steps = []
+        for index, proto in enumerate(self._nodes):
+            reads = [n for n in dict.fromkeys((*proto.input, *_inner_names(proto))) if n in values]
+            made = [n for n in proto.output if n]
+            for name in made:
+                self._sizes[name] = self._itemsize(name, proto)
+                values[name] = self._value(name, name not in outputs)
+            found = self._rule(proto) if len(made) == 1 else None
+            self._rules.append(found)
+            title = proto.name or f"{proto.op_type}_{index}"
+            steps.append(Step(title, tuple(reads), tuple(made), None if found is None else found.rule))
+        kept = frozenset(name for name in outputs if name in values)
+        return Network(tuple(steps), values, tuple(self._inputs), kept)
+
+    def _dims(self, name: str) -> tuple[int, ...]:
+        value = self._values.get(name)
+        return () if value is None else value.dims
+
+    def _value(self, name: str, counted: bool) -> Value:
+        dims = self._dims(name)
+        rows = dims[ROW_AXIS] if len(dims) == 4 and dims[0] == 1 else 0
+        return Value(name, prod(dims) * self._sizes[name], rows, counted)
+
+    def _itemsize(self, name: str, proto: Any) -> int:
+        """Bytes of an element in the file's own type: the frontend keeps what is quantized as bytes throughout."""
+        if proto is not None and proto.op_type.startswith(_ONE_BYTE):
+            return 1
+        if proto is not None and proto.op_type in _FOUR_BYTES:
+            return 4
+        value = self._values.get(name)
+        if value is None:
+            return 0
+        dtype = value.tensor.dtype
+        if not dtype.is_fixed_point or proto is None:
+            return dtype.itemsize
+        return max((self._sizes[n] for n in proto.input if n in self._sizes), default=4)
+
+    def _rule(self, proto: Any) -> NodeRule | None:
+        if proto.domain not in ("", "ai.onnx", "com.microsoft") or _inner_names(proto):
+            return None
+        names = tuple(proto.input)
+        if any(name and self._values.get(name) is None for name in (*names, proto.output[0])):
+            return None
+        op = f"{proto.domain}:{proto.op_type}" if proto.domain == "com.microsoft" else proto.op_type
+        if op == "Softmax" and self._opset < 13:
+            return None
+        dims = {name: self._dims(name) for name in (*names, proto.output[0]) if name}
+        if any(dims[name] == () and not self._is_static(name) for name in dims):
+            return None
+        static = frozenset(name for name in names if name and self._is_static(name))
+        attributes = {a.name: _plain(a) for a in proto.attribute}
+        is_float = self._sizes.get(names[0], 4) > 1
+        return node_rule(NodeFacts(op, names, proto.output[0], attributes, dims, static, is_float))
+
+    def _fresh(self, wanted: str) -> str:
+        count = 0
+        name = wanted
+        while name in self._names:
+            count += 1
+            name = f"{wanted}__{count}"
+        self._names.add(name)
+        return name
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def written(self, network: Network, instructions: Iterable[Instruction]) -> bytes:
+        """The file with these instructions for its nodes; `network` has the steps in the order that they count."""
+        return _Writer(self, network).written(instructions)
+
+
+class _Writer:
+    """One split file as it is written."""
+
+    def __init__(self, source: OnnxFile, network: Network) -> None:
+        self._file = source
+        self._model = messages().ModelProto()
+        self._model.CopyFrom(source._model)
+        own = {id(step): index for index, step in enumerate(source.network.steps)}
+        self._order = [own[id(step)] for step in network.steps]
+        self._out: list[Any] = []
+        self._emitted: set[int] = set()
+        self._names: dict[Piece, str] = {}
+        self._numbers: dict[tuple[int, ...], str] = {}
+        self._added: list[Any] = []
+
+    def written(self, instructions: Iterable[Instruction]) -> bytes:
+        for one in instructions:
+            if isinstance(one, Whole):
+                proto = self._file._nodes[self._order[one.step]]
+                self._constants_of(proto)
+                self._out.append(proto)
+            elif isinstance(one, Cut):
+                self._slice(one)
+            elif isinstance(one, Join):
+                parts = [self._name(part) for part in one.parts]
+                self._node("Concat", parts, self._name(one.result), {"axis": ROW_AXIS})
+            elif isinstance(one, Compute):
+                self._compute(one)
+        for output in self._model.graph.output:
+            if output.name in self._file._constants:
+                self._constant(output.name)
+        graph = self._model.graph
+        self._fix_inputs(graph)
+        del graph.node[:]
+        if self._model.ir_version < _CONSTANT_BESIDES_INPUTS:
+            graph.node.extend(_constant_node(tensor) for tensor in self._added)
+        else:
+            graph.initializer.extend(self._added)
+        graph.node.extend(self._out)
+        made = {name for node in self._out for name in node.output}
+        kept = [info for info in graph.value_info if info.name in made]
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+        try:
+            return self._model.SerializeToString()
+        except Exception as error:  # protobuf's class of error depends on its implementation
+            raise QnnError(
+                Code.COMMON_NOT_SUPPORTED, "the split model", f"it cannot be written as one file ({error})"
+            ) from error
+
+    def _fix_inputs(self, graph: Any) -> None:
+        """Rows are cut for these shapes alone."""
+        for entry in graph.input:
+            dims = self._file._inputs.get(entry.name)
+            if dims is None:
+                continue
+            shape = entry.type.tensor_type.shape
+            del shape.dim[:]
+            for size in dims:
+                shape.dim.add().dim_value = size
+
+    def _name(self, piece: Piece) -> str:
+        if piece.whole:
+            return str(piece.value)
+        if piece not in self._names:
+            self._names[piece] = self._file._fresh(f"{piece.value}__rows_{piece.rows[0]}_{piece.rows[1]}")
+        return self._names[piece]
+
+    def _compute(self, one: Compute) -> None:
+        proto = _copied(self._file._nodes[self._order[one.step]])
+        rule = self._file._rules[self._order[one.step]]
+        assert rule is not None
+        self._constants_of(proto)
+        rows = dict(zip(rule.rule.sliced, one.operands, strict=True))
+        for index, name in enumerate(proto.input):
+            if name in rows:
+                proto.input[index] = self._name(rows[name])
+        for index, numbers in rule.constants(one.rows, one.source).items():
+            proto.input[index] = self._number(tuple(numbers))
+        proto.output[0] = self._name(one.result)
+        proto.name = proto.output[0]
+        _change(proto, rule.attributes(one.rows, one.source))
+        self._out.append(proto)
+
+    def _slice(self, one: Cut) -> None:
+        low, high = (row - one.source.rows[0] for row in one.result.rows)
+        source, result = self._name(one.source), self._name(one.result)
+        if self._file._opset < _SLICE_OPERANDS:
+            self._node("Slice", [source], result, {"starts": [low], "ends": [high], "axes": [ROW_AXIS]})
+        else:
+            self._node("Slice", [source, *(self._number((n,)) for n in (low, high, ROW_AXIS))], result, {})
+
+    def _node(self, op: str, inputs: list[str], output: str, attributes: dict[str, int | list[int]]) -> None:
+        node = messages().NodeProto(op_type=op, input=inputs, output=[output], name=output)
+        for name, value in attributes.items():
+            if isinstance(value, int):
+                node.attribute.add(name=name, type=_INT, i=value)
+            else:
+                node.attribute.add(name=name, type=_INTS, ints=value)
+        self._out.append(node)
+
+    def _number(self, numbers: tuple[int, ...]) -> str:
+        if numbers not in self._numbers:
+            name = self._file._fresh("rows_" + "_".join(map(str, numbers)))
+            self._numbers[numbers] = name
+            self._added.append(
+                messages().TensorProto(name=name, data_type=_INT64, dims=[len(numbers)], int64_data=numbers)
+            )
+        return self._numbers[numbers]
+
+    def _constants_of(self, proto: Any) -> None:
+        for name in (*proto.input, *_inner_names(proto)):
+            if name in self._file._constants:
+                self._constant(name)
+
+    def _constant(self, name: str) -> None:
+        """Write the nodes that a constant comes from, before its first reader."""
+        stack = [self._file._constants[name]]
+        while stack:
+            proto = stack[-1]
+            before = [
+                self._file._constants[n]
+                for n in (*proto.input, *_inner_names(proto))
+                if n in self._file._constants and id(self._file._constants[n]) not in self._emitted
+            ]
+            if id(proto) in self._emitted or not before:
+                stack.pop()
+                if id(proto) not in self._emitted:
+                    self._emitted.add(id(proto))
+                    self._out.append(proto)
+            else:
+                stack += before
+
+
+def _copied(proto: Any) -> Any:
+    copy = messages().NodeProto()
+    copy.CopyFrom(proto)
+    return copy
+
+
+def _plain(attribute: Any) -> Any:
+    """The value of an attribute that a rule may ask for; text as bytes."""
+    return bytes(attribute.s) if attribute.type == 3 else attribute_value(attribute, None)
+
+
+def _change(proto: Any, attributes: Attributes) -> None:
+    for name, value in attributes.items():
+        for old in [a for a in proto.attribute if a.name == name]:
+            proto.attribute.remove(old)
+        if value is not None:
+            proto.attribute.add(name=name, type=_INTS, ints=value)
+
+
+def _constant_node(tensor: Any) -> Any:
+    node = messages().NodeProto(op_type="Constant", output=[tensor.name], name=tensor.name)
+    node.attribute.add(name="value", type=_TENSOR, t=tensor)
+    return node
+
+
+def _inner_names(proto: Any) -> list[str]:
+    """The names that the subgraphs of a node read, of whatever level."""
+    names: list[str] = []
+    graphs = [a.g for a in proto.attribute if a.HasField("g")] + [g for a in proto.attribute for g in a.graphs]
+    while graphs:
+        graph = graphs.pop()
+        names += [output.name for output in graph.output]
+        for node in graph.node:
+            names += node.input
+            graphs += [a.g for a in node.attribute if a.HasField("g")] + [g for a in node.attribute for g in a.graphs]
+    return names
+
+
+def _all_names(graph: Any) -> list[str]:
+    names = [entry.name for part in (graph.input, graph.output, graph.initializer, graph.value_info) for entry in part]
+    for node in graph.node:
+        names += [*node.input, *node.output, *_inner_names(node)]
+    return names

@@ -1,0 +1,231 @@
+"""Which runs of steps become strips, and how many: the cheapest choice under a limit, or the least that can be reached.
+
+Exact over one order of the steps: each step is either whole with at most the limit alive, or in a run whose strips
+have at most the limit alive; the runs are chosen by dynamic programming over the positions. Bounded by work.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from isthmus.errors import Code, QnnError
+from isthmus.split.network import Network, depth_first
+from isthmus.split.strips import Cut, Instruction, Join, Ready, Run, Wholes, most_alive
+
+COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
+"""The numbers of strips that are tried."""
+MOST_WORK = 1_500_000
+"""Instructions that are looked at for one order of the steps, which takes some seconds."""
+EACH = 4096
+"""What an instruction costs, as bytes that are copied."""
+LEAST_GAIN = 64
+"""The least is looked for to this part of what the whole model has alive."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A run of steps and into how many strips it is cut."""
+
+    first: int
+    last: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """A model in strips.
+
+    Parameters
+    ----------
+    network
+        The steps in the order that was taken.
+    before, after
+        The most bytes alive in the file's own order, and in this one.
+    holding
+        The name of the step that has the most alive.
+    """
+
+    network: Network
+    runs: tuple[Chosen, ...]
+    instructions: tuple[Instruction, ...]
+    before: int
+    after: int
+    holding: str
+
+
+@dataclass
+class _Weighed:
+    peak: int
+    cost: int
+
+
+class Search:
+    """The search over one order of the steps."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self._wholes = Wholes(network)
+        self._runs: dict[tuple[int, int], tuple[Run, int, int] | None] = {}
+        self._weighed: dict[Chosen, _Weighed | None] = {}
+        self._work = 0
+        rules = [step.rule is not None for step in network.steps]
+        # For each step the first one of its unbroken row of steps with rules.
+        self._from = list(accumulate(range(len(rules)), lambda start, i: start if rules[i] else i + 1, initial=0))[1:]
+
+    def under(self, limit: int) -> list[Chosen] | None:
+        """The cheapest runs with which no more than the limit is alive; None where there are none."""
+        live = self.network.live
+        best: list[tuple[int, tuple[Chosen, ...]] | None] = [(0, ())]
+        hot = -1
+        for last in range(len(live)):
+            if live[last] > limit:
+                hot = last
+            entry = best[last] if live[last] <= limit else None
+            for first in range(min(hot, last), self._from[last] - 1, -1) if hot >= 0 else ():
+                before = best[first]
+                if before is None or (entry is not None and before[0] >= entry[0]):
+                    continue
+                chosen = self._fitting(first, last, limit, None if entry is None else entry[0] - before[0])
+                if chosen is not None:
+                    weighed = self._weighed[chosen]
+                    assert weighed is not None
+                    entry = before[0] + weighed.cost, (*before[1], chosen)
+            best.append(entry)
+        found = best[-1]
+        return None if found is None else list(found[1])
+
+    def least(self) -> tuple[int, list[Chosen]]:
+        """The least bytes alive that are found, and with which runs."""
+        low, high = 0, self.network.peak
+        chosen: list[Chosen] = []
+        while high - low > max(high // LEAST_GAIN, 1):
+            middle = (low + high) // 2
+            found = self.under(middle)
+            if found is None:
+                low = middle
+            else:
+                chosen, high = found, self.written(found)[1]
+        return high, chosen
+
+    def written(self, chosen: Sequence[Chosen]) -> tuple[list[Instruction], int, str]:
+        """All instructions, the most bytes alive, and the step that has them."""
+        network, instructions, at = self.network, list[Instruction](), 0
+        for run in chosen:
+            instructions += [self._wholes.compute(step) for step in range(at, run.first)]
+            strips = Run(network, run.first, run.last, self._wholes).expand(run.count)
+            assert strips is not None
+            instructions += strips
+            at = run.last + 1
+        instructions += [self._wholes.compute(step) for step in range(at, len(network.steps))]
+        given = [self._wholes[key] for key in network.given]
+        kept = [self._wholes[key] for key in network.kept]
+        most, where = most_alive(instructions, given, kept)
+        return instructions, most, _name(network, instructions[where]) if instructions else ""
+
+    def _fitting(self, first: int, last: int, limit: int, dearest: int | None) -> Chosen | None:
+        """The fewest strips of a run with which the limit is kept."""
+        known = self._run(first, last)
+        if known is None or known[1] > limit or (dearest is not None and dearest <= 0):
+            return None
+        run, bound, _ = known
+        index = 0
+        counts = [count for count in COUNTS if count <= run.most]
+        while index < len(counts):
+            chosen = Chosen(first, last, counts[index])
+            weighed = self._weigh(run, chosen, known[2])
+            if weighed is None:
+                return None
+            if dearest is not None and weighed.cost >= dearest:
+                return None
+            if weighed.peak <= limit:
+                return chosen
+            # What exceeds the bound shrinks at best as strips do.
+            wanted = counts[index] * (weighed.peak - bound) / max(limit - bound, 1)
+            index = max(index + 1, min(bisect_right(counts, wanted * 0.7), len(counts) - 1))
+        return None
+
+    def _run(self, first: int, last: int) -> tuple[Run, int, int] | None:
+        """A run, the least that its ends have alive, and the bytes that pass it by."""
+        if (first, last) not in self._runs:
+            self._runs[first, last] = self._bounded(first, last)
+        return self._runs[first, last]
+
+    def _bounded(self, first: int, last: int) -> tuple[Run, int, int] | None:
+        network = self.network
+        run = Run(network, first, last, self._wholes)
+        if not run.possible or not run.outputs:
+            return None
+        entering = passing = 0
+        for key, begin in network.begin.items():
+            if begin < first and network.end[key] >= first:
+                entering += network.size(key)
+                passing += network.size(key) if network.end[key] > last else 0
+        joined = sum(network.values[key].bytes + network.size(key) for key in run.outputs)
+        return run, max(entering, passing + joined), passing
+
+    def _weigh(self, run: Run, chosen: Chosen, passing: int) -> _Weighed | None:
+        if chosen not in self._weighed:
+            weighed = None
+            if self._work < MOST_WORK:
+                instructions = run.expand(chosen.count)
+                self._work += len(instructions) if instructions else len(run.rules)
+                if instructions is not None:
+                    weighed = self._of(run, instructions, passing)
+            self._weighed[chosen] = weighed
+        return self._weighed[chosen]
+
+    def _of(self, run: Run, instructions: list[Instruction], passing: int) -> _Weighed:
+        network = self.network
+        inside = {key for step in network.steps[run.first : run.last + 1] for key in step.inputs}
+        entering = [self._wholes[key] for key in inside if network.begin[key] < run.first]
+        ending = [piece for piece in entering if network.end[piece.value] <= run.last]
+        outputs = [self._wholes[key] for key in run.outputs]
+        # What goes on after the run is in `passing` already.
+        staying = sum(piece.bytes for piece in entering) - sum(piece.bytes for piece in ending)
+        peak, _ = most_alive(instructions, entering, [*outputs, *(set(entering) - set(ending))])
+        copies = sum(one.result.bytes for one in instructions if isinstance(one, Cut | Join | Ready))
+        return _Weighed(peak + passing - staying, copies + EACH * len(instructions))
+
+
+def _name(network: Network, one: Instruction) -> str:
+    if isinstance(one, Cut | Join):
+        return network.values[one.result.value].name
+    return network.steps[one.step].name
+
+
+def split(network: Network, limit: int | None, what: str) -> Split:
+    """The model in strips that keep a limit, or the least that is found where there is none.
+
+    Raises
+    ------
+    QnnError
+        COMMON_INVALID_ARGUMENT if no split keeps the limit; it names what holds it up, and by how much.
+    """
+    before = network.peak
+    orders = [network, network.ordered(depth_first(network))]
+    searches = [Search(one) for one in orders]
+    if limit is not None:
+        for search in searches:
+            chosen = search.under(limit)
+            if chosen is not None:
+                return _finished(search, chosen, before)
+    found = [(*search.least(), number) for number, search in enumerate(searches)]
+    least, chosen, number = min(found, key=lambda one: (one[0], one[2]))
+    result = _finished(searches[number], chosen, before)
+    if limit is not None and result.after > limit:
+        raise QnnError(
+            Code.COMMON_INVALID_ARGUMENT,
+            what,
+            f"{limit} bytes are too few: the least found is {result.after}, {result.after - limit} more; "
+            f"'{result.holding}' holds it up",
+            f"Allow {result.after} bytes, or ask for 'least'.",
+        )
+    return result
+
+
+def _finished(search: Search, chosen: list[Chosen], before: int) -> Split:
+    instructions, after, holding = search.written(chosen)
+    return Split(search.network, tuple(chosen), tuple(instructions), before, after, holding)
