@@ -136,8 +136,11 @@ class Network:
         return Network(tuple(self.steps[i] for i in order), self.values, self.given, self.kept)
 
 
-def depth_first(network: Network) -> list[int]:
-    """An order in which what a step reads is made as late as can be: the numbers of the steps."""
+def depth_first(network: Network, late: bool) -> list[int]:
+    """An order in which what a step reads is made as late as can be: the numbers of the steps.
+
+    Of several operands the one that the file makes last is made first if `late`, else the one that it makes first.
+    """
     order: list[int] = []
     seen: set[int] = set()
     wanted = [index for index, step in enumerate(network.steps) if any(key in network.kept for key in step.outputs)]
@@ -149,7 +152,6 @@ def depth_first(network: Network) -> list[int]:
         elif index not in seen:
             seen.add(index)
             stack.append((index, True))
-            # Of several operands the one that is made first in the file goes first.
-            makers = sorted({network.begin[key] for key in network.steps[index].inputs} - {-1}, reverse=True)
+            makers = sorted({network.begin[key] for key in network.steps[index].inputs} - {-1}, reverse=not late)
             stack += [(maker, False) for maker in makers if maker not in seen]
     return order

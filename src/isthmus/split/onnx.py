@@ -52,6 +52,7 @@ class OnnxFile:
         self._names = set(_all_names(self._model.graph))
         self._constants: dict[str, Any] = {}
         """The nodes whose results are constants, by result."""
+        self._static = self._static_names()
         self._nodes = self._live_nodes()
         self._sizes: dict[str, int] = {}
         self._rules: list[NodeRule | None] = []
@@ -64,9 +65,16 @@ class OnnxFile:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
+    def _static_names(self) -> set[str]:
+        """The names of constants, and of weights that the file keeps quantized and makes floats of."""
+        static = {name for name, value in self._values.items() if value is not None and value.is_static}
+        for proto in self._model.graph.node:
+            if proto.op_type == "DequantizeLinear" and static.issuperset(name for name in proto.input if name):
+                static.update(proto.output)
+        return static
+
     def _is_static(self, name: str) -> bool:
-        value = self._values.get(name)
-        return value is not None and value.is_static
+        return name in self._static
 
     def _live_nodes(self) -> list[Any]:
         """The nodes that make no constants, with a DequantizeLinear of its own before each node that reads one.

@@ -13,12 +13,16 @@ from itertools import accumulate
 
 from isthmus.errors import Code, QnnError
 from isthmus.split.network import Network, depth_first
-from isthmus.split.strips import Cut, Instruction, Join, Ready, Run, Wholes, most_alive
+from isthmus.split.strips import Cut, Instruction, Join, Run, Wholes, most_alive
 
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 """The numbers of strips that are tried."""
-MOST_WORK = 1_500_000
-"""Instructions that are looked at for one order of the steps, which takes some seconds."""
+MOST_WORK = 60_000
+"""Steps of runs that are weighed for one order of the steps, which takes some seconds."""
+LONGEST = 96
+"""The most steps of a run."""
+CORRECTIONS = 4
+"""How often a limit is tightened because strips have more alive than the sketch of them said."""
 EACH = 4096
 """What an instruction costs, as bytes that are copied."""
 LEAST_GAIN = 64
@@ -70,23 +74,55 @@ class Search:
         self._wholes = Wholes(network)
         self._runs: dict[tuple[int, int], tuple[Run, int, int] | None] = {}
         self._weighed: dict[Chosen, _Weighed | None] = {}
+        self._impossible: dict[int, int] = {}
+        """For the last step of runs the first one from which on no strips can be cut: neither of longer runs."""
         self._work = 0
         rules = [step.rule is not None for step in network.steps]
+        floor = [live for live, ruled in zip(network.live, rules, strict=True) if not ruled]
+        self._floor = max(floor, default=0)
+        self._entering = [self._alive_between(index) for index in range(len(rules) + 1)]
         # For each step the first one of its unbroken row of steps with rules.
         self._from = list(accumulate(range(len(rules)), lambda start, i: start if rules[i] else i + 1, initial=0))[1:]
 
+    def _alive_between(self, index: int) -> int:
+        """The bytes that are alive between a step and the one before it."""
+        network = self.network
+        return sum(
+            network.size(key) for key, begin in network.begin.items() if begin < index <= network.end[key]
+        )
+
     def under(self, limit: int) -> list[Chosen] | None:
-        """The cheapest runs with which no more than the limit is alive; None where there are none."""
+        """The cheapest runs with which no more than the limit is alive; None where none are found."""
+        target = limit
+        for _ in range(CORRECTIONS):
+            chosen = self._under(target)
+            if chosen is None:
+                return None
+            excess = self.written(chosen)[1] - limit
+            if excess <= 0:
+                return chosen
+            target -= excess
+        return None
+
+    def _under(self, limit: int) -> list[Chosen] | None:
         live = self.network.live
+        if limit < self._floor:
+            return None
         best: list[tuple[int, tuple[Chosen, ...]] | None] = [(0, ())]
         hot = -1
         for last in range(len(live)):
             if live[last] > limit:
                 hot = last
             entry = best[last] if live[last] <= limit else None
-            for first in range(min(hot, last), self._from[last] - 1, -1) if hot >= 0 else ():
+            ends = hot >= 0 and self._entering[last + 1] <= limit
+            for first in range(min(hot, last), max(self._from[last], last - LONGEST + 1) - 1, -1) if ends else ():
+                if first <= self._impossible.get(last, -1):
+                    break
                 before = best[first]
-                if before is None or (entry is not None and before[0] >= entry[0]):
+                if before is None or self._entering[first] > limit:
+                    continue
+                # Two strips of everything are the least that longer runs cost too.
+                if entry is not None and before[0] + 2 * EACH * (last - first + 1) >= entry[0]:
                     continue
                 chosen = self._fitting(first, last, limit, None if entry is None else entry[0] - before[0])
                 if chosen is not None:
@@ -99,7 +135,7 @@ class Search:
 
     def least(self) -> tuple[int, list[Chosen]]:
         """The least bytes alive that are found, and with which runs."""
-        low, high = 0, self.network.peak
+        low, high = self._floor, self.network.peak
         chosen: list[Chosen] = []
         while high - low > max(high // LEAST_GAIN, 1):
             middle = (low + high) // 2
@@ -137,6 +173,8 @@ class Search:
             chosen = Chosen(first, last, counts[index])
             weighed = self._weigh(run, chosen, known[2])
             if weighed is None:
+                if index == 0:
+                    self._impossible[last] = max(first, self._impossible.get(last, -1))
                 return None
             if dearest is not None and weighed.cost >= dearest:
                 return None
@@ -170,24 +208,15 @@ class Search:
         if chosen not in self._weighed:
             weighed = None
             if self._work < MOST_WORK:
-                instructions = run.expand(chosen.count)
-                self._work += len(instructions) if instructions else len(run.rules)
-                if instructions is not None:
-                    weighed = self._of(run, instructions, passing)
+                self._work += len(run.rules)
+                inside = {key for step in self.network.steps[run.first : run.last + 1] for key in step.inputs}
+                begin, end = self.network.begin, self.network.end
+                ending = [self._wholes[key] for key in inside if begin[key] < run.first and end[key] <= run.last]
+                sketch = run.sketch(chosen.count, ending)
+                if sketch is not None:
+                    weighed = _Weighed(sketch.bytes + passing, sketch.copied + EACH * sketch.instructions)
             self._weighed[chosen] = weighed
         return self._weighed[chosen]
-
-    def _of(self, run: Run, instructions: list[Instruction], passing: int) -> _Weighed:
-        network = self.network
-        inside = {key for step in network.steps[run.first : run.last + 1] for key in step.inputs}
-        entering = [self._wholes[key] for key in inside if network.begin[key] < run.first]
-        ending = [piece for piece in entering if network.end[piece.value] <= run.last]
-        outputs = [self._wholes[key] for key in run.outputs]
-        # What goes on after the run is in `passing` already.
-        staying = sum(piece.bytes for piece in entering) - sum(piece.bytes for piece in ending)
-        peak, _ = most_alive(instructions, entering, [*outputs, *(set(entering) - set(ending))])
-        copies = sum(one.result.bytes for one in instructions if isinstance(one, Cut | Join | Ready))
-        return _Weighed(peak + passing - staying, copies + EACH * len(instructions))
 
 
 def _name(network: Network, one: Instruction) -> str:
@@ -205,7 +234,7 @@ def split(network: Network, limit: int | None, what: str) -> Split:
         COMMON_INVALID_ARGUMENT if no split keeps the limit; it names what holds it up, and by how much.
     """
     before = network.peak
-    orders = [network, network.ordered(depth_first(network))]
+    orders = [network, *(network.ordered(depth_first(network, late)) for late in (True, False))]
     searches = [Search(one) for one in orders]
     if limit is not None:
         for search in searches:

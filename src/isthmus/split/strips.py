@@ -119,6 +119,15 @@ class Wholes:
         return Whole(step, tuple(self[key] for key in one.inputs), tuple(self[key] for key in one.outputs))
 
 
+@dataclass(frozen=True)
+class Sketch:
+    """About what strips have alive at most, what they copy, and their number of instructions."""
+
+    bytes: int
+    copied: int
+    instructions: int
+
+
 class Run:
     """The steps from `first` to `last` (both included), which all have rules, to be computed by strips."""
 
@@ -170,6 +179,35 @@ class Run:
                     done[k] = span[1]
             state.strip(spans, self._lowest(done, final))
         return state.finished()
+
+    def sketch(self, count: int, ending: Sequence[Piece]) -> Sketch | None:
+        """About what so many strips have alive and cost, from a few of them; `ending` is what nobody reads later."""
+        idle = [0] * len(self._steps)
+        final = self._ends(idle, 1, 1)
+        if final is None:
+            return None
+        most = copied = written = 0
+        # Strips far from the edges are alike.
+        for number in sorted({1, 2, count // 2 + 1, count}):
+            before = self._ends(idle, number - 1, count) if number > 1 else {}
+            done = [0 if before is None else before.get(k, (0, 0))[1] for k in range(len(self._steps))]
+            spans = self._ends(done, number, count)
+            if spans is None or before is None:
+                return None
+            strips = _Strips(self, self._wholes)
+            strips.resume(done, self._lowest(done, final))
+            entering = [*strips.alive(), *ending]
+            for k, span in spans.items():
+                done[k] = span[1]
+            strips.strip(spans, self._lowest(done, final))
+            leaving = [*strips.alive(), *(ending if number < count else ())]
+            most = max(most, most_alive(strips.instructions, entering, leaving)[0])
+            times = 1 if number != count // 2 + 1 else max(count - 3, 1)
+            written += times * len(strips.instructions)
+            copied += times * sum(one.result.bytes for one in strips.instructions if isinstance(one, Cut | Join | Ready))
+        joined = sum(self.network.values[key].bytes for key in self.outputs)
+        most = max(most, joined + sum(self.network.size(key) for key in self.outputs))
+        return Sketch(most, joined + copied, written)
 
     def _ends(self, done: Sequence[int], number: int, count: int) -> dict[int, Rows] | None:
         """The rows that each step computes in a strip; steps without any are left out."""
@@ -227,22 +265,33 @@ class Run:
         """Whether a step's result is read in the run."""
         return bool(self._readers[k])
 
-    def last_reader(self, k: int, spans: Iterable[int]) -> int | None:
-        """The last of these steps that reads a step's result."""
-        return max(set(self._readers[k]) & set(spans), default=None)
-
 
 class _Strips:
     """Writes the instructions of one run, strip after strip."""
 
     def __init__(self, run: Run, wholes: Wholes) -> None:
         self._run, self._wholes = run, wholes
-        self._list: list[Instruction] = []
+        self.instructions: list[Instruction] = []
         self._held: dict[int, Piece] = {}
         self._parts: dict[Key, list[Piece]] = {key: [] for key in run.outputs}
 
+    def resume(self, done: Sequence[int], lowest: Sequence[int]) -> None:
+        """Go on where so many rows of each step are done already."""
+        for k, rows in enumerate(done):
+            key = self._run.result(k)
+            if rows and key in self._parts:
+                self._parts[key].append(self._piece(key, (0, rows)))
+            if lowest[k] < rows and not self._run.again[k]:
+                self._held[k] = self._piece(key, (lowest[k], rows))
+
+    def alive(self) -> list[Piece]:
+        """What later strips read, and the parts of what is joined at the end."""
+        return [*self._held.values(), *(part for parts in self._parts.values() for part in parts)]
+
     def strip(self, spans: dict[int, Rows], lowest: Sequence[int]) -> None:
+        """One strip: the rows that each step computes, and the lowest that later strips read of each result."""
         run = self._run
+        last = {key: k for k in spans for key in run.rules[k].sliced}
         cuts: dict[tuple[Key, Rows], Piece] = {}
         for k, rows in spans.items():
             rule = run.rules[k]
@@ -251,21 +300,22 @@ class _Strips:
             size = rule.prepared(rows, source)
             if size:
                 ready = Piece(operands[0].value, source, size)
-                self._list.append(Ready(run.step(k), rows, operands[0], ready))
+                self.instructions.append(Ready(run.step(k), rows, operands[0], ready))
                 operands = (ready, *operands[1:])
             others = tuple(self._wholes[key] for key in run.inputs(k) if key not in rule.sliced)
             made = self._piece(run.result(k), rows)
-            self._list.append(Compute(run.step(k), rows, source, operands, others, made))
+            self.instructions.append(Compute(run.step(k), rows, source, operands, others, made))
             if run.result(k) in self._parts:
                 self._parts[run.result(k)].append(made)
-            self._let_go(k, spans, lowest)
+            self._let_go(k, last, lowest)
             if run.is_read(k):
                 self._hold(k, made)
 
     def finished(self) -> list[Instruction]:
+        """All instructions, with the parts of what is read later joined."""
         for key, parts in self._parts.items():
-            self._list.append(Join(tuple(parts), self._wholes[key]))
-        return self._list
+            self.instructions.append(Join(tuple(parts), self._wholes[key]))
+        return self.instructions
 
     def _piece(self, key: Key, rows: Rows) -> Piece:
         return Piece(key, rows, self._run.network.values[key].bytes_of(rows[1] - rows[0]))
@@ -281,7 +331,7 @@ class _Strips:
 
     def _cut(self, piece: Piece, rows: Rows) -> Piece:
         result = self._piece(piece.value, rows)
-        self._list.append(Cut(piece, result))
+        self.instructions.append(Cut(piece, result))
         return result
 
     def _hold(self, k: int, made: Piece) -> None:
@@ -289,15 +339,15 @@ class _Strips:
         before = self._held.get(k)
         if before is not None and before.rows[1] == made.rows[0]:
             both = self._piece(made.value, (before.rows[0], made.rows[1]))
-            self._list.append(Join((before, made), both))
+            self.instructions.append(Join((before, made), both))
             made = both
         self._held[k] = made
 
-    def _let_go(self, k: int, spans: dict[int, Rows], lowest: Sequence[int]) -> None:
+    def _let_go(self, k: int, last: dict[Key, int], lowest: Sequence[int]) -> None:
         """Behind the last reader of a result in this strip only the rows for the next strips are kept."""
         for key in self._run.rules[k].sliced:
             maker = self._run.maker(key)
-            if maker is None or maker not in self._held or self._run.last_reader(maker, spans) != k:
+            if maker is None or maker not in self._held or last[key] != k:
                 continue
             held = self._held[maker]
             low = max(lowest[maker], held.rows[0])
