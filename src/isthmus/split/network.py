@@ -84,12 +84,15 @@ class Network:
     ----------
     given, kept
         What is there before the first step, and what must be there after the last.
+    fixed
+        Whether steps act by more than their operands, so that their order stays.
     """
 
     steps: tuple[Step, ...]
     values: Mapping[Key, Value]
     given: tuple[Key, ...]
     kept: frozenset[Key]
+    fixed: bool = False
 
     @cached_property
     def begin(self) -> dict[Key, int]:
@@ -133,7 +136,7 @@ class Network:
 
     def ordered(self, order: Sequence[int]) -> Network:
         """The same steps in another order."""
-        return Network(tuple(self.steps[i] for i in order), self.values, self.given, self.kept)
+        return Network(tuple(self.steps[i] for i in order), self.values, self.given, self.kept, self.fixed)
 
 
 def depth_first(network: Network, late: bool) -> list[int]:

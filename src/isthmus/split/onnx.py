@@ -16,7 +16,7 @@ from isthmus.frontends.onnx.importer import Importer
 from isthmus.frontends.onnx.layout import Value as Imported
 from isthmus.frontends.onnx.schema import messages, parse_model
 from isthmus.frontends.onnx.tensors import attribute_value
-from isthmus.split.network import Key, Network, Rows, Step, Value
+from isthmus.split.network import Key, Network, Step, Value
 from isthmus.split.onnx_rules import ROW_AXIS, Attributes, NodeFacts, NodeRule, node_rule
 from isthmus.split.strips import Compute, Cut, Instruction, Join, Piece, Whole
 

@@ -234,7 +234,9 @@ def split(network: Network, limit: int | None, what: str) -> Split:
         COMMON_INVALID_ARGUMENT if no split keeps the limit; it names what holds it up, and by how much.
     """
     before = network.peak
-    orders = [network, *(network.ordered(depth_first(network, late)) for late in (True, False))]
+    orders = [network]
+    if not network.fixed:
+        orders += [network.ordered(depth_first(network, late)) for late in (True, False)]
     searches = [Search(one) for one in orders]
     if limit is not None:
         for search in searches:
@@ -242,7 +244,7 @@ def split(network: Network, limit: int | None, what: str) -> Split:
             if chosen is not None:
                 return _finished(search, chosen, before)
     found = [(*search.least(), number) for number, search in enumerate(searches)]
-    least, chosen, number = min(found, key=lambda one: (one[0], one[2]))
+    _, chosen, number = min(found, key=lambda one: (one[0], one[2]))
     result = _finished(searches[number], chosen, before)
     if limit is not None and result.after > limit:
         raise QnnError(

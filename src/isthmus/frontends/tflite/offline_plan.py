@@ -7,8 +7,7 @@ follow, and an offset in the arena for each tensor, or -1 for one that the runti
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,30 +15,25 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.flatbuffer import Table
 from isthmus.frontends.tflite.entries import TensorEntry
+from isthmus.frontends.tflite.front import LARGEST, Front, check_root, old_references
 from isthmus.frontends.tflite.model import ModelFile, SubgraphEntry
 from isthmus.frontends.tflite.schema import (
-    IDENTIFIER,
     NUMPY_TYPES,
     VERSION,
-    BufferField,
     ElementType,
     MetadataField,
     ModelField,
-    OperatorField,
-    SubgraphField,
 )
 
 METADATA_NAME = "OfflineMemoryAllocation"
 ALIGNMENT = 16
-"""What the runtime's arena buffers are aligned to, and what a buffer's bytes in the file are aligned to."""
+"""What the runtime's arena buffers are aligned to."""
 RUNTIME_PLACES = -1
 
 _FORMAT_VERSION = 1
 _SUBGRAPH = 0
 _OTHER_SIZES = {ElementType.RESOURCE: 4, ElementType.COMPLEX64: 8, ElementType.COMPLEX128: 16}
-_LARGEST = 1 << 31
 _MOST_TENSORS = 100_000
-_NOWHERE = 1  # what a writer that fills offsets in later leaves for "no bytes outside of the flatbuffer"
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ def arena_tensors(model: ModelFile) -> list[ArenaTensor]:
                 "Convert the model with fixed shapes.",
             )
         size = _bytes(entry)
-        if size >= _LARGEST:
+        if size >= LARGEST:
             model.file.refuse(f"tensor '{entry.name}' has {size} bytes")
         if size:
             planned.append(ArenaTensor(index, entry.name, size, first, last))
@@ -98,17 +92,12 @@ def embed(model: ModelFile, offsets: Mapping[int, int]) -> bytes:
     words = np.full(3 + count, RUNTIME_PLACES, "<i4")
     words[:3] = _FORMAT_VERSION, _SUBGRAPH, count
     for index, offset in offsets.items():
-        if not 0 <= offset < _LARGEST:
+        if not 0 <= offset < LARGEST:
             raise QnnError(
                 Code.COMMON_NOT_SUPPORTED, f"tensor {index} of '{model.file.name}'", f"{offset} is no 31-bit offset"
             )
         words[3 + index] = offset
-    front = _Front(model, words.tobytes())
-    content = bytearray(model.file.data)
-    for at in _absolute_offsets(model):
-        (offset,) = struct.unpack_from("<Q", content, at)
-        struct.pack_into("<Q", content, at, offset + len(front.data))
-    return bytes(front.data) + bytes(content)
+    return _front(model, words.tobytes()).before(model)
 
 
 def _subgraphs(model: ModelFile) -> list[SubgraphEntry]:
@@ -152,98 +141,32 @@ def _bytes(entry: TensorEntry) -> int:
     return math.prod(entry.shape) * itemsize
 
 
-def _absolute_offsets(model: ModelFile) -> set[int]:
-    """Places in the file of numbers that count from its beginning and are in use."""
-    places = set()
-    for buffer in model.root.tables(ModelField.BUFFERS, "buffer"):
-        places |= _place_in_use(buffer, BufferField.OFFSET)
-    for subgraph in model.root.tables(ModelField.SUBGRAPHS, "subgraph"):
-        for operator in subgraph.tables(SubgraphField.OPERATORS, "operator"):
-            places |= _place_in_use(operator, OperatorField.LARGE_CUSTOM_OPTIONS_OFFSET)
-    return places
-
-
-def _place_in_use(table: Table, field: int) -> set[int]:
-    at = table.place(field, 8)
-    return set() if at is None or table.integer(field, "u64") <= _NOWHERE else {at}
-
-
-class _Front:
-    """What stands before the old content: root, lists of buffers and of metadata, and the plan.
-
-    References point forward, so each is filled in when its target is written; those into the old content when the
-    front is complete and its length is known.
-    """
-
-    def __init__(self, model: ModelFile, plan: bytes) -> None:
-        self.data = bytearray(bytes(4) + IDENTIFIER)
-        self._into_old: list[tuple[int, int]] = []
-        root, buffers, kept, number = _parts(model)
-        old = {f: root.file.follow(at, f"field {f} of the root table") for f, at in _references(root).items()}
-        old.pop(ModelField.BUFFERS, None)
-        old.pop(ModelField.METADATA, None)
-        places = self._table({*old, ModelField.VERSION, ModelField.BUFFERS, ModelField.METADATA}, 0)
-        self._put(places[ModelField.VERSION], VERSION)
-        for field, target in old.items():
-            self._into_old.append((places[field], target))
-        new_buffer = self._references(buffers, number, places[ModelField.BUFFERS])
-        new_entry = self._references(kept, len(kept), places[ModelField.METADATA])
-        entry = self._table({MetadataField.NAME, MetadataField.BUFFER}, new_entry)
-        self._put(entry[MetadataField.BUFFER], number)
-        self._vector(METADATA_NAME.encode() + b"\0", len(METADATA_NAME), entry[MetadataField.NAME])
-        holder = self._table({BufferField.DATA}, new_buffer)
-        self.data += bytes(-(len(self.data) + 4) % ALIGNMENT)
-        self._vector(plan, len(plan), holder[BufferField.DATA])
-        self.data += bytes(-len(self.data) % ALIGNMENT)
-        for at, target in self._into_old:
-            self._put(at, len(self.data) + target - at)
-        if len(self.data) + len(model.file.data) >= _LARGEST:
-            model.file.refuse("with a plan it would be too large for a flatbuffer")
-
-    def _put(self, at: int, value: int) -> None:
-        struct.pack_into("<I", self.data, at, value)
-
-    def _arrive(self, reference: int) -> int:
-        """Let a reference point to what is written next."""
-        self.data += bytes(-len(self.data) % 4)
-        self._put(reference, len(self.data) - reference)
-        return len(self.data)
-
-    def _table(self, present: Set[int], reference: int) -> dict[int, int]:
-        """A table with fields of four bytes each; where they are."""
-        fields = sorted(int(field) for field in present)
-        length = 4 + 2 * (fields[-1] + 1)
-        offsets = [4 + 4 * fields.index(f) if f in fields else 0 for f in range(fields[-1] + 1)]
-        self.data += bytes(-(len(self.data) + length) % 4)
-        self.data += struct.pack(f"<{2 + len(offsets)}H", length, 4 + 4 * len(fields), *offsets)
-        start = self._arrive(reference)
-        self.data += struct.pack("<i", length) + bytes(4 * len(fields))
-        return {field: start + offsets[field] for field in fields}
-
-    def _vector(self, content: bytes, count: int, reference: int) -> int:
-        start = self._arrive(reference) + 4
-        self.data += struct.pack("<I", count) + content
-        return start
-
-    def _references(self, old: Sequence[Table], new: int, reference: int) -> int:
-        """A vector of references to old tables, except for one that is still open; its place."""
-        count = max(len(old), new + 1)
-        start = self._vector(bytes(4 * count), count, reference)
-        self._into_old += [(start + 4 * i, table.start) for i, table in enumerate(old) if i != new]
-        return start + 4 * new
-
-
-def _references(root: Table) -> dict[int, int]:
-    """The fields of the root table that are there and refer to something, and where."""
-    places = {int(field): root.place(field, 4) for field in ModelField if field != ModelField.VERSION}
-    return {field: at for field, at in places.items() if at is not None}
+def _front(model: ModelFile, plan: bytes) -> Front:
+    """What stands before the old content: root, lists of buffers and of metadata, and the plan."""
+    root, buffers, kept, number = _parts(model)
+    front = Front()
+    old = old_references(root, [field for field in ModelField if field != ModelField.VERSION])
+    old.pop(ModelField.BUFFERS, None)
+    old.pop(ModelField.METADATA, None)
+    places = front.table({*old, ModelField.VERSION, ModelField.BUFFERS, ModelField.METADATA}, 0)
+    front.put(places[ModelField.VERSION], VERSION)
+    for field, target in old.items():
+        front.into_old(places[field], target)
+    starts: list[int | None] = [table.start for table in buffers]
+    starts[number : number + 1] = [None]
+    (new_buffer,) = front.references(starts, places[ModelField.BUFFERS])
+    (new_entry,) = front.references([*(table.start for table in kept), None], places[ModelField.METADATA])
+    entry = front.table({MetadataField.NAME, MetadataField.BUFFER}, new_entry)
+    front.put(entry[MetadataField.BUFFER], number)
+    front.text(METADATA_NAME, entry[MetadataField.NAME])
+    front.buffer(plan, new_buffer)
+    return front
 
 
 def _parts(model: ModelFile) -> tuple[Table, list[Table], list[Table], int]:
     """The root, the buffers, the metadata that stays, and the number of the buffer for the plan."""
     root = model.root
-    if any(root.place(field, 1) is not None for field in range(len(ModelField), root.fields)):
-        model.file.refuse("the root table has fields that this format does not know")
+    check_root(model)
     buffers = list(root.tables(ModelField.BUFFERS, "buffer"))
     if not buffers:
         model.file.refuse("it has no buffers")

@@ -1,0 +1,125 @@
+"""What is put in front of a TFLite file to change it: a new root, new tables, and references into the old content.
+
+All that was in the file stays in it, byte for byte: references in a flatbuffer are relative. Only what is counted from
+the beginning of the file moves along.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence, Set
+
+from isthmus.frontends.flatbuffer import Table
+from isthmus.frontends.tflite.model import ModelFile
+from isthmus.frontends.tflite.schema import IDENTIFIER, BufferField, ModelField, OperatorField, SubgraphField
+
+ALIGNMENT = 16
+"""What a buffer's bytes in the file are aligned to."""
+LARGEST = 1 << 31
+
+_NOWHERE = 1  # what a writer that fills offsets in later leaves for "no bytes outside of the flatbuffer"
+
+
+class Front:
+    """Bytes that grow. References point forward, so each is filled in when its target is written; those into the old
+    content when the front is complete and its length is known."""
+
+    def __init__(self) -> None:
+        self.data = bytearray(bytes(4) + IDENTIFIER)
+        self._into_old: list[tuple[int, int]] = []
+
+    def put(self, at: int, value: int) -> None:
+        """Write a field of four bytes."""
+        struct.pack_into("<I", self.data, at, value & 0xFFFFFFFF)
+
+    def into_old(self, reference: int, target: int) -> None:
+        """Let a reference point to a place in the old content."""
+        self._into_old.append((reference, target))
+
+    def table(self, present: Set[int], reference: int) -> dict[int, int]:
+        """A table with fields of four bytes each; where they are."""
+        fields = sorted(int(field) for field in present)
+        length = 4 + 2 * (fields[-1] + 1)
+        offsets = [4 + 4 * fields.index(f) if f in fields else 0 for f in range(fields[-1] + 1)]
+        self.data += bytes(-(len(self.data) + length) % 4)
+        self.data += struct.pack(f"<{2 + len(offsets)}H", length, 4 + 4 * len(fields), *offsets)
+        start = self._arrive(reference)
+        self.data += struct.pack("<i", length) + bytes(4 * len(fields))
+        return {field: start + offsets[field] for field in fields}
+
+    def scalars(self, values: Mapping[int, int], reference: int) -> None:
+        """A table of whole numbers of at most four bytes."""
+        for field, at in self.table(set(values), reference).items():
+            self.put(at, values[field])
+
+    def vector(self, content: bytes, count: int, reference: int) -> int:
+        """A vector; where its elements begin."""
+        start = self._arrive(reference) + 4
+        self.data += struct.pack("<I", count) + content
+        return start
+
+    def text(self, text: str, reference: int) -> None:
+        """A string."""
+        content = text.encode()
+        self.vector(content + b"\0", len(content), reference)
+
+    def buffer(self, content: bytes, reference: int) -> None:
+        """A buffer with these bytes, aligned."""
+        holder = self.table({BufferField.DATA}, reference)
+        self.data += bytes(-(len(self.data) + 4) % ALIGNMENT)
+        self.vector(content, len(content), holder[BufferField.DATA])
+
+    def references(self, old: Sequence[int | None], reference: int) -> list[int]:
+        """A vector of references to old places; the places of those that are None, which are still open."""
+        start = self.vector(bytes(4 * len(old)), len(old), reference)
+        self._into_old += [(start + 4 * i, target) for i, target in enumerate(old) if target is not None]
+        return [start + 4 * i for i, target in enumerate(old) if target is None]
+
+    def before(self, model: ModelFile) -> bytes:
+        """The front and the old content behind it."""
+        self.data += bytes(-len(self.data) % ALIGNMENT)
+        for at, target in self._into_old:
+            self.put(at, len(self.data) + target - at)
+        if len(self.data) + len(model.file.data) >= LARGEST:
+            model.file.refuse("it would become too large for a flatbuffer")
+        content = bytearray(model.file.data)
+        for at in _absolute_offsets(model):
+            (offset,) = struct.unpack_from("<Q", content, at)
+            struct.pack_into("<Q", content, at, offset + len(self.data))
+        return bytes(self.data) + bytes(content)
+
+    def _arrive(self, reference: int) -> int:
+        """Let a reference point to what is written next."""
+        self.data += bytes(-len(self.data) % 4)
+        self.put(reference, len(self.data) - reference)
+        return len(self.data)
+
+
+def old_references(table: Table, fields: Sequence[int]) -> dict[int, int]:
+    """The fields of a table that are there and refer to something, and what place they refer to."""
+    places = {int(field): table.place(field, 4) for field in fields}
+    return {
+        field: table.file.follow(at, f"field {field} of {table.what}") for field, at in places.items() if at is not None
+    }
+
+
+def check_root(model: ModelFile) -> None:
+    """Refuse a file whose root table has fields that a new one would lose."""
+    if any(model.root.place(field, 1) is not None for field in range(len(ModelField), model.root.fields)):
+        model.file.refuse("the root table has fields that this format does not know")
+
+
+def _absolute_offsets(model: ModelFile) -> set[int]:
+    """Places in the file of numbers that count from its beginning and are in use."""
+    places = set()
+    for buffer in model.root.tables(ModelField.BUFFERS, "buffer"):
+        places |= _place_in_use(buffer, BufferField.OFFSET)
+    for subgraph in model.root.tables(ModelField.SUBGRAPHS, "subgraph"):
+        for operator in subgraph.tables(SubgraphField.OPERATORS, "operator"):
+            places |= _place_in_use(operator, OperatorField.LARGE_CUSTOM_OPTIONS_OFFSET)
+    return places
+
+
+def _place_in_use(table: Table, field: int) -> set[int]:
+    at = table.place(field, 8)
+    return set() if at is None or table.integer(field, "u64") <= _NOWHERE else {at}

@@ -1,0 +1,386 @@
+"""A TFLite file in strips: a new root and main subgraph in front of the old content, which keeps weights and options.
+
+Tensors keep their numbers, so that signatures stay true; those of strips come behind them. Operators that no strip
+touches are the file's own tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+import numpy as np
+
+from isthmus.frontends import tflite
+from isthmus.frontends.flatbuffer import Table
+from isthmus.frontends.tflite.front import Front, check_root, old_references
+from isthmus.frontends.tflite.model import ModelFile, OperatorEntry
+from isthmus.frontends.tflite.offline_plan import METADATA_NAME
+from isthmus.frontends.tflite.schema import (
+    EXTENDED,
+    NUMPY_TYPES,
+    OPERATORS,
+    VERSION,
+    ElementType,
+    MetadataField,
+    ModelField,
+    OperatorCodeField,
+    OperatorField,
+    SubgraphField,
+    TensorField,
+)
+from isthmus.split.network import Key, Network, Step, Value
+from isthmus.split.strips import Compute, Cut, Instruction, Join, Piece, Ready, Whole
+from isthmus.split.tflite_rules import ROW_AXIS, OperatorFacts, OperatorRule, operator_rule
+
+_VALID = 1
+_CODE_VERSION = 2
+"""The field of an operator code that says since when it knows its types."""
+_CONCATENATION_OPTIONS = 10
+_WINDOW_FIELDS = {
+    "CONV_2D": ("i8", "i32", "i32", "i8", "i32", "i32", "i8"),
+    "DEPTHWISE_CONV_2D": ("i8", "i32", "i32", "i32", "i8", "i32", "i32"),
+    "MAX_POOL_2D": ("i8", "i32", "i32", "i32", "i32", "i8"),
+    "AVERAGE_POOL_2D": ("i8", "i32", "i32", "i32", "i32", "i8"),
+}
+"""The fields of options that begin with a padding; dilations are 1 where they are missing."""
+_DEFAULTS = {("CONV_2D", 4): 1, ("CONV_2D", 5): 1, ("DEPTHWISE_CONV_2D", 5): 1, ("DEPTHWISE_CONV_2D", 6): 1}
+_ORDERED = ("ASSIGN_VARIABLE", "CALL", "CALL_ONCE", "IF", "READ_VARIABLE", "VAR_HANDLE", "WHILE")
+"""Operators that act by more than their operands: the order of the file is kept."""
+
+
+class TfliteFile:
+    """A TFLite file that can be split.
+
+    Parameters
+    ----------
+    data, name
+        The bytes of the file, and its name in messages.
+    """
+
+    def __init__(self, data: bytes, name: str) -> None:
+        tflite.load(data, name)
+        self.model = ModelFile(data, name)
+        self.main = self.model.subgraph(0)
+        check_root(self.model)
+        self.static = {
+            index
+            for index in range(self.main.tensor_count)
+            if len(self.model.buffer(self.main.tensor(index).buffer))
+        }
+        self.makers: dict[int, OperatorEntry] = {}
+        """The operators whose results are constants, by result."""
+        self.operators: list[OperatorEntry] = []
+        self.rules: list[OperatorRule | None] = []
+        self.network = self._network()
+
+    def _network(self) -> Network:
+        main = self.main
+        given = [index for index in main.inputs if index >= 0]
+        outputs = {index for index in main.outputs if index >= 0}
+        entries = list(main.operators())
+        variables = {i for i in range(main.tensor_count) if main.tensor(i).is_variable}
+        fixed = bool(variables) or any(entry.code in _ORDERED for entry in entries)
+        values: dict[Key, Value] = {index: self._value(index) for index in given}
+        steps = []
+        for entry in entries:
+            reads = [i for i in entry.inputs if i >= 0]
+            made = [i for i in entry.outputs if i >= 0]
+            if reads and not fixed and self.static.issuperset(reads) and not outputs & set(made):
+                self.static.update(made)
+                self.makers.update(dict.fromkeys(made, entry))
+                continue
+            values.update({index: self._value(index) for index in made})
+            rule = operator_rule(OperatorFacts(entry, main, frozenset(self.static)))
+            self.operators.append(entry)
+            self.rules.append(rule)
+            dynamic = tuple(dict.fromkeys(i for i in reads if i in values))
+            name = main.operator_name(entry)
+            steps.append(Step(name, dynamic, tuple(made), None if rule is None else rule.rule))
+        kept = frozenset(index for index in outputs if index in values)
+        return Network(tuple(steps), values, tuple(given), kept, fixed)
+
+    def _value(self, index: int) -> Value:
+        entry = self.main.tensor(index)
+        kind = NUMPY_TYPES.get(entry.type)
+        size = prod(entry.shape) * (np.dtype(kind).itemsize if kind is not None else 0)
+        rows = entry.shape[ROW_AXIS] if len(entry.shape) == 4 and entry.shape[0] == 1 else 0
+        return Value(entry.name, size, rows)
+
+    def written(self, network: Network, instructions: Iterable[Instruction]) -> bytes:
+        """The file with these instructions for its main subgraph; `network` has the steps in the order they count."""
+        return _Writer(self, network).written(instructions)
+
+
+class _Writer:
+    """One split file as it is written: first what new tensors, buffers and operators there are, then their tables."""
+
+    def __init__(self, source: TfliteFile, network: Network) -> None:
+        self._file, self._model, self._main = source, source.model, source.main
+        own = {id(step): index for index, step in enumerate(source.network.steps)}
+        self._order = [own[id(step)] for step in network.steps]
+        self._old_tensors = source.main.tensor_count
+        self._tensors: list[tuple[str, ElementType, tuple[int, ...], int, int | None]] = []
+        """New tensors: name, type, shape, buffer, and the old tensor whose quantization they have."""
+        self._buffers: list[bytes] = []
+        self._codes: list[tuple[int, int]] = []
+        """New operator codes: the operator, and the version."""
+        self._operators: list[_Operator] = []
+        self._pieces: dict[Piece, int] = {}
+        self._constants: dict[tuple, int] = {}
+        self._emitted: set[int] = set()
+        self._root = source.model.root
+        self._subgraph = self._root.tables(ModelField.SUBGRAPHS, "subgraph")[0]
+        self._old_operators = self._subgraph.tables(SubgraphField.OPERATORS, "operator")
+        self._old_codes = self._root.tables(ModelField.OPERATOR_CODES, "operator code")
+        self._old_buffers = self._root.tables(ModelField.BUFFERS, "buffer")
+
+    def written(self, instructions: Iterable[Instruction]) -> bytes:
+        for one in instructions:
+            if isinstance(one, Whole):
+                entry = self._entry(one.step)
+                self._constants_of(entry)
+                self._operators.append(_Operator(old=entry))
+            elif isinstance(one, Cut):
+                self._slice(one)
+            elif isinstance(one, Join):
+                inputs = [self._number(part) for part in one.parts]
+                code = self._code("CONCATENATION", self._type(one.result))
+                self._operators.append(_Operator(code, inputs, [self._number(one.result)], axis=ROW_AXIS))
+            elif isinstance(one, Ready):
+                self._pad(one)
+            else:
+                self._compute(one)
+        for index in self._main.outputs:
+            if index in self._file.makers:
+                self._constant(index)
+        return self._front().before(self._model)
+
+    # -- instructions --------------------------------------------------------------------------------------------------
+
+    def _entry(self, step: int) -> OperatorEntry:
+        return self._file.operators[self._order[step]]
+
+    def _type(self, piece: Piece) -> ElementType:
+        return self._main.tensor(self._old(piece)).type
+
+    def _old(self, piece: Piece) -> int:
+        assert isinstance(piece.value, int)
+        return piece.value
+
+    def _number(self, piece: Piece, shape: tuple[int, ...] | None = None) -> int:
+        """The number of a piece's tensor."""
+        old = self._old(piece)
+        if piece.whole:
+            return old
+        if piece not in self._pieces:
+            entry = self._main.tensor(old)
+            rows = piece.rows[1] - piece.rows[0]
+            shape = shape or (entry.shape[0], rows, *entry.shape[2:])
+            name = f"{entry.name}/rows_{piece.rows[0]}_{piece.rows[1]}"
+            self._pieces[piece] = self._new(name, entry.type, shape, 0, old)
+        return self._pieces[piece]
+
+    def _new(self, name: str, kind: ElementType, shape: tuple[int, ...], buffer: int, like: int | None) -> int:
+        self._tensors.append((name, kind, shape, buffer, like))
+        return self._old_tensors + len(self._tensors) - 1
+
+    def _array(self, array: np.ndarray, kind: ElementType = ElementType.INT32, like: int | None = None) -> int:
+        """The number of a constant tensor."""
+        key = (kind, array.shape, array.tobytes(), like)
+        if key not in self._constants:
+            self._buffers.append(array.tobytes())
+            number = len(self._old_buffers) + len(self._buffers) - 1
+            self._constants[key] = self._new(f"rows_{len(self._constants)}", kind, array.shape, number, like)
+        return self._constants[key]
+
+    def _code(self, name: str, kind: ElementType) -> int:
+        """The number of an operator code for this type."""
+        for index in range(len(self._old_codes)):
+            if self._model.operator_name(index) == name:
+                return index
+        wanted = OPERATORS.index(name), 1 if kind is ElementType.FLOAT32 else 2
+        if wanted not in self._codes:
+            self._codes.append(wanted)
+        return len(self._old_codes) + self._codes.index(wanted)
+
+    def _slice(self, one: Cut) -> None:
+        shape = self._main.tensor(self._old(one.result)).shape
+        low, high = (row - one.source.rows[0] for row in one.result.rows)
+        begin = self._array(np.array([0, low, 0, 0], "<i4"))
+        size = self._array(np.array([shape[0], high - low, *shape[2:]], "<i4"))
+        code = self._code("SLICE", self._type(one.result))
+        self._operators.append(_Operator(code, [self._number(one.source), begin, size], [self._number(one.result)]))
+
+    def _pad(self, one: Ready) -> None:
+        rule = self._file.rules[self._order[one.step]]
+        assert rule is not None and rule.padding is not None
+        old = self._old(one.source)
+        entry = self._main.tensor(old)
+        (above, below), (left, right) = rule.padding(one.rows, one.source.rows)
+        amounts = self._array(np.array([(0, 0), (above, below), (left, right), (0, 0)], "<i4"))
+        rows = one.source.rows[1] - one.source.rows[0]
+        shape = (entry.shape[0], rows + above + below, entry.shape[2] + left + right, entry.shape[3])
+        inputs = [self._number(one.source), amounts]
+        if rule.lowest:
+            kind = np.dtype(NUMPY_TYPES[entry.type])
+            lowest = np.finfo(kind).min if kind.kind == "f" else np.iinfo(kind).min
+            inputs.append(self._array(np.array([lowest], kind), entry.type, old))
+        code = self._code("PADV2" if rule.lowest else "PAD", entry.type)
+        self._operators.append(_Operator(code, inputs, [self._number(one.result, shape)]))
+
+    def _compute(self, one: Compute) -> None:
+        entry = self._entry(one.step)
+        rule = self._file.rules[self._order[one.step]]
+        assert rule is not None
+        self._constants_of(entry)
+        rows = {key: self._number(piece) for key, piece in zip(rule.rule.sliced, one.operands, strict=True)}
+        inputs = [rows.get(index, index) for index in entry.inputs]
+        for index, array in rule.constants(one.rows, one.source).items():
+            inputs[index] = self._array(array.astype("<i4"))
+        outputs = [self._number(one.result)]
+        self._operators.append(_Operator(None, inputs, outputs, old=entry, valid=rule.valid))
+
+    def _constants_of(self, entry: OperatorEntry) -> None:
+        for index in entry.inputs:
+            if index in self._file.makers:
+                self._constant(index)
+
+    def _constant(self, index: int) -> None:
+        """Write the operators that a constant comes from, before its first reader."""
+        makers = self._file.makers
+        stack = [makers[index]]
+        while stack:
+            entry = stack[-1]
+            before = [makers[i] for i in entry.inputs if i in makers and makers[i].index not in self._emitted]
+            if before and entry.index not in self._emitted:
+                stack += before
+                continue
+            stack.pop()
+            if entry.index not in self._emitted:
+                self._emitted.add(entry.index)
+                self._operators.append(_Operator(old=entry))
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+
+    def _front(self) -> Front:
+        front = Front()
+        changed = {ModelField.OPERATOR_CODES, ModelField.SUBGRAPHS, ModelField.BUFFERS, ModelField.METADATA}
+        entries = list(self._root.tables(ModelField.METADATA, "metadata entry"))
+        # A plan that the file may have had was for other tensors.
+        kept = [entry.start for entry in entries if entry.text(MetadataField.NAME) != METADATA_NAME]
+        if not kept:
+            changed.remove(ModelField.METADATA)
+        old = old_references(self._root, [f for f in ModelField if f != ModelField.VERSION])
+        old = {f: at for f, at in old.items() if f not in {*changed, ModelField.METADATA}}
+        places = front.table({*old, ModelField.VERSION, *changed}, 0)
+        front.put(places[ModelField.VERSION], VERSION)
+        for field, target in old.items():
+            front.into_old(places[field], target)
+        if kept:
+            front.references(kept, places[ModelField.METADATA])
+        self._write_codes(front, places[ModelField.OPERATOR_CODES])
+        starts = [table.start for table in self._old_buffers]
+        for at, content in zip(
+            front.references([*starts, *[None] * len(self._buffers)], places[ModelField.BUFFERS]),
+            self._buffers,
+            strict=True,
+        ):
+            front.buffer(content, at)
+        others = [table.start for table in self._root.tables(ModelField.SUBGRAPHS, "subgraph")][1:]
+        (main,) = front.references([None, *others], places[ModelField.SUBGRAPHS])
+        self._write_subgraph(front, main)
+        return front
+
+    def _write_codes(self, front: Front, reference: int) -> None:
+        starts = [table.start for table in self._old_codes]
+        open_ones = front.references([*starts, *[None] * len(self._codes)], reference)
+        for at, (operator, version) in zip(open_ones, self._codes, strict=True):
+            front.scalars(
+                {
+                    OperatorCodeField.DEPRECATED_BUILTIN_CODE: min(operator, EXTENDED),
+                    _CODE_VERSION: version,
+                    OperatorCodeField.BUILTIN_CODE: operator,
+                },
+                at,
+            )
+
+    def _write_subgraph(self, front: Front, reference: int) -> None:
+        kept = old_references(self._subgraph, [SubgraphField.INPUTS, SubgraphField.OUTPUTS, SubgraphField.NAME])
+        places = front.table({*kept, SubgraphField.TENSORS, SubgraphField.OPERATORS}, reference)
+        for field, target in kept.items():
+            front.into_old(places[field], target)
+        tables = self._subgraph.tables(SubgraphField.TENSORS, "tensor")
+        starts = [table.start for table in tables]
+        open_ones = front.references([*starts, *[None] * len(self._tensors)], places[SubgraphField.TENSORS])
+        for at, (name, kind, shape, buffer, like) in zip(open_ones, self._tensors, strict=True):
+            quantization = {} if like is None else old_references(tables[like], [TensorField.QUANTIZATION])
+            fields = front.table(
+                {TensorField.SHAPE, TensorField.TYPE, TensorField.BUFFER, TensorField.NAME, *quantization}, at
+            )
+            front.put(fields[TensorField.TYPE], kind)
+            front.put(fields[TensorField.BUFFER], buffer)
+            front.vector(np.array(shape, "<i4").tobytes(), len(shape), fields[TensorField.SHAPE])
+            front.text(name, fields[TensorField.NAME])
+            for field, target in quantization.items():
+                front.into_old(fields[field], target)
+        old = [
+            self._old_operators[one.old.index].start if one.old is not None and one.inputs is None else None
+            for one in self._operators
+        ]
+        new = [one for one, start in zip(self._operators, old, strict=True) if start is None]
+        for at, one in zip(front.references(old, places[SubgraphField.OPERATORS]), new, strict=True):
+            self._write_operator(front, at, one)
+
+    def _write_operator(self, front: Front, reference: int, one: _Operator) -> None:
+        fields = {OperatorField.OPCODE_INDEX, OperatorField.INPUTS, OperatorField.OUTPUTS}
+        table = None if one.old is None else self._old_operators[one.old.index]
+        kinds = {OperatorField.OPTIONS_TYPE: 0, OperatorField.OPTIONS_2_TYPE: 0}
+        options: dict[int, int] = {}
+        code = one.code
+        if table is not None:
+            code = table.integer(OperatorField.OPCODE_INDEX, "u32")
+            kinds = {field: table.integer(field, "u8") for field in kinds}
+            options = old_references(table, [OperatorField.OPTIONS, OperatorField.OPTIONS_2])
+        rewritten = one.valid or one.axis is not None
+        if one.axis is not None:
+            kinds[OperatorField.OPTIONS_TYPE] = _CONCATENATION_OPTIONS
+        if rewritten:
+            options.pop(OperatorField.OPTIONS, None)
+            fields.add(OperatorField.OPTIONS)
+        places = front.table({*fields, *options, *(field for field, kind in kinds.items() if kind)}, reference)
+        assert code is not None and one.inputs is not None
+        front.put(places[OperatorField.OPCODE_INDEX], code)
+        for field, kind in kinds.items():
+            if kind:
+                front.put(places[field], kind)
+        for field, target in options.items():
+            front.into_old(places[field], target)
+        front.vector(np.array(one.inputs, "<i4").tobytes(), len(one.inputs), places[OperatorField.INPUTS])
+        front.vector(np.array(one.outputs, "<i4").tobytes(), len(one.outputs), places[OperatorField.OUTPUTS])
+        if one.axis is not None:
+            front.scalars({0: one.axis}, places[OperatorField.OPTIONS])
+        elif one.valid:
+            assert table is not None and one.old is not None
+            front.scalars(_valid_windows(table, one.old.code), places[OperatorField.OPTIONS])
+
+
+class _Operator:
+    """An operator to write: an old one as it was (no inputs given), an old one on rows, or a new one."""
+
+    def __init__(
+        self, code: int | None = None, inputs: list[int] | None = None, outputs: list[int] | None = None,
+        axis: int | None = None, old: OperatorEntry | None = None, valid: bool = False,
+    ) -> None:  # fmt: skip
+        self.code, self.inputs, self.outputs = code, inputs, outputs or []
+        self.axis, self.old, self.valid = axis, old, valid
+
+
+def _valid_windows(operator: Table, code: str) -> dict[int, int]:
+    """The options of a window without padding of its own."""
+    options = operator.table(OperatorField.OPTIONS, f"the options of {operator.what}")
+    values = {0: _VALID}
+    for field, kind in enumerate(_WINDOW_FIELDS[code][1:], 1):
+        default = _DEFAULTS.get((code, field), 0)
+        values[field] = default if options is None else options.integer(field, kind, default)
+    return values
