@@ -39,9 +39,10 @@ MAY_IMPORT = {
         "qnn", "backends", "frontends", "engine", "prepare", "graph", "memory", "lock", "log", "errors", "version",
     },
     "report": {"prepare", "errors"},
+    "split": {"frontends", "graph", "errors"},
     "tools": {
-        "session", "capi", "delegate", "qnn", "report", "backends", "frontends", "prepare", "planning", "graph", "log",
-        "reading", "errors",
+        "session", "capi", "delegate", "qnn", "report", "split", "backends", "frontends", "prepare", "planning",
+        "graph", "log", "reading", "errors",
     },
     "version": set(),
 }

@@ -13,7 +13,7 @@ from isthmus.errors import Code, QnnError
 if TYPE_CHECKING:
     from isthmus.graph import Graph
 
-__all__ = ["LIBRARY_MAGIC", "contents", "load", "load_all", "only"]
+__all__ = ["LIBRARY_MAGIC", "contents", "is_tflite", "load", "load_all", "only"]
 
 LIBRARY_MAGIC = b"\x7fELF"
 """How a compiled model library begins. It is not read but run, by `isthmus.qnn.model_library`."""
@@ -91,7 +91,7 @@ def load_all(
 
         return dlc.load(path, shapes, graph, clean_names)
     data = contents(path)
-    if data[4:8] == _TFLITE_IDENTIFIER:
+    if is_tflite(data):
         _refuse_constants(path, "TFLite model", constants)
         from isthmus.frontends import tflite
 
@@ -116,6 +116,11 @@ def _refuse_constants(path: Path, kind: str, constants: Mapping[str, Any] | None
     if constants:
         rule = f"inputs of a {kind} cannot be constants"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"model file '{path}'", rule)
+
+
+def is_tflite(data: bytes) -> bool:
+    """Whether the bytes of a model file are TFLite's; else they may be ONNX's."""
+    return data[4:8] == _TFLITE_IDENTIFIER
 
 
 def contents(path: Path) -> bytes:

@@ -17,15 +17,15 @@ from isthmus.split.strips import Cut, Instruction, Join, Run, Wholes, most_alive
 
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 """The numbers of strips that are tried."""
-MOST_WORK = 60_000
+MOST_WORK = 30_000
 """Steps of runs that are weighed for one order of the steps, which takes some seconds."""
-LONGEST = 96
+LONGEST = 80
 """The most steps of a run."""
 CORRECTIONS = 4
 """How often a limit is tightened because strips have more alive than the sketch of them said."""
 EACH = 4096
 """What an instruction costs, as bytes that are copied."""
-LEAST_GAIN = 64
+LEAST_GAIN = 48
 """The least is looked for to this part of what the whole model has alive."""
 
 
@@ -115,11 +115,15 @@ class Search:
                 hot = last
             entry = best[last] if live[last] <= limit else None
             ends = hot >= 0 and self._entering[last + 1] <= limit
+            # A step that need not be split is left out where less is alive on its other side.
+            ends = ends and (live[last] > limit or self._entering[last] > self._entering[last + 1])
             for first in range(min(hot, last), max(self._from[last], last - LONGEST + 1) - 1, -1) if ends else ():
                 if first <= self._impossible.get(last, -1):
                     break
                 before = best[first]
                 if before is None or self._entering[first] > limit:
+                    continue
+                if live[first] <= limit and self._entering[first] >= self._entering[first + 1]:
                     continue
                 # Two strips of everything are the least that longer runs cost too.
                 if entry is not None and before[0] + 2 * EACH * (last - first + 1) >= entry[0]:
@@ -231,13 +235,13 @@ def split(network: Network, limit: int | None, what: str) -> Split:
     Raises
     ------
     QnnError
-        COMMON_INVALID_ARGUMENT if no split keeps the limit; it names what holds it up, and by how much.
+        COMMON_MEM_ALLOC if no split keeps the limit; it names what holds it up, and by how much.
     """
     before = network.peak
-    orders = [network]
+    orders = {tuple(range(len(network.steps))): None}
     if not network.fixed:
-        orders += [network.ordered(depth_first(network, late)) for late in (True, False)]
-    searches = [Search(one) for one in orders]
+        orders.update({tuple(depth_first(network, late)): None for late in (True, False)})
+    searches = [Search(network.ordered(order)) for order in orders]
     if limit is not None:
         for search in searches:
             chosen = search.under(limit)
@@ -248,7 +252,7 @@ def split(network: Network, limit: int | None, what: str) -> Split:
     result = _finished(searches[number], chosen, before)
     if limit is not None and result.after > limit:
         raise QnnError(
-            Code.COMMON_INVALID_ARGUMENT,
+            Code.COMMON_MEM_ALLOC,
             what,
             f"{limit} bytes are too few: the least found is {result.after}, {result.after - limit} more; "
             f"'{result.holding}' holds it up",

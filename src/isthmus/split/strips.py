@@ -188,7 +188,7 @@ class Run:
             return None
         most = copied = written = 0
         # Strips far from the edges are alike.
-        for number in sorted({1, 2, count // 2 + 1, count}):
+        for number in sorted({1, count // 2 + 1, count}):
             before = self._ends(idle, number - 1, count) if number > 1 else {}
             done = [0 if before is None else before.get(k, (0, 0))[1] for k in range(len(self._steps))]
             spans = self._ends(done, number, count)
@@ -202,7 +202,7 @@ class Run:
             strips.strip(spans, self._lowest(done, final))
             leaving = [*strips.alive(), *(ending if number < count else ())]
             most = max(most, most_alive(strips.instructions, entering, leaving)[0])
-            times = 1 if number != count // 2 + 1 else max(count - 3, 1)
+            times = 1 if number != count // 2 + 1 else max(count - 2, 1)
             written += times * len(strips.instructions)
             copies = (one.result.bytes for one in strips.instructions if isinstance(one, Cut | Join | Ready))
             copied += times * sum(copies)

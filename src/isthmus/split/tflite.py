@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -214,7 +215,8 @@ class _Writer:
 
     def _pad(self, one: Ready) -> None:
         rule = self._file.rules[self._order[one.step]]
-        assert rule is not None and rule.padding is not None
+        assert rule is not None
+        assert rule.padding is not None
         old = self._old(one.source)
         entry = self._main.tensor(old)
         (above, below), (left, right) = rule.padding(one.rows, one.source.rows)
@@ -223,9 +225,7 @@ class _Writer:
         shape = (entry.shape[0], rows + above + below, entry.shape[2] + left + right, entry.shape[3])
         inputs = [self._number(one.source), amounts]
         if rule.lowest:
-            kind = np.dtype(NUMPY_TYPES[entry.type])
-            lowest = np.finfo(kind).min if kind.kind == "f" else np.iinfo(kind).min
-            inputs.append(self._array(np.array([lowest], kind), entry.type, old))
+            inputs.append(self._array(_lowest(NUMPY_TYPES[entry.type]), entry.type, old))
         code = self._code("PADV2" if rule.lowest else "PAD", entry.type)
         self._operators.append(_Operator(code, inputs, [self._number(one.result, shape)]))
 
@@ -333,9 +333,9 @@ class _Writer:
             self._write_operator(front, at, one)
 
     def _write_operator(self, front: Front, reference: int, one: _Operator) -> None:
-        fields = {OperatorField.OPCODE_INDEX, OperatorField.INPUTS, OperatorField.OUTPUTS}
+        fields: set[int] = {OperatorField.OPCODE_INDEX, OperatorField.INPUTS, OperatorField.OUTPUTS}
         table = None if one.old is None else self._old_operators[one.old.index]
-        kinds = {OperatorField.OPTIONS_TYPE: 0, OperatorField.OPTIONS_2_TYPE: 0}
+        kinds: dict[int, int] = {OperatorField.OPTIONS_TYPE: 0, OperatorField.OPTIONS_2_TYPE: 0}
         options: dict[int, int] = {}
         code = one.code
         if table is not None:
@@ -349,7 +349,8 @@ class _Writer:
             options.pop(OperatorField.OPTIONS, None)
             fields.add(OperatorField.OPTIONS)
         places = front.table({*fields, *options, *(field for field, kind in kinds.items() if kind)}, reference)
-        assert code is not None and one.inputs is not None
+        assert code is not None
+        assert one.inputs is not None
         front.put(places[OperatorField.OPCODE_INDEX], code)
         for field, kind in kinds.items():
             if kind:
@@ -361,7 +362,8 @@ class _Writer:
         if one.axis is not None:
             front.scalars({0: one.axis}, places[OperatorField.OPTIONS])
         elif one.valid:
-            assert table is not None and one.old is not None
+            assert table is not None
+            assert one.old is not None
             front.scalars(_valid_windows(table, one.old.code), places[OperatorField.OPTIONS])
 
 
@@ -374,6 +376,12 @@ class _Operator:
     ) -> None:  # fmt: skip
         self.code, self.inputs, self.outputs = code, inputs, outputs or []
         self.axis, self.old, self.valid = axis, old, valid
+
+
+def _lowest(kind: type) -> np.ndarray:
+    """The lowest number of a type."""
+    dtype: Any = np.dtype(kind)
+    return np.array([np.finfo(dtype).min if dtype.kind == "f" else np.iinfo(dtype).min], dtype)
 
 
 def _valid_windows(operator: Table, code: str) -> dict[int, int]:

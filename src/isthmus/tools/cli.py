@@ -17,6 +17,7 @@ COMMANDS = {
     "run": "run a model and tell what happened",
     "plan": "tell and draw the memory that a model needs, without running it",
     "fit": "tell how far the scratch of a model can be brought down, and what that costs",
+    "split": "write a model file in strips, which needs less memory in any runtime",
     "pack": "solve a memory packing problem",
     "inspect": "tell what a context binary, a DLC or a model library holds",
     "context-binary-generator": "prepare models for a backend and keep them in a context binary",

@@ -27,5 +27,9 @@ def parse_limit(options: argparse.Namespace) -> ScratchLimit | None:
     """The limit that these options say."""
     if options.scratch_limit is None:
         return None
-    text = options.scratch_limit
-    return ScratchLimit.of(int(text) if text.isdecimal() else text, options.slower)
+    return limit_of(options.scratch_limit, options.slower)
+
+
+def limit_of(text: str, slower: float = SLOWER) -> ScratchLimit:
+    """The limit that an option's value says."""
+    return ScratchLimit.of(int(text) if text.isdecimal() else text, slower)

@@ -19,14 +19,12 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends import LIBRARY_MAGIC, contents, load
 from isthmus.graph import Graph
 from isthmus.log import Log
-from isthmus.planning import Buffer, Problem, check, greedy_by_size, solve
 from isthmus.prepare.schedule import Plan
 from isthmus.report import draw, shorten, tabulate
 from isthmus.tools.files import written_whole
 from isthmus.tools.limits import add_limit_arguments, parse_limit
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
-EMBED_SECONDS = 2.0
 WIDEST = 160
 
 
@@ -186,30 +184,12 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
 
 def write_embedded(model: Path, out: Path) -> dict[str, Any]:
     """Plan the arena of a TFLite file as TFLite Micro uses it, and write a copy of the file with that plan."""
-    from isthmus.frontends.tflite.model import ModelFile
-    from isthmus.frontends.tflite.offline_plan import ALIGNMENT, arena_tensors, embed
+    from isthmus.tools.embedding import embedded
 
-    file = ModelFile(contents(model), model.name)
-    tensors = arena_tensors(file)
-    problem = Problem(
-        tuple(
-            Buffer(f"{t.index} {t.name}", t.first, t.last + 1, -(-t.bytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
-            for t in tensors
-        )
-    )
-    solution = solve(problem, timeout=EMBED_SECONDS)
-    offsets = solution.offsets or ()
-    arena = check(problem, offsets)
-    planned = embed(file, {t.index: offset for t, offset in zip(tensors, offsets, strict=True)})
+    planned, facts = embedded(contents(model), model.name)
     with written_whole(out, f"--embed {out}") as stream:
         stream.write(planned)
-    return {
-        "path": str(out),
-        "planned": len(tensors),
-        "arena_bytes": arena,
-        "status": str(solution.status),
-        "greedy_bytes": check(problem, greedy_by_size(problem)),
-    }
+    return {"path": str(out), **facts}
 
 
 def _check_embed(model: Path, out: Path) -> None:

@@ -1,0 +1,34 @@
+"""A memory plan for TFLite Micro, made for a TFLite file and put in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus.frontends.tflite.model import ModelFile
+from isthmus.frontends.tflite.offline_plan import ALIGNMENT, arena_tensors, embed
+from isthmus.planning import Buffer, Problem, check, greedy_by_size, solve
+
+EMBED_SECONDS = 2.0
+
+
+def embedded(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
+    """The file with a plan of the arena as TFLite Micro uses it, and what the plan is."""
+    file = ModelFile(data, name)
+    tensors = arena_tensors(file)
+    problem = Problem(
+        tuple(
+            Buffer(f"{t.index} {t.name}", t.first, t.last + 1, -(-t.bytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
+            for t in tensors
+        )
+    )
+    solution = solve(problem, timeout=EMBED_SECONDS)
+    offsets = solution.offsets or ()
+    arena = check(problem, offsets)
+    planned = embed(file, {t.index: offset for t, offset in zip(tensors, offsets, strict=True)})
+    facts = {
+        "planned": len(tensors),
+        "arena_bytes": arena,
+        "status": str(solution.status),
+        "greedy_bytes": check(problem, greedy_by_size(problem)),
+    }
+    return planned, facts

@@ -1,0 +1,141 @@
+"""``isthmus split``: a model file that needs less memory in any runtime that follows its order, with the same results.
+
+Stretches of the model are written out as nodes on some rows at a time, with slices and joins of rows between them.
+The format stays what it is, ONNX or TFLite, and so do names, inputs and outputs. Bytes are counted as a plain runtime
+has them alive: every result in memory of its own; of a TFLite file with inputs and outputs, of an ONNX file without.
+
+With ``--embed`` a TFLite file also gets a memory plan for TFLite Micro.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends import contents, is_tflite
+from isthmus.prepare.strips import ScratchLimit
+from isthmus.split.onnx import OnnxFile
+from isthmus.split.search import Split, split
+from isthmus.split.tflite import TfliteFile
+from isthmus.tools.embedding import embedded
+from isthmus.tools.files import written_whole
+from isthmus.tools.limits import limit_of
+from isthmus.tools.shapes import add_shape_argument, parse_shape
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx file")
+    parser.add_argument("out", type=Path, metavar="OUT", help="the file to write, of the same format")
+    parser.add_argument(
+        "--scratch-limit",
+        default="least",
+        metavar="LIMIT",
+        help="have no more alive: bytes, a part like 25%%, or 'least' (the default)",
+    )
+    add_shape_argument(parser)
+    parser.add_argument("--embed", action="store_true", help="put a memory plan for TFLite Micro in a .tflite file too")
+    parser.add_argument(
+        "--check", action="store_true", help="compare the bits of both files in ONNX Runtime or LiteRT, if installed"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    model, out = options.model, options.out
+    limit = limit_of(options.scratch_limit)
+    data = contents(model)
+    of_tflite = is_tflite(data)
+    _refuse(options, of_tflite)
+    shapes = dict(parse_shape(text) for text in options.shape)
+    file: OnnxFile | TfliteFile
+    if of_tflite:
+        file = TfliteFile(data, model.name)
+    else:
+        file = OnnxFile(data, model.name, model.parent, shapes)
+        if file.external and out.resolve().parent != model.resolve().parent:
+            rule = f"weights of '{model.name}' lie in files beside it"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{out}'", rule, "Write the split file beside them too.")
+    found = split(file.network, _bytes(limit, file.network.peak), f"'{model.name}' under {options.scratch_limit}")
+    written = file.written(found.network, found.instructions)
+    plan = None
+    if options.embed:
+        written, plan = embedded(written, out.name)
+    report = describe(options, found, len(file.network.steps), len(data), len(written))
+    if plan is not None:
+        report["embedded"] = plan
+    if options.check:
+        from isthmus.split.runtimes import same_bits_onnx, same_bits_tflite
+
+        compare: Callable[[bytes, bytes], dict[str, bool]] = same_bits_tflite if of_tflite else same_bits_onnx
+        report["same_bits"] = compare(data, written)
+    with written_whole(out, f"'{out}'") as stream:
+        stream.write(written)
+    print(json.dumps(report)) if options.json else print_report(report)
+    return 0 if all(report.get("same_bits", {}).values()) else 1
+
+
+def describe(
+    options: argparse.Namespace, found: Split, steps: int, before_bytes: int, after_bytes: int
+) -> dict[str, Any]:
+    """What was done, as plain values."""
+    names = [step.name for step in found.network.steps]
+    return {
+        "model": str(options.model),
+        "out": str(options.out),
+        "live_bytes_before": found.before,
+        "live_bytes_after": found.after,
+        "operations_before": steps,
+        "operations_after": len(found.instructions),
+        "file_bytes_before": before_bytes,
+        "file_bytes_after": after_bytes,
+        "holding": found.holding,
+        "runs": [
+            {"first": names[run.first], "last": names[run.last], "steps": run.last - run.first + 1, "strips": run.count}
+            for run in found.runs
+        ],
+    }
+
+
+def print_report(report: dict[str, Any]) -> None:
+    """The same for people."""
+    before, after = report["live_bytes_before"], report["live_bytes_after"]
+    share = f" ({after / before:.0%})" if before else ""
+    print(f"{report['model']} in strips: {report['out']}")
+    print(f"  alive     {before:>13,}  bytes at most before, {after:,} now{share}")
+    print(f"  nodes     {report['operations_before']:>13,}  before, {report['operations_after']:,} now")
+    print(f"  file      {report['file_bytes_before']:>13,}  bytes before, {report['file_bytes_after']:,} now")
+    for run in report["runs"]:
+        print(f"  strips    {run['strips']:>13,}  of {run['steps']} steps, {run['first']} to {run['last']}")
+    if not report["runs"]:
+        print("  nothing is split: no strips have less alive")
+    print(f"  peak      {'':>13}  '{report['holding']}' has the most alive")
+    if "embedded" in report:
+        plan = report["embedded"]
+        print(f"  embedded  {plan['arena_bytes']:>13,}  of arena for {plan['planned']} tensors ({plan['status']})")
+    for title, same in report.get("same_bits", {}).items():
+        print(f"  checked   {'':>13}  {title}: {'the same bits' if same else 'OTHER BITS'}")
+
+
+def _bytes(limit: ScratchLimit, before: int) -> int | None:
+    return limit.bytes_of(before)
+
+
+def _refuse(options: argparse.Namespace, of_tflite: bool) -> None:
+    """Refuse what cannot work before anything is done."""
+    if options.embed and not of_tflite:
+        rule = f"only a TFLite file can hold a plan, '{options.model}' is none"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--embed", rule)
+    if options.shape and of_tflite:
+        rule = "a TFLite file is split for the shapes that it has"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--shape", rule)
+    if options.out.exists() and options.out.samefile(options.model):
+        hint = "Name another file; the model stays as it is."
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{options.out}'", "it is the model itself", hint)
+    if options.out.is_dir():
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{options.out}'", "it is a directory, not a file")
