@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from isthmus.errors import Code, QnnError
 from isthmus.split.network import Network, depth_first
-from isthmus.split.strips import Cut, Instruction, Join, Run, Wholes, most_alive
+from isthmus.split.strips import Cut, Instruction, Join, Piece, Run, Wholes, most_alive
 
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 """The numbers of strips that are tried."""
@@ -21,12 +21,13 @@ MOST_WORK = 30_000
 """Steps of runs that are weighed for one order of the steps, which takes some seconds."""
 LONGEST = 80
 """The most steps of a run."""
-CORRECTIONS = 4
-"""How often a limit is tightened because strips have more alive than the sketch of them said."""
+CORRECTIONS = 16
+"""How often runs are chosen anew because the strips of one have more alive than the sketch of them said."""
 EACH = 4096
 """What an instruction costs, as bytes that are copied."""
 LEAST_GAIN = 48
 """The least is looked for to this part of what the whole model has alive."""
+_NEVER = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,11 @@ class Split:
     holding: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Weighed:
     peak: int
     cost: int
+    exact: bool = False
 
 
 class Search:
@@ -93,15 +95,10 @@ class Search:
 
     def under(self, limit: int) -> list[Chosen] | None:
         """The cheapest runs with which no more than the limit is alive; None where none are found."""
-        target = limit
         for _ in range(CORRECTIONS):
-            chosen = self._under(target)
-            if chosen is None:
-                return None
-            excess = self.written(chosen)[1] - limit
-            if excess <= 0:
+            chosen = self._under(limit)
+            if chosen is None or max([self._exact(one) for one in chosen], default=0) <= limit:
                 return chosen
-            target -= excess
         return None
 
     def _under(self, limit: int) -> list[Chosen] | None:
@@ -179,7 +176,9 @@ class Search:
             if weighed is None:
                 if index == 0:
                     self._impossible[last] = max(first, self._impossible.get(last, -1))
-                return None
+                    return None
+                index += 1
+                continue
             if dearest is not None and weighed.cost >= dearest:
                 return None
             if weighed.peak <= limit:
@@ -188,6 +187,28 @@ class Search:
             wanted = counts[index] * (weighed.peak - bound) / max(limit - bound, 1)
             index = max(index + 1, min(bisect_right(counts, wanted * 0.7), len(counts) - 1))
         return None
+
+    def _exact(self, chosen: Chosen) -> int:
+        """The most bytes alive in a run, from now on known exactly."""
+        known, weighed = self._run(chosen.first, chosen.last), self._weighed[chosen]
+        assert known is not None
+        assert weighed is not None
+        if not weighed.exact:
+            run, _, passing = known
+            instructions = run.expand(chosen.count)
+            if instructions is None:
+                self._weighed[chosen] = _Weighed(_NEVER, weighed.cost, True)
+                return _NEVER
+            self._work += len(instructions) // 4
+            peak, _ = most_alive(instructions, self._ending(run), [self._wholes[key] for key in run.outputs])
+            weighed = self._weighed[chosen] = _Weighed(peak + passing, weighed.cost, True)
+        return weighed.peak
+
+    def _ending(self, run: Run) -> list[Piece]:
+        """What a run reads that nobody reads after it."""
+        inside = {key for step in self.network.steps[run.first : run.last + 1] for key in step.inputs}
+        begin, end = self.network.begin, self.network.end
+        return [self._wholes[key] for key in inside if begin[key] < run.first and end[key] <= run.last]
 
     def _run(self, first: int, last: int) -> tuple[Run, int, int] | None:
         """A run, the least that its ends have alive, and the bytes that pass it by."""
@@ -213,10 +234,7 @@ class Search:
             weighed = None
             if self._work < MOST_WORK:
                 self._work += len(run.rules)
-                inside = {key for step in self.network.steps[run.first : run.last + 1] for key in step.inputs}
-                begin, end = self.network.begin, self.network.end
-                ending = [self._wholes[key] for key in inside if begin[key] < run.first and end[key] <= run.last]
-                sketch = run.sketch(chosen.count, ending)
+                sketch = run.sketch(chosen.count, self._ending(run))
                 if sketch is not None:
                     weighed = _Weighed(sketch.bytes + passing, sketch.copied + EACH * sketch.instructions)
             self._weighed[chosen] = weighed
