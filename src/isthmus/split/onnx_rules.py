@@ -2,7 +2,7 @@
 
 Only what has the same bits in ONNX Runtime is here: padding becomes explicit and stays at the edges of the image, and
 convolutions that add up many products get enough pixels at a time, since its matrix products choose the blocks in
-which they add up by the number of pixels.
+which they add up by the number of pixels that a thread has.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from isthmus.split.network import Rows, Rule
 ROW_AXIS = 2
 BLOCK = 128
 """Products that are added up in one go whatever the number of pixels."""
-PIXELS = 65
-"""With that many pixels, longer sums are added up in blocks that no longer depend on their number."""
+PIXELS = 4 * (64 + 3 * 16) + 1
+"""The blocks of longer sums do not depend on the number of pixels where each thread has more than 64. Up to four
+threads share these, and all but the last take theirs rounded up to 16."""
 
 Attributes = dict[str, list[int] | None]
 

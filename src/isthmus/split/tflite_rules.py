@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from isthmus.split.network import Rows, Rule
 
 ROW_AXIS = 1
 SAME = 0
+LANES, COLUMNS = 8, 16
+"""LiteRT's matrix products of floats take the channels that do not fill the lanes of a vector in another way, so many
+pixels at a time: strips of such convolutions begin and end between those."""
 Padding = tuple[Rows, Rows]
 """Rows before and after, columns before and after."""
 
@@ -160,8 +163,11 @@ def _windows(facts: OperatorFacts, kernel: tuple[int, int], lowest: bool, averag
         width, channels = source.shape[2] + left + right, source.shape[3]
         return (given[1] - given[0] + above + below) * width * channels * _itemsize(source)
 
-    fewest = -(-2 // result.shape[2]) if source.type is ElementType.FLOAT32 else 1
-    rule = Rule((facts.first,), need, fewest=fewest, prepared=prepared)
+    floats = source.type is ElementType.FLOAT32
+    fewest = -(-2 // result.shape[2]) if floats else 1
+    uneven = floats and facts.entry.code == "CONV_2D" and result.shape[3] % LANES
+    grain = COLUMNS // gcd(COLUMNS, result.shape[2]) if uneven else 1
+    rule = Rule((facts.first,), need, grain, fewest, prepared)
     return OperatorRule(rule, padding if padded else None, lowest, options["padding"] == SAME)
 
 

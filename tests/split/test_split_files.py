@@ -1,0 +1,198 @@
+"""A file in strips has the same bits in the runtime of its format, and less is alive in its order."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tiny
+import zoo
+from onnx import helper
+from split_networks import alive_in_onnx, alive_in_tflite, onnx_network, tflite_network
+from tflite_mutations import damaged_bytes, damaged_meaning
+
+from isthmus.errors import Code, QnnError
+from isthmus.split.onnx import OnnxFile
+from isthmus.split.runtimes import litert_arena, same_bits_onnx, same_bits_tflite
+from isthmus.split.search import split
+from isthmus.split.tflite import TfliteFile
+
+
+def least(file):
+    """The file with the least alive, and how it is split."""
+    found = split(file.network, None, "model")
+    return file.written(found.network, found.instructions), found
+
+
+def at(file, share):
+    """The file with a part of it alive, and how it is split; the least where that is too little."""
+    limit = int(share * file.network.peak)
+    try:
+        found = split(file.network, limit, "model")
+    except QnnError:
+        written, found = least(file)
+        assert found.after > limit
+        return written, found
+    assert found.after <= limit
+    return file.written(found.network, found.instructions), found
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_random_onnx_networks_in_strips_have_the_same_bits(tmp_path, seed):
+    data = onnx_network(tmp_path, seed)
+    written, found = at(OnnxFile(data, "random"), random.Random(seed).choice([0.4, 0.6, 0.8]))
+    onnx.checker.check_model(onnx.load_model_from_string(written), full_check=True)
+    assert all(same for threads in (1, 4) for same in same_bits_onnx(data, written, threads).values())
+    assert alive_in_onnx(written) == found.after <= found.before == alive_in_onnx(data)
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_random_tflite_networks_in_strips_have_the_same_bits(seed, quantized):
+    data = tflite_network(seed, quantized)
+    written, found = at(TfliteFile(data, "random"), random.Random(seed).choice([0.4, 0.6, 0.8]))
+    assert all(same_bits_tflite(data, written).values())
+    assert alive_in_tflite(written) == found.after <= found.before == alive_in_tflite(data)
+
+
+def test_most_random_networks_are_split(tmp_path):
+    onnx_ones = [least(OnnxFile(onnx_network(tmp_path, seed), "random"))[1] for seed in range(8)]
+    tflite_ones = [least(TfliteFile(tflite_network(seed, True), "random"))[1] for seed in range(8)]
+    for found in (onnx_ones, tflite_ones):
+        assert sum(bool(one.runs) for one in found) >= 4
+        assert min(one.after / one.before for one in found) < 0.6
+
+
+def model(key):
+    if not zoo.MODELS[key].file.exists():
+        pytest.skip(f"{key} has not been fetched")
+    return zoo.MODELS[key].file.read_bytes()
+
+
+def test_a_quantized_onnx_model_needs_two_fifths_and_runs_the_same():
+    data = model("kws_qdq")
+    file = OnnxFile(data, "kws_qdq", shapes=zoo.MODELS["kws_qdq"].shapes)
+    found = split(file.network, found_limit := file.network.peak * 2 // 5, "kws_qdq")
+    written = file.written(found.network, found.instructions)
+    assert alive_in_onnx(written) == found.after <= found_limit
+    assert all(same_bits_onnx(data, written).values())
+
+
+def test_a_tflite_model_needs_half_of_litert_s_arena_and_runs_the_same():
+    data = model("face_detection_short_range")
+    written, found = at(TfliteFile(data, "face"), 0.5)
+    assert alive_in_tflite(written) == found.after
+    assert all(same_bits_tflite(data, written).values())
+    assert litert_arena(written) < 0.5 * litert_arena(data)
+
+
+def wide(path, **more):
+    """Two convolutions with something large between them, which a small pool ends."""
+    rng = np.random.default_rng(0)
+    constants = {"a": rng.standard_normal((32, 3, 3, 3)), "b": rng.standard_normal((4, 32, 3, 3))}
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["wide"], name="first", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["wide"], ["limited"], name="limits"),
+        helper.make_node("Conv", ["limited", "b"], ["narrow"], name="second", pads=[1, 1, 1, 1]),
+        helper.make_node("MaxPool", ["narrow"], ["y"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    floats = {name: array.astype(np.float32) for name, array in constants.items()}
+    shapes = {"x": more.pop("dims", [1, 3, 64, 64])}
+    return tiny.save(path, nodes, shapes, {"y": ["n", 4, "h", "w"]}, floats, **more)
+
+
+def test_weights_are_shared_and_the_file_hardly_grows(tmp_path):
+    data = wide(tmp_path / "wide.onnx").read_bytes()
+    written, found = at(OnnxFile(data, "wide"), 0.25)
+    before, after = onnx.load_model_from_string(data), onnx.load_model_from_string(written)
+    weights = [t.name for t in after.graph.initializer if t.name in ("a", "b")]
+    assert weights == [t.name for t in before.graph.initializer]
+    assert [o.name for o in after.graph.output] == ["y"]
+    assert found.runs
+
+
+def test_open_dimensions_become_those_that_the_rows_are_cut_for(tmp_path):
+    data = wide(tmp_path / "open.onnx", dims=["n", 3, "h", 48]).read_bytes()
+    file = OnnxFile(data, "open", shapes={"x": (1, 3, 40, 48)})
+    written, _ = at(file, 0.4)
+    (entry,) = onnx.load_model_from_string(written).graph.input
+    assert [d.dim_value for d in entry.type.tensor_type.shape.dim] == [1, 3, 40, 48]
+    assert all(same_bits_onnx(data, written).values())
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13])
+def test_slices_are_written_as_the_operator_set_has_them(tmp_path, opset):
+    data = wide(tmp_path / "old.onnx", opset=opset).read_bytes()
+    written, found = at(OnnxFile(data, "old"), 0.3)
+    assert found.runs
+    assert all(same_bits_onnx(data, written).values())
+
+
+def test_a_limit_that_cannot_be_kept_is_refused_with_what_holds_it_up(tmp_path):
+    file = OnnxFile(wide(tmp_path / "wide.onnx").read_bytes(), "wide")
+    with pytest.raises(QnnError) as caught:
+        split(file.network, 1000, "'wide.onnx'")
+    _, found = least(file)
+    assert caught.value.code is Code.COMMON_MEM_ALLOC
+    assert f"the least found is {found.after}, {found.after - 1000} more" in caught.value.rule
+    assert f"'{found.holding}' holds it up" in caught.value.rule
+
+
+def test_a_model_that_fits_stays_as_it_is(tmp_path):
+    file = OnnxFile(wide(tmp_path / "wide.onnx").read_bytes(), "wide")
+    found = split(file.network, file.network.peak, "wide")
+    written = onnx.load_model_from_string(file.written(found.network, found.instructions))
+    assert [node.name for node in written.graph.node] == ["first", "limits", "second", "pool"]
+    assert not found.runs
+
+
+def test_an_average_with_padding_stays_whole_in_tflite():
+    from tflite_build import T, options, single
+
+    made = options("Pool2D", padding=0, strideW=1, strideH=1, filterWidth=3, filterHeight=3)
+    data = single("AVERAGE_POOL_2D", [T("f32", [1, 32, 32, 4])], [T("f32", [1, 32, 32, 4])], made)
+    assert [step.rule for step in TfliteFile(data, "mean").network.steps] == [None]
+
+
+def test_signatures_and_numbers_of_tensors_stay():
+    data = tflite_network(3, True)
+    file = TfliteFile(data, "random")
+    written, found = least(file)
+    after = TfliteFile(written, "split")
+    assert found.runs
+    assert (after.main.inputs, after.main.outputs) == (file.main.inputs, file.main.outputs)
+    for index in range(file.main.tensor_count):
+        assert after.main.tensor(index).name == file.main.tensor(index).name
+
+
+def test_a_split_file_can_be_split_again(tmp_path):
+    data = tflite_network(3, False)
+    once, found = at(TfliteFile(data, "once"), 0.7)
+    again, further = least(TfliteFile(once, "again"))
+    assert further.after <= found.after
+    assert all(same_bits_tflite(data, again).values())
+
+
+@pytest.mark.parametrize("damage", [damaged_bytes, damaged_meaning])
+def test_damaged_tflite_files_are_refused_or_split_and_nothing_else(damage):
+    rng = random.Random(5)
+    data = tflite_network(3, True)
+    for _ in range(40):
+        try:
+            least(TfliteFile(damage(data, rng), "damaged"))
+        except QnnError:
+            continue
+
+
+def test_damaged_onnx_files_are_refused_or_split_and_nothing_else(tmp_path):
+    rng = random.Random(5)
+    data = onnx_network(Path(tmp_path), 3)
+    for _ in range(60):
+        damaged = bytearray(data)
+        for _ in range(rng.randint(1, 4)):
+            damaged[rng.randrange(min(len(data), 3000))] = rng.randrange(256)
+        try:
+            least(OnnxFile(bytes(damaged), "damaged"))
+        except QnnError:
+            continue

@@ -1,0 +1,107 @@
+"""``isthmus split`` writes a model file in strips, whole or not at all."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+from onnx import helper
+
+from isthmus.frontends.tflite.model import ModelFile
+from isthmus.frontends.tflite.offline_plan import arena_tensors
+from isthmus.tools.cli import main
+
+
+@pytest.fixture
+def model(tmp_path):
+    rng = np.random.default_rng(0)
+    constants = {"a": rng.standard_normal((32, 3, 3, 3)), "b": rng.standard_normal((4, 32, 3, 3))}
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["wide"], name="first", pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["wide", "b"], ["narrow"], name="second", pads=[1, 1, 1, 1]),
+        helper.make_node("MaxPool", ["narrow"], ["y"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    floats = {name: array.astype(np.float32) for name, array in constants.items()}
+    return tiny.save(tmp_path / "wide.onnx", nodes, {"x": [1, 3, 64, 64]}, {"y": [1, 4, 32, 32]}, floats)
+
+
+def wake_word_like(path):
+    """A TFLite file of two convolutions."""
+    import sys
+    from pathlib import Path
+
+    sys.path.append(str(Path(__file__).parents[1] / "frontends" / "tflite"))
+    from tflite_build import Op, Subgraph, T, options
+    from tflite_build import model as build
+
+    window = options("Conv2D", padding=0, strideW=2, strideH=2, dilationWFactor=1, dilationHFactor=1)
+    rng = np.random.default_rng(0)
+    tensors = [
+        T("f32", [1, 32, 32, 3], name="x"),
+        T("f32", [32, 3, 3, 3], data=rng.standard_normal((32, 3, 3, 3)).astype(np.float32)),
+        T("f32", [32], data=np.zeros(32, np.float32)),
+        T("f32", [1, 16, 16, 32], name="wide"),
+        T("f32", [8, 3, 3, 32], data=rng.standard_normal((8, 3, 3, 32)).astype(np.float32)),
+        T("f32", [8], data=np.zeros(8, np.float32)),
+        T("f32", [1, 8, 8, 8], name="y"),
+    ]
+    operators = [Op("CONV_2D", [0, 1, 2], [3], window), Op("CONV_2D", [3, 4, 5], [6], window)]
+    path.write_bytes(build(Subgraph(tensors, operators, [0], [6])))
+    return path
+
+
+def test_the_command_tells_what_is_alive_and_checks_the_bits(model, tmp_path, capsys):
+    out = tmp_path / "out.onnx"
+    assert main(["split", str(model), str(out), "--scratch-limit", "50%", "--check", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["live_bytes_after"] <= report["live_bytes_before"] // 2
+    assert report["same_bits"] == {"as written": True, "optimized": True}
+    assert report["runs"][0]["strips"] > 1
+    assert report["file_bytes_after"] == out.stat().st_size
+
+
+def test_the_report_for_people_names_runs_and_the_peak(model, tmp_path, capsys):
+    assert main(["split", str(model), str(tmp_path / "out.onnx")]) == 0
+    text = capsys.readouterr().out
+    assert "steps, first to" in text
+    assert "has the most alive" in text
+
+
+def test_a_plan_for_tflite_micro_is_put_in_the_split_file(tmp_path, capsys):
+    model, out = wake_word_like(tmp_path / "two.tflite"), tmp_path / "out.tflite"
+    assert main(["split", str(model), str(out), "--embed", "--check", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["runs"]
+    assert report["embedded"]["planned"] == len(arena_tensors(ModelFile(out.read_bytes(), "out")))
+    assert report["live_bytes_after"] <= report["embedded"]["arena_bytes"] < report["live_bytes_before"]
+    assert b"OfflineMemoryAllocation" in out.read_bytes()
+    assert all(report["same_bits"].values())
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--scratch-limit", "100"], "holds it up"),
+        (["--scratch-limit", "much"], "must be a number of bytes"),
+        (["--embed"], "only a TFLite file can hold a plan"),
+    ],
+)
+def test_a_refusal_writes_nothing(model, tmp_path, capsys, more, message):
+    out = tmp_path / "out.onnx"
+    assert main(["split", str(model), str(out), *more]) == 2
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_the_model_itself_is_not_written_over(model, capsys):
+    before = model.read_bytes()
+    assert main(["split", str(model), str(model)]) == 2
+    assert "it is the model itself" in capsys.readouterr().err
+    assert model.read_bytes() == before
+
+
+def test_what_is_no_model_is_refused(tmp_path, capsys):
+    (tmp_path / "text").write_text("no model")
+    assert main(["split", str(tmp_path / "text"), str(tmp_path / "out")]) == 2
+    assert main(["split", str(tmp_path / "missing"), str(tmp_path / "out")]) == 2
+    assert "Traceback" not in capsys.readouterr().err
