@@ -39,6 +39,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/allocations.py
 	$(BIN)/python bench/startup.py
 	$(BIN)/python bench/plans.py
+	$(BIN)/python bench/split.py --limit 50%
 	$(BIN)/python bench/planner.py
 	$(BIN)/python bench/strips.py
 	$(BIN)/python bench/lpai.py

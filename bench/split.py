@@ -60,7 +60,8 @@ def main() -> int:
     parser.add_argument("keys", nargs="*", metavar="KEY", help="models (default: those that gain)")
     parser.add_argument("--limit", default="least", help="bytes, a part like 50%%, or 'least' (the default)")
     options = parser.parse_args()
-    print("| model | alive, bytes | LiteRT's arena, bytes | nodes | file | search | bits |\n|---|---|---|---|---|---|---|")
+    print("| model | alive, bytes | LiteRT's arena, bytes | nodes | file | search | bits |")
+    print("|---|---|---|---|---|---|---|")
     good = True
     for key in options.keys or MODELS:
         try:

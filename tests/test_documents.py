@@ -136,6 +136,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "model.tflite": _model("okay_nabu"),
     "hand_recrop.tflite": _model("hand_recrop"),
     "okay_nabu.tflite": _model("okay_nabu"),
+    "kws_qdq.onnx": _model("kws_qdq"),
     "minilm_l3.onnx": _model("minilm_l3"),
     "model.onnx": tiny.convolution,
     "text.onnx": lambda path: tiny.convolution(path, "height", "width"),
