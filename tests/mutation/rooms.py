@@ -25,6 +25,7 @@ _TESTS: dict[str, tuple[str, ...]] = {
     "reading.py": ("test_reading.py", "tools"),
     "report/": ("report", "tools"),
     "session.py": ("test_session.py", "test_session_nan.py", "test_session_lpai.py", "tools"),
+    "split/": ("split",),
     "tools/": ("tools",),
     "": ("test_rooms.py", "test_session.py", "tools"),
 }

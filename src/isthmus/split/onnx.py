@@ -45,7 +45,7 @@ class OnnxFile:
     ) -> None:
         importer = Importer(parse_model(data, name), name, folder)
         graph = importer.convert(shapes or {}, {})
-        self._values: Mapping[str, Imported | None] = importer.values
+        self._values: dict[str, Imported | None] = dict(importer.values)
         self._model = importer.model
         self._inputs = {tensor.name: tensor.dims for tensor in graph.inputs}
         self._opset = importer.opsets.get("", importer.opsets.get("ai.onnx", 1))
@@ -89,7 +89,7 @@ class OnnxFile:
             if made and all(self._is_static(name) for name in made) and not set(made) & outputs:
                 self._constants.update(dict.fromkeys(made, proto))
                 continue
-            if proto.op_type == "DequantizeLinear" and not proto.domain and made[0] not in outputs:
+            if made and proto.op_type == "DequantizeLinear" and not proto.domain and made[0] not in outputs:
                 floats[made[0]] = proto
                 continue
             copy = _copied(proto)
@@ -101,7 +101,7 @@ class OnnxFile:
                     own = _copied(floats[name])
                     own.output[0] = self._fresh(name)
                     own.name = own.output[0]
-                    self._values = {**self._values, own.output[0]: self._values[name]}
+                    self._values[own.output[0]] = self._values[name]
                     copy.input[index] = own.output[0]
                     nodes.append(own)
             nodes.append(copy)
@@ -121,7 +121,7 @@ class OnnxFile:
             for name in made:
                 self._sizes[name] = self._itemsize(name, proto)
                 values[name] = self._value(name, name not in outputs)
-            found = self._rule(proto) if len(made) == 1 else None
+            found = self._rule(proto) if len(made) == 1 and proto.output[0] else None
             self._rules.append(found)
             title = proto.name or f"{proto.op_type}_{index}"
             steps.append(Step(title, tuple(reads), tuple(made), None if found is None else found.rule))

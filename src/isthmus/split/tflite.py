@@ -14,8 +14,9 @@ import numpy as np
 
 from isthmus.frontends import tflite
 from isthmus.frontends.flatbuffer import Table
+from isthmus.frontends.tflite.entries import OperatorEntry
 from isthmus.frontends.tflite.front import Front, check_root, old_references
-from isthmus.frontends.tflite.model import ModelFile, OperatorEntry
+from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.offline_plan import METADATA_NAME
 from isthmus.frontends.tflite.schema import (
     EXTENDED,

@@ -13,7 +13,8 @@ from math import gcd, prod
 
 import numpy as np
 
-from isthmus.frontends.tflite.model import OperatorEntry, SubgraphEntry, TensorEntry
+from isthmus.frontends.tflite.entries import OperatorEntry, TensorEntry
+from isthmus.frontends.tflite.model import SubgraphEntry
 from isthmus.frontends.tflite.schema import NUMPY_TYPES, ElementType
 from isthmus.split.network import Rows, Rule
 
