@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 
 import pytest
 from interruption import Alarm, Interrupt, account, everywhere, unharmed
 from processes import descriptors
 
-from isthmus.interrupts import Ending, owned, settle, start
+from isthmus.interrupts import Ending, owned, settle, start, warn_forgotten
 
 BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])
 
@@ -137,6 +138,15 @@ def test_an_ending_is_done_for_what_ends_in_a_cycle():
     del owner
     gc.collect()
     assert done == [1]
+
+
+def test_a_warning_that_is_an_error_goes_no_further(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "excepthook", lambda *problem: told.append(problem[0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_forgotten("it was dropped")
+    assert told == [ResourceWarning]
 
 
 def test_an_ending_may_be_wanted_at_exit():

@@ -16,6 +16,7 @@ import select
 import sys
 import threading
 import types
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -195,6 +196,14 @@ def _tell_of(problem: Exception, ending: Ending) -> None:
     """Tell of an ending that failed, as Python tells of what fails where nobody can be told."""
     said = (type(problem), problem, problem.__traceback__, "given up", ending._tell)
     sys.unraisablehook(types.SimpleNamespace(**dict(zip(_UNRAISABLE, said, strict=True))))  # type: ignore[arg-type]
+
+
+def warn_forgotten(text: str) -> None:
+    """Say that something was forgotten which should have been closed; where that is an error, it is told, no more."""
+    try:
+        warnings.warn(text, ResourceWarning, stacklevel=3)
+    except ResourceWarning:
+        sys.excepthook(*sys.exc_info())
 
 
 @atexit.register

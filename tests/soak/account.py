@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from isthmus.interrupts import settle
 from isthmus.memory import holds, shareable, tcm
 
 _SECONDS_TO_SETTLE = 5.0
@@ -67,7 +68,8 @@ class Account:
 
 
 def take() -> Account:
-    """The present account."""
+    """The present account, when what an interrupt kept from its end has ended."""
+    settle()
     return Account(
         tuple(sorted(_links())),
         tuple(sorted(thread.name for thread in threading.enumerate())),

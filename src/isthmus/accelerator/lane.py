@@ -7,7 +7,6 @@ ended, since it must not go on writing into memory that the client takes for its
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -21,7 +20,7 @@ from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Ending
+from isthmus.interrupts import Ending, warn_forgotten
 
 _Result = TypeVar("_Result")
 _NORMAL = 100
@@ -353,4 +352,4 @@ def _reclaim(connection: Connection, page: Page, lane: int) -> None:
     connection.forget(page)
     if connection.alive and not connection.forked:
         connection.submit("close", lane=lane)
-        warnings.warn("a context's lane was dropped without being closed", ResourceWarning, stacklevel=2)
+        warn_forgotten("a context's lane was dropped without being closed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from isthmus.engine.native import loader
 from isthmus.engine.native.target import Target
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Descriptor, Ending, owned
+from isthmus.interrupts import Descriptor, Ending, owned, warn_forgotten
 from isthmus.memory.shareable import shared_file
 
 SERVING = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run", "executor:work", "executor:stop")
@@ -239,7 +238,7 @@ def _reclaim(connection: Connection) -> None:
     """End the process of an accelerator that nobody has any more. Called by the garbage collector: does not wait."""
     if not connection.forked and connection.alive:
         connection.kill("it was dropped")
-        warnings.warn("an accelerator was dropped without being closed", ResourceWarning, stacklevel=2)
+        warn_forgotten("an accelerator was dropped without being closed")
 
 
 def _sealed(content: bytes) -> Descriptor:
