@@ -1,13 +1,13 @@
 """A context binary is written whole or not at all; what was there before stays, for everyone who uses it."""
 
 import os
-import tempfile
 
 import numpy as np
 import pytest
 import tiny
 
 from isthmus import qnn
+from isthmus.tools import files
 from isthmus.tools.cli import main
 
 
@@ -49,14 +49,12 @@ def test_a_context_of_the_old_binary_goes_on_while_a_new_one_takes_its_place(fol
 
 def full_disk(monkeypatch):
     """Have every file that is written lie on a full disk."""
-    make = tempfile.mkstemp
 
-    def make_full(**where):
-        handle, name = make(**where)
-        os.close(handle)
-        return os.open("/dev/full", os.O_WRONLY), name
+    def on_a_full_disk(name, flags):
+        os.close(os.open(name, flags, 0o600))
+        return os.open("/dev/full", os.O_WRONLY)
 
-    monkeypatch.setattr(tempfile, "mkstemp", make_full)
+    monkeypatch.setattr(files, "_private", on_a_full_disk)
 
 
 def test_a_full_disk_leaves_the_old_file_and_nothing_half(folder, monkeypatch, capsys):
