@@ -113,8 +113,7 @@ for deed in (lambda: open("/etc/passwd"), lambda: socket.socket(), lambda: os.ki
              lambda: os.readlink("/proc/self/exe"), lambda: os.memfd_create("x")):
     try: deed(); told.append("done")
     except PermissionError: told.append("refused")
-threading.Thread(target=told.append, args=("thread",)).start()
-import time; time.sleep(0.2)
+thread = threading.Thread(target=told.append, args=("thread",)); thread.start(); thread.join()
 print(kept, *told, flush=True)
 {"exit": lambda: None, "fork": os.fork, "exec": lambda: os.execv("/bin/true", ["true"])}[sys.argv[1]]()
 print("still here", flush=True)

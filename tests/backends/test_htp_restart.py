@@ -43,7 +43,7 @@ def test_every_call_that_needs_the_dead_answers_1007(backend):
     for call in (
         site.run,
         lambda: state.execute(x, y),
-        lambda: state.execute_async(x, y).result(5),
+        lambda: state.execute_async(x, y).result(60),
         state.reset,
         late.finalize,
         context.get_binary,
@@ -55,7 +55,7 @@ def test_every_call_that_needs_the_dead_answers_1007(backend):
         with pytest.raises(QnnError) as refusal:
             call()
         assert refusal.value.code is GONE, call
-        assert time.perf_counter() - begin < 1
+        assert time.perf_counter() - begin < 30, "not after the ten minutes that an execution may take"
     context.free()
     other.free()
     spare.close()
