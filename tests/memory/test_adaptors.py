@@ -255,14 +255,20 @@ def test_a_schedule_fails_exactly_the_calls_it_names():
 
 
 def test_a_tally_counts_up_and_down_by_kind():
-    tally = Statistics(Host()).tally
-    for kind, nbytes in (("a", 10), ("b", 5), ("a", 7)):
-        tally.add(kind, nbytes)
-    tally.remove("a", 10)
-    assert (tally.live_bytes, tally.peak_bytes, tally.total_bytes) == (12, 22, 22)
-    assert (tally.of("a").live_bytes, tally.of("a").peak_bytes, tally.of("b").total_bytes) == (7, 17, 5)
-    tally.add("b", 1)
-    assert tally.peak_bytes == 22
+    with memory.statistics() as tally:
+        first, shared, second = memory.host(4096), memory.rpcmem.share(8192), memory.host(64)
+        first.close()
+        counted = tally.of("host"), tally.of("rpcmem")
+        assert counted[0].live_bytes == second.nbytes
+        assert tally.live_bytes == second.nbytes + counted[1].live_bytes
+        assert tally.peak_bytes == tally.total_bytes == counted[0].total_bytes + counted[1].total_bytes
+        assert counted[0].peak_bytes == counted[0].total_bytes
+        peak = tally.peak_bytes
+        memory.host(1).close()
+        assert tally.peak_bytes == peak
+        shared.close()
+        second.close()
+        assert tally.live_bytes == 0
 
 
 def test_shared_memory_is_aligned_to_pages_and_not_more():

@@ -19,7 +19,7 @@ _TESTS: dict[str, tuple[str, ...]] = {
     "frontends/tflite/": ("frontends/tflite", "random_operations"),
     "graph/": ("graph", "frontends"),
     "graph/evaluation/": ("graph", "frontends", "engine/native"),
-    "interrupts.py": ("test_interrupts.py", "accelerator", "memory"),
+    "interrupts.py": ("test_interrupt_safety.py", "accelerator", "memory"),
     "isolated.py": ("test_isolated.py", "compiled", "accelerator"),
     "lock.py": ("qnn/test_forks.py", "accelerator"),
     "log.py": ("test_log.py", "backends"),
