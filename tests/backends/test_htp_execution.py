@@ -218,3 +218,28 @@ def test_a_session_after_a_crash_says_so(tmp_path):
 def test_only_a_kind_of_io_that_the_backend_has_can_be_chosen(tmp_path, backend, io):
     with pytest.raises(QnnError, match="io"):
         isthmus.Session(tiny.gate(tmp_path / "gate.onnx"), backend=backend, io=io)
+
+
+def test_a_binding_whose_graph_ends_while_it_waits_for_its_turn_is_refused(backend):
+    context = backend.create_context()
+    graph = doubler(context)
+    binding = graph.bind(*raw(np.ones(DIMS, np.float32), np.zeros(DIMS, np.float32)))
+    lane, codes = context.driver.lane, []
+
+    def execute():
+        try:
+            binding._driver.execute()
+        except QnnError as refusal:
+            codes.append(refusal.code)
+
+    lane.enter(100)
+    thread = threading.Thread(target=execute)
+    thread.start()
+    while not lane.accelerator.gate._waiting:
+        time.sleep(0.001)
+    # What the end of a context does in its own turn.
+    graph.driver.ledger.close()
+    lane.leave()
+    thread.join(60)
+    assert codes == [Code.GRAPH_INVALID_ARGUMENT]
+    context.free()

@@ -95,6 +95,8 @@ class Ledger:
         """Forget all bindings and their memory, in a turn; what they counted stays."""
         self.abandoned.clear()
         for binding in list(self.bindings):
+            # Whoever waits for a turn with it finds it closed.
+            binding.closed = True
             binding.end()
             binding.memories = ()
 

@@ -87,7 +87,11 @@ class HtpGraphDriver(NativeGraphDriver):
         return self.ledger.stats()
 
     def close(self) -> None:
-        self.ledger.close()
+        # The lane is closed, and whoever has a turn still ends it soon; in a forked process nobody has one.
+        if self.context.lane.accelerator.forked:
+            self.ledger.close()
+        else:
+            self.ledger.in_turn(self.ledger.close)
         self.staging.close()
 
 
