@@ -94,11 +94,7 @@ def surely(end):
         raise
 
 
-def test_a_graph_from_its_creation_to_its_end(backend, as_before, request):
-    if "htp" in request.node.callspec.id:
-        reason = "an interrupt while holds are looked through leaves descriptors of a graph's staging open on HTP"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
-
+def test_a_graph_from_its_creation_to_its_end(backend, as_before):
     def deed():
         context = backend.create_context()
         try:

@@ -9,9 +9,10 @@ checked memory at one epoch need not check it again at the same.
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from isthmus.errors import Code, QnnError
@@ -41,12 +42,16 @@ class Hold:
     holder: str
     group: object | None = None
     active: Callable[[], bool] | None = None
+    number: int = field(default_factory=itertools.count().__next__, init=False)
 
     def release(self) -> None:
         """Let go; safe to call again."""
         with lock:
-            if _holds.pop(weakref.ref(self), None) is not None and self.active is None:
-                changed()
+            mine = weakref.ref(self)
+            if mine in _holds:
+                _holds.discard(mine)
+                if self.active is None:
+                    changed()
 
     @property
     def counts(self) -> bool:
@@ -64,7 +69,7 @@ class Hold:
 lock = Lock()
 """Held while a record is read or changed, and while a buffer ends."""
 # Not the record but the holder keeps a hold: one that an interrupt took from him before he had it holds nothing.
-_holds: dict[weakref.ref[Hold], bool] = {}
+_holds: set[weakref.ref[Hold]] = set()
 epoch = 0
 """How often memory has changed hands or ended in this process."""
 
@@ -77,12 +82,14 @@ def changed() -> None:
 
 
 def present() -> list[Hold]:
-    """All holds there are."""
-    return [hold for reference in list(_holds) if (hold := reference()) is not None]
+    """All holds there are, in the order in which they were made."""
+    found = [hold for reference in list(_holds) if (hold := reference()) is not None]
+    return sorted(found, key=lambda hold: hold.number)
 
 
 def _record(hold: Hold) -> None:
-    _holds[weakref.ref(hold, _holds.pop)] = True
+    # The reference may outlive its place in the record, in a copy that somebody walks through, and be told then.
+    _holds.add(weakref.ref(hold, _holds.discard))
 
 
 def overlap(one: Window, other: Window) -> bool:
