@@ -9,12 +9,14 @@ import sys
 import textwrap
 import threading
 import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import processes
 import pytest
 from delegate_harness import Told, chain, doubled, plain, run, with_delegate
+from growth import growth
 
 from isthmus.delegate import BackendType, Options, QnnDelegate, callbacks, modify_graph_with_delegate
 from isthmus.errors import Code, QnnError
@@ -33,39 +35,34 @@ def cycle(backend: str) -> None:
     delegate.close()
 
 
-def resident() -> int:
-    """Bytes of memory that this process has, mappings of files left out."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+@contextmanager
+def cycles(backend: str) -> Iterator[Callable[[], None]]:
+    yield lambda: cycle(backend)
+    gc.collect()
+    assert not callbacks.partitions
+    assert not holds.present()
 
 
-@pytest.mark.parametrize(("backend", "cycles"), [("CPU", 60), ("LPAI", 30), ("HTP", 3)])
-def test_creating_invoking_and_destroying_leaves_nothing(backend, cycles) -> None:
-    cycle(backend)
-    gc.collect()
-    before = processes.descriptors(), threading.active_count(), len(holds._holds), len(callbacks.partitions)
-    memory = resident()
-    for _ in range(cycles):
-        cycle(backend)
-    gc.collect()
-    assert (processes.descriptors(), threading.active_count(), len(holds._holds), len(callbacks.partitions)) == before
-    assert resident() - memory < 16 << 20
+@contextmanager
+def invocations(backend: str) -> Iterator[Callable[[], None]]:
+    interpreter = with_delegate(doubled(1, 4), Told(backend))
+    yield interpreter.invoke
 
 
-@pytest.mark.parametrize(("backend", "times"), [("CPU", 3000), ("HTP", 1000)])
-def test_invoking_leaves_nothing(backend, times, make) -> None:
-    delegate = make(backend)
-    interpreter = with_delegate(doubled(1, 4), delegate)
-    for _ in range(50):
-        interpreter.invoke()
-    gc.collect()
-    memory, objects = resident(), len(gc.get_objects())
-    for _ in range(times):
-        interpreter.invoke()
-    gc.collect()
-    assert len(gc.get_objects()) - objects < 100
-    assert resident() - memory < 4 << 20
-    assert delegate.stats.executions == times + 50
-    del interpreter
+@pytest.mark.parametrize(("backend", "rounds"), [("CPU", 60), ("LPAI", 30), ("HTP", 3)])
+def test_creating_invoking_and_destroying_leaves_nothing(backend, rounds) -> None:
+    left = growth(__file__, "cycles", backend, rounds=rounds)
+    assert (left.descriptors, left.threads) == (0, 0)
+    assert left.objects < 3
+    assert left.resident < 1 << 20
+
+
+@pytest.mark.parametrize(("backend", "rounds"), [("CPU", 3000), ("HTP", 1000)])
+def test_invoking_leaves_nothing(backend, rounds) -> None:
+    left = growth(__file__, "invocations", backend, rounds=rounds)
+    assert (left.descriptors, left.threads) == (0, 0)
+    assert left.objects < 3
+    assert left.resident < 1 << 20
 
 
 def test_a_delegate_outlives_its_interpreters_and_is_not_deleted_before(make) -> None:
