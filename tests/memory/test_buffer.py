@@ -119,6 +119,9 @@ def test_nothing_can_change_the_size_under_a_holder(kind):
         (np.uint8, (1,), 1.5),
         (object, (1,), 0),
         ("float31", (1,), 0),
+        (np.uint8, None, 0),
+        (np.uint8, 4, 0),
+        (np.uint8, "4", 0),
     ],
 )
 def test_views_stay_inside(buffer, dtype, shape, offset):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -89,6 +89,9 @@ class Buffer:
 
     def view(self, dtype: Any, shape: tuple[int, ...], offset: int = 0) -> np.ndarray:
         """A typed view of part of it."""
+        if not isinstance(shape, Iterable) or isinstance(shape, str | bytes):
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"view of a {self.what}", f"{shape!r} is no shape: (2, 3) is")
+        shape = tuple(shape)
         what = f"view of {dtype}{list(shape)} at offset {offset}"
         try:
             dtype = np.dtype(dtype)
