@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -106,11 +105,6 @@ def test_four_threads_of_a_program_with_the_sanitizer(libraries: Path, build: Bu
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_a_forked_child_is_answered_and_its_parent_goes_on(libraries: Path, build: Build) -> None:
-    done = execute(build("forked"), libraries)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
-
-
 def test_a_program_in_python_that_frees_nothing_leaves_nothing(libraries: Path) -> None:
     code = (
         "import sys, ctypes; from pathlib import Path; from qnn_calls import Client, doubling, opened\n"
@@ -128,27 +122,3 @@ def test_a_program_in_python_that_frees_nothing_leaves_nothing(libraries: Path) 
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) not in accelerators()
-
-
-def test_without_a_shared_libpython_one_line_says_what_to_install(
-    libraries: Path, build: Build, tmp_path: Path
-) -> None:
-    copied = tmp_path / "copied"
-    shutil.copytree(libraries, copied)
-    settings = (copied / "isthmus.conf").read_text()
-    (copied / "isthmus.conf").write_text(re.sub("^libpython=.*$", "libpython=", settings, flags=re.MULTILINE))
-    done = execute(build("threads"), copied, "libQnnCpu.so")
-    assert done.returncode == 1
-    first, *rest = done.stderr.splitlines()
-    assert first.startswith("isthmus: libQnnCpu: no shared libpython was found when it was installed: install one")
-    assert len(rest) == 1
-    assert "answers 1003" in rest[0]
-
-
-def test_without_settings_one_line_says_what_to_run(libraries: Path, build: Build, tmp_path: Path) -> None:
-    copied = tmp_path / "copied"
-    shutil.copytree(libraries, copied)
-    (copied / "isthmus.conf").unlink()
-    done = execute(build("threads"), copied, "libQnnCpu.so")
-    assert done.returncode == 1
-    assert "run `isthmus capi install DIR`" in done.stderr

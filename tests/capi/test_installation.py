@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +27,7 @@ def test_the_command_makes_libraries_headers_and_settings(
     assert {Path(line).name for line in printed[:7]} == {*FILES, "include"}
     assert (tmp_path / "made" / "include" / "System" / "QnnSystemInterface.h").is_file()
     settings = (tmp_path / "made" / "isthmus.conf").read_text()
-    assert f"home={sys.base_prefix}\n" in settings
-    assert repr(sys.executable) in settings
+    assert f"\nexecutable={sys.executable}\n" in settings
     assert cli.main(["capi", "include"]) == 0
     assert (Path(capsys.readouterr().out.strip()) / "QnnInterface.h").is_file()
 
@@ -108,3 +108,16 @@ def test_what_clients_in_c_have_in_this_process_is_seen(client: object) -> None:
     assert "seen from Python" in [graph.name for graph in capi.graphs()]
     client.do("backendFree", backend)
     assert "seen from Python" not in [graph.name for graph in capi.graphs()]
+
+
+@pytest.mark.parametrize("folder", [None, 5, "", b"bytes", "with\0null"])
+def test_what_is_no_folder_is_a_plain_error(folder: Any) -> None:
+    for deed in (capi.install, capi.load):
+        with pytest.raises(QnnError, match=re.escape(f"folder {folder!r}: must be the path of a folder")):
+            deed(folder)
+
+
+@pytest.mark.parametrize("library", [None, 5, ""])
+def test_what_is_no_name_of_a_library_is_a_plain_error(tmp_path: Path, library: Any) -> None:
+    with pytest.raises(QnnError, match=re.escape(f"library {library!r}: must be the name of a file")):
+        capi.load(tmp_path, library)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isthmus.capi.installation import folder_of
 from isthmus.errors import Code, QnnError
 
 if TYPE_CHECKING:
@@ -24,8 +25,16 @@ def load(folder: str | os.PathLike[str], library: str = "libQnnHtp.so") -> Path:
         Where `install` has put the libraries.
     library
         The file's name.
+
+    Raises
+    ------
+    QnnError
+        COMMON_INVALID_ARGUMENT for what is no path, and for libraries that are not there or cannot be loaded.
     """
-    path = Path(folder).absolute() / library
+    place = folder_of(folder).absolute()
+    if not isinstance(library, str) or not library or "\0" in library:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"library {library!r}", "must be the name of a file")
+    path = place / library
     for file in (path.with_name("libcdsprpc.so"), path):
         try:
             ctypes.CDLL(str(file))

@@ -7,6 +7,7 @@ Nothing in a library depends on the Python it is used with: `isthmus.conf` besid
 from __future__ import annotations
 
 import os
+import site
 import sys
 import sysconfig
 from pathlib import Path
@@ -31,10 +32,10 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
     Raises
     ------
     QnnError
-        COMMON_PLATFORM_NOT_SUPPORTED when they are not built and there is no C compiler, COMMON_SYSTEM when the folder
-        cannot be written.
+        COMMON_INVALID_ARGUMENT for what is no path, COMMON_PLATFORM_NOT_SUPPORTED when they are not built and there is
+        no C compiler, COMMON_SYSTEM when the folder cannot be written.
     """
-    target = Path(folder)
+    target = folder_of(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
         made = _copied(target) if _are_built() else compile_all(target)
@@ -47,6 +48,14 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
     except OSError as problem:
         raise QnnError(Code.COMMON_SYSTEM, f"folder '{target}'", f"cannot be written: {problem}") from None
     return made
+
+
+def folder_of(given: object) -> Path:
+    """The folder that a user names."""
+    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"folder {given!r}", "must be the path of a folder")
+    return Path(text)
 
 
 def _are_built() -> bool:
@@ -73,7 +82,7 @@ def settings() -> str:
     places = [str(root), *(place for place in sys.path if place.endswith(_PACKAGES))]
     # Packages come from where they come from here, and not from those of the Python that this one was made from.
     bootstrap = (
-        f"import site, sys; sys.executable = {sys.executable!r}; here = {places!r}; "
+        f"import site, sys; here = {places!r}; site.ENABLE_USER_SITE = {bool(site.ENABLE_USER_SITE)}; "
         "[site.addsitedir(place) for place in here]; "
         f"sys.path[:] = here + [p for p in sys.path if p not in here and not p.endswith({_PACKAGES!r})]; "
         "import isthmus.capi.serve"
@@ -83,7 +92,7 @@ def settings() -> str:
         [
             "# Where a program without Python finds one. Written by `isthmus capi install`.",
             f"libpython={found or ''}",
-            f"home={sys.base_prefix}",
+            f"executable={sys.executable}",
             f"bootstrap={bootstrap}",
             "",
         ]

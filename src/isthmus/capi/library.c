@@ -1,145 +1,43 @@
 /* The shared libraries that clients of QNN load: libQnnHtp.so and its like, libQnnSystem.so, libcdsprpc.so.
  *
  * One source, compiled once for each with LIBRARY_NAME as its name. Everything that QNN does is done in Python, by
- * isthmus.capi.serve; here are the tables, the way across, and the executions that need no way: those that bring the
- * memory of an execution before.
- *
- * In a program that runs Python, that interpreter is used. In any other one is started, by what the file isthmus.conf
- * beside the library says. No header of Python's is needed: the functions are of its stable interface.
+ * isthmus.capi.serve, in the interpreter that interpreter.h finds or starts; here are the tables, the way across, and
+ * the executions that need no way: those that bring the memory of an execution before.
  *
  * With ISTHMUS_QNN_FORWARD set to the path of another library of this kind, calls go there and Python only looks on. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <limits.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include <errno.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 
 #include "GPU/QnnGpu.h"
 #include "HTP/QnnHtp.h"
 #include "LPAI/QnnLpai.h"
 #include "System/QnnSystemInterface.h"
+#include "interpreter.h"
 #include "rpcmem.h"
 
-#define QUOTED_(name) #name
-#define QUOTED(name) QUOTED_(name)
-#define NAME QUOTED(LIBRARY_NAME)
-#define EXPORTED __attribute__((visibility("default")))
-
 typedef Qnn_ErrorHandle_t E;
-typedef struct PyObject PyObject;
 
-/* -- Python, as far as it is needed ------------------------------------------------------------------------------- */
+/* -- the client's memory ------------------------------------------------------------------------------------------- */
 
-static struct {
-  int (*IsInitialized)(void);
-  void (*InitializeEx)(int);
-  int (*GILState_Ensure)(void);
-  void (*GILState_Release)(int);
-  void *(*SaveThread)(void);
-  int (*SimpleString)(const char *);
-  PyObject *(*ImportModule)(const char *);
-  PyObject *(*GetAttrString)(PyObject *, const char *);
-  PyObject *(*CallObject)(PyObject *, PyObject *);
-  int (*Callable)(PyObject *);
-  PyObject *(*TupleNew)(ssize_t);
-  int (*TupleSetItem)(PyObject *, ssize_t, PyObject *);
-  PyObject *(*LongFrom)(unsigned long long);
-  long long (*LongAs)(PyObject *);
-  PyObject *(*TextFrom)(const char *);
-  PyObject *(*Occurred)(void);
-  void (*Print)(void);
-  void (*Clear)(void);
-  int (*Matches)(PyObject *);
-  void (*SetInterrupt)(void);
-  PyObject **KeyboardInterrupt;
-  void (*IncRef)(PyObject *);
-  void (*DecRef)(PyObject *);
-} py;
-
-static const struct { void *place; const char *name; } NEEDED[] = {
-    {&py.IsInitialized, "Py_IsInitialized"},      {&py.InitializeEx, "Py_InitializeEx"},
-    {&py.GILState_Ensure, "PyGILState_Ensure"},   {&py.GILState_Release, "PyGILState_Release"},
-    {&py.SaveThread, "PyEval_SaveThread"},        {&py.SimpleString, "PyRun_SimpleString"},
-    {&py.ImportModule, "PyImport_ImportModule"},  {&py.GetAttrString, "PyObject_GetAttrString"},
-    {&py.CallObject, "PyObject_CallObject"},      {&py.Callable, "PyCallable_Check"},
-    {&py.TupleNew, "PyTuple_New"},                {&py.TupleSetItem, "PyTuple_SetItem"},
-    {&py.LongFrom, "PyLong_FromUnsignedLongLong"}, {&py.LongAs, "PyLong_AsLongLong"},
-    {&py.TextFrom, "PyUnicode_DecodeFSDefault"},  {&py.Occurred, "PyErr_Occurred"},
-    {&py.Print, "PyErr_Print"},                   {&py.Clear, "PyErr_Clear"},
-    {&py.Matches, "PyErr_ExceptionMatches"},      {&py.SetInterrupt, "PyErr_SetInterrupt"},
-    {&py.KeyboardInterrupt, "PyExc_KeyboardInterrupt"},
-    {&py.IncRef, "Py_IncRef"},                    {&py.DecRef, "Py_DecRef"},
-};
-
-enum { UNOPENED, OPEN, UNUSABLE, LEFT };
-static volatile int state = UNOPENED;
-static int own_interpreter;
-static PyObject *server; /* the isthmus.capi.serve.Server of this library */
-static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-
-static int find_python(void *where) {
-  for (size_t i = 0; i < sizeof NEEDED / sizeof *NEEDED; i++)
-    if (!(*(void **)NEEDED[i].place = dlsym(where, NEEDED[i].name))) return 0;
+/* Whether it can be read, by the kernel's word: this call has its second argument copied, or answers EFAULT, before it
+ * sees that the rest makes no sense. A plain access would end the process. */
+__attribute__((unused)) static int readable(const void *memory, size_t bytes) {
+  uintptr_t first = (uintptr_t)memory & ~(uintptr_t)7, last = ((uintptr_t)memory + bytes - 1) & ~(uintptr_t)7;
+  if (last < first) return 0;
+  for (uintptr_t at = first; at <= last; at = (at | 4095) + 1)
+    if (syscall(SYS_rt_sigprocmask, ~0, at, NULL, 8) && errno == EFAULT) return 0;
   return 1;
 }
 
-static int complain(const char *what, const char *more) {
-  fprintf(stderr, "isthmus: lib" NAME ": %s%s\n", what, more);
-  return 0;
-}
-
-/* -- what `isthmus capi install` has written beside the library --------------------------------------------------- */
-
-static struct { char libpython[PATH_MAX], home[PATH_MAX], bootstrap[4 * PATH_MAX]; } settings;
-
-static int beside(const char *file, char *path) {
-  Dl_info info;
-  if (!dladdr((void *)beside, &info) || !info.dli_fname || !realpath(info.dli_fname, path)) return 0;
-  char *slash = strrchr(path, '/');
-  if (!slash || (size_t)(slash - path) + strlen(file) + 2 > PATH_MAX) return 0;
-  strcpy(slash + 1, file);
-  return 1;
-}
-
-static int read_settings(void) {
-  char path[PATH_MAX], line[4 * PATH_MAX];
-  if (!beside("isthmus.conf", path)) return complain("its own place is not known", "");
-  FILE *file = fopen(path, "r");
-  if (!file) return complain("run `isthmus capi install DIR` for a program without Python; there is no ", path);
-  while (fgets(line, sizeof line, file)) {
-    line[strcspn(line, "\n")] = 0;
-    char *value = strchr(line, '=');
-    if (!value) continue;
-    *value++ = 0;
-    if (!strcmp(line, "libpython")) snprintf(settings.libpython, sizeof settings.libpython, "%s", value);
-    if (!strcmp(line, "home")) snprintf(settings.home, sizeof settings.home, "%s", value);
-    if (!strcmp(line, "bootstrap")) snprintf(settings.bootstrap, sizeof settings.bootstrap, "%s", value);
-  }
-  fclose(file);
-  return *settings.libpython ? 1 : complain("no shared libpython was found when it was installed: install one ",
-                                            "(python3-dev, or a Python built with --enable-shared)");
-}
-
-static int start_python(void) {
-  char *before = getenv("PYTHONHOME");
-  if (!read_settings()) return 0;
-  void *python = dlopen(settings.libpython, RTLD_NOW | RTLD_GLOBAL);
-  if (!python) return complain("cannot load Python: ", dlerror());
-  if (!find_python(python)) return complain("that Python lacks what is needed: ", settings.libpython);
-  if (py.IsInitialized()) return 1; /* another of our libraries has started it */
-  before = before ? strdup(before) : NULL;
-  setenv("PYTHONHOME", settings.home, 1);
-  py.InitializeEx(0);
-  if (before) setenv("PYTHONHOME", before, 1);
-  else unsetenv("PYTHONHOME");
-  free(before);
-  own_interpreter = 1;
-  int wrong = py.SimpleString(settings.bootstrap);
-  py.SaveThread();
-  return wrong ? complain("its package cannot be imported", "") : 1;
+/* Write there; whether that could be done. Where the kernel does not do it for us, a plain access is all there is. */
+__attribute__((unused)) static int put(void *memory, const void *value, size_t bytes) {
+  struct iovec ours = {(void *)value, bytes}, theirs = {memory, bytes};
+  ssize_t done = process_vm_writev(getpid(), &ours, 1, &theirs, 1, 0);
+  if (done < 0 && errno != EFAULT) memcpy(memory, value, bytes);
+  return done == (ssize_t)bytes || (done < 0 && errno != EFAULT);
 }
 
 /* -- the way across ----------------------------------------------------------------------------------------------- */
@@ -155,16 +53,12 @@ static void native_say(QnnLog_Callback_t callback, QnnLog_Level_t level, uint64_
 /* Python says that it ends: from here on nothing crosses. */
 static void native_leave(void) {
   forget_executions();
-  state = LEFT;
+  atomic_store(&state, LEFT);
 }
 
-static void forked(void) {
-  /* A child of a program without Python has a copy of the interpreter in the midst of something. */
-  if (own_interpreter && state == OPEN) state = LEFT;
-}
-
+/* A program without Python ends: nobody else tells the server. */
 static void leave(void) {
-  if (state != OPEN || !own_interpreter || !py.IsInitialized()) return;
+  if (atomic_load(&state) != OPEN || !py.IsInitialized()) return;
   int held = py.GILState_Ensure();
   PyObject *method = py.GetAttrString(server, "leave");
   PyObject *done = method ? py.CallObject(method, NULL) : NULL;
@@ -174,6 +68,7 @@ static void leave(void) {
   py.GILState_Release(held);
 }
 
+/* The server of this library, the same for every thread that asks; a new reference, or NULL after a failure. */
 static PyObject *opened_server(void) {
   PyObject *module = py.ImportModule("isthmus.capi.serve"), *open = NULL, *arguments = NULL, *made = NULL;
   if (module && (open = py.GetAttrString(module, "open")) && (arguments = py.TupleNew(4))) {
@@ -183,33 +78,39 @@ static PyObject *opened_server(void) {
     py.TupleSetItem(arguments, 3, py.LongFrom((uintptr_t)native_leave));
     made = py.CallObject(open, arguments);
   }
-  if (!made) py.Print();
   if (arguments) py.DecRef(arguments);
   if (open) py.DecRef(open);
   if (module) py.DecRef(module);
   return made;
 }
 
-static int usable(void) {
-  if (state == OPEN) return 1;
-  if (state != UNOPENED) return 0;
-  pthread_mutex_lock(&opening);
-  if (state == UNOPENED) {
-    int found = (find_python(RTLD_DEFAULT) && py.IsInitialized()) || start_python();
-    if (found) {
-      int held = py.GILState_Ensure();
-      /* Whoever waits for the lock waits without Python, which may have to run for this to end. */
-      server = opened_server();
-      py.GILState_Release(held);
+static void open_library(void) {
+  if (!has_python()) return;
+  int held = py.GILState_Ensure();
+  if (atomic_load(&state) == UNOPENED) {
+    /* Other threads may come by while this runs Python. Whoever is back first, in the GIL, decides. */
+    PyObject *made = opened_server();
+    if (!made && py.Matches(*py.KeyboardInterrupt)) {
+      py.Clear();
+      py.SetInterrupt(); /* meant for whoever called the library; the next call opens it */
+    } else if (atomic_load(&state) != UNOPENED) {
+      if (made) py.DecRef(made);
+      else py.Clear();
+    } else if (made) {
+      server = made;
+      if (atomic_load(&process->python) == OURS) atexit(leave);
+      atomic_store(&state, OPEN);
+    } else {
+      complain_of_exception("its package cannot be imported: ", MENDED);
+      atomic_store(&state, UNUSABLE);
     }
-    if (found && server) {
-      pthread_atfork(NULL, NULL, forked);
-      if (own_interpreter) atexit(leave);
-    }
-    state = found && server ? OPEN : UNUSABLE;
   }
-  pthread_mutex_unlock(&opening);
-  return state == OPEN;
+  py.GILState_Release(held);
+}
+
+static int usable(void) {
+  if (atomic_load_explicit(&state, memory_order_acquire) == UNOPENED) open_library();
+  return atomic_load_explicit(&state, memory_order_acquire) == OPEN;
 }
 
 /* The functions of this library that are in Python, by number; each method of the server is looked up once. */
@@ -250,7 +151,7 @@ static long long crossed(int index, const char *name, long long otherwise, const
                          const uint64_t *values) {
   if (!usable()) return otherwise;
   int held = py.GILState_Ensure();
-  long long answer = state == OPEN ? number(call(index, name, count, values), failure) : otherwise;
+  long long answer = atomic_load(&state) == OPEN ? number(call(index, name, count, values), failure) : otherwise;
   py.GILState_Release(held);
   return answer;
 }
@@ -265,7 +166,7 @@ __attribute__((unused)) static long long cross_for(int index, const char *name, 
 }
 
 /* What is asked after the interpreter has ended: to free is done already, anything else cannot be. */
-#define UNABLE(freeing) (state == LEFT && (freeing) ? QNN_SUCCESS : QNN_COMMON_ERROR_SYSTEM)
+#define UNABLE(freeing) (atomic_load(&state) == LEFT && (freeing) ? QNN_SUCCESS : QNN_COMMON_ERROR_SYSTEM)
 #define V(value) (uint64_t)(uintptr_t)(value)
 #define GOES(freeing, name, arguments, count, ...)                                        \
   {                                                                                       \
@@ -320,6 +221,13 @@ static void look(int index, const char *name, E error, int count, const uint64_t
 #else
 #define FORWARDED(name, arguments, count)
 #endif
+
+/* The answer to who asks for the tables. */
+__attribute__((unused)) static E provided(void *list, const void *tables, uint32_t *count) {
+  const uint32_t one = 1;
+  int there = put(list, &tables, sizeof tables) && put(count, &one, sizeof one);
+  return there ? QNN_SUCCESS : QNN_COMMON_ERROR_INVALID_ARGUMENT;
+}
 
 __attribute__((unused)) static E not_offered(void) { return QNN_COMMON_ERROR_NOT_SUPPORTED; }
 
@@ -424,9 +332,8 @@ static QnnHtpDevice_Infrastructure_t infrastructure = {
 static E deviceGetInfrastructure(const QnnDevice_Infrastructure_t *answer) {
   if (forward) return forward->deviceGetInfrastructure(answer);
   if (strcmp(NAME, "QnnHtp")) return QNN_COMMON_ERROR_NOT_SUPPORTED;
-  if (!answer) return QNN_COMMON_ERROR_INVALID_ARGUMENT;
-  *(QnnDevice_Infrastructure_t *)answer = &infrastructure;
-  return QNN_SUCCESS;
+  const QnnHtpDevice_Infrastructure_t *offered = &infrastructure;
+  return put((void *)answer, &offered, sizeof offered) ? QNN_SUCCESS : QNN_COMMON_ERROR_INVALID_ARGUMENT;
 }
 
 /* -- executions --------------------------------------------------------------------------------------------------- */
@@ -447,7 +354,9 @@ static void forget_executions(void) {
     }
 }
 
+/* What tells the memory of these tensors from other memory; NULL if they cannot be read. */
 static uint64_t *described(uint64_t *words, const Qnn_Tensor_t *tensors, uint32_t count) {
+  if (!words || (count && !readable(tensors, count * sizeof *tensors))) return NULL;
   for (uint32_t i = 0; i < count; i++) {
     const Qnn_TensorV1_t *tensor = &tensors[i].v1; /* a beginning of both versions */
     int raw = tensor->memType == QNN_TENSORMEMTYPE_RAW;
@@ -483,7 +392,7 @@ static E graphExecute(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint3
     words[0] = V(graph);
     words[1] = (uint64_t)inputs_count << 32 | outputs_count;
     uint64_t *end = described(described(words + 2, inputs, inputs_count), outputs, outputs_count);
-    bytes = (size_t)((char *)end - (char *)words);
+    bytes = end ? (size_t)((char *)end - (char *)words) : 0;
   }
   int held = py.GILState_Ensure();
   PyObject *run = bytes ? remembered(words, bytes) : NULL;
@@ -558,7 +467,7 @@ static void find_forward(const char *path) {
     return;
   }
   if (!ask || ask(&found, &count) || !count) {
-    complain("cannot forward to ISTHMUS_QNN_FORWARD=", library ? path : dlerror());
+    complain("cannot forward to ISTHMUS_QNN_FORWARD=", library ? path : dlerror(), "");
     return;
   }
   int entries = entries_of(found[0]->apiVersion.coreApiVersion);
@@ -586,9 +495,7 @@ EXPORTED E QnnInterface_getProviders(const QnnInterface_t ***list, uint32_t *cou
   if (!list || !count) return QNN_COMMON_ERROR_INVALID_ARGUMENT;
   pthread_once(&once, open_table);
   if (forward_path() && !forward && !serves_itself) return QNN_COMMON_ERROR_LOADING_BINARIES;
-  *list = interfaces;
-  *count = 1;
-  return QNN_SUCCESS;
+  return provided(list, interfaces, count);
 }
 
 /* Who looks for libcdsprpc.so by its bare name finds the one beside this library, if nothing else has that name. */
@@ -645,15 +552,13 @@ static void fill_table(void) {
   OFFER(systemProfileSerializeEventData), OFFER(systemProfileFreeSerializationTarget);
 }
 
-static E provided(const QnnSystemInterface_t ***list, uint32_t *count) {
+static E own_providers(const QnnSystemInterface_t ***list, uint32_t *count) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, fill_table);
   interface.backendId = 0;
   interface.providerName = "SYSTEM_ISTHMUS";
   interface.systemApiVersion = (Qnn_Version_t){1, 15, 0};
-  *list = interfaces;
-  *count = 1;
-  return QNN_SUCCESS;
+  return provided(list, interfaces, count);
 }
 
 /* Whoever forwards to another back end wants the system library that knows its binaries: the one beside it. */
@@ -665,15 +570,15 @@ static E forwarded_providers(const char *path, const QnnSystemInterface_t ***lis
   void *library = dlopen(beside_it, RTLD_NOW | RTLD_LOCAL);
   if (library) *(void **)&ask = dlsym(library, "QnnSystemInterface_getProviders");
   if (!ask) {
-    complain("cannot forward to ", library ? beside_it : dlerror());
+    complain("cannot forward to ", library ? beside_it : dlerror(), "");
     return QNN_COMMON_ERROR_LOADING_BINARIES;
   }
-  return ask == QnnSystemInterface_getProviders ? provided(list, count) : ask(list, count);
+  return ask == QnnSystemInterface_getProviders ? own_providers(list, count) : ask(list, count);
 }
 
 EXPORTED E QnnSystemInterface_getProviders(const QnnSystemInterface_t ***list, uint32_t *count) {
   if (!list || !count) return QNN_COMMON_ERROR_INVALID_ARGUMENT;
-  return forward_path() ? forwarded_providers(forward_path(), list, count) : provided(list, count);
+  return forward_path() ? forwarded_providers(forward_path(), list, count) : own_providers(list, count);
 }
 
 #endif

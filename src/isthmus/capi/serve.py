@@ -28,16 +28,19 @@ from isthmus.capi.functions import TABLE, Function
 from isthmus.capi.handles import Handles
 from isthmus.capi.records import ClientLog
 from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
 from isthmus.log import Log, LogLevel
 
 LIBRARIES = {"QnnCpu": "cpu", "QnnGpu": "gpu", "QnnHtp": "htp", "QnnLpai": "lpai", "QnnSystem": "", "cdsprpc": ""}
 """The backend behind each library."""
 
-_servers: list[Server] = []
+_servers: dict[int, Server] = {}
+"""By the address of the function that has a library leave: what no two libraries have in common."""
+_opening = Lock()
 
 
 def open(library: str, say: int, forget: int, leave: int) -> Server:
-    """The server of a library that has just been loaded.
+    """The server of a library that has just been loaded; the same for all threads that open it at once.
 
     Parameters
     ----------
@@ -50,13 +53,15 @@ def open(library: str, say: int, forget: int, leave: int) -> Server:
     leave
         Where it has the function that keeps it from calling Python again.
     """
-    _servers.append(Server(library, say, forget, leave))
-    return _servers[-1]
+    with _opening:
+        if leave not in _servers:
+            _servers[leave] = Server(library, say, forget, leave)
+        return _servers[leave]
 
 
 def servers() -> list[Server]:
     """The servers of all libraries that are loaded."""
-    return list(_servers)
+    return list(_servers.values())
 
 
 class Server:
