@@ -5,19 +5,22 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from qnn_calls import Client, at, doubling, opened
 
-from isthmus import qnn
+from isthmus import capi, qnn
 from isthmus.capi import functions, serve
 from isthmus.capi.handles import Handles
-from isthmus.errors import Code
+from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, TensorType
+from isthmus.qnn import interface
 from isthmus.qnn.interface import objects, types
 
 F32 = DataType.FLOAT_32
@@ -371,3 +374,73 @@ def test_numbers_that_were_given_back_are_kept_nowhere() -> None:
         handles.remove(handles.add("memory", owner))
     assert (len(handles._objects), handles._owned[owner], handles._owner) == (1, set(), {})
     assert sorted(handles.remove(owner)) == ["backend"]
+
+
+# -- configs and sizes -------------------------------------------------------------------------------------------------
+
+
+def context_config(option: int, **values: Any) -> Any:
+    """A list of one config."""
+    config = objects.ContextConfig(option)
+    for name, value in values.items():
+        setattr(config, name, value)
+    return (ctypes.POINTER(objects.ContextConfig) * 2)(ctypes.pointer(config))
+
+
+def test_a_config_that_is_not_given_stays_as_it_was(client: Client) -> None:
+    backend = client.make("backendCreate", None, None)
+    configs = context_config(objects.ContextOption.PRIORITY, priority=qnn.Priority.HIGH)
+    context = client.make("contextCreate", backend, None, configs)
+    client.do("contextSetConfig", context, context_config(objects.ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH))
+    client.do("contextSetConfig", context, None)
+    doubling(client, context, "created later")
+    (graph,) = [graph for graph in capi.graphs() if graph.name == "created later"]
+    assert graph.driver.priority == qnn.Priority.HIGH
+    client.do("contextSetConfig", context, context_config(objects.ContextOption.PRIORITY, priority=qnn.Priority.LOW))
+    doubling(client, context, "created last")
+    (graph,) = [graph for graph in capi.graphs() if graph.name == "created last"]
+    assert graph.driver.priority == qnn.Priority.LOW
+    assert client.contextSetConfig(context, context_config(objects.ContextOption.PRIORITY, priority=7)) == Code.CONTEXT_INVALID_CONFIG
+    client.do("backendFree", backend)
+
+
+def test_configs_of_signals_and_profiles_that_are_refused_change_nothing(client: Client) -> None:
+    backend, _ = opened(client)
+    right, wrong = objects.SignalConfig(objects.SignalOption.TIMEOUT), objects.SignalConfig(77)
+    right.timeoutDurationUs = 5_000_000
+    signal = client.make("signalCreate", backend, None)
+    both = (ctypes.POINTER(objects.SignalConfig) * 3)(ctypes.pointer(right), ctypes.pointer(wrong))
+    assert client.signalSetConfig(signal, both) == Code.COMMON_INVALID_ARGUMENT
+    server = next(server for server in serve.servers() if signal in dict(server.handles.of_kind(qnn.Signal)))
+    assert dict(server.handles.of_kind(qnn.Signal))[signal].timeout_us is None
+    client.do("backendFree", backend)
+
+
+@pytest.mark.parametrize("dims", [(1 << 16,) * 4, ((1 << 32) - 1,) * 8, (0, *((1 << 32) - 1,) * 3)])
+def test_dimensions_whose_product_no_number_holds_are_refused(client: Client, dims: tuple[int, ...]) -> None:
+    backend, context = opened(client)
+    graph = client.make("graphCreate", context, b"huge", None)
+    for kind in (TensorType.STATIC, TensorType.NATIVE):
+        tensor = client.tensor("huge", kind, F32, dims, data=np.zeros(4, np.float32))
+        assert client.tensorCreateGraphTensor(graph, ctypes.byref(tensor)) == Code.TENSOR_INVALID_TENSOR_PARAM
+    client.do("backendFree", backend)
+
+
+# -- plain errors of what is asked from Python --------------------------------------------------------------------------
+
+
+def test_a_function_that_a_table_does_not_have_is_a_plain_error(client: Client) -> None:
+    table = client.provider.table
+    for name in ("graphFly", "systemContextCreate", "", None, "_fields_"):
+        with pytest.raises(QnnError, match=re.escape(f"function {name!r}: the table has none of that name")):
+            interface.function(table, name)
+    with pytest.raises(QnnError, match="function 'reserved72': it is not public what it takes"):
+        interface.function(table, "reserved72")
+
+
+def test_a_library_without_providers_is_a_plain_error(libraries: Path) -> None:
+    libc = ctypes.CDLL("libc.so.6")
+    with pytest.raises(QnnError, match=r"library 'libc.so.6': it has no QnnInterface_getProviders"):
+        interface.providers(libc)
+    with pytest.raises(QnnError, match="it has no QnnSystemInterface_getProviders"):
+        interface.system_providers(ctypes.CDLL(str(libraries / "libQnnCpu.so")))

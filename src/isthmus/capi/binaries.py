@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus import qnn
 from isthmus.capi.backend import BACKEND_VERSIONS
-from isthmus.capi.client import checked, read_bytes, write_number
+from isthmus.capi.client import checked, read_large, write_number
+from isthmus.capi.context import MOST_BINARY_BYTES
 from isthmus.capi.functions import serves
 from isthmus.capi.records import log_create, log_free, log_set_log_level
 from isthmus.capi.values import tensor_at
@@ -66,11 +67,9 @@ def system_context_get_binary_info(
     if context is None:
         return INVALID_HANDLE
     write_number(checked(out), 0)
-    if not 1 <= nbytes <= 1 << 40:
+    if not 1 <= nbytes <= MOST_BINARY_BYTES:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
-    read_bytes(checked(binary), 1)
-    read_bytes(binary + nbytes - 1, 1)
-    content = memoryview((ctypes.c_ubyte * nbytes).from_address(binary)).cast("B")
+    content = read_large(checked(binary), nbytes)
     try:
         info = qnn.SystemContext().get_binary_info(content)
     except QnnError as problem:

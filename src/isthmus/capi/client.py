@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -42,15 +43,19 @@ for _copier in _COPIERS.values():
 
 
 def _copy(ours: int, theirs: int, nbytes: int, write: bool) -> None:
-    copier = _COPIERS[write]
-    if copier is not None:
-        local, remote = _Span(ours, nbytes), _Span(theirs, nbytes)
-        done = copier(os.getpid(), ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
-        if done == nbytes:
-            return
-        if done >= 0 or ctypes.get_errno() == errno.EFAULT:
+    copier, done = _COPIERS[write], 0
+    while copier is not None and done < nbytes:
+        # One call copies 2 GiB at most, and no further than to the first page that is not there.
+        local, remote = _Span(ours + done, nbytes - done), _Span(theirs + done, nbytes - done)
+        copied = copier(os.getpid(), ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+        if copied == 0 or (copied < 0 and ctypes.get_errno() == errno.EFAULT):
             raise BadPointer(f"{nbytes} bytes at {theirs:#x} are not memory of this process")
-    ctypes.memmove(*((theirs, ours) if write else (ours, theirs)), nbytes)
+        if copied < 0:
+            break
+        done += copied
+    if done < nbytes:
+        ours, theirs = ours + done, theirs + done
+        ctypes.memmove(*((theirs, ours) if write else (ours, theirs)), nbytes - done)
 
 
 def read_into(target: int, address: int, nbytes: int) -> None:
@@ -79,6 +84,17 @@ def read_bytes(address: int, nbytes: int) -> bytes:
     value = ctypes.create_string_buffer(nbytes)
     read_into(ctypes.addressof(value), address, nbytes)
     return value.raw
+
+
+def read_large(address: int, nbytes: int) -> memoryview:
+    """A copy of so many of the client's bytes that they deserve pages of their own, given back with the last view.
+
+    Only what is there is copied, and only for that is memory used: the client may say any size.
+    """
+    read_bytes(address + nbytes - 1, 1)
+    pages = mmap.mmap(-1, nbytes)
+    read_into(ctypes.addressof(ctypes.c_char.from_buffer(pages)), address, nbytes)
+    return memoryview(pages).toreadonly()
 
 
 def read_array(address: int, dtype: Any, dims: tuple[int, ...]) -> np.ndarray:
@@ -129,6 +145,12 @@ def listed_all(address: int, kind: type[_Kind], count: int) -> list[_Kind]:
 def write(address: int, value: Any) -> None:
     """Write a value of ctypes to the client's memory."""
     _copy(ctypes.addressof(value), checked(address), ctypes.sizeof(value), write=True)
+
+
+def write_bytes(address: int, content: bytes) -> None:
+    """Write bytes to the client's memory."""
+    source = ctypes.c_char_p(content)
+    _copy(ctypes.cast(source, ctypes.c_void_p).value or 0, checked(address), len(content), write=True)
 
 
 def write_number(address: int, value: int, kind: type = ctypes.c_uint64) -> None:

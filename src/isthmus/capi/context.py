@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus import qnn
 from isthmus.capi import options
 from isthmus.capi.backend import backend_of
-from isthmus.capi.client import checked, listed, pointer, read, read_bytes, text, write_number
+from isthmus.capi.client import checked, listed, pointer, read, read_large, text, write_bytes, write_number
 from isthmus.capi.device import Device
 from isthmus.capi.functions import serves
 from isthmus.capi.records import Profile, Signal
@@ -28,7 +28,8 @@ from isthmus.qnn.interface.objects import (
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
 
-MOST_BINARIES = 64
+DEFAULT_PRIORITY = 100
+MOST_BINARY_BYTES = 1 << 40
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Context:
     """
 
     handle: qnn.Context
-    priority: int = 100
+    priority: int = DEFAULT_PRIORITY
     enabled: frozenset[str] | None = None
     graphs: dict[str, int] = field(default_factory=dict)
     binary: bytes | None = None
@@ -50,8 +51,10 @@ class Context:
 
 @dataclass(frozen=True)
 class _Configs:
+    """What a client wants; of what it does not mention, None."""
+
     settings: dict[Any, Any]
-    priority: int
+    priority: int | None
     enabled: frozenset[str] | None
 
 
@@ -62,7 +65,7 @@ def context_of(server: Server, handle: int, code: Code = Code.CONTEXT_INVALID_HA
 
 def _read_configs(server: Server, configs: int) -> _Configs:
     settings: dict[Any, Any] = {}
-    priority, enabled = 100, None
+    priority, enabled = None, None
     for given in listed(configs, ContextConfig):
         if given.option == ContextOption.CUSTOM:
             settings.update(options.context_settings(server, given.customConfig or 0))
@@ -75,7 +78,7 @@ def _read_configs(server: Server, configs: int) -> _Configs:
             server.say(LogLevel.INFO, f"context option {name}: understood, and without effect here")
         else:
             raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"it has no config {given.option}")
-    if priority not in list(qnn.Priority):
+    if priority is not None and priority not in list(qnn.Priority):
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context", f"there is no priority {priority}")
     return _Configs(settings, priority, enabled)
 
@@ -104,20 +107,19 @@ def _create(
         missing = ", ".join(sorted(wanted.enabled - set(made.graphs)))
         made.free()
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context binary", f"it has no graph {missing}")
+    context = Context(made, DEFAULT_PRIORITY if wanted.priority is None else wanted.priority, wanted.enabled)
     for graph in made.graphs.values():
-        graph.set_config(qnn.GraphConfig.PRIORITY, wanted.priority)
-    number = server.handles.add(Context(made, wanted.priority, wanted.enabled), backend_handle)
+        graph.set_config(qnn.GraphConfig.PRIORITY, context.priority)
+    number = server.handles.add(context, backend_handle)
     write_number(out, number)
     return number
 
 
 def _binary(address: int, nbytes: int) -> memoryview:
-    """The client's binary, read where it is: what it is made into is a copy."""
-    read_bytes(checked(address), 1)
-    if nbytes < 1 or nbytes > 1 << 40:
+    """A copy of the client's binary."""
+    if not 1 <= nbytes <= MOST_BINARY_BYTES:
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
-    read_bytes(address + nbytes - 1, 1)
-    return memoryview((ctypes.c_ubyte * nbytes).from_address(address)).cast("B")
+    return read_large(checked(address), nbytes)
 
 
 @serves("contextCreate", Code.CONTEXT_INVALID_ARGUMENT)
@@ -213,7 +215,8 @@ def context_set_config(server: Server, handle: int, configs: int) -> None:
     wanted = _read_configs(server, configs)
     if wanted.settings:
         context.handle.set_config(wanted.settings)
-    context.priority = wanted.priority
+    if wanted.priority is not None:
+        context.priority = wanted.priority
 
 
 @serves("contextGetProperty", Code.CONTEXT_INVALID_ARGUMENT)
@@ -241,8 +244,7 @@ def context_get_binary(server: Server, handle: int, target: int, nbytes: int, wr
         rule = f"{nbytes} bytes are not enough for {len(binary)}"
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "buffer for a context binary", rule)
     write_number(written, 0)
-    read_bytes(checked(target) + len(binary) - 1, 1)
-    ctypes.memmove(checked(target), binary, len(binary))
+    write_bytes(target, binary)
     write_number(written, len(binary))
 
 

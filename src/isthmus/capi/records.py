@@ -175,14 +175,16 @@ def _profile(server: Server, handle: int) -> Profile:
 def profile_set_config(server: Server, handle: int, configs: int) -> None:
     """How many events it may hold; traces of single operations are not offered."""
     profile = _profile(server, handle)
+    most = profile.most
     for given in listed(configs, ProfileConfig):
         if given.option == ProfileOption.MAX_EVENTS:
-            profile.most = given.numMaxEvents
+            most = given.numMaxEvents
         elif given.option in list(ProfileOption):
             name = ProfileOption(given.option).name
             server.say(LogLevel.INFO, f"profile option {name}: understood, and without effect here")
         else:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile", f"it has no config {given.option}")
+    profile.most = most
 
 
 @serves("profileGetEvents")
@@ -250,15 +252,18 @@ class Signal:
 
 
 def _configure(server: Server, signal: qnn.Signal, configs: int) -> None:
+    wanted: list[tuple[Any, ...]] = []
     for given in listed(configs, SignalConfig):
         if given.option == SignalOption.ABORT:
-            signal.set_config(qnn.SignalConfig.ABORT)
+            wanted.append((qnn.SignalConfig.ABORT,))
         elif given.option == SignalOption.TIMEOUT:
-            signal.set_config(qnn.SignalConfig.TIMEOUT, given.timeoutDurationUs)
+            wanted.append((qnn.SignalConfig.TIMEOUT, given.timeoutDurationUs))
         elif given.option == SignalOption.CUSTOM:
             server.say(LogLevel.INFO, "a custom config of a signal: it means nothing here")
         else:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "signal", f"it has no config {given.option}")
+    for config in wanted:
+        signal.set_config(*config)
 
 
 @serves("signalCreate")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _FILE, _HEADER, _EXTENDED = 1, 1, 1
 MOST = 1 << 16
+"""What no call of a client's exceeds: files, calls, or events with all their parts."""
 DEEPEST = 8
 
 
@@ -35,9 +36,12 @@ class Target:
 
     def add(self, lines: list[dict[str, Any]]) -> None:
         """Write calls."""
-        with self.file.open("a") as stream:
-            for line in lines:
-                stream.write(json.dumps(line) + "\n")
+        try:
+            with self.file.open("a") as stream:
+                for line in lines:
+                    stream.write(json.dumps(line) + "\n")
+        except OSError as problem:
+            raise QnnError(Code.COMMON_SYSTEM, f"profile file '{self.file}'", str(problem)) from None
 
 
 @serves("systemProfileCreateSerializationTarget")
@@ -66,7 +70,7 @@ def create_serialization_target(server: Server, target: int, configs: int, count
 def serialize_event_data(server: Server, handle: int, data: int, count: int) -> None:
     """Write what calls took."""
     target = server.handles.get(handle, Target, Code.COMMON_INVALID_ARGUMENT, "profile target")
-    lines = []
+    lines, left = [], [MOST]
     for each in listed_all(checked(data), ProfileData, min(count, MOST)):
         header = each.v1.header
         lines.append(
@@ -75,17 +79,22 @@ def serialize_event_data(server: Server, handle: int, data: int, count: int) -> 
                 "method": header.methodType,
                 "start_us": header.startTime,
                 "stop_us": header.stopTime,
-                "events": _events(each.v1.profilingEvents or 0, each.v1.numProfilingEvents),
+                "events": _events(each.v1.profilingEvents or 0, each.v1.numProfilingEvents, left),
             }
         )
     target.add(lines)
 
 
-def _events(address: int, count: int, depth: int = 0) -> list[dict[str, Any]]:
+def _events(address: int, count: int, left: list[int], depth: int = 0) -> list[dict[str, Any]]:
+    """Events with their parts, as long as `left` lets more be told: parts may be parts of themselves."""
     if not address or depth > DEEPEST:
         return []
     told = []
-    for index in range(min(count, MOST)):
+    for index in range(count):
+        if not left[0]:
+            rule = f"they are more than {MOST} with their parts, or have no end"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "profile events", rule)
+        left[0] -= 1
         event = read(address, ProfileEvent, index)
         extended = event.type == _EXTENDED
         data = event.extendedEventData.v1 if extended else event.eventData
@@ -95,7 +104,7 @@ def _events(address: int, count: int, depth: int = 0) -> list[dict[str, Any]]:
                 "unit": _named(EventUnit, data.unit),
                 "value": data.value.uint64Value if extended else data.value,
                 "name": text(pointer(data, "identifier")),
-                "parts": _events(event.profileSubEventData or 0, event.numSubEvents, depth + 1),
+                "parts": _events(event.profileSubEventData or 0, event.numSubEvents, left, depth + 1),
             }
         )
     return told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,8 @@ from isthmus.qnn.interface.types import (
 MAX_RANK = 8
 MOST_OPERANDS = 1 << 14
 MOST_SCALES = 1 << 24
+MOST_BYTES = 1 << 62
+"""What no tensor exceeds, whatever dimensions it is given besides a 0: sizes beyond it have no number in C."""
 _DENSE = 0
 _PACKED = {
     DATATYPE_SFIXED_POINT_4: DataType.SFIXED_POINT_8,
@@ -79,7 +82,7 @@ class ClientTensorInfo:
         """A copy of its contents, if it has any."""
         if not self.data:
             return None
-        count = int(np.prod(self.dims, dtype=np.int64))
+        count = math.prod(self.dims)
         needed = -(-count // 2) if self.packed else count * self.dtype.itemsize
         if self.nbytes < needed:
             rule = f"its data has {self.nbytes} bytes, {needed} are needed"
@@ -139,6 +142,8 @@ def described(tensor: Tensor) -> ClientTensorInfo:
         dtype = _PACKED[fields.dataType] if packed else DataType(fields.dataType)
     except ValueError:
         raise refuse(f"its data type {fields.dataType:#x} is not known") from None
+    if math.prod(max(dim, 1) for dim in dims) * dtype.itemsize > MOST_BYTES:
+        raise refuse(f"its dimensions {list(dims)} are those of no memory")
     quantization, bits = quantized(what, fields.quantizeParams)
     if not dtype.is_fixed_point:
         # What a client leaves there of another type says nothing about plain numbers.

@@ -10,6 +10,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any
 
+from isthmus.errors import Code, QnnError
 from isthmus.qnn.interface.objects import (
     BackendConfig,
     ContextConfig,
@@ -275,24 +276,48 @@ LOG_CALLBACK = ctypes.CFUNCTYPE(None, c_char_p, c_uint32, c_uint64, c_void_p)
 
 
 def function(table: FunctionTable | SystemFunctionTable, name: str) -> Any:
-    """A function of a table, ready to be called."""
-    return ctypes.CFUNCTYPE(c_uint64, *ARGUMENTS[name])(getattr(table, name))
+    """A function of a table, ready to be called.
+
+    Raises
+    ------
+    QnnError
+        COMMON_INVALID_ARGUMENT if the table has none of that name, or it is not public what it takes.
+    """
+    address, arguments = getattr(table, name, None) if name in dict(table._fields_) else None, ARGUMENTS.get(name)
+    if address is None or arguments is None:
+        rule = "the table has none of that name" if address is None else "it is not public what it takes"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"function {name!r}", rule)
+    return ctypes.CFUNCTYPE(c_uint64, *arguments)(address)
 
 
 def providers(library: ctypes.CDLL) -> list[Interface]:
-    """What a back end's library provides (QnnInterface_getProviders)."""
-    return _providers(library.QnnInterface_getProviders, Interface)
+    """What a back end's library provides (QnnInterface_getProviders).
+
+    Raises
+    ------
+    QnnError
+        COMMON_LOADING_BINARIES if it is no such library, or answers an error or no provider.
+    """
+    return _providers(library, "QnnInterface_getProviders", Interface)
 
 
 def system_providers(library: ctypes.CDLL) -> list[SystemInterface]:
-    """What a system library provides (QnnSystemInterface_getProviders)."""
-    return _providers(library.QnnSystemInterface_getProviders, SystemInterface)
+    """What a system library provides (QnnSystemInterface_getProviders); see `providers`."""
+    return _providers(library, "QnnSystemInterface_getProviders", SystemInterface)
 
 
-def _providers(ask: Any, kind: Any) -> list[Any]:
+def _providers(library: ctypes.CDLL, name: str, kind: Any) -> list[Any]:
+    def refuse(rule: str) -> QnnError:
+        return QnnError(Code.COMMON_LOADING_BINARIES, f"library '{library._name}'", rule)
+
+    ask = getattr(library, name, None)
+    if ask is None:
+        raise refuse(f"it has no {name}")
     listed, count = POINTER(POINTER(kind))(), c_uint32()
     ask.argtypes, ask.restype = [c_void_p, c_void_p], c_uint64
     error = ask(ctypes.byref(listed), ctypes.byref(count))
     if error:
-        raise OSError(f"it answers {error} when it is asked for its providers")
+        raise refuse(f"it answers {error} when it is asked for its providers")
+    if not count.value or not listed:
+        raise refuse("it has no provider")
     return [listed[index].contents for index in range(count.value)]
