@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import itertools
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,9 @@ import pytest
 from qnn_calls import Client, at, doubling, in_handle, opened
 
 from isthmus import qnn
-from isthmus.capi import execution
+from isthmus.backends import limit
+from isthmus.capi import execution, serve
+from isthmus.capi.graph import BINDINGS, Graph
 from isthmus.errors import Code
 from isthmus.graph import DataType
 from isthmus.memory import rpcmem
@@ -84,6 +89,68 @@ def test_many_memories_in_turn_are_each_right(client: Client) -> None:
     client.do("backendFree", backend)
 
 
+def test_memory_that_a_thread_is_about_to_execute_on_outlives_its_place_among_the_remembered(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    arrays = [(np.full((1, 8), float(i), np.float32), np.zeros((1, 8), np.float32)) for i in range(2 * BINDINGS)]
+    bound, others = execution._bound, iter(arrays[1:])
+
+    def crowded_out(*arguments: Any) -> Any:
+        found = bound(*arguments)
+        # Between the look-up and the execution, other threads bring more memories than are remembered.
+        for given, made in others:
+            assert client.execute(graph, [at(x, given)], [at(y, made)]) == 0
+        return found
+
+    monkeypatch.setattr(execution, "_bound", crowded_out)
+    assert client.execute(graph, [at(x, arrays[0][0])], [at(y, arrays[0][1])]) == 0
+    assert all((made == 2 * given).all() for given, made in arrays)
+    client.do("backendFree", backend)
+
+
+def test_more_threads_than_memories_are_remembered_execute_at_once(client: Client) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    problems: list[Any] = []
+
+    def run(number: int) -> None:
+        for round in range(20):
+            given, made = np.full((1, 8), number + round, np.float32), np.zeros((1, 8), np.float32)
+            error = client.execute(graph, [at(x, given)], [at(y, made)])
+            if error or (made != 2 * given).any():
+                problems.append((number, round, error))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(BINDINGS + 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    client.do("backendFree", backend)
+
+
+def test_memory_that_is_remembered_no_more_is_let_go(client: Client) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    server = next(server for server in serve.servers() if graph in dict(server.handles.of_kind(Graph)))
+    known = dict(server.handles.of_kind(Graph))[graph].bindings
+    first: list[weakref.ref[Any]] = []
+    kept = []
+    for number in range(3 * BINDINGS):
+        given, found = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
+        kept.append((given, found))
+        assert client.execute(graph, [at(x, given)], [at(y, found)]) == 0
+        if number == 0:
+            first += map(weakref.ref, known._known.values())
+    assert len(known) == BINDINGS
+    server.forget_executions()
+    gc.collect()
+    assert first[0]() is None
+    client.do("backendFree", backend)
+
+
 def test_deregistered_memory_is_not_executed_on(htp: Client) -> None:
     backend, context = opened(htp)
     graph, x, y = doubling(htp, context)
@@ -134,16 +201,24 @@ def test_asynchronous_executions_notify_in_order(client: Client) -> None:
     client.do("backendFree", backend)
 
 
-def test_a_signal_that_timed_out_ends_an_execution(client: Client) -> None:
+def test_a_signal_that_timed_out_ends_an_execution(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, context = opened(client)
     config = objects.SignalConfig(objects.SignalOption.TIMEOUT)
     config.timeoutDurationUs = 1
     listed = (ctypes.POINTER(objects.SignalConfig) * 2)(ctypes.pointer(config))
     signal = client.make("signalCreate", backend, listed)
     graph, x, y = doubling(client, context)
-    memory = np.zeros((1, 8), np.float32)
-    answers = {client.execute(graph, [at(x, memory)], [at(y, memory.copy())], None, signal) for _ in range(20)}
-    assert answers <= {0, Code.GRAPH_TIMED_OUT}
+    given, found = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
+    with monkeypatch.context() as patch:
+        clock = itertools.count(0.0, 0.001)
+        patch.setattr(limit.time, "monotonic", lambda: next(clock))
+        answers = [client.execute(graph, [at(x, given)], [at(y, found)], None, signal) for _ in range(3)]
+    assert answers == [Code.GRAPH_TIMED_OUT] * 3
+    assert found.tolist() == [[0.0] * 8], "it has not begun"
+    config.timeoutDurationUs = 60_000_000
+    client.do("signalSetConfig", signal, listed)
+    assert client.execute(graph, [at(x, given)], [at(y, found)], None, signal) == 0
+    assert found.tolist() == [[2.0] * 8]
     client.do("signalTrigger", signal)
     client.do("signalFree", signal)
     client.do("backendFree", backend)

@@ -21,8 +21,6 @@ from isthmus.qnn.interface.types import Tensor, TensorMemType, TensorSetV1
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
 
-BINDINGS = 16
-"""How many memories of a graph are remembered; what was used longest ago goes first."""
 MOST_TENSORS = 4096
 _AGAIN = -1
 """What an execution answers when the memory it knew is bound no more: the whole way has to be gone."""
@@ -79,18 +77,14 @@ def _bound(
     given, key = _tensors(server, graph, inputs, input_count, "input", names)
     made, made_key = _tensors(server, graph, outputs, output_count, "output", names)
     both = (key, made_key)
-    binding = graph.bindings.get(both)
+    binding = graph.bindings.find(both)
     if binding is None:
         info = graph.handle.info
         for kind, tensors, known in (("input", given, info.inputs), ("output", made, info.outputs)):
             for missing in {each.name for each in known} - {each.name for each in tensors}:
                 rule = "it is not given"
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{missing}' of {graph.handle._what}", rule)
-        binding = graph.handle.bind(given, made)
-        graph.bindings[both] = binding
-        if len(graph.bindings) > BINDINGS:
-            graph.bindings.popitem(last=False)[1].close()
-    graph.bindings.move_to_end(both)
+        binding = graph.bindings.keep(both, graph.handle.bind(given, made))
     return graph, binding
 
 
@@ -120,7 +114,7 @@ def _repeated(server: Server, graph: Graph, binding: qnn.Binding) -> Callable[[]
         try:
             execute()
         except BaseException as problem:
-            if isinstance(problem, QnnError) and binding not in graph.bindings.values():
+            if isinstance(problem, QnnError) and not graph.handle._alive:
                 return _AGAIN
             # It may have run: going the whole way would run it twice.
             return answer(TABLE["graphExecute"], problem)

@@ -18,6 +18,7 @@ from isthmus.capi.records import Profile, Signal
 from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor, TensorType
+from isthmus.lock import Lock
 from isthmus.log import LogLevel
 from isthmus.qnn.interface import types
 from isthmus.qnn.interface.objects import GraphConfig, GraphOption, Property
@@ -25,7 +26,41 @@ from isthmus.qnn.interface.objects import GraphConfig, GraphOption, Property
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
 
+BINDINGS = 16
+"""How many memories of a graph are remembered."""
 _ID_OFFSET = types.Tensor.versions.offset + types.TensorV1.id.offset
+
+
+class Bindings:
+    """Bindings by what tells their memory from other memory; what was used longest ago goes first.
+
+    What goes is not closed: another thread may be about to execute with it, or have the library's memory of it. It ends
+    when nobody has it any more.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known: OrderedDict[Any, qnn.Binding] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, key: Any) -> qnn.Binding | None:
+        """The binding of some memory, which is the latest now."""
+        with self._lock:
+            found = self._known.get(key)
+            if found is not None:
+                self._known.move_to_end(key)
+            return found
+
+    def keep(self, key: Any, made: qnn.Binding) -> qnn.Binding:
+        """Remember a binding; the answer is the one that another thread has made of that memory meanwhile, if any."""
+        with self._lock:
+            kept = self._known.setdefault(key, made)
+            self._known.move_to_end(key)
+            if len(self._known) > BINDINGS:
+                self._known.popitem(last=False)
+            return kept
 
 
 @dataclass(eq=False)
@@ -37,7 +72,7 @@ class Graph:
     tensors
         What was created, by id.
     bindings
-        The memory of earlier executions, the latest last.
+        The memory of earlier executions.
     profile
         What every execution is noted in, if the client has said so.
     """
@@ -45,7 +80,7 @@ class Graph:
     handle: qnn.Graph
     context: Context
     tensors: dict[int, Tensor] = field(default_factory=dict)
-    bindings: OrderedDict[Any, qnn.Binding] = field(default_factory=OrderedDict)
+    bindings: Bindings = field(default_factory=Bindings)
     profile: int = 0
 
     def io_names(self) -> dict[int, str]:
