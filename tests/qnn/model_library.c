@@ -1,7 +1,8 @@
 /* A model library as QNN's generator makes them: two graphs, composed through the table that it is handed by value, with
  * weights from a binary that is linked in. The table may be compiled for any version (-DENTRIES=n).
  *
- * Deeds besides, by -DDEED=n: 1 crash, 2 hang, 3 refuse, 4 name a tensor that was not created, 5 leave a process behind. */
+ * Deeds besides, by -DDEED=n: 1 crash, 2 hang, 3 refuse, 4 name a tensor that was not created, 5 leave a process behind,
+ * 6 take all memory and refuse when there is no more. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +157,7 @@ EXPORTED uint32_t QnnModel_composeGraphs(Qnn_BackendHandle_t backendHandle, Tabl
   if (DEED == 2) for (;;) pause();
   if (DEED == 3) return MODEL_PARAMS_ERROR;
   if (DEED == 5 && !fork()) for (;;) pause();
+  if (DEED == 6) for (size_t size = (size_t)1 << 30;; size *= 2) if (!malloc(size)) return MODEL_TENSOR_ERROR;
   *graphs = malloc(2 * sizeof **graphs);
   uint32_t wrong = image(context, NULL, &(*graphs)[0]);
   wrong = wrong ? wrong : bytes(context, NULL, &(*graphs)[1]);

@@ -2,11 +2,12 @@
 
 import _ctypes
 import contextlib
-import os
-import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import interruption
 import model_libraries
 import numpy as np
 import pytest
@@ -169,18 +170,56 @@ def test_shapes_are_what_a_library_was_compiled_for(library):
         Session(library, graph="third")
 
 
-def test_an_interrupt_leaves_no_process(library, monkeypatch):
-    started = []
+@pytest.mark.parametrize("command", [["/bin/true"], ["/bin/sleep", "0.05"]], ids=["at-once", "later"])
+def test_an_interrupt_anywhere_leaves_no_process_and_no_descriptor(library, monkeypatch, command):
+    # The process itself is of no concern here, and another starts faster.
+    monkeypatch.setattr(model_library.isolated, "command", lambda *arguments: command)
 
-    def interrupted(pid, seconds):
-        started.append(pid)
+    def deed():
+        with contextlib.suppress(QnnError):
+            model_library.compose(library)
+
+    assert interruption.unharmed(deed, outside=("threading.py", "subprocess.py")) > 10
+
+
+def test_a_composition_that_nobody_waits_for_any_more_ends(library, monkeypatch, tmp_path):
+    path = build(tmp_path, DEED=2)
+    waited = model_library._Composition.result
+
+    def interrupted(composition):
+        while not processes_of(path):
+            time.sleep(0.01)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(model_library, "_ended", interrupted)
+    monkeypatch.setattr(model_library._Composition, "result", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        model_library.compose(library)
-    with pytest.raises(ProcessLookupError):
-        os.kill(started[0], signal.SIGCONT)
+        model_library.compose(path)
+    monkeypatch.setattr(model_library._Composition, "result", waited)
+    patience = time.monotonic() + 20
+    while left := processes_of(path):
+        assert time.monotonic() < patience, f"processes {left} are left"
+        time.sleep(0.01)
+
+
+def test_a_library_that_takes_all_memory_is_an_error_with_its_name(tmp_path):
+    assert "QnnModel_composeGraphs answers 1, an error in a tensor" in refused(build(tmp_path, DEED=6)).rule
+
+
+def test_graphs_larger_than_any_are_refused_before_they_fill_the_memory(library, monkeypatch):
+    monkeypatch.setattr(model_library, "MAX_COMPOSED", 1000)
+    assert refused(library).rule == "the graphs that it composes take more than 1,000 bytes"
+
+
+def test_a_process_has_limits_that_it_cannot_raise(tmp_path):
+    code = (
+        "import resource; from isthmus.qnn import model_process as m; m.limit()\n"
+        "kinds = resource.RLIMIT_CORE, resource.RLIMIT_AS, resource.RLIMIT_FSIZE\n"
+        "most = max(m.memory(), m.LEAST_MEMORY)\n"
+        "assert all(len(set(resource.getrlimit(kind))) == 1 for kind in kinds)\n"
+        "print([resource.getrlimit(kind)[1] <= limit for kind, limit in zip(kinds, (0, most, m.MAX_COMPOSED))])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("[True, True, True]\n", "")
 
 
 def test_the_tools_take_a_library(library, tmp_path, monkeypatch, capsys):

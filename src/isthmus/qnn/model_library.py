@@ -2,8 +2,8 @@
 
 QNN's converters write a model as C++ that calls a back end's functions, and its tools compile that to a library with
 the weights inside. Such a library is loaded by a child process, which hands it a table of functions that write down
-what it composes. What comes back is data, checked like a file of strangers. A library that crashes, hangs or talks
-nonsense is an error with its name.
+what it composes. What comes back is data of bounded size, checked like a file of strangers. A library that crashes, hangs,
+takes all memory or talks nonsense is an error with its name.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import os
 import select
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus import isolated, reading
+from isthmus import interrupts, isolated, reading
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import LIBRARY_MAGIC
 from isthmus.frontends.composed.build import Builder
@@ -30,8 +31,11 @@ from isthmus.interrupts import owned
 SECONDS = 60.0
 """How long a library may take to compose its graphs, unless ``ISTHMUS_MODEL_SECONDS`` says otherwise."""
 MAX_MESSAGE = 4096
+MAX_COMPOSED = 1 << 34
+"""The most bytes that a library's graphs may take with their weights."""
 
-_CHILD = "isthmus.qnn.model_process"
+CHILD = "isthmus.qnn.model_process"
+"""What the process runs."""
 
 
 def is_library(path: str | os.PathLike[str]) -> bool:
@@ -70,53 +74,131 @@ def load_all(
 
 def compose(path: str | os.PathLike[str]) -> list[GraphEntry]:
     """What a model library composes, as data."""
-    what = _what(path)
-    with owned(os.memfd_create, "isthmus-composed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) as own:
-        message = _run(what, Path(path).absolute(), own.fileno())
-        if message:
-            raise QnnError(Code.COMMON_LOADING_BINARIES, what, message)
+    wanted = _Wanted(_Composition(_what(path), Path(path).absolute(), _patience()))
+    try:
+        content = wanted.result()
+    finally:
+        wanted.ending.run()
+    return read(memoryview(content), _what(path))
+
+
+class _Wanted:
+    """Somebody who waits for a composition. It ends when nobody does, however that has come about."""
+
+    def __init__(self, composition: _Composition) -> None:
+        self._composition = composition
+        self.ending = interrupts.Ending(self, composition.end)
+
+    def result(self) -> mmap.mmap:
+        """What was composed, which nobody can change any more."""
+        self._composition.start()
+        return self._composition.result()
+
+
+class _Composition:
+    """The process that a library composes in, from its start to its end.
+
+    It belongs to a thread of its own, which no handler of a signal interrupts: what that has opened and started it
+    closes and ends, whatever comes to the thread that waits for it.
+
+    Parameters
+    ----------
+    what
+        The library, for messages.
+    seconds
+        How long it may take.
+    """
+
+    def __init__(self, what: str, path: Path, seconds: float) -> None:
+        self._what, self._path, self._seconds = what, path, seconds
+        self._enough = owned(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        self._content: mmap.mmap | None = None
+        self._problem: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin."""
         try:
-            reading.seal(own.fileno())
-            content = mmap.mmap(own.fileno(), 0, prot=mmap.PROT_READ)
+            interrupts.start(threading.Thread(target=self._live, name="isthmus-model-library", daemon=True))
+        except RuntimeError as problem:
+            rule = f"its process needs a thread, and the system starts no more: {problem}"
+            raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, self._what, rule) from None
+
+    def end(self) -> None:
+        """Have it end, if it has not; safe to call again."""
+        os.eventfd_write(self._enough.fileno(), 1)
+
+    def result(self) -> mmap.mmap:
+        """Wait for the end; what it composed."""
+        with self._ended:
+            pass
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            # Kept here, it would keep whoever it passes, and those keep this.
+            raise problem
+        assert self._content is not None
+        return self._content
+
+    def _live(self) -> None:
+        try:
+            with owned(os.memfd_create, "isthmus-composed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) as own:
+                message = self._run(own.fileno())
+                if message:
+                    raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, message)
+                self._content = self._sealed(own.fileno())
+        except BaseException as problem:
+            self._problem = problem
+        finally:
+            self._ended.release()
+
+    def _sealed(self, fd: int) -> mmap.mmap:
+        """What a descriptor holds."""
+        if os.fstat(fd).st_size > MAX_COMPOSED:
+            rule = f"the graphs that it composes take more than {MAX_COMPOSED:,} bytes"
+            raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, rule)
+        try:
+            reading.seal(fd)
+            return mmap.mmap(fd, 0, prot=mmap.PROT_READ)
         except (OSError, ValueError):
             rule = "its process answered nothing that can be read"
-            raise QnnError(Code.COMMON_LOADING_BINARIES, what, rule) from None
-    return read(memoryview(content), what)
+            raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, rule) from None
 
+    def _run(self, fd: int) -> str:
+        """Have a child process fill a descriptor; what went wrong, if anything did."""
+        told, telling = os.pipe()
+        try:
+            command = isolated.command(CHILD, str(self._path), str(fd), str(telling), str(os.getpid()))
+            child = subprocess.Popen(
+                command, env=isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}, pass_fds=(fd, telling),
+                start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError as problem:
+            os.close(told)
+            rule = f"its process cannot be started: {problem.strerror}"
+            raise QnnError(Code.COMMON_SYSTEM, self._what, rule) from None
+        except BaseException:
+            os.close(told)
+            raise
+        finally:
+            os.close(telling)
+        try:
+            late = not self._ends(child.pid)
+        finally:
+            # Whatever it may have started goes with it, while its number is still its own.
+            os.killpg(child.pid, signal.SIGKILL)
+            status = child.wait()
+            message = _message(told)
+        if late:
+            return f"it has not composed its graphs within {self._seconds:g} s"
+        if status < 0:
+            return f"it ended its process by {_signal(-status)} while it composed its graphs"
+        return message or f"its process ended with {status}" if status else ""
 
-def _run(what: str, path: Path, fd: int) -> str:
-    """Have a child process fill a descriptor; what went wrong, if anything did."""
-    seconds = _patience()
-    told, telling = os.pipe()
-    try:
-        command = isolated.command(_CHILD, str(path), str(fd), str(telling), str(os.getpid()))
-        child = subprocess.Popen(
-            command, env=isolated.environment(), pass_fds=(fd, telling), start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-    except OSError as problem:
-        os.close(told)
-        raise QnnError(Code.COMMON_SYSTEM, what, f"its process cannot be started: {problem.strerror}") from None
-    finally:
-        os.close(telling)
-    try:
-        late = not _ended(child.pid, seconds)
-    finally:
-        # Whatever it may have started goes with it, while its number is still its own.
-        os.killpg(child.pid, signal.SIGKILL)
-        status = child.wait()
-        message = _message(told)
-    if late:
-        return f"it has not composed its graphs within {seconds:g} s"
-    if status < 0:
-        return f"it ended its process by {_signal(-status)} while it composed its graphs"
-    return message or f"its process ended with {status}" if status else ""
-
-
-def _ended(pid: int, seconds: float) -> bool:
-    """Whether a child, which is not waited for yet, ends within a time."""
-    with owned(os.pidfd_open, pid) as own:
-        return bool(select.select([own], [], [], seconds)[0])
+    def _ends(self, pid: int) -> bool:
+        """Whether a child, which is not waited for yet, ends in time and while somebody wants it."""
+        with owned(os.pidfd_open, pid) as own:
+            return own in select.select([own, self._enough], [], [], self._seconds)[0]
 
 
 def _message(fd: int) -> str:

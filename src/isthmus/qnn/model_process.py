@@ -15,7 +15,11 @@ from isthmus import isolated
 from isthmus.frontends.composed import serialization
 from isthmus.qnn.interface import ComposingTable
 from isthmus.qnn.interface.system import ModelGraphInfo
+from isthmus.qnn.model_library import MAX_COMPOSED, MAX_MESSAGE
 from isthmus.qnn.recorder import Recorder
+
+LEAST_MEMORY = 1 << 32
+"""What a process may have on the smallest machine: an interpreter and its libraries reserve more than they use."""
 
 ANSWERS = {
     1: "a tensor", 2: "parameters", 3: "nodes", 4: "a graph", 5: "the context", 6: "generation", 7: "set-up",
@@ -28,16 +32,37 @@ def main(arguments: list[str]) -> int:
     """Compose, and answer."""
     path, result, messages, parent = arguments[0], *(int(number) for number in arguments[1:4])
     isolated.end_with(parent)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit()
     recorder = Recorder()
-    problem = compose(path, recorder)
+    try:
+        problem = compose(path, recorder)
+        if not problem:
+            with open(result, "wb", closefd=False) as stream:
+                serialization.write(recorder.graphs, stream)
+    except MemoryError:
+        problem = f"it needs more memory than this machine has ({memory():,} bytes)"
+    except OSError as error:
+        problem = f"the graphs that it composes cannot be kept: {error.strerror}"
     if problem:
-        os.write(messages, problem.encode()[:4096])
-        os._exit(1)
-    with open(result, "wb", closefd=False) as stream:
-        serialization.write(recorder.graphs, stream)
+        os.write(messages, problem.encode()[:MAX_MESSAGE])
     # What the library would do at the end of a process is of no use, and may fail.
-    os._exit(0)
+    os._exit(1 if problem else 0)
+
+
+def memory() -> int:
+    """The bytes of memory that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def limit() -> None:
+    """Keep the library from what its graphs cannot need: the machine's whole memory, a full disk, a dump of its core."""
+    most = max(memory(), LEAST_MEMORY)
+    for kind, value in (
+        (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, most), (resource.RLIMIT_FSIZE, min(MAX_COMPOSED, most)),
+    ):  # fmt: skip
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
 
 
 def compose(path: str, recorder: Recorder) -> str:

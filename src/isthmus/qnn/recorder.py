@@ -33,7 +33,12 @@ from isthmus.qnn.interface.types import (
 
 MAX_RANK = 16
 MAX_LIST = 1 << 16
-"""The most tensors or parameters of one node, and the most channels of one encoding."""
+"""The most tensors or parameters of one node."""
+MAX_SCALES = 1 << 24
+"""The most channels of one encoding: as many as `isthmus.capi.values` reads."""
+_DENSE = 0
+_PAIR = np.dtype([("scale", np.float32), ("offset", np.int32)])
+"""Qnn_ScaleOffset_t, as an array has it."""
 _UNUSED = [ctypes.c_void_p] * 6
 """What a function takes that is not looked at."""
 
@@ -170,15 +175,38 @@ def _tensor(tensor: Tensor) -> TensorEntry:
     name = _text(told.name, "tensor")
     if told.rank > MAX_RANK or (told.rank and not told.dimensions):
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", f"its rank {told.rank} cannot be")
+    _check_form(tensor, name)
     data = None
     if told.type == TensorKind.STATIC:
         buffer = told.clientBuf
         if told.memType != TensorMemType.RAW or (buffer.dataSize and not buffer.data):
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", "a STATIC tensor needs its data")
-        data = memoryview(ctypes.string_at(buffer.data, buffer.dataSize) if buffer.dataSize else b"")
+        data = memoryview(_copied(buffer.data, buffer.dataSize))
     dims = tuple(told.dimensions[: told.rank]) if told.rank else ()
     encoding = _encoding(told.quantizeParams, name)
     return TensorEntry(name, told.type, told.dataType, dims, encoding, data, told.memType)
+
+
+def _check_form(tensor: Tensor, name: str) -> None:
+    """Refuse what a graph here cannot have, and what would be lost by not looking."""
+    told, code = tensor.v2, Code.TENSOR_UNSUPPORTED_TENSOR_PARAM
+    if told.dataFormat != _DENSE:
+        raise QnnError(code, f"tensor '{name}'", f"its data format {told.dataFormat} is not dense")
+    if tensor.version == 2 and told.isDynamicDimensions and any(told.isDynamicDimensions[: told.rank]):
+        raise QnnError(code, f"tensor '{name}'", "it has dynamic dimensions")
+
+
+def _copied(address: int | None, nbytes: int) -> bytes:
+    """A copy of bytes of a client's, 2 GiB and more of them too."""
+    return bytes((ctypes.c_ubyte * nbytes).from_address(address)) if address and nbytes else b""
+
+
+def _array(pointer: Any, dtype: Any, count: int, what: str) -> np.ndarray:
+    """A copy of so many numbers of a client's."""
+    if count > MAX_SCALES or (count and not pointer):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"{count} of them cannot be")
+    address = ctypes.cast(pointer, ctypes.c_void_p).value
+    return np.frombuffer(_copied(address, count * np.dtype(dtype).itemsize), dtype)
 
 
 def _encoding(told: QuantizeParams, name: str) -> EncodingEntry | None:
@@ -187,24 +215,26 @@ def _encoding(told: QuantizeParams, name: str) -> EncodingEntry | None:
         return None
     kind = told.quantizationEncoding
     what = f"scales of tensor '{name}'"
+    scales, offsets = np.empty(0, np.float32), np.empty(0, np.int32)
     axis, bits = None, 0
-    pairs: list[Any] = []
     if kind == QuantizationEncoding.SCALE_OFFSET:
-        pairs = [told.scaleOffsetEncoding]
+        one = told.scaleOffsetEncoding
+        scales, offsets = np.float32([one.scale]), np.int32([one.offset])
     elif kind == QuantizationEncoding.AXIS_SCALE_OFFSET:
         along = told.axisScaleOffsetEncoding
-        axis, pairs = along.axis, _listed(along.scaleOffset, along.numScaleOffsets, what)
+        pairs = _array(along.scaleOffset, _PAIR, along.numScaleOffsets, what)
+        axis, scales, offsets = along.axis, pairs["scale"], pairs["offset"]
     elif kind == QuantizationEncoding.BW_SCALE_OFFSET:
-        one = told.bwScaleOffsetEncoding
-        bits, pairs = one.bitwidth, [one]
+        few = told.bwScaleOffsetEncoding
+        bits, scales, offsets = few.bitwidth, np.float32([few.scale]), np.int32([few.offset])
     elif kind == QuantizationEncoding.BW_AXIS_SCALE_OFFSET:
         many = told.bwAxisScaleOffsetEncoding
         axis, bits = many.axis, many.bitwidth
-        scales = _listed(many.scales, many.numElements, what)
-        offsets = _listed(many.offsets, many.numElements, what) if many.offsets else [0] * len(scales)
-        return EncodingEntry(np.array(scales, np.float32), np.array(offsets, np.int32), axis, bits, kind)
-    scales, offsets = [pair.scale for pair in pairs], [pair.offset for pair in pairs]
-    return EncodingEntry(np.array(scales, np.float32), np.array(offsets, np.int32), axis, bits, kind)
+        scales = _array(many.scales, np.float32, many.numElements, what)
+        offsets = np.zeros(len(scales), np.int32)
+        if many.offsets:
+            offsets = _array(many.offsets, np.int32, many.numElements, what)
+    return EncodingEntry(scales, offsets, axis, bits, kind)
 
 
 def _param(param: Param) -> tuple[str, Scalar | TensorEntry]:

@@ -111,3 +111,19 @@ def test_nodes_have_the_order_of_their_data():
 
 def test_a_graph_has_a_bounded_number_of_nodes():
     assert "above the limit" in refused(X, Y, nodes=(node("n", "Relu", ["x"], ["y"]),) * (MAX_NODES + 1)).rule
+
+
+def test_small_files_whose_tensors_share_their_bytes_make_no_large_copies():
+    data = memoryview(bytes(1 << 12))
+    packed = [
+        replace(static(f"w{i}", np.zeros(1, np.uint8)), dtype=0x0004, dims=(2, 1 << 11), data=data[i : i + (1 << 11)])
+        for i in range(8)
+    ]
+    assert "bytes are copied out of 4,096: tensors lie in one another" in refused(X, Y, *packed, nodes=()).rule
+
+
+@pytest.mark.parametrize("dims", [(1 << 40, 1 << 40), (0, 1 << 62, 1 << 62)])
+def test_dimensions_that_no_memory_has_are_refused(dims):
+    for kind in (NATIVE, TensorType.STATIC):
+        huge = replace(tensor("huge", kind, dims), data=memoryview(b"") if kind is TensorType.STATIC else None)
+        assert "are those of no memory" in refused(X, Y, huge, nodes=()).rule

@@ -1,6 +1,7 @@
 """Composed graphs cross from one process to another whole, and nothing that is not well-formed gets through."""
 
 import io
+import json
 import random
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from dlc_write import static, tensor
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.build import Builder
+from isthmus.frontends.composed.entries import EncodingEntry
 from isthmus.frontends.composed.serialization import ALIGNMENT, read, write
 from isthmus.graph import DataType, TensorType
 
@@ -77,3 +79,24 @@ def test_damaged_graphs_are_built_or_refused():
                 Builder(graph, graph.name or "net").build()
         except QnnError:
             continue
+
+
+def test_tensors_that_lie_in_one_another_are_refused():
+    many = replace(GRAPHS[0], tensors=tuple(static(f"w{i}", np.zeros(64, np.int8)) for i in range(8)), nodes=())
+    data = serialized([many])
+    length = int.from_bytes(data[8:16], "little")
+    header = json.loads(data[16 : 16 + length])
+    for told in header[0]["tensors"]:
+        told["data"] = [0, 512]
+    text = json.dumps(header).encode().ljust(length)
+    with pytest.raises(QnnError, match="tensors lie in one another"):
+        read(memoryview(data[:16] + text + data[16 + length :]), "it")
+
+
+def test_many_scales_take_no_place_in_the_description():
+    scales = np.arange(100_000, dtype=np.float32)
+    encoding = EncodingEntry(scales, np.zeros(len(scales), np.int32), 0, 8, 1)
+    graph = replace(GRAPHS[0], tensors=(replace(tensor("x", TensorType.APP_WRITE, (1,)), encoding=encoding),), nodes=())
+    data = serialized([graph])
+    assert int.from_bytes(data[8:16], "little") < 1000
+    np.testing.assert_array_equal(read(memoryview(data), "it")[0].tensors[0].encoding.scales, scales)

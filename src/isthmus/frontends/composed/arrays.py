@@ -18,6 +18,10 @@ FOUR_BITS: dict[int, DataType] = {
 }
 """QNN's types of four bits, two elements a byte, and the type that they become: a byte each."""
 
+MAX_BYTES = 1 << 62
+MAX_GROWTH = 2
+"""How many bytes are made of one that is stored: two elements of four bits become two bytes."""
+
 
 def data_type(tensor: TensorEntry) -> DataType | None:
     """The data type of a tensor in a graph; None for one that nothing here computes with."""
@@ -41,8 +45,32 @@ def quantization(tensor: TensorEntry, dtype: DataType) -> Quantization | None:
     return Quantization(tuple(encoding.scales.tolist()), tuple(encoding.offsets.tolist()), axis)
 
 
-def elements(tensor: TensorEntry, dtype: DataType) -> np.ndarray:
+class Copies:
+    """What a graph may copy of a file: no more than the file could hold, however often it names the same bytes."""
+
+    def __init__(self) -> None:
+        self._copied: dict[int, int] = {}
+
+    def count(self, what: str, data: memoryview, nbytes: int) -> None:
+        """Note a copy of so many bytes, or refuse it."""
+        held = memoryview(data.obj).nbytes
+        copied = self._copied.get(id(data.obj), 0) + nbytes
+        if copied > MAX_GROWTH * held:
+            rule = f"with it {copied:,} bytes are copied out of {held:,}: tensors lie in one another"
+            raise QnnError(Code.COMMON_LOADING_BINARIES, what, rule, "The file is damaged.")
+        self._copied[id(data.obj)] = copied
+
+
+def check_size(tensor: TensorEntry, dtype: DataType) -> None:
+    """Refuse dimensions that no memory has, whether or not one of them is 0."""
+    if math.prod(max(dim, 1) for dim in tensor.dims) * dtype.itemsize > MAX_BYTES:
+        rule = f"its dimensions {list(tensor.dims)} are those of no memory"
+        raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{tensor.name}'", rule)
+
+
+def elements(tensor: TensorEntry, dtype: DataType, copies: Copies) -> np.ndarray:
     """The elements of a static tensor, read-only; a copy only where the file packs or misaligns them."""
+    check_size(tensor, dtype)
     data = memoryview(b"") if tensor.data is None else tensor.data
     packed = tensor.dtype in FOUR_BITS
     count = math.prod(tensor.dims)
@@ -54,11 +82,15 @@ def elements(tensor: TensorEntry, dtype: DataType) -> np.ndarray:
             f"{len(data)} bytes are stored for {list(tensor.dims)} of {dtype.name}, {needed} are needed",
             "The file is damaged.",
         )
+    bits = 0 if tensor.encoding is None or packed else _bits(tensor.encoding, dtype)
+    if packed or bits:
+        copies.count(f"tensor '{tensor.name}'", data, count * dtype.itemsize)
     if packed:
         array = _unpacked(np.frombuffer(data, np.uint8), count, dtype).reshape(tensor.dims)
     else:
         array = np.frombuffer(data, dtype.numpy).reshape(tensor.dims)
-        bits = 0 if tensor.encoding is None else _bits(tensor.encoding, dtype)
+        if not bits and not array.flags.aligned:
+            copies.count(f"tensor '{tensor.name}'", data, len(data))
         array = _narrowed(array, bits) if bits else np.require(array, requirements="A")
     array.flags.writeable = False
     return array

@@ -33,6 +33,7 @@ class Builder:
         self.entry = entry
         self.graph = Graph(name)
         self.unsupported = Unsupported(name)
+        self._copies = arrays.Copies()
         self._tensors: dict[str, Tensor | None] = {}
         self._absent = {"", *(tensor.name for tensor in entry.tensors if tensor.type == TensorType.NULL)}
 
@@ -65,13 +66,14 @@ class Builder:
         elif encoding is not None and dtype.is_fixed_point and not len(encoding.scales):
             self.unsupported.add(f"quantization encoding {encoding.kind}", entry.name)
         else:
+            arrays.check_size(entry, dtype)
             return self.graph.create_tensor(
                 entry.name,
                 TensorType(entry.type),
                 dtype,
                 entry.dims,
                 arrays.quantization(entry, dtype),
-                arrays.elements(entry, dtype) if entry.type == TensorType.STATIC else None,
+                arrays.elements(entry, dtype, self._copies) if entry.type == TensorType.STATIC else None,
                 mem_type=entry.mem_type if entry.type in _IO else MemType.RAW,
             )
         return None
@@ -125,7 +127,7 @@ class Builder:
         if dtype is None:
             rule = f"its data type {value.dtype:#06x} is none"
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"parameter tensor '{value.name}'", rule)
-        return arrays.elements(value, dtype)
+        return arrays.elements(value, dtype, self._copies)
 
 
 def _lacking(

@@ -16,9 +16,11 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, Scalar, TensorEntry
 
 MAGIC = b"ISTHMCMP"
-MAX_HEADER = 1 << 28
+MAX_HEADER = 1 << 26
+"""What no graph's description exceeds without its arrays. Read as JSON it takes some ten times as much."""
 ALIGNMENT = 64
 _PREFIX = struct.Struct("<8sQ")
+_ENCODED = {"scales": "<f4", "offsets": "<i4"}
 _MALFORMED = (struct.error, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -27,15 +29,24 @@ def write(graphs: Sequence[GraphEntry], stream: BinaryIO) -> None:
     blobs: list[memoryview] = []
     place = 0
 
-    def tensor(entry: TensorEntry) -> dict[str, Any]:
+    def blob(data: memoryview) -> list[int]:
         nonlocal place
-        told = {"name": entry.name, "type": entry.type, "dtype": entry.dtype, "dims": list(entry.dims),
-                "mem_type": entry.mem_type, "encoding": _told(entry.encoding), "data": None}  # fmt: skip
-        if entry.data is not None:
-            told["data"] = [place, len(entry.data)]
-            blobs.append(entry.data)
-            place += _padded(len(entry.data))
+        blobs.append(data)
+        told = [place, len(data)]
+        place += _padded(len(data))
         return told
+
+    def encoding(entry: EncodingEntry | None) -> dict[str, Any] | None:
+        if entry is None:
+            return None
+        arrays = {name: memoryview(getattr(entry, name).astype(kind).tobytes()) for name, kind in _ENCODED.items()}
+        return {**{name: blob(data) for name, data in arrays.items()}, "axis": entry.axis, "bits": entry.bits,
+                "kind": entry.kind}  # fmt: skip
+
+    def tensor(entry: TensorEntry) -> dict[str, Any]:
+        return {"name": entry.name, "type": entry.type, "dtype": entry.dtype, "dims": list(entry.dims),
+                "mem_type": entry.mem_type, "encoding": encoding(entry.encoding),
+                "data": None if entry.data is None else blob(entry.data)}  # fmt: skip
 
     def node(entry: NodeEntry) -> dict[str, Any]:
         params = {
@@ -53,9 +64,9 @@ def write(graphs: Sequence[GraphEntry], stream: BinaryIO) -> None:
     stream.write(_PREFIX.pack(MAGIC, len(text)))
     stream.write(text)
     stream.write(bytes(_padded(_PREFIX.size + len(text)) - _PREFIX.size - len(text)))
-    for blob in blobs:
-        stream.write(blob)
-        stream.write(bytes(_padded(len(blob)) - len(blob)))
+    for data in blobs:
+        stream.write(data)
+        stream.write(bytes(_padded(len(data)) - len(data)))
 
 
 def read(data: memoryview, what: str) -> list[GraphEntry]:
@@ -65,7 +76,7 @@ def read(data: memoryview, what: str) -> list[GraphEntry]:
         if magic != MAGIC or length > min(MAX_HEADER, len(data)):
             raise ValueError("it has no header")
         header = json.loads(bytes(data[_PREFIX.size : _PREFIX.size + length]))
-        blobs = data[_padded(_PREFIX.size + length) :]
+        blobs = _Blobs(data[_padded(_PREFIX.size + length) :])
         return [_graph(graph, blobs) for graph in header]
     except _MALFORMED as problem:
         rule = f"the graphs that it answers are not well-formed: {problem}"
@@ -76,14 +87,24 @@ def _padded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _told(encoding: EncodingEntry | None) -> dict[str, Any] | None:
-    if encoding is None:
-        return None
-    return {"scales": encoding.scales.tolist(), "offsets": encoding.offsets.tolist(), "axis": encoding.axis,
-            "bits": encoding.bits, "kind": encoding.kind}  # fmt: skip
+class _Blobs:
+    """The bytes of tensors. All that is taken of them is no more than there is: what is told twice is no small file."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._left = data, len(data)
+
+    def take(self, told: Any) -> memoryview:
+        """A part, by its place and length."""
+        start, length = (_whole(number) for number in told)
+        if start + length > len(self._data):
+            raise ValueError("a tensor lies outside")
+        self._left -= length
+        if self._left < 0:
+            raise ValueError("tensors lie in one another")
+        return self._data[start : start + length]
 
 
-def _graph(told: dict[str, Any], blobs: memoryview) -> GraphEntry:
+def _graph(told: dict[str, Any], blobs: _Blobs) -> GraphEntry:
     return GraphEntry(
         _text(told["name"]),
         tuple(_tensor(tensor, blobs) for tensor in told["tensors"]),
@@ -91,7 +112,7 @@ def _graph(told: dict[str, Any], blobs: memoryview) -> GraphEntry:
     )
 
 
-def _node(told: dict[str, Any], blobs: memoryview) -> NodeEntry:
+def _node(told: dict[str, Any], blobs: _Blobs) -> NodeEntry:
     params: dict[str, Scalar | TensorEntry] = {
         name: _tensor(value["tensor"], blobs) if "tensor" in value else _scalar(value["scalar"])
         for name, value in told["params"].items()
@@ -100,23 +121,17 @@ def _node(told: dict[str, Any], blobs: memoryview) -> NodeEntry:
     return NodeEntry(_text(told["name"]), _text(told["type"]), inputs, outputs, params, {}, _text(told["package"]))
 
 
-def _tensor(told: dict[str, Any], blobs: memoryview) -> TensorEntry:
-    data = None
-    if told["data"] is not None:
-        start, length = (_whole(number) for number in told["data"])
-        if start + length > len(blobs):
-            raise ValueError("a tensor lies outside")
-        data = blobs[start : start + length]
+def _tensor(told: dict[str, Any], blobs: _Blobs) -> TensorEntry:
+    data = None if told["data"] is None else blobs.take(told["data"])
     name, dims = _text(told["name"]), tuple(_whole(d) for d in told["dims"])
     numbers = (_whole(told["type"]), _whole(told["dtype"]))
-    return TensorEntry(name, *numbers, dims, _encoding(told["encoding"]), data, _whole(told["mem_type"]))
+    return TensorEntry(name, *numbers, dims, _encoding(told["encoding"], blobs), data, _whole(told["mem_type"]))
 
 
-def _encoding(told: dict[str, Any] | None) -> EncodingEntry | None:
+def _encoding(told: dict[str, Any] | None, blobs: _Blobs) -> EncodingEntry | None:
     if told is None:
         return None
-    scales = np.array([float(s) for s in told["scales"]], np.float32)
-    offsets = np.array([int(o) for o in told["offsets"]], np.int32)
+    scales, offsets = (np.frombuffer(blobs.take(told[name]), kind) for name, kind in _ENCODED.items())
     if len(scales) != len(offsets):
         raise ValueError("as many offsets as scales")
     axis = None if told["axis"] is None else int(told["axis"])
