@@ -91,7 +91,8 @@ void run(const std::string &folder) {
   Library rpcmem(folder + "/libcdsprpc.so"), htp(folder + "/libQnnHtp.so");
   const QnnInterface_t **providers = nullptr;
   uint32_t count = 0;
-  htp.find<QnnInterface_getProvidersFn_t>("QnnInterface_getProviders")(&providers, &count);
+  const auto error = htp.find<QnnInterface_getProvidersFn_t>("QnnInterface_getProviders")(&providers, &count);
+  if (error != QNN_SUCCESS || count == 0) throw std::runtime_error("no provider, error " + std::to_string(error));
   qnn = providers[0]->QNN_INTERFACE_VER_NAME;
   std::printf("%s, core API %u.%u\n", providers[0]->providerName, providers[0]->apiVersion.coreApiVersion.major,
               providers[0]->apiVersion.coreApiVersion.minor);
@@ -113,6 +114,7 @@ void run(const std::string &folder) {
 
   const size_t bytes = 256 * sizeof(float);
   auto *shared = static_cast<float *>(rpcmem.find<void *(*)(int, uint32_t, int)>("rpcmem_alloc")(25, 1, 2 * bytes));
+  if (!shared) throw std::runtime_error("no shared memory");
   const int fd = rpcmem.find<int (*)(void *)>("rpcmem_to_fd")(shared);
   Qnn_MemHandle_t handles[] = {register_part(context.get(), fd, 2 * bytes, 0, dims),
                                register_part(context.get(), fd, 2 * bytes, bytes, dims)};
