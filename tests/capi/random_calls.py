@@ -22,13 +22,13 @@ from qnn_calls import Client, at, doubling, opened
 
 from isthmus.graph import DataType, TensorType
 from isthmus.qnn import interface
-from isthmus.qnn.interface import objects, types
+from isthmus.qnn.interface import objects, system, types
 
 CALLS = 16
 ARENA = 1 << 16
 LPAI = 12
 MOST_CODE = 40000
-SKIPPED = {"graphExecuteAsync", "contextCreateFromBinaryListAsync"}
+SKIPPED = {"graphExecuteAsync", "contextCreateFromBinaryListAsync", "systemDlcComposeGraphs"}
 """Functions that call back: a wild pointer to code ends any process."""
 
 
@@ -112,6 +112,17 @@ class Mess:
             ctypes.c_uint64.from_address(ctypes.addressof(config) + offset).value = self.pointer()
         return config
 
+    def target(self) -> system.SerializationTarget:
+        """A file for profiles, in the folder that this runs in, with something wrong."""
+        made = system.SerializationTarget(self.random.choice([1, 1, self.number()]))
+        for field in ("fileName", "fileDirectory"):
+            if self.random.random() < 0.5:
+                setattr(made, field, self.random.choice([b"", b"file", b"."]))
+            else:
+                offset = getattr(system.SerializationTarget, field).offset
+                ctypes.c_uint64.from_address(ctypes.addressof(made) + offset).value = self.pointer()
+        return made
+
     def fill(self) -> None:
         """Put words into the arena: numbers, and pointers into it and out of it."""
         words = (ctypes.c_uint64 * (ARENA // 8)).from_buffer(self.arena)
@@ -123,11 +134,15 @@ class Mess:
         """Something for an argument."""
         if kind is types.OpConfig:
             return self.op()
+        if kind is types.Tensor:
+            return self.tensor()
+        if kind is system.SerializationTarget:
+            return self.target()
         if kind in (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint8):
             return self.number()
         if kind is ctypes.c_void_p:
             # A callback is right or missing; anything else ends any process.
-            return None if name == "logCreate" else self.handle()
+            return None if name in ("logCreate", "systemLogCreate") else self.handle()
         if kind is ctypes.POINTER(types.Tensor) and self.random.random() < 0.6:
             return ctypes.cast(ctypes.pointer(self.client.keep(self.tensor())), kind)
         return ctypes.cast(ctypes.c_void_p(self.pointer()), kind)
@@ -147,8 +162,31 @@ class Mess:
             self.handles.append(out.value)
 
     def sequence(self) -> None:
-        """A backend, a context and a graph, and then anything."""
+        """Something to begin with, and then anything."""
         self.handles = []
+        if self.client.provider.backendId:
+            self.on_a_back_end()
+        else:
+            self.on_the_system()
+
+    def on_the_system(self) -> None:
+        """A system context, a log, and then anything."""
+        for name, *arguments in (("systemContextCreate",), ("systemLogCreate", None, 1)):
+            self.handles.append(self.client.make(name, *arguments))
+        self.call_any(interface.SYSTEM_FUNCTIONS)
+        for number in self.handles:
+            self.client.systemContextFree(number)
+            self.client.systemLogFree(number)
+
+    def call_any(self, functions: tuple[str, ...]) -> None:
+        """Call functions, whichever come."""
+        known = [name for name in functions if name in interface.ARGUMENTS and name not in SKIPPED]
+        for _ in range(CALLS):
+            self.fill()
+            self.call(self.random.choice(known))
+
+    def on_a_back_end(self) -> None:
+        """A backend, a context and a graph, and then anything."""
         self.client._kept.clear()
         backend = self.client.make("backendCreate", None, None)
         self.handles += [backend]
@@ -159,10 +197,7 @@ class Mess:
                 self.handles.append(self.client.make("graphCreate", context, b"g", None))
             if self.random.random() < 0.1 and finalizes(self.client):
                 self.handles.append(doubling(self.client, context)[0])
-        names = [name for name in interface.BACKEND_FUNCTIONS if name in interface.ARGUMENTS and name not in SKIPPED]
-        for _ in range(CALLS):
-            self.fill()
-            self.call(self.random.choice(names))
+        self.call_any(interface.BACKEND_FUNCTIONS)
         self.client.backendFree(backend)
 
 
@@ -177,6 +212,21 @@ def main(library: str, seed: str, count: str) -> None:
     client = Client(Path(library))
     for number in range(int(count)):
         Mess(client, int(seed) + number).sequence()
+    serve_rightly(client)
+    print("served", objects.PropertyAnswer.SUPPORTED.name)
+
+
+def serve_rightly(client: Client) -> None:
+    """Do what any client does."""
+    if not client.provider.backendId:
+        nbytes = ctypes.c_uint64()
+        client.do(
+            "systemTensorGetMemoryFootprint", client.tensor("x", TensorType.NATIVE, DataType.FLOAT_32, (2, 8)),
+            ctypes.byref(nbytes),
+        )  # fmt: skip
+        assert nbytes.value == 64
+        client.do("systemContextFree", client.make("systemContextCreate"))
+        return
     backend, context = opened(client)
     if finalizes(client):
         graph, x, y = doubling(client, context)
@@ -184,7 +234,6 @@ def main(library: str, seed: str, count: str) -> None:
         assert client.execute(graph, [at(x, given)], [at(y, found)]) == 0
         assert found.tolist() == [[2.0] * 8]
     client.do("backendFree", backend)
-    print("served", objects.PropertyAnswer.SUPPORTED.name)
 
 
 if __name__ == "__main__":

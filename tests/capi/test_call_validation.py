@@ -86,6 +86,38 @@ def test_a_library_that_cannot_be_loaded_is_said_and_answered(libraries: Path, b
     assert "answers 1009" in done.stderr
 
 
+def test_a_library_that_is_to_forward_to_itself_says_so(libraries: Path, build: Build) -> None:
+    itself = libraries / "libQnnCpu.so"
+    done = execute(build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_FORWARD=str(itself))
+    assert done.returncode == 1
+    line, answer = done.stderr.splitlines()
+    assert line == (
+        f"isthmus: libQnnCpu: ISTHMUS_QNN_FORWARD names this library itself: {itself}; "
+        "name the one to forward to, and load another"
+    )
+    assert "answers 1009" in answer
+
+
+def test_one_library_may_be_forwarded_to_by_another_of_the_same_folder(libraries: Path, build: Build) -> None:
+    done = execute(
+        build("mistakes"), libraries, "libQnnLpai.so", ISTHMUS_QNN_FORWARD=str(libraries / "libQnnCpu.so")
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "13 mistakes, 1 leaks" in done.stderr
+
+
+def test_a_report_that_cannot_be_written_is_said(libraries: Path, behind: Path, build: Build, tmp_path: Path) -> None:
+    done = execute(
+        build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_FORWARD=str(behind / "libQnnCpu.so"),
+        ISTHMUS_QNN_REPORT=str(tmp_path / "nowhere" / "report.json"),
+    )  # fmt: skip
+    assert done.returncode == 0
+    last = done.stderr.splitlines()[-1]
+    assert last == (
+        f"isthmus: ISTHMUS_QNN_REPORT='{tmp_path}/nowhere/report.json' cannot be written: No such file or directory"
+    )
+
+
 def test_the_providers_own_calls_on_the_vendors_library_are_clean(libraries: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
     pytest.importorskip("onnx")

@@ -400,7 +400,8 @@ def test_a_config_that_is_not_given_stays_as_it_was(client: Client) -> None:
     doubling(client, context, "created last")
     (graph,) = [graph for graph in capi.graphs() if graph.name == "created last"]
     assert graph.driver.priority == qnn.Priority.LOW
-    assert client.contextSetConfig(context, context_config(objects.ContextOption.PRIORITY, priority=7)) == Code.CONTEXT_INVALID_CONFIG
+    wrong = context_config(objects.ContextOption.PRIORITY, priority=7)
+    assert client.contextSetConfig(context, wrong) == Code.CONTEXT_INVALID_CONFIG
     client.do("backendFree", backend)
 
 
@@ -426,7 +427,7 @@ def test_dimensions_whose_product_no_number_holds_are_refused(client: Client, di
     client.do("backendFree", backend)
 
 
-# -- plain errors of what is asked from Python --------------------------------------------------------------------------
+# -- plain errors of what is asked from Python -------------------------------------------------------------------------
 
 
 def test_a_function_that_a_table_does_not_have_is_a_plain_error(client: Client) -> None:

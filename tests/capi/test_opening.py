@@ -1,4 +1,4 @@
-"""Libraries are opened: from several threads, around forks, in programs with and without Python, by settings that lie."""
+"""Libraries are opened: by several threads, around forks, in programs with and without Python, by settings that lie."""
 
 from __future__ import annotations
 

@@ -82,8 +82,8 @@ def compile_all(target: Path) -> list[Path]:
         fresh = file.with_name(f".{file.name}.{os.getpid()}")
         defines = [f"-D{define}" for define in (f"LIBRARY_NAME={library.name}", *library.defines)]
         command = [
-            compiler, *FLAGS, f"-Wl,-soname,{library.file}", f"-I{INCLUDE}", f"-I{HERE}", *defines, str(SOURCE), "-o", str(fresh),
-            "-ldl", "-lpthread",
+            compiler, *FLAGS, f"-Wl,-soname,{library.file}", f"-I{INCLUDE}", f"-I{HERE}", *defines, str(SOURCE),
+            "-o", str(fresh), "-ldl", "-lpthread",
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:

@@ -251,7 +251,7 @@ enum {
   NUMBER_graphGetProperty, NUMBER_contextValidateBinary,
   NUMBER_contextCreateFromBinaryWithSignal, NUMBER_contextCreateFromBinaryListAsync, NUMBER_backendGetProperty,
   NUMBER_contextGetProperty, NUMBER_contextFinalize, NUMBER_createPowerConfigId, NUMBER_destroyPowerConfigId,
-  NUMBER_setPowerConfig, NUMBER_setMemoryConfig, NUMBER_deviceGetInfrastructure
+  NUMBER_setPowerConfig, NUMBER_setMemoryConfig
 };
 
 F1(propertyHasCapability, QnnProperty_Key_t)
@@ -317,6 +317,48 @@ F2(backendGetProperty, Qnn_BackendHandle_t, QnnBackend_Property_t **)
 F2(contextGetProperty, Qnn_ContextHandle_t, QnnContext_Property_t **)
 F2(contextFinalize, Qnn_ContextHandle_t, Qnn_ProfileHandle_t)
 
+/* What is not offered, though it is known what it takes: another library may offer it, and Python looks on. */
+#define NOT_OFFERED(name, parameters, arguments, count, ...)  \
+  static E name parameters {                                  \
+    const uint64_t values[] = {__VA_ARGS__};                  \
+    FORWARDED(name, arguments, count)                         \
+    return (void)values, QNN_COMMON_ERROR_NOT_SUPPORTED;      \
+  }
+NOT_OFFERED(backendRegisterOpPackage, (Qnn_BackendHandle_t a, const char *b, const char *c, const char *d),
+            (a, b, c, d), 4, V(a), V(b), V(c), V(d))
+NOT_OFFERED(graphCreateSubgraph, (Qnn_GraphHandle_t a, const char *b, Qnn_GraphHandle_t *c), (a, b, c), 3, V(a), V(b),
+            V(c))
+NOT_OFFERED(tensorUpdateGraphTensors, (Qnn_GraphHandle_t a, const Qnn_Tensor_t **b, uint64_t c), (a, b, c), 3, V(a),
+            V(b), c)
+NOT_OFFERED(tensorUpdateContextTensors, (Qnn_ContextHandle_t a, const Qnn_Tensor_t **b, uint64_t c), (a, b, c), 3, V(a),
+            V(b), c)
+NOT_OFFERED(contextGetBinarySectionSize,
+            (Qnn_ContextHandle_t a, Qnn_GraphHandle_t b, uint32_t c, Qnn_ContextBinarySize_t *d), (a, b, c, d), 4, V(a),
+            V(b), c, V(d))
+NOT_OFFERED(contextGetBinarySection,
+            (Qnn_ContextHandle_t a, Qnn_GraphHandle_t b, uint32_t c, const void *d, Qnn_ContextBinarySize_t *g,
+             Qnn_ProfileHandle_t h, Qnn_SignalHandle_t i),
+            (a, b, c, d, g, h, i), 7, V(a), V(b), c, V(d), V(g), V(h), V(i))
+NOT_OFFERED(contextApplyBinarySection,
+            (Qnn_ContextHandle_t a, Qnn_GraphHandle_t b, uint32_t c, const void *d, Qnn_ProfileHandle_t g,
+             Qnn_SignalHandle_t h),
+            (a, b, c, d, g, h), 6, V(a), V(b), c, V(d), V(g), V(h))
+NOT_OFFERED(contextGetIncrementalBinary,
+            (Qnn_ContextHandle_t a, const void **b, Qnn_ContextBinarySize_t *c, Qnn_ContextBinarySize_t *d),
+            (a, b, c, d), 4, V(a), V(b), V(c), V(d))
+NOT_OFFERED(contextReleaseIncrementalBinary, (Qnn_ContextHandle_t a, const void *b, Qnn_ContextBinarySize_t c),
+            (a, b, c), 3, V(a), V(b), c)
+NOT_OFFERED(globalConfigSet, (const void **a), (a), 1, V(a))
+
+static QnnHtpDevice_Infrastructure_t infrastructure;
+static E deviceGetInfrastructure(const QnnDevice_Infrastructure_t *answer) {
+  const uint64_t values[] = {V(answer)};
+  FORWARDED(deviceGetInfrastructure, (answer), 1)
+  if (strcmp(NAME, "QnnHtp")) return QNN_COMMON_ERROR_NOT_SUPPORTED;
+  const QnnHtpDevice_Infrastructure_t *offered = &infrastructure;
+  return (void)values, put((void *)answer, &offered, sizeof offered) ? QNN_SUCCESS : QNN_COMMON_ERROR_INVALID_ARGUMENT;
+}
+
 /* What HTP's clients set about clocks and voltages: understood, noted, without effect on a machine that has none. Of
  * a library that calls are forwarded to, the client has its own. */
 #undef FORWARDED
@@ -328,13 +370,6 @@ F3(setMemoryConfig, uint32_t, uint32_t, const void **)
 
 static QnnHtpDevice_Infrastructure_t infrastructure = {
     0, {{createPowerConfigId, destroyPowerConfigId, setPowerConfig, setMemoryConfig}}};
-
-static E deviceGetInfrastructure(const QnnDevice_Infrastructure_t *answer) {
-  if (forward) return forward->deviceGetInfrastructure(answer);
-  if (strcmp(NAME, "QnnHtp")) return QNN_COMMON_ERROR_NOT_SUPPORTED;
-  const QnnHtpDevice_Infrastructure_t *offered = &infrastructure;
-  return put((void *)answer, &offered, sizeof offered) ? QNN_SUCCESS : QNN_COMMON_ERROR_INVALID_ARGUMENT;
-}
 
 /* -- executions --------------------------------------------------------------------------------------------------- */
 
@@ -445,7 +480,10 @@ static void fill_table(void) {
   OFFER(errorGetVerboseMessage), OFFER(errorFreeVerboseMessage), OFFER(graphPrepareExecutionEnvironment);
   OFFER(graphReleaseExecutionEnvironment), OFFER(graphGetProperty), OFFER(contextValidateBinary);
   OFFER(contextCreateFromBinaryWithSignal), OFFER(contextCreateFromBinaryListAsync), OFFER(backendGetProperty);
-  OFFER(contextGetProperty), OFFER(contextFinalize);
+  OFFER(contextGetProperty), OFFER(contextFinalize), OFFER(backendRegisterOpPackage), OFFER(graphCreateSubgraph);
+  OFFER(tensorUpdateGraphTensors), OFFER(tensorUpdateContextTensors), OFFER(contextGetBinarySectionSize);
+  OFFER(contextGetBinarySection), OFFER(contextApplyBinarySection), OFFER(contextGetIncrementalBinary);
+  OFFER(contextReleaseIncrementalBinary), OFFER(globalConfigSet);
 }
 
 /* How many entries the table of a version has, as far as that is known. */
@@ -453,7 +491,11 @@ static int entries_of(Qnn_Version_t core) {
   return core.major != QNN_API_VERSION_MAJOR || core.minor < 32 ? 58 : core.minor < 40 ? 71 : QNN_TABLE_ENTRIES;
 }
 
-static int serves_itself;
+static pid_t this_thread(void) { return (pid_t)syscall(SYS_gettid); }
+
+/* Whether it is this library that calls are to be forwarded to. Asked for its table by the one that forwards, it serves
+ * them. Asked by a client, there is nothing to forward to, and to serve would look as if all was well. */
+static int is_the_one_behind;
 
 static void find_forward(const char *path) {
   static QNN_INTERFACE_VER_TYPE table;
@@ -462,11 +504,16 @@ static void find_forward(const char *path) {
   const QnnInterface_t **found = NULL;
   uint32_t count = 0;
   if (library) *(void **)&ask = dlsym(library, "QnnInterface_getProviders");
-  if (ask == QnnInterface_getProviders) { /* it is the one that is forwarded to */
-    serves_itself = 1;
+  if (ask == QnnInterface_getProviders) {
+    is_the_one_behind = 1;
     return;
   }
-  if (!ask || ask(&found, &count) || !count) {
+  pthread_mutex_lock(&process->forwarding);
+  atomic_store(&process->forwarder, this_thread());
+  E error = ask ? ask(&found, &count) : QNN_COMMON_ERROR_LOADING_BINARIES;
+  atomic_store(&process->forwarder, 0);
+  pthread_mutex_unlock(&process->forwarding);
+  if (error || !count) {
     complain("cannot forward to ISTHMUS_QNN_FORWARD=", library ? path : dlerror(), "");
     return;
   }
@@ -494,7 +541,12 @@ EXPORTED E QnnInterface_getProviders(const QnnInterface_t ***list, uint32_t *cou
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (!list || !count) return QNN_COMMON_ERROR_INVALID_ARGUMENT;
   pthread_once(&once, open_table);
-  if (forward_path() && !forward && !serves_itself) return QNN_COMMON_ERROR_LOADING_BINARIES;
+  if (is_the_one_behind && atomic_load(&process->forwarder) != this_thread()) {
+    complain("ISTHMUS_QNN_FORWARD names this library itself: ", forward_path() ? forward_path() : "it is forwarded to",
+             "; name the one to forward to, and load another");
+    return QNN_COMMON_ERROR_LOADING_BINARIES;
+  }
+  if (forward_path() && !forward && !is_the_one_behind) return QNN_COMMON_ERROR_LOADING_BINARIES;
   return provided(list, interfaces, count);
 }
 

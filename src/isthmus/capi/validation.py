@@ -1,7 +1,9 @@
 """Looks on while a client calls another library, and names its mistakes: order, lifetimes, shapes, handles, leaks.
 
-Nothing is changed on the way. A mistake is said when it is made, with the number of the call; what was called, what was
-answered and what was never freed is said at the end, and written as JSON to the file that ``ISTHMUS_QNN_REPORT`` names.
+`protocol` has what the functions have in common, `rules` what each has of its own; here is what the client has, which
+calls are under way, and the report. Nothing is changed on the way. A mistake is said when it is made, with the call's
+number; what was called, what was answered and what was never freed is said at the end, and written as JSON to the file
+that ``ISTHMUS_QNN_REPORT`` names.
 """
 
 from __future__ import annotations
@@ -15,21 +17,26 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from isthmus.capi.client import BadPointer, read, text
+from isthmus.capi import rules
+from isthmus.capi.client import BadPointer, listed, read, text
 from isthmus.capi.functions import serves
-from isthmus.capi.protocol import CREATES, FREES, HANDLES, NEEDED
-from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
+from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
+from isthmus.capi.values import ClientTensorInfo
 from isthmus.errors import QnnError
-from isthmus.graph import TensorType
-from isthmus.qnn.interface.types import Tensor, TensorMemType
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
 
 MOST_MISTAKES = 1000
+MOST_LISTED = 1 << 16
 _logger = logging.getLogger("isthmus.validation")
+
+
+def _nothing(validation: Validation, values: tuple[int, ...]) -> None:
+    """What is to be looked at in a call without rules of its own."""
 
 
 @dataclass
@@ -42,8 +49,14 @@ class Object:
         The calls that made and freed it.
     owner
         The handle of what it ends with: of a context for graphs and memory handles, of a backend for the others.
-    tensors
-        A graph's, by id.
+    name
+        A graph's.
+    tensors, nodes
+        A graph's tensors by id, and how many nodes it has.
+    complete
+        Whether all of that was seen; of a graph out of a binary nothing was.
+    nbytes
+        How much memory a memory handle stands for, or how large a context said that its binary is; 0 if unknown.
     """
 
     kind: str
@@ -54,6 +67,9 @@ class Object:
     finalized: bool = False
     tensors: dict[int, ClientTensorInfo] = field(default_factory=dict)
     complete: bool = True
+    name: str = ""
+    nodes: int = 0
+    nbytes: int = 0
 
     @property
     def what(self) -> str:
@@ -75,6 +91,22 @@ class Call:
     seconds: float = 0.0
 
 
+@dataclass
+class Begun:
+    """A call that is under way. A client may call from within one: its log or another callback is called there."""
+
+    number: int
+    name: str
+    uses: list[tuple[str, int]]
+    at: float = 0.0
+    mistaken: bool = False
+
+    @property
+    def label(self) -> str:
+        """The call, for messages."""
+        return f"call {self.number} ({self.name})"
+
+
 class Validation:
     """What a client did so far, through one library."""
 
@@ -83,83 +115,135 @@ class Validation:
         self.mistakes: list[str] = []
         self.objects: dict[tuple[str, int], Object] = {}
         """What the client has, by kind and number: a library may count each kind for itself."""
+        self.events: dict[int, int] = {}
+        """The profiles that events belong to, by the events' numbers."""
+        self.adopts = False
+        """Whether the client has handles that it was told of by a callback, which nobody looks on at."""
         self.raw_bytes = self.shared_bytes = 0
         self._number = 0
-        self._begun = threading.local()
+        self._threads = threading.local()
+        self._under_way: dict[tuple[str, int], list[Begun]] = {}
         self._lock = threading.RLock()
 
     # -- before and after a call ---------------------------------------------------------------------------------------
+
+    @property
+    def _stack(self) -> list[Begun]:
+        """The calls that this thread is in."""
+        if not hasattr(self._threads, "stack"):
+            self._threads.stack = []
+        return self._threads.stack  # type: ignore[no-any-return]
 
     def before(self, name: str, values: tuple[int, ...]) -> None:
         """Look at a call that is about to be made."""
         with self._lock:
             self._number += 1
-            self._begun.number, self._begun.mistaken = self._number, False
+            uses = [(kind, values[index]) for index, kind, _ in HANDLES.get(name, ()) if values[index]]
+            begun = Begun(self._number, name, uses)
+            self._stack.append(begun)
             self._check_handles(name, values)
             for index in NEEDED.get(name, ()):
                 if not values[index]:
-                    self._mistake(name, f"argument {index + 1} is null")
-            looker = getattr(self, f"_before_{name}", None)
-            if looker is not None:
+                    self.mistake(f"argument {index + 1} is null")
+            for check in (self._check_configs, self._check_ends, partial(rules.BEFORE.get(name, _nothing), self)):
                 try:
-                    looker(name, values)
+                    check(values)
                 except BadPointer as problem:
-                    self._mistake(name, str(problem))
+                    self.mistake(str(problem))
                 except QnnError as problem:
-                    self._mistake(name, f"{problem.what}: {problem.rule}")
-        self._begun.at = time.perf_counter()
+                    self.mistake(f"{problem.what}: {problem.rule}")
+            for use in begun.uses:
+                self._under_way.setdefault(use, []).append(begun)
+        begun.at = time.perf_counter()
 
     def after(self, name: str, error: int, values: tuple[int, ...]) -> None:
         """Look at what a call answered."""
-        taken = time.perf_counter() - self._begun.at
+        begun = self._stack[-1]
+        taken = time.perf_counter() - begun.at
         with self._lock:
-            call = self.calls.setdefault(name, Call())
-            call.count += 1
-            call.seconds += taken
-            if error:
-                call.errors[error] += 1
-                return
-            if self._begun.mistaken:
-                self._mistake(name, "the library answers 0 all the same; another one may not")
-            for index, kind, owner in CREATES.get(name, ()):
-                count = values[2] if name == "memRegister" else 1
-                for each in range(count):
-                    self._born(name, kind, values[index] + 8 * each, values[owner] if owner is not None else 0)
-            for index, kind in FREES.get(name, ()):
-                self._end(name, kind, values[index])
-            looker = getattr(self, f"_after_{name}", None)
-            if looker is not None:
-                try:
-                    looker(values)
-                except (BadPointer, QnnError):
-                    # What cannot be read was said before the call.
-                    return
+            try:
+                self._note(begun, name, taken, error, values)
+            finally:
+                self._stack.pop()
+                for use in begun.uses:
+                    self._under_way[use].remove(begun)
+                    if not self._under_way[use]:
+                        del self._under_way[use]
 
-    def _label(self, name: str) -> str:
-        return f"call {self._begun.number} ({name})"
+    def _note(self, begun: Begun, name: str, taken: float, error: int, values: tuple[int, ...]) -> None:
+        call = self.calls.setdefault(name, Call())
+        call.count += 1
+        call.seconds += taken
+        if error:
+            call.errors[error] += 1
+            return
+        if begun.mistaken:
+            self.mistake("the library answers 0 all the same; another one may not")
+        for index, kind, owner in CREATES.get(name, ()):
+            for each in range(min(values[2], MOST_LISTED) if name == "memRegister" else 1):
+                self._born(name, kind, values[index] + 8 * each, values[owner] if owner is not None else 0)
+        for index, kind in FREES.get(name, ()):
+            self.end(kind, values[index])
+        try:
+            rules.AFTER.get(name, _nothing)(self, values)
+        except (BadPointer, QnnError):
+            # What cannot be read was said before the call.
+            return
 
-    def _mistake(self, name: str, rule: str) -> None:
-        self._begun.mistaken = True
+    def mistake(self, rule: str) -> None:
+        """Name a mistake of the call that this thread is in."""
+        begun = self._stack[-1]
+        begun.mistaken = True
         if len(self.mistakes) < MOST_MISTAKES:
-            self.mistakes.append(f"{self._label(name)}: {rule}")
+            self.mistakes.append(f"{begun.label}: {rule}")
             _logger.warning("%s", self.mistakes[-1])
 
-    # -- handles -------------------------------------------------------------------------------------------------------
+    # -- arguments -----------------------------------------------------------------------------------------------------
 
     def _check_handles(self, name: str, values: tuple[int, ...]) -> None:
         for index, kind, optional in HANDLES.get(name, ()):
             number = values[index]
             if number or not optional:
-                self._known(name, number, kind)
+                self.known(kind, number)
 
-    def _known(self, name: str, number: int, kind: str) -> Object | None:
+    def _check_configs(self, values: tuple[int, ...]) -> None:
+        if self._stack[-1].name in CONFIGS:
+            index, kind = CONFIGS[self._stack[-1].name]
+            list(listed(values[index], kind))
+
+    def _check_ends(self, values: tuple[int, ...]) -> None:
+        """What is freed, and a signal that is given, must not be in use."""
+        name = self._stack[-1].name
+        alone = [(kind, values[index]) for index, kind in FREES.get(name, ())]
+        if name != "signalTrigger":
+            alone += [(kind, values[index]) for index, kind, _ in HANDLES.get(name, ()) if kind == "signal"]
+        for kind, number in dict.fromkeys(alone):
+            self.unused(kind, number)
+
+    def use(self, kind: str, number: int) -> None:
+        """Note that the call uses something, besides the handles that are its arguments."""
+        self._stack[-1].uses.append((kind, number))
+
+    def unused(self, kind: str, number: int) -> None:
+        """See that no call that is under way, here or in another thread, uses something."""
+        for other in self._under_way.get((kind, number), ()):
+            self.mistake(f"{kind} {number:#x}: {other.label} uses it now")
+
+    # -- handles -------------------------------------------------------------------------------------------------------
+
+    def known(self, kind: str, number: int) -> Object | None:
+        """What a handle stands for; a mistake if it stands for nothing."""
         known = self.objects.get((kind, number))
+        if known is None and number and self.adopts and kind in ("context", "graph"):
+            known = self.objects[kind, number] = Object(
+                kind, number, "a callback", finalized=kind == "graph", complete=False
+            )
         if known is None:
             others = [each.kind for each in self.objects.values() if each.handle == number and not each.ended]
             more = f"; a {others[0]} has that number" if others else ""
-            self._mistake(name, f"{kind} {number:#x}: no call has made it{more}")
+            self.mistake(f"{kind} {number:#x}: no call has made it{more}")
         elif known.ended:
-            self._mistake(name, f"{known.what}: it was freed by {known.ended}")
+            self.mistake(f"{known.what}: it was freed by {known.ended}")
         else:
             return known
         return None
@@ -169,157 +253,39 @@ class Validation:
             number = read(address, ctypes.c_uint64).value
         except BadPointer:
             return
+        if name == "graphCreateSubgraph":
+            graph = self.graph(owner)
+            owner = graph.owner if graph is not None else 0
         if number:
             known = self.objects.get((kind, number))
             # A graph may be retrieved more than once.
             if known is None or known.ended:
                 retrieved = name == "graphRetrieve"
                 self.objects[kind, number] = Object(
-                    kind, number, self._label(name), owner, finalized=retrieved, complete=not retrieved
+                    kind, number, self._stack[-1].label, owner, finalized=retrieved, complete=not retrieved
                 )
 
-    def _end(self, name: str, kind: str, number: int) -> None:
+    def end(self, kind: str, number: int) -> None:
+        """Note that something has ended, and what it owns with it."""
         known = self.objects.get((kind, number))
         if known is None or known.ended:
             return
-        known.ended = self._label(name)
+        known.ended = self._stack[-1].label
         for each in list(self.objects.values()):
             if each.owner == number and each.owners_kind == kind and not each.ended:
-                self._end(name, each.kind, each.handle)
+                self.end(each.kind, each.handle)
 
-    def _living(self, kind: str, owner: int | None = None) -> list[Object]:
+    def living(self, kind: str, owner: int | None = None) -> list[Object]:
+        """What has not ended of a kind, of all owners or of one."""
         return [
             each
             for each in self.objects.values()
             if each.kind == kind and not each.ended and (owner is None or each.owner == owner)
         ]
 
-    def _before_backendFree(self, name: str, values: tuple[int, ...]) -> None:
-        for each in self._living("context", values[0]):
-            self._mistake(name, f"{each.what} of it lives still ({each.born})")
-
-    def _before_deviceFree(self, name: str, values: tuple[int, ...]) -> None:
-        for each in self._living("context"):
-            self._mistake(name, f"{each.what} may be on it and lives still ({each.born})")
-
-    def _before_logFree(self, name: str, values: tuple[int, ...]) -> None:
-        for each in self._living("backend"):
-            self._mistake(name, f"{each.what} may speak to it and lives still ({each.born})")
-
-    def _before_contextFree(self, name: str, values: tuple[int, ...]) -> None:
-        for each in self._living("memory handle", values[0]):
-            self._mistake(name, f"{each.what} of it is registered still ({each.born})")
-
-    def _before_memDeRegister(self, name: str, values: tuple[int, ...]) -> None:
-        for index in range(min(values[1], 1 << 16)):
-            self._known(name, read(values[0], ctypes.c_uint64, index).value, "memory handle")
-
-    def _after_memDeRegister(self, values: tuple[int, ...]) -> None:
-        for index in range(min(values[1], 1 << 16)):
-            self._end("memDeRegister", "memory handle", read(values[0], ctypes.c_uint64, index).value)
-
-    # -- graphs --------------------------------------------------------------------------------------------------------
-
-    def _graph(self, number: int) -> Object | None:
+    def graph(self, number: int) -> Object | None:
+        """A graph, whether or not it has ended."""
         return self.objects.get(("graph", number))
-
-    def _open_graph(self, name: str, number: int) -> Object | None:
-        graph = self._graph(number)
-        if graph is not None and graph.finalized and not graph.ended:
-            self._mistake(name, f"{graph.what}: it is finalized and cannot be changed")
-        return graph
-
-    def _before_tensorCreateGraphTensor(self, name: str, values: tuple[int, ...]) -> None:
-        graph = self._open_graph(name, values[0])
-        info = tensor_at(values[1])
-        if graph is not None and info.name in {each.name for each in graph.tensors.values()}:
-            self._mistake(name, f"{info.what}: {graph.what} has one of that name")
-        if info.type is TensorType.STATIC:
-            info.contents()
-            if not info.data:
-                self._mistake(name, f"{info.what}: a static tensor without data")
-
-    def _after_tensorCreateGraphTensor(self, values: tuple[int, ...]) -> None:
-        info = tensor_at(values[1])
-        self.objects["graph", values[0]].tensors[info.id] = info
-
-    def _before_graphAddNode(self, name: str, values: tuple[int, ...]) -> None:
-        graph = self._open_graph(name, values[0])
-        if graph is None:
-            return
-        node = node_at(values[1], lambda number: graph.tensors[number].contents() if number in graph.tensors else None)
-        for info in (*node.inputs, *node.outputs):
-            if info.type is TensorType.NULL:
-                continue
-            known = graph.tensors.get(info.id)
-            what = f"node '{node.name}' ({node.op}): {info.what}"
-            if known is None:
-                self._mistake(name, f"{what} has the id {info.id}, and the graph none of that id")
-            elif (known.name, known.dims, known.dtype) != (info.name, info.dims, info.dtype):
-                self._mistake(
-                    name, f"{what} is {info.dtype.name}{list(info.dims)}, and was created as '{known.name}' "
-                    f"{known.dtype.name}{list(known.dims)}",
-                )  # fmt: skip
-
-    def _before_graphFinalize(self, name: str, values: tuple[int, ...]) -> None:
-        graph = self._graph(values[0])
-        if graph is not None and graph.finalized and graph.complete:
-            self._mistake(name, f"{graph.what}: it is finalized already")
-
-    def _after_graphFinalize(self, values: tuple[int, ...]) -> None:
-        self.objects["graph", values[0]].finalized = True
-
-    def _before_graphExecute(self, name: str, values: tuple[int, ...]) -> None:
-        graph = self._graph(values[0])
-        if graph is None:
-            return
-        if not graph.finalized:
-            self._mistake(name, f"{graph.what}: it is not finalized")
-        places: list[tuple[int, int, str]] = []
-        for kind, wanted, address, count in (
-            ("input", TensorType.APP_WRITE, values[1], values[2]),
-            ("output", TensorType.APP_READ, values[3], values[4]),
-        ):
-            given = set()
-            for index in range(min(count, 4096)):
-                given.add(self._check_operand(name, graph, kind, wanted, address, index, places))
-            if graph.complete:
-                for number, tensor in graph.tensors.items():
-                    if tensor.type is wanted and number not in given:
-                        self._mistake(name, f"{kind} '{tensor.name}' of {graph.what} is not given")
-
-    def _check_operand(
-        self, name: str, graph: Object, kind: str, wanted: TensorType, address: int, index: int,
-        places: list[tuple[int, int, str]],
-    ) -> int:  # fmt: skip
-        tensor = read(address, Tensor, index)
-        fields = tensor.v1
-        known = graph.tensors.get(fields.id)
-        if graph.complete and (known is None or known.type is not wanted):
-            self._mistake(name, f"{kind} {index}: {graph.what} has no {kind} of the id {fields.id}")
-            return int(fields.id)
-        info = tensor_at(address, index)
-        what = f"{kind} '{info.name}'"
-        count = info.dtype.itemsize
-        for dim in (known or info).dims:
-            count *= dim
-        if fields.memType == TensorMemType.MEMHANDLE:
-            memory = self._known(name, fields.memHandle or 0, "memory handle")
-            if memory is not None and memory.owner != graph.owner:
-                self._mistake(name, f"{what}: {memory.what} is registered with another context")
-            self.shared_bytes += count
-        else:
-            data, nbytes = fields.clientBuf.data or 0, fields.clientBuf.dataSize
-            self.raw_bytes += count
-            if not data:
-                self._mistake(name, f"{what}: its buffer is null")
-            elif nbytes < count:
-                self._mistake(name, f"{what}: its buffer has {nbytes} bytes, {count} are needed")
-            for first, last, other in places if kind == "output" else ():
-                if data < last and first < data + nbytes:
-                    self._mistake(name, f"{what}: its buffer overlaps that of {other}")
-            places.append((data, data + nbytes, what))
-        return int(fields.id)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -366,8 +332,11 @@ class Validation:
             print(f"isthmus: {leak}", file=sys.stderr)
         file = os.environ.get("ISTHMUS_QNN_REPORT")
         if file:
-            with open(file, "w") as stream:
-                json.dump(report, stream, indent=1)
+            try:
+                with open(file, "w") as stream:
+                    json.dump(report, stream, indent=1)
+            except OSError as problem:
+                print(f"isthmus: ISTHMUS_QNN_REPORT='{file}' cannot be written: {problem.strerror}", file=sys.stderr)
 
 
 _names: dict[int, str] = {}

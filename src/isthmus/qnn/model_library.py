@@ -2,8 +2,8 @@
 
 QNN's converters write a model as C++ that calls a back end's functions, and its tools compile that to a library with
 the weights inside. Such a library is loaded by a child process, which hands it a table of functions that write down
-what it composes. What comes back is data of bounded size, checked like a file of strangers. A library that crashes, hangs,
-takes all memory or talks nonsense is an error with its name.
+what it composes. What comes back is data of bounded size, checked like a file of strangers. A library that crashes,
+hangs, takes all memory or talks nonsense is an error with its name.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def memory() -> int:
 
 
 def limit() -> None:
-    """Keep the library from what its graphs cannot need: the machine's whole memory, a full disk, a dump of its core."""
+    """Keep the library from what its graphs cannot need: the machine's whole memory, a full disk, a dump."""
     most = max(memory(), LEAST_MEMORY)
     for kind, value in (
         (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, most), (resource.RLIMIT_FSIZE, min(MAX_COMPOSED, most)),

@@ -219,14 +219,15 @@ def _encoding(told: QuantizeParams, name: str) -> EncodingEntry | None:
     axis, bits = None, 0
     if kind == QuantizationEncoding.SCALE_OFFSET:
         one = told.scaleOffsetEncoding
-        scales, offsets = np.float32([one.scale]), np.int32([one.offset])
+        scales, offsets = np.array([one.scale], np.float32), np.array([one.offset], np.int32)
     elif kind == QuantizationEncoding.AXIS_SCALE_OFFSET:
         along = told.axisScaleOffsetEncoding
         pairs = _array(along.scaleOffset, _PAIR, along.numScaleOffsets, what)
         axis, scales, offsets = along.axis, pairs["scale"], pairs["offset"]
     elif kind == QuantizationEncoding.BW_SCALE_OFFSET:
         few = told.bwScaleOffsetEncoding
-        bits, scales, offsets = few.bitwidth, np.float32([few.scale]), np.int32([few.offset])
+        scales, offsets = np.array([few.scale], np.float32), np.array([few.offset], np.int32)
+        bits = few.bitwidth
     elif kind == QuantizationEncoding.BW_AXIS_SCALE_OFFSET:
         many = told.bwAxisScaleOffsetEncoding
         axis, bits = many.axis, many.bitwidth

@@ -283,7 +283,8 @@ def function(table: FunctionTable | SystemFunctionTable, name: str) -> Any:
     QnnError
         COMMON_INVALID_ARGUMENT if the table has none of that name, or it is not public what it takes.
     """
-    address, arguments = getattr(table, name, None) if name in dict(table._fields_) else None, ARGUMENTS.get(name)
+    known = name in BACKEND_FUNCTIONS if isinstance(table, FunctionTable) else name in SYSTEM_FUNCTIONS
+    address, arguments = getattr(table, name) if known else None, ARGUMENTS.get(name)
     if address is None or arguments is None:
         rule = "the table has none of that name" if address is None else "it is not public what it takes"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"function {name!r}", rule)

@@ -1,0 +1,414 @@
+"""Rules of single functions, for calls that are forwarded: what is looked at before a call, and noted after it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isthmus.capi.client import listed_all, pointer, read, read_array, read_bytes, text
+from isthmus.capi.values import MAX_RANK, node_at, tensor_at
+from isthmus.graph import DataType, TensorType
+from isthmus.log import LogLevel
+from isthmus.qnn.interface.objects import ContextParams, EventData, ExecuteEnvironment, MemDescriptor
+from isthmus.qnn.interface.types import Tensor, TensorMemType
+
+if TYPE_CHECKING:
+    from isthmus.capi.validation import Object, Validation
+
+Values = tuple[int, ...]
+Rule = Callable[["Validation", Values], None]
+BEFORE: dict[str, Rule] = {}
+AFTER: dict[str, Rule] = {}
+MOST_TENSORS = 4096
+MOST_HANDLES = MOST_EVENTS = 1 << 16
+
+
+def _entered(table: dict[str, Rule], names: tuple[str, ...]) -> Callable[[Rule], Rule]:
+    def enter(rule: Rule) -> Rule:
+        table.update(dict.fromkeys(names, rule))
+        return rule
+
+    return enter
+
+
+def _before(*names: str) -> Callable[[Rule], Rule]:
+    return _entered(BEFORE, names)
+
+
+def _after(*names: str) -> Callable[[Rule], Rule]:
+    return _entered(AFTER, names)
+
+
+# -- back ends, devices, logs ------------------------------------------------------------------------------------------
+
+
+@_before("backendFree")
+def _backend_free(seen: Validation, values: Values) -> None:
+    for each in seen.living("context", values[0]):
+        seen.mistake(f"{each.what} of it lives still ({each.born})")
+
+
+@_before("deviceFree")
+def _device_free(seen: Validation, values: Values) -> None:
+    for each in seen.living("context"):
+        seen.mistake(f"{each.what} may be on it and lives still ({each.born})")
+
+
+@_before("logFree")
+def _log_free(seen: Validation, values: Values) -> None:
+    for each in seen.living("backend"):
+        seen.mistake(f"{each.what} may speak to it and lives still ({each.born})")
+
+
+@_before("logCreate", "logSetLogLevel")
+def _log_level(seen: Validation, values: Values) -> None:
+    if values[1] not in list(LogLevel):
+        seen.mistake(f"there is no log level {values[1]}")
+
+
+@_before("backendValidateOpConfig")
+def _validate_op_config(seen: Validation, values: Values) -> None:
+    # Whether the back end takes it is what the client asks; that it can be read is what it owes.
+    node_at(values[1], lambda number: np.empty(0))
+
+
+# -- contexts and binaries ---------------------------------------------------------------------------------------------
+
+
+@_before("contextCreateFromBinary", "contextCreateFromBinaryWithSignal", "contextValidateBinary")
+def _binary(seen: Validation, values: Values) -> None:
+    _readable(seen, "context binary", values[3], values[4])
+
+
+@_before("contextCreateFromBinaryListAsync")
+def _binaries(seen: Validation, values: Values) -> None:
+    for index in range(MOST_HANDLES):
+        address = read(values[2], ctypes.c_uint64, index).value
+        if not address:
+            return
+        given = read(address, ContextParams)
+        if given.version != 1:
+            seen.mistake(f"binary {index}: the version {given.version} of its parameters is not 1")
+        elif not given.v1.notifyFunc:
+            seen.mistake(f"binary {index}: nobody is to be notified")
+        else:
+            _readable(seen, f"binary {index}", given.v1.binaryBuffer or 0, given.v1.binaryBufferSize)
+    seen.mistake(f"the list at {values[2]:#x} has no end")
+
+
+@_after("contextCreateFromBinaryListAsync")
+def _told_by_callback(seen: Validation, values: Values) -> None:
+    seen.adopts = True
+
+
+def _readable(seen: Validation, what: str, address: int, nbytes: int) -> None:
+    if not nbytes:
+        seen.mistake(f"{what}: it has 0 bytes")
+    elif address:
+        for each in (address, address + nbytes - 1):
+            read_bytes(each, 1)
+
+
+@_after("contextGetBinarySize")
+def _binary_size(seen: Validation, values: Values) -> None:
+    seen.objects["context", values[0]].nbytes = read(values[1], ctypes.c_uint64).value
+
+
+@_before("contextGetBinary")
+def _get_binary(seen: Validation, values: Values) -> None:
+    context = seen.objects.get(("context", values[0]))
+    if context is not None and values[2] < context.nbytes:
+        seen.mistake(f"its buffer has {values[2]} bytes, contextGetBinarySize has said {context.nbytes}")
+
+
+@_before("contextFree")
+def _context_free(seen: Validation, values: Values) -> None:
+    for each in seen.living("memory handle", values[0]):
+        seen.mistake(f"{each.what} of it is registered still ({each.born})")
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def _registered(values: Values, index: int) -> int:
+    """The bytes that a descriptor is about; 0 where its data type is not known."""
+    given = read(values[1], MemDescriptor, index)
+    shape = given.memShape
+    dims = read_array(pointer(shape, "dimSize"), np.uint32, (min(shape.numDim, MAX_RANK),))
+    try:
+        nbytes = DataType(given.dataType).itemsize
+    except (ValueError, KeyError):
+        return 0
+    for dim in dims:
+        nbytes *= int(dim)
+    return nbytes
+
+
+@_before("memRegister")
+def _mem_register(seen: Validation, values: Values) -> None:
+    if not values[2]:
+        seen.mistake("there is no descriptor")
+    for index in range(min(values[2], MOST_HANDLES)):
+        given = read(values[1], MemDescriptor, index)
+        if given.memShape.numDim > MAX_RANK:
+            seen.mistake(f"descriptor {index}: its rank is {given.memShape.numDim}")
+        elif not given.memShape.numDim:
+            seen.mistake(f"descriptor {index}: it has no dimensions")
+        _registered(values, index)
+
+
+@_after("memRegister")
+def _mem_registered(seen: Validation, values: Values) -> None:
+    for index in range(min(values[2], MOST_HANDLES)):
+        number = read(values[3], ctypes.c_uint64, index).value
+        made = seen.objects.get(("memory handle", number))
+        if made is not None:
+            made.nbytes = _registered(values, index)
+
+
+@_before("memDeRegister")
+def _mem_deregister(seen: Validation, values: Values) -> None:
+    if not values[1]:
+        seen.mistake("there is no handle")
+    given = set()
+    for index in range(min(values[1], MOST_HANDLES)):
+        number = read(values[0], ctypes.c_uint64, index).value
+        if number in given:
+            seen.mistake(f"memory handle {number:#x}: it is given twice")
+        given.add(number)
+        if seen.known("memory handle", number) is not None:
+            seen.unused("memory handle", number)
+
+
+@_after("memDeRegister")
+def _mem_deregistered(seen: Validation, values: Values) -> None:
+    for index in range(min(values[1], MOST_HANDLES)):
+        seen.end("memory handle", read(values[0], ctypes.c_uint64, index).value)
+
+
+# -- profiles ----------------------------------------------------------------------------------------------------------
+
+
+@_before("profileCreate")
+def _profile_level(seen: Validation, values: Values) -> None:
+    if not values[1]:
+        seen.mistake("there is no profile level 0")
+
+
+def _note_events(seen: Validation, profile: int, events: int, count: int) -> None:
+    numbers = read_array(read(events, ctypes.c_uint64).value, np.uint64, (read(count, ctypes.c_uint32).value,))
+    for number in numbers[:MOST_EVENTS].tolist():
+        # The latest are last, and the first go first.
+        seen.events.pop(number, None)
+        seen.events[number] = profile
+    while len(seen.events) > MOST_EVENTS:
+        seen.events.pop(next(iter(seen.events)))
+
+
+@_after("profileGetEvents")
+def _events(seen: Validation, values: Values) -> None:
+    _note_events(seen, values[0], values[1], values[2])
+
+
+@_before("profileGetSubEvents", "profileGetEventData", "profileGetExtendedEventData")
+def _event(seen: Validation, values: Values) -> None:
+    profile = seen.objects.get(("profile", seen.events.get(values[0], 0)))
+    if profile is None and len(seen.events) < MOST_EVENTS:
+        seen.mistake(f"event {values[0]:#x}: no profile has told of it")
+    elif profile is not None and profile.ended:
+        seen.mistake(f"event {values[0]:#x}: its profile was freed by {profile.ended}")
+    elif values[1]:
+        read_bytes(values[1], ctypes.sizeof(EventData) if len(values) == 2 else 8)
+
+
+@_after("profileGetSubEvents")
+def _sub_events(seen: Validation, values: Values) -> None:
+    if values[0] in seen.events:
+        _note_events(seen, seen.events[values[0]], values[1], values[2])
+
+
+# -- graphs ------------------------------------------------------------------------------------------------------------
+
+
+def _open_graph(seen: Validation, number: int) -> Object | None:
+    graph = seen.graph(number)
+    if graph is not None and graph.finalized and not graph.ended:
+        seen.mistake(f"{graph.what}: it is finalized and cannot be changed")
+    return graph
+
+
+@_before("graphCreate")
+def _graph_create(seen: Validation, values: Values) -> None:
+    name = text(values[1])
+    if name == "":
+        seen.mistake("a graph must have a name")
+    for each in seen.living("graph", values[0]):
+        if name and each.name == name:
+            seen.mistake(f"graph '{name}': {each.what} of the context has that name ({each.born})")
+
+
+@_after("graphCreate")
+def _graph_created(seen: Validation, values: Values) -> None:
+    graph = seen.graph(read(values[3], ctypes.c_uint64).value)
+    if graph is not None:
+        graph.name = text(values[1]) or ""
+
+
+@_before("graphCreateSubgraph")
+def _subgraph(seen: Validation, values: Values) -> None:
+    _open_graph(seen, values[0])
+
+
+@_before("tensorCreateGraphTensor")
+def _create_tensor(seen: Validation, values: Values) -> None:
+    graph = _open_graph(seen, values[0])
+    info = tensor_at(values[1])
+    if graph is not None and info.name in {each.name for each in graph.tensors.values()}:
+        seen.mistake(f"{info.what}: {graph.what} has one of that name")
+    if info.type is TensorType.STATIC:
+        info.contents()
+        if not info.data:
+            seen.mistake(f"{info.what}: a static tensor without data")
+
+
+@_after("tensorCreateGraphTensor")
+def _tensor_created(seen: Validation, values: Values) -> None:
+    info = tensor_at(values[1])
+    seen.objects["graph", values[0]].tensors[info.id] = info
+
+
+@_before("tensorCreateContextTensor")
+def _context_tensor(seen: Validation, values: Values) -> None:
+    tensor_at(values[1])
+
+
+@_after("tensorCreateContextTensor")
+def _context_tensor_created(seen: Validation, values: Values) -> None:
+    # Its graphs may use it like a tensor of theirs.
+    info = tensor_at(values[1])
+    for graph in seen.living("graph", values[0]):
+        graph.tensors.setdefault(info.id, info)
+
+
+@_before("tensorUpdateGraphTensors", "tensorUpdateContextTensors")
+def _update_tensors(seen: Validation, values: Values) -> None:
+    graph = seen.graph(values[0])
+    for index in range(min(values[2], MOST_TENSORS)):
+        info = tensor_at(read(values[1], ctypes.c_uint64, index).value)
+        if graph is not None and graph.complete and info.id not in graph.tensors:
+            seen.mistake(f"{info.what} has the id {info.id}, and {graph.what} none of that id")
+
+
+@_before("graphAddNode")
+def _add_node(seen: Validation, values: Values) -> None:
+    graph = _open_graph(seen, values[0])
+    if graph is None:
+        return
+    node = node_at(values[1], lambda number: graph.tensors[number].contents() if number in graph.tensors else None)
+    for info in (*node.inputs, *node.outputs):
+        if info.type is TensorType.NULL:
+            continue
+        known = graph.tensors.get(info.id)
+        what = f"node '{node.name}' ({node.op}): {info.what}"
+        if known is None:
+            seen.mistake(f"{what} has the id {info.id}, and the graph none of that id")
+        elif (known.name, known.dims, known.dtype) != (info.name, info.dims, info.dtype):
+            seen.mistake(
+                f"{what} is {info.dtype.name}{list(info.dims)}, and was created as '{known.name}' "
+                f"{known.dtype.name}{list(known.dims)}"
+            )
+
+
+@_after("graphAddNode")
+def _node_added(seen: Validation, values: Values) -> None:
+    seen.objects["graph", values[0]].nodes += 1
+
+
+@_before("graphFinalize")
+def _finalize(seen: Validation, values: Values) -> None:
+    graph = seen.graph(values[0])
+    if graph is None or not graph.complete:
+        return
+    if graph.finalized:
+        seen.mistake(f"{graph.what}: it is finalized already")
+    elif not graph.nodes:
+        seen.mistake(f"{graph.what}: it has no nodes")
+
+
+@_after("graphFinalize")
+def _finalized(seen: Validation, values: Values) -> None:
+    seen.objects["graph", values[0]].finalized = True
+
+
+@_before("graphPrepareExecutionEnvironment", "graphReleaseExecutionEnvironment")
+def _environments(seen: Validation, values: Values) -> None:
+    if values[1]:
+        listed_all(values[1], ExecuteEnvironment, min(values[2], MOST_TENSORS))
+
+
+# -- executions --------------------------------------------------------------------------------------------------------
+
+
+@_before("graphExecute", "graphExecuteAsync")
+def _execute(seen: Validation, values: Values) -> None:
+    graph = seen.graph(values[0])
+    if graph is None:
+        return
+    if not graph.finalized:
+        seen.mistake(f"{graph.what}: it is not finalized")
+    places: list[tuple[int, int, str]] = []
+    for kind, wanted, address, count in (
+        ("input", TensorType.APP_WRITE, values[1], values[2]),
+        ("output", TensorType.APP_READ, values[3], values[4]),
+    ):
+        given: set[int] = set()
+        for index in range(min(count, MOST_TENSORS)):
+            number = _check_operand(seen, graph, kind, wanted, address, index, places)
+            if number in given:
+                seen.mistake(f"{kind} {index}: the id {number} is given twice")
+            given.add(number)
+        if graph.complete:
+            for number, tensor in graph.tensors.items():
+                if tensor.type is wanted and number not in given:
+                    seen.mistake(f"{kind} '{tensor.name}' of {graph.what} is not given")
+
+
+def _check_operand(
+    seen: Validation, graph: Object, kind: str, wanted: TensorType, address: int, index: int,
+    places: list[tuple[int, int, str]],
+) -> int:  # fmt: skip
+    """Look at one tensor of an execution; its id."""
+    tensor = read(address, Tensor, index)
+    fields = tensor.v1
+    known = graph.tensors.get(fields.id)
+    if graph.complete and (known is None or known.type is not wanted):
+        seen.mistake(f"{kind} {index}: {graph.what} has no {kind} of the id {fields.id}")
+        return int(fields.id)
+    info = tensor_at(address, index)
+    what = f"{kind} '{info.name}'"
+    count = info.dtype.itemsize
+    for dim in (known or info).dims:
+        count *= dim
+    if fields.memType == TensorMemType.MEMHANDLE:
+        memory = seen.known("memory handle", fields.memHandle or 0)
+        seen.use("memory handle", fields.memHandle or 0)
+        if memory is not None and memory.owner != graph.owner:
+            seen.mistake(f"{what}: {memory.what} is registered with another context")
+        elif memory is not None and 0 < memory.nbytes < count:
+            seen.mistake(f"{what}: {memory.what} has {memory.nbytes} bytes, {count} are needed")
+        seen.shared_bytes += count
+    else:
+        data, nbytes = fields.clientBuf.data or 0, fields.clientBuf.dataSize
+        seen.raw_bytes += count
+        if not data:
+            seen.mistake(f"{what}: its buffer is null")
+        elif nbytes < count:
+            seen.mistake(f"{what}: its buffer has {nbytes} bytes, {count} are needed")
+        for first, last, other in places if kind == "output" else ():
+            if data < last and first < data + nbytes:
+                seen.mistake(f"{what}: its buffer overlaps that of {other}")
+        places.append((data, data + nbytes, what))
+    return int(fields.id)
