@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from qnn_calls import Client, at, doubling, in_handle, opened
 
-from isthmus import qnn
 from isthmus.backends import limit
+from isthmus.backends.binding import Binding as DriverBinding
 from isthmus.capi import execution, serve
 from isthmus.capi.graph import BINDINGS, Graph
 from isthmus.errors import Code
@@ -52,9 +52,9 @@ def test_an_execution_that_failed_half_way_is_answered_and_not_run_again(
     given, found = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
     runs: list[int] = []
     ends: list[type[BaseException] | None] = [None, None, KeyboardInterrupt, MemoryError, RuntimeError, None]
-    execute = qnn.Binding.execute
+    execute = DriverBinding.execute
 
-    def counted(binding: qnn.Binding, *arguments: Any, **named: Any) -> Any:
+    def counted(binding: DriverBinding, *arguments: Any, **named: Any) -> Any:
         runs.append(1)
         answer = execute(binding, *arguments, **named)
         end = ends[len(runs) - 1]
@@ -62,7 +62,7 @@ def test_an_execution_that_failed_half_way_is_answered_and_not_run_again(
             raise end
         return answer
 
-    monkeypatch.setattr(qnn.Binding, "execute", counted)
+    monkeypatch.setattr(DriverBinding, "execute", counted)
     answers = []
     for _ in ends:
         try:

@@ -23,12 +23,16 @@ typedef Qnn_ErrorHandle_t E;
 /* -- the client's memory ------------------------------------------------------------------------------------------- */
 
 /* Whether it can be read, by the kernel's word: this call has its second argument copied, or answers EFAULT, before it
- * sees that the rest makes no sense. A plain access would end the process. */
-__attribute__((unused)) static int readable(const void *memory, size_t bytes) {
+ * sees that the rest makes no sense. A plain access would end the process. `page` is one that was found to be there. */
+__attribute__((unused)) static int readable(const void *memory, size_t bytes, uintptr_t *page) {
+  const uintptr_t smallest = 4095;
   uintptr_t first = (uintptr_t)memory & ~(uintptr_t)7, last = ((uintptr_t)memory + bytes - 1) & ~(uintptr_t)7;
   if (last < first) return 0;
-  for (uintptr_t at = first; at <= last; at = (at | 4095) + 1)
+  for (uintptr_t at = first; at <= last; at = (at | smallest) + 1) {
+    if ((at | smallest) == *page) continue;
     if (syscall(SYS_rt_sigprocmask, ~0, at, NULL, 8) && errno == EFAULT) return 0;
+    *page = at | smallest;
+  }
   return 1;
 }
 
@@ -390,8 +394,8 @@ static void forget_executions(void) {
 }
 
 /* What tells the memory of these tensors from other memory; NULL if they cannot be read. */
-static uint64_t *described(uint64_t *words, const Qnn_Tensor_t *tensors, uint32_t count) {
-  if (!words || (count && !readable(tensors, count * sizeof *tensors))) return NULL;
+static uint64_t *described(uint64_t *words, const Qnn_Tensor_t *tensors, uint32_t count, uintptr_t *page) {
+  if (!words || (count && !readable(tensors, count * sizeof *tensors, page))) return NULL;
   for (uint32_t i = 0; i < count; i++) {
     const Qnn_TensorV1_t *tensor = &tensors[i].v1; /* a beginning of both versions */
     int raw = tensor->memType == QNN_TENSORMEMTYPE_RAW;
@@ -426,7 +430,8 @@ static E graphExecute(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint3
   if (!profile && !signal && inputs && outputs && (uint64_t)inputs_count + outputs_count <= MOST_TENSORS) {
     words[0] = V(graph);
     words[1] = (uint64_t)inputs_count << 32 | outputs_count;
-    uint64_t *end = described(described(words + 2, inputs, inputs_count), outputs, outputs_count);
+    uintptr_t page = 0;
+    uint64_t *end = described(described(words + 2, inputs, inputs_count, &page), outputs, outputs_count, &page);
     bytes = end ? (size_t)((char *)end - (char *)words) : 0;
   }
   int held = py.GILState_Ensure();
