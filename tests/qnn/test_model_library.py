@@ -216,7 +216,7 @@ def test_a_process_has_limits_that_it_cannot_raise(tmp_path):
         "kinds = resource.RLIMIT_CORE, resource.RLIMIT_AS, resource.RLIMIT_FSIZE\n"
         "most = max(m.memory(), m.LEAST_MEMORY)\n"
         "assert all(len(set(resource.getrlimit(kind))) == 1 for kind in kinds)\n"
-        "print([resource.getrlimit(kind)[1] <= limit for kind, limit in zip(kinds, (0, most, m.MAX_COMPOSED))])\n"
+        "print([0 <= resource.getrlimit(kind)[1] <= limit for kind, limit in zip(kinds, (0, most, m.MAX_COMPOSED))])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("[True, True, True]\n", "")

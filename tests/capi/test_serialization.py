@@ -1,0 +1,72 @@
+"""Profiles that clients measured are kept in files, a line a call; what has no end or no file is an answer."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from pathlib import Path
+
+import pytest
+from qnn_calls import Client
+
+from isthmus.capi import serialization
+from isthmus.errors import Code
+from isthmus.qnn.interface import system
+
+
+@pytest.fixture
+def client(libraries: Path) -> Client:
+    return Client(libraries / "libQnnSystem.so")
+
+
+def target(client: Client, folder: Path) -> int:
+    """A file for profiles."""
+    given = system.SerializationTarget(1, b"profile", str(folder).encode())
+    out = ctypes.c_void_p()
+    client.do("systemProfileCreateSerializationTarget", given, None, 0, ctypes.byref(out))
+    return out.value or 0
+
+
+def call(event: system.ProfileEvent) -> ctypes.Array[ctypes._Pointer[system.ProfileData]]:
+    """One call that took one event."""
+    data = system.ProfileData(1)
+    data.v1.header.graphName = b"twice"
+    data.v1.profilingEvents, data.v1.numProfilingEvents = ctypes.addressof(event), 1
+    return (ctypes.POINTER(system.ProfileData) * 1)(ctypes.pointer(data))
+
+
+def test_a_call_is_a_line_with_its_events_and_their_parts(client: Client, tmp_path: Path) -> None:
+    part = system.ProfileEvent()
+    whole = system.ProfileEvent()
+    part.eventData.identifier, part.eventData.value = b"part", 3
+    whole.eventData.identifier, whole.eventData.value = b"whole", 4
+    whole.profileSubEventData, whole.numSubEvents = ctypes.addressof(part), 1
+    handle = target(client, tmp_path)
+    client.do("systemProfileSerializeEventData", handle, call(whole), 1)
+    client.do("systemProfileFreeSerializationTarget", handle)
+    _, line = (tmp_path / "profile").read_text().splitlines()
+    (event,) = json.loads(line)["events"]
+    assert (event["name"], event["value"], event["parts"][0]["name"]) == ("whole", 4, "part")
+
+
+def test_an_event_that_is_a_part_of_itself_is_refused(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serialization, "MOST", 100)
+    round_ = (system.ProfileEvent * 4)()
+    for event in round_:
+        event.profileSubEventData, event.numSubEvents = ctypes.addressof(round_), 4
+    handle = target(client, tmp_path)
+    answer = client.systemProfileSerializeEventData(handle, call(round_[0]), 1)
+    assert answer == Code.COMMON_INVALID_ARGUMENT
+    assert len((tmp_path / "profile").read_text().splitlines()) == 1
+    client.do("systemProfileFreeSerializationTarget", handle)
+
+
+def test_a_file_that_is_gone_is_an_answer(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    handle = target(client, tmp_path / "folder")
+    (tmp_path / "folder" / "profile").unlink()
+    (tmp_path / "folder").rmdir()
+    assert client.systemProfileSerializeEventData(handle, call(system.ProfileEvent()), 1) == Code.COMMON_SYSTEM
+    client.do("systemProfileFreeSerializationTarget", handle)
