@@ -39,7 +39,7 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
     try:
         target.mkdir(parents=True, exist_ok=True)
         made = _copied(target) if _are_built() else compile_all(target)
-        (target / SETTINGS).write_text(settings())
+        _replace(target / SETTINGS, settings().encode("utf-8", "surrogateescape"), 0o644)
     except NoCompiler as problem:
         hint = "Install gcc or clang, or set CC."
         raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "libraries for C", str(problem), hint) from None
@@ -68,11 +68,11 @@ def _copied(target: Path) -> list[Path]:
     return [target / library.file for library in LIBRARIES]
 
 
-def _replace(file: Path, content: bytes) -> None:
+def _replace(file: Path, content: bytes, mode: int = 0o755) -> None:
     """Write a file under its name at once: a program that has the old one loaded keeps that."""
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
     fresh.write_bytes(content)
-    fresh.chmod(0o755)
+    fresh.chmod(mode)
     fresh.replace(file)
 
 

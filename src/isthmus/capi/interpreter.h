@@ -55,10 +55,16 @@ typedef struct {
   void *_Atomic functions;    /* where Python's functions are looked up, once `python` is HOSTS or OURS */
 } Process;
 
-/* The number moves on when the layout does: libraries of two versions then have a Process each. */
-EXPORTED Process isthmus_process_1 = {
-    .starting = PTHREAD_MUTEX_INITIALIZER, .forwarding = PTHREAD_MUTEX_INITIALIZER, .functions = RTLD_DEFAULT};
-__asm__(".type isthmus_process_1, \"gnu_unique_object\"");
+/* All zeros at first, which on Linux is a free mutex, UNKNOWN and RTLD_DEFAULT. C has no word for a symbol of this kind.
+ * The number moves on when the layout does: libraries of two versions then have a Process each. */
+extern EXPORTED Process isthmus_process_1;
+_Static_assert(sizeof(Process) <= 256 && !UNKNOWN, "its place below, and what zeros mean");
+__asm__(".pushsection .data\n"
+        ".balign 64\n"
+        ".type isthmus_process_1, \"gnu_unique_object\"\n"
+        ".size isthmus_process_1, 256\n"
+        "isthmus_process_1: .zero 256\n"
+        ".popsection\n");
 #define process (&isthmus_process_1)
 
 /* -- this library ------------------------------------------------------------------------------------------------- */
