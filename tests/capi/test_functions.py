@@ -271,7 +271,7 @@ def test_wild_pointers_are_refused_and_nothing_is_changed(client: Client, wild: 
     memory = np.ones((1, 8), np.float32)
     bad = at(x, memory)
     bad.v1.clientBuf.data = wild
-    assert client.execute(graph, [bad], [at(y, memory)]) in (Code.GRAPH_INVALID_TENSOR, Code.COMMON_INVALID_ARGUMENT)
+    assert client.execute(graph, [bad], [at(y, memory)]) == Code.COMMON_INVALID_ARGUMENT
     assert client.execute(graph, [at(x, memory)], [at(y, memory.copy())]) == 0
     client.do("backendFree", backend)
 
