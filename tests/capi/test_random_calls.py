@@ -19,9 +19,9 @@ SECONDS = 280
     ("library", "seed", "count"),
     # A context of HTP is a process, which takes its time.
     [
-        ("libQnnCpu.so", 1, 700),
-        ("libQnnCpu.so", 10_000, 700),
-        ("libQnnLpai.so", 20_000, 590),
+        ("libQnnCpu.so", 1, 570),
+        ("libQnnCpu.so", 10_000, 570),
+        ("libQnnLpai.so", 20_000, 490),
         ("libQnnHtp.so", 30_000, 10),
         ("libQnnGpu.so", 40_000, 60),
         ("libQnnSystem.so", 50_000, 300),
