@@ -68,6 +68,31 @@ def test_threads_that_hold_the_interpreter_open_a_library_without_waiting_for_on
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{[0] * 6}\n", "")
 
 
+def test_a_program_in_python_that_forks_while_a_library_is_opened_leaves_no_child_waiting(libraries: Path) -> None:
+    code = (
+        "import ctypes, os, signal, sys, threading, time, warnings\n"
+        "warnings.simplefilter('ignore', DeprecationWarning)\n"
+        "from isthmus.qnn import interface\n"
+        "tables = [interface.providers(ctypes.CDLL(file))[0].table for file in sys.argv[1:]]\n"
+        "def use():\n"
+        "    for table in tables:\n"
+        "        assert interface.function(table, 'propertyHasCapability')(302) == 0\n"
+        "thread = threading.Thread(target=use)\n"
+        "thread.start()\n"
+        "for _ in range(4):\n"
+        "    time.sleep(0.005)\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        signal.alarm(60)\n"
+        "        use()\n"
+        "        os._exit(0)\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "thread.join()\n"
+    )
+    done = python(code, libraries / "libQnnCpu.so", libraries / "libQnnLpai.so")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n" * 4, "")
+
+
 def test_an_interrupt_while_a_library_is_opened_is_no_end_of_it(libraries: Path) -> None:
     code = (
         "import sys\n"

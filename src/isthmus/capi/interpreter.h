@@ -10,10 +10,12 @@
  *   1. process->starting: held while an interpreter starts. Only a thread that knows of none takes it, so none that
  *      has the GIL does.
  *   2. the GIL. It guards everything that is not atomic, and whatever belongs to Python.
- *   3. Python's own locks (imports, isthmus.capi.serve): whoever waits for one gives the GIL up meanwhile.
+ *   3. Python's own locks, that of the opener below and those of imports: whoever waits for one gives the GIL up
+ *      meanwhile.
  *   4. naming: within it functions are looked up, and nothing else is waited for.
- * A fork takes none of them. In the child there is one thread, so locks are made anew; of an interpreter that a library
- * of ours has started, or was starting, the child has a copy in the midst of something, which is left alone. */
+ * A fork takes none of them but the opener's, if Python makes it. In the child there is one thread, so locks are made
+ * anew; of an interpreter that a library of ours has started, or was starting, the child has a copy in the midst of
+ * something, which is left alone. */
 #ifndef ISTHMUS_INTERPRETER_H
 #define ISTHMUS_INTERPRETER_H
 
@@ -53,6 +55,7 @@ typedef struct {
   _Atomic pid_t forwarder;    /* the thread that does */
   _Atomic int python;
   void *_Atomic functions;    /* where Python's functions are looked up, once `python` is HOSTS or OURS */
+  void *_Atomic opener;       /* what opens libraries in Python, once one was opened */
 } Process;
 
 /* All zeros at first, which on Linux is a free mutex, UNKNOWN and RTLD_DEFAULT. C has no word for a symbol of this kind.
@@ -113,9 +116,10 @@ static struct {
   void *(*SaveThread)(void);
   PyObject *(*AddModule)(const char *);
   PyObject *(*ModuleDict)(PyObject *);
+  PyObject *(*DictNew)(void);
+  PyObject *(*DictItem)(PyObject *, const char *);
   PyObject *(*Compile)(const char *, const char *, int);
   PyObject *(*Evaluate)(PyObject *, PyObject *, PyObject *);
-  PyObject *(*ImportModule)(const char *);
   PyObject *(*GetAttrString)(PyObject *, const char *);
   PyObject *(*CallObject)(PyObject *, PyObject *);
   int (*Callable)(PyObject *);
@@ -144,9 +148,10 @@ static const struct { void *place; const char *name; } NEEDED[] = {
     {&py.Config_Clear, "PyConfig_Clear"},         {&py.GILState_Ensure, "PyGILState_Ensure"},
     {&py.GILState_Release, "PyGILState_Release"}, {&py.SaveThread, "PyEval_SaveThread"},
     {&py.AddModule, "PyImport_AddModule"},        {&py.ModuleDict, "PyModule_GetDict"},
+    {&py.DictNew, "PyDict_New"},                  {&py.DictItem, "PyDict_GetItemString"},
     {&py.Compile, "Py_CompileString"},            {&py.Evaluate, "PyEval_EvalCode"},
-    {&py.ImportModule, "PyImport_ImportModule"},  {&py.GetAttrString, "PyObject_GetAttrString"},
-    {&py.CallObject, "PyObject_CallObject"},      {&py.Callable, "PyCallable_Check"},
+    {&py.GetAttrString, "PyObject_GetAttrString"}, {&py.CallObject, "PyObject_CallObject"},
+    {&py.Callable, "PyCallable_Check"},
     {&py.TupleNew, "PyTuple_New"},                {&py.TupleSetItem, "PyTuple_SetItem"},
     {&py.LongFrom, "PyLong_FromUnsignedLongLong"}, {&py.LongAs, "PyLong_AsLongLong"},
     {&py.TextFrom, "PyUnicode_DecodeFSDefault"},  {&py.Text, "PyObject_Str"},
@@ -254,13 +259,19 @@ static PyStatus initialized(void) {
   return status;
 }
 
-static int bootstrapped(void) {
-  PyObject *main = py.AddModule("__main__"), *code = py.Compile(settings.bootstrap, "isthmus.conf", 257 /* a file */);
-  PyObject *names = main ? py.ModuleDict(main) : NULL, *done = code && names ? py.Evaluate(code, names, names) : NULL;
-  int well = done || complain_of_exception("its package cannot be imported: ", MENDED);
+/* Run a text as a file, with names of its own; whether it ends well. In the GIL. */
+static int run(const char *text, PyObject *names) {
+  PyObject *code = names ? py.Compile(text, "isthmus", 257 /* a file */) : NULL;
+  PyObject *done = code ? py.Evaluate(code, names, names) : NULL;
   if (code) py.DecRef(code);
   if (done) py.DecRef(done);
-  return well;
+  return done != NULL;
+}
+
+static int bootstrapped(void) {
+  PyObject *main = py.AddModule("__main__");
+  return run(settings.bootstrap, main ? py.ModuleDict(main) : NULL) ||
+         complain_of_exception("its package cannot be imported: ", MENDED);
 }
 
 /* Start Python, holding process->starting; what it is afterwards. */
@@ -309,6 +320,35 @@ static int has_python(void) {
   if (python == FORKED) atomic_store(&state, LEFT);
   if (python == BROKEN) atomic_store(&state, UNUSABLE);
   return (python == HOSTS || python == OURS) && find_functions(atomic_load(&process->functions));
+}
+
+/* -- the opener ---------------------------------------------------------------------------------------------------- */
+
+/* One thread at a time imports our package and opens a library, and Python does not fork meanwhile: a child would wait
+ * for ever for the locks of modules that another thread was importing. */
+static const char OPENER[] =
+    "import _thread, os\n"
+    "def made():\n"
+    "    lock = _thread.RLock()\n"
+    "    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)\n"
+    "    def opened(*arguments):\n"
+    "        with lock:\n"
+    "            from isthmus.capi.serve import open\n"
+    "            return open(*arguments)\n"
+    "    return opened\n"
+    "opened = made()\n";
+
+/* What opens libraries; NULL after a failure. In the GIL. */
+static PyObject *opener(void) {
+  void *none = NULL;
+  if (!atomic_load(&process->opener)) {
+    PyObject *names = py.DictNew(), *made = run(OPENER, names) ? py.DictItem(names, "opened") : NULL;
+    if (made) py.IncRef(made);
+    if (names) py.DecRef(names);
+    /* Of two that were made at once, one is used. */
+    if (made && !atomic_compare_exchange_strong(&process->opener, &none, made)) py.DecRef(made);
+  }
+  return atomic_load(&process->opener);
 }
 
 #endif

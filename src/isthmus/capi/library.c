@@ -74,17 +74,15 @@ static void leave(void) {
 
 /* The server of this library, the same for every thread that asks; a new reference, or NULL after a failure. */
 static PyObject *opened_server(void) {
-  PyObject *module = py.ImportModule("isthmus.capi.serve"), *open = NULL, *arguments = NULL, *made = NULL;
-  if (module && (open = py.GetAttrString(module, "open")) && (arguments = py.TupleNew(4))) {
+  PyObject *open = opener(), *arguments = open ? py.TupleNew(4) : NULL, *made = NULL;
+  if (arguments) {
     py.TupleSetItem(arguments, 0, py.TextFrom(NAME));
     py.TupleSetItem(arguments, 1, py.LongFrom((uintptr_t)native_say));
     py.TupleSetItem(arguments, 2, py.LongFrom((uintptr_t)forget_executions));
     py.TupleSetItem(arguments, 3, py.LongFrom((uintptr_t)native_leave));
     made = py.CallObject(open, arguments);
+    py.DecRef(arguments);
   }
-  if (arguments) py.DecRef(arguments);
-  if (open) py.DecRef(open);
-  if (module) py.DecRef(module);
   return made;
 }
 

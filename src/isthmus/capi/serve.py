@@ -28,7 +28,6 @@ from isthmus.capi.functions import TABLE, Function
 from isthmus.capi.handles import Handles
 from isthmus.capi.records import ClientLog
 from isthmus.errors import Code, QnnError
-from isthmus.lock import Lock
 from isthmus.log import Log, LogLevel
 
 LIBRARIES = {"QnnCpu": "cpu", "QnnGpu": "gpu", "QnnHtp": "htp", "QnnLpai": "lpai", "QnnSystem": "", "cdsprpc": ""}
@@ -36,11 +35,12 @@ LIBRARIES = {"QnnCpu": "cpu", "QnnGpu": "gpu", "QnnHtp": "htp", "QnnLpai": "lpai
 
 _servers: dict[int, Server] = {}
 """By the address of the function that has a library leave: what no two libraries have in common."""
-_opening = Lock()
 
 
 def open(library: str, say: int, forget: int, leave: int) -> Server:
-    """The server of a library that has just been loaded; the same for all threads that open it at once.
+    """The server of a library that has just been loaded; the same for all threads that open it.
+
+    The library sees to it that one of them is here at a time (``interpreter.h``).
 
     Parameters
     ----------
@@ -53,10 +53,9 @@ def open(library: str, say: int, forget: int, leave: int) -> Server:
     leave
         Where it has the function that keeps it from calling Python again.
     """
-    with _opening:
-        if leave not in _servers:
-            _servers[leave] = Server(library, say, forget, leave)
-        return _servers[leave]
+    if leave not in _servers:
+        _servers[leave] = Server(library, say, forget, leave)
+    return _servers[leave]
 
 
 def servers() -> list[Server]:
