@@ -299,10 +299,17 @@ static int start_python(void) {
   return OURS;
 }
 
+/* Whether the program runs a Python that all of it sees. */
+static int host_has_python(void) {
+  int (*is_initialized)(void) = NULL;
+  *(void **)&is_initialized = dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+  return is_initialized && is_initialized();
+}
+
 /* Whether there is an interpreter to call, after one was looked for and, if need be, started. */
 static int has_python(void) {
   int unknown = UNKNOWN, python = atomic_load(&process->python);
-  if (python == UNKNOWN && find_functions(RTLD_DEFAULT) && py.IsInitialized())
+  if (python == UNKNOWN && host_has_python())
     /* Not if another thread is starting it just now. */
     atomic_compare_exchange_strong(&process->python, &unknown, HOSTS);
   python = atomic_load(&process->python);
@@ -319,7 +326,10 @@ static int has_python(void) {
   }
   if (python == FORKED) atomic_store(&state, LEFT);
   if (python == BROKEN) atomic_store(&state, UNUSABLE);
-  return (python == HOSTS || python == OURS) && find_functions(atomic_load(&process->functions));
+  if (python != HOSTS && python != OURS) return 0;
+  if (find_functions(atomic_load(&process->functions))) return 1;
+  atomic_store(&state, UNUSABLE);
+  return complain("the Python of this program lacks what is needed", "", "");
 }
 
 /* -- the opener ---------------------------------------------------------------------------------------------------- */
