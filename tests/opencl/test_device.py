@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from isthmus.errors import Code, QnnError
 from isthmus.opencl import device as devices_module
 from isthmus.opencl.device import choose, devices
+from isthmus.opencl.library import library
 
 pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 
@@ -108,3 +110,14 @@ def test_the_backend_runs_without_importing_pyopencl_and_has_its_library():
     )
     ran = in_child(program)
     assert ran.stdout.split() == ["False", "True"], ran.stderr
+
+
+def test_a_library_that_the_client_has_loaded_is_the_one(tmp_path):
+    copied = tmp_path / "libOpenCL.so.1"
+    copied.write_bytes(Path(library().path).read_bytes())
+    program = (
+        f"import ctypes; ctypes.CDLL({str(copied)!r})\n"
+        "from isthmus.opencl.library import library\n"
+        "print(library().path)"
+    )
+    assert in_child(program).stdout.split() == [str(copied)]

@@ -1,7 +1,8 @@
 """The OpenCL library of this process: which file it is, and its functions with the types of their arguments.
 
-The package pyopencl brings a library of its own. Where it is installed that one is used, so that the client's objects
-and ours are of one library; it is not imported for that. Else the system's serves, which needs no package at all.
+The client's objects and ours must be of one library: one that the process has loaded is the one. The package pyopencl
+brings a library of its own: where it is installed that one is used; it is not imported for that. Else the system's
+serves, which needs no package at all.
 """
 
 from __future__ import annotations
@@ -213,10 +214,23 @@ def _candidates() -> Iterator[tuple[str, Callable[[], None]]]:
         yield explicit, lambda: None
         return
     home = _pyopencl()
-    if home is not None:
-        for path in sorted((home / ".libs").glob("libOpenCL*.so*")):
-            yield str(path), lambda: _show_drivers(home)
+    bundled = [] if home is None else [str(path) for path in sorted((home / ".libs").glob("libOpenCL*.so*"))]
+    for path in dict.fromkeys((*_mapped(), *bundled)):
+        if home is not None and path in bundled:
+            yield path, lambda: _show_drivers(home)
+        else:
+            yield path, lambda: None
     yield "libOpenCL.so.1", lambda: None
+
+
+def _mapped() -> list[str]:
+    """The OpenCL libraries that this process has loaded: a client of its in C may have begun with one already."""
+    try:
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    paths = [line.split(maxsplit=5)[5] for line in lines if "/libOpenCL" in line]
+    return list(dict.fromkeys(path for path in paths if Path(path).name.startswith("libOpenCL")))
 
 
 @lru_cache(maxsize=1)
