@@ -129,8 +129,7 @@ def graph_create(server: Server, context: int, name: int, configs: int, out: int
     try:
         _set_configs(server, made, configs)
     except BaseException:
-        # QNN has no call that ends a graph; the name is free again all the same.
-        del owner.handle.graphs[wanted]
+        owner.handle.drop_graph(made.handle.driver.graph)
         raise
     owner.graphs[wanted] = server.handles.add(made, context)
     write_number(out, owner.graphs[wanted])

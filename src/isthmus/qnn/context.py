@@ -246,11 +246,15 @@ class Context(Handle):
             return Graph(self, self.driver.create_graph(graph))
         except BaseException:
             # Refused or interrupted: nobody has it, on either side.
-            self.driver.drop_graph(graph)
-            for handle in list(self._owned):
-                if isinstance(handle, Graph) and handle.driver.graph is graph:
-                    self._disown(handle)
+            self.drop_graph(graph)
             raise
+
+    def drop_graph(self, graph: ir.Graph) -> None:
+        """Take back a graph that its client never got; QNN has no call that ends one. Its name is free again."""
+        self.driver.drop_graph(graph)
+        for handle in list(self._owned):
+            if isinstance(handle, Graph) and handle.driver.graph is graph:
+                self._disown(handle)
 
     def _check_name(self, name: str) -> None:
         if not isinstance(name, str) or not name:
