@@ -2,7 +2,7 @@
 
 A registered OpenCL buffer is used where it lies: nothing is transferred and nothing copied, and an execution can wait
 for events and answer one, so that a pipeline never leaves the device. Raw memory is transferred at each execution, and
-counted. The OpenCL context is the backend's own, or the client's.
+counted. The OpenCL context is the backend's own, or the client's: given beforehand, or told by the first buffer.
 
 When the device is lost, contexts, graphs and handles on it answer COMMON_SYSTEM_COMMUNICATION. The backend lives on:
 its next context works in a new OpenCL context, unless the client brought that.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from isthmus.backends import gpu_binary
 from isthmus.backends.driver import BackendDriver, Change, ContextDriver, DeviceDriver, MemDescriptor, Source
 from isthmus.backends.entry import BackendEntry
 from isthmus.backends.gpu_config import GpuConfig, read_config
-from isthmus.backends.gpu_graph import GpuGraphDriver
+from isthmus.backends.gpu_graph import DeviceSide, GpuGraphDriver
 from isthmus.backends.gpu_io import GpuIo
 from isthmus.backends.gpu_memory import GpuMemory, GpuRegistration
 from isthmus.backends.gpu_options import BackendProperty, ContextConfig
@@ -116,6 +117,9 @@ class GpuContext(ContextDriver):
 
     def __init__(self, config: GpuConfig, here: Context) -> None:
         self.config, self.opencl = config, here
+        self.moving: AbstractContextManager[object] = Lock() if config.follow_client else nullcontext()
+        """Held while it moves to another OpenCL context, and by whoever makes something in the one it is in."""
+        self._followed: Context | None = None
         path = config.kernel_repo_path
         self.repository = Repository() if path is None else _repository(path)
         self.repository.is_valid = not config.invalidate_kernel_repo
@@ -144,35 +148,74 @@ class GpuContext(ContextDriver):
         return Change(undo=undo)
 
     def create_graph(self, graph: Graph) -> GpuGraphDriver:
-        self.opencl.check("GPU context")
-        self._graphs.append(GpuGraphDriver(self, graph))
-        return self._graphs[-1]
+        with self.moving:
+            self.opencl.check("GPU context")
+            self._graphs.append(GpuGraphDriver(self, graph))
+            return self._graphs[-1]
+
+    def drop_graph(self, graph: Graph) -> None:
+        self._graphs = [known for known in self._graphs if known.graph is not graph]
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[GpuRegistration]:
-        self.opencl.check("memory registration")
-        return self.memory.register(descriptors)
+        with self.moving:
+            if self.config.follow_client:
+                self._follow(descriptors)
+            self.opencl.check("memory registration")
+            return self.memory.register(descriptors)
+
+    def _follow(self, descriptors: Sequence[MemDescriptor]) -> None:
+        """Move to the OpenCL context that the client's buffers are of, with all graphs, or stay whole where it is.
+
+        Buffers that are registered stay usable, so it does not move away from them; nor from state that graphs have.
+        """
+        wanted = self.memory.foreign(descriptors)
+        if wanted is None or any(graph.has_history for graph in self._graphs):
+            return
+        try:
+            here = Context.of_client(wanted, None)
+        except QnnError as problem:
+            hint = "Create the buffers in a context of one device."
+            raise QnnError(Code.MEM_INVALID_ARGUMENT, problem.what, problem.rule, hint) from None
+        moved: list[DeviceSide] = []
+        try:
+            for graph in self._graphs:
+                moved.append(graph.made_on(here))
+        except BaseException:
+            for side in moved:
+                side.close()
+            here.close()
+            raise
+        for graph, side in zip(self._graphs, moved, strict=True):
+            graph.move(side)
+        self.opencl, self.memory = here, GpuMemory(here)
+        if self._followed is not None:
+            self._followed.close()
+        self._followed = here
 
     def get_binary(self) -> bytes:
         return gpu_binary.to_bytes([graph.program for graph in self._graphs])
 
     def restore(self, binary: Source) -> Sequence[GpuGraphDriver]:
-        self.opencl.check("context binary")
-        programs = gpu_binary.programs(binary, traits(self.opencl.device))
-        made = [GpuGraphDriver(self, gpu_binary.outline(program), program) for program in programs]
-        try:
-            for driver in made:
-                driver.finalize()
-        except BaseException:
-            for driver in made:
-                driver.close()
-            raise
-        self._graphs += made
-        return made
+        with self.moving:
+            self.opencl.check("context binary")
+            programs = gpu_binary.programs(binary, traits(self.opencl.device))
+            made = [GpuGraphDriver(self, gpu_binary.outline(program), program) for program in programs]
+            try:
+                for driver in made:
+                    driver.finalize()
+            except BaseException:
+                for driver in made:
+                    driver.close()
+                raise
+            self._graphs += made
+            return made
 
     def close(self) -> None:
         for graph in self._graphs:
             graph.close()
         self.memory.close()
+        if self._followed is not None:
+            self._followed.close()
 
 
 def _repository(path: Any) -> Repository:

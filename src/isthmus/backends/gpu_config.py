@@ -34,6 +34,9 @@ class GpuConfig:
         Part of the platform's name; part of the device's name, or its number.
     context, queue
         The client's own OpenCL context and queue.
+    follow_client
+        Whether a QNN context moves to the OpenCL context of the first buffer that is registered in it: for clients that
+        cannot say beforehand which that will be, as those in C.
     timeout
         How many seconds an execution may take before the device counts as lost.
     """
@@ -46,6 +49,7 @@ class GpuConfig:
     device: str | int | None = None
     context: Any = None
     queue: Any = None
+    follow_client: bool = False
     timeout: int | None = None
 
     @property
@@ -109,11 +113,13 @@ _KEYS: Table = {
         "device": Key("device", _name_or_number),
         "context": Key("context", _object),
         "queue": Key("queue", _object),
+        "follow_client": Key("follow_client", truth),
         "timeout": Key("timeout", number(1, _LONGEST)),
     },
 }
 _OWN = (
-    "graph_names", "kernel_repo_path", "invalidate_kernel_repo", "platform", "device", "context", "queue", "timeout",
+    "graph_names", "kernel_repo_path", "invalidate_kernel_repo", "platform", "device", "context", "queue",
+    "follow_client", "timeout",
 )  # fmt: skip
 
 

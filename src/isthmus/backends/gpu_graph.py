@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,11 @@ from isthmus.backends.turn import PlainTurn
 from isthmus.engine.opencl.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, MemType, TensorInfo
-from isthmus.memory import Window
+from isthmus.memory import Window, holds
 from isthmus.memory.opencl import HostSharedBuffer
 from isthmus.opencl import commands, event
 from isthmus.opencl.commands import Command, Commands, Limits, Outcome
+from isthmus.opencl.context import Context
 from isthmus.opencl.event import Event
 from isthmus.opencl.handles import Owned
 from isthmus.prepare.schedule import Plan
@@ -46,6 +48,21 @@ _VECTOR = 16
 """What a tensor's first byte is a multiple of on a GPU, whose kernels load vectors."""
 
 
+@dataclass(frozen=True)
+class DeviceSide:
+    """What a graph has on a device: its program, once it is finalized, and memory for what is transferred."""
+
+    program: Program | None
+    loaded: DeviceProgram | None
+    staging: Staging
+
+    def close(self) -> None:
+        """Give it all back."""
+        if self.loaded is not None:
+            self.loaded.close()
+        self.staging.close()
+
+
 class GpuGraphDriver(GraphDriver):
     """A graph on an OpenCL device, with scratch, constants and state of its own there."""
 
@@ -55,6 +72,7 @@ class GpuGraphDriver(GraphDriver):
         self.context, self.graph = context, graph
         self.options: dict[GraphConfig, Any] = {**_DEFAULTS, **context.config.options(graph.name)}
         self._program = program
+        self._is_restored = program is not None
         self._preparing = threading.Lock()
         self._turn = PlainTurn()
         self.ledger = Ledger(self._turn)
@@ -103,21 +121,53 @@ class GpuGraphDriver(GraphDriver):
 
     def finalize(self) -> None:
         context = self.context
-        context.opencl.check(self.what)
-        loaded = DeviceProgram(
-            context.opencl, self.program, context.repository, context.config.patience, self.what
-        )
-        try:
-            infos = self.info.tensors
-            raw = [index for index, info in enumerate(infos) if info.mem_type is MemType.RAW]
-            self.staging.reserve(infos, raw)
-        except BaseException:
-            loaded.close()
-            self.staging.close()
-            raise
-        self._loaded = loaded
+        with context.moving:
+            context.opencl.check(self.what)
+            self._loaded = self._load(context.opencl, self.program, self.staging)
         self.ledger.total.staging_prepare_bytes = self.staging.reserved
         self.finalized = True
+
+    def _load(self, here: Context, program: Program, staging: Staging) -> DeviceProgram:
+        """The program on a device, with memory for what the graph says will be transferred."""
+        loaded = DeviceProgram(here, program, self.context.repository, self.context.config.patience, self.what)
+        try:
+            infos = program.info.tensors
+            raw = [index for index, info in enumerate(infos) if info.mem_type is MemType.RAW]
+            staging.reserve(infos, raw)
+        except BaseException:
+            loaded.close()
+            staging.close()
+            raise
+        return loaded
+
+    # -- another OpenCL context ----------------------------------------------------------------------------------------
+
+    @property
+    def has_history(self) -> bool:
+        """Whether executions have left state on the device."""
+        return self._loaded is not None and bool(self.program.state_bytes) and self.stats().executions > 0
+
+    def made_on(self, here: Context) -> DeviceSide:
+        """The same in another OpenCL context, to be moved to; prepared anew where that is on another device."""
+        device, staging, program = self.context.opencl.device, Staging(here), self._program
+        if program is not None and here.device.handle != device.handle:
+            if self._is_restored:
+                rule = f"the client's buffers are on {here.device}, and its binary was taken for {device}"
+                raise QnnError(Code.MEM_INVALID_ARGUMENT, self.what, rule, "Name the device in the configuration.")
+            program = gpu_prepare.prepare(self.graph, here.device, self.options)
+        loaded = None if self._loaded is None or program is None else self._load(here, program, staging)
+        return DeviceSide(program, loaded, staging)
+
+    def move(self, side: DeviceSide) -> None:
+        """Go there. Bindings notice, and are made again before they run."""
+
+        def go() -> None:
+            left = DeviceSide(None, self._loaded, self.staging)
+            self._program, self._loaded, self.staging = side.program, side.loaded, side.staging
+            holds.changed()
+            left.close()
+
+        self.ledger.in_turn(go)
 
     # -- execution -----------------------------------------------------------------------------------------------------
 

@@ -74,6 +74,17 @@ class GpuMemory:
                 raise
         return made
 
+    def foreign(self, descriptors: Sequence[MemDescriptor]) -> int | None:
+        """The one other OpenCL context that all of these buffers are of, if nothing is registered that is of this."""
+        with self._lock:
+            if self._known:
+                return None
+        owners = set()
+        for index, descriptor in enumerate(descriptors):
+            what = f"memory descriptor {index}"
+            owners.add(opencl.owner(_given(what, descriptor), what))
+        return None if len(owners) != 1 or self._context.handle in owners else owners.pop()
+
     def close(self) -> None:
         """Deregister all; safe to call again."""
         with self._lock:

@@ -266,8 +266,26 @@ def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
         MEM_INVALID_ARGUMENT for what is no buffer of OpenCL, or one of another context; MEM_INVALID_HANDLE for one that
         was released.
     """
-    from isthmus.opencl.handles import MemoryFacts, Owned, handle_of
+    from isthmus.opencl.handles import Owned
     from isthmus.opencl.library import library
+
+    facts = _facts(given, what)
+    if facts.context != context.handle:
+        raise QnnError(
+            Code.MEM_INVALID_ARGUMENT, what, "its OpenCL buffer belongs to another context than the backend works in",
+            "Create it in the backend's context, or the backend in its context.",
+        )  # fmt: skip
+    library().call(what, "clRetainMemObject", facts.handle)
+    return OpenClBuffer(context, Owned(facts.handle, "clReleaseMemObject"), facts)
+
+
+def owner(given: Any, what: str) -> int:
+    """The context of OpenCL that a client's buffer belongs to, by its handle; errors as those of `adopted`."""
+    return _facts(given, what).context
+
+
+def _facts(given: Any, what: str) -> MemoryFacts:
+    from isthmus.opencl.handles import MemoryFacts, handle_of
 
     code = Code.MEM_INVALID_ARGUMENT
     if isinstance(given, Buffer) and not isinstance(given, OpenClBuffer):
@@ -275,17 +293,10 @@ def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
     if isinstance(given, OpenClBuffer):
         given.check_open()
         given = given.handle
-    handle = handle_of(given, "MemoryObject", what, code, Code.MEM_INVALID_HANDLE)
-    facts = MemoryFacts(handle, what)
+    facts = MemoryFacts(handle_of(given, "MemoryObject", what, code, Code.MEM_INVALID_HANDLE), what)
     if not facts.is_buffer:
         raise QnnError(code, what, "its memory object is an image", "Give a buffer.")
-    if facts.context != context.handle:
-        raise QnnError(
-            code, what, "its OpenCL buffer belongs to another context than the backend works in",
-            "Create it in the backend's context, or the backend in its context.",
-        )  # fmt: skip
-    library().call(what, "clRetainMemObject", handle)
-    return OpenClBuffer(context, Owned(handle, "clReleaseMemObject"), facts)
+    return facts
 
 
 def known(context: Context, given: Any) -> OpenClBuffer | None:

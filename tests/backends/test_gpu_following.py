@@ -1,0 +1,136 @@
+"""A context of the GPU backend goes where the client's first buffer is, if it was told to follow."""
+
+import numpy as np
+import pytest
+from gpu_harness import DIMS, NBYTES, bound, cl, descriptor, doubled, expected, gpu, opencl_context, values
+from gpu_harness import small as small
+
+from isthmus import QnnError, qnn
+from isthmus.backends import gpu_graph
+from isthmus.errors import Code
+from isthmus.opencl.handles import references
+
+pytestmark = pytest.mark.usefixtures("small")
+FOLLOWING = {"gpu": {"follow_client": True}}
+
+
+@pytest.fixture
+def queue():
+    """A queue of the client's, in an OpenCL context that the backend does not know."""
+    return cl.CommandQueue(cl.create_some_context(interactive=False))
+
+
+def made(queue):
+    return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, NBYTES)
+
+
+def registered(context, *buffers):
+    return context.mem_register([descriptor(each) for each in buffers])
+
+
+def computes_in(queue, graph, buffers, handles):
+    x, y = values(), np.empty(DIMS, np.float32)
+    cl.enqueue_copy(queue, buffers[0], x).wait()
+    binding = bound(graph, *handles)
+    binding.execute()
+    cl.enqueue_copy(queue, y, buffers[1]).wait()
+    np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+    return binding
+
+
+@pytest.mark.parametrize("finalized_first", [True, False])
+def test_the_first_buffer_tells_the_context(queue, finalized_first):
+    with gpu(FOLLOWING) as backend:
+        context = backend.create_context()
+        graph = doubled(context, finalize=finalized_first)
+        buffers = made(queue), made(queue)
+        handles = registered(context, *buffers)
+        if not finalized_first:
+            graph.finalize()
+        assert computes_in(queue, graph, buffers, handles).stats.copied_bytes == 0
+        assert opencl_context(backend) != queue.context
+        context.mem_deregister(handles)
+        assert references(buffers[0].int_ptr) == 1
+
+
+def test_bindings_that_were_made_before_go_on(queue):
+    with gpu(FOLLOWING) as backend:
+        context = backend.create_context()
+        graph = doubled(context)
+        x, y = values(), np.zeros(DIMS, np.float32)
+        raw = graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
+        raw.execute()
+        buffers = made(queue), made(queue)
+        computes_in(queue, graph, buffers, registered(context, *buffers))
+        y[...] = 0
+        raw.execute()
+        np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+        assert raw.stats.executions == 2
+
+
+def test_a_context_stays_with_the_buffers_that_it_has(queue):
+    other = cl.CommandQueue(cl.create_some_context(interactive=False))
+    with gpu(FOLLOWING) as backend:
+        context = backend.create_context()
+        graph = doubled(context)
+        buffers = made(queue), made(queue)
+        handles = registered(context, *buffers)
+        for wrong in ((made(other),), (made(other), made(queue))):
+            with pytest.raises(QnnError, match="belongs to another context") as refused:
+                registered(context, *wrong)
+            assert refused.value.code is Code.MEM_INVALID_ARGUMENT
+        computes_in(queue, graph, buffers, handles)
+        # Without any it is free again.
+        context.mem_deregister(handles)
+        buffers = made(other), made(other)
+        computes_in(other, graph, buffers, registered(context, *buffers))
+
+
+def test_a_context_stays_where_its_graphs_have_state(queue):
+    with gpu(FOLLOWING) as backend:
+        context = backend.create_context()
+        graph = context.create_graph("count")
+        kind, zero = qnn.DataType.FLOAT_32, np.zeros(DIMS, np.float32)
+        x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, kind, DIMS)
+        state = graph.create_tensor("s", qnn.TensorType.APP_READWRITE, kind, DIMS, data=zero)
+        following = graph.create_tensor("t", qnn.TensorType.NATIVE, kind, DIMS)
+        y = graph.create_tensor("y", qnn.TensorType.APP_READ, kind, DIMS)
+        graph.add_node("add", "ElementWiseAdd", [x, state], [following])
+        graph.add_node("out", "ElementWiseAdd", [following, following], [y])
+        graph.update_state(state, following)
+        graph.finalize()
+        x, y = np.ones(DIMS, np.float32), np.zeros(DIMS, np.float32)
+        raw = graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
+        raw.execute()
+        with pytest.raises(QnnError, match="belongs to another context"):
+            registered(context, made(queue))
+        raw.execute()
+        assert (y == 4).all()
+
+
+def test_a_move_that_fails_changes_nothing(queue, monkeypatch):
+    with gpu(FOLLOWING) as backend:
+        context = backend.create_context()
+        first, second = doubled(context, "first"), doubled(context, "second")
+        load, loads = gpu_graph.GpuGraphDriver._load, []
+
+        def failing(self, *arguments):
+            loads.append(self)
+            if len(loads) == 2:
+                raise QnnError(Code.COMMON_MEM_ALLOC, "device", "it is full")
+            return load(self, *arguments)
+
+        monkeypatch.setattr(gpu_graph.GpuGraphDriver, "_load", failing)
+        buffers = made(queue), made(queue)
+        with pytest.raises(QnnError, match="it is full"):
+            registered(context, *buffers)
+        assert references(buffers[0].int_ptr) == 1
+        for graph in (first, second):
+            x, y = values(), np.zeros(DIMS, np.float32)
+            graph.execute([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
+            np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+
+
+def test_a_context_without_that_setting_stays(queue):
+    with gpu() as backend, pytest.raises(QnnError, match="belongs to another context"):
+        registered(backend.create_context(), made(queue))
