@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -55,6 +55,8 @@ CAPABILITIES = {
 }
 """The keys that are answered with yes; all others of a known group with no."""
 _LAST_IN_GROUP = 60
+_SETTINGS: dict[str, tuple[Any, ...]] = {"gpu": ({"gpu": {"follow_client": True}},)}
+"""What a client in C cannot say: that its OpenCL buffers will be of a context that only they tell."""
 
 
 @serves("propertyHasCapability", expected=True)
@@ -86,7 +88,8 @@ def backend_create(server: Server, log: int, configs: int, out: int) -> None:
         elif given.option != BackendOption.ERROR_REPORTING:
             raise QnnError(Code.BACKEND_INVALID_CONFIG, "backend", f"it has no config {given.option}")
     try:
-        made = qnn.Backend(server.backend_name, config, heard)
+        settings = [*_SETTINGS.get(server.backend_name, ()), *([config] if config else ())]
+        made = qnn.Backend(server.backend_name, settings, heard)
     except QnnError as problem:
         if problem.code is Code.BACKEND_INVALID_ARGUMENT:
             raise QnnError(

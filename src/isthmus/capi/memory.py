@@ -15,7 +15,7 @@ from isthmus.capi.functions import serves
 from isthmus.capi.values import MAX_RANK
 from isthmus.errors import Code, QnnError
 from isthmus.memory import RpcBuffer, rpcmem
-from isthmus.qnn import DescriptorType, htp, lpai
+from isthmus.qnn import DescriptorType, gpu, htp, lpai
 from isthmus.qnn.interface.custom import GpuMemInfo, HtpMemDescriptor, LpaiMemInfo
 from isthmus.qnn.interface.objects import MemDescriptor
 
@@ -38,12 +38,9 @@ def _lpai_custom(address: int) -> Any:
 
 
 def _gpu_custom(address: int) -> Any:
-    """The address of an OpenCL buffer, which the back end takes as such."""
     given = read(address, GpuMemInfo)
-    if given.memType:
-        rule = f"its memory type {given.memType} is not OpenCL"
-        raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, "memory descriptor", rule)
-    return given.buffer
+    kind = next((known for known in gpu.MemType if known == given.memType), given.memType)
+    return gpu.GpuMemInfo(kind, given.buffer)
 
 
 _CUSTOM: dict[str, Callable[[int], Any]] = {"htp": _htp_custom, "lpai": _lpai_custom, "gpu": _gpu_custom}

@@ -15,8 +15,9 @@ from isthmus import qnn
 from isthmus.capi.client import checked, pointer, read, text, write, write_number
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
-from isthmus.qnn import lpai
+from isthmus.qnn import gpu, lpai
 from isthmus.qnn.interface.custom import (
+    GpuGraphConfig,
     HtpContextConfig,
     HtpContextOption,
     HtpDeviceConfig,
@@ -114,7 +115,19 @@ def _lpai_graph(server: Server, custom: int) -> Settings:
     return {option: _LPAI_GRAPH[option](config.value or 0)}
 
 
-_GRAPH: dict[str, Callable[[Server, int], Settings]] = {"htp": _htp_graph, "lpai": _lpai_graph}
+def _gpu_graph(server: Server, custom: int) -> Settings:
+    config = read(custom, GpuGraphConfig)
+    return {
+        gpu.GraphConfig.PRECISION: config.precision,
+        gpu.GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS: config.disableMemoryOptimizations,
+        gpu.GraphConfig.DISABLE_NODE_OPTIMIZATIONS: config.disableNodeOptimizations,
+        gpu.GraphConfig.DISABLE_QUEUE_RECORDING: config.disableQueueRecording,
+    }
+
+
+_GRAPH: dict[str, Callable[[Server, int], Settings]] = {
+    "gpu": _gpu_graph, "htp": _htp_graph, "lpai": _lpai_graph,
+}  # fmt: skip
 
 
 # -- contexts and devices ----------------------------------------------------------------------------------------------
