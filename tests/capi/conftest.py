@@ -35,11 +35,12 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
         if key not in made:
             made[key] = tmp_path_factory.mktemp("program") / name
             language = ["-std=c11"] if compiler == "gcc" else ["-x", "c++", "-std=c++17"]
+            source = next(PROGRAMS.glob(f"{name}.c*"))
             flags = ["-fsanitize=address"] if sanitize else []
             subprocess.run(
                 [
                     compiler, *language, *flags, "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", f"-I{INCLUDE}",
-                    f"-I{PROGRAMS}", PROGRAMS / f"{name}.c", "-o", made[key], "-ldl", "-lpthread",
+                    f"-I{PROGRAMS}", source, "-o", made[key], "-ldl", "-lpthread",
                 ],
                 check=True,
             )  # fmt: skip

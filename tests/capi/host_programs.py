@@ -19,3 +19,16 @@ def execute(program: Path, *arguments: object, **variables: str) -> subprocess.C
     return subprocess.run(
         [program, *map(str, arguments)], capture_output=True, text=True, timeout=SECONDS, env=environment
     )
+
+
+def accelerators() -> set[int]:
+    """The accelerator processes that run now."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if b"isthmus.accelerator" in (entry / "cmdline").read_bytes():
+                    found.add(int(entry.name))
+            except OSError:
+                continue
+    return found

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from host_programs import Build, execute
+from host_programs import Build, accelerators, execute
 
 from isthmus import qnn
 
@@ -34,18 +34,6 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file = tmp_path_factory.mktemp("binary") / "count.bin"
         file.write_bytes(graph.context.prepare_offline())
     return file
-
-
-def accelerators() -> set[int]:
-    found = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if b"isthmus.accelerator" in (entry / "cmdline").read_bytes():
-                    found.add(int(entry.name))
-            except OSError:
-                continue
-    return found
 
 
 @kinds

@@ -15,7 +15,8 @@ from isthmus import Code, QnnError, capi
 from isthmus.capi import building, installation
 from isthmus.tools import cli
 
-FILES = {f"lib{name}.so" for name in ("QnnCpu", "QnnGpu", "QnnHtp", "QnnLpai", "QnnSystem", "cdsprpc")}
+NAMES = ("QnnCpu", "QnnGpu", "QnnHtp", "QnnLpai", "QnnSystem", "QnnTFLiteDelegate", "cdsprpc")
+FILES = {f"lib{name}.so" for name in NAMES}
 
 
 def test_the_command_makes_libraries_headers_and_settings(
@@ -24,7 +25,7 @@ def test_the_command_makes_libraries_headers_and_settings(
     monkeypatch.setattr(installation, "BUILT", libraries)
     assert cli.main(["capi", "install", str(tmp_path / "made")]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert {Path(line).name for line in printed[:7]} == {*FILES, "include"}
+    assert {Path(line).name for line in printed[:8]} == {*FILES, "include"}
     assert (tmp_path / "made" / "include" / "System" / "QnnSystemInterface.h").is_file()
     settings = (tmp_path / "made" / "isthmus.conf").read_text()
     assert f"\nexecutable={sys.executable}\n" in settings
@@ -53,6 +54,9 @@ def test_each_library_offers_its_own_functions_only(libraries: Path) -> None:
         names = {line.split()[-1] for line in symbols.stdout.splitlines() if " T " in line}
         if file == "libcdsprpc.so":
             assert {"rpcmem_alloc", "rpcmem_alloc2", "rpcmem_free", "rpcmem_to_fd"} <= names
+        elif file == "libQnnTFLiteDelegate.so":
+            assert "TfLiteQnnDelegateCreate" in names
+            assert all(name.startswith(("TfLiteQnnDelegate", "tflite_plugin_")) for name in names)
         else:
             system = file == "libQnnSystem.so"
             assert names == {"QnnSystemInterface_getProviders" if system else "QnnInterface_getProviders"}

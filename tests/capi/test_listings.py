@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from host_programs import Build, execute
+from host_programs import Build, accelerators, execute
 
 KINDS = [("gcc", False), ("g++", False), ("g++", True)]
 kinds = pytest.mark.parametrize(("compiler", "sanitize"), KINDS, ids=["c", "c++", "c++-asan"])
@@ -48,3 +53,104 @@ def test_buffers_are_registered_after_the_graph_is_ready_or_never_freed(
     done = execute(build("gpu_opencl"), libraries, path, how, **variables)
     assert (done.returncode, done.stderr) == (0, "")
     assert "done" in done.stdout.splitlines()
+
+
+# -- the TFLite delegate -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def litert(tmp_path_factory: pytest.TempPathFactory) -> list[Path | int]:
+    """What a program is told of LiteRT: libpython, the library, a model, its input and output with their sizes."""
+    pytest.importorskip("ai_edge_litert", reason="needs the package ai-edge-litert")
+    import ai_edge_litert
+
+    from isthmus.capi.installation import libpython
+    from isthmus.delegate import probe_model
+
+    python = libpython()
+    if python is None:
+        pytest.skip("needs a shared libpython")
+    library = Path(ai_edge_litert.__file__).parent / "libpywrap_litert_common.so"
+    model = tmp_path_factory.mktemp("model") / "model.tflite"
+    model.write_bytes(probe_model.content())
+    facts: list[Path | int] = [python, library, model]
+    for index in (probe_model.INPUT, probe_model.OUTPUT):
+        _, _, dims = probe_model.TENSORS[index]
+        facts += [index, math.prod(dims)]
+    return facts
+
+
+LINES = [
+    "INFO: TfLiteQnnDelegate delegate: 2 nodes delegated out of 2 nodes with 1 partitions.",
+    "INFO: Replacing 2 node(s) with delegate (TfLiteQnnDelegate) node, yielding 1 partitions.",
+    "INFO: Tensor 0 is successfully registered to shared memory.",
+    "INFO: Tensor 5 is successfully registered to shared memory.",
+]
+"""What the tutorial shows."""
+
+
+@pytest.mark.parametrize("sanitize", [False, True], ids=["c++", "c++-asan"])
+def test_the_delegate_runs_a_model_in_shared_memory(
+    libraries: Path, litert: list[Path | int], build: Build, sanitize: bool
+) -> None:
+    done = execute(build("tflite_delegate", "g++", sanitize), libraries, *litert)
+    assert done.returncode == 0, done.stderr
+    assert "done" in done.stdout.splitlines()
+    events = json.loads(done.stdout.splitlines()[0])
+    assert sum(event["value"] for event in events if event["name"].startswith("copied")) == 0
+    assert sum(event["value"] for event in events if event["name"] == "used in place: shared") == 3 * 4 * (84 + 45)
+    said = done.stderr.splitlines()
+    assert [line for line in said if line in LINES] == LINES
+    problems = [line for line in said if line.startswith("ERROR")]
+    for line, part in zip(
+        problems,
+        ("option backend_type: it is mandatory", "options: they are null", "custom memory of 0 bytes",
+         "an interpreter still runs 1 of its nodes", "it is none, or was deleted", "it is not allocated"),
+        strict=True,
+    ):  # fmt: skip
+        assert part in line
+
+
+def test_a_program_that_forgets_its_delegate_leaves_no_accelerator(
+    libraries: Path, litert: list[Path | int], build: Build
+) -> None:
+    done = execute(build("tflite_delegate", "g++"), libraries, *litert, "forget")
+    assert done.returncode == 0, done.stderr
+    started = {int(number) for number in re.findall(r"Accelerator process (\d+) started", done.stderr)}
+    assert started
+    assert not started & accelerators()
+
+
+def test_the_delegate_is_loaded_by_name_with_its_options_as_texts(
+    libraries: Path, litert: list[Path | int], tmp_path: Path
+) -> None:
+    code = """
+import sys
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter, load_delegate
+library, model = sys.argv[1:]
+outputs = []
+delegate = load_delegate(library, {"backend_type": "htp", "htp_performance_mode": "burst", "log_level": "error"})
+for delegates in ([delegate], []):
+    interpreter = Interpreter(model, experimental_delegates=delegates)
+    interpreter.allocate_tensors()
+    (x,), (y,) = interpreter.get_input_details(), interpreter.get_output_details()
+    interpreter.set_tensor(x["index"], np.linspace(-1, 1, 84, dtype=np.float32).reshape(x["shape"]))
+    interpreter.invoke()
+    outputs.append(interpreter.get_tensor(y["index"]))
+np.testing.assert_allclose(*outputs, atol=1e-4)
+for wrong in ({"backend_type": "hexagon"}, {"backend_type": "htp", "vtcm": "8"}, {}):
+    try:
+        load_delegate(library, wrong)
+    except ValueError as problem:
+        print(problem)
+del interpreter, delegate, delegates
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, libraries / "libQnnTFLiteDelegate.so", str(litert[2])], capture_output=True,
+        text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "2 nodes delegated out of 2 nodes" in done.stderr
+    for part in ("must be one of undefined 0, gpu 1, htp 2", "there is none of the name vtcm", "it is mandatory"):
+        assert part in done.stdout

@@ -62,6 +62,7 @@ LIBRARIES = (
     _backend("Lpai", 12, "2,5,0"),
     Library("QnnSystem", ("SERVES_SYSTEM",)),
     Library("cdsprpc", ("SERVES_RPCMEM",)),
+    Library("QnnTFLiteDelegate", ("SERVES_DELEGATE",)),
 )
 
 

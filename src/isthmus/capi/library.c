@@ -159,7 +159,8 @@ static long long crossed(int index, const char *name, long long otherwise, const
 }
 
 /* For functions that answer codes, and for those that answer something else. */
-static long long cross(int index, const char *name, long long otherwise, int count, const uint64_t *values) {
+__attribute__((unused)) static long long cross(int index, const char *name, long long otherwise, int count,
+                                               const uint64_t *values) {
   return crossed(index, name, otherwise, NULL, count, values);
 }
 __attribute__((unused)) static long long cross_for(int index, const char *name, long long failure, int count,
@@ -673,4 +674,10 @@ EXPORTED void remote_register_buf_attr2(void *memory, size_t size, int fd, int a
   (void)memory, (void)size, (void)fd, (void)attributes;
 }
 
+#endif
+
+/* -- the TFLite delegate ------------------------------------------------------------------------------------------ */
+
+#ifdef SERVES_DELEGATE
+#include "delegate.c"
 #endif

@@ -15,6 +15,7 @@ from isthmus.capi import (  # noqa: F401 - these enter their functions
     backend,
     binaries,
     context,
+    delegate,
     device,
     execution,
     graph,
@@ -30,8 +31,11 @@ from isthmus.capi.records import ClientLog
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
 
-LIBRARIES = {"QnnCpu": "cpu", "QnnGpu": "gpu", "QnnHtp": "htp", "QnnLpai": "lpai", "QnnSystem": "", "cdsprpc": ""}
-"""The backend behind each library."""
+LIBRARIES = {
+    "QnnCpu": "cpu", "QnnGpu": "gpu", "QnnHtp": "htp", "QnnLpai": "lpai",
+    "QnnSystem": "", "cdsprpc": "", "QnnTFLiteDelegate": "",
+}  # fmt: skip
+"""The backend behind each library; none behind those that serve all."""
 
 _servers: dict[int, Server] = {}
 """By the address of the function that has a library leave: what no two libraries have in common."""
@@ -82,6 +86,8 @@ class Server:
         """What is seen of calls that are forwarded."""
         self.kept: dict[int, Any] = {}
         """What clients were given pointers to, by these."""
+        self.endings: dict[int, Callable[[], object]] = {}
+        """What ends things that are no back end's, where the client has not."""
         self._once: dict[object, Any] = {}
         self._failures: dict[int, str] = {}
         self._say = ctypes.CFUNCTYPE(
@@ -181,6 +187,8 @@ class Server:
                 self._leave()
                 self._leave = None
                 self.validation.tell()
+            while self.endings:
+                self.endings.popitem()[1]()
             for number, left in self.handles.of_kind(qnn.Backend):
                 self.handles.remove(number)
                 try:

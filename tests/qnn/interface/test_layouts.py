@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from isthmus.qnn import interface
-from isthmus.qnn.interface import custom, objects, system, tables, types
+from isthmus.qnn.interface import custom, delegate, objects, system, tables, types
 
 INCLUDE = Path(interface.__file__).parents[2] / "capi" / "include"
-HEADERS = ("System/QnnSystemInterface.h", "HTP/QnnHtp.h", "LPAI/QnnLpai.h", "GPU/QnnGpu.h", "rpcmem.h")
+HEADERS = (
+    "System/QnnSystemInterface.h", "HTP/QnnHtp.h", "LPAI/QnnLpai.h", "GPU/QnnGpu.h",
+    "TFLiteDelegate/QnnTFLiteDelegate.h", "rpcmem.h",
+)  # fmt: skip
 C_NAMES = {
     custom.LpaiCustom: [
         "QnnLpaiBackend_CustomProperty_t", "QnnLpaiContext_CustomConfig_t", "QnnLpaiGraph_CustomConfig_t",
@@ -63,11 +66,11 @@ ENUMERATIONS = {
 
 
 def structures() -> Iterator[tuple[type[ctypes.Structure], str]]:
-    for module in (types, objects, custom, system, tables):
+    for module in (types, objects, custom, system, tables, delegate):
         for _, kind in inspect.getmembers(module, inspect.isclass):
             if kind.__module__ != module.__name__ or not issubclass(kind, ctypes.Structure) or kind in NOT_IN_C:
                 continue
-            names = C_NAMES.get(kind) or re.findall(r"\b\w+_t\b", (kind.__doc__ or "").split("\n")[0])[:1]
+            names = C_NAMES.get(kind) or re.findall(r"\b\w+_t\b|\bTfLite\w+", (kind.__doc__ or "").split("\n")[0])[:1]
             assert names, f"{kind.__name__} does not say which structure of C it is"
             for name in names:
                 yield kind, name

@@ -1,0 +1,325 @@
+"""libQnnTFLiteDelegate.so: the functions of QNN's delegate header, for programs with TFLite's own interpreter.
+
+What goes wrong is said on standard error, as TFLite says what it logs: none of these functions answers a code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isthmus import qnn
+from isthmus.capi.client import BadPointer, checked, pointer, read, read_array, text, write
+from isthmus.capi.functions import serves
+from isthmus.errors import Code, QnnError
+from isthmus.log import LogLevel
+from isthmus.qnn.interface.delegate import DelegateOptions, ProfilingResult
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import Server
+    from isthmus.delegate import Options, QnnDelegate
+
+MOST_SKIPPED = 1 << 16
+MOST_OPTIONS = 256
+_NAMES = {LogLevel.ERROR: "ERROR", LogLevel.WARN: "WARNING", LogLevel.INFO: "INFO"}
+_REPORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+
+
+def _say(level: LogLevel, message: str) -> None:
+    """A line as TFLite writes them, whether or not the program has Python's streams."""
+    line = f"{_NAMES.get(level, 'VERBOSE')}: {message}\n"
+    with contextlib.suppress(OSError):
+        os.write(2, line.encode(errors="backslashreplace"))
+
+
+def _told(call: Callable[[], int]) -> int:
+    """What a call answers; 0, after its reason is said, where it is refused."""
+    try:
+        return call()
+    except (QnnError, BadPointer) as problem:
+        _say(LogLevel.ERROR, str(problem))
+        return 0
+
+
+# -- delegates ---------------------------------------------------------------------------------------------------------
+
+
+@serves("TfLiteQnnDelegateCreate", failure=0)
+def create(server: Server, options: int) -> int:
+    """A delegate, by the address of TFLite's structure; null where it is refused."""
+    return _told(lambda: _made(server, _options(options)))
+
+
+def _made(server: Server, options: Options) -> int:
+    from isthmus.delegate import QnnDelegate
+
+    made = QnnDelegate(options, _say)
+    address = made._get_native_delegate_pointer()
+    server.kept[address] = made
+    server.endings[address] = made.end
+    return address
+
+
+def _delegate(server: Server, address: int) -> QnnDelegate:
+    from isthmus.delegate import QnnDelegate
+
+    made = server.kept.get(address)
+    if not isinstance(made, QnnDelegate):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"delegate at {address:#x}", "it is none, or was deleted")
+    return made
+
+
+@serves("TfLiteQnnDelegateDelete", failure=0)
+def delete(server: Server, address: int) -> int:
+    """End a delegate. While an interpreter runs its nodes it stays, and the reason is said."""
+
+    def end() -> int:
+        _delegate(server, address).close()
+        del server.kept[address]
+        server.endings.pop(address, None)
+        _free_waiting()
+        return 0
+
+    return _told(end)
+
+
+def _options(address: int) -> Options:
+    """The client's options; what would change results and is not offered is refused."""
+    from isthmus.delegate import (
+        BackendType,
+        GpuOptions,
+        HtpOptions,
+        Options,
+        SkipOptions,
+    )
+
+    if not address:
+        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", "they are null")
+    given = read(address, DelegateOptions)
+    if given.op_package_options.num_op_package_infos > 0:
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, "option op_package_options", "operation packages are not offered")
+    if text(pointer(given, "tensor_dump_output_path")):
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, "option tensor_dump_output_path", "tensors are not dumped")
+    skipped = given.skip_options
+    known = {int(kind): kind for kind in BackendType}
+    kind: Any = known.get(given.backend_type, given.backend_type)
+    htp: Any = HtpOptions(given.htp_options.performance_mode, given.htp_options.precision)
+    gpu: Any = GpuOptions(given.gpu_options.performance_mode, given.gpu_options.precision)
+    return Options(
+        backend_type=kind,
+        library_path=text(pointer(given, "library_path")) or None,
+        skel_library_dir=text(pointer(given, "skel_library_dir")) or None,
+        htp_options=htp,
+        gpu_options=gpu,
+        log_level=given.log_level,
+        profiling=given.profiling,
+        cache_dir=text(pointer(given, "cache_dir")) or None,
+        model_token=text(pointer(given, "model_token")) or None,
+        skip_options=SkipOptions(
+            _numbers(skipped.skip_delegate_ops or 0, skipped.skip_delegate_ops_nr),
+            _numbers(skipped.skip_delegate_node_ids or 0, skipped.skip_delegate_node_ids_nr),
+        ),
+        graph_priority=given.graph_priority,
+    )
+
+
+def _numbers(address: int, count: int) -> list[int]:
+    if count > MOST_SKIPPED:
+        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "option skip_options", f"{count} of one kind are too many")
+    return [int(each) for each in read_array(address, np.int32, (count,))] if count else []
+
+
+# -- shared memory -----------------------------------------------------------------------------------------------------
+
+
+_waiting: list[int] = []
+"""Custom memory that its client has freed and an interpreter still has; it goes when that has ended."""
+
+
+@serves("TfLiteQnnDelegateAllocCustomMem", failure=0)
+def alloc_custom_mem(server: Server, nbytes: int, alignment: int) -> int:
+    """The address of shared memory; null where there is none."""
+    from isthmus.delegate import c_names
+
+    def allocate() -> int:
+        _free_waiting()
+        address = c_names.TfLiteQnnDelegateAllocCustomMem(nbytes, alignment)
+        if address is None:
+            what = f"custom memory of {nbytes} bytes"
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, f"it is not to be had, aligned to {alignment}")
+        return address
+
+    return _told(allocate)
+
+
+@serves("TfLiteQnnDelegateFreeCustomMem", failure=0)
+def free_custom_mem(server: Server, address: int) -> int:
+    """End shared memory, at the latest with the interpreters that have tensors there.
+
+    QNN's own listing frees it while its interpreter lives, which has the address still.
+    """
+
+    def free() -> int:
+        if address in _waiting:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"custom memory at {address:#x}", "it has been freed")
+        if not _freed(address):
+            _waiting.append(address)
+            _say(LogLevel.INFO, f"Custom memory at {address:#x} goes with the interpreter that has a tensor there.")
+        return 0
+
+    return _told(free)
+
+
+def _freed(address: int) -> bool:
+    from isthmus.delegate import c_names
+
+    try:
+        c_names.TfLiteQnnDelegateFreeCustomMem(address)
+    except QnnError as problem:
+        if problem.code is not Code.COMMON_OPERATION_NOT_PERMITTED:
+            raise
+        return False
+    return True
+
+
+def _free_waiting() -> None:
+    _waiting[:] = [address for address in _waiting if not _freed(address)]
+
+
+# -- what else there is ------------------------------------------------------------------------------------------------
+
+
+@serves("TfLiteQnnDelegateSetPerf", failure=0)
+def set_perf(server: Server, address: int, action: int) -> int:
+    """Whether a vote for clocks was understood; there are none here."""
+    return _told(lambda: int(_delegate(server, address).backend_name == "htp" and action in (0, 1)))
+
+
+@serves("TfLiteQnnDelegateUpdateHtpPerfMode", failure=0)
+def update_htp_perf_mode(server: Server, address: int, mode: int) -> int:
+    """Whether a performance mode was understood."""
+    from isthmus.delegate import HtpPerformanceMode
+
+    known = {int(each) for each in HtpPerformanceMode}
+    return _told(lambda: int(_delegate(server, address).backend_name == "htp" and mode in known))
+
+
+_HTP_QUANT, _HTP_FP16, _GPU = range(3)
+
+
+@serves("TfLiteQnnDelegateHasCapability", failure=0)
+def has_capability(server: Server, capability: int) -> int:
+    """Whether a backend runs here: HTP everywhere, the GPU where OpenCL has a device, the DSP nowhere."""
+    if capability != _GPU:
+        return int(capability in (_HTP_QUANT, _HTP_FP16))
+    try:
+        qnn.Backend("gpu").free()
+    except QnnError:
+        return 0
+    return 1
+
+
+@serves("TfLiteQnnDelegateGetProfilingResult", failure=0)
+def get_profiling_result(server: Server, address: int, out: int) -> int:
+    """Events so far, as a list in JSON; it stays until it is cleared or asked for again."""
+
+    def tell() -> int:
+        delegate = _delegate(server, address)
+        events = () if delegate.profile is None else delegate.profile.get_events()
+        told = [{"name": event.name, "value": event.value, "unit": event.unit} for event in events]
+        content = json.dumps(told).encode()
+        kept = server.kept[-address] = ctypes.create_string_buffer(content, len(content))
+        write(out, ProfilingResult(ctypes.addressof(kept), len(content)))
+        return 0
+
+    return _told(tell)
+
+
+@serves("TfLiteQnnDelegateClearProfilingResult", failure=0)
+def clear_profiling_result(server: Server, address: int) -> int:
+    """Let go of what was told."""
+    server.kept.pop(-address, None)
+    return 0
+
+
+# -- by texts ----------------------------------------------------------------------------------------------------------
+
+
+@serves("tflite_plugin_create_delegate", failure=0)
+def plugin_create_delegate(server: Server, keys: int, values: int, count: int, report: int) -> int:
+    """A delegate whose options are texts, as TFLite's tools and LiteRT's ``load_delegate`` give them."""
+    try:
+        if count > MOST_OPTIONS:
+            raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", f"{count} of them are too many")
+        given = {_text(keys, index): _text(values, index) for index in range(count)}
+        return _made(server, _from_texts(given))
+    except (QnnError, BadPointer) as problem:
+        if report:
+            _REPORT(report)(str(problem).encode(errors="backslashreplace"))
+        else:
+            _say(LogLevel.ERROR, str(problem))
+        return 0
+
+
+def _text(address: int, index: int) -> str:
+    return text(checked(read(checked(address), ctypes.c_uint64, index).value)) or ""
+
+
+def _from_texts(given: dict[str, str]) -> Options:
+    from isthmus.delegate import (
+        BackendType,
+        DelegateLogLevel,
+        GraphPriority,
+        HtpOptions,
+        HtpPerformanceMode,
+        HtpPrecision,
+        Options,
+        Profiling,
+        SkipOptions,
+    )
+
+    options = Options(htp_options=HtpOptions(), skip_options=SkipOptions())
+
+    def number(key: str, kind: Any) -> Any:
+        """A member by its number, or by its name in any case, with or without its prefix."""
+        value = given.pop(key)
+        members = {each.name.lower(): each for each in kind} | {str(int(each)): each for each in kind}
+        found = members.get(value.lower())
+        if found is None:
+            known = ", ".join(f"{each.name.lower()} {int(each)}" for each in kind)
+            raise QnnError(Code.BACKEND_INVALID_ARGUMENT, f"option {key}", f"must be one of {known}, is '{value}'")
+        return found
+
+    def listed(key: str) -> list[Any]:
+        parts = [part.strip() for part in given.pop(key).split(",") if part.strip()]
+        return [int(part) if part.isdecimal() else part for part in parts]
+
+    members: dict[str, tuple[Any, str, Any]] = {
+        "backend_type": (options, "backend_type", BackendType),
+        "log_level": (options, "log_level", DelegateLogLevel),
+        "profiling": (options, "profiling", Profiling),
+        "graph_priority": (options, "graph_priority", GraphPriority),
+        "htp_performance_mode": (options.htp_options, "performance_mode", HtpPerformanceMode),
+        "htp_precision": (options.htp_options, "precision", HtpPrecision),
+    }
+    texts = ("library_path", "skel_library_dir", "cache_dir", "model_token")
+    lists = ("skip_delegate_ops", "skip_delegate_node_ids")
+    for key in list(given):
+        if key in members:
+            target, name, kind = members[key]
+            setattr(target, name, number(key, kind))
+        elif key in texts:
+            setattr(options, key, given.pop(key) or None)
+        elif key in lists:
+            setattr(options.skip_options, key, listed(key))
+    if given:
+        known = ", ".join(sorted((*members, *texts, *lists)))
+        rule = f"there is none of the name {', '.join(sorted(given))}"
+        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "options", rule, f"There are {known}.")
+    return options

@@ -1,0 +1,130 @@
+/* The shared-memory tutorial of QNN's TFLite delegate, line by line, in C++ and inside TFLite's own interpreter.
+ *
+ *     tflite_delegate FOLDER LIBPYTHON LITERT_LIBRARY MODEL INPUT_INDEX INPUT_FLOATS OUTPUT_INDEX OUTPUT_FLOATS [forget]
+ *
+ * Input and output are floats. The same model runs on TFLite's own kernels first, in ordinary memory: what both
+ * compute is compared. With "forget" nothing is freed and nothing deleted. */
+#include "TFLiteDelegate/QnnTFLiteDelegate.h"
+
+#include <cmath>
+
+#include "litert_client.h"
+
+namespace {
+
+constexpr size_t kDefaultTensorAlignment = 64;
+template <typename Function>
+Function found(void *library, const char *name) {
+  Function function = reinterpret_cast<Function>(dlsym(library, name));
+  REQUIRE(function);
+  return function;
+}
+
+struct Delegate {
+  explicit Delegate(const char *folder) : library(loaded(folder, "libQnnTFLiteDelegate.so")) {}
+  void *library;
+#define NAMED(name) decltype(&::name) name = found<decltype(&::name)>(library, #name)
+  NAMED(TfLiteQnnDelegateOptionsDefault);
+  NAMED(TfLiteQnnDelegateCreate);
+  NAMED(TfLiteQnnDelegateDelete);
+  NAMED(TfLiteQnnDelegateAllocCustomMem);
+  NAMED(TfLiteQnnDelegateFreeCustomMem);
+  NAMED(TfLiteQnnDelegateSetPerf);
+  NAMED(TfLiteQnnDelegateHasCapability);
+  NAMED(TfLiteQnnDelegateGetApiVersion);
+  NAMED(TfLiteQnnDelegateGetProfilingResult);
+  NAMED(TfLiteQnnDelegateClearProfilingResult);
+};
+
+void fill(float *memory, size_t count) {
+  for (size_t i = 0; i < count; i++) memory[i] = static_cast<float>(i % 13) / 6.0f - 1.0f;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+  const Delegate qnn(argv[1]);
+  const litert::Library tflite(argv[2], argv[3]);
+  const char *model = argv[4];
+  const int index[2] = {atoi(argv[5]), atoi(argv[7])};
+  const size_t count[2] = {strtoul(argv[6], nullptr, 10), strtoul(argv[8], nullptr, 10)};
+  const bool forget = argc > 9 && !strcmp(argv[9], "forget");
+
+  /* What TFLite itself computes, in memory of this program's own. */
+  float *plain[2];
+  {
+    litert::Interpreter interpreter(tflite, model);
+    for (int i = 0; i < 2; i++) {
+      const size_t bytes = (count[i] * sizeof(float) + 63) / 64 * 64;
+      plain[i] = static_cast<float *>(aligned_alloc(kDefaultTensorAlignment, bytes));
+      REQUIRE(interpreter.SetCustomAllocationForTensor(index[i], {plain[i], bytes}) == kTfLiteOk);
+    }
+    REQUIRE(interpreter.AllocateTensors() == kTfLiteOk);
+    fill(plain[0], count[0]);
+    REQUIRE(interpreter.Invoke() == kTfLiteOk);
+  }
+
+  /* Setup interpreter with .tflite model. */
+  auto *interpreter_ = new litert::Interpreter(tflite, model);
+
+  /* Create QNN Delegate options structure, and set the mandatory backend_type option as HTP. */
+  TfLiteQnnDelegateOptions options = qnn.TfLiteQnnDelegateOptionsDefault();
+  REQUIRE(!qnn.TfLiteQnnDelegateCreate(&options) && !qnn.TfLiteQnnDelegateCreate(nullptr));
+  options.backend_type = kHtpBackend;
+  options.htp_options.performance_mode = kHtpBurst;
+  options.profiling = kPerOpProfiling;
+  if (forget) options.log_level = kLogLevelInfo;
+  REQUIRE(qnn.TfLiteQnnDelegateGetApiVersion().minor == QNN_DELEGATE_API_VERSION_MINOR);
+  REQUIRE(qnn.TfLiteQnnDelegateHasCapability(kCapHtpRuntimeQuant) && !qnn.TfLiteQnnDelegateHasCapability(kCapDspRuntime));
+
+  /* Instantiate delegate. Must not be freed until interpreter is freed. */
+  TfLiteDelegate *delegate = qnn.TfLiteQnnDelegateCreate(&options);
+  REQUIRE(delegate && qnn.TfLiteQnnDelegateSetPerf(delegate, kPerformanceVote));
+
+  /* Allocate enough memory space on shared memory, and assign it to the tensors. */
+  REQUIRE(!qnn.TfLiteQnnDelegateAllocCustomMem(0, kDefaultTensorAlignment));
+  float *custom_ptr[2];
+  for (int i = 0; i < 2; i++) {
+    const size_t num_bytes = count[i] * sizeof(float);
+    custom_ptr[i] = static_cast<float *>(qnn.TfLiteQnnDelegateAllocCustomMem(num_bytes, kDefaultTensorAlignment));
+    REQUIRE(custom_ptr[i]);
+    TfLiteCustomAllocation tensor_alloc = {custom_ptr[i], num_bytes};
+    REQUIRE(interpreter_->SetCustomAllocationForTensor(index[i], tensor_alloc) == kTfLiteOk);
+  }
+  REQUIRE(interpreter_->AllocateTensors() == kTfLiteOk);
+
+  /* Register QNN Delegate with TfLite interpreter to automatically delegate nodes. */
+  REQUIRE(interpreter_->ModifyGraphWithDelegate(delegate) == kTfLiteOk);
+
+  /* Perform inference with interpreter as usual. */
+  for (int round = 0; round < 3; round++) {
+    fill(custom_ptr[0], count[0]);
+    memset(custom_ptr[1], 0, count[1] * sizeof(float));
+    REQUIRE(interpreter_->Invoke() == kTfLiteOk);
+    for (size_t i = 0; i < count[1]; i++) REQUIRE(std::fabs(custom_ptr[1][i] - plain[1][i]) < 1e-4f);
+  }
+  const TfLiteQnnDelegateProfilingResult profile = qnn.TfLiteQnnDelegateGetProfilingResult(delegate);
+  REQUIRE(profile.buffer && profile.buffer_length > 2 && profile.buffer[0] == '[');
+  printf("%.*s\n", static_cast<int>(profile.buffer_length), reinterpret_cast<const char *>(profile.buffer));
+  qnn.TfLiteQnnDelegateClearProfilingResult(delegate);
+  printf("done\n");
+  if (forget) return 0;
+
+  /* A delegate outlives its interpreters: this is refused, and said. */
+  qnn.TfLiteQnnDelegateDelete(delegate);
+  REQUIRE(interpreter_->Invoke() == kTfLiteOk);
+
+  /* User is responsible to free the allocated memory. The interpreter has it still: it goes when that has ended. */
+  for (float *memory : custom_ptr) qnn.TfLiteQnnDelegateFreeCustomMem(memory);
+  REQUIRE(interpreter_->Invoke() == kTfLiteOk);
+
+  /* Delete delegate after interpreter no longer needed. */
+  delete interpreter_;
+  qnn.TfLiteQnnDelegateDelete(delegate);
+
+  /* Both are gone: these two are mistakes, and are said. */
+  qnn.TfLiteQnnDelegateDelete(delegate);
+  qnn.TfLiteQnnDelegateFreeCustomMem(custom_ptr[0]);
+  for (float *memory : plain) free(memory);
+  return 0;
+}
