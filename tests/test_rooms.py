@@ -32,8 +32,8 @@ MAY_IMPORT = {
         "interrupts", "backends", "frontends", "prepare", "graph", "memory", "isolated", "log", "reading", "errors",
         "version",
     },
-    # libQnnTFLiteDelegate.so is the delegate, under its names in C.
-    "capi": {"qnn", "delegate", "backends", "graph", "memory", "lock", "log", "errors", "version"},
+    # libQnnTFLiteDelegate.so is the delegate, under its names in C; libQnnSystem.so composes what DLC files hold.
+    "capi": {"qnn", "delegate", "frontends", "backends", "graph", "memory", "lock", "log", "errors", "version"},
     "session": {"qnn", "backends", "prepare", "graph", "lock", "log", "errors"},
     # A delegate reads an interpreter's nodes with the frontend's converters and has native code run its graphs.
     "delegate": {

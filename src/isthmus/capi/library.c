@@ -594,6 +594,8 @@ F3(systemProfileSerializeEventData, QnnSystemProfile_SerializationTargetHandle_t
    const QnnSystemProfile_ProfileData_t **, uint32_t)
 FREE1(systemProfileFreeSerializationTarget, QnnSystemProfile_SerializationTargetHandle_t)
 
+#include "system_dlc.c"
+
 static QnnSystemInterface_t interface;
 static const QnnSystemInterface_t *interfaces[] = {&interface};
 
@@ -606,6 +608,7 @@ static void fill_table(void) {
   OFFER(systemContextFree), OFFER(systemTensorGetMemoryFootprint), OFFER(systemLogCreate);
   OFFER(systemLogSetLogLevel), OFFER(systemLogFree), OFFER(systemProfileCreateSerializationTarget);
   OFFER(systemProfileSerializeEventData), OFFER(systemProfileFreeSerializationTarget);
+  offer_dlc(table);
 }
 
 static E own_providers(const QnnSystemInterface_t ***list, uint32_t *count) {

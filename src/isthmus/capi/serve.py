@@ -17,6 +17,8 @@ from isthmus.capi import (  # noqa: F401 - these enter their functions
     context,
     delegate,
     device,
+    dlc,
+    dlc_descriptions,
     execution,
     graph,
     memory,

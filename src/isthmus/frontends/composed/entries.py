@@ -65,6 +65,8 @@ class NodeEntry:
         Attributes that are no parameters, such as which of a family of operations it is.
     package
         The package that has the operation.
+    kinds
+        QNN's data types of parameters that are scalars, as far as they are told.
     """
 
     name: str
@@ -74,6 +76,7 @@ class NodeEntry:
     params: Mapping[str, Scalar | TensorEntry]
     extras: Mapping[str, Scalar] = field(default_factory=dict)
     package: str = PACKAGE
+    kinds: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

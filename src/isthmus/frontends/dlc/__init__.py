@@ -22,7 +22,7 @@ from isthmus.frontends.dlc.contents import Contents, Reading
 from isthmus.frontends.dlc.operations import translated
 from isthmus.graph import Graph
 
-__all__ = ["MAGIC", "load", "read"]
+__all__ = ["MAGIC", "load", "mapped", "parse", "read", "records"]
 
 MAGIC = archive.MAGIC
 MAX_BYTES = 1 << 36
@@ -42,14 +42,29 @@ def read(path: str | os.PathLike[str]) -> Contents:
     QnnError
         COMMON_LOADING_BINARIES for a file that is damaged or of a version other than 3 and 4.
     """
+    return parse(mapped(path), Path(path).name)
+
+
+def mapped(path: str | os.PathLike[str]) -> memoryview:
+    """The bytes of a file, in memory that nobody can change.
+
+    Raises
+    ------
+    QnnError
+        COMMON_INVALID_ARGUMENT where there is none, or it cannot be read.
+    """
     what = f"model file '{os.fspath(path)}'"
     try:
-        mapping = reading.mapped(path, MAX_BYTES)
+        return memoryview(reading.mapped(path, MAX_BYTES))
     except FileNotFoundError:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "there is no such file") from None
     except OSError as problem:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"it cannot be read: {problem.strerror}") from None
-    return parse(memoryview(mapping), Path(path).name)
+
+
+def records(data: bytes | memoryview, name: str) -> Mapping[str, memoryview]:
+    """The entries of a DLC's archive by name, as views of its bytes."""
+    return archive.read(memoryview(data).cast("B"), name).entries
 
 
 def parse(data: bytes | memoryview, name: str) -> Contents:

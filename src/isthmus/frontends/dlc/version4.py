@@ -193,10 +193,13 @@ def _node(model: Reading, table: Table, data: Mapping[str, memoryview]) -> NodeE
     model.count()
     params: dict[str, Scalar | TensorEntry] = {}
     extras: dict[str, Scalar] = {}
+    kinds: dict[str, int] = {}
     for attribute in table.tables(NodeField.ATTRIBUTES, "attribute"):
         model.count()
         name = attribute.text(AttributeField.NAME) or ""
-        value = _value(model, attribute, data)
+        value, dtype = _value(model, attribute, data)
+        if dtype:
+            kinds[name] = dtype
         if isinstance(value, TensorEntry) or attribute.integer(AttributeField.FLAG, "u8") == PARAMETER:
             params[name] = value
         else:
@@ -205,26 +208,30 @@ def _node(model: Reading, table: Table, data: Mapping[str, memoryview]) -> NodeE
     model.count(len(inputs) + len(outputs))
     name, kind = table.text(NodeField.NAME) or "", table.text(NodeField.TYPE) or ""
     package = str(extras.pop("packageName", PACKAGE))
-    return NodeEntry(name, kind, tuple(inputs), tuple(outputs), params, extras, package)
+    return NodeEntry(name, kind, tuple(inputs), tuple(outputs), params, extras, package, kinds)
 
 
-def _value(model: Reading, attribute: Table, data: Mapping[str, memoryview]) -> Scalar | TensorEntry:
+def _value(
+    model: Reading, attribute: Table, data: Mapping[str, memoryview]
+) -> tuple[Scalar | TensorEntry, int]:
+    """What an attribute holds, and the QNN data type of a scalar; 0 for a tensor."""
     if attribute.integer(AttributeField.KIND, "i32") == TENSOR:
         tensor = attribute.table(AttributeField.TENSOR, "the tensor of an attribute")
         if tensor is None:
             attribute.file.refuse("an attribute lacks its tensor", attribute.start)
-        return _tensor(model, tensor, data)
+        return _tensor(model, tensor, data), 0
     scalar = attribute.table(AttributeField.SCALAR, "the value of an attribute")
     if scalar is None:
         attribute.file.refuse("an attribute lacks its value", attribute.start)
     dtype = scalar.integer(ScalarField.DATA_TYPE, "u32")
     if dtype in STRINGS:
-        return scalar.text(ScalarField.TEXT) or ""
+        return scalar.text(ScalarField.TEXT) or "", STRINGS[0]
     # Older files have 32 bits in the places of 64.
     if dtype in FLOATS:
-        return float(scalar.number(ScalarField.FLOAT, "f64" if scalar.room(ScalarField.FLOAT) >= 8 else "f32"))
+        real = scalar.number(ScalarField.FLOAT, "f64" if scalar.room(ScalarField.FLOAT) >= 8 else "f32")
+        return float(real), dtype
     number = scalar.integer(ScalarField.INTEGER, "i64" if scalar.room(ScalarField.INTEGER) >= 8 else "i32")
-    return bool(number) if dtype == BOOL else number
+    return bool(number) if dtype == BOOL else number, dtype
 
 
 def _tensor(model: Reading, table: Table, data: Mapping[str, memoryview]) -> TensorEntry:

@@ -179,3 +179,18 @@ class ModelGraphConfigInfo(ctypes.Structure):
     """GraphConfigInfo_t, as QnnModel_composeGraphs takes it."""
 
     _fields_ = [("graphName", c_char_p), ("graphConfigs", POINTER(POINTER(GraphConfig)))]
+
+
+GRAPH_CONFIGS = POINTER(POINTER(GraphConfig))
+"""A list of configs of a graph, with a null one at its end."""
+
+
+class DlcGraphConfigInfo(ctypes.Structure):
+    """QnnSystemDlc_GraphConfigInfo_t."""
+
+    _fields_ = [
+        ("version", c_uint32),
+        ("graphName", c_char_p),
+        ("graphConfigs", GRAPH_CONFIGS),
+        ("numGraphConfigs", c_uint32),
+    ]

@@ -7,7 +7,7 @@ by value (`QnnSystemDlc_composeGraphs`, `QnnModel_composeGraphs`) its size is pa
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from isthmus.errors import Code, QnnError
@@ -27,7 +27,13 @@ from isthmus.qnn.interface.objects import (
     Property,
     SignalConfig,
 )
-from isthmus.qnn.interface.system import BinaryInfo, ProfileData, SerializationTarget
+from isthmus.qnn.interface.system import (
+    BinaryInfo,
+    DlcGraphConfigInfo,
+    GraphInfo,
+    ProfileData,
+    SerializationTarget,
+)
 from isthmus.qnn.interface.types import OpConfig, Tensor, Version
 
 CORE_VERSION = (2, 40, 0)
@@ -118,6 +124,7 @@ _CONFIGS = {kind: POINTER(POINTER(kind)) for kind in (
     BackendConfig, ContextConfig, DeviceConfig, GraphConfig, ProfileConfig, SignalConfig, Property, ContextProperty,
 )}  # fmt: skip
 _TENSORS, _IDS = POINTER(Tensor), POINTER(POINTER(c_uint64))
+_U32, _I32, _REAL = POINTER(c_uint32), POINTER(c_int32), POINTER(c_float)
 
 ARGUMENTS: dict[str, list[Any]] = {
     "propertyHasCapability": [c_uint32],
@@ -214,6 +221,42 @@ ARGUMENTS: dict[str, list[Any]] = {
     "systemDlcGetRecordDataSize": [_HANDLE, POINTER(c_uint64)],
     "systemDlcReadRecordDataMemoryMapped": [_HANDLE, _OUT, POINTER(c_uint64)],
     "systemDlcSave": [_HANDLE, _TEXT],
+    "systemDlcGetRecordByName": [_HANDLE, _TEXT, _OUT],
+    "systemDlcFreeRecord": [_HANDLE],
+    "systemDlcCreateFromFileWithDestinationDir": [_HANDLE, _TEXT, _TEXT, _OUT],
+    "systemDlcCreateFromBinaryWithDestinationDir": [_HANDLE, c_void_p, c_uint64, _TEXT, _OUT],
+    "systemDlcGetBinarySize": [_HANDLE, POINTER(c_uint64)],
+    "systemDlcGetBinary": [_HANDLE, c_void_p, c_uint64, POINTER(c_uint64)],
+    "systemDlcGetComposableGraphInfoHandles": [_HANDLE, POINTER(_OUT), _U32],
+    "systemDlcGetComposableGraphInfoGraphName": [_HANDLE, _TEXTS],
+    "systemDlcGetComposableGraphInfoNumInputTensors": [_HANDLE, _U32],
+    "systemDlcGetComposableGraphInfoNumOutputTensors": [_HANDLE, _U32],
+    "systemDlcGetGraphInfoInputTensorInfo": [_HANDLE, c_uint32, _OUT],
+    "systemDlcGetGraphInfoOutputTensorInfo": [_HANDLE, c_uint32, _OUT],
+    "systemDlcGetTensorInfoName": [_HANDLE, _TEXTS],
+    "systemDlcGetTensorInfoId": [_HANDLE, _U32],
+    "systemDlcGetTensorInfoType": [_HANDLE, _U32],
+    "systemDlcGetTensorInfoDataFormat": [_HANDLE, _U32],
+    "systemDlcGetTensorInfoDataType": [_HANDLE, _U32],
+    "systemDlcGetTensorInfoRank": [_HANDLE, _U32],
+    "systemDlcGetTensorInfoDimensions": [_HANDLE, _U32],
+    "systemDlcGetTensorInfoQuantParams": [_HANDLE, _OUT],
+    "systemDlcGetQuantParamsEncodingDefinition": [_HANDLE, _U32],
+    "systemDlcGetQuantParamsEncoding": [_HANDLE, _U32],
+    "systemDlcGetQuantParamsScaleOffsetScale": [_HANDLE, _REAL],
+    "systemDlcGetQuantParamsScaleOffsetOffset": [_HANDLE, _I32],
+    "systemDlcGetQuantParamsBwScaleOffsetBitwidth": [_HANDLE, _U32],
+    "systemDlcGetQuantParamsBwScaleOffsetScale": [_HANDLE, _REAL],
+    "systemDlcGetQuantParamsBwScaleOffsetOffset": [_HANDLE, _I32],
+    "systemDlcGetQuantParamsAxisScaleOffsetAxis": [_HANDLE, _I32],
+    "systemDlcGetQuantParamsAxisScaleOffsetNumScaleOffsets": [_HANDLE, _U32],
+    "systemDlcGetQuantParamsAxisScaleOffsetScaleAtIndex": [_HANDLE, c_uint32, _REAL],
+    "systemDlcGetQuantParamsAxisScaleOffsetOffsetAtIndex": [_HANDLE, c_uint32, _I32],
+    "systemDlcGetQuantParamsBwAxisScaleOffsetBitwidth": [_HANDLE, _U32],
+    "systemDlcGetQuantParamsBwAxisScaleOffsetAxis": [_HANDLE, _I32],
+    "systemDlcGetQuantParamsBwAxisScaleOffsetNumElements": [_HANDLE, _U32],
+    "systemDlcGetQuantParamsBwAxisScaleOffsetScaleAtIndex": [_HANDLE, c_uint32, _REAL],
+    "systemDlcGetQuantParamsBwAxisScaleOffsetOffsetAtIndex": [_HANDLE, c_uint32, _I32],
 }  # fmt: skip
 """What functions take, by name; each answers a 64-bit error. Those that are missing here take what is not public."""
 
@@ -251,6 +294,12 @@ class SystemInterface(ctypes.Structure):
         ("systemApiVersion", Version),
         ("table", SystemFunctionTable),
     ]
+
+
+ARGUMENTS["systemDlcComposeGraphs"] = [
+    _HANDLE, POINTER(POINTER(DlcGraphConfigInfo)), c_uint32, _HANDLE, _HANDLE, Interface, c_uint32,
+    POINTER(POINTER(GraphInfo)), POINTER(c_uint32),
+]  # fmt: skip
 
 
 class ComposingTable(ctypes.Structure):

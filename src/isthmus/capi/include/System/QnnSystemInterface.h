@@ -12,7 +12,13 @@ extern "C" {
 #define QNN_SYSTEM_API_VERSION_MINOR 15
 #define QNN_SYSTEM_API_VERSION_PATCH 0
 
-typedef void *QnnSystemContext_Handle_t, *QnnSystemDlc_Handle_t;
+typedef void *QnnSystemContext_Handle_t, *QnnSystemDlc_Handle_t, *QnnSystemDlc_RecordHandle_t;
+typedef void *QnnSystemDlc_GraphInfoHandle_t, *QnnSystemDlc_TensorInfoHandle_t, *QnnSystemDlc_QuantParamsHandle_t;
+enum {
+  QNN_SYSTEM_DLC_RECORD_METADATA = 1, QNN_SYSTEM_DLC_RECORD_MODEL = 2, QNN_SYSTEM_DLC_RECORD_PARAMS = 3,
+  QNN_SYSTEM_DLC_RECORD_RAW_WEIGHTS = 4, QNN_SYSTEM_DLC_RECORD_HTP_CACHE = 7
+};
+enum { QNN_SYSTEM_COMMON_ERROR_INVALID_HANDLE = 30000, QNN_SYSTEM_COMMON_ERROR_MALFORMED_BINARY = 30010 };
 
 /* Version 1 ends after the outputs, version 2 after the updateable tensors. */
 #define QNN_SYSTEM_GRAPH_INFO_V1 \
@@ -113,39 +119,79 @@ typedef struct {
   Qnn_ErrorHandle_t (*systemProfileSerializeEventData)(QnnSystemProfile_SerializationTargetHandle_t,
                                                        const QnnSystemProfile_ProfileData_t **, uint32_t);
   Qnn_ErrorHandle_t (*systemProfileFreeSerializationTarget)(QnnSystemProfile_SerializationTargetHandle_t);
-  Qnn_NotOffered_t systemDlcGetRecordByName, systemDlcGetRecordsByType, systemDlcGetRecordDataSize,
-      systemDlcReadRecordDataMemoryMapped, systemDlcFreeRecord, systemDlcSave,
-      systemDlcCreateFromFileWithDestinationDir, systemDlcCreateFromBinaryWithDestinationDir,
-      systemDlcGetBinarySize, systemDlcGetBinary, systemDlcCreateWithDestinationDir,
-      systemDlcGetComposableGraphInfoHandles, systemDlcGetContextBinaryInfoHandles,
-      systemDlcGetComposableGraphInfo, systemDlcGetContextBinaryInfo, systemDlcGetComposableGraphInfoGraphName,
-      systemDlcGetComposableGraphInfoNumInputTensors, systemDlcGetComposableGraphInfoNumOutputTensors,
-      systemDlcGetGraphInfoInputTensorInfo, systemDlcGetGraphInfoOutputTensorInfo, systemDlcGetTensorInfoName,
-      systemDlcGetTensorInfoId, systemDlcGetTensorInfoType, systemDlcGetTensorInfoDataFormat,
-      systemDlcGetTensorInfoDataType, systemDlcGetTensorInfoRank, systemDlcGetTensorInfoDimensions,
-      systemDlcGetTensorInfoQuantParams, systemDlcGetQuantParamsEncodingDefinition,
-      systemDlcGetQuantParamsEncoding, systemDlcGetQuantParamsScaleOffsetScale,
-      systemDlcGetQuantParamsScaleOffsetOffset, systemDlcGetQuantParamsBwScaleOffsetBitwidth,
-      systemDlcGetQuantParamsBwScaleOffsetScale, systemDlcGetQuantParamsBwScaleOffsetOffset,
-      systemDlcGetQuantParamsAxisScaleOffsetAxis, systemDlcGetQuantParamsAxisScaleOffsetNumScaleOffsets,
-      systemDlcGetQuantParamsAxisScaleOffsetScaleAtIndex, systemDlcGetQuantParamsAxisScaleOffsetOffsetAtIndex,
-      systemDlcGetQuantParamsBwAxisScaleOffsetBitwidth, systemDlcGetQuantParamsBwAxisScaleOffsetAxis,
-      systemDlcGetQuantParamsBwAxisScaleOffsetNumElements, systemDlcGetQuantParamsBwAxisScaleOffsetScaleAtIndex,
-      systemDlcGetQuantParamsBwAxisScaleOffsetOffsetAtIndex, systemDlcGetContextBinaryInfoBackendId,
-      systemDlcGetContextBinaryInfoBuildId, systemDlcGetContextBinaryInfoCoreApiVersion,
-      systemDlcGetContextBinaryInfoBackendApiVersion, systemDlcGetContextBinaryInfoSocVersion,
-      systemDlcGetContextBinaryInfoHwInfoBlobVersion, systemDlcGetContextBinaryInfoContextBlobVersion,
-      systemDlcGetContextBinaryInfoHwInfoBlobSize, systemDlcGetContextBinaryInfoHwInfoBlob,
-      systemDlcGetContextBinaryInfoContextBlobSize, systemDlcGetContextBinaryInfoNumContextTensors,
-      systemDlcGetContextBinaryInfoContextTensorInfo, systemDlcGetContextBinaryInfoNumGraphs,
-      systemDlcGetContextGraphInfoHandle, systemDlcGetContextBinaryInfoSocModel,
-      systemDlcGetContextBinaryInfoContextMetadataSize, systemDlcGetContextBinaryInfoContextMetadata,
-      systemDlcGetContextGraphInfoGraphName, systemDlcGetContextGraphInfoNumInputTensors,
-      systemDlcGetContextGraphInfoNumOutputTensors, systemDlcGetContextGraphInfoNumUpdateableTensors,
-      systemDlcGetContextGraphInfoGraphBlobInfoSize, systemDlcGetContextGraphInfoGraphBlobInfo,
-      systemDlcGetContextGraphInfoStartOpIndex, systemDlcGetContextGraphInfoEndOpIndex,
-      systemDlcGetContextGraphInfoInputTensorInfo, systemDlcGetContextGraphInfoOutputTensorInfo,
-      systemDlcGetContextGraphInfoUpdateableTensorInfo, systemDlcFreeRecordRange, reserved89;
+  Qnn_ErrorHandle_t (*systemDlcGetRecordByName)(QnnSystemDlc_Handle_t, const char *, QnnSystemDlc_RecordHandle_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetRecordsByType)(
+      QnnSystemDlc_Handle_t, uint32_t, uint8_t, QnnSystemDlc_RecordHandle_t **, uint32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetRecordDataSize)(QnnSystemDlc_RecordHandle_t, uint64_t *);
+  Qnn_ErrorHandle_t (*systemDlcReadRecordDataMemoryMapped)(QnnSystemDlc_RecordHandle_t, const uint8_t **, uint64_t *);
+  Qnn_ErrorHandle_t (*systemDlcFreeRecord)(QnnSystemDlc_RecordHandle_t);
+  Qnn_ErrorHandle_t (*systemDlcSave)(QnnSystemDlc_Handle_t, const char *);
+  Qnn_ErrorHandle_t (*systemDlcCreateFromFileWithDestinationDir)(
+      Qnn_LogHandle_t, const char *, const char *, QnnSystemDlc_Handle_t *);
+  Qnn_ErrorHandle_t (*systemDlcCreateFromBinaryWithDestinationDir)(
+      Qnn_LogHandle_t, const uint8_t *, uint64_t, const char *, QnnSystemDlc_Handle_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetBinarySize)(QnnSystemDlc_Handle_t, uint64_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetBinary)(QnnSystemDlc_Handle_t, uint8_t *, uint64_t, uint64_t *);
+  Qnn_NotOffered_t systemDlcCreateWithDestinationDir;
+  Qnn_ErrorHandle_t (*systemDlcGetComposableGraphInfoHandles)(
+      QnnSystemDlc_Handle_t, QnnSystemDlc_GraphInfoHandle_t **, uint32_t *);
+  Qnn_NotOffered_t systemDlcGetContextBinaryInfoHandles, systemDlcGetComposableGraphInfo,
+      systemDlcGetContextBinaryInfo;
+  Qnn_ErrorHandle_t (*systemDlcGetComposableGraphInfoGraphName)(QnnSystemDlc_GraphInfoHandle_t, const char **);
+  Qnn_ErrorHandle_t (*systemDlcGetComposableGraphInfoNumInputTensors)(QnnSystemDlc_GraphInfoHandle_t, uint32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetComposableGraphInfoNumOutputTensors)(QnnSystemDlc_GraphInfoHandle_t, uint32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetGraphInfoInputTensorInfo)(
+      QnnSystemDlc_GraphInfoHandle_t, uint32_t, QnnSystemDlc_TensorInfoHandle_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetGraphInfoOutputTensorInfo)(
+      QnnSystemDlc_GraphInfoHandle_t, uint32_t, QnnSystemDlc_TensorInfoHandle_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetTensorInfoName)(QnnSystemDlc_TensorInfoHandle_t, const char **);
+  Qnn_ErrorHandle_t (*systemDlcGetTensorInfoId)(QnnSystemDlc_TensorInfoHandle_t, uint32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetTensorInfoType)(QnnSystemDlc_TensorInfoHandle_t, Qnn_TensorType_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetTensorInfoDataFormat)(QnnSystemDlc_TensorInfoHandle_t, uint32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetTensorInfoDataType)(QnnSystemDlc_TensorInfoHandle_t, Qnn_DataType_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetTensorInfoRank)(QnnSystemDlc_TensorInfoHandle_t, uint32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetTensorInfoDimensions)(QnnSystemDlc_TensorInfoHandle_t, uint32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetTensorInfoQuantParams)(
+      QnnSystemDlc_TensorInfoHandle_t, QnnSystemDlc_QuantParamsHandle_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsEncodingDefinition)(
+      QnnSystemDlc_QuantParamsHandle_t, Qnn_Definition_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsEncoding)(
+      QnnSystemDlc_QuantParamsHandle_t, Qnn_QuantizationEncoding_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsScaleOffsetScale)(QnnSystemDlc_QuantParamsHandle_t, float *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsScaleOffsetOffset)(QnnSystemDlc_QuantParamsHandle_t, int32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsBwScaleOffsetBitwidth)(QnnSystemDlc_QuantParamsHandle_t, uint32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsBwScaleOffsetScale)(QnnSystemDlc_QuantParamsHandle_t, float *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsBwScaleOffsetOffset)(QnnSystemDlc_QuantParamsHandle_t, int32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsAxisScaleOffsetAxis)(QnnSystemDlc_QuantParamsHandle_t, int32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsAxisScaleOffsetNumScaleOffsets)(
+      QnnSystemDlc_QuantParamsHandle_t, uint32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsAxisScaleOffsetScaleAtIndex)(
+      QnnSystemDlc_QuantParamsHandle_t, uint32_t, float *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsAxisScaleOffsetOffsetAtIndex)(
+      QnnSystemDlc_QuantParamsHandle_t, uint32_t, int32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsBwAxisScaleOffsetBitwidth)(QnnSystemDlc_QuantParamsHandle_t, uint32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsBwAxisScaleOffsetAxis)(QnnSystemDlc_QuantParamsHandle_t, int32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsBwAxisScaleOffsetNumElements)(
+      QnnSystemDlc_QuantParamsHandle_t, uint32_t *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsBwAxisScaleOffsetScaleAtIndex)(
+      QnnSystemDlc_QuantParamsHandle_t, uint32_t, float *);
+  Qnn_ErrorHandle_t (*systemDlcGetQuantParamsBwAxisScaleOffsetOffsetAtIndex)(
+      QnnSystemDlc_QuantParamsHandle_t, uint32_t, int32_t *);
+  Qnn_NotOffered_t systemDlcGetContextBinaryInfoBackendId, systemDlcGetContextBinaryInfoBuildId,
+      systemDlcGetContextBinaryInfoCoreApiVersion, systemDlcGetContextBinaryInfoBackendApiVersion,
+      systemDlcGetContextBinaryInfoSocVersion, systemDlcGetContextBinaryInfoHwInfoBlobVersion,
+      systemDlcGetContextBinaryInfoContextBlobVersion, systemDlcGetContextBinaryInfoHwInfoBlobSize,
+      systemDlcGetContextBinaryInfoHwInfoBlob, systemDlcGetContextBinaryInfoContextBlobSize,
+      systemDlcGetContextBinaryInfoNumContextTensors, systemDlcGetContextBinaryInfoContextTensorInfo,
+      systemDlcGetContextBinaryInfoNumGraphs, systemDlcGetContextGraphInfoHandle,
+      systemDlcGetContextBinaryInfoSocModel, systemDlcGetContextBinaryInfoContextMetadataSize,
+      systemDlcGetContextBinaryInfoContextMetadata, systemDlcGetContextGraphInfoGraphName,
+      systemDlcGetContextGraphInfoNumInputTensors, systemDlcGetContextGraphInfoNumOutputTensors,
+      systemDlcGetContextGraphInfoNumUpdateableTensors, systemDlcGetContextGraphInfoGraphBlobInfoSize,
+      systemDlcGetContextGraphInfoGraphBlobInfo, systemDlcGetContextGraphInfoStartOpIndex,
+      systemDlcGetContextGraphInfoEndOpIndex, systemDlcGetContextGraphInfoInputTensorInfo,
+      systemDlcGetContextGraphInfoOutputTensorInfo, systemDlcGetContextGraphInfoUpdateableTensorInfo,
+      systemDlcFreeRecordRange, reserved89;
 } QnnSystemInterface_ImplementationV1_15_t;
 
 #define QNN_SYSTEM_TABLE_ENTRIES 90

@@ -1,0 +1,156 @@
+"""QnnSystemDlc_get*Info*: what the graphs of a DLC take and give, told without composing them, one fact a function."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from isthmus.capi.client import checked, write, write_number
+from isthmus.capi.dlc import Dlc, object_of, serves_dlc
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, TensorEntry
+from isthmus.graph import TensorType
+from isthmus.qnn.interface.types import Definition, QuantizationEncoding
+
+if TYPE_CHECKING:
+    from isthmus.capi.serve import Server
+
+
+@dataclass(eq=False)
+class GraphDescription:
+    """A graph that is described without being composed, with the handles of its tensors."""
+
+    name: str
+    inputs: list[int]
+    outputs: list[int]
+
+
+@dataclass(eq=False)
+class TensorDescription:
+    """An input or output of such a graph."""
+
+    entry: TensorEntry
+    number: int
+    quantization: int
+
+
+@dataclass(eq=False)
+class QuantDescription:
+    """The encoding of such a tensor."""
+
+    entry: EncodingEntry | None
+
+
+@serves_dlc("systemDlcGetComposableGraphInfoHandles")
+def get_composable_graph_info_handles(server: Server, handle: int, out: int, count: int) -> None:
+    """The graphs that could be composed; names are those of the source model, as QNN's own library tells them."""
+    known = object_of(server, handle, Dlc, "DLC")
+    write_number(checked(out), 0)
+    write_number(checked(count), 0, ctypes.c_uint32)
+    numbers = [server.handles.add(_described(server, handle, graph), handle) for graph in known.told]
+    if numbers:
+        write_number(out, ctypes.addressof(known.keep((ctypes.c_uint64 * len(numbers))(*numbers))))
+        write_number(count, len(numbers), ctypes.c_uint32)
+
+
+def _described(server: Server, handle: int, graph: GraphEntry) -> GraphDescription:
+    sides: dict[int, list[int]] = {TensorType.APP_WRITE: [], TensorType.APP_READ: []}
+    for number, entry in enumerate(graph.tensors, 1):
+        if entry.type in sides:
+            encoding = server.handles.add(QuantDescription(entry.encoding), handle)
+            sides[entry.type].append(server.handles.add(TensorDescription(entry, number, encoding), handle))
+    return GraphDescription(graph.name, sides[TensorType.APP_WRITE], sides[TensorType.APP_READ])
+
+
+def _answers(name: str, kind: type, noun: str, ask: Callable[[Server, Any], Any], form: Any) -> None:
+    """Have a function answer one fact of something described, as a number of a type, or as a text (None)."""
+
+    @serves_dlc(name)
+    def answer(server: Server, handle: int, out: int) -> None:
+        value = ask(server, object_of(server, handle, kind, noun))
+        if form is None:
+            write_number(out, server.keep_text(value))
+        else:
+            write(out, form(value))
+
+
+def _answers_at(name: str, kind: type, noun: str, ask: Callable[[Any], Any], form: Any) -> None:
+    """The same of one of several, by its index."""
+
+    @serves_dlc(name)
+    def answer(server: Server, handle: int, index: int, out: int) -> None:
+        several = ask(object_of(server, handle, kind, noun))
+        if index >= len(several):
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{noun} {handle:#x}", f"{index} is none of {len(several)}")
+        write(out, form(several[index]))
+
+
+_U32, _I32, _F32, _HANDLE = ctypes.c_uint32, ctypes.c_int32, ctypes.c_float, ctypes.c_uint64
+_GRAPH, _TENSOR, _QUANT = "systemDlcGetComposableGraphInfo", "systemDlcGetTensorInfo", "systemDlcGetQuantParams"
+
+_answers(f"{_GRAPH}GraphName", GraphDescription, "graph", lambda s, graph: graph.name, None)
+_answers(f"{_GRAPH}NumInputTensors", GraphDescription, "graph", lambda s, graph: len(graph.inputs), _U32)
+_answers(f"{_GRAPH}NumOutputTensors", GraphDescription, "graph", lambda s, graph: len(graph.outputs), _U32)
+_answers_at("systemDlcGetGraphInfoInputTensorInfo", GraphDescription, "graph", lambda graph: graph.inputs, _HANDLE)
+_answers_at("systemDlcGetGraphInfoOutputTensorInfo", GraphDescription, "graph", lambda graph: graph.outputs, _HANDLE)
+_answers(f"{_TENSOR}Name", TensorDescription, "tensor", lambda s, tensor: tensor.entry.name, None)
+_answers(f"{_TENSOR}Id", TensorDescription, "tensor", lambda s, tensor: tensor.number, _U32)
+_answers(f"{_TENSOR}Type", TensorDescription, "tensor", lambda s, tensor: tensor.entry.type, _U32)
+_answers(f"{_TENSOR}DataFormat", TensorDescription, "tensor", lambda s, tensor: 0, _U32)
+_answers(f"{_TENSOR}DataType", TensorDescription, "tensor", lambda s, tensor: tensor.entry.dtype, _U32)
+_answers(f"{_TENSOR}Rank", TensorDescription, "tensor", lambda s, tensor: len(tensor.entry.dims), _U32)
+_answers(f"{_TENSOR}QuantParams", TensorDescription, "tensor", lambda s, tensor: tensor.quantization, _HANDLE)
+
+
+@serves_dlc("systemDlcGetTensorInfoDimensions")
+def get_tensor_info_dimensions(server: Server, handle: int, out: int) -> None:
+    """The dimensions, into an array of the client's that has as many elements as the rank says."""
+    dims = object_of(server, handle, TensorDescription, "tensor").entry.dims
+    if dims:
+        write(out, (_U32 * len(dims))(*dims))
+
+
+def _encoding(*kinds: int) -> Callable[[QuantDescription], EncodingEntry]:
+    """An encoding of one of these forms; another has no such facts."""
+
+    def get(quant: QuantDescription) -> EncodingEntry:
+        if quant.entry is None or quant.entry.kind not in kinds or not len(quant.entry.scales):
+            rule = "its encoding is of another form"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, "quantization", rule)
+        return quant.entry
+
+    return get
+
+
+def _defined(quant: QuantDescription) -> int:
+    return Definition.UNDEFINED if quant.entry is None else Definition.DEFINED
+
+
+def _form(quant: QuantDescription) -> int:
+    return QuantizationEncoding.UNDEFINED if quant.entry is None else quant.entry.kind
+
+
+def _fact(name: str, ask: Callable[[EncodingEntry], Any], form: Any, kind: int) -> None:
+    get = _encoding(kind)
+    _answers(f"{_QUANT}{name}", QuantDescription, "quantization", lambda s, quant: ask(get(quant)), form)
+
+
+def _fact_at(name: str, ask: Callable[[EncodingEntry], Any], form: Any, kind: int) -> None:
+    get = _encoding(kind)
+    _answers_at(f"{_QUANT}{name}AtIndex", QuantDescription, "quantization", lambda quant: ask(get(quant)), form)
+
+
+_answers(f"{_QUANT}EncodingDefinition", QuantDescription, "quantization", lambda s, quant: _defined(quant), _U32)
+_answers(f"{_QUANT}Encoding", QuantDescription, "quantization", lambda s, quant: _form(quant), _U32)
+for _name, _number in (("ScaleOffset", 0), ("BwScaleOffset", 2)):
+    _fact(f"{_name}Scale", lambda e: float(e.scales[0]), _F32, _number)
+    _fact(f"{_name}Offset", lambda e: int(e.offsets[0]), _I32, _number)
+for _name, _number, _count in (("AxisScaleOffset", 1, "NumScaleOffsets"), ("BwAxisScaleOffset", 3, "NumElements")):
+    _fact(f"{_name}Axis", lambda e: e.axis or 0, _I32, _number)
+    _fact(f"{_name}{_count}", lambda e: len(e.scales), _U32, _number)
+    _fact_at(f"{_name}Scale", lambda e: e.scales.tolist(), _F32, _number)
+    _fact_at(f"{_name}Offset", lambda e: e.offsets.tolist(), _I32, _number)
+for _name, _number in (("BwScaleOffset", 2), ("BwAxisScaleOffset", 3)):
+    _fact(f"{_name}Bitwidth", lambda e: e.bits, _U32, _number)

@@ -1,0 +1,249 @@
+"""Graphs that are told as data are composed on a table of QNN's functions, as QNN's own readers do it.
+
+It is what `recorder` writes down, the other way round: any library that answers QNN's calls can be given the graphs of
+a DLC. What is handed over stays where it is as long as the composer lives.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, Scalar, TensorEntry
+from isthmus.qnn.interface.tables import FunctionTable, function
+from isthmus.qnn.interface.types import (
+    DATATYPE_STRING,
+    SCALAR_FIELDS,
+    AxisScaleOffset,
+    BwAxisScaleOffset,
+    BwScaleOffset,
+    Definition,
+    OpConfig,
+    Param,
+    ParamType,
+    QuantizationEncoding,
+    QuantizeParams,
+    ScaleOffset,
+    Tensor,
+    TensorKind,
+    TensorMemType,
+)
+
+RETRIEVE_RAW = 516
+"""The capability that QNN's reader asks for first; nothing depends on the answer here."""
+_BOOL, _FLOAT, _UINT, _INT, _UINT_64, _INT_64 = 0x0508, 0x0232, 0x0132, 0x0032, 0x0164, 0x0064
+_LARGEST = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class ComposedGraph:
+    """A graph that a library has: its handle there, and the descriptions of its inputs and outputs with their ids."""
+
+    name: str
+    handle: int
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+class Composer:
+    """Composes graphs in a context of a library.
+
+    Parameters
+    ----------
+    table
+        The library's functions.
+    backend, context
+        The handles that it has given out.
+    """
+
+    def __init__(self, table: FunctionTable, backend: int, context: int) -> None:
+        self._backend, self._context = backend, context
+        self._functions = {
+            name: function(table, name)
+            for name in (
+                "propertyHasCapability", "graphCreate", "tensorCreateGraphTensor", "backendValidateOpConfig",
+                "graphAddNode",
+            )
+        }  # fmt: skip
+        self._kept: list[Any] = []
+
+    def compose(self, graph: GraphEntry, configs: Any = None) -> ComposedGraph:
+        """Compose a graph; it is not finalized.
+
+        Parameters
+        ----------
+        configs
+            What ``graphCreate`` is given: a list of pointers with a null one at its end.
+
+        Raises
+        ------
+        QnnError
+            With the code that a function of the library answered, and the name of what it was called for.
+        """
+        self._functions["propertyHasCapability"](RETRIEVE_RAW)
+        handle = ctypes.c_void_p()
+        self._call(f"graph '{graph.name}'", "graphCreate", self._context, graph.name.encode(), configs,
+                   ctypes.byref(handle))  # fmt: skip
+        work = _Graph(self, graph, handle)
+        inputs = work.created(TensorKind.APP_WRITE)
+        outputs = work.created(TensorKind.APP_READ)
+        for node in graph.nodes:
+            work.add(node)
+        return ComposedGraph(graph.name, handle.value or 0, inputs, outputs)
+
+    def _call(self, what: str, name: str, *arguments: Any) -> None:
+        error = self._functions[name](*arguments)
+        if error:
+            codes = {int(code): code for code in Code}
+            code = codes.get(error & 0xFFFF, Code.COMMON_GENERAL)
+            raise QnnError(code, what, f"{name} answers {error}")
+
+    def keep(self, thing: Any) -> Any:
+        """Have something live as long as this."""
+        self._kept.append(thing)
+        return thing
+
+
+class _Graph:
+    """One graph while it is composed."""
+
+    def __init__(self, composer: Composer, graph: GraphEntry, handle: ctypes.c_void_p) -> None:
+        self._composer, self._graph, self._handle = composer, graph, handle
+        self._entries = {entry.name: entry for entry in graph.tensors}
+        self._tensors: dict[str, Tensor] = {}
+
+    def created(self, kind: TensorKind) -> tuple[Tensor, ...]:
+        """The tensors of a kind, created in their order."""
+        return tuple(self._tensor(entry.name) for entry in self._graph.tensors if entry.type == kind)
+
+    def add(self, node: NodeEntry) -> None:
+        """Create what a node needs and is not there yet, ask about it, add it."""
+        what = f"node '{node.name}' ({node.type})"
+        inputs = self._operands(what, node.inputs)
+        outputs = self._operands(what, node.outputs)
+        params = [self._param(node, name, value) for name, value in node.params.items()]
+        config = OpConfig()
+        config.version = 1
+        v1 = config.v1
+        v1.name, v1.packageName, v1.typeName = node.name.encode(), node.package.encode(), node.type.encode()
+        v1.numOfParams, v1.params = len(params), self._array(Param, params)
+        v1.numOfInputs, v1.inputTensors = len(inputs), self._array(Tensor, inputs)
+        v1.numOfOutputs, v1.outputTensors = len(outputs), self._array(Tensor, outputs)
+        self._composer._call(what, "backendValidateOpConfig", self._composer._backend, config)
+        self._composer._call(what, "graphAddNode", self._handle, config)
+
+    def _array(self, kind: Any, items: Sequence[Any]) -> Any:
+        return self._composer.keep((kind * len(items))(*items)) if items else None
+
+    def _operands(self, what: str, names: Sequence[str]) -> list[Tensor]:
+        for name in names:
+            if name and name not in self._entries:
+                raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"there is no tensor '{name}'")
+        return [self._tensor(name) for name in names]
+
+    def _tensor(self, name: str) -> Tensor:
+        if name not in self._tensors:
+            entry = self._entries.get(name)
+            if entry is None or entry.type == TensorKind.NULL:
+                absent = Tensor()
+                absent.version, absent.v1.name, absent.v1.type = 2, name.encode(), TensorKind.NULL
+                self._tensors[name] = absent
+            else:
+                self._tensors[name] = self._make(entry)
+        return self._tensors[name]
+
+    def _make(self, entry: TensorEntry) -> Tensor:
+        made = self._composer.keep(tensor(entry, self._composer))
+        what = f"tensor '{entry.name}'"
+        self._composer._call(what, "tensorCreateGraphTensor", self._handle, ctypes.byref(made))
+        return made
+
+    def _param(self, node: NodeEntry, name: str, value: Scalar | TensorEntry) -> Param:
+        made = Param()
+        made.name = name.encode()
+        if isinstance(value, TensorEntry):
+            # A parameter is a static tensor of the graph too; its name may be another's already.
+            known, wanted = {*self._entries, *self._tensors}, value.name
+            if wanted in known:
+                wanted = f"{node.name}_{name}"
+            while wanted in known:
+                wanted += "_"
+            held = TensorEntry(wanted, TensorKind.STATIC, value.dtype, value.dims, value.encoding, value.data)
+            made.paramType, made.tensorParam = ParamType.TENSOR, self._make(held)
+            self._tensors[wanted] = made.tensorParam
+            return made
+        kind = node.kinds.get(name) or _kind(value)
+        field = SCALAR_FIELDS.get(kind)
+        if field is None:
+            rule = f"the data type {kind:#06x} of parameter '{name}' is none of a scalar's"
+            raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"node '{node.name}' ({node.type})", rule)
+        made.paramType, made.scalarParam.dataType = ParamType.SCALAR, kind
+        setattr(made.scalarParam, field, value.encode() if isinstance(value, str) else value)
+        return made
+
+
+def _kind(value: Scalar) -> int:
+    """The data type of a scalar whose file does not tell it."""
+    if isinstance(value, bool):
+        return _BOOL
+    if isinstance(value, str):
+        return DATATYPE_STRING
+    if isinstance(value, float):
+        return _FLOAT
+    if 0 <= value <= _LARGEST:
+        return _UINT
+    if -(1 << 31) <= value < 0:
+        return _INT
+    return _UINT_64 if value > 0 else _INT_64
+
+
+def tensor(entry: TensorEntry, keeper: Any) -> Tensor:
+    """A description in C; what it points to is kept by the keeper."""
+    made = Tensor()
+    made.version = 2
+    fields = made.v2
+    fields.name, fields.type, fields.dataType = entry.name.encode(), entry.type, entry.dtype
+    fields.rank = len(entry.dims)
+    if entry.dims:
+        fields.dimensions = keeper.keep((ctypes.c_uint32 * len(entry.dims))(*entry.dims))
+    fields.memType = TensorMemType.RAW
+    if entry.data is not None:
+        if len(entry.data) > _LARGEST:
+            rule = f"its {len(entry.data)} bytes are more than QNN's structures hold"
+            raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, f"tensor '{entry.name}'", rule)
+        if len(entry.data):
+            view = keeper.keep(np.frombuffer(entry.data, np.uint8))
+            fields.clientBuf.data, fields.clientBuf.dataSize = view.ctypes.data, len(entry.data)
+    quantize(fields.quantizeParams, entry.encoding, f"tensor '{entry.name}'", keeper)
+    return made
+
+
+def quantize(params: QuantizeParams, encoding: EncodingEntry | None, what: str, keeper: Any) -> None:
+    """An encoding in C."""
+    params.encodingDefinition = Definition.UNDEFINED
+    params.quantizationEncoding = QuantizationEncoding.UNDEFINED
+    if encoding is None:
+        return
+    if encoding.kind not in (0, 1, 2, 3) or not len(encoding.scales):
+        rule = f"its quantization encoding {encoding.kind} is not supported"
+        raise QnnError(Code.TENSOR_UNSUPPORTED_TENSOR_PARAM, what, rule)
+    params.encodingDefinition, params.quantizationEncoding = Definition.DEFINED, encoding.kind
+    scales, offsets, count = encoding.scales.tolist(), encoding.offsets.tolist(), len(encoding.scales)
+    if encoding.kind == QuantizationEncoding.SCALE_OFFSET:
+        params.scaleOffsetEncoding = ScaleOffset(scales[0], offsets[0])
+    elif encoding.kind == QuantizationEncoding.BW_SCALE_OFFSET:
+        params.bwScaleOffsetEncoding = BwScaleOffset(encoding.bits, scales[0], offsets[0])
+    elif encoding.kind == QuantizationEncoding.AXIS_SCALE_OFFSET:
+        pairs = keeper.keep((ScaleOffset * count)(*map(ScaleOffset, scales, offsets)))
+        params.axisScaleOffsetEncoding = AxisScaleOffset(encoding.axis or 0, count, pairs)
+    else:
+        params.bwAxisScaleOffsetEncoding = BwAxisScaleOffset(
+            encoding.bits, encoding.axis or 0, count, keeper.keep((ctypes.c_float * count)(*scales)),
+            keeper.keep((ctypes.c_int32 * count)(*offsets)),
+        )  # fmt: skip
+

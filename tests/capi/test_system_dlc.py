@@ -1,0 +1,244 @@
+"""The system library's functions for DLC files: created, described, composed on any table, freed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from ctypes import POINTER, byref, c_float, c_int32, c_uint32, c_uint64, c_void_p
+from pathlib import Path
+
+import dlc_graphs
+import dlc_write
+import numpy as np
+import pytest
+from host_programs import Build, execute
+from qnn_calls import Client
+
+from isthmus.errors import Code
+from isthmus.frontends import dlc
+from isthmus.frontends.dlc.operations import translated
+from isthmus.graph import DataType
+from isthmus.qnn.interface import system
+from isthmus.qnn.recorder import Recorder
+
+INVALID_HANDLE = 30000
+
+
+@pytest.fixture
+def reader(libraries: Path) -> Client:
+    """A client of the system library."""
+    return Client(libraries / "libQnnSystem.so")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A DLC with two graphs."""
+    path = tmp_path / "two.dlc"
+    path.write_bytes(dlc_write.dlc([dlc_graphs.convolution("first"), dlc_graphs.convolution("second")]))
+    return path
+
+
+def opened(reader: Client, path: Path) -> int:
+    out = c_void_p()
+    assert reader.systemDlcCreateFromFile(None, str(path).encode(), byref(out)) == 0
+    assert out.value
+    return out.value
+
+
+def composed(reader: Client, handle: int, backend: int, context: int, interface: object, version: int = 1) -> tuple:
+    graphs, count = POINTER(system.GraphInfo)(), c_uint32()
+    error = reader.systemDlcComposeGraphs(
+        handle, None, 0, backend, context, interface, version, byref(graphs), byref(count)
+    )
+    return error, [graphs[index] for index in range(count.value)]
+
+
+def test_graphs_of_a_dlc_are_composed_finalized_and_executed(reader: Client, client: Client, file: Path) -> None:
+    handle = opened(reader, file)
+    backend = client.make("backendCreate", None, None)
+    context = client.make("contextCreate", backend, None, None)
+    error, graphs = composed(reader, handle, backend, context, client.provider, version=3)
+    assert error == 0
+    assert [(info.version, info.graphInfoV3.graphName) for info in graphs] == [(3, b"first"), (3, b"second")]
+    # What was composed needs the file no more.
+    assert reader.systemDlcFree(handle) == 0
+    x = np.random.default_rng(1).standard_normal((1, 6, 6, 2)).astype(np.float32)
+    for info in graphs:
+        told = info.graphInfoV3
+        graph = client.make("graphRetrieve", context, told.graphName)
+        client.do("graphFinalize", graph, None, None)
+        y = np.zeros((1, 6, 6, 4), np.float32)
+        for tensor, array in ((told.graphInputs[0], x), (told.graphOutputs[0], y)):
+            tensor.v1.clientBuf.data, tensor.v1.clientBuf.dataSize = array.ctypes.data, array.nbytes
+            assert tuple(tensor.v1.dimensions[: tensor.v1.rank]) == array.shape
+        assert (told.graphInputs[0].v1.name, told.graphOutputs[0].v1.name) == (b"in_x_0", b"y")
+        client.do("graphExecute", graph, told.graphInputs, 1, told.graphOutputs, 1, None, None)
+        np.testing.assert_allclose(y, dlc_graphs.convolved(x), rtol=1e-5, atol=1e-6)
+    client.do("backendFree", backend)
+
+
+def written(tmp_path: Path) -> list[Path]:
+    """DLCs with what a file can hold: encodings of each form, packed weights, scalars of each type."""
+    stored = np.array([[1, -2, 3], [4, -5, 6]], np.int8)
+    fixed = {"dtype": DataType.SFIXED_POINT_8}
+    weights = [
+        dlc_write.static("w", stored, scale=0.5, **fixed),
+        dlc_write.static("w", stored, scale=(0.5, 0.25), axis=0, **fixed),
+        dlc_write.static("w", stored, scale=0.5, bits=4, **fixed),
+        dlc_write.static("w", stored, scale=(0.5, 0.25), axis=0, bits=4, **fixed),
+    ]
+    graphs = [dlc_graphs.convolution(), *map(dlc_graphs.connected, weights)]
+    files = []
+    for number, graph in enumerate(graphs):
+        files.append(tmp_path / f"{number}.dlc")
+        files[-1].write_bytes(dlc_write.dlc([graph]))
+    return files
+
+
+def test_what_is_composed_on_another_table_is_what_the_file_holds(reader: Client, tmp_path: Path) -> None:
+    for path in written(tmp_path):
+        recorder = Recorder()
+        handle = opened(reader, path)
+        error, _ = composed(reader, handle, 0x10, 0x20, recorder.interface)
+        assert (error, recorder.problem) == (0, None)
+        (theirs,), (mine,) = recorder.graphs, dlc.read(path).graphs
+        mine = translated(mine, clean_names=True)
+        assert [(n.name, n.type, n.inputs, n.outputs) for n in theirs.nodes] == [
+            (n.name, n.type, n.inputs, n.outputs) for n in mine.nodes
+        ]
+        named = {tensor.name: tensor for tensor in theirs.tensors}
+        for tensor in mine.tensors:
+            told = named[tensor.name]
+            assert (told.type, told.dtype, told.dims) == (tensor.type, tensor.dtype, tensor.dims)
+            assert bytes(told.data or b"") == bytes(tensor.data or b"")
+            if tensor.encoding is not None and told.encoding is not None:
+                np.testing.assert_array_equal(told.encoding.scales, tensor.encoding.scales)
+                assert (told.encoding.kind, told.encoding.axis) == (tensor.encoding.kind, tensor.encoding.axis)
+            else:
+                assert told.encoding is tensor.encoding is None
+        for ours, node in zip(mine.nodes, theirs.nodes, strict=True):
+            for name, value in ours.params.items():
+                found = node.params[name]
+                same = found.data == value.data if hasattr(value, "data") else found == value
+                assert same, (node.name, name)
+        assert reader.systemDlcFree(handle) == 0
+
+
+VENDOR = """
+import ctypes, json, sys
+from ctypes import POINTER, byref, c_char_p, c_uint32, c_void_p
+from isthmus.qnn.interface import function, system_providers
+(provider,) = system_providers(ctypes.CDLL(sys.argv[1]))
+call = lambda name, *a: function(provider.table, name)(*a)
+found = []
+for file in sys.argv[2:]:
+    handle, graphs, count = c_void_p(), POINTER(c_void_p)(), c_uint32()
+    assert call("systemDlcCreateFromFile", None, file.encode(), byref(handle)) == 0
+    assert call("systemDlcGetComposableGraphInfoHandles", handle, byref(graphs), byref(count)) == 0
+    for graph in graphs[: count.value]:
+        name, n = c_char_p(), c_uint32()
+        assert call("systemDlcGetComposableGraphInfoGraphName", graph, byref(name)) == 0
+        facts = [name.value.decode()]
+        for side in ("Input", "Output"):
+            assert call(f"systemDlcGetComposableGraphInfoNum{side}Tensors", graph, byref(n)) == 0
+            for index in range(n.value):
+                tensor, text, kind, dtype, rank = c_void_p(), c_char_p(), c_uint32(), c_uint32(), c_uint32()
+                assert call(f"systemDlcGetGraphInfo{side}TensorInfo", graph, index, byref(tensor)) == 0
+                assert call("systemDlcGetTensorInfoName", tensor, byref(text)) == 0
+                assert call("systemDlcGetTensorInfoType", tensor, byref(kind)) == 0
+                assert call("systemDlcGetTensorInfoDataType", tensor, byref(dtype)) == 0
+                assert call("systemDlcGetTensorInfoRank", tensor, byref(rank)) == 0
+                dims = (c_uint32 * rank.value)()
+                assert call("systemDlcGetTensorInfoDimensions", tensor, dims) == 0
+                facts.append([text.value.decode(), kind.value, dtype.value, list(dims)])
+        found.append(facts)
+    for kind in (1, 2, 3, 4, 7):
+        records = POINTER(c_void_p)()
+        error = call("systemDlcGetRecordsByType", handle, kind, 0, byref(records), byref(count))
+        found.append([kind, count.value if not error else 0])
+print(json.dumps(found), flush=True)
+"""
+
+
+def test_a_file_is_described_as_the_vendors_library_describes_it(libraries: Path, tmp_path: Path) -> None:
+    package = pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
+    folder = Path(package.get_library_path()).parent
+    files = [str(path) for path in written(tmp_path)]
+    answers = []
+    for library in (folder / "libQnnSystem.so", libraries / "libQnnSystem.so"):
+        command = [sys.executable, "-c", VENDOR, library, *files]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        answers.append(json.loads(done.stdout.splitlines()[-1]))
+    assert answers[1] == answers[0]
+
+
+def test_quantization_is_told_fact_by_fact(reader: Client, tmp_path: Path) -> None:
+    path = tmp_path / "fixed.dlc"
+    stored = np.array([[1, -2, 3], [4, -5, 6]], np.int8)
+    weights = dlc_write.static("w", stored, dtype=DataType.SFIXED_POINT_8, scale=0.5)
+    path.write_bytes(dlc_write.dlc([dlc_graphs.connected(weights)]))
+    handle = opened(reader, path)
+    graphs, count = POINTER(c_void_p)(), c_uint32()
+    assert reader.systemDlcGetComposableGraphInfoHandles(handle, byref(graphs), byref(count)) == 0
+    tensor, quantization = c_void_p(), c_void_p()
+    scale, offset, kind = c_float(), c_int32(), c_uint32()
+    assert reader.systemDlcGetGraphInfoInputTensorInfo(graphs[0], 0, byref(tensor)) == 0
+    assert reader.systemDlcGetTensorInfoQuantParams(tensor, byref(quantization)) == 0
+    assert reader.systemDlcGetQuantParamsEncoding(quantization, byref(kind)) == 0
+    assert reader.systemDlcGetQuantParamsScaleOffsetScale(quantization, byref(scale)) == 0
+    assert reader.systemDlcGetQuantParamsScaleOffsetOffset(quantization, byref(offset)) == 0
+    assert (kind.value, round(scale.value, 6), offset.value) == (0, 0.1, -3)
+    wrong = reader.systemDlcGetQuantParamsAxisScaleOffsetScaleAtIndex(quantization, 0, byref(scale))
+    assert wrong == Code.COMMON_INVALID_ARGUMENT
+    assert reader.systemDlcFree(handle) == 0
+    # What it told ends with it.
+    assert reader.systemDlcGetTensorInfoQuantParams(tensor, byref(quantization)) == INVALID_HANDLE
+
+
+def test_files_that_are_none_and_handles_that_are_none_are_refused(
+    reader: Client, client: Client, file: Path, tmp_path: Path
+) -> None:
+    out, none = c_void_p(), c_void_p(0x999)
+    (tmp_path / "text.dlc").write_text("this is no archive")
+    cut = tmp_path / "cut.dlc"
+    cut.write_bytes(file.read_bytes()[:-40])
+    for path in ("text.dlc", "cut.dlc"):
+        assert reader.systemDlcCreateFromFile(None, str(tmp_path / path).encode(), byref(out)) == Code.COMMON_MEM_ALLOC
+        assert not out.value
+    missing = reader.systemDlcCreateFromFile(None, b"/nowhere.dlc", byref(out))
+    assert missing == Code.COMMON_INVALID_ARGUMENT
+    assert reader.systemDlcCreateFromFile(None, None, byref(out)) == Code.COMMON_INVALID_ARGUMENT
+    assert reader.systemDlcCreateFromBinary(None, 0x10, 100, byref(out)) == Code.COMMON_INVALID_ARGUMENT
+    size, data, count = c_uint64(), c_void_p(), c_uint32()
+    assert reader.systemDlcFree(none) == INVALID_HANDLE
+    assert reader.systemDlcSave(none, b"/nowhere/x") == INVALID_HANDLE
+    assert reader.systemDlcGetRecordDataSize(none, byref(size)) == INVALID_HANDLE
+    assert composed(reader, 0x999, 0, 0, client.provider)[0] == INVALID_HANDLE
+    handle = opened(reader, file)
+    assert reader.systemDlcGetRecordByName(handle, b"weights", byref(data)) == Code.COMMON_INVALID_ARGUMENT
+    assert reader.systemDlcGetOpMappings(handle, byref(data), byref(count)) == 0
+    assert (data.value, count.value) == (None, 0)
+    assert composed(reader, handle, 0x999, 0x999, client.provider)[0] == Code.COMMON_MEM_ALLOC
+    assert composed(reader, handle, 0, 0, type(client.provider)())[0] == Code.COMMON_MEM_ALLOC
+    assert composed(reader, handle, 0, 0, client.provider, version=9)[0] == Code.COMMON_INVALID_ARGUMENT
+    saved = tmp_path / "saved.dlc"
+    assert reader.systemDlcSave(handle, str(saved).encode()) == 0
+    assert saved.read_bytes() == file.read_bytes()
+    assert reader.systemDlcSave(handle, b"/nowhere/x.dlc") == Code.COMMON_INVALID_ARGUMENT
+    assert reader.systemDlcFree(handle) == 0
+
+
+@pytest.mark.parametrize(("compiler", "sanitize"), [("gcc", False), ("g++", True)], ids=["c", "c++-asan"])
+def test_a_program_in_c_composes_a_dlc_and_frees_what_it_is_given(
+    libraries: Path, build: Build, tmp_path: Path, compiler: str, sanitize: bool
+) -> None:
+    path = tmp_path / "net.dlc"
+    path.write_bytes(dlc_write.dlc([dlc_graphs.convolution()]))
+    done = execute(build("dlc_compose", compiler, sanitize), libraries, "libQnnHtp.so", path)
+    assert done.returncode == 0, done.stderr
+    wanted = dlc_graphs.convolved(np.ones((1, 6, 6, 2), np.float32)).sum()
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("sum")]
+    assert abs(float(line.split()[1]) - wanted) < 1e-3
+    assert "the context has one of that name" in done.stdout + done.stderr
