@@ -49,6 +49,15 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
         return cast(BinaryIO, io.BufferedReader(file))
 
 
+def beginning(path: str | os.PathLike[str], nbytes: int) -> bytes:
+    """The first bytes of a regular file, or all that it has; none of one that cannot be read."""
+    try:
+        with opened(path) as stream:
+            return stream.read(nbytes)
+    except OSError:
+        return b""
+
+
 def begins(path: str | os.PathLike[str], magic: bytes) -> bool:
     """Whether a regular file can be read and begins with these bytes.
 
@@ -57,11 +66,7 @@ def begins(path: str | os.PathLike[str], magic: bytes) -> bool:
     >>> begins("/proc/self/exe", b"\\x7fELF"), begins("/dev/zero", b"\\0")
     (True, False)
     """
-    try:
-        with opened(path) as stream:
-            return stream.read(len(magic)) == magic
-    except OSError:
-        return False
+    return beginning(path, len(magic)) == magic
 
 
 def contents(path: str | os.PathLike[str], most: int) -> bytes:

@@ -1,6 +1,7 @@
 """The commands take DLCs as QNN's own do: run, planned, prepared and inspected."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -110,3 +111,30 @@ def test_inspect_shows_what_it_cannot_run(folder, capsys):
     (folder / "cache.dlc").write_bytes(archive({"htp.cache.0": b"1234"}))
     assert main(["inspect", "cache.dlc"]) == 0
     assert "0 graphs" in capsys.readouterr().out
+
+
+def test_what_is_no_sound_dlc_is_told_in_one_plain_line(tmp_path, capsys):
+    good = dlc([convolution()])
+    old = bytearray(good)
+    old[good.index(b"\xd5\x0a\x04") + 2] = 2
+    with zipfile.ZipFile(tmp_path / "packed.dlc", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("model", "x" * 1000)
+    with zipfile.ZipFile(tmp_path / "other.dlc", "w") as packed:
+        packed.writestr("word/document.xml", "x")
+    files = {
+        "cut.dlc": (good[:-40], "its end is missing, where an archive has its directory"),
+        "old.dlc": (bytes(old), "it is a DLC of version 2; versions 3 and 4 are read. Convert its model again"),
+        "packed.dlc": (None, "is compressed or encrypted; a DLC's entries are stored as they are. It is another kind"),
+        "other.dlc": (None, "it is an archive of 'word/document.xml'; a DLC has an entry 'model', or a cache"),
+        "text.dlc": (b"plain text", "neither a context binary nor a DLC nor a model library: it begins with b'plain"),
+        "model.tflite": (b"\x1c\0\0\0TFL3" + bytes(40), "it is a TFLite model, which is not prepared yet"),
+    }
+    for name, (content, told) in files.items():
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        assert main(["inspect", str(tmp_path / name)]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        (line,) = captured.err.splitlines()
+        assert told in line
+        assert name in line

@@ -7,6 +7,9 @@ from isthmus.backends.driver import Source
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo
 
+UNKNOWN_FORMAT = "no backend knows its format"
+"""Why bytes that are no context binary at all are refused."""
+
 
 class SystemContext:
     """Describes context binaries (QnnSystemContext_create).
@@ -34,4 +37,4 @@ class SystemContext:
             info = inspect(binary)
             if info is not None:
                 return info
-        raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, "context binary", "no backend knows its format")
+        raise QnnError(Code.CONTEXT_CREATE_FROM_BINARY, "context binary", UNKNOWN_FORMAT)

@@ -9,8 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from isthmus import qnn
+from isthmus import frontends, qnn, reading
+from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
+from isthmus.qnn.system import UNKNOWN_FORMAT
 from isthmus.tools import inspect_composed
 
 
@@ -24,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     composed = inspect_composed.inspect(options.binary)
-    held = describe(qnn.SystemContext().get_binary_info(options.binary)) if composed is None else composed
+    held = describe(_binary(options.binary)) if composed is None else composed
     report = {"file": str(options.binary), **held}
     if options.json:
         print(json.dumps(report))
@@ -33,6 +35,22 @@ def main(options: argparse.Namespace) -> int:
     else:
         inspect_composed.print_report(report)
     return 0
+
+
+def _binary(path: Path) -> BinaryInfo:
+    """What a context binary holds; what is none is told by what it looks like."""
+    try:
+        return qnn.SystemContext().get_binary_info(path)
+    except QnnError as problem:
+        if problem.rule != UNKNOWN_FORMAT:
+            raise
+    head = reading.beginning(path, 16)
+    what, code = f"file '{path}'", Code.COMMON_INVALID_ARGUMENT
+    if frontends.is_tflite(head) or path.suffix == ".onnx":
+        kind = "a TFLite model" if frontends.is_tflite(head) else "an ONNX model"
+        raise QnnError(code, what, f"it is {kind}, which is not prepared yet", "`isthmus plan` shows its memory.")
+    rule = f"it is neither a context binary nor a DLC nor a model library: it begins with {head!r}"
+    raise QnnError(code, what, rule)
 
 
 def describe(info: BinaryInfo) -> dict[str, Any]:

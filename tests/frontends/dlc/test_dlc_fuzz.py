@@ -7,7 +7,7 @@ import pytest
 from dlc_graphs import connected, convolution, single
 from dlc_write import OLD, OLDER, RAW, dlc, dlc3
 from test_dlc_files import ENCODED, FAMILIES
-from test_dlc_version3 import BIAS, NET, WEIGHTS
+from test_dlc_version3 import BIAS, MOVED, NET, WEIGHTS
 
 from isthmus.errors import QnnError
 from isthmus.frontends.composed.build import Builder
@@ -21,6 +21,7 @@ FILES = [
     *(dlc([single(op, out=y.shape, dtype=DataType.of(y.dtype))]) for op, y in FAMILIES.values()),
     *(dlc([connected(weights)]) for weights, _, _ in ENCODED.values()),
     dlc3(NET, {"fc": {"weights": WEIGHTS, "bias": BIAS}}),
+    dlc3(MOVED),
 ]
 
 

@@ -32,6 +32,8 @@ MAX_METADATA = 1 << 20
 _HEADER = struct.Struct("<HHI")
 _RECORD = 0x0AD5
 _CACHE = ".cache."
+_SHOWN = 4
+"""How many entries of an archive that is no DLC are named."""
 
 
 def read(path: str | os.PathLike[str]) -> Contents:
@@ -72,6 +74,11 @@ def parse(data: bytes | memoryview, name: str) -> Contents:
     file = archive.read(memoryview(data).cast("B"), name)
     entries = {entry: len(content) for entry, content in file.entries.items()}
     caches = tuple(entry for entry in entries if _CACHE in entry)
+    if "model" not in entries and not caches:
+        there = ", ".join(f"'{entry}'" for entry in list(entries)[:_SHOWN]) or "nothing"
+        more = f" and {len(entries) - _SHOWN} more" * (len(entries) > _SHOWN)
+        rule = f"it is an archive of {there}{more}; a DLC has an entry 'model', or a cache"
+        raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{name}'", rule, "It is no DLC.")
     version, graphs = _graphs(file)
     return Contents(name, version, len(data), _producer(file), entries, caches, graphs)
 
@@ -120,7 +127,7 @@ def _graphs(file: Archive) -> tuple[int, tuple[GraphEntry, ...]]:
     if record is None:
         return 4, ()
     version = _version(file, "model")
-    model = Reading(record[_HEADER.size :], f"{file.name}:model", version4.MODEL)
+    model = Reading(_body(record), f"{file.name}:model", version4.MODEL)
     if version == 3:
         params = None if "model.params" not in file.entries else _record(file, "model.params", 3, version4.PARAMS)
         return 3, version3.read(model, params)
@@ -138,7 +145,17 @@ def _record(file: Archive, entry: str, wanted: int, identifier: bytes) -> Readin
     version = _version(file, entry)
     if version != wanted:
         file.refuse(f"entry '{entry}' has version {version}, its model version {wanted}")
-    return Reading(file.entries[entry][_HEADER.size :], f"{file.name}:{entry}", identifier)
+    return Reading(_body(file.entries[entry]), f"{file.name}:{entry}", identifier)
+
+
+def _is_bare(content: memoryview) -> bool:
+    """Whether a record is a flatbuffer without a head, as the earliest ones of version 3 are."""
+    return bytes(content[4:8]) in (version4.MODEL, version4.PARAMS)
+
+
+def _body(content: memoryview) -> memoryview:
+    """The flatbuffer in a record."""
+    return content if _is_bare(content) else content[_HEADER.size :]
 
 
 def _version(file: Archive, entry: str) -> int:
@@ -147,10 +164,14 @@ def _version(file: Archive, entry: str) -> int:
     if len(content) < _HEADER.size:
         file.refuse(f"entry '{entry}' is too short for a record")
     magic, version, _ = _HEADER.unpack_from(content)
+    if _is_bare(content):
+        return 3
     if magic != _RECORD:
         file.refuse(f"entry '{entry}' does not begin as a record of a DLC does")
     if version not in (3, 4):
-        file.refuse(f"it is a DLC of version {version}; versions 3 and 4 are read")
+        rule = f"it is a DLC of version {version}; versions 3 and 4 are read"
+        hint = "Convert its model again with a newer converter."
+        raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{file.name}'", rule, hint)
     return int(version)
 
 

@@ -86,7 +86,7 @@ def _directory(data: memoryview, name: str) -> tuple[int, int, int]:
         if at + _END.size <= len(tail) and at + _END.size + _END.unpack_from(tail, at)[-1] == len(tail):
             break
     else:
-        refuse(name, "it has no directory of entries")
+        refuse(name, "its end is missing, where an archive has its directory")
     _, disk, _, _, count, size, start, _ = _END.unpack_from(tail, at)
     if disk not in (0, 0xFFFF):
         refuse(name, "it is one part of several")
@@ -118,7 +118,8 @@ def _entry(data: memoryview, name: str, at: int, end: int) -> tuple[str, memoryv
     extra = data[start + name_bytes : start + name_bytes + extra_bytes]
     size, packed, local = _widened(extra, [size, packed, local], f"entry '{entry}'", name)
     if method != _STORED or flags & _ENCRYPTED or packed != size:
-        refuse(name, f"entry '{entry}' is compressed or encrypted; a DLC's entries are stored as they are")
+        rule = f"entry '{entry}' is compressed or encrypted; a DLC's entries are stored as they are"
+        raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{name}'", rule, "It is another kind of archive.")
     if local + _LOCAL.size > len(data) or data[local : local + 4] != MAGIC:
         refuse(name, f"entry '{entry}' is not at byte {local}")
     begin = local + _LOCAL.size + sum(_LOCAL.unpack_from(data, local)[-2:])

@@ -1,9 +1,9 @@
 """Version 3 of the format: layers of an older runtime, with their weights beside them, in floats.
 
-How its tables are built is public; what the attributes of most layers are called is not. So everything is read and can
-be inspected, and those layers become QNN operations of which names, dimensions and weights tell all that must be known:
-inputs, Neuron (ReLU, sigmoid), Reshape, SoftMax, Concat, FullyConnected. The others keep their names and are refused as
-a whole, rather than run by guesses.
+How its tables are built is public, and so are the names of its common layers; what the attributes of most of them are
+called is not. So everything is read and can be inspected, and those layers become QNN operations of which names,
+dimensions and weights tell all that must be known: inputs, Neuron (ReLU, sigmoid), Reshape, SoftMax, Concat, Slice,
+Permute, FullyConnected. The others keep their names and are refused as a whole, rather than run by guesses.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from isthmus.frontends.dlc.contents import Reading
 from isthmus.frontends.flatbuffer import Table
 from isthmus.graph import DataType, TensorType
 
+MAX_RANK = 16
+"""The most dimensions whose order is looked for."""
 MAX_DEPTH = 8
 """How deep attributes may hold attributes."""
 _ACTIVATIONS = {1: "Relu", 3: "Sigmoid"}
@@ -244,6 +246,38 @@ def _concat(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Con
     return (_as(layer, "Concat", axis=axes[0]), ()) if len(axes) == 1 else None
 
 
+def _slice(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted | None:
+    """Into parts one behind the other along an axis: the one where they are shorter than the whole, and fill it."""
+    whole = dims.get(layer.inputs[0], ()) if len(layer.inputs) == 1 else ()
+    parts = [dims.get(name, ()) for name in layer.outputs]
+    if len(parts) < 2 or any(len(part) != len(whole) for part in parts):
+        return None
+    axes = [axis for axis, size in enumerate(whole) if any(part[axis] != size for part in parts)]
+    if len(axes) != 1 or sum(part[axes[0]] for part in parts) != whole[axes[0]]:
+        return None
+    ends = np.cumsum([part[axes[0]] for part in parts])[:-1].astype(np.uint32)
+    held = TensorEntry(
+        f"{layer.name}/split_index", TensorType.STATIC, DataType.UINT_32, (len(ends),), None, ends.view(np.uint8).data
+    )
+    return _as(layer, "Split", axis=axes[0], split_index=held), ()
+
+
+def _permute(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted | None:
+    """By the one order that makes the output's dimensions of the input's, where there is one; ones may go anywhere."""
+    if len(layer.inputs) != 1 or len(layer.outputs) != 1:
+        return None
+    x, y = dims.get(layer.inputs[0], ()), dims.get(layer.outputs[0], ())
+    larger = [size for size in x if size > 1]
+    if not 0 < len(x) <= MAX_RANK or sorted(x) != sorted(y) or len(set(larger)) != len(larger):
+        return None
+    ones = [axis for axis, size in enumerate(x) if size == 1]
+    order = np.array([ones.pop(0) if size == 1 else x.index(size) for size in y], np.uint32)
+    held = TensorEntry(
+        f"{layer.name}/perm", TensorType.STATIC, DataType.UINT_32, (len(order),), None, order.view(np.uint8).data
+    )
+    return _as(layer, "Transpose", perm=held), ()
+
+
 def _fully_connected(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted | None:
     """With weights [out, in], which their dimensions must tell from [in, out]."""
     matrices, biases = ([w for w in weights if len(w.dims) == rank] for rank in (2, 1))
@@ -261,6 +295,8 @@ _LAYERS: Mapping[str, Callable[[NodeEntry, Dims, Sequence[TensorEntry]], Convert
     "Concat": _concat,
     "FullyConnected": _fully_connected,
     "Neuron": _neuron,
+    "Permute": _permute,
     "Reshape": _reshape,
+    "Slice": _slice,
     "SoftMax": _softmax,
 }
