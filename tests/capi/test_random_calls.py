@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dlc_graphs
+import dlc_write
 import pytest
 
 import isthmus
@@ -43,3 +45,17 @@ def test_no_sequence_of_calls_ends_the_process(
         env={**os.environ, "PYTHONPATH": path},
     )
     assert (done.returncode, done.stdout) == (0, "served SUPPORTED\n"), done.stderr[-3000:]
+
+
+def test_no_sequence_of_calls_about_dlc_files_ends_the_process(libraries: Path, tmp_path: Path) -> None:
+    file = tmp_path / "net.dlc"
+    file.write_bytes(dlc_write.dlc([dlc_graphs.convolution()]))
+    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [
+            sys.executable, "-X", "faulthandler", HERE / "random_dlc_calls.py", libraries / "libQnnSystem.so",
+            libraries / "libQnnCpu.so", file, "1", "300",
+        ],
+        capture_output=True, text=True, timeout=SECONDS, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "composed\n"), done.stderr[-3000:]

@@ -177,6 +177,8 @@ def save(server: Server, handle: int, path: int) -> None:
     """Write the DLC to a file."""
     known = object_of(server, handle, Dlc, "DLC")
     target = Path(text(checked(path)) or "")
+    if not target.name:
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, "DLC file", f"'{target}' is no name of a file")
     fresh = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         fresh.write_bytes(known.data)
