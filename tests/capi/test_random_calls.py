@@ -54,7 +54,7 @@ def test_no_sequence_of_calls_about_dlc_files_ends_the_process(libraries: Path, 
     done = subprocess.run(
         [
             sys.executable, "-X", "faulthandler", HERE / "random_dlc_calls.py", libraries / "libQnnSystem.so",
-            libraries / "libQnnCpu.so", file, "1", "300",
+            libraries / "libQnnCpu.so", file, "1", "150",
         ],
         capture_output=True, text=True, timeout=SECONDS, env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip

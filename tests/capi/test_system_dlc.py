@@ -15,10 +15,12 @@ import pytest
 from host_programs import Build, execute
 from qnn_calls import Client
 
+from isthmus import Session
 from isthmus.errors import Code
 from isthmus.frontends import dlc
+from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.dlc.operations import translated
-from isthmus.graph import DataType
+from isthmus.graph import DataType, TensorType
 from isthmus.qnn.interface import system
 from isthmus.qnn.recorder import Recorder
 
@@ -123,6 +125,52 @@ def test_what_is_composed_on_another_table_is_what_the_file_holds(reader: Client
                 same = found.data == value.data if hasattr(value, "data") else found == value
                 assert same, (node.name, name)
         assert reader.systemDlcFree(handle) == 0
+
+
+@pytest.mark.parametrize("said", [{}, {"time_major": False}, {"time_major": True}], ids=["not said", "batch", "time"])
+def test_a_recurrent_layer_has_the_order_that_the_file_says(
+    reader: Client, client: Client, tmp_path: Path, said: dict[str, bool]
+) -> None:
+    rng = np.random.default_rng(4)
+    batch, time, features, units = 2, 4, 3, 2
+    steps = (time, batch) if said.get("time_major") else (batch, time)
+    held = {f"{kind}{i}": rng.standard_normal((units, *more)).astype(np.float32)
+            for kind, more in (("w", (features,)), ("r", (units,)), ("b", ())) for i in range(4)}  # fmt: skip
+    start = {name: np.zeros((batch, units), np.float32) for name in ("h", "c")}
+    order = ["x", "w0", "w1", "w2", "r0", "r1", "r2", "b0", "b1", "b2", "h", "c", *["none"] * 4, "w3", "r3",
+             *["none"] * 3, "b3", "none", "none"]  # fmt: skip
+    kinds = dlc_graphs.WRITE, dlc_graphs.READ
+    graph = GraphEntry(
+        "net",
+        (
+            dlc_write.tensor("x", kinds[0], (*steps, features)),
+            *(dlc_write.static(name, array) for name, array in {**held, **start}.items()),
+            dlc_write.tensor("none", TensorType.NULL, (0,)),
+            dlc_write.tensor("y", kinds[1], (*steps, units)),
+            dlc_write.tensor("cell", kinds[1], (batch, units)),
+            dlc_write.tensor("last", kinds[1], (batch, units)),
+        ),
+        (dlc_write.node("lstm", "Lstm", order, ["y", "cell", "last"], {**said, "hidden_size": units}),),
+    )
+    path = tmp_path / "lstm.dlc"
+    path.write_bytes(dlc_write.dlc([graph]))
+    x = rng.standard_normal((*steps, features)).astype(np.float32)
+    with Session(path) as session:
+        wanted = session.run({"x": x})
+    backend = client.make("backendCreate", None, None)
+    context = client.make("contextCreate", backend, None, None)
+    error, (info,) = composed(reader, opened(reader, path), backend, context, client.provider)
+    assert error == 0
+    told, got = info.graphInfoV3, {name: np.zeros_like(array) for name, array in wanted.items()}
+    handle = client.make("graphRetrieve", context, b"net")
+    client.do("graphFinalize", handle, None, None)
+    outputs = [(each, got[each.v1.name.decode()]) for each in told.graphOutputs[:3]]
+    for tensor, array in [(told.graphInputs[0], x), *outputs]:
+        tensor.v1.clientBuf.data, tensor.v1.clientBuf.dataSize = array.ctypes.data, array.nbytes
+    client.do("graphExecute", handle, told.graphInputs, 1, told.graphOutputs, 3, None, None)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-6)
+    client.do("backendFree", backend)
 
 
 VENDOR = """
@@ -236,7 +284,7 @@ def test_a_program_in_c_composes_a_dlc_and_frees_what_it_is_given(
 ) -> None:
     path = tmp_path / "net.dlc"
     path.write_bytes(dlc_write.dlc([dlc_graphs.convolution()]))
-    done = execute(build("dlc_compose", compiler, sanitize), libraries, "libQnnHtp.so", path)
+    done = execute(build("dlc_compose", compiler, sanitize), libraries, "libQnnCpu.so", path)
     assert done.returncode == 0, done.stderr
     wanted = dlc_graphs.convolved(np.ones((1, 6, 6, 2), np.float32)).sum()
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("sum")]

@@ -147,15 +147,23 @@ def backend_validate_op_config(server: Server, handle: int, config: int) -> None
     what = f"node '{node.name}' ({node.op})"
     if node.op not in OPERATIONS:
         raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, what, "there is no such operation")
-    outputs = [_asked_about(info) for info in node.outputs]
+    inputs, made = list(node.inputs), list(node.outputs)
+    if node.batch_first:
+        inputs[0], made[:1] = _turned(inputs[0]), [_turned(info) for info in made[:1]]
+    outputs = [_asked_about(info) for info in made]
     try:
-        _validate(backend, node, node.inputs, outputs)
+        _validate(backend, node, inputs, outputs)
     except QnnError as problem:
         # Further operands may be constants that earlier nodes make of constants, which is not known here.
-        computed = [_as_static(info) if index else info for index, info in enumerate(node.inputs)]
-        if problem.code is not Code.OP_PACKAGE_VALIDATION_FAILURE or computed == node.inputs:
+        computed = [_as_static(info) if index else info for index, info in enumerate(inputs)]
+        if problem.code is not Code.OP_PACKAGE_VALIDATION_FAILURE or computed == inputs:
             raise
         _validate(backend, node, computed, outputs)
+
+
+def _turned(info: ClientTensorInfo) -> ClientTensorInfo:
+    """A sequence as it is between the two transposes that it will stand between."""
+    return replace(info, dims=(info.dims[1], info.dims[0], *info.dims[2:])) if len(info.dims) == 3 else info
 
 
 def _validate(

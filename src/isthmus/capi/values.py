@@ -12,6 +12,7 @@ import numpy as np
 
 from isthmus.capi.client import pointer, read, read_array, text
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.recurrent import RECURRENT, is_batch_first
 from isthmus.graph import DataType, MemType, Quantization, TensorType
 from isthmus.graph.neutral import without_neutral
 from isthmus.qnn.interface.types import (
@@ -224,7 +225,13 @@ _ENCODINGS: dict[int, Callable[[str, QuantizeParams], tuple[Quantization, int]]]
 
 @dataclass(frozen=True)
 class ClientNode:
-    """An operation as a client describes it."""
+    """An operation as a client describes it.
+
+    Parameters
+    ----------
+    batch_first
+        Whether it is a recurrent one whose sequence begins with the batch, where ours begins with time.
+    """
 
     name: str
     package: str
@@ -232,6 +239,7 @@ class ClientNode:
     params: dict[str, Any]
     inputs: list[ClientTensorInfo]
     outputs: list[ClientTensorInfo]
+    batch_first: bool = False
 
 
 def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda number: None) -> ClientNode:
@@ -259,8 +267,12 @@ def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda nu
     inputs = [tensor_at(pointer(op, "inputTensors"), index) for index in range(op.numOfInputs)]
     outputs = [tensor_at(pointer(op, "outputTensors"), index) for index in range(op.numOfOutputs)]
     package = text(pointer(op, "packageName")) or ""
-    params = without_neutral(kind, params, inputs[0].dims if inputs else ())
-    return ClientNode(name, package, kind, params, inputs, outputs)
+    dims = inputs[0].dims if inputs else ()
+    turned = is_batch_first(kind, params, dims)
+    if kind in RECURRENT:
+        # The order is known, and the weights tell the hidden size.
+        params = {key: value for key, value in params.items() if key not in RECURRENT[kind]}
+    return ClientNode(name, package, kind, without_neutral(kind, params, dims), inputs, outputs, turned)
 
 
 def _value(what: str, param: Param, static: Callable[[int], np.ndarray | None]) -> Any:

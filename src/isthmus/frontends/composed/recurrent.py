@@ -14,6 +14,19 @@ _TIME_FIRST = {"Gru": True, "Lstm": False}
 _SWAPPED = (1, 0, 2)
 
 
+def is_batch_first(op: str, params: Mapping[str, Any], dims: Sequence[int]) -> bool:
+    """Whether a node is a recurrent one whose sequence is [batch, time, features], and that makes a difference.
+
+    Examples
+    --------
+    >>> is_batch_first("Lstm", {}, (2, 5, 3)), is_batch_first("Lstm", {"time_major": 1}, (2, 5, 3))
+    (True, False)
+    """
+    if op not in RECURRENT or len(dims) != 3 or tuple(dims[:2]) == (1, 1):
+        return False
+    return not params.get("time_major", _TIME_FIRST[op])
+
+
 def add_recurrent(
     graph: Graph, name: str, op: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], params: dict[str, Any]
 ) -> None:
