@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -32,3 +33,8 @@ def accelerators() -> set[int]:
             except OSError:
                 continue
     return found
+
+
+def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What a program said on standard error, but for who compiles kernels that nobody has compiled yet."""
+    return [line for line in done.stderr.splitlines() if not re.match("isthmus: (compiling|waiting for) ", line)]
