@@ -68,6 +68,21 @@ def test_bindings_that_were_made_before_go_on(queue):
         assert raw.stats.executions == 2
 
 
+def test_a_registration_that_is_refused_leaves_bindings_right(queue):
+    with gpu(FOLLOWING) as backend:
+        context = backend.create_context()
+        graph = doubled(context)
+        x, y = values(), np.zeros(DIMS, np.float32)
+        raw = graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
+        raw.execute()
+        small = cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, NBYTES - 1)
+        with pytest.raises(QnnError, match="the tensor needs"):
+            registered(context, small)
+        y[...] = 0
+        raw.execute()
+        np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+
+
 def test_a_context_stays_with_the_buffers_that_it_has(queue):
     other = cl.CommandQueue(cl.create_some_context(interactive=False))
     with gpu(FOLLOWING) as backend:

@@ -18,6 +18,7 @@ from isthmus import qnn
 from isthmus.capi.client import BadPointer, checked, pointer, read, read_array, text, write
 from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
 from isthmus.log import LogLevel
 from isthmus.qnn.interface.delegate import DelegateOptions, ProfilingResult
 
@@ -140,6 +141,8 @@ def _numbers(address: int, count: int) -> list[int]:
 
 _waiting: list[int] = []
 """Custom memory that its client has freed and an interpreter still has; it goes when that has ended."""
+_lock = Lock()
+"""Held while that list is looked at and changed: clients free memory in any thread."""
 
 
 @serves("TfLiteQnnDelegateAllocCustomMem", failure=0)
@@ -166,11 +169,12 @@ def free_custom_mem(server: Server, address: int) -> int:
     """
 
     def free() -> int:
-        if address in _waiting:
-            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"custom memory at {address:#x}", "it has been freed")
-        if not _freed(address):
-            _waiting.append(address)
-            _say(LogLevel.INFO, f"Custom memory at {address:#x} goes with the interpreter that has a tensor there.")
+        with _lock:
+            if address in _waiting:
+                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"custom memory at {address:#x}", "it has been freed")
+            if not _freed(address):
+                _waiting.append(address)
+                _say(LogLevel.INFO, f"Custom memory at {address:#x} goes with the interpreter that has a tensor there.")
         return 0
 
     return _told(free)
@@ -189,7 +193,8 @@ def _freed(address: int) -> bool:
 
 
 def _free_waiting() -> None:
-    _waiting[:] = [address for address in _waiting if not _freed(address)]
+    with _lock:
+        _waiting[:] = [address for address in _waiting if not _freed(address)]
 
 
 # -- what else there is ------------------------------------------------------------------------------------------------
