@@ -37,7 +37,8 @@ MAY_IMPORT = {
     "session": {"qnn", "backends", "prepare", "graph", "lock", "log", "errors"},
     # A delegate reads an interpreter's nodes with the frontend's converters and has native code run its graphs.
     "delegate": {
-        "qnn", "backends", "frontends", "engine", "prepare", "graph", "memory", "lock", "log", "errors", "version",
+        "qnn", "backends", "frontends", "engine", "prepare", "graph", "memory", "interrupts", "lock", "log", "errors",
+        "version",
     },
     "report": {"prepare", "errors"},
     "split": {"frontends", "graph", "errors"},

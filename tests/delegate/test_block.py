@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 
 import numpy as np
 import pytest
 
 from isthmus import qnn
 from isthmus.delegate import structures
-from isthmus.delegate.block import Block, Operand, invoke_address
+from isthmus.delegate.block import Answering, Block, Operand, functions
+from isthmus.engine.native.callback import SAID
 
 HANDED_ON = 41
+ERROR = structures.ERROR
 
 
 class Runtime:
@@ -33,8 +36,10 @@ class Runtime:
         self.context.tensors = ctypes.cast(self.tensors, ctypes.POINTER(structures.Tensor))
 
     def invoke(self) -> int:
-        entry = structures.KernelCall(invoke_address())
-        return entry(ctypes.addressof(self.context), ctypes.addressof(self.node))
+        return self.call(functions().invoke)
+
+    def call(self, function: int) -> int:
+        return structures.KernelCall(function)(ctypes.addressof(self.context), ctypes.addressof(self.node))
 
 
 @pytest.fixture
@@ -51,9 +56,25 @@ def graph():
 @pytest.fixture
 def block():
     handed = []
-    otherwise = structures.KernelCall(lambda context, node: handed.append(node) or HANDED_ON)
-    made = Block(ctypes.cast(otherwise, ctypes.c_void_p).value)
-    made.handed, made.otherwise = handed, otherwise
+
+    def said(answer: int, status: int) -> None:
+        ctypes.c_int64.from_address(answer).value = SAID + status
+
+    made = answering(
+        lambda context, node, answer: handed.append(node) or said(answer, HANDED_ON),
+        lambda context, node, answer: handed.append("prepared") or said(answer, structures.OK),
+        lambda context, block, answer: handed.append(block),
+    )
+    made.handed = handed
+    yield made
+    made.release()
+
+
+def answering(*functions: object) -> Block:
+    """A block with these functions behind the compiled ones."""
+    thunks = [structures.Asked(function) for function in functions]
+    made = Block(Answering(*(ctypes.cast(each, ctypes.c_void_p).value for each in thunks)))
+    made.keeps = thunks
     return made
 
 
@@ -116,3 +137,90 @@ def test_a_binding_made_after_native_calls_runs_on_its_own_memory(block, graph) 
         x[...] = 3
         binding.execute()
     assert y.tolist() == [[6, 6, 6, 6]]
+
+
+# -- what a signal may do to functions of Python's ---------------------------------------------------------------------
+
+
+class Odd(BaseException):
+    """What the handler of a signal raises where a function begins, before anybody can catch it."""
+
+
+@pytest.fixture
+def silent(block, monkeypatch):
+    """A block behind which every function fails before it has begun."""
+
+    def odd(*_: object) -> int:
+        raise Odd
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: None)
+    made = answering(odd, odd, odd)
+    yield made
+    made.release()
+
+
+def test_a_function_that_has_not_said_how_it_went_has_failed(silent) -> None:
+    runtime = Runtime(silent, np.zeros(4, np.float32))
+    assert runtime.invoke() == ERROR
+    assert runtime.call(functions().prepare) == ERROR
+
+
+def test_a_node_whose_preparation_has_failed_does_not_run_as_it_was_prepared_before(silent, graph) -> None:
+    silent.point(graph.driver.native_call(), [Operand(0, 16), Operand(1, 16)])
+    runtime = Runtime(silent, np.ones(4, np.float32), np.zeros(4, np.float32))
+    assert runtime.invoke() == 0
+    runtime.call(functions().prepare)
+    assert runtime.invoke() == ERROR
+    assert silent.runs == 1
+
+
+def test_the_end_of_a_node_is_noted_whatever_becomes_of_the_call(block, silent) -> None:
+    free = structures.KernelFree(functions().free)
+    for each in (block, silent):
+        assert not each.ended
+        free(0, each.address)
+        assert each.ended
+    assert block.handed == [block.address]
+    free(0, None)
+
+
+def test_a_preparation_is_handed_on_and_its_status_passed_back(block) -> None:
+    assert Runtime(block, np.zeros(4, np.float32)).call(functions().prepare) == 0
+    assert block.handed == ["prepared"]
+
+
+def test_a_delegate_that_has_not_said_how_it_went_has_failed(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: None)
+    answers = iter((SAID + 2, SAID))
+
+    def prepare(context: int, delegate: int, answer: int) -> None:
+        ctypes.c_int64.from_address(answer).value = next(answers)
+
+    thunk = structures.Asked(prepare)
+    words = (ctypes.c_int64 * 2)(ctypes.cast(thunk, ctypes.c_void_p).value)
+    made = structures.Delegate(data=ctypes.addressof(words))
+    apply = structures.DelegatePrepare(functions().apply)
+    assert [apply(0, ctypes.addressof(made)) for _ in range(3)] == [2, 0, ERROR]
+
+
+def test_a_node_that_was_not_made_has_no_block(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: None)
+    answers = iter((4096,))
+
+    def begin(context: int, replaced: int, answer: int) -> None:
+        ctypes.c_int64.from_address(answer).value = next(answers)
+
+    thunk = structures.Asked(begin)
+    words = (ctypes.c_int64 * 2)(0, ctypes.cast(thunk, ctypes.c_void_p).value)
+    made = structures.Delegate(data=ctypes.addressof(words))
+    replaced = structures.DelegateParams(delegate=ctypes.addressof(made))
+    entry = structures.KernelInit(functions().begin)
+    assert [entry(0, ctypes.addressof(replaced), 0) for _ in range(2)] == [4096, None]
+
+
+def test_a_node_without_a_block_fails(block) -> None:
+    runtime = Runtime(block, np.zeros(4, np.float32))
+    runtime.node.user_data = None
+    assert runtime.invoke() == ERROR
+    assert runtime.call(functions().prepare) == ERROR
+    assert block.handed == []

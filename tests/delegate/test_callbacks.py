@@ -19,6 +19,7 @@ from isthmus.delegate import (
     set_custom_allocation,
     structures,
 )
+from isthmus.delegate.block import Block, functions
 from isthmus.delegate.partition import Partition
 from isthmus.delegate.runners import BoundRunner
 from isthmus.qnn import htp
@@ -44,19 +45,20 @@ def test_an_exception_while_a_delegate_prepares_leaves_the_interpreter_as_it_was
 
 
 @pytest.mark.parametrize("when", ["prepare", "__init__"])
-def test_an_exception_while_a_node_is_made_fails_the_allocation(when, make, monkeypatch) -> None:
+def test_an_exception_while_a_node_is_made_leaves_the_interpreter_as_it_was(when, make, monkeypatch) -> None:
     monkeypatch.setattr(Partition, when, failing)
-    interpreter = plain(doubled(1, 4), experimental_delegates=[make()])
-    with pytest.raises(RuntimeError, match=r"(?s)Odd: 100 % unforeseen.*|the node was not taken over"):
-        interpreter.allocate_tensors()
-    del interpreter
+    interpreter = plain(doubled(1, 4))
+    interpreter.allocate_tensors()
+    with pytest.raises(RuntimeError, match="Odd: 100 % unforeseen, %s and %d too\n"):
+        modify_graph_with_delegate(interpreter, make())
+    assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
 
 
 def test_an_exception_while_a_node_runs_fails_the_invocation_and_only_that(make, monkeypatch) -> None:
     interpreter = with_delegate(doubled(1, 4), make("HTP"))
     with monkeypatch.context() as broken:
         broken.setattr(BoundRunner, "execute", failing)
-        with pytest.raises(RuntimeError, match=r"Odd: 100 % unforeseen.*TfLiteQnnDelegate"):
+        with pytest.raises(RuntimeError, match=r"%s and %d too\nNode number 1 \(TfLiteQnnDelegate\) failed to invoke"):
             interpreter.invoke()
     assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
     del interpreter
@@ -176,15 +178,32 @@ def test_profiling_tells_of_each_execution(backend, make) -> None:
 
 def test_foreign_nodes_and_delegates_are_refused_by_the_callbacks() -> None:
     heard = []
-    context = structures.Context()
     reporter = structures.ReportError(lambda address, text: heard.append(text))
-    context.report_error = reporter
+    context = structures.Context(report_error=reporter)
     address = ctypes.addressof(context)
-    assert structures.DelegatePrepare(callbacks.PREPARE)(address, 64) == structures.DELEGATE_ERROR
-    node = structures.Node(user_data=None)
-    for entry in (callbacks.KERNEL_PREPARE, callbacks.KERNEL_INVOKE):
-        assert structures.KernelCall(entry)(address, ctypes.addressof(node)) == structures.ERROR
-    structures.KernelFree(callbacks.FREE)(address, None)
-    structures.KernelFree(callbacks.FREE)(address, 12345)
+    foreign = structures.Delegate(data=callbacks.DELEGATE)
+    apply = structures.DelegatePrepare(functions().apply)
+    assert apply(address, ctypes.addressof(foreign)) == structures.ERROR
+    replaced = structures.DelegateParams(delegate=ctypes.addressof(foreign))
+    assert structures.KernelInit(functions().begin)(address, ctypes.addressof(replaced), 0) is None
+    block = Block(callbacks.NODE)
+    for node in (structures.Node(user_data=None), structures.Node(user_data=block.address)):
+        for function in (functions().prepare, functions().invoke):
+            assert structures.KernelCall(function)(address, ctypes.addressof(node)) == structures.ERROR
+    free = structures.KernelFree(functions().free)
+    free(address, None)
+    free(address, block.address)
+    block.release()
     assert b"none of isthmus" in heard[0]
-    assert b"not taken over" in heard[1]
+    assert [text for text in heard if b"not taken over" in text] == [b"RuntimeError: the node was not taken over\n"] * 2
+
+
+def test_a_long_message_is_cut_at_a_whole_character_and_ends_its_line() -> None:
+    heard = []
+    reporter = structures.ReportError(lambda address, text: heard.append(text))
+    context = structures.Context(report_error=reporter)
+    callbacks.report(ctypes.addressof(context), ValueError("ä" * 5000))
+    [text] = heard
+    assert len(text) <= callbacks.MAX_MESSAGE + 1
+    assert text.decode().startswith("ValueError: ääää")
+    assert text.endswith(b"\xc3\xa4\n")

@@ -1,14 +1,17 @@
 """The block of words behind one node of a delegate: what native code runs the node's program by, or calls Python with.
 
-The interpreter keeps the block's address and hands it back with each call; the function it calls is compiled
+The interpreter keeps the block's address and hands it back with each call; the functions it calls are compiled
 (`isthmus.engine.native.kernels.callback`) and the same for all nodes.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,10 +21,36 @@ from isthmus.engine.native import callback, loader
 from isthmus.engine.native.target import host
 
 
-def invoke_address() -> int:
-    """The compiled function that an interpreter calls to invoke a node."""
-    kernel = f"callback:invoke.{structures.Node.user_data.offset}"
-    return loader.addresses([kernel], host())[kernel]
+@dataclass(frozen=True)
+class Functions:
+    """Addresses of the compiled functions that an interpreter calls: for a delegate, and for a node of one."""
+
+    apply: int
+    begin: int
+    prepare: int
+    invoke: int
+    free: int
+
+
+@lru_cache(maxsize=1)
+def functions() -> Functions:
+    """The compiled functions, for LiteRT's structures."""
+    node, delegate = structures.Node.user_data.offset, structures.Delegate.data.offset
+    kernels = [
+        f"callback:apply.{delegate}", f"callback:begin.{delegate}",
+        f"callback:prepare.{node}", f"callback:invoke.{node}", "callback:free",
+    ]  # fmt: skip
+    found = loader.addresses(kernels, host())
+    return Functions(*(found[kernel] for kernel in kernels))
+
+
+@dataclass(frozen=True)
+class Answering:
+    """Addresses of Python's functions behind the compiled ones for a node; the same for all nodes."""
+
+    otherwise: int
+    prepare: int = 0
+    free: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,14 +62,29 @@ class Operand:
     instead: int = 0
 
 
-class Block:
-    """A block, at an address that does not change. Until it is pointed at a program every call goes to `otherwise`."""
+_blocks: weakref.WeakSet[Block] = weakref.WeakSet()
 
-    def __init__(self, otherwise: int) -> None:
+
+class Block:
+    """A block, at an address that does not change. Until it is pointed at a program every call goes to `otherwise`.
+
+    Its memory stays until `release`: an interpreter that outlives all of Python still frees its nodes.
+    """
+
+    def __init__(self, answering: Answering) -> None:
         self._words = np.zeros(callback.BLOCK_BYTES // 8, np.int64)
         self._kept: tuple[object, ...] = ()
-        self._set(callback.OTHERWISE, otherwise)
-        self._set(callback.TENSORS, structures.Context.tensors.offset)
+        for place, value in (
+            (callback.OTHERWISE, answering.otherwise),
+            (callback.PREPARE, answering.prepare),
+            (callback.FREE, answering.free),
+            (callback.TENSORS, structures.Context.tensors.offset),
+        ):
+            self._set(place, value)
+        _blocks.add(self)
+        self._stays = False
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._words))
+        self._stays = True
 
     @property
     def address(self) -> int:
@@ -51,6 +95,11 @@ class Block:
     def runs(self) -> int:
         """How often the program ran without Python."""
         return int(self._words[callback.RUNS // 8])
+
+    @property
+    def ended(self) -> bool:
+        """Whether the interpreter has freed the node."""
+        return bool(self._words[callback.ENDED // 8])
 
     def point(self, call: NativeCall, operands: Sequence[Operand]) -> None:
         """Have calls run a program on these inputs, then outputs; what lies elsewhere is copied to its tensor after."""
@@ -74,6 +123,12 @@ class Block:
         """Have every call go to Python from now on."""
         self._set(callback.READY, 0)
 
+    def release(self) -> None:
+        """Give its memory back with the last who has it: no interpreter knows it any more. Safe to call again."""
+        if self._stays:
+            self._stays = False
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._words))
+
     def _set(self, place: int, value: int) -> None:
         self._words[place // 8] = value
 
@@ -87,3 +142,12 @@ def _rows(operands: Sequence[Operand]) -> np.ndarray:
         row[callback.ROW_BYTES // 8] = operand.nbytes
         row[callback.ROW_SOURCE // 8] = operand.instead
     return rows
+
+
+def _after_fork() -> None:
+    # Programs of the parent's have threads there, and memory that they share with it.
+    for block in list(_blocks):
+        block.stop()
+
+
+os.register_at_fork(after_in_child=_after_fork)

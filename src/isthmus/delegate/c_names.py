@@ -57,13 +57,22 @@ def TfLiteQnnDelegateDelete(delegate: QnnDelegate | None) -> None:
         delegate.close()
 
 
+_allocated: dict[int, custom_memory.CustomMemory] = {}
+"""An address keeps nothing alive: what was allocated by these names stays until it is freed."""
+
+
 def TfLiteQnnDelegateAllocCustomMem(bytes: int, alignment: int) -> int | None:
     """The address of new shared memory, or None."""
     probe.check()
     memory = custom_memory.allocate(bytes, alignment)
-    return None if memory is None else memory.address
+    if memory is None:
+        return None
+    _allocated[memory.address] = memory
+    return memory.address
 
 
 def TfLiteQnnDelegateFreeCustomMem(buffer_ptr: int | None) -> None:
     """End shared memory."""
     custom_memory.free(buffer_ptr)
+    if buffer_ptr is not None:
+        _allocated.pop(int(buffer_ptr), None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from isthmus.delegate.view import NodesModel
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import Subgraph
+from isthmus.interrupts import owned
 from isthmus.version import build_id
 
 
@@ -54,19 +54,40 @@ def file(cache: tuple[Path, str], number: str) -> Path:
     return folder / f"{token}-{number}.bin"
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is a binary.
+
+    Raises
+    ------
+    QnnError
+        COMMON_SYSTEM where the folder cannot be looked into.
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as problem:
+        raise _refusal(path, "looked for", problem) from None
+    return True
+
+
 def keep(path: Path, binary: bytes) -> None:
-    """Keep a binary; other processes see the whole file or none.
+    """Keep a binary; other processes see the whole file or none, and an interrupt leaves nothing.
 
     Raises
     ------
     QnnError
         COMMON_SYSTEM where the folder cannot be written.
     """
+    # The name first: a file that is opened in the moment of an interrupt is known by it.
+    name = path.with_name(f".writing-{os.urandom(8).hex()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
         try:
-            with open(descriptor, "wb") as stream:
+            with (
+                owned(os.open, name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600) as own,
+                os.fdopen(own.fileno(), "wb", closefd=False) as stream,
+            ):
                 stream.write(binary)
             os.replace(name, path)
         except BaseException:
@@ -74,5 +95,9 @@ def keep(path: Path, binary: bytes) -> None:
                 os.unlink(name)
             raise
     except OSError as problem:
-        rule = f"a context binary cannot be kept there: {problem.strerror}"
-        raise QnnError(Code.COMMON_SYSTEM, f"model cache '{path.parent}'", rule) from None
+        raise _refusal(path, "kept", problem) from None
+
+
+def _refusal(path: Path, done: str, problem: OSError) -> QnnError:
+    rule = f"a context binary cannot be {done} there: {problem.strerror or problem}"
+    return QnnError(Code.COMMON_SYSTEM, f"model cache '{path.parent}'", rule)

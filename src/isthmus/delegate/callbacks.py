@@ -1,7 +1,9 @@
-"""What LiteRT calls: five C functions, the same for all delegates. Each finds its object and lets no exception out.
+"""What LiteRT calls of Python, the same for all delegates: each finds its object and lets no exception out.
 
-They are made once and live for ever: the interpreter keeps their addresses in its nodes, and may be collected after all
-else, even while Python ends.
+The functions are made once and live for ever: the interpreter keeps its way to them, and may be collected after all
+else, even while Python ends. They stand behind compiled ones (`block.Functions`): where a function of Python's begins
+the handler of a signal may raise, and nobody is there yet to catch it. So each says how it went, in a word that it is
+given, and what has said nothing has failed.
 """
 
 from __future__ import annotations
@@ -10,14 +12,20 @@ import ctypes
 import sys
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from isthmus.delegate import structures
+from isthmus.delegate.block import Answering
+from isthmus.engine.native.callback import SAID
 from isthmus.errors import QnnError
 
 if TYPE_CHECKING:
     from isthmus.delegate.delegate import QnnDelegate
     from isthmus.delegate.partition import Partition
+
+MAX_MESSAGE = 1000
+"""LiteRT cuts longer messages at about this length, and the end of the line with the rest."""
 
 delegates: weakref.WeakValueDictionary[int, QnnDelegate] = weakref.WeakValueDictionary()
 """The delegates by the address of their structure; an interpreter that has nodes of one keeps it by its partitions."""
@@ -26,89 +34,85 @@ partitions: dict[int, tuple[QnnDelegate, Partition]] = {}
 
 
 def report(context: int, problem: BaseException) -> None:
-    """Say on behalf of the interpreter what went wrong; it raises this with its own error."""
+    """Say on behalf of the interpreter what went wrong, in a line; it raises this with its own error."""
     text = str(problem) if isinstance(problem, QnnError) else f"{type(problem).__name__}: {problem}"
+    whole = text.encode(errors="replace")[:MAX_MESSAGE].decode(errors="ignore")
     # The text is a format of C's, and there is nothing to fill in.
-    message = text.replace("%", "%%").encode(errors="replace").replace(b"\0", b"?")
+    message = whole.replace("\0", "?").replace("%", "%%").encode() + b"\n"
     structures.Context.from_address(context).report_error(context, message)
 
 
-def _guarded(context: int, deed: Callable[[], Any], otherwise: Any) -> Any:
-    try:
-        return deed()
-    except BaseException as problem:
-        try:
-            report(context, problem)
-        except BaseException:
-            return otherwise
-        return otherwise
-
-
-def _prepare(context: int, delegate: int) -> int:
-    def deed() -> int:
-        known = delegates.get(delegate)
-        if known is None:
-            raise RuntimeError("the delegate has been deleted, or is none of isthmus")
-        return known._prepare(context)
-
-    status: int = _guarded(context, deed, structures.DELEGATE_ERROR)
-    return status
-
-
-def _init(context: int, buffer: int, length: int) -> int:
-    def deed() -> int:
-        params = structures.DelegateParams.from_address(buffer)
-        known = delegates[params.delegate]
-        partition = known._take(context, params)
-        partitions[partition.block.address] = known, partition
-        return partition.block.address
-
-    address: int = _guarded(context, deed, 0)
-    return address
-
-
-def _free(context: int, block: int | None) -> None:
-    # What ended with Python needs no end of its own.
-    if block and not sys.is_finalizing():
-
-        def deed() -> None:
-            delegate, partition = partitions.pop(block)
+def sweep() -> None:
+    """Give up the partitions that interpreters have freed, or never got: an interrupt came into the call about it."""
+    for address, (delegate, partition) in list(partitions.items()):
+        if partition.block.ended or delegate._lost(partition):
             delegate._give_up(partition)
+            partitions.pop(address, None)
 
-        _guarded(context, deed, None)
 
+def _asked(deed: Callable[[int, int], int]) -> Callable[[int, int, int], None]:
+    """A deed as a function of C's. Its answer is written down; where it fails, nothing, and LiteRT is told why."""
 
-def _kernel(act: Callable[[Partition], None]) -> Callable[[int, int], int]:
-    def call(context: int, node: int) -> int:
-        def deed() -> int:
-            block = structures.Node.from_address(node).user_data
-            if not block or block not in partitions:
-                raise RuntimeError("the node was not taken over")
-            act(partitions[block][1])
-            return structures.OK
-
-        status: int = _guarded(context, deed, structures.ERROR)
-        return status
+    def call(context: int, subject: int, answer: int) -> None:
+        try:
+            ctypes.c_int64.from_address(answer).value = deed(context, subject)
+        except BaseException as problem:
+            # Where not even that can be said, the failure itself is.
+            with suppress(BaseException):
+                report(context, problem)
 
     return call
 
 
-_THUNKS = (
-    structures.DelegatePrepare(_prepare),
-    structures.KernelInit(_init),
-    structures.KernelFree(_free),
-    structures.KernelCall(_kernel(lambda partition: partition.prepare())),
-    structures.KernelCall(_kernel(lambda partition: partition.invoke())),
-)
-for _thunk in _THUNKS:
-    # One reference that nobody gives back: what is compiled into an interpreter must not end before it.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_thunk))
+def _prepare(context: int, delegate: int) -> int:
+    known = delegates.get(delegate)
+    if known is None:
+        raise RuntimeError("the delegate has been deleted, or is none of isthmus")
+    return SAID + known._prepare(context)
 
 
-def _address(thunk: Any) -> int:
-    address = ctypes.cast(thunk, ctypes.c_void_p).value
-    assert address is not None
-    return address
+def _begin(context: int, replaced: int) -> int:
+    params = structures.DelegateParams.from_address(replaced)
+    return delegates[params.delegate]._take(context, params).block.address
 
 
-PREPARE, INIT, FREE, KERNEL_PREPARE, KERNEL_INVOKE = map(_address, _THUNKS)
+def _node(act: Callable[[Partition], None]) -> Callable[[int, int], int]:
+    def deed(context: int, node: int) -> int:
+        block = structures.Node.from_address(node).user_data
+        if block not in partitions:
+            raise RuntimeError("the node was not taken over")
+        act(partitions[block][1])
+        return SAID + structures.OK
+
+    return deed
+
+
+def _free(context: int, block: int) -> int:
+    # What ended with Python needs no end of its own.
+    if not sys.is_finalizing():
+        delegate, partition = partitions[block]
+        delegate._give_up(partition)
+        del partitions[block]
+    return SAID
+
+
+_THUNKS = [
+    structures.Asked(_asked(deed))
+    for deed in (
+        _prepare,
+        _begin,
+        _node(lambda partition: partition.invoke()),
+        _node(lambda partition: partition.prepare()),
+        _free,
+    )
+]
+_apply, _begin_node, *_of_nodes = (ctypes.cast(thunk, ctypes.c_void_p).value or 0 for thunk in _THUNKS)
+_of_delegates = (ctypes.c_int64 * 2)(_apply, _begin_node)
+for _immortal in (*_THUNKS, _of_delegates):
+    # One reference that nobody gives back: what an interpreter leads to must not end before it.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_immortal))
+
+DELEGATE = ctypes.addressof(_of_delegates)
+"""What answers for a delegate."""
+NODE = Answering(*_of_nodes)
+"""What answers for a node."""

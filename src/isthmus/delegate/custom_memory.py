@@ -1,7 +1,8 @@
 """Shared memory that tensors of an interpreter lie in: allocated, given to tensors, freed when no interpreter has it.
 
 This is what TfLiteQnnDelegateAllocCustomMem hands out. It is rpcmem's, so an accelerator can see it; who uses which
-part of it is on record, so that none is freed under an interpreter.
+part of it is on record, so that none is freed under an interpreter. Memory that nobody has any more, neither a client
+nor an interpreter, ends by itself.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ from isthmus.memory.whole import is_whole
 class Use:
     """A tensor that lies in custom memory, for as long as its interpreter lives and keeps it there."""
 
-    interpreter: weakref.ref[Any]
-    """The native object inside it, which may outlive Python's."""
+    memory: CustomMemory
     context: int
     tensor: int
     address: int
@@ -62,8 +62,9 @@ class CustomMemory:
 
 
 _lock = Lock()
-_memories: dict[int, CustomMemory] = {}
-_uses: list[Use] = []
+_memories: weakref.WeakValueDictionary[int, CustomMemory] = weakref.WeakValueDictionary()
+_uses: weakref.WeakKeyDictionary[Any, tuple[Use, ...]] = weakref.WeakKeyDictionary()
+"""What tensors of an interpreter use, by the native object inside it, which may outlive Python's."""
 
 
 def allocate(num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> CustomMemory | None:
@@ -106,7 +107,7 @@ def free(memory: Any) -> None:
         if known is None or (isinstance(memory, CustomMemory) and known is not memory):
             hint = "Free each once, by what alloc_custom_mem has answered."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is not allocated", hint)
-        held = [use for use in _in_use() if known.address <= use.address < known.address + known.nbytes]
+        held = [use for uses in _uses.values() for use in uses if use.memory is known]
         if held:
             tensors = ", ".join(f"tensor {use.tensor}" for use in held)
             raise QnnError(
@@ -116,32 +117,44 @@ def free(memory: Any) -> None:
                 "Let go of the interpreter first, or give the tensor other memory.",
             )
         known.buffer.close()
-        del _memories[known.address]
+        _memories.pop(known.address, None)
 
 
 def find(address: int) -> CustomMemory | None:
     """The memory that an address lies in."""
     with _lock:
         for memory in _memories.values():
-            if memory.address <= address < memory.address + memory.nbytes:
+            if memory.address <= address < memory.address + memory.nbytes and not memory.buffer.is_closed:
                 return memory
     return None
 
 
-def use(interpreter: Any, context: int, tensor: int, address: int, nbytes: int) -> None:
-    """Record that a tensor lies there, and nowhere else any more."""
+def use(interpreter: Any, wanted: Use) -> None:
+    """Record that a tensor is to lie there; where it lay before stays on record until `settle`.
+
+    Raises
+    ------
+    QnnError
+        COMMON_INVALID_ARGUMENT where the memory has been freed meanwhile.
+    """
     with _lock:
-        _uses[:] = [known for known in _in_use() if (known.context, known.tensor) != (context, tensor)]
-        _uses.append(Use(weakref.ref(interpreter), context, tensor, address, nbytes))
+        if wanted.memory.buffer.is_closed:
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"custom memory at {wanted.address:#x}", "it has been freed")
+        _uses[interpreter] = (*_uses.get(interpreter, ()), wanted)
+
+
+def settle(interpreter: Any, wanted: Use, lies_there: bool) -> None:
+    """Record that a tensor lies there now and nowhere else, or that it does not."""
+    with _lock:
+        place = wanted.context, wanted.tensor
+        before = (known for known in _uses.get(interpreter, ()) if known is not wanted)
+        if lies_there:
+            _uses[interpreter] = (*(known for known in before if (known.context, known.tensor) != place), wanted)
+        else:
+            _uses[interpreter] = tuple(before)
 
 
 def uses_of(context: int) -> list[Use]:
     """The tensors of a subgraph that lie in custom memory."""
     with _lock:
-        return [use for use in _in_use() if use.context == context]
-
-
-def _in_use() -> list[Use]:
-    """The uses whose interpreters live, in the lock."""
-    _uses[:] = [use for use in _uses if use.interpreter() is not None]
-    return list(_uses)
+        return [use for uses in _uses.values() for use in uses if use.context == context]

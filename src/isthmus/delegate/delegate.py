@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from isthmus import qnn
 from isthmus.backends.driver import GraphStats
 from isthmus.delegate import callbacks, custom_memory, probe, structures, view
-from isthmus.delegate.block import Block, invoke_address
+from isthmus.delegate.block import Block, functions
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.options import DelegateLogLevel, Options, Profiling, Settings, checked
 from isthmus.delegate.partition import Partition, Surroundings, added, check_memory
@@ -20,6 +19,7 @@ from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT, Allocation
 from isthmus.delegate.survey import Part, Survey, settle, survey
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import OperatorEntry
+from isthmus.interrupts import Ending
 from isthmus.lock import Lock
 from isthmus.log import Log, LogLevel
 
@@ -48,14 +48,25 @@ class _State:
         self.partitions: list[Partition] = []
         self.ended = GraphStats()
         self.structure = structures.Delegate(
-            prepare=callbacks.PREPARE, flags=structures.ALLOW_DYNAMIC_TENSORS
+            data=callbacks.DELEGATE, prepare=functions().apply, flags=structures.ALLOW_DYNAMIC_TENSORS
         )
 
     def end(self) -> None:
+        """End all of it; safe to call again."""
         for partition in list(self.partitions):
             partition.close()
         self.partitions.clear()
         self.backend.free()
+
+
+@dataclass(frozen=True)
+class _Taking:
+    """What a delegate takes over while it prepares, and the partitions that were made of it so far."""
+
+    nodes: view.Nodes
+    found: Survey
+    parts: list[Part]
+    made: list[Partition] = field(default_factory=list)
 
 
 class QnnDelegate:
@@ -90,12 +101,14 @@ class QnnDelegate:
     ) -> None:
         settings = checked(Options() if options is None else options)
         probe.check()
+        callbacks.sweep()
         self.settings: Settings = settings
         self._log = Log(log)
         quiet = settings.log_level is DelegateLogLevel.OFF
-        backend = qnn.Backend(settings.backend, None, Log() if quiet else Log(log, LogLevel(int(settings.log_level))))
+        backend_log = Log() if quiet else Log(log, LogLevel(int(settings.log_level)))
+        backend = qnn.Backend(settings.backend, settings.config or None, backend_log)
         self._state = state = _State(backend)
-        self._finalizer = weakref.finalize(self, state.end)
+        self._ending = Ending(self, state.end, at_exit=True)
         self.profile: qnn.Profile | None = None
         """The events of executions, where profiling was asked for."""
         if settings.profiling is not Profiling.OFF:
@@ -104,15 +117,17 @@ class QnnDelegate:
         """What became of each subgraph that it was applied to, in order; of the last ones."""
         self._lock = Lock()
         self._around = Surroundings(backend, settings, self._log, self.profile)
-        self._taking: tuple[view.Nodes, Survey, list[Part]] | None = None
+        self._taking: _Taking | None = None
         self._registration = structures.Registration(
-            init=callbacks.INIT,
-            free=callbacks.FREE,
-            prepare=callbacks.KERNEL_PREPARE,
-            invoke=invoke_address(),
+            init=functions().begin,
+            free=functions().free,
+            prepare=functions().prepare,
+            invoke=functions().invoke,
             custom_name=NAME,
             version=1,
         )
+        for line in settings.without_effect:
+            self._log(LogLevel.INFO, line)
         callbacks.delegates[ctypes.addressof(state.structure)] = self
 
     # -- what users call -----------------------------------------------------------------------------------------------
@@ -159,8 +174,9 @@ class QnnDelegate:
 
     def close(self) -> None:
         """End it (TfLiteQnnDelegateDelete), after its interpreters; safe to call again."""
+        callbacks.sweep()
         with self._lock:
-            if self._finalizer.alive and self._state.partitions:
+            if self._ending.waits and self._state.partitions:
                 raise QnnError(
                     Code.COMMON_OPERATION_NOT_PERMITTED,
                     "delegate",
@@ -168,7 +184,7 @@ class QnnDelegate:
                     "Let go of the interpreter first: a delegate outlives it.",
                 )
             callbacks.delegates.pop(ctypes.addressof(self._state.structure), None)
-            self._finalizer()
+            self._ending.run()
 
     def end(self) -> None:
         """End it though interpreters may have nodes of it, which fail from then on: the process is about to."""
@@ -213,12 +229,14 @@ class QnnDelegate:
                 if nodes.index == 0:
                     self._refuse_idleness(nodes, found)
                 return structures.OK
-            self._taking = nodes, found, parts
+            self._taking = _Taking(nodes, found, parts)
             try:
                 wanted = structures.integer_array(numbers)
                 status: int = nodes.structure.replace_node_subsets(
                     address, self._registration, ctypes.addressof(wanted), ctypes.addressof(self._state.structure)
                 )
+                if status == structures.OK:
+                    self._confirm(self._taking)
             finally:
                 self._taking = None
             self._log(
@@ -230,28 +248,51 @@ class QnnDelegate:
 
     def _take(self, context: int, params: structures.DelegateParams) -> Partition:
         """A partition for one of the nodes that replace others (TfLiteRegistration.init)."""
-        assert self._taking is not None
-        nodes, found, parts = self._taking
-        part = _part(params)
-        number = next((n for n, each in enumerate(parts) if each.nodes == part.nodes), len(self._state.partitions))
-        known = frozenset(found.known()) & frozenset(part.inputs) - {i for i in part.inputs if nodes.is_constant(i)}
-        partition = Partition(self._around, nodes, part, number, known, Block(callbacks.KERNEL_INVOKE))
+        taking = self._taking
+        assert taking is not None
+        nodes, part = taking.nodes, _part(params)
+        number = next(number for number, each in enumerate(taking.parts) if each.nodes == part.nodes)
+        constants = {index for index in part.inputs if nodes.is_constant(index)}
+        known = frozenset(taking.found.known()) & frozenset(part.inputs) - constants
+        partition = Partition(self._around, nodes, part, number, known, Block(callbacks.NODE))
+        callbacks.partitions[partition.block.address] = self, partition
         self._state.partitions.append(partition)
+        taking.made.append(partition)
         return partition
 
-    def _give_up(self, partition: Partition) -> None:
-        """The end of a node (TfLiteRegistration.free)."""
+    def _confirm(self, taking: _Taking) -> None:
+        """See that the interpreter has all that was made for it: an interrupt may have kept a node's block from it."""
+        had = view.user_data(taking.nodes.context)
+        for partition in taking.made:
+            partition.is_held = partition.block.address in had
+        if sum(partition.is_held for partition in taking.made) < len(taking.parts):
+            raise QnnError(Code.COMMON_GENERAL, "delegate", "not all of its nodes were taken over")
+
+    def _lost(self, partition: Partition) -> bool:
+        """Whether a partition was made that no interpreter has."""
+        if partition.is_held:
+            return False
         with self._lock:
-            if partition in self._state.partitions:
-                self._state.partitions.remove(partition)
-                self._state.ended = added(self._state.ended, partition.stats())
+            return not partition.is_held and self._taking is None
+
+    def _give_up(self, partition: Partition) -> None:
+        """The end of a node (TfLiteRegistration.free); safe to call again."""
+        with self._lock:
             partition.close()
+            if partition in self._state.partitions:
+                rest = [each for each in self._state.partitions if each is not partition]
+                # No handler of a signal runs within one assignment.
+                self._state.partitions, self._state.ended = rest, added(self._state.ended, partition.stats())
+            partition.block.release()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
-        if not self._finalizer.alive:
+        if not self._ending.waits:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "delegate", "it has been deleted")
+        if self._state.backend.inherited:
+            rule, hint = "it belongs to the process that this one was forked from", "Create one in the forked process."
+            raise QnnError(Code.COMMON_SYSTEM_COMMUNICATION, "delegate", rule, hint)
 
     def _surveyed(self, nodes: view.Nodes) -> Survey:
         return survey(nodes, self._state.backend.driver.supports, self._skips)

@@ -9,6 +9,9 @@ from __future__ import annotations
 import ctypes
 import weakref
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
+from operator import not_
 from typing import Any
 
 import numpy as np
@@ -107,7 +110,7 @@ def set_custom_allocation(
     probe.check()
     library.check_no_views(interpreter)
     what = f"custom memory of tensor {tensor_index!r}"
-    address, nbytes = _checked(what, allocation)
+    memory, address, nbytes = _checked(what, allocation)
     context = _context(interpreter)
     tensor = _tensor(what, context, tensor_index)
     if tensor.allocation_type not in _TAKES_MEMORY:
@@ -119,14 +122,31 @@ def set_custom_allocation(
         raise QnnError(Code.MEM_INVALID_SHAPE, what, f"it has {nbytes} bytes, the tensor takes {tensor.bytes}")
     if not is_whole(flags) or flags != 0:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"flags {flags!r} are not known; they are 0")
-    wanted = structures.CustomAllocation(address, nbytes)
-    status = library.set_custom_allocation()(
-        interpreter._native_handle(), int(tensor_index), ctypes.addressof(wanted), flags
+    _assign(interpreter, what, custom_memory.Use(memory, context, int(tensor_index), address, nbytes))
+
+
+def _assign(interpreter: Any, what: str, use: custom_memory.Use) -> None:
+    """Have LiteRT take memory for a tensor, and refuse to run before tensors are allocated again, which checks it.
+
+    LiteRT itself would run: only another shape makes it ask for AllocateTensors. So an input gets one, and then its own
+    back. The use is on record before, since an interrupt may come as soon as LiteRT has the memory; all that LiteRT is
+    asked for is one call of C, which none can divide.
+    """
+    wanted = structures.CustomAllocation(use.address, use.nbytes)
+    take = partial(
+        library.set_custom_allocation(), interpreter._native_handle(), use.tensor, ctypes.addressof(wanted), 0
     )
-    if status != structures.OK:
+    steps = [take, *_reshaping(interpreter)]
+    count = len(steps)
+    try:
+        custom_memory.use(library.native(interpreter), use)
+        # Each answers nothing when it is done, or 0; what follows an error is not asked for.
+        done = list(takewhile(not_, map(partial.__call__, steps)))
+    finally:
+        steps.clear()
+    custom_memory.settle(library.native(interpreter), use, len(done) == count)
+    if len(done) < count:
         raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, what, "LiteRT does not take it")
-    custom_memory.use(library.native(interpreter), context, int(tensor_index), address, nbytes)
-    _unready(interpreter)
 
 
 def modify_graph_with_delegate(interpreter: Any, delegate: QnnDelegate) -> None:
@@ -148,8 +168,8 @@ def modify_graph_with_delegate(interpreter: Any, delegate: QnnDelegate) -> None:
     interpreter._delegates = [*(interpreter._delegates or ()), delegate]
 
 
-def _checked(what: str, allocation: Any) -> tuple[int, int]:
-    """Address and size of memory that is ours, aligned, and as large as said."""
+def _checked(what: str, allocation: Any) -> tuple[CustomMemory, int, int]:
+    """Memory that is ours, with address and size of what is meant of it: aligned, and as large as said."""
     if isinstance(allocation, CustomMemory):
         allocation = CustomAllocation(allocation, allocation.nbytes)
     if not isinstance(allocation, CustomAllocation):
@@ -173,7 +193,7 @@ def _checked(what: str, allocation: Any) -> tuple[int, int]:
     if address % DEFAULT_TENSOR_ALIGNMENT:
         rule = f"{address:#x} is not a multiple of {DEFAULT_TENSOR_ALIGNMENT}, which TFLite asks for"
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
-    return address, int(nbytes)
+    return memory, address, int(nbytes)
 
 
 def _tensor(what: str, context: int, index: Any) -> structures.Tensor:
@@ -184,15 +204,11 @@ def _tensor(what: str, context: int, index: Any) -> structures.Tensor:
     return known.tensors[int(index)]
 
 
-def _unready(interpreter: Any) -> None:
-    """Have the interpreter refuse to run before its tensors are allocated again, which checks the new memory.
-
-    LiteRT itself would let it: only another shape makes it ask for AllocateTensors. So an input gets one, and then
-    its own back.
-    """
+def _reshaping(interpreter: Any) -> list[partial[None]]:
+    """What gives an input of an interpreter another shape, and its own back; nothing where it has no inputs."""
     for detail in interpreter.get_input_details():
         dims = [int(size) for size in detail["shape"]]
         larger = [dims[0] + 1, *dims[1:]] if dims else [1]
-        for shape in (larger, dims):
-            library.native(interpreter).ResizeInputTensor(detail["index"], np.array(shape, np.int32), False)
-        return
+        resize = partial(library.native(interpreter).ResizeInputTensor, detail["index"])
+        return [partial(resize, np.array(shape, np.int32), False) for shape in (larger, dims)]
+    return []

@@ -1,15 +1,15 @@
 """TfLiteQnnDelegateOptions: what a delegate is made with, under the names and with the defaults of QNN's header.
 
-The backend type is mandatory. What this software's backends have no use for (clocks, the precision of a DSP) is
-checked, kept and told back, and changes nothing: docs/delegate.md has the table.
+The backend type is mandatory. What a backend here has no use for (clocks, the precision of a DSP) is checked and
+changes nothing; a line of the log says so, and docs/delegate.md has the table.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from enum import IntEnum
+from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -186,12 +186,16 @@ class Settings:
     """Options that were checked, in this software's own words."""
 
     backend: str
+    config: Mapping[str, str]
+    """The backend's configuration."""
     log_level: DelegateLogLevel
     profiling: Profiling
     priority: int | None
     cache: tuple[Path, str] | None
     skipped_codes: frozenset[str]
     skipped_nodes: frozenset[int]
+    without_effect: tuple[str, ...]
+    """What was asked for and changes nothing here, in a sentence each."""
 
 
 _PRIORITIES = {
@@ -201,28 +205,62 @@ _PRIORITIES = {
     GraphPriority.NORMAL_HIGH: 150,
     GraphPriority.HIGH: 200,
 }
+_MODES: dict[tuple[str, str], type[IntEnum]] = {
+    ("htp", "performance_mode"): HtpPerformanceMode,
+    ("htp", "precision"): HtpPrecision,
+    ("gpu", "performance_mode"): GpuPerformanceMode,
+    ("gpu", "precision"): GpuPrecision,
+}
+"""What one backend alone has; 0 is the default of each."""
+_NO_USE = {
+    ("htp", "performance_mode"): "the accelerator here is a process, and has no clocks to set",
+    ("htp", "precision"): "floats are computed in single precision here",
+    ("gpu", "performance_mode"): "OpenCL has no clocks to set",
+}
+"""Why a backend has no use for what is its own."""
 
 
 def checked(options: Any) -> Settings:
     """The options, or a refusal that names the one at fault."""
     if not isinstance(options, Options):
         raise _refusal("options", f"must be Options, are a {type(options).__name__}")
-    htp = _part(options.htp_options, HtpOptions, "htp_options")
-    gpu = _part(options.gpu_options, GpuOptions, "gpu_options")
-    _member(htp.performance_mode, HtpPerformanceMode, "htp_options.performance_mode")
-    _member(htp.precision, HtpPrecision, "htp_options.precision")
-    _member(gpu.performance_mode, GpuPerformanceMode, "gpu_options.performance_mode")
-    _member(gpu.precision, GpuPrecision, "gpu_options.precision")
+    own = {
+        "htp": _part(options.htp_options, HtpOptions, "htp_options"),
+        "gpu": _part(options.gpu_options, GpuOptions, "gpu_options"),
+    }
+    modes = {
+        (owner, mode): _member(getattr(own[owner], mode), kind, f"{owner}_options.{mode}")
+        for (owner, mode), kind in _MODES.items()
+    }
     skip = _part(options.skip_options, SkipOptions, "skip_options")
+    backend = _backend(options)
+    priority = _member(options.graph_priority, GraphPriority, "graph_priority")
     return Settings(
-        _backend(options),
+        backend,
+        {"precision_mode": modes["gpu", "precision"].name.lower()} if backend == "gpu" else {},
         _member(options.log_level, DelegateLogLevel, "log_level"),
         _member(options.profiling, Profiling, "profiling"),
-        _PRIORITIES[_member(options.graph_priority, GraphPriority, "graph_priority")],
+        _PRIORITIES[priority],
         _cache(options),
         frozenset(_code(given) for given in _several(skip.skip_delegate_ops, "skip_delegate_ops")),
         frozenset(_node(given) for given in _several(skip.skip_delegate_node_ids, "skip_delegate_node_ids")),
+        tuple(_without_effect(backend, modes, priority, options.skel_library_dir)),
     )
+
+
+def _without_effect(
+    backend: str, modes: Mapping[tuple[str, str], IntEnum], priority: GraphPriority, skel: object
+) -> Iterator[str]:
+    """What was asked for that this backend has no use for."""
+    for (owner, mode), chosen in modes.items():
+        foreign = f"it is for the {owner.upper()} backend, this delegate's is '{backend}'"
+        reason = _NO_USE.get((owner, mode)) if owner == backend else foreign
+        if chosen and reason is not None:
+            yield f"Option {owner}_options.{mode} = {chosen.name} has no effect: {reason}"
+    if priority and backend != "htp":
+        yield f"Option graph_priority = {priority.name} has no effect: '{backend}' executes in the order of asking"
+    if skel is not None:
+        yield "Option skel_library_dir has no effect: there is no other half of a library here"
 
 
 def _backend(options: Options) -> str:
@@ -237,7 +275,7 @@ def _backend(options: Options) -> str:
         raise QnnError(Code.BACKEND_NOT_SUPPORTED, f"backend type {kind.name}", rule)
     if options.library_path is not None:
         library = _text(options.library_path, "library_path")
-        if registry.entry(library).name != name:
+        if Path(library).name != registry.entry(name).library:
             raise _refusal("option library_path", f"'{library}' is not a library of backend type {kind.name}")
     if options.skel_library_dir is not None:
         _text(options.skel_library_dir, "skel_library_dir")
@@ -274,7 +312,7 @@ def _node(given: Any) -> int:
 
 
 def _several(given: Any, name: str) -> list[Any]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
         raise _refusal(f"option {name}", f"must be a list, is {given!r}")
     return list(given)
 
@@ -287,19 +325,19 @@ def _part(given: Any, kind: type[Any], name: str) -> Any:
 
 
 def _member(value: Any, kind: type[_Enum], name: str) -> _Enum:
-    try:
-        if is_whole(value):
-            return kind(value)
-    except ValueError:
-        pass
+    if isinstance(value, kind):
+        return value
+    if is_whole(value) and not isinstance(value, Enum) and value in {int(each) for each in kind}:
+        return kind(int(value))
     known = ", ".join(f"{each.name} {int(each)}" for each in kind)
     raise _refusal(f"option {name}", f"must be one of {known}, is {value!r}")
 
 
 def _text(value: Any, name: str) -> str:
-    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value) or not isinstance(os.fspath(value), str):
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or "\0" in text:
         raise _refusal(f"option {name}", f"must be a path, is {value!r}")
-    return os.fspath(value)
+    return text
 
 
 def _refusal(what: str, rule: str, hint: str = "") -> QnnError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -29,8 +30,8 @@ from isthmus.log import LogLevel
 from isthmus.prepare.schedule import Plan
 
 MAX_THREADS = 64
-TAKE_MEMORY = ("cpu", "htp")
-"""The backends that run on the interpreter's own memory, wherever it lies; others have rules for where theirs may."""
+TAKE_MEMORY = ("cpu", "htp", "gpu")
+"""The backends that take the interpreter's own memory, wherever it lies; others have rules for where theirs may."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,9 @@ class Partition:
         self._shapes: tuple[tuple[int, ...], ...] | None = None
         self._context: qnn.Context | None = None
         self._runner: Runner | None = None
-        self._earlier = GraphStats()
+        self._earlier, self._is_counted = GraphStats(), False
+        self.is_held = False
+        """Whether an interpreter is known to have it."""
         calls = [o.options["init_subgraph"] for o in self._operators if o.code == "CALL_ONCE"]
         self.initializers = frozenset(nodes.called[number].context for number in calls if number in nodes.called)
         """The contexts of subgraphs that its nodes run once, at the beginning."""
@@ -91,19 +94,25 @@ class Partition:
         self.block.stop()
         shared = self._shared()
         shapes = tuple(self.nodes.dims(index) for index in (*self._read, *sorted(self._known)))
-        if shapes != self._shapes or self._runner is None:
+        if shapes != self._shapes:
             self._end()
             self._make(frozenset(shared))
-            self._shapes = shapes
         runner = self._runner
         assert runner is not None
-        self._resize(runner.ready)
-        for tensor in runner.attach(self.nodes, shared):
+        try:
+            self._resize(runner.ready)
+            registered = runner.attach(self.nodes, shared)
+            self._shapes = shapes
+        except BaseException:
+            # What of it was registered before an interrupt came, nobody knows.
+            self._end()
+            raise
+        for tensor in registered:
             self._around.say(LogLevel.INFO, f"Tensor {tensor} is successfully registered to shared memory.")
 
     def invoke(self) -> None:
         """Run once. When the accelerator has died this fails, and the next time starts on a new one."""
-        if self._runner is None:
+        if self._shapes is None:
             self.prepare()
         assert self._runner is not None
         try:
@@ -115,8 +124,9 @@ class Partition:
 
     def stats(self) -> GraphStats:
         """What it did so far."""
-        now = self._runner.stats() if self._runner is not None else GraphStats()
-        return added(self._earlier, now)
+        if self._runner is None or self._is_counted:
+            return self._earlier
+        return added(self._earlier, self._runner.stats())
 
     def close(self) -> None:
         """End its graph; safe to call again."""
@@ -153,10 +163,10 @@ class Partition:
     def _make(self, shared: frozenset[int]) -> None:
         main = NodesSubgraph(self.nodes, self._operators, self._read, self.part.outputs, self._kept)
         model = NodesModel(self.name, main, self._known_values())
-        context, graph = self._restored(model, shared) or self._composed(model, shared)
-        self._context = context
+        kept = self._kept_in(model, shared)
         try:
-            self._runner = self._made_runner(Ready(graph, self._places(graph)))
+            graph = self._restored(kept) or self._composed(model, shared, kept)
+            self._runner, self._is_counted = self._made_runner(Ready(graph, self._places(graph))), False
         except BaseException:
             self._end()
             raise
@@ -171,51 +181,54 @@ class Partition:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"partition '{self.name}'", rule)
         return {index: values[index] for index in self._known}
 
-    def _composed(self, model: NodesModel, shared: frozenset[int]) -> tuple[qnn.Context, qnn.Graph]:
+    def _composed(self, model: NodesModel, shared: frozenset[int], kept: Path | None) -> qnn.Graph:
         """The graph out of the interpreter's nodes; its binary is kept where there is a cache."""
-        around = self._around
         composed = tflite.convert(model)
         self._hint(composed, shared)
-        context = around.backend.create_context()
-        try:
-            graph = context.add_graph(composed)
-            threads = self._threads()
-            if threads > 1:
-                graph.set_config(qnn.GraphConfig.THREADS, threads)
-            if around.settings.cache is not None:
-                path = cache.file(around.settings.cache, self._digest(model, shared))
-                cache.keep(path, context.prepare_offline())
-                around.say(LogLevel.INFO, f"Context binary of {self.name} is kept in {path.name}")
-            self.plan = graph.plan
-            return context, graph
-        except BaseException:
-            context.free()
-            raise
+        self._context = context = self._around.backend.create_context()
+        graph = context.add_graph(composed)
+        threads = self._threads()
+        if threads > 1:
+            graph.set_config(qnn.GraphConfig.THREADS, threads)
+        if kept is not None:
+            self._keep(context, kept)
+        self.plan = graph.plan
+        return graph
 
-    def _restored(self, model: NodesModel, shared: frozenset[int]) -> tuple[qnn.Context, qnn.Graph] | None:
-        """The graph out of the model cache, if it is there and whole."""
+    def _kept_in(self, model: NodesModel, shared: frozenset[int]) -> Path | None:
+        """Where the model cache has its binary; none without a cache."""
         settings = self._around.settings
         if settings.cache is None:
             return None
-        path = cache.file(settings.cache, self._digest(model, shared))
-        if not path.is_file():
-            return None
-        context = None
+        more = (settings.backend, sorted(settings.config.items()), sorted(shared), self._threads())
+        return cache.file(settings.cache, cache.digest(model, more))
+
+    def _keep(self, context: qnn.Context, path: Path) -> None:
+        """Keep its binary; where that cannot be, it is made anew the next time."""
         try:
-            context = self._around.backend.create_context_from_binary(path)
+            cache.keep(path, context.prepare_offline())
+        except QnnError as refusal:
+            self._around.say(LogLevel.WARN, f"Context binary of {self.name} is not kept: {refusal}")
+        else:
+            self._around.say(LogLevel.INFO, f"Context binary of {self.name} is kept in {path.name}")
+
+    def _restored(self, kept: Path | None) -> qnn.Graph | None:
+        """The graph out of the model cache, if it is there and whole."""
+        if kept is None:
+            return None
+        try:
+            if not cache.is_there(kept):
+                return None
+            self._context = context = self._around.backend.create_context_from_binary(kept)
             graph = context.retrieve(self.name)
             self._places(graph)
         except QnnError as refusal:
-            if context is not None:
-                context.free()
-            self._around.say(LogLevel.WARN, f"Context binary {path.name} is not used: {refusal}")
+            self._end()
+            self._around.say(LogLevel.WARN, f"Context binary {kept.name} is not used: {refusal}")
             return None
-        self._around.say(LogLevel.INFO, f"Context binary of {self.name} is taken from {path.name}")
+        self._around.say(LogLevel.INFO, f"Context binary of {self.name} is taken from {kept.name}")
         self.plan = None
-        return context, graph
-
-    def _digest(self, model: NodesModel, shared: frozenset[int]) -> str:
-        return cache.digest(model, (self._around.settings.backend, sorted(shared), self._threads()))
+        return graph
 
     def _hint(self, graph: Graph, shared: frozenset[int]) -> None:
         """Say which inputs and outputs will be memory handles, so that nothing is reserved for copies of them."""
@@ -263,16 +276,18 @@ class Partition:
         return BoundRunner(ready, around.profile) if call is None else NativeRunner(ready, call, self.block)
 
     def _end(self) -> None:
-        runner, self._runner, self._shapes = self._runner, None, None
-        context, self._context = self._context, None
+        """End the graph; safe to call again, and after an interrupt it goes on where that came."""
+        self._shapes = None
+        runner, context = self._runner, self._context
         if runner is not None:
-            if context is not None and context.alive:
-                self._earlier = added(self._earlier, runner.stats())
+            if context is not None and context.alive and not self._is_counted:
+                self._earlier, self._is_counted = added(self._earlier, runner.stats()), True
             runner.detach()
         if context is not None:
             context.free()
         if runner is not None:
             runner.close()
+        self._runner = self._context = None
 
 
 def added(one: GraphStats, other: GraphStats) -> GraphStats:

@@ -228,6 +228,8 @@ DelegatePrepare = ctypes.CFUNCTYPE(_INT, _P, _P)
 KernelInit = ctypes.CFUNCTYPE(_P, _P, _P, _SIZE)
 KernelFree = ctypes.CFUNCTYPE(None, _P, _P)
 KernelCall = ctypes.CFUNCTYPE(_INT, _P, _P)
+# What compiled code calls on the runtime's behalf; the answer is written to the last argument.
+Asked = ctypes.CFUNCTYPE(None, _P, _P, _P)
 
 
 @dataclass(frozen=True)

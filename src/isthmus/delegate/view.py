@@ -29,7 +29,6 @@ from isthmus.frontends.tflite.schema import CUSTOM, OPERATORS, ElementType
 from isthmus.frontends.unsupported import unsupported
 
 DELEGATE = "DELEGATE"
-MAX_CUSTOM_OPTIONS = 4096
 _DELEGATE_CODE = OPERATORS.index(DELEGATE)
 
 
@@ -147,9 +146,9 @@ def _acquired(context: structures.Context, address: int, index: int, found: ctyp
     """Whether there is a subgraph of this number. LiteRT tells the end by an error, which nobody should hear of."""
     # A function that is read from a structure is the structure's memory, not a copy of the pointer there.
     reporter = ctypes.c_void_p.from_address(address + structures.Context.report_error.offset)
-    before = reporter.value
-    reporter.value = ctypes.cast(_silence, ctypes.c_void_p).value
+    before, silence = reporter.value, ctypes.cast(_silence, ctypes.c_void_p).value
     try:
+        reporter.value = silence
         return bool(context.acquire_subgraph_context(address, index, ctypes.byref(found)) == structures.OK)
     finally:
         reporter.value = before
@@ -161,6 +160,13 @@ def plan(address: int) -> tuple[int, ...]:
     if structures.Context.from_address(address).get_execution_plan(address, ctypes.byref(found)) != structures.OK:
         raise QnnError(Code.COMMON_GENERAL, "interpreter", "it does not tell its execution plan")
     return structures.integers(found.value)
+
+
+def user_data(address: int) -> frozenset[int]:
+    """What the nodes of a subgraph are known by to those who made them, those that have run or will."""
+    context = structures.Context.from_address(address)
+    found = (_node(context, address, number)[0].user_data for number in plan(address))
+    return frozenset(data for data in found if data)
 
 
 def _read(address: int, index: int) -> Nodes:
@@ -192,7 +198,7 @@ def _operator(number: int, node: structures.Node, registration: structures.Regis
     custom = b""
     if code == CUSTOM:
         name = f"CUSTOM:{(registration.custom_name or b'without a name').decode(errors='replace')}"
-        size = min(max(node.custom_initial_data_size, 0), MAX_CUSTOM_OPTIONS)
+        size = max(node.custom_initial_data_size, 0)
         custom = ctypes.string_at(node.custom_initial_data, size) if node.custom_initial_data else b""
     else:
         name = OPERATORS[code] if 0 <= code < len(OPERATORS) else f"operator number {code}"

@@ -7,7 +7,7 @@ memory; so a callback looks each one's address up when it is called. All words h
 READY = 0
 """Not zero while the program may run; else the callback calls `OTHERWISE`."""
 OTHERWISE = 8
-"""A C function ``int (context, node)`` that is called where the program cannot run, and whose answer is passed on."""
+"""A C function ``void (context, node, answer)`` that is called where the program cannot run; see `SAID`."""
 RUN, CONTROL, THREADS = 16, 24, 32
 """The executor's entry, the program's control block, and its number of threads."""
 IO = 40
@@ -20,7 +20,20 @@ COPIES, COPY_COUNT = 72, 80
 """A row for each tensor that is copied to the runtime after a run."""
 RUNS = 88
 """Counts the runs."""
+PREPARE, FREE = 96, 104
+"""The same for when the runtime prepares the node, and ``void (context, block, answer)`` for when it frees it."""
+ENDED = 112
+"""Not zero from when the runtime frees the node, whatever becomes of the call that tells of it."""
 BLOCK_BYTES = 128
+
+SAID = 1
+"""What is written to `answer` is more by this than the status that the runtime is told.
+
+The functions are Python's, and where such a function begins the handler of a signal may raise: then nobody has said
+anything, and what is returned is chance. So `answer` is a word that holds 0 before.
+"""
+UNSAID = 1
+"""The status where nothing was said: TFLite's kTfLiteError."""
 
 # A row of either table: where among the tensors its address is, where its size, how many bytes there must be, and the
 # address that a copy comes from.

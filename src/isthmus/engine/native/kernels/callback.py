@@ -1,7 +1,8 @@
-"""The function that another runtime calls to run a program: it points the program at that runtime's tensors, and runs.
+"""The functions that another runtime calls for a node: to run its program, to prepare it, to free it.
 
-Nothing of Python is touched, unless the program cannot run as things are: then a function is called that can say why.
-The layout is in `isthmus.engine.native.callback`.
+To run it points the program at that runtime's tensors. Nothing of Python is touched, unless the program cannot run as
+things are: then a function is called that can say why. The others stand before functions of Python's, for what a signal
+may do to those. The layout is in `isthmus.engine.native.callback`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from isthmus.engine.native.callback import (
     CONTROL,
     COPIES,
     COPY_COUNT,
+    ENDED,
+    FREE,
     IO,
     OTHERWISE,
+    PREPARE,
     READY,
     ROW_BYTES,
     ROW_COUNT,
@@ -28,25 +33,36 @@ from isthmus.engine.native.callback import (
     ROWS,
     RUN,
     RUNS,
+    SAID,
     TENSORS,
     THREADS,
+    UNSAID,
 )
-from isthmus.engine.native.kernels.atomics import atomic_add, atomic_load
-from isthmus.engine.native.kernels.base import I32, I64, copy_bytes, device, generated, load_i64, store_i64
+from isthmus.engine.native.kernels.atomics import atomic_add, atomic_load, atomic_store
+from isthmus.engine.native.kernels.base import I64, copy_bytes, device, generated, load_i64, store_i64
 from isthmus.engine.native.kernels.executor import call_kernel
 from isthmus.engine.native.target import Target
 
 
 @intrinsic
-def _call_function(typing_context: Any, function: Any, context: Any, node: Any) -> Any:
-    """Call a C function ``int (void*, void*)``."""
+def _ask(typing_context: Any, function: Any, context: Any, subject: Any) -> Any:
+    """Call a C function ``void (void*, void*, int64_t*)``; what it writes to its last argument, or 0."""
 
     def emit(own: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(I32, [I64] * 2)
-        answer = builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
-        return builder.sext(answer, I64)
+        answer = cgutils.alloca_once(builder, I64)
+        builder.store(I64(0), answer)
+        kind = ir.FunctionType(ir.VoidType(), [I64] * 3)
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), [*args[1:], builder.ptrtoint(answer, I64)])
+        return builder.load(answer)
 
     return types.int64(*[types.int64] * 3), emit
+
+
+@device
+def _status(function, context, subject):  # type: ignore[no-untyped-def]
+    """The status that a function of Python's says, or an error where it has said nothing."""
+    answer = _ask(function, context, subject)
+    return UNSAID if answer == 0 else answer - SAID
 
 
 @generated
@@ -60,6 +76,8 @@ def invoke(target: Target, variant: str) -> Any:
     @device
     def run_on_tensors(context, node, unused, also_unused):  # type: ignore[no-untyped-def]
         block = load_i64(node + where, 0)
+        if block == 0:
+            return UNSAID
         tensors = load_i64(context + load_i64(block + TENSORS, 0), 0)
         ready = atomic_load(block + READY)
         if ready != 0:
@@ -72,7 +90,7 @@ def invoke(target: Target, variant: str) -> Any:
                 store_i64(io, i, source if source != 0 else address)
                 row += ROW_LENGTH
         if ready == 0:
-            return _call_function(load_i64(block + OTHERWISE, 0), context, node)
+            return _status(load_i64(block + OTHERWISE, 0), context, node)
         call_kernel(load_i64(block + RUN, 0), load_i64(block + CONTROL, 0), 0, 0, load_i64(block + THREADS, 0))
         row = load_i64(block + COPIES, 0)
         for _ in range(load_i64(block + COPY_COUNT, 0)):
@@ -83,3 +101,67 @@ def invoke(target: Target, variant: str) -> Any:
         return 0
 
     return run_on_tensors
+
+
+@generated
+def prepare(target: Target, variant: str) -> Any:
+    """Have a node prepared. Arguments: context, node; the answer is the runtime's status. The variant is as above.
+
+    Until that is done whole, the program does not run.
+    """
+    where = int(variant)
+
+    @device
+    def prepare_node(context, node, unused, also_unused):  # type: ignore[no-untyped-def]
+        block = load_i64(node + where, 0)
+        if block == 0:
+            return UNSAID
+        atomic_store(block + READY, 0)
+        return _status(load_i64(block + PREPARE, 0), context, node)
+
+    return prepare_node
+
+
+@generated
+def free(target: Target, variant: str) -> Any:
+    """Note that a node is freed, and tell of it. Arguments: context, block."""
+
+    @device
+    def free_node(context, block, unused, also_unused):  # type: ignore[no-untyped-def]
+        if block != 0:
+            atomic_store(block + ENDED, 1)
+            _ask(load_i64(block + FREE, 0), context, block)
+        return 0
+
+    return free_node
+
+
+@generated
+def apply(target: Target, variant: str) -> Any:
+    """Have a delegate prepare. Arguments: context, delegate; the answer is the runtime's status.
+
+    The variant says where in a delegate the address of its two functions is: for this, and for `begin`.
+    """
+    where = int(variant)
+
+    @device
+    def apply_delegate(context, delegate, unused, also_unused):  # type: ignore[no-untyped-def]
+        return _status(load_i64(load_i64(delegate + where, 0), 0), context, delegate)
+
+    return apply_delegate
+
+
+@generated
+def begin(target: Target, variant: str) -> Any:
+    """Have a node made. Arguments: context, what it replaces; the answer is the address of its block, or 0.
+
+    The variant says where in a delegate the address of its functions is. What a node replaces begins with its delegate.
+    """
+    where = int(variant)
+
+    @device
+    def begin_node(context, replaced, unused, also_unused):  # type: ignore[no-untyped-def]
+        functions = load_i64(load_i64(replaced, 0) + where, 0)
+        return _ask(load_i64(functions, 1), context, replaced)
+
+    return begin_node
