@@ -180,8 +180,10 @@ def test_memory_is_aligned_as_asked_for(alignment, make) -> None:
     delegate.free_custom_mem(memory)
 
 
-@pytest.mark.parametrize("backend", ["CPU", "LPAI"])
+@pytest.mark.parametrize("backend", ["CPU", "LPAI", "GPU"])
 def test_other_backends_have_no_shared_memory(backend, make) -> None:
+    if backend == "GPU":
+        pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
     delegate = make(backend)
     refused(Code.COMMON_NOT_SUPPORTED, "HTP backend only", delegate.alloc_custom_mem, 64)
     memory = custom_memory.allocate(NBYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -13,9 +14,13 @@ from isthmus.delegate import (
     GpuOptions,
     GraphPriority,
     HtpOptions,
+    HtpPerformanceMode,
+    HtpPrecision,
     Options,
+    Profiling,
     QnnDelegate,
     SkipOptions,
+    custom_memory,
 )
 from isthmus.delegate.c_names import (
     TfLiteQnnDelegateAllocCustomMem,
@@ -64,8 +69,14 @@ def test_a_backend_that_is_not_there_is_refused() -> None:
         ({"library_path": "no/such.so"}, "no/such.so"),
         ({"library_path": 3}, "library_path"),
         ({"library_path": ""}, "library_path"),
+        ({"library_path": "cpu"}, "not a library of backend type CPU"),
+        ({"library_path": "libQnnCpu.so\0"}, "library_path"),
+        ({"library_path": b"libQnnCpu.so"}, "library_path"),
         ({"skel_library_dir": 3}, "skel_library_dir"),
+        ({"skel_library_dir": "\0"}, "skel_library_dir"),
         ({"log_level": 9}, "log_level"),
+        ({"log_level": Profiling.BASIC}, "log_level"),
+        ({"log_level": 1.0}, "log_level"),
         ({"profiling": -1}, "profiling"),
         ({"graph_priority": 50}, "graph_priority"),
         ({"htp_options": None}, "htp_options"),
@@ -79,12 +90,21 @@ def test_a_backend_that_is_not_there_is_refused() -> None:
         ({"cache_dir": "x", "model_token": "../escape"}, "model_token"),
         ({"cache_dir": "x", "model_token": "a" * 129}, "model_token"),
         ({"cache_dir": 5, "model_token": "a"}, "cache_dir"),
+        ({"cache_dir": "", "model_token": "a"}, "cache_dir"),
+        ({"cache_dir": "a\0b", "model_token": "a"}, "cache_dir"),
+        ({"cache_dir": "x", "model_token": 7}, "model_token"),
+        ({"cache_dir": "x", "model_token": "a\0"}, "model_token"),
         ({"skip_options": []}, "skip_options"),
         ({"skip_options": SkipOptions(skip_delegate_ops="ADD")}, "skip_delegate_ops"),
+        ({"skip_options": SkipOptions(skip_delegate_ops=b"\0")}, "skip_delegate_ops"),
+        ({"skip_options": SkipOptions(skip_delegate_ops=None)}, "skip_delegate_ops"),
+        ({"skip_options": SkipOptions(skip_delegate_ops=[None])}, "skip_delegate_ops"),
         ({"skip_options": SkipOptions(skip_delegate_ops=["NO_SUCH"])}, "skip_delegate_ops"),
         ({"skip_options": SkipOptions(skip_delegate_ops=[100000])}, "skip_delegate_ops"),
         ({"skip_options": SkipOptions(skip_delegate_node_ids=[-1])}, "skip_delegate_node_ids"),
         ({"skip_options": SkipOptions(skip_delegate_node_ids=7)}, "skip_delegate_node_ids"),
+        ({"skip_options": SkipOptions(skip_delegate_node_ids=[1.5])}, "skip_delegate_node_ids"),
+        ({"skip_options": SkipOptions(skip_delegate_node_ids="12")}, "skip_delegate_node_ids"),
     ],
 )
 def test_an_option_that_is_wrong_is_named(change, match) -> None:
@@ -121,6 +141,27 @@ def test_the_priority_is_the_graphs(make) -> None:
     del interpreter
 
 
+def test_what_has_no_effect_on_a_backend_is_said_and_nothing_else(make) -> None:
+    def said(backend, **options) -> list[str]:
+        return make(backend, **options).lines
+
+    assert said("HTP", htp_options=HtpOptions(HtpPerformanceMode.BURST, HtpPrecision.FP16)) == [
+        "INFO: Option htp_options.performance_mode = BURST has no effect: "
+        "the accelerator here is a process, and has no clocks to set",
+        "INFO: Option htp_options.precision = FP16 has no effect: floats are computed in single precision here",
+    ]
+    assert said("HTP", graph_priority=GraphPriority.HIGH, profiling=Profiling.BASIC) == []
+    assert said("CPU", htp_options=HtpOptions(HtpPerformanceMode.BURST), gpu_options=GpuOptions(precision=2)) == [
+        "INFO: Option htp_options.performance_mode = BURST has no effect: "
+        "it is for the HTP backend, this delegate's is 'cpu'",
+        "INFO: Option gpu_options.precision = FP16 has no effect: it is for the GPU backend, this delegate's is 'cpu'",
+    ]
+    assert said("LPAI", graph_priority=GraphPriority.LOW, skel_library_dir="/vendor/lib") == [
+        "INFO: Option graph_priority = LOW has no effect: 'lpai' executes in the order of asking",
+        "INFO: Option skel_library_dir has no effect: there is no other half of a library here",
+    ]
+
+
 # -- C names -----------------------------------------------------------------------------------------------------------
 
 
@@ -153,3 +194,11 @@ def test_c_memory_is_an_address_or_none() -> None:
         assert TfLiteQnnDelegateAllocCustomMem(size, alignment) is None
     with pytest.raises(QnnError, match="not allocated"):
         TfLiteQnnDelegateFreeCustomMem(address)
+
+
+def test_c_memory_stays_until_it_is_freed() -> None:
+    address = TfLiteQnnDelegateAllocCustomMem(100, 64)
+    gc.collect()
+    assert custom_memory.find(address).nbytes == 100
+    TfLiteQnnDelegateFreeCustomMem(address)
+    assert custom_memory.find(address) is None

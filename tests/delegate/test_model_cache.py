@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from delegate_harness import ADD, chain, doubled, plain, run, with_delegate
+from interruption import unharmed
 from test_tflite_control_flow import accumulator, lstm
 from tflite_build import Op, Subgraph, T, model
 
-from isthmus.delegate import SkipOptions, partition
+from isthmus.delegate import SkipOptions, cache, partition
 
 VECTOR = np.float32([[1, 2, 3, 4]])
 
@@ -127,13 +129,77 @@ def test_a_binary_of_another_graph_in_its_place_is_not_used(make, tmp_path) -> N
     del interpreter
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(make, tmp_path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    told = make(cache_dir=tmp_path / "file" / "below", model_token="m")
-    interpreter = plain(doubled(1, 4), experimental_delegates=[told])
-    with pytest.raises(RuntimeError, match="a context binary cannot be kept there"):
-        interpreter.allocate_tensors()
+def in_the_way(folder: Path) -> Path:
+    folder.write_text("a file, no folder")
+    return folder / "below"
+
+
+def closed(folder: Path) -> Path:
+    folder.mkdir()
+    folder.chmod(0)
+    return folder / "below"
+
+
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [
+        (in_the_way, "Not a directory"),
+        (closed, "Permission denied"),
+        (lambda folder: folder / ("x" * 300), "File name too long"),
+    ],
+    ids=["no folder", "no permission", "no name"],
+)
+def test_a_folder_that_cannot_be_used_is_told_and_gone_on_without(folder, reason, make, tmp_path) -> None:
+    if reason == "Permission denied" and os.geteuid() == 0:
+        pytest.skip("root may do anything")
+    told = make(cache_dir=folder(tmp_path / "cache"), model_token="m")
+    interpreter = with_delegate(doubled(1, 4), told)
+    np.testing.assert_array_equal(run(interpreter, VECTOR)[0], 2 * VECTOR)
+    warnings = [line for line in told.lines if line.startswith("WARN")]
+    assert warnings
+    assert all("cannot be" in line and reason in line for line in warnings)
     del interpreter
+
+
+def test_a_full_disk_is_told_and_leaves_no_half_of_a_file(make, tmp_path, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    told = make(cache_dir=tmp_path, model_token="m")
+    with monkeypatch.context() as crowded:
+        crowded.setattr(cache.os, "replace", full)
+        interpreter = with_delegate(doubled(1, 4), told)
+    np.testing.assert_array_equal(run(interpreter, VECTOR)[0], 2 * VECTOR)
+    assert any("No space left on device" in line for line in told.lines)
+    assert list(tmp_path.iterdir()) == []
+    del interpreter
+
+
+def test_what_is_no_file_in_the_place_of_a_binary_is_told_and_left_alone(make, tmp_path) -> None:
+    with_delegate(doubled(1, 4), make(cache_dir=tmp_path, model_token="m"))
+    [file] = tmp_path.iterdir()
+    file.unlink()
+    file.mkdir()
+    told = make(cache_dir=tmp_path, model_token="m")
+    interpreter = with_delegate(doubled(1, 4), told)
+    np.testing.assert_array_equal(run(interpreter, VECTOR)[0], 2 * VECTOR)
+    assert ["is not used" in line or "is not kept" in line for line in told.lines].count(True) == 2
+    assert list(tmp_path.iterdir()) == [file]
+    del interpreter
+
+
+def test_an_interrupt_leaves_a_whole_binary_or_none(tmp_path) -> None:
+    path = tmp_path / "m-1.bin"
+
+    def deed() -> None:
+        cache.keep(path, b"binary" * 1000)
+
+    def whole(where: str) -> None:
+        assert {file.name for file in tmp_path.iterdir()} <= {path.name}, where
+        assert not path.exists() or path.read_bytes() == b"binary" * 1000
+        path.unlink(missing_ok=True)
+
+    assert unharmed(deed, whole) > 10
 
 
 def test_another_process_finds_it(make, tmp_path) -> None:
