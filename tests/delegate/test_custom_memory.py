@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import mmap
 
@@ -9,15 +10,20 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from delegate_harness import doubled, plain, run, with_delegate
+from interruption import everywhere, unharmed
+from processes import descriptors
 from tflite_build import Op, Subgraph, T, model, options
 
 from isthmus.delegate import (
     CustomAllocation,
     QnnDelegate,
     custom_memory,
+    library,
     modify_graph_with_delegate,
     set_custom_allocation,
+    structures,
 )
+from isthmus.delegate import interpreter as interpreters
 from isthmus.errors import Code, QnnError
 
 SHAPE = (1, 64)
@@ -360,6 +366,107 @@ def test_tensors_cannot_move_while_arrays_of_them_are_about(one) -> None:
     refused(Code.COMMON_OPERATION_NOT_PERMITTED, "arrays of its tensors", set_custom_allocation, interpreter, 0, memory)
     del view
     set_custom_allocation(interpreter, 0, memory)
+
+
+# -- what is on record -------------------------------------------------------------------------------------------------
+
+
+def tensor_of(interpreter: Interpreter, index: int) -> structures.Tensor:
+    return structures.Context.from_address(interpreters._context(interpreter)).tensors[index]
+
+
+def test_memory_that_litert_has_is_on_record_wherever_an_interrupt_comes(make) -> None:
+    delegate = make("HTP")
+    memory = delegate.alloc_custom_mem(NBYTES)
+
+    def allocated() -> Interpreter:
+        made = plain(doubled(*SHAPE))
+        made.allocate_tensors()
+        interpreters._context(made)
+        return made
+
+    current = [allocated()]
+
+    def has_it() -> bool:
+        return tensor_of(current[0], 0).data == memory.address
+
+    seen = set()
+    for where in everywhere(lambda: set_custom_allocation(current[0], 0, memory)):
+        seen.add(has_it())
+        if has_it():
+            refused(Code.COMMON_OPERATION_NOT_PERMITTED, "still has tensor 0", custom_memory.free, memory)
+            with pytest.raises(RuntimeError, match="not ready"):
+                current[0].invoke()
+        assert current[0].get_input_details()[0]["shape"].tolist() == list(SHAPE), where
+        current[0] = allocated()
+    assert seen == {True, False}
+    current.clear()
+    gc.collect()
+    delegate.free_custom_mem(memory)
+
+
+def test_memory_that_litert_refuses_is_taken_off_the_record_and_what_the_tensor_had_stays(make, monkeypatch) -> None:
+    delegate = make("HTP")
+    interpreter, [memory] = shared(doubled(*SHAPE), delegate, 0)
+    other = delegate.alloc_custom_mem(NBYTES)
+    with monkeypatch.context() as stubborn:
+        refuses = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(lambda *_: structures.ERROR)
+        stubborn.setattr(library, "set_custom_allocation", lambda: refuses)
+        rule = "LiteRT does not take it"
+        refused(Code.COMMON_OPERATION_NOT_PERMITTED, rule, set_custom_allocation, interpreter, 0, other)
+    delegate.free_custom_mem(other)
+    refused(Code.COMMON_OPERATION_NOT_PERMITTED, "still has tensor 0", delegate.free_custom_mem, memory)
+    memory.view(np.float32, SHAPE)[...] = 3
+    interpreter.invoke()
+    assert (interpreter.get_tensor(1) == 6).all(), "nothing has changed"
+    del interpreter
+    gc.collect()
+    delegate.free_custom_mem(memory)
+
+
+def test_memory_that_is_freed_before_litert_takes_it_is_refused(make, monkeypatch) -> None:
+    delegate = make("HTP")
+    memory = delegate.alloc_custom_mem(NBYTES)
+    interpreter = plain(doubled(*SHAPE))
+    reshaping = interpreters._reshaping
+
+    def late(interpreter: Interpreter) -> list:
+        delegate.free_custom_mem(memory)
+        return reshaping(interpreter)
+
+    monkeypatch.setattr(interpreters, "_reshaping", late)
+    refused(Code.COMMON_INVALID_ARGUMENT, "has been freed", set_custom_allocation, interpreter, 0, memory)
+    assert tensor_of(interpreter, 0).allocation_type == structures.Allocation.ARENA_RW
+
+
+def test_memory_that_nobody_has_ends_by_itself_after_the_interpreter_that_uses_it(make) -> None:
+    delegate = make("HTP")
+    before = descriptors()
+    delegate.alloc_custom_mem(NBYTES)
+    assert descriptors() == before
+    memory = delegate.alloc_custom_mem(NBYTES)
+    address, open_ = memory.address, descriptors()
+    interpreter = plain(doubled(*SHAPE))
+    set_custom_allocation(interpreter, 0, memory)
+    interpreter.allocate_tensors()
+    del memory
+    assert descriptors() == open_
+    interpreter.set_tensor(0, np.ones(SHAPE, np.float32))
+    interpreter.invoke()
+    assert custom_memory.find(address) is not None
+    del interpreter
+    assert descriptors() == before
+    assert custom_memory.find(address) is None
+
+
+def test_an_interrupted_allocation_leaves_nothing(make) -> None:
+    delegate = make("HTP")
+
+    def deed() -> None:
+        memory = delegate.alloc_custom_mem(NBYTES)
+        delegate.free_custom_mem(memory)
+
+    assert unharmed(deed) > 20
 
 
 # -- order -------------------------------------------------------------------------------------------------------------
