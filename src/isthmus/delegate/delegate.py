@@ -161,6 +161,7 @@ class QnnDelegate:
     @property
     def stats(self) -> GraphStats:
         """What all its nodes did so far: executions, bytes copied, bytes used in place."""
+        self._check_own()
         with self._lock:
             total = self._state.ended
             for partition in list(self._state.partitions):
@@ -290,6 +291,9 @@ class QnnDelegate:
     def _check_open(self) -> None:
         if not self._ending.waits:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "delegate", "it has been deleted")
+        self._check_own()
+
+    def _check_own(self) -> None:
         if self._state.backend.inherited:
             rule, hint = "it belongs to the process that this one was forked from", "Create one in the forked process."
             raise QnnError(Code.COMMON_SYSTEM_COMMUNICATION, "delegate", rule, hint)
