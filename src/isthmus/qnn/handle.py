@@ -34,10 +34,11 @@ class Handle:
         self._owner = owner
         self._owned: list[Handle] = []
         self._closing = False
-        self._ended = False
         self._inherited = False
         self._owning = threading.Lock()
         self._ending = threading.RLock()
+        # Last: what an interrupt kept from being made whole has nothing to end.
+        self._ended = False
         self._alive = True
         _handles.add(self)
         if owner is not None:
