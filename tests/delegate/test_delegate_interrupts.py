@@ -45,7 +45,7 @@ def life(backend: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize(("backend", "by", "most"), [("CPU", Interrupt, 60), ("LPAI", Alarm, 40), ("HTP", Interrupt, 4)])
+@pytest.mark.parametrize(("backend", "by", "most"), [("CPU", Interrupt, 40), ("LPAI", Alarm, 25), ("HTP", Interrupt, 3)])
 def test_nothing_is_left_of_a_delegate_and_its_interpreter(backend, by, most) -> None:
     deed = Attempts(lambda: life(backend))
     deed()
