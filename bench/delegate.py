@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import gc
 import json
 import logging
-import os
 import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,14 @@ import stimuli
 import zoo
 from ai_edge_litert.interpreter import Interpreter
 from delegate_harness import Told, doubled, plain, run, with_delegate
+from growth import growth
 
 import isthmus
 from isthmus.delegate import modify_graph_with_delegate, set_custom_allocation
 
 MODELS = [model for model in zoo.MODELS.values() if model.kind == "tflite"]
 LARGE = 16 << 20
+LIFETIME = str(Path(__file__).resolve().parents[1] / "tests" / "delegate" / "test_delegate_lifetime.py")
 
 
 def main() -> int:
@@ -187,53 +188,19 @@ def against_session(quick: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def resident() -> int:
-    """Bytes of memory that this process has."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 def leaks(quick: bool) -> list[dict[str, Any]]:
-    """What is left after 10,000 invocations, and after 1,000 times creating, invoking and destroying."""
+    """What is left after 10,000 invocations, and after 1,000 times creating, invoking and destroying.
+
+    Each figure is of a process that does nothing else.
+    """
     rows = []
-    x = np.ones((1, 64), np.float32)
-    for backend in ("CPU", "HTP", "LPAI"):
-        invocations, cycles = (1000, 20) if quick else (10_000, 1000)
-        delegate = Told(backend)
-        interpreter = with_delegate(doubled(1, 64), delegate)
-        for _ in range(100):
-            run(interpreter, x)
-        before = resident(), len(os.listdir("/proc/self/fd"))
-        for _ in range(invocations):
-            interpreter.invoke()
-        gc.collect()
-        grown = resident() - before[0], len(os.listdir("/proc/self/fd")) - before[1]
-        rows.append({"backend": backend, "invocations": invocations, "bytes": grown[0], "descriptors": grown[1]})
-        print(f"  {backend:5} {invocations:6} invocations: {grown[0]:+,} bytes, {grown[1]:+} descriptors", flush=True)
-        del interpreter
-        delegate.close()
-        half = 0
-        for number in range(cycles + 10):
-            if number == 10:
-                gc.collect()
-                before = resident(), len(os.listdir("/proc/self/fd"))
-            elif number == 10 + cycles // 2:
-                gc.collect()
-                half = resident()
-            delegate = Told(backend)
-            interpreter = with_delegate(doubled(1, 64), delegate)
-            run(interpreter, x)
-            del interpreter
-            delegate.close()
-        gc.collect()
-        grown = resident() - before[0], len(os.listdir("/proc/self/fd")) - before[1]
-        later = resident() - half
-        rows.append({"backend": backend, "cycles": cycles, "bytes": grown[0], "second_half": later,
-                     "descriptors": grown[1]})  # fmt: skip
-        print(
-            f"  {backend:5} {cycles:6} cycles: {grown[0]:+,} bytes ({later:+,} in the second half), "
-            f"{grown[1]:+} descriptors",
-            flush=True,
-        )
+    invocations, cycles = (1000, 20) if quick else (10_000, 1000)
+    for backend in ("CPU", "LPAI", "HTP"):
+        for name, rounds in (("invocations", invocations), ("cycles", cycles)):
+            left = asdict(growth(LIFETIME, name, backend, rounds=rounds, seconds=3600))
+            rows.append({"backend": backend, name: rounds, **left})
+            told = ", ".join(f"{more:+,} {what}" for what, more in left.items())
+            print(f"  {backend:5} {rounds:6,} {name}: {told}".replace("resident", "bytes"), flush=True)
     return rows
 
 

@@ -37,7 +37,7 @@ class Growth:
     threads: int
 
 
-def growth(file: str, name: str, *arguments: str, rounds: int) -> Growth:
+def growth(file: str, name: str, *arguments: str, rounds: int, seconds: float = _SECONDS) -> Growth:
     """What is left behind by rounds of a deed, in a process of its own.
 
     Parameters
@@ -48,12 +48,14 @@ def growth(file: str, name: str, *arguments: str, rounds: int) -> Growth:
         What the context manager is called with.
     rounds
         How often the deed is done between the two counts.
+    seconds
+        How long that may take.
     """
     child = subprocess.run(
         [sys.executable, __file__, file, name, str(rounds), *arguments],
         capture_output=True,
         text=True,
-        timeout=_SECONDS,
+        timeout=seconds,
         check=False,
     )
     assert child.returncode == 0, child.stderr[-4000:]

@@ -72,7 +72,6 @@ def test_a_child_that_ends_with_everything_alive_harms_nobody(make) -> None:
     interpreter = with_delegate(doubled(1, 4), delegate)
     assert in_child(lambda: fails(interpreter.invoke), 60) == 0
     assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
-    del interpreter
 
 
 def test_shared_memory_that_the_parent_has_registered_is_not_freed_by_a_child(make) -> None:
@@ -125,4 +124,3 @@ def test_a_process_forks_while_another_thread_invokes(backend, make) -> None:
         thread.join()
     assert not wrong
     assert (run(mine, VECTOR)[0] == 2 * VECTOR).all()
-    del interpreter, mine

@@ -1,4 +1,4 @@
-"""A delegate on the GPU backend: LiteRT's answers, in the precision that was asked for, and memory that is transferred."""
+"""A delegate on the GPU backend: LiteRT's answers, in the precision that was asked for, tensors transferred."""
 
 from __future__ import annotations
 

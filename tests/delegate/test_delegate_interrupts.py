@@ -45,7 +45,9 @@ def life(backend: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize(("backend", "by", "most"), [("CPU", Interrupt, 40), ("LPAI", Alarm, 25), ("HTP", Interrupt, 3)])
+@pytest.mark.parametrize(
+    ("backend", "by", "most"), [("CPU", Interrupt, 40), ("LPAI", Alarm, 25), ("HTP", Interrupt, 3)]
+)
 def test_nothing_is_left_of_a_delegate_and_its_interpreter(backend, by, most) -> None:
     deed = Attempts(lambda: life(backend))
     deed()
@@ -83,7 +85,6 @@ def test_an_invocation_fails_or_gives_the_right_answer_and_the_next_one_does(bac
         x = x + 0.5
         interpreter.set_tensor(0, x)
     assert True in outcomes
-    del interpreter, invoke
 
 
 @pytest.mark.parametrize("backend", ["CPU", "LPAI"])
@@ -105,7 +106,6 @@ def test_a_resize_that_was_interrupted_is_done_by_the_next_allocation(backend, m
         np.testing.assert_array_equal(run(interpreter, x)[0], 2 * x, err_msg=where)
         places += 1
     assert places > 30
-    del interpreter
 
 
 def test_an_interpreter_is_delegated_or_as_it_was_and_the_delegate_can_be_deleted(make) -> None:

@@ -1,4 +1,4 @@
-"""The steps of the shared-memory tutorial in every order: each is done or refused as its rule says, and nothing crashes."""
+"""The steps of the shared-memory tutorial in every order: each is done, or refused as its rule says."""
 
 from __future__ import annotations
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import flatbuffers
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from delegate_harness import ADD, chain, doubled, plain, run, with_delegate
 from test_tflite_control_flow import accumulator, counted_loop, data_dependent_loop, lstm
@@ -133,6 +135,43 @@ def test_a_loop_stays_and_its_subgraphs_are_delegated(content, make) -> None:
     assert all(taken == nodes > 0 for taken, nodes, _ in delegate.taken[1:])
     assert delegate.stats.executions > 3
     del interpreter
+
+
+def signatures(content: bytes) -> bytes:
+    """The model with a signature for each subgraph, "s0", "s1" and so on; tensors are called by their own names."""
+    made = schema.ModelT.InitFromPackedBuf(content, 0)
+    made.signatureDefs = []
+    for index, subgraph in enumerate(made.subgraphs):
+        signature = schema.SignatureDefT()
+        signature.signatureKey, signature.subgraphIndex = f"s{index}", index
+        for kind in ("inputs", "outputs"):
+            mapped = []
+            for number in getattr(subgraph, kind):
+                entry = schema.TensorMapT()
+                entry.name, entry.tensorIndex = subgraph.tensors[number].name, number
+                mapped.append(entry)
+            setattr(signature, kind, mapped)
+        made.signatureDefs.append(signature)
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(made.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+@pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
+def test_subgraphs_that_are_called_by_signatures_are_delegated_each_by_itself(backend, make) -> None:
+    def one(code: str) -> Subgraph:
+        return Subgraph([T("f32", (1, 4), name="x"), T("f32", (1, 4), name="y")], [Op(code, [0], [1])], [0], [1])
+
+    delegate = make(backend)
+    interpreter = plain(signatures(model(one("NEG"), one("ABS"), one("EXP"))), experimental_delegates=[delegate])
+    assert delegate.taken == [(1, 1, 1)] * 3
+    runners = [interpreter.get_signature_runner(f"s{index}") for index in range(3)]
+    for _ in range(2):
+        answers = [runner(x=VECTOR)["y"] for runner in runners]
+        for answer, expected in zip(answers, (-VECTOR, np.abs(VECTOR), np.exp(VECTOR)), strict=True):
+            np.testing.assert_allclose(answer, expected, rtol=1e-6)
+    assert delegate.stats.executions == 6
+    del interpreter, runners
 
 
 # -- variables ---------------------------------------------------------------------------------------------------------
@@ -385,12 +424,29 @@ def test_a_dynamic_tensor_that_was_not_foreseen_has_its_partition_made_anew_when
     del interpreter
 
 
+@pytest.mark.parametrize("backend", ["CPU", "HTP", "LPAI"])
+def test_variables_of_either_kind_survive_an_allocation_and_several_partitions(backend, make) -> None:
+    for content, skipped in ((accumulator(), ["ADD"]), (accumulator(), []), (lstm(True), [])):
+        delegate = make(backend, skip_options=SkipOptions(skip_delegate_ops=skipped))
+        theirs, ours = plain(content), plain(content, experimental_delegates=[delegate])
+        for each in (theirs, ours):
+            each.allocate_tensors()
+        x = np.ones(theirs.get_input_details()[0]["shape"], np.float32)
+        for step in range(6):
+            if step == 3:
+                # Tensors have their memory: nothing is to be done.
+                for each in (theirs, ours):
+                    each.allocate_tensors()
+            np.testing.assert_allclose(run(ours, x)[0], run(theirs, x)[0], rtol=1e-5, atol=1e-6, err_msg=str(step))
+        del ours, each
+
+
 def test_an_operator_that_a_resize_makes_senseless_fails_when_tensors_are_allocated(make) -> None:
     tensors = [T("f32", (1, 4), name="x"), T("i32", (2,), [2, 2]), T("f32", (2, 2), name="y")]
     content = model(Subgraph(tensors, [Op("RESHAPE", [0, 1], [2], options("Reshape"))], [0], [2]))
     interpreter = with_delegate(content, make())
     interpreter.resize_tensor_input(0, (1, 5))
-    with pytest.raises(RuntimeError, match=r"\[1, 5\] cannot take the shape \[2, 2\].*TfLiteQnnDelegate"):
+    with pytest.raises(RuntimeError, match=r"\[1, 5\] cannot take the shape \[2, 2\]\n.*TfLiteQnnDelegate"):
         interpreter.allocate_tensors()
     interpreter.resize_tensor_input(0, (1, 4))
     interpreter.allocate_tensors()

@@ -1,13 +1,18 @@
 """The command that compares a model in LiteRT with and without the delegate."""
 
 import json
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+import tiny
 import zoo
 
 from isthmus.tools.cli import main
 
+# The builder of small models is the TFLite frontend's.
+sys.path.append(str(Path(__file__).parents[1] / "frontends" / "tflite"))
 pytestmark = pytest.mark.skipif(find_spec("ai_edge_litert") is None, reason="LiteRT is not installed")
 
 
@@ -79,8 +84,40 @@ def test_bad_input_is_refused(arguments, model, capsys) -> None:
     assert capsys.readouterr().err.startswith("isthmus tflite-benchmark: [")
 
 
-def test_what_is_no_model_is_refused(tmp_path, capsys) -> None:
-    path = tmp_path / "nothing.tflite"
-    path.write_bytes(b"nothing at all" * 10)
+@pytest.mark.parametrize("name", ["nothing.tflite", "model.onnx", "empty.tflite", "folder", "missing.tflite"])
+def test_what_is_no_tflite_file_is_refused_in_a_line(name, tmp_path, capsys) -> None:
+    path = tmp_path / name
+    if name == "folder":
+        path.mkdir()
+    elif name == "model.onnx":
+        tiny.convolution(path)
+    elif name != "missing.tflite":
+        path.write_bytes(b"nothing at all" * 10 if name == "nothing.tflite" else b"")
+    assert main(["tflite-benchmark", str(path)]) == 2
+    told = capsys.readouterr()
+    assert not told.out
+    assert told.err.startswith(f"isthmus tflite-benchmark: [1004 COMMON_INVALID_ARGUMENT] model file '{path}': ")
+    assert told.err.count("\n") == 1
+    if name in ("nothing.tflite", "model.onnx"):
+        assert "it is no TFLite model" in told.err
+
+
+def test_a_damaged_model_is_refused_in_every_way(model, tmp_path, capsys) -> None:
+    path = tmp_path / "half.tflite"
+    path.write_bytes(Path(model).read_bytes()[:5000])
     assert main(["tflite-benchmark", str(path)]) == 1
-    assert "LiteRT " in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[2:30].strip() for line in lines[2:]] == [
+        "LiteRT", "LiteRT with XNNPACK", "delegate, ordinary tensors", "delegate, shared tensors",
+    ]  # fmt: skip
+    assert all(len(line) > 31 for line in lines[2:])
+
+
+def test_the_gpu_is_compared_too(tmp_path, capsys) -> None:
+    pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
+    tflite_build = pytest.importorskip("tflite_build", reason="flatbuffers is not installed")
+    path = tmp_path / "negated.tflite"
+    path.write_bytes(tflite_build.single("NEG", [tflite_build.T("f32", (1, 4))], [tflite_build.T("f32", (1, 4))]))
+    ways = report(capsys, str(path), "--backend", "gpu")["ways"]
+    assert (ways[2]["nodes_delegated"], ways[2]["copied_bytes"]) == (1, 32)
+    assert "HTP backend only" in ways[3]["refused"]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus import frontends
 from isthmus.delegate import custom_memory, library
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.delegate import QnnDelegate
@@ -90,10 +91,11 @@ def compare(
     Raises
     ------
     QnnError
-        For a file that LiteRT does not read, or a shape of what is no input.
+        For a file that cannot be read or is no TFLite model, or a shape of what is no input.
     """
-    if not model.is_file():
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{model}'", "there is no such file")
+    if not frontends.is_tflite(frontends.contents(model)):
+        rule, hint = "it is no TFLite model", "TFLite files carry 'TFL3' at byte 4; LiteRT runs no others."
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"model file '{model}'", rule, hint)
     with ExitStack() as ends:
         made = _Maker(model, backend, threads, dict(shapes or {}), ends)
         ways = [made.way(name) for name in (KERNELS, XNNPACK, ORDINARY, SHARED)]
