@@ -1,11 +1,14 @@
 """LiteRT's structures are found by its version and tried on the running library; what is not known is refused."""
 
 import ctypes
+import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
 import zoo
 from ai_edge_litert.interpreter import Interpreter
+from interruption import Alarm, Interrupt
 from tflite_build import Op, Subgraph, T, model, options
 from tflite_cases import CASES
 
@@ -71,6 +74,24 @@ def test_a_layout_whose_pointers_lead_nowhere_is_refused_without_following_them(
     monkeypatch.setattr(structures, "Context", Context)
     monkeypatch.setattr(structures.Layout, "fits", lambda self: True)
     assert "tensor 0" in str(refusal())
+
+
+@pytest.mark.parametrize("by", [Interrupt, Alarm])
+@pytest.mark.parametrize("where", ["_prepare", "_init", "_kernel_prepare", "_look_at_memory"])
+def test_an_interrupt_in_the_midst_of_a_trial_refuses_nothing_later(where, by, afresh, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: None)
+    look, times = getattr(probe.Trial, where), iter((by,))
+
+    def interrupted(*arguments):
+        for kind in times:
+            raise kind
+        return look(*arguments)
+
+    monkeypatch.setattr(probe.Trial, where, interrupted)
+    with suppress(by):
+        probe.check()
+    assert next(times, None) is None
+    probe.check()
 
 
 def test_a_layout_of_other_sizes_is_refused(afresh, monkeypatch) -> None:

@@ -44,7 +44,8 @@ def _refusal() -> QnnError | None:
         library.check_version(library.version())
     except QnnError as refusal:
         return refusal
-    doubt = Trial().doubt
+    # What is not as it should be is so every time; an interrupt in the midst of a trial comes once.
+    doubt = Trial().doubt and Trial().doubt
     if doubt is None:
         return None
     return QnnError(
@@ -66,12 +67,21 @@ class Trial:
             structures.KernelFree(lambda context, data: None),
             structures.KernelCall(self._guarded(self._kernel_prepare, structures.OK)),
         )
+        for thunk in self._thunks:
+            # One reference that nobody gives back: whatever comes, the interpreter must not outlive them.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thunk))
         prepare, init, free, kernel_prepare = (ctypes.cast(thunk, ctypes.c_void_p).value for thunk in self._thunks)
         self._delegate = structures.Delegate(prepare=prepare, flags=structures.ALLOW_DYNAMIC_TENSORS)
         self._registration = structures.Registration(
             init=init, free=free, prepare=kernel_prepare, invoke=kernel_prepare, custom_name=b"probe", version=1
         )
         self._context = 0
+        try:
+            self._look()
+        except (RuntimeError, ValueError) as refusal:
+            self.doubt = self.doubt or str(refusal)
+
+    def _look(self) -> None:
         module = library.module()
         interpreter: Any = module.Interpreter(
             model_content=probe_model.content(),
