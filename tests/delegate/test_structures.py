@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zoo
 from ai_edge_litert.interpreter import Interpreter
-from interruption import Alarm, Interrupt
+from interruption import Alarm, Interrupt, everywhere
 from tflite_build import Op, Subgraph, T, model, options
 from tflite_cases import CASES
 
@@ -204,6 +204,30 @@ def test_operators_options_tensors_and_constants_are_read_as_the_file_has_them()
     for content in (*(case.model for case in CASES), accumulator(), lstm(True), lstm(False)):
         seen |= check_against_the_file(content)
     assert seen >= set(PARAMETERS), "every structure that is read was looked at"
+
+
+@pytest.mark.parametrize(("nbytes", "more"), [(0, ""), (5000, ""), (1 << 16, ""), ((1 << 16) + 1, " with 65537 bytes")])
+def test_custom_options_are_read_whole_or_the_operator_is_not_known(nbytes, more) -> None:
+    many = bytes(index % 251 for index in range(nbytes))
+    tensors = [T("f32", (1, 4), name="x"), T("f32", (1, 4), name="y")]
+    content = model(Subgraph(tensors, [Op("CUSTOM:Unheard", [0], [1], custom=many)], [0], [1]))
+    [operator] = ModelFile(content, "file").subgraph(0).operators()
+    assert operator.code.startswith(f"CUSTOM:Unheard{more}")
+    assert operator.custom_options == (b"" if more else many)
+    assert check_against_the_file(content) == {operator.code}
+
+
+def test_an_interrupt_leaves_the_interpreter_its_way_to_report_errors() -> None:
+    reporter = structures.ReportError(lambda address, text: None)
+    acquire = structures.AcquireSubgraph(lambda *_: structures.ERROR)
+    context = structures.Context(report_error=reporter, acquire_subgraph_context=acquire)
+    address, found = ctypes.addressof(context), ctypes.c_void_p()
+    word = ctypes.c_void_p.from_address(address + structures.Context.report_error.offset)
+    before, places = word.value, 0
+    for where in everywhere(lambda: view._acquired(context, address, 0, found)):
+        assert word.value == before, where
+        places += 1
+    assert places > 3
 
 
 @pytest.mark.parametrize("key", ["face_detection_full_range_sparse", "efficientnet_lite0", "okay_nabu", "precise_vad"])

@@ -17,6 +17,7 @@ from isthmus.delegate.structures import Allocation
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.contents import contents
 from isthmus.frontends.tflite.entries import (
+    MAX_CUSTOM_OPTIONS,
     MAX_OPERATORS,
     Model,
     OperatorEntry,
@@ -24,6 +25,7 @@ from isthmus.frontends.tflite.entries import (
     Sparsity,
     Subgraph,
     TensorEntry,
+    oversized,
 )
 from isthmus.frontends.tflite.schema import CUSTOM, OPERATORS, ElementType
 from isthmus.frontends.unsupported import unsupported
@@ -199,7 +201,10 @@ def _operator(number: int, node: structures.Node, registration: structures.Regis
     if code == CUSTOM:
         name = f"CUSTOM:{(registration.custom_name or b'without a name').decode(errors='replace')}"
         size = max(node.custom_initial_data_size, 0)
-        custom = ctypes.string_at(node.custom_initial_data, size) if node.custom_initial_data else b""
+        if size > MAX_CUSTOM_OPTIONS:
+            name = oversized(name, size)
+        elif node.custom_initial_data:
+            custom = ctypes.string_at(node.custom_initial_data, size)
     else:
         name = OPERATORS[code] if 0 <= code < len(OPERATORS) else f"operator number {code}"
     return OperatorEntry(

@@ -19,6 +19,8 @@ from isthmus.graph import Quantization
 
 MAX_OPERATORS = 50_000
 """The most operators of one subgraph; in a file many may point to one and the same table."""
+MAX_CUSTOM_OPTIONS = 1 << 16
+"""The most bytes that a custom operator's options may have; many operators may point to the same."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ class OperatorEntry:
     outputs: tuple[int, ...]
     options: dict[str, Any]
     custom_options: bytes
+
+
+def oversized(code: str, nbytes: int) -> str:
+    """What a custom operator is called whose options are not read, there being too many: none that anybody knows."""
+    return f"{code} with {nbytes} bytes of options, more than {MAX_CUSTOM_OPTIONS}"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from isthmus.frontends.flatbuffer import File, Table
 from isthmus.frontends.tflite.contents import contents
 from isthmus.frontends.tflite.entries import (
+    MAX_CUSTOM_OPTIONS,
     MAX_OPERATORS,
     Model,
     OperatorEntry,
@@ -17,6 +18,7 @@ from isthmus.frontends.tflite.entries import (
     Sparsity,
     Subgraph,
     TensorEntry,
+    oversized,
 )
 from isthmus.frontends.tflite.schema import (
     CUSTOM,
@@ -44,7 +46,6 @@ from isthmus.frontends.tflite.schema import (
 MAX_OPERANDS = 4096
 """The most inputs or outputs of one operator or subgraph."""
 MAX_RANK = 8
-MAX_CUSTOM_OPTIONS = 4096
 MAX_CHANNELS = 1 << 16
 """The most scales of one tensor."""
 _MAX_LEVELS = 64
@@ -157,13 +158,15 @@ class SubgraphEntry(Subgraph):
     def _operator(self, index: int, table: Table) -> OperatorEntry:
         code = self.model.operator_name(table.integer(OperatorField.OPCODE_INDEX, "u32"))
         custom = table.array(OperatorField.CUSTOM_OPTIONS, np.uint8)
+        if custom is not None and custom.size > MAX_CUSTOM_OPTIONS:
+            code, custom = oversized(code, custom.size), None
         return OperatorEntry(
             index,
             code,
             self._indices(table, OperatorField.INPUTS, "inputs"),
             self._indices(table, OperatorField.OUTPUTS, "outputs"),
             _options(table, OPTIONS.get(code)),
-            b"" if custom is None else custom[:MAX_CUSTOM_OPTIONS].tobytes(),
+            b"" if custom is None else custom.tobytes(),
         )
 
 
