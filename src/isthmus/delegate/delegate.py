@@ -208,6 +208,7 @@ class QnnDelegate:
     def _prepare(self, address: int) -> int:
         """Take over what the backend supports of a subgraph (TfLiteDelegate.Prepare)."""
         self._check_open()
+        callbacks.sweep()
         with self._lock:
             if any(address in partition.initializers for partition in self._state.partitions):
                 # Only a CALL_ONCE that was taken over ran this subgraph: nobody runs it any more.
@@ -252,7 +253,7 @@ class QnnDelegate:
         taking = self._taking
         assert taking is not None
         nodes, part = taking.nodes, _part(params)
-        number = next(number for number, each in enumerate(taking.parts) if each.nodes == part.nodes)
+        number = next((n for n, each in enumerate(taking.parts) if each.nodes == part.nodes), len(taking.made))
         constants = {index for index in part.inputs if nodes.is_constant(index)}
         known = frozenset(taking.found.known()) & frozenset(part.inputs) - constants
         partition = Partition(self._around, nodes, part, number, known, Block(callbacks.NODE))
@@ -284,7 +285,9 @@ class QnnDelegate:
                 rest = [each for each in self._state.partitions if each is not partition]
                 # No handler of a signal runs within one assignment.
                 self._state.partitions, self._state.ended = rest, added(self._state.ended, partition.stats())
-            partition.block.release()
+            # One that was never freed may still be known to an interpreter that is about to.
+            if partition.block.ended:
+                partition.block.release()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
