@@ -83,6 +83,22 @@ def test_a_delegate_outlives_its_interpreters_and_is_not_deleted_before(make) ->
     assert two is None
 
 
+@pytest.mark.parametrize("backend", ["CPU", "LPAI"])
+def test_nodes_of_a_delegate_that_was_ended_under_them_fail(backend) -> None:
+    delegate = Told(backend)
+    interpreter = with_delegate(doubled(1, 4), delegate)
+    run(interpreter, VECTOR)
+    delegate.end()
+    for deed in (interpreter.invoke, interpreter.allocate_tensors, interpreter.invoke):
+        with pytest.raises(RuntimeError, match=r"it has been freed|not ready"):
+            deed()
+        interpreter.resize_tensor_input(0, (2, 4))
+    del interpreter, deed
+    gc.collect()
+    delegate.close()
+    assert not callbacks.partitions
+
+
 def test_a_deleted_delegate_is_refused_everywhere(make) -> None:
     delegate = make()
     delegate.close()

@@ -184,6 +184,11 @@ class QnnDelegate:
                     f"an interpreter still runs {len(self._state.partitions)} of its nodes",
                     "Let go of the interpreter first: a delegate outlives it.",
                 )
+            self.end()
+
+    def end(self) -> None:
+        """End it though interpreters may have nodes of it, which fail from then on: the process is about to."""
+        with self._lock:
             callbacks.delegates.pop(ctypes.addressof(self._state.structure), None)
             self._ending.run()
 
