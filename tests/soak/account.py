@@ -12,7 +12,7 @@ from pathlib import Path
 from isthmus.interrupts import settle
 from isthmus.memory import holds, shareable, tcm
 
-_SECONDS_TO_SETTLE = 5.0
+_SECONDS_TO_SETTLE = 30.0
 
 
 @dataclass(frozen=True)

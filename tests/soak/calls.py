@@ -22,8 +22,8 @@ import isthmus
 from isthmus import memory, qnn
 from isthmus.errors import Code
 from isthmus.graph import MemType
-from isthmus.memory import rpcmem
-from isthmus.qnn import DescriptorType, MemDescriptor, htp, lpai
+from isthmus.memory import opencl, rpcmem
+from isthmus.qnn import DescriptorType, MemDescriptor, gpu, htp, lpai
 
 _PAGE = 4096
 _MOST_CONTEXTS, _MOST_GRAPHS, _MOST_BUFFERS = 3, 4, 5
@@ -118,7 +118,7 @@ def compose(world: World, rng: random.Random) -> None:
         world.call("compose once more", lambda: subject.compose(context.handle, name, kind), must=[6003], calm=True)
     if rng.random() < 0.1:
         world.call("execute before finalize", graph.handle.execute, must=[6023], calm=True)
-    if not world.kind.is_lpai and rng.random() < 0.2:
+    if world.kind.backend in ("cpu", "htp") and rng.random() < 0.2:
         world.call("set_config(THREADS, 2)", lambda: graph.handle.set_config(qnn.GraphConfig.THREADS, 2))
     if rng.random() < 0.8:
         finalize(world, rng, graph)
@@ -303,6 +303,8 @@ def register(world: World, rng: random.Random) -> None:
             descriptor = MemDescriptor((16,), spec.dtype, DescriptorType.ION, fd=buffer.fd)
             world.call("mem_register on cpu", lambda: context.handle.mem_register([descriptor]), must=[1000], calm=True)
         return
+    if world.kind.backend == "gpu":
+        return _register_opencl(world, rng, context, spec)
     if rng.random() < 0.25:
         return _refuse_wrong_registration(world, rng, context, spec)
     held = _buffer_for(world, rng, spec)
@@ -332,6 +334,45 @@ def register(world: World, rng: random.Random) -> None:
     elif got.interrupted:
         # It may be registered, and nobody has the handle: the buffer is the context's until that is freed.
         held.handles.append(Registered(None, context, Spec("", spec.dtype, ()), held, offset, True))  # type: ignore[arg-type]
+
+
+def _register_opencl(world: World, rng: random.Random, context: Ctx, spec: Spec) -> None:
+    """Memory that the device and the host share, or what is no memory of the device's."""
+    custom = DescriptorType.CUSTOM
+
+    def described(buffer: Any, dims: Any = spec.dims) -> MemDescriptor:
+        return MemDescriptor(dims, spec.dtype, custom, custom=gpu.GpuMemInfo(gpu.MemType.OPENCL, buffer))
+
+    free = [held for held in world.buffers if held.step >= spec.nbytes and not held.handles]
+    if free and (len(world.buffers) >= _MOST_BUFFERS or rng.random() < 0.5):
+        held = rng.choice(free)
+    elif len(world.buffers) >= 2 * _MOST_BUFFERS:
+        return
+    else:
+        nbytes = -(-spec.nbytes // _PAGE) * _PAGE
+        got = world.call("opencl.shared", lambda: opencl.shared(context.handle.driver.opencl, nbytes))
+        if not got.done:
+            return
+        held = Held(got.value, nbytes)
+        world.buffers.append(held)
+    if rng.random() < 0.25:
+        wrong: list[tuple[str, list[MemDescriptor], set[int]]] = [
+            ("no buffer", [described(7)], {8001}),
+            ("no structure", [MemDescriptor(spec.dims, spec.dtype, custom)], {8000}),
+            ("a descriptor", [MemDescriptor(spec.dims, spec.dtype, DescriptorType.ION, fd=0)], {8005}),
+            ("too large", [described(held.buffer, (1 << 20,))], {8004}),
+            ("twice", [described(held.buffer), described(held.buffer)], {8002}),
+        ]
+        what, given, codes = rng.choice(wrong)
+        world.call(f"mem_register: {what}", lambda: context.handle.mem_register(given), must=codes)
+        return
+    got = world.call(f"mem_register({spec.name})", lambda: context.handle.mem_register([described(held.buffer)]))
+    if got.done:
+        held.handles.append(Registered(got.value[0], context, spec, held, 0, True))
+        again = lambda: context.handle.mem_register([described(held.buffer)])  # noqa: E731
+        world.call("mem_register once more", again, must=[8002], calm=True)
+    elif got.interrupted:
+        held.handles.append(Registered(None, context, Spec("", spec.dtype, ()), held, 0, True))  # type: ignore[arg-type]
 
 
 def _descriptor(
@@ -418,6 +459,9 @@ def close_buffer(world: World, rng: random.Random) -> None:
     held = rng.choice(world.buffers)
     held.handles[:] = [handle for handle in held.handles if not handle.context.freed]
     unsure = any(handle.handle is None for handle in held.handles)
+    if world.kind.backend == "gpu" and held.in_use:
+        # A device works in the host's own pages, which must outlast what is registered of them.
+        return
     if rng.random() < 0.3:
         world.last.append(f"{world.name} drop a buffer")
         world.buffers.remove(held)
@@ -510,7 +554,7 @@ def restore(world: World, rng: random.Random) -> None:
 def session(world: World, rng: random.Random) -> None:
     """A model file run the short way, closed or forgotten."""
     subject: Subject = rng.choice([subject for subject in world.subjects if subject.path is not None])
-    io = rng.choice((None, "raw", "memhandle")) if world.kind.backend == "htp" else None
+    io = rng.choice((None, "raw", "memhandle")) if world.kind.backend in ("htp", "gpu") else None
     kind = world.kind
 
     def work() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

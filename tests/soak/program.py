@@ -15,6 +15,7 @@ from typing import Any
 
 import calls
 import disturbances
+import table
 from subjects import Subject
 from weather import Weather
 from world import KINDS, Failure, World
@@ -91,9 +92,11 @@ class Program:
         only: Container[int] | None = None,
     ) -> World:
         """Do all steps, or only those, and end everything."""
-        world = self.world = World(self.kind, subjects, weather, main, backend, trace)
-        steps = [step for step in STEPS if step.__name__ not in self._without]
-        weights = [STEPS[step] for step in steps]
+        in_c = bool(KINDS[self.kind].table)
+        world = self.world = (table.TableWorld if in_c else World)(self.kind, subjects, weather, main, backend, trace)
+        known: dict[Any, float] = table.STEPS if in_c else STEPS
+        steps = [step for step in known if step.__name__ not in self._without]
+        weights = [known[step] for step in steps]
         for index in range(self.length):
             if only is not None and index not in only:
                 continue
@@ -113,11 +116,17 @@ class Program:
                 if int(refusal.code) not in weather.explained(moment):
                     raise
         world.also, world.around = frozenset(), contextlib.nullcontext
-        self._end(world, random.Random(f"program {self.seed} end"))
+        rng = random.Random(f"program {self.seed} end")
+        if isinstance(world, table.TableWorld):
+            world.end(rng)
+        else:
+            self._end(world, rng)
         return world
 
     def _fits(self, trouble: str, main: bool) -> bool:
-        return (trouble != "interrupts" or main) and (trouble != "descriptors" or self._alone)
+        # What an OpenCL driver makes of missing descriptors is its own affair.
+        can_be_short = self._alone and KINDS[self.kind].backend != "gpu" and not KINDS[self.kind].table
+        return (trouble != "interrupts" or main) and (trouble != "descriptors" or can_be_short)
 
     def _end(self, world: World, rng: random.Random) -> None:
         """Free what there is, in any order, or forget it."""

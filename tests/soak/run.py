@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
-_KINDS = ("cpu", "htp", "lpai-x86", "lpai-out", "lpai-adsp", "lpai-tcm", "lpai-arm")
+_KINDS = ("cpu", "htp", "lpai-x86", "lpai-out", "lpai-adsp", "lpai-tcm", "lpai-arm", "gpu", "c-cpu", "c-htp")
 _LAST_CALLS = 30
 _MOST_GROWTH = 8 << 20
 """How much memory may have grown since the warm-up: what allocators keep for later is not given back at once."""
+_WARM_UP = 250
 _TRIES = 12
 _LONGEST = 60
 _SECONDS_BEYOND = 300
@@ -49,15 +50,16 @@ def soak(
     threads: int = 3,
     rounds: list[int] | None = None,
     only: list[int] | None = None,
+    warm_up: int = _WARM_UP,
 ) -> Result:
-    """Run programs for so many seconds, or these rounds."""
+    """Run programs for so many seconds, or these rounds; growth is looked for after so many of them."""
     with tempfile.TemporaryDirectory() as folder:
         trace, noise = Path(folder, "trace"), Path(folder, "noise")
         options = {
             "kinds": kinds, "without": without, "threads": threads, "seconds": seconds, "seed": seed,
-            "rounds": rounds, "only": only, "trace": str(trace),
+            "rounds": rounds, "only": only, "trace": str(trace), "warm_up": warm_up,
         }
-        paths = [str(_HERE), str(_HERE.parent), str(_HERE.parents[1] / "src")]
+        paths = [str(_HERE), str(_HERE.parent), str(_HERE.parent / "capi"), str(_HERE.parents[1] / "src")]
         with noise.open("w") as errors:
             child = subprocess.run(
                 [sys.executable, str(_HERE / "worker.py"), json.dumps(options)],

@@ -1,18 +1,32 @@
 """A short soak with fixed seeds; `make soak` is the long one.
 
 Where interrupts come up is a matter of microseconds, and no seed makes that the same twice: they must do no harm at any
-place.
+place. The same rounds come three times: when they have come once, the process has met all that they need, and whatever
+it has more of in the end it has lost.
 """
 
 import pytest
 from run import soak
 
+ROUNDS, STEPS = 8, 10
+GROUPS = {
+    "here": ("cpu", "lpai-x86", "lpai-out", "lpai-adsp", "lpai-tcm", "c-cpu"),
+    "over there": ("htp", "lpai-arm", "c-htp"),
+    "gpu": ("gpu",),
+}
 
-@pytest.mark.parametrize(
-    "kinds", [("cpu", "lpai-x86", "lpai-out", "lpai-adsp", "lpai-tcm"), ("htp", "lpai-arm")], ids=["here", "over there"]
-)
-def test_random_programs_get_right_results_or_the_refusals_they_expect(kinds):
-    result = soak(seconds=8, seed=1, kinds=kinds)
+
+@pytest.mark.parametrize("kinds", GROUPS.values(), ids=GROUPS)
+def test_random_programs_get_right_results_or_the_refusals_they_expect_and_lose_nothing(kinds):
+    rounds = [*range(1, ROUNDS + 1)] * 3
+    result = soak(0, 0, kinds, rounds=rounds, only=[*range(STEPS)], warm_up=ROUNDS)
+    figures = result.figures
+    if missing := figures.get("left out"):
+        pytest.skip("; ".join(missing.values()))
     assert not result.failure, result.failure
-    assert result.figures["programs"] > 0
-    assert result.figures["calls"] > 100
+    assert figures["rounds"] == len(rounds)
+    assert figures["calls"] > 100
+    assert figures["client growth"] is not None
+    for what in ("open files", "threads", "processes"):
+        before, after = figures[what]
+        assert after <= before, what

@@ -67,6 +67,7 @@ class Weather:
         self.counts: Counter[str] = Counter()
         """Kills, stops, forks, interrupts, faults …, by name."""
         self._armed: type[BaseException] | None = None
+        self._may_come_again = False
         self.landed: list[str] = []
         """Where interrupts of the present round came up, innermost last."""
 
@@ -103,7 +104,7 @@ class Weather:
     @contextmanager
     def fault(self, rng: random.Random) -> Iterator[None]:
         """Have one of the next allocations fail."""
-        kinds = rng.choice(((), ("host",), ("rpcmem",), ("tcm",)))
+        kinds = rng.choice(((), ("host",), ("rpcmem",), ("tcm",), ("opencl",)))
         with self.trouble("fault"), memory.fault(rng.randint(1, 4), *kinds, times=rng.randint(1, 3)):
             yield
 
@@ -131,6 +132,8 @@ class Weather:
         """Take the signals of two timers for interrupts. In the main thread."""
         signal.signal(signal.SIGALRM, self._raise)
         signal.signal(signal.SIGVTALRM, self._raise)
+        # A library in C has an interrupt come up again, as SIGINT, where it was called from.
+        signal.signal(signal.SIGINT, self._raise_again)
 
     @contextmanager
     def interrupts(self, rng: random.Random) -> Iterator[None]:
@@ -147,10 +150,15 @@ class Weather:
             self._armed = None
             signal.setitimer(timer, 0)
 
+    def _raise_again(self, number: int, frame: FrameType | None) -> None:
+        again, self._may_come_again = self._may_come_again, False
+        raise Interrupt("in the midst of a call in C") if again else KeyboardInterrupt
+
     def _raise(self, number: int, frame: FrameType | None) -> None:
         raised, self._armed = self._armed, None
         if raised is not None:
             self.counts["interrupts"] += 1
+            self._may_come_again = raised is Interrupt
             places = [f"{Path(at.filename).name}:{at.lineno} {at.name}" for at in traceback.extract_stack(frame)[-3:]]
             self.landed.append(" > ".join(places))
             raise raised("in the midst of a call")

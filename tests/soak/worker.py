@@ -23,17 +23,18 @@ from typing import Any, TextIO
 
 import account
 import subjects
+import table
 from program import KINDS, Failure, Program
 from weather import INTERRUPTS, Weather
 
-from isthmus import memory, qnn
+from isthmus import QnnError, memory, qnn
 
 _STAYING = ("htp", "lpai-arm")
 """Backends that stay from one program to the next, so that growth of an accelerator is seen."""
-_WARM_UP = 250
-"""Rounds before this process's memory is first looked at: until then its allocator has not met its largest need."""
 _WARM_UP_OVER_THERE = 12
-"""The same for an accelerator, which seldom lives that long."""
+"""Rounds before the memory of an accelerator is first looked at: it seldom lives long."""
+_LEAST_LOOKED_AT, _MOST_LOOKED_AT = 8, 12
+"""How many sizes at each end say how much memory there is: one alone says what its round needed."""
 _SECONDS_OF_SILENCE = 150
 
 
@@ -50,10 +51,17 @@ class Worker:
         The most programs side by side.
     trace
         Where every call is written before it is made, for whoever has to tell what the last ones were.
+    warm_up
+        Rounds before this process's memory is first looked at: until then its allocator has not met its largest need.
     """
 
-    def __init__(self, kinds: list[str], without: Container[str], threads: int, trace: TextIO) -> None:
-        self.kinds, self.without, self.threads = kinds, without, threads
+    def __init__(
+        self, kinds: list[str], without: Container[str], threads: int, trace: TextIO, warm_up: int
+    ) -> None:
+        self.left_out = {kind: why for kind in kinds if (why := _missing(kind))}
+        """Backends that this machine does not have, and why."""
+        self.kinds = [kind for kind in kinds if kind not in self.left_out]
+        self.without, self.threads, self._warm_up = without, threads, warm_up
         self.weather = Weather()
         self.programs = self.calls = 0
         self.refusals: Counter[int] = Counter()
@@ -73,11 +81,14 @@ class Worker:
         """Compile every kernel and import every module that programs may need."""
         for kind in self.kinds:
             entry = KINDS[kind]
+            if entry.table:
+                table.warm_up(entry.table)
+                continue
             with qnn.Backend(entry.backend, entry.config) as backend:
                 context = backend.create_context()
                 graphs = [subject.compose(context, subject.name, qnn.MemType.RAW) for subject in self._subjects]
                 for graph in graphs:
-                    if not entry.is_lpai:
+                    if entry.backend in ("cpu", "htp"):
                         graph.set_config(qnn.GraphConfig.THREADS, 2)
                     graph.allocate().binding.execute()
         self.start_staying()
@@ -190,14 +201,16 @@ class Worker:
         return {
             "programs": self.programs,
             "by backend": dict(self.by_kind),
+            "left out": self.left_out,
             "calls": self.calls,
             **dict(self.weather.counts),
             "refusals": {str(code): count for code, count in sorted(self.refusals.items())},
             "open files": [len(begin.descriptors), len(now.descriptors)],
             "threads": [begin.tasks, now.tasks],
             "processes": [len(begin.children), len(now.children)],
-            "client bytes": [*self.client[:1], *self.client[_WARM_UP : _WARM_UP + 1], *self.client[-1:]],
-            "client growth": _growth(self.client, _WARM_UP),
+            "rounds": len(self.client),
+            "client bytes": [*self.client[:1], *self.client[self._warm_up : self._warm_up + 1], *self.client[-1:]],
+            "client growth": _growth(self.client, self._warm_up),
             "accelerator bytes": [*longest[:1], *longest[-1:]],
             "accelerator rounds": len(longest),
             "accelerator growth": max(over_there, default=None),
@@ -212,11 +225,23 @@ class Worker:
 
 def _growth(sizes: list[int], warm_up: int) -> int | None:
     """How much more there is at the end than after the warm-up, each the median of some; None if that is too soon."""
-    some = _WARM_UP_OVER_THERE
-    if len(sizes) < warm_up + 2 * some:
+    some = min(_MOST_LOOKED_AT, (len(sizes) - warm_up) // 2)
+    if some < _LEAST_LOOKED_AT:
         return None
     middle = lambda part: sorted(part)[len(part) // 2]  # noqa: E731
     return middle(sizes[-some:]) - middle(sizes[warm_up : warm_up + some])
+
+
+def _missing(kind: str) -> str:
+    """Why this machine has no such backend; nothing if it has."""
+    try:
+        if KINDS[kind].table:
+            table.client_of(KINDS[kind].table)
+        else:
+            qnn.Backend(KINDS[kind].backend, KINDS[kind].config).free()
+    except QnnError as problem:
+        return str(problem)
+    return ""
 
 
 def _ping(backend: qnn.Backend, subject: subjects.Subject) -> None:
@@ -234,12 +259,14 @@ def main(arguments: list[str]) -> int:
     faulthandler.enable()
     warnings.simplefilter("error", RuntimeWarning)
     with open(options["trace"], "w") as trace:
-        worker = Worker(options["kinds"], options["without"], options["threads"], trace)
+        worker = Worker(options["kinds"], options["without"], options["threads"], trace, options["warm_up"])
         sys.unraisablehook = lambda problem: _unraisable(worker.weather, problem)
         worker.weather.install()
         worker.warm_up()
         deadline = time.monotonic() + options["seconds"]
         seeds = itertools.count(options["seed"]) if options["rounds"] is None else iter(options["rounds"])
+        if not worker.kinds:
+            seeds = iter(())
         only = None if options["only"] is None else frozenset(options["only"])
         code = 0
         for seed in seeds:
@@ -254,7 +281,7 @@ def main(arguments: list[str]) -> int:
                 print(json.dumps({"failure": f"round {seed}: in a destructor: {_unraised[0]}"}), flush=True)
                 code = 1
                 break
-            if time.monotonic() > deadline:
+            if options["rounds"] is None and time.monotonic() > deadline:
                 break
         if code == 0:
             worker.start_staying()

@@ -41,12 +41,15 @@ class Kind:
         Whether a graph has memory of its own for inputs and outputs.
     remote
         Whether graphs run in an accelerator process.
+    table
+        The library in C that it is called through; none for Python's objects.
     """
 
     backend: str
     config: Any = None
     has_place: bool = True
     remote: bool = False
+    table: str = ""
 
     @property
     def is_lpai(self) -> bool:
@@ -71,6 +74,9 @@ KINDS = {
     "lpai-adsp": Kind("lpai", _lpai("adsp")),
     "lpai-tcm": Kind("lpai", _lpai("adsp", execute={"mem_type": "tcm"})),
     "lpai-arm": Kind("lpai", _lpai("arm"), remote=True),
+    "gpu": Kind("gpu", has_place=False),
+    "c-cpu": Kind("cpu", table="libQnnCpu.so"),
+    "c-htp": Kind("htp", has_place=False, remote=True, table="libQnnHtp.so"),
 }
 
 
@@ -202,7 +208,7 @@ class World:
         self.name, self.kind = name, KINDS[name]
         self.subjects, self.weather, self.main = subjects, weather, main
         self.resident = backend is not None
-        self.backend = backend or qnn.Backend(self.kind.backend, self.kind.config)
+        self.backend: Any = backend or self._open()
         self.devices: list[qnn.Device] = []
         self.contexts: list[Ctx] = []
         self.buffers: list[Held] = []
@@ -220,6 +226,9 @@ class World:
         self.last: deque[str] = deque(maxlen=_REMEMBERED)
         self._trace = trace
         self._names = 0
+
+    def _open(self) -> Any:
+        return qnn.Backend(self.kind.backend, self.kind.config)
 
     # -- calling -------------------------------------------------------------------------------------------------------
 
