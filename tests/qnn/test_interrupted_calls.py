@@ -237,3 +237,13 @@ def test_an_execution_with_a_time_limit(backend, given, request):
     with qnn.Signal(backend, timeout_us=600_000_000) as signal:
         as_before = request.getfixturevalue("as_before")
         unharmed(lambda: given.binding.execute(signal=signal), as_before, outside=PURE, most=80)
+
+
+@pytest.mark.parametrize("name", ["cpu", "htp", "lpai"])
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_backend_whose_creation_is_interrupted_has_nothing_to_end(name):
+    def deed():
+        made = qnn.Backend(name)
+        surely(made.free)
+
+    assert unharmed(deed, outside=PURE) > 20

@@ -37,9 +37,8 @@ class Handle:
         self._inherited = False
         self._owning = threading.Lock()
         self._ending = threading.RLock()
-        # Last: what an interrupt kept from being made whole has nothing to end.
-        self._ended = False
-        self._alive = True
+        # Last: what was interrupted before has nothing to end.
+        self._alive, self._ended = True, False
         _handles.add(self)
         if owner is not None:
             try:
