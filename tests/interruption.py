@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import dis
 import gc
+import itertools
 import os
 import sys
 import threading
 import time
+import traceback
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +26,7 @@ from isthmus.interrupts import settle
 from isthmus.memory import holds, tcm
 
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_FUNCTION_EX", "CALL_METHOD")
-_SECONDS_TO_SETTLE = 10.0
+_SECONDS_TO_SETTLE = 60.0
 
 
 class Interrupt(KeyboardInterrupt):
@@ -41,18 +43,21 @@ class Places:
     Parameters
     ----------
     at
-        The number of the place, from 0; none to count them only.
+        The number of the place, from 0, and then of a place after that, counted from there; none to count them only.
     by
         What is raised there.
     outside
         Parts of file names: what runs in such files is passed over.
     """
 
-    def __init__(self, at: int = -1, by: type[BaseException] = Interrupt, outside: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, at: tuple[int, ...] = (), by: type[BaseException] = Interrupt, outside: tuple[str, ...] = ()
+    ) -> None:
         self.count = 0
-        self.where = ""
-        """The place where it was raised; empty if the deed had fewer."""
-        self._at, self._by = at, by
+        self.where: list[str] = []
+        """The places where it was raised; not all, if the deed had fewer."""
+        self._at, self._by = list(at), by
+        self._raised_in: FrameType | None = None
         self._outside = (__file__, *outside)
         self._before: dict[FrameType, int] = {}
 
@@ -65,8 +70,10 @@ class Places:
         sys.settrace(None)
         sys.setprofile(None)
         self._before.clear()
+        self._raised_in = None
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        self._go_on(frame)
         if any(part in frame.f_code.co_filename for part in self._outside):
             return None
         frame.f_trace_opcodes = True
@@ -75,6 +82,7 @@ class Places:
         return self._within
 
     def _within(self, frame: FrameType, event: str, argument: Any) -> Any:
+        self._go_on(frame)
         if event == "opcode":
             code = _code(frame.f_code)
             before, now = self._before.get(frame, 0), frame.f_lasti
@@ -88,6 +96,7 @@ class Places:
         return self._within
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
+        self._go_on(frame)
         if event == "c_return" and frame.f_trace is not None:
             code = _code(frame.f_code)
             if code.handler(frame.f_lasti) != code.handler(code.after(frame.f_lasti)):
@@ -95,10 +104,22 @@ class Places:
 
     def _here(self, frame: FrameType) -> None:
         self.count += 1
-        if self.count == self._at + 1:
-            self.where = _described(frame)
+        if self._at and self.count == self._at[0] + 1:
+            self.where.append(_described(frame))
             self._before.clear()
+            self.count, self._raised_in = 0, frame
+            del self._at[0]
             raise self._by
+
+    def _go_on(self, frame: FrameType) -> None:
+        """Watch again: Python takes away a function that raised, and what it would have told of that frame."""
+        if self._raised_in is not None:
+            self._before[frame] = frame.f_lasti
+            self._raised_in.f_trace = self._within
+            self._raised_in.f_trace_opcodes = True
+            self._raised_in = None
+            sys.setprofile(self._profile)
+            sys.settrace(self._call)
 
 
 class _Code:
@@ -146,23 +167,58 @@ def everywhere(
         deed()
     step = max(1, -(-all_.count // most))
     for number in range(0, all_.count, step):
-        places = Places(number, by, outside)
+        yield from _interrupted(deed, (number,), by, outside)
+
+
+def twice_everywhere(
+    deed: Callable[[], object],
+    by: type[BaseException] = Interrupt,
+    outside: tuple[str, ...] = (),
+    step: int = 1,
+) -> Iterator[str]:
+    """The same with a second interrupt, at every place that comes after the first, or at every so many-th of them."""
+    assert threading.current_thread() is threading.main_thread()
+    deed()
+    with Places(outside=outside) as all_:
+        deed()
+    for first in range(all_.count):
+        for second in itertools.count(first % step, step):
+            places = list(_interrupted(deed, (first, second), by, outside))
+            yield from places
+            if not places:
+                break
+
+
+def _interrupted(
+    deed: Callable[[], object], at: tuple[int, ...], by: type[BaseException], outside: tuple[str, ...]
+) -> Iterator[str]:
+    """Do a deed, interrupted at these places; where that was, if it had them all."""
+    places = Places(at, by, outside)
+    with _destructors(by) as problems:
+        # What the exception has seen goes after it.
         try:
-            with _lost_in_destructors(by), places:
+            with places:
                 deed()
         except by:
             pass
-        if places.where:
-            yield places.where
+    assert not problems, f"a destructor fails with {problems[0]}: interrupted at {places.where}"
+    if len(places.where) == len(at):
+        yield " and ".join(places.where)
 
 
 @contextmanager
-def _lost_in_destructors(by: type[BaseException]) -> Iterator[None]:
-    """What is raised while a destructor runs goes no further; whoever else keeps it keeps all that it has seen."""
-    before = sys.unraisablehook
-    sys.unraisablehook = lambda problem: None if isinstance(problem.exc_value, by) else before(problem)
+def _destructors(by: type[BaseException]) -> Iterator[list[str]]:
+    """What went wrong in destructors. An interrupt that comes while one runs goes no further, and is nobody's fault."""
+    problems: list[str] = []
+
+    def hear(problem: Any) -> None:
+        # Kept as text: the exception would keep all that it has seen.
+        if not isinstance(problem.exc_value, by):
+            problems.append("".join(traceback.format_exception(problem.exc_value)))
+
+    before, sys.unraisablehook = sys.unraisablehook, hear
     try:
-        yield
+        yield problems
     finally:
         sys.unraisablehook = before
 

@@ -6,10 +6,15 @@ import signal
 import threading
 
 import pytest
+from interruption import Alarm, Interrupt, everywhere, twice_everywhere
+from waiting import PATIENCE, eventually
 
 from isthmus import qnn
-from isthmus.backends.turn import FairTurn
+from isthmus.backends.turn import FairTurn, _Place
 from isthmus.graph import DataType, TensorType
+
+OUTSIDE = ("threading", "test_turn", "waiting")
+"""What is not the turn's."""
 
 
 def started(target):
@@ -18,9 +23,9 @@ def started(target):
     return thread
 
 
-def waiting(turn, count):
-    while len(turn._waiting) < count:
-        pass
+def in_line_after(turn, last):
+    """Wait until somebody stands in line behind the one who was the last."""
+    assert eventually(lambda: turn._last is not last)
 
 
 def test_those_who_wait_are_called_in_the_order_of_asking():
@@ -32,8 +37,9 @@ def test_those_who_wait_are_called_in_the_order_of_asking():
 
     turn.acquire()
     for number in range(5):
+        last = turn._last
         threads.append(started(lambda number=number: take(number)))
-        waiting(turn, number + 1)
+        in_line_after(turn, last)
     turn.release()
     with turn:
         order.append("the one who had it")
@@ -51,12 +57,13 @@ def test_one_who_stops_waiting_is_passed_over():
         raise Interrupted
 
     turn, go_on = FairTurn(), threading.Event()
+    last = turn._last
 
     def hold():
         with turn:
-            waiting(turn, 1)
+            in_line_after(turn, last)
             os.kill(os.getpid(), signal.SIGUSR1)
-            go_on.wait(10)
+            go_on.wait(PATIENCE)
 
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
@@ -122,7 +129,7 @@ def test_an_interrupt_at_any_moment_leaves_nobody_with_the_turn(until_interrupte
         with turn:
             pass
 
-    for _ in range(300):
+    for _ in range(100):
         until_interrupted(take)
         assert not turn.is_taken
 
@@ -140,14 +147,95 @@ def test_an_interrupt_at_any_moment_calls_the_next_all_the_same(until_interrupte
         taken.append(1)
 
     threads = [started(rival) for _ in range(2)]
-    for _ in range(100):
+    for _ in range(30):
         until_interrupted(take)
     over.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE)
     assert len(taken) == 2
     assert not turn.is_taken
-    assert not turn._waiting
+    assert not turn.is_awaited
+
+
+class Line:
+    """A turn that somebody has until the main thread stands in line for it, and the main thread's try to take it."""
+
+    def __init__(self):
+        self.turn, self._holders = FairTurn(), []
+
+    def take(self):
+        taken, last = threading.Event(), self.turn._last
+
+        def hold():
+            with self.turn:
+                taken.set()
+                eventually(lambda: self.turn._last is not last or over.is_set())
+
+        over = threading.Event()
+        self._holders.append(started(hold))
+        assert taken.wait(PATIENCE)
+        try:
+            with self.turn:
+                pass
+        finally:
+            over.set()
+
+    def check(self, where):
+        while self._holders:
+            self._holders.pop().join(PATIENCE)
+        assert not self.turn.is_taken, where
+        assert not self.turn.is_awaited, where
+        other = started(lambda: self.turn.acquire() or self.turn.release())
+        other.join(PATIENCE)
+        assert not other.is_alive(), where
+
+
+@pytest.mark.parametrize("by", [Interrupt, Alarm])
+def test_an_interrupt_while_standing_in_line_leaves_the_turn_to_others(by):
+    line = Line()
+    places = [line.check(where) for where in everywhere(line.take, by=by, outside=OUTSIDE)]
+    assert len(places) > 5
+
+
+def test_a_second_interrupt_while_leaving_the_line_leaves_the_turn_to_others():
+    line = Line()
+    places = [line.check(where) for where in twice_everywhere(line.take, by=Alarm, outside=OUTSIDE)]
+    assert len(places) > 5
+
+
+@pytest.mark.parametrize("by", [Interrupt, Alarm])
+def test_two_interrupts_leave_a_turn_that_nobody_else_wants_free(by):
+    turn = FairTurn()
+
+    def take():
+        with turn:
+            pass
+
+    for where in twice_everywhere(take, by=by):
+        assert not turn.is_taken, where
+
+
+def test_one_who_leaves_the_line_too_soon_lets_nobody_overtake():
+    turn, order = FairTurn(), []
+
+    def take(number):
+        with turn:
+            order.append(number)
+
+    turn.acquire()
+    last = turn._last
+    first = started(lambda: take(1))
+    in_line_after(turn, last)
+    # As one who was interrupted before those before him had left.
+    gone = _Place()
+    gone.before, turn._last = turn._last, gone
+    gone.kept.release()
+    second = started(lambda: take(2))
+    in_line_after(turn, gone)
+    turn.release()
+    first.join(PATIENCE)
+    second.join(PATIENCE)
+    assert order == [1, 2]
 
 
 @pytest.mark.parametrize("backend", ["cpu", "lpai"])
@@ -161,5 +249,5 @@ def test_an_interrupted_execution_leaves_the_graph_to_other_threads(backend, unt
         for _ in range(100):
             until_interrupted(execute)
             thread = started(execute)
-            thread.join(20)
+            thread.join(PATIENCE)
             assert not thread.is_alive()

@@ -5,9 +5,7 @@ A thread that executes in a tight loop takes an ordinary lock again before anyon
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections import deque
 
 from isthmus.lock import Lock
 
@@ -22,8 +20,9 @@ class PlainTurn(Lock):  # type: ignore[misc]
 class FairTurn(PlainTurn):  # type: ignore[misc]
     """A lock that serves in the order of asking.
 
-    An exception that a signal's handler raises never leaves it taken. To end it is the system lock's own call, which no
-    handler can come before; and who is interrupted while taking it gives it back.
+    However many exceptions the handlers of signals raise, none leaves it taken, or somebody in the line who is not
+    there: what ends a turn, and what ends a place in the line, is one call of a lock of the system's, the first after
+    whatever went wrong. No handler can come before it.
 
     Examples
     --------
@@ -38,7 +37,8 @@ class FairTurn(PlainTurn):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._lock = threading.Lock()
-        self._waiting: deque[threading.Lock] = deque()
+        self._last = _Place()
+        self._last.kept.release()
 
     @property
     def is_taken(self) -> bool:
@@ -50,47 +50,60 @@ class FairTurn(PlainTurn):  # type: ignore[misc]
             self.release()
         return not free
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody stands in line."""
+        return self._last.kept.locked()
+
     def acquire(self) -> None:  # type: ignore[override]
         """Wait for the turn."""
         try:
-            if self._waiting or not super().acquire(blocking=False):
+            if self._last.kept.locked() or not super().acquire(blocking=False):
                 self._queue()
         except BaseException:
-            if self._is_owned():  # type: ignore[attr-defined]
+            # Any other call before it would be a place for the next interrupt.
+            try:  # noqa: SIM105
                 self.release()
+            except RuntimeError:
+                pass
             raise
 
     __enter__ = acquire  # type: ignore[assignment]
 
     def _queue(self) -> None:
         """Wait in line, and take the turn when those before have had it."""
-        called = threading.Lock()
-        called.acquire()
+        mine = _Place()
+        place: _Place | None
         try:
             with self._lock:
-                self._waiting.append(called)
-                if self._waiting[0] is called:
-                    called.release()
-            called.acquire()
+                mine.before, self._last = self._last, mine
+            place = mine.before
+            while place is not None:
+                with place.kept:
+                    pass
+                place = place.before
+            mine.before = None
             super().acquire()
         finally:
-            try:
-                self._leave(called)
-            except BaseException:
-                self._leave(called)
-                raise
-
-    def _leave(self, called: threading.Lock) -> None:
-        """Wait no longer, and let the next be the first; safe to call again."""
-        with self._lock:
-            if called in self._waiting:
-                self._waiting.remove(called)
-            if self._waiting:
-                # One that was called before needs no second call.
-                with contextlib.suppress(RuntimeError):
-                    self._waiting[0].release()
+            mine.kept.release()
 
     def _free_after_fork(self) -> None:
         super()._free_after_fork()
         self._lock = threading.Lock()
-        self._waiting.clear()
+        self._last = _Place()
+        self._last.kept.release()
+
+
+class _Place:
+    """A place in the line.
+
+    `kept` is locked until whoever has it leaves; `before` is the place before it, for whoever comes behind one that
+    was left too soon, and nothing once all before it have left.
+    """
+
+    __slots__ = ("before", "kept")
+
+    def __init__(self) -> None:
+        self.before: _Place | None = None
+        self.kept = threading.Lock()
+        self.kept.acquire()
