@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from isthmus.engine.native import lower, target
 from isthmus.engine.native.program import Program
@@ -34,6 +35,10 @@ _SHOWN = 40  # failures named in the account
 # A shell that starts the tests in the background ignores interrupts, for all that they start too; some tests send them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says nothing on a machine that others use too.
+settings.register_profile("isthmus", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("isthmus")
 
 # Several folders have a file of this name, and as modules with examples to try they would be one.
 collect_ignore_glob = ["conftest.py", "*/conftest.py", "*/*/conftest.py"]

@@ -9,6 +9,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from waiting import eventually
+
+from isthmus.interrupts import settle
+from isthmus.memory import holds
+
+_SERIES = 4
+
 
 def stop(pid: int) -> None:
     """Stop a process, as if it computed for long, and wait until each of its threads has stopped."""
@@ -24,7 +31,46 @@ def descriptors() -> list[str]:
     return sorted(os.listdir("/proc/self/fd"))
 
 
-def in_child(deed: Callable[[], object], seconds: int = 30) -> int:
+def opened_since(before: list[str]) -> list[str]:
+    """Descriptors that were not open then, once what is about to close them has; none, if nothing is lost.
+
+    Those that were open then may have been closed since: whoever had them may have been just about to.
+    """
+    eventually(lambda: not set(descriptors()) - set(before))
+    return sorted(set(descriptors()) - set(before))
+
+
+def holds_since(before: list[holds.Hold]) -> list[str]:
+    """Who holds memory that he did not hold then."""
+    return [hold.holder for hold in held() if hold not in before]
+
+
+def held() -> list[holds.Hold]:
+    """The holds there are, once what earlier tests dropped has ended."""
+    gc.collect()
+    settle()
+    return list(holds.present())
+
+
+def least_growth(counts: Callable[[], dict[str, int]], deed: Callable[[], object], times: int) -> dict[str, int]:
+    """By how much each count grows while something is done so often, in the best of a few series.
+
+    What is lost every time is lost in every series; what an allocator takes because threads happened to run side by
+    side, or another test's garbage, is not.
+    """
+    found: list[dict[str, int]] = []
+    for _ in range(_SERIES):
+        before = counts()
+        for _ in range(times):
+            deed()
+        after = counts()
+        found.append({name: after[name] - before[name] for name in before})
+        if not any(found[-1].values()):
+            break
+    return {name: min(growth[name] for growth in found) for name in found[0]}
+
+
+def in_child(deed: Callable[[], object], seconds: int = 120) -> int:
     """What a forked child makes of it: 0 if the deed is done; a child that hangs is ended by an alarm."""
     child = os.fork()
     if child == 0:

@@ -5,7 +5,6 @@ import signal
 import site
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -124,7 +123,7 @@ import os, sys, time
 from isthmus import isolated
 isolated.end_with(int(sys.argv[1]))
 print("begun", flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 PARENT = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {CHILD!r}, str(os.getpid())])"
 
@@ -134,10 +133,8 @@ def test_a_child_ends_with_its_parent():
     assert parent.stdout is not None
     assert parent.stdout.readline() == "begun\n"
     parent.send_signal(signal.SIGKILL)
-    # The pipe ends with the last process that holds it; the child would sleep for a minute.
-    began = time.monotonic()
+    # The pipe ends with the last process that holds it; the child would sleep for an hour.
     assert parent.stdout.read() == ""
-    assert time.monotonic() - began < 50
     parent.wait()
     parent.stdout.close()
 

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 import tiny
 from processes import stop
+from waiting import PATIENCE
 
 import isthmus
 from isthmus import Code, QnnError
@@ -247,9 +248,9 @@ def test_a_session_can_be_closed_while_another_thread_runs_it(model, config):
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    assert begun.wait(20)
+    assert begun.wait(PATIENCE)
     session.close()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert problems == [Code.GRAPH_INVALID_HANDLE]
 
 
@@ -271,7 +272,7 @@ def test_a_session_whose_accelerator_is_silent_can_be_closed(model):
         time.sleep(0.001)
     closing = threading.Thread(target=session.close, daemon=True)
     closing.start()
-    closing.join(20)
+    closing.join(PATIENCE)
     assert not closing.is_alive()
-    running.join(20)
+    running.join(PATIENCE)
     assert problems == [Code.GRAPH_INVALID_HANDLE]

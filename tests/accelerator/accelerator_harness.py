@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,35 +62,6 @@ class Site:
         self.lane.close()
         if self.accelerator.alive:
             self.accelerator.deregister(self.slots)
-
-
-@contextmanager
-def interrupted_after(
-    seconds: float, by: type[BaseException] = KeyboardInterrupt, again: float = 0
-) -> Iterator[None]:
-    """Within, a signal's handler raises after some time, and again and again; what never came is taken back."""
-
-    def handler(*_: object) -> None:
-        raise by
-
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, seconds, again)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def eventually(true: Callable[[], bool], seconds: float = 20) -> bool:
-    """Whether something becomes true before long."""
-    limit = time.monotonic() + seconds
-    # Asked once a turn: what was true may not stay so.
-    while not true():
-        if time.monotonic() >= limit:
-            return False
-        time.sleep(0.005)
-    return True
 
 
 def under_way(site: Site) -> bool:

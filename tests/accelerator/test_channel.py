@@ -5,6 +5,7 @@ import resource
 import threading
 
 import pytest
+from waiting import PATIENCE
 
 from isthmus import Code, QnnError
 from isthmus.accelerator.channel import MAX_BYTES, Channel, ChannelClosed, encoded, refused_by_the_system
@@ -25,7 +26,7 @@ def crossed(ends, message, fds=(), number=7):
     reading = threading.Thread(target=lambda: arrived.append(ends[1].receive()))
     reading.start()
     ends[0].send(number, encoded(message), fds)
-    reading.join(30)
+    reading.join(PATIENCE)
     return arrived[0]
 
 

@@ -4,8 +4,9 @@ import math
 import threading
 
 import pytest
-from accelerator_harness import LONG_SIZE, Site, eventually, exists, under_way
+from accelerator_harness import LONG_SIZE, Site, exists, under_way
 from processes import stop
+from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
 from isthmus.accelerator import Accelerator, Deadlines, Lane, deadlines
@@ -39,13 +40,14 @@ def test_a_senseless_time_is_refused(monkeypatch, text):
 
 @pytest.mark.parametrize("own", [0.2, 0.01, None])
 def test_an_execution_that_takes_too_long_is_aborted_and_others_go_on(content, long_content, own):
-    with Accelerator(deadlines=Deadlines(execution=0.3)) as accelerator:
+    with Accelerator(deadlines=Deadlines(execution=0.3, grace=600)) as accelerator:
         site, long = Site(accelerator, content), Site(accelerator, long_content, LONG_SIZE)
         for _ in range(2):
             with pytest.raises(QnnError) as refusal:
                 long.run(own)
             assert refusal.value.code is Code.GRAPH_TIMED_OUT
             assert not under_way(long)
+        accelerator.deadlines = Deadlines()
         site.check()
         long.close()
         site.close()
@@ -54,7 +56,7 @@ def test_an_execution_that_takes_too_long_is_aborted_and_others_go_on(content, l
 def test_an_execution_in_time_is_not_disturbed_by_its_limit(content):
     with Accelerator() as accelerator:
         site = Site(accelerator, content)
-        site.run(30)
+        site.run(PATIENCE)
         site.check()
         site.close()
 
@@ -74,7 +76,7 @@ def test_an_execution_can_be_aborted_by_another_thread(content, long_content):
         waiting.start()
         assert eventually(lambda: under_way(long))
         long.lane.abort()
-        waiting.join(20)
+        waiting.join(PATIENCE)
         assert codes == [Code.GRAPH_ABORTED]
         site.lane.abort()
         site.check()
@@ -117,21 +119,24 @@ def test_whoever_asks_later_is_told_why_it_was_ended(content):
 
 
 def test_closing_aborts_an_execution_that_does_not_end(long_content):
-    with Accelerator(deadlines=Deadlines(closing=0.2)) as accelerator:
+    with Accelerator(deadlines=Deadlines(closing=0.2, grace=600)) as accelerator:
         long = Site(accelerator, long_content, LONG_SIZE)
         codes = []
 
         def wait():
-            try:
-                long.run()
-            except QnnError as problem:
-                codes.append(problem.code)
+            with long.lane.turn():
+                try:
+                    long.lane.execute(long.graph, long.slots)
+                except QnnError as problem:
+                    codes.append(problem.code)
+                # What ends after the turn may take its time.
+                accelerator.deadlines = Deadlines()
 
         waiting = threading.Thread(target=wait)
         waiting.start()
         assert eventually(lambda: under_way(long))
         long.lane.close()
-        waiting.join(20)
+        waiting.join(PATIENCE)
         assert codes == [Code.GRAPH_ABORTED]
         assert accelerator.counts()["lanes"] == 0
 
@@ -144,11 +149,11 @@ def test_a_turn_that_does_not_come_in_time_is_refused(content):
         def hold():
             with site.lane.turn():
                 entered.set()
-                over.wait(60)
+                over.wait(PATIENCE)
 
         thread = threading.Thread(target=hold)
         thread.start()
-        assert entered.wait(60)
+        assert entered.wait(PATIENCE)
         with pytest.raises(QnnError) as refusal:
             site.lane.enter(100, 0.01)
         over.set()

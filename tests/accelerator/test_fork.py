@@ -7,11 +7,12 @@ import threading
 import time
 
 import pytest
-from accelerator_harness import LONG_SIZE, Site, eventually, under_way
+from accelerator_harness import LONG_SIZE, Site, under_way
 from processes import in_child
+from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
-from isthmus.accelerator import Accelerator, Lane
+from isthmus.accelerator import Accelerator, Deadlines, Lane, process
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_while_another_thread_executes(accelerator, content, long_content):
     assert under_way(long), "the child has not disturbed it"
     assert in_child(lambda: everything(accelerator, site)) == 0
     long.lane.abort()
-    waiting.join(20)
+    waiting.join(PATIENCE)
     assert codes == [Code.GRAPH_ABORTED]
     site.check()
     site.close()
@@ -72,17 +73,18 @@ def test_while_other_threads_hold_every_lock(accelerator, content):
         # The child's thread is another than the one that holds the locks.
         thread = threading.Thread(target=lambda: forked.append(in_child(lambda: everything(accelerator, site))))
         thread.start()
-        thread.join(60)
+        thread.join(PATIENCE)
     assert forked == [0]
     site.check()
     site.close()
 
 
-def test_a_child_that_lives_on_does_not_hold_up_the_end(content):
-    accelerator = Accelerator()
+def test_a_child_that_lives_on_does_not_hold_up_the_end(monkeypatch):
+    monkeypatch.setattr(process, "_SECONDS_TO_END", PATIENCE)
+    accelerator = Accelerator(deadlines=Deadlines(closing=PATIENCE))
     child = os.fork()
     if child == 0:
-        time.sleep(60)
+        time.sleep(3600)
         os._exit(0)
     try:
         accelerator.close()

@@ -3,6 +3,8 @@
 import threading
 import time
 
+from waiting import PATIENCE
+
 from isthmus.accelerator.gate import Gate
 
 
@@ -47,7 +49,7 @@ def test_a_busy_lane_does_not_hold_up_another():
 
 def test_no_more_run_than_there_are_units():
     gate, running, most = Gate(3), [], []
-    lock = threading.Lock()
+    lock, full = threading.Lock(), threading.Event()
 
     def life(lane):
         for _ in range(20):
@@ -56,7 +58,10 @@ def test_no_more_run_than_there_are_units():
                 running.append(lane)
                 most.append(len(running))
                 assert len(set(running)) == len(running), "one execution of a lane at a time"
-            time.sleep(0.0005)
+                if len(running) == 3:
+                    full.set()
+            # The first ones stay until there are as many as can be.
+            full.wait(PATIENCE)
             with lock:
                 running.remove(lane)
             gate.leave(lane)

@@ -6,19 +6,27 @@ import signal
 import threading
 
 import pytest
-from accelerator_harness import LONG_SIZE, Site, children, eventually, exists, interrupted_after, under_way
+from accelerator_harness import LONG_SIZE, Site, children, exists, under_way
 from processes import stop
+from waiting import eventually, interrupted_when, main_in
 
 from isthmus import Code, QnnError, binary
-from isthmus.accelerator import Accelerator, Deadlines
+from isthmus.accelerator import Accelerator, Deadlines, Lane
+from isthmus.accelerator.connection import Connection, Request
 from isthmus.accelerator.gate import Gate
 from isthmus.memory import rpcmem
 
 
 @pytest.fixture
 def accelerator():
-    with Accelerator(deadlines=Deadlines(grace=0.2)) as running:
+    with Accelerator(deadlines=Deadlines(grace=600)) as running:
         yield running
+
+
+def waits_for_an_answer():
+    """Whether the main thread does, to a request that has been sent."""
+    frame = main_in(Request.wait)
+    return frame is not None and frame.f_locals["self"].begun
 
 
 @pytest.fixture
@@ -33,7 +41,7 @@ def test_an_interrupted_call_shifts_no_later_answer_and_is_undone(accelerator, s
     before = accelerator.counts()
     with rpcmem.alloc(25, 1, 4096) as unwanted, rpcmem.alloc(25, 1, 4 * 1000) as wanted:
         stop(accelerator.pid)
-        with interrupted_after(0.1, raised), pytest.raises(raised):
+        with interrupted_when(waits_for_an_answer, by=raised), pytest.raises(raised):
             accelerator.register([(unwanted.fd, 0, 4096)])
         os.kill(accelerator.pid, signal.SIGCONT)
         slots = accelerator.register([(wanted.fd, 0, 4000)])
@@ -69,7 +77,7 @@ def test_a_registration_in_parts_is_undone_whole(accelerator, monkeypatch):
 def test_an_interrupted_execution_is_aborted_and_the_lane_goes_on(accelerator, site, long_content):
     long = Site(accelerator, long_content, LONG_SIZE)
     pid = accelerator.pid
-    with interrupted_after(0.2), pytest.raises(KeyboardInterrupt):
+    with interrupted_when(lambda: under_way(long)), pytest.raises(KeyboardInterrupt):
         long.run()
     assert not under_way(long)
     with binary.ContextBinary(long_content) as opened:
@@ -84,9 +92,10 @@ def test_an_interrupted_execution_is_aborted_and_the_lane_goes_on(accelerator, s
 
 
 def test_an_interrupted_execution_that_does_not_end_takes_the_accelerator_with_it(accelerator, content):
+    accelerator.deadlines = Deadlines(grace=0.2)
     site = Site(accelerator, content)
     stop(accelerator.pid)
-    with interrupted_after(0.1), pytest.raises(KeyboardInterrupt):
+    with interrupted_when(lambda: under_way(site)), pytest.raises(KeyboardInterrupt):
         site.run()
     assert not exists(accelerator.pid)
     with pytest.raises(QnnError, match="aborted did not end") as refusal:
@@ -99,7 +108,8 @@ def test_a_second_interrupt_ends_the_patience_at_once(content):
     with Accelerator(deadlines=Deadlines(grace=3600)) as accelerator:
         site = Site(accelerator, content)
         stop(accelerator.pid)
-        with interrupted_after(0.1, again=0.1), pytest.raises(KeyboardInterrupt):
+        gives_up = lambda: main_in(Lane._give_up)  # noqa: E731
+        with interrupted_when(lambda: under_way(site), gives_up), pytest.raises(KeyboardInterrupt):
             site.run()
         assert not exists(accelerator.pid)
         site.close()
@@ -109,11 +119,17 @@ def test_no_execution_begins_before_an_interrupted_load_is_answered_and_undone(a
     before = accelerator.counts()["graphs"]
     with binary.ContextBinary(content) as opened:
         stop(accelerator.pid)
-        with interrupted_after(0.1), pytest.raises(KeyboardInterrupt):
+        with interrupted_when(waits_for_an_answer), pytest.raises(KeyboardInterrupt):
             site.lane.load(opened)
         unanswered = site.lane._unsettled
         assert not unanswered.answered
-        threading.Timer(0.1, os.kill, (accelerator.pid, signal.SIGCONT)).start()
+
+        def go_on_when_it_is_waited_for():
+            assert eventually(waits_for_an_answer)
+            os.kill(accelerator.pid, signal.SIGCONT)
+
+        going_on = threading.Thread(target=go_on_when_it_is_waited_for)
+        going_on.start()
         ring, answered = site.lane._call, []
 
         def note_and_ring(*arguments):
@@ -122,21 +138,22 @@ def test_no_execution_begins_before_an_interrupted_load_is_answered_and_undone(a
 
         site.lane._call = note_and_ring
         site.check()
+        going_on.join()
         assert answered == [True]
     assert accelerator.counts()["graphs"] == before
 
 
 def test_an_interrupted_start_leaves_no_process():
     before = children()
-    for seconds in (0.001, 0.02, 0.1, 0.2):
-        with interrupted_after(seconds), contextlib.suppress(KeyboardInterrupt):
+    for moment in (lambda: main_in(Connection.start), waits_for_an_answer, lambda: main_in(Connection.join)):
+        with contextlib.suppress(KeyboardInterrupt), interrupted_when(moment):
             Accelerator().close()
     assert eventually(lambda: children() == before)
 
 
 def test_an_interrupted_opening_of_a_lane_is_undone(accelerator):
     stop(accelerator.pid)
-    with interrupted_after(0.1), pytest.raises(KeyboardInterrupt):
+    with interrupted_when(waits_for_an_answer), pytest.raises(KeyboardInterrupt):
         Site(accelerator, b"")
     os.kill(accelerator.pid, signal.SIGCONT)
     accelerator.counts()
@@ -146,7 +163,7 @@ def test_an_interrupted_opening_of_a_lane_is_undone(accelerator):
 def test_an_interrupted_wait_for_a_turn_leaves_the_gate_as_it_was():
     gate = Gate(1)
     gate.enter("other", 100)
-    with interrupted_after(0.05), pytest.raises(KeyboardInterrupt):
+    with interrupted_when(lambda: gate._waiting), pytest.raises(KeyboardInterrupt):
         gate.enter("mine", 100)
     gate.leave("other")
     assert gate.enter("mine", 100, 0)

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from accelerator_harness import SIZE, Site, children, eventually, exists, expected
+from accelerator_harness import SIZE, Site, children, exists, expected
+from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError, binary
 from isthmus.accelerator import Accelerator, Lane
@@ -73,7 +74,7 @@ def test_death_between_the_last_look_and_the_ring_is_told(content):
         site.lane._call = ring_too_late
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
-        waiting.join(20)
+        waiting.join(PATIENCE)
         assert codes == [Code.COMMON_SYSTEM_COMMUNICATION]
         site.close()
 
@@ -97,7 +98,7 @@ def test_death_that_nobody_told_the_lane_of_is_noticed_all_the_same(content):
         site.lane._call = ring_too_late
         waiting = threading.Thread(target=wait, daemon=True)
         waiting.start()
-        waiting.join(20)
+        waiting.join(PATIENCE)
         assert codes == [Code.COMMON_SYSTEM_COMMUNICATION]
         site.close()
 
@@ -121,7 +122,7 @@ def test_calls_that_are_under_way_or_queued_at_death_are_all_answered():
     os.kill(accelerator.pid, signal.SIGKILL)
     for each in requests:
         with pytest.raises(QnnError) as refusal:
-            accelerator.answer(each, 20)
+            accelerator.answer(each, PATIENCE)
         assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
     accelerator.close()
 
@@ -177,7 +178,7 @@ def test_a_client_that_waits_for_all_children_does_not_confuse_it(content):
         os.kill(accelerator.pid, signal.SIGKILL)
         waited = threading.Thread(target=wait_for_children)
         waited.start()
-        waited.join(20)
+        waited.join(PATIENCE)
         assert eventually(lambda: not accelerator.alive)
         with pytest.raises(QnnError):
             site.run()

@@ -6,11 +6,13 @@ import threading
 
 import numpy as np
 import pytest
-from accelerator_harness import eventually, exists, interrupted_after
+from accelerator_harness import exists
 from processes import stop
+from waiting import PATIENCE, eventually, interrupted_when, main_in
 
 from isthmus import Code, QnnError, qnn
 from isthmus.accelerator import Deadlines
+from isthmus.accelerator.connection import Request
 from isthmus.graph import DataType, MemType, TensorType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp
@@ -52,7 +54,7 @@ def test_an_interrupted_registration_leaves_the_next_ones_right(backend):
     a.view(np.float32, (WIDTH,))[:] = 5
     pid = backend.get_property(htp.ACCELERATOR_PID)
     stop(pid)
-    with interrupted_after(0.1), pytest.raises(KeyboardInterrupt):
+    with interrupted_when(lambda: main_in(Request.wait)), pytest.raises(KeyboardInterrupt):
         registered(context, unwanted)
     os.kill(pid, signal.SIGCONT)
     [x], [y] = registered(context, a), registered(context, b)
@@ -85,9 +87,9 @@ def test_deregistration_before_a_waiting_execution_is_told_to_it(backend):
     leaving.start()
     assert eventually(lambda: len(lane.accelerator.gate._waiting) == 2)
     lane.leave()
-    leaving.join(20)
+    leaving.join(PATIENCE)
     registered(context, new)
-    waiting.join(20)
+    waiting.join(PATIENCE)
     # It had its turn before the memory went, or it is told; never does it write what came after.
     assert codes in ([], [Code.MEM_INVALID_HANDLE])
     assert not new.array.any()
@@ -117,7 +119,7 @@ def test_a_forked_child_is_refused_and_frees_nothing_of_its_parents(backend):
             code = 1
             try:
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                signal.alarm(20)
+                signal.alarm(int(PATIENCE))
                 with pytest.raises(QnnError) as refusal:
                     graph.execute(*given)
                 assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION

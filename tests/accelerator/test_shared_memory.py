@@ -7,7 +7,8 @@ import threading
 
 import numpy as np
 import pytest
-from accelerator_harness import LONG_SIZE, SIZE, Site, eventually, expected, under_way
+from accelerator_harness import LONG_SIZE, SIZE, Site, expected, under_way
+from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
 from isthmus.accelerator import Accelerator
@@ -110,7 +111,7 @@ def test_a_request_that_waits_finds_its_memory_gone_not_another(accelerator, sit
         accelerator.deregister(slots)
         replacement = accelerator.register([(new.fd, 0, NBYTES)])
         site.lane.leave()
-        waiting.join(20)
+        waiting.join(PATIENCE)
         assert codes == [Code.MEM_INVALID_HANDLE]
         assert not new.array.any()
         accelerator.deregister(replacement)
@@ -139,7 +140,7 @@ def test_memory_taken_away_during_an_execution_stays_until_it_ends(accelerator, 
     site.y[:] = 0
     assert eventually(lambda: bool(site.y.any())), "it goes on with the memory that it was given"
     site.lane.abort()
-    waiting.join(20)
+    waiting.join(PATIENCE)
     assert ends == [Code.GRAPH_ABORTED]
     assert refused(site, site.slots[2]) is Code.MEM_INVALID_HANDLE
     site.lane.close()

@@ -23,6 +23,7 @@ from gpu_harness import (
     values,
 )
 from gpu_harness import small as small
+from waiting import PATIENCE
 
 from isthmus import QnnError, memory, qnn
 from isthmus.backends import gpu_prepare
@@ -200,7 +201,7 @@ def test_an_execution_waits_for_events_and_answers_one():
         other_queue = cl.CommandQueue(opencl_context(backend))
         cl.enqueue_copy(other_queue, result, y, wait_for=[done.cl]).wait()
         np.testing.assert_allclose(result, expected(array), rtol=1e-5)
-        done.wait(10)
+        done.wait(PATIENCE)
         assert done.done
         assert binding.stats.executions == 1
 
@@ -213,7 +214,7 @@ def test_a_graph_takes_events_as_a_binding_does():
         put(backend, x, array)
         handles = context.mem_register([descriptor(x), descriptor(y)])
         tensors = [qnn.ClientTensor("x", mem_handle=handles[0])], [qnn.ClientTensor("y", mem_handle=handles[1])]
-        graph.execute(*tensors, wait_for=[]).wait(10)
+        graph.execute(*tensors, wait_for=[]).wait(PATIENCE)
         np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5)
 
 
@@ -223,7 +224,7 @@ def test_many_executions_may_be_under_way_at_a_time():
         array = values()
         _, y, binding = registered(backend, context, doubled(context), array)
         events = [binding.execute(wait_for=[]) for _ in range(50)]
-        events[-1].wait(30)
+        events[-1].wait(PATIENCE)
         assert all(event.done for event in events)
         np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5)
 
@@ -293,17 +294,25 @@ def test_an_execution_ends_early_and_the_next_one_is_whole(monkeypatch):
             binding.execute(signal=qnn.Signal(backend, 100))
         assert refused.value.code is Code.GRAPH_TIMED_OUT
         signal = qnn.Signal(backend)
-        timer = threading.Timer(0.005, signal.trigger)
-        timer.start()
+        over = threading.Event()
+
+        def trigger():
+            while not over.wait(0.001):
+                signal.trigger()
 
         def until_it_is_triggered():
-            for _ in range(1000):
+            while True:
                 binding.execute(signal=signal)
 
-        with pytest.raises(QnnError) as refused:
-            until_it_is_triggered()
+        triggering = threading.Thread(target=trigger)
+        triggering.start()
+        try:
+            with pytest.raises(QnnError) as refused:
+                until_it_is_triggered()
+        finally:
+            over.set()
+            triggering.join()
         assert refused.value.code is Code.GRAPH_ABORTED
-        timer.join()
         binding.execute(signal=qnn.Signal(backend, 60_000_000))
 
 

@@ -23,6 +23,7 @@ from gpu_harness import (
     values,
 )
 from gpu_harness import small as small
+from waiting import PATIENCE, eventually
 
 from isthmus import QnnError, memory, qnn
 from isthmus.backends import gpu_prepare
@@ -314,10 +315,7 @@ def test_registration_cycles_leave_nothing_behind():
             context.mem_deregister(handles)
         # The driver lets go of what a command used a moment after the command has ended.
         opencl_queue(backend).finish()
-        deadline = time.monotonic() + 10
-        while (references(x.int_ptr), references(y.int_ptr)) != before and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert (references(x.int_ptr), references(y.int_ptr)) == before
+        assert eventually(lambda: (references(x.int_ptr), references(y.int_ptr)) == before)
         assert not context.driver.memory._known
 
 
@@ -337,6 +335,6 @@ def test_memory_that_is_deregistered_while_an_execution_uses_it_stays_until_that
         context.mem_deregister(handles)
         x.release()
         y.release()
-        thread.join(60)
+        thread.join(PATIENCE)
         with pytest.raises(QnnError, match="deregistered"):
             binding.execute()

@@ -4,9 +4,9 @@ import gc
 
 import pytest
 from lpai_harness import IN_TCM, OUT_OF_SCRATCH, WIDTH, counter
+from processes import held, holds_since
 
 from isthmus import Code, QnnError, memory, qnn
-from isthmus.memory import holds
 from isthmus.qnn import lpai
 
 BYTES = 2 * 4 * WIDTH
@@ -57,8 +57,7 @@ def test_every_configuration_gets_memory_of_its_kind(name, io, fresh_tcm):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_all_of_it_ends_with_the_context(name, fresh_tcm):
     with qnn.Backend("lpai", CONFIGS[name]) as backend, memory.statistics() as counted:
-        gc.collect()
-        held = len(holds._holds)
+        before = held()
         context = backend.create_context()
         made = counter(context).allocate()
         assert counted.live_bytes > 0
@@ -67,7 +66,7 @@ def test_all_of_it_ends_with_the_context(name, fresh_tcm):
         del made, context
         gc.collect()
         assert counted.live_bytes == 0
-        assert len(holds._holds) == held
+        assert not holds_since(before)
 
 
 def test_a_kind_that_lpai_has_not_is_refused():

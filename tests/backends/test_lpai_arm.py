@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from lpai_harness import WIDTH, count, counter, ddr, pools, ready
 from processes import stop
+from waiting import PATIENCE
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.accelerator.deadlines import Deadlines
@@ -163,7 +164,7 @@ def silent():
         while not accelerator.gate._busy:
             time.sleep(0.001)
         yield graph, codes
-        thread.join(20)
+        thread.join(PATIENCE)
 
 
 @pytest.mark.parametrize("which", ["backend", "context"])
@@ -172,7 +173,7 @@ def test_what_waits_for_a_silent_accelerator_is_ended_when_it_is_freed(silent, w
     freed = graph.context.backend if which == "backend" else graph.context
     freeing = threading.Thread(target=freed.free, daemon=True)
     freeing.start()
-    freeing.join(20)
+    freeing.join(PATIENCE)
     assert not freeing.is_alive()
     while not codes:
         time.sleep(0.001)
@@ -191,7 +192,7 @@ def test_a_backend_that_was_freed_starts_no_accelerator(monkeypatch):
     def freed_meanwhile(*arguments):
         freeing = threading.Thread(target=context.driver.backend.close)
         freeing.start()
-        freeing.join(20)
+        freeing.join(PATIENCE)
         return executor(*arguments)
 
     monkeypatch.setattr(context.driver, "executor", freed_meanwhile)

@@ -9,7 +9,8 @@ import threading
 import numpy as np
 import pytest
 from lpai_harness import OUT_OF_SCRATCH, WIDTH, count, counter, ddr, pools, ready, running
-from processes import descriptors
+from processes import descriptors, held, holds_since, opened_since
+from waiting import PATIENCE
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType
@@ -170,10 +171,10 @@ def test_io_cannot_be_closed_while_an_execution_runs():
         source, x = raw("x", 1)
         began, go_on = threading.Event(), threading.Event()
         real = graph.driver._executor.run
-        graph.driver._executor.run = lambda: (began.set(), go_on.wait(10), real())
+        graph.driver._executor.run = lambda: (began.set(), go_on.wait(PATIENCE), real())
         thread = threading.Thread(target=graph.execute, args=([x],))
         thread.start()
-        assert began.wait(10)
+        assert began.wait(PATIENCE)
         with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "memory of tensor 'x' of graph 'counter'"):
             source.close()
         go_on.set()
@@ -188,12 +189,12 @@ def test_changing_buffers_and_scratch_leaves_nothing_behind():
         scratch, _ = ready(backend, graph)
         scratches = [scratch, memory.host(scratch.nbytes, 128)]
         buffers = [raw("x", 1)[1] for _ in range(3)]
-        mine, held = descriptors(), len(holds._holds)
+        mine, before = descriptors(), held()
         for step in range(60):
             graph.set_config(lpai.SCRATCH_MEM, ddr(scratches[step % 2]))
             graph.execute([buffers[step % 3]])
-        assert len(holds._holds) == held + 3, "one use for each choice of buffers"
-        assert descriptors() == mine
+        assert len(holds_since(before)) == 3, "one use for each choice of buffers"
+        assert not opened_since(mine)
         assert graph.stats.in_place_bytes == {"raw": 60 * BYTES, "scratch": 60 * BYTES}
 
 

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 from lpai_harness import count, counter, ddr, pools, ready, running
+from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.qnn import lpai
@@ -192,14 +193,14 @@ def midway(backend, graph):
 
     def slow():
         began.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE)
         real()
 
     graph.driver._executor.run = slow
     graph.inputs["x"][...] = 1
     thread = threading.Thread(target=graph.execute)
     thread.start()
-    assert began.wait(10)
+    assert began.wait(PATIENCE)
 
     def finish():
         graph.driver._executor.run = real
@@ -216,7 +217,7 @@ def test_a_replacement_of_scratch_waits_for_the_execution_that_runs(midway):
     other = memory.host(scratch.nbytes, 128)
     replacing = threading.Thread(target=graph.set_config, args=(lpai.SCRATCH_MEM, ddr(other)))
     replacing.start()
-    replacing.join(0.2)
+    assert eventually(lambda: graph.driver._turn.is_awaited)
     assert replacing.is_alive()
     with refused(Code.COMMON_OPERATION_NOT_PERMITTED, "scratch memory of graph 'counter'"):
         scratch.close()
@@ -497,17 +498,16 @@ def test_a_replacement_that_waits_is_made_before_the_next_execution_of_a_loop(ba
     def slow():
         used.append(graph.get_property(lpai.SCRATCH_MEM).addr)
         began.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE)
         real()
 
     graph.driver._executor.run = slow
     worker = threading.Thread(target=lambda: [graph.execute() for _ in range(3)])
     worker.start()
-    assert began.wait(10)
+    assert began.wait(PATIENCE)
     replacing = threading.Thread(target=graph.set_config, args=(lpai.SCRATCH_MEM, ddr(other)))
     replacing.start()
-    # Long enough for it to wait; were it not, the test would be passed all the same.
-    replacing.join(0.2)
+    assert eventually(lambda: graph.driver._turn.is_awaited)
     go_on.set()
     worker.join()
     replacing.join()

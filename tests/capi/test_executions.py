@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from qnn_calls import Client, at, doubling, in_handle, opened
+from waiting import PATIENCE
 
 from isthmus.backends import limit
 from isthmus.backends.binding import Binding as DriverBinding
@@ -195,7 +196,7 @@ def test_asynchronous_executions_notify_in_order(client: Client) -> None:
     for number, (given, made) in enumerate(arrays, 1):
         inputs, outputs = (types.Tensor * 1)(at(x, given)), (types.Tensor * 1)(at(y, made))
         client.do("graphExecuteAsync", graph, inputs, 1, outputs, 1, None, None, notify, number)
-    assert ended.wait(30)
+    assert ended.wait(PATIENCE)
     assert told == [(number, 0) for number in range(1, 6)]
     assert all((made == 2 * given).all() for given, made in arrays)
     client.do("backendFree", backend)

@@ -4,10 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+import types
 
 import pytest
 
 from isthmus import isolated
+from isthmus.compiled import children
 from isthmus.compiled.children import compile_into
 from isthmus.compiled.folder import Folder
 from isthmus.errors import QnnError
@@ -17,9 +19,10 @@ from isthmus.errors import QnnError
 def compile_with(tmp_path, monkeypatch):
     """Runs jobs a, b and c with a program in the place of a compiler; it sees its jobs as `jobs`."""
 
-    def run(program):
+    def run(program, seen=lambda job: None):
         script = f"import os, signal, sys, time; jobs = sys.argv[2:]\n{program}"
         monkeypatch.setattr(isolated, "command", lambda module, *a: [sys.executable, "-I", "-c", script, *a])
+        monkeypatch.setattr(children._Progress, "show", lambda progress, job: seen(job))
         compile_into(Folder(tmp_path), "compiler", [], ["a", "b", "c"], "things")
 
     return run
@@ -34,22 +37,43 @@ def test_the_children_do_not_work_in_the_folder_of_the_caller(compile_with):
     compile_with("sys.exit(os.getcwd() != '/')")
 
 
-def test_one_that_never_ends_is_given_up_with_the_name_of_what_it_was_at(compile_with, tmp_path, monkeypatch):
-    monkeypatch.setenv("ISTHMUS_COMPILE_SECONDS", "3")
+@pytest.fixture
+def clock(monkeypatch):
+    """The time as those see it who follow compilers: it passes when a test says so."""
+    clock = types.SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(children, "time", clock)
+    monkeypatch.setenv("ISTHMUS_COMPILE_SECONDS", "10")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    with pytest.raises(QnnError, match=r"things: b took more than 3 seconds\. Set ISTHMUS_COMPILE_SECONDS"):
+    return clock
+
+
+def test_one_that_never_ends_is_given_up_with_the_name_of_what_it_was_at(compile_with, tmp_path, clock):
+    with pytest.raises(QnnError, match=r"things: b took more than 10 seconds\. Set ISTHMUS_COMPILE_SECONDS"):
         compile_with(
             "open(os.environ['ISTHMUS_CACHE_DIR'] + '/pid', 'w').write(str(os.getpid()))\n"
-            "print(jobs[0], flush=True); time.sleep(600)"
+            "print(jobs[0], flush=True); time.sleep(3600)",
+            lambda job: setattr(clock, "now", 10.0),
         )
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def test_the_bound_is_for_each_job_and_not_for_all(compile_with, monkeypatch):
-    monkeypatch.setenv("ISTHMUS_COMPILE_SECONDS", "10")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
-    compile_with("for job in jobs: time.sleep(4); print(job, flush=True)")
+def test_the_bound_is_for_each_job_and_not_for_all(compile_with, tmp_path, clock):
+    jobs = []
+
+    def seen(job):
+        jobs.append(job)
+        clock.now += 9
+        (tmp_path / job).touch()
+
+    compile_with(
+        "for job in jobs:\n"
+        "    print(job, flush=True)\n"
+        "    while not os.path.exists(os.environ['ISTHMUS_CACHE_DIR'] + '/' + job): time.sleep(0.001)",
+        seen,
+    )
+    assert jobs == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ import threading
 
 import numpy as np
 import pytest
+from processes import held, holds_since
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType, TensorType
-from isthmus.memory import Fault, Limit, Statistics, holds, resource, rpcmem, tcm
+from isthmus.memory import Fault, Limit, Statistics, resource, rpcmem, tcm
 from isthmus.memory.adaptors import Schedule
 from isthmus.memory.host import Host
 
@@ -203,8 +204,7 @@ def attempt(backend, io):
 def test_nothing_is_lost_whichever_allocation_of_a_backend_fails(name, io, fresh_tcm):
     with qnn.Backend(*CONFIGS[name]) as backend:
         attempt(backend, io)
-        gc.collect()
-        held = len(holds._holds)
+        before = held()
         failures = 0
         with memory.statistics() as counted:
             for nth in range(1, 40):
@@ -212,7 +212,7 @@ def test_nothing_is_lost_whichever_allocation_of_a_backend_fails(name, io, fresh
                     failed = attempt(backend, io)
                 gc.collect()
                 assert counted.live_bytes == 0, nth
-                assert len(holds._holds) == held, nth
+                assert not holds_since(before), nth
                 assert failed == (schedule.calls >= nth), nth
                 if not failed:
                     break

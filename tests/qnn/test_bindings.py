@@ -7,6 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
+from waiting import PATIENCE
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.memory import holds, rpcmem
@@ -55,7 +56,7 @@ def test_a_binding_runs_as_often_as_it_is_asked_and_counts(context):
             assert (y == 2 * value).all()
         assert binding.stats.executions == 5
         assert binding.stats.in_place_bytes == {"raw": 5 * 2 * NBYTES}
-        binding.execute_async().result(10)
+        binding.execute_async().result(PATIENCE)
         assert graph.stats.executions == 6
 
 
@@ -260,8 +261,8 @@ def test_freeing_the_context_in_a_callback_ends_it(context):
         context.free()
         freed.set()
 
-    graph.execute_async(notify=free).result(10)
-    assert freed.wait(10)
+    graph.execute_async(notify=free).result(PATIENCE)
+    assert freed.wait(PATIENCE)
     with pytest.raises(QnnError):
         graph.execute_async()
 
@@ -293,7 +294,7 @@ def test_a_binding_that_is_dropped_in_the_midst_of_an_execution_blocks_nobody(co
     binding = graph.bind(*tensors(x, y))
     thread = threading.Thread(target=binding.execute, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert graph.stats.executions == 2
     assert len(bound(graph)) == 1

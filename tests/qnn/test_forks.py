@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny
 from processes import in_child
+from waiting import PATIENCE
 
 import isthmus
 from isthmus import Code, QnnError, memory, qnn
@@ -124,7 +125,7 @@ def test_while_another_thread_executes(kind, fresh_tcm):
             codes = [in_child(lambda: everything(backend, context, graph, allocated)) for _ in range(5)]
         finally:
             done.set()
-            worker.join(20)
+            worker.join(PATIENCE)
         assert codes == [0] * 5
         doubled(allocated)
 

@@ -5,6 +5,7 @@ import threading
 import weakref
 
 import pytest
+from waiting import PATIENCE
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType, Tensor, TensorType
@@ -136,13 +137,14 @@ def test_a_backend_that_is_forgotten_after_asynchronous_executions_ends_with_the
         graph.execute_async().result()
         return weakref.ref(backend)
 
+    before = threading.enumerate()
     forgotten = use_and_forget()
     with pytest.warns(ResourceWarning, match="never freed"):
         gc.collect()
     assert forgotten() is None
     for thread in threading.enumerate():
-        if thread.name.startswith("isthmus-executions"):
-            thread.join(20)
+        if thread not in before:
+            thread.join(PATIENCE)
             assert not thread.is_alive()
 
 
@@ -216,7 +218,7 @@ def test_a_backend_can_be_freed_by_callbacks_while_another_thread_frees_it(conte
     all_there = threading.Barrier(contexts + 1)
 
     def notify(execution):
-        all_there.wait(20)
+        all_there.wait(PATIENCE)
         while not backend._closing:
             pass
         backend.free()
@@ -225,9 +227,9 @@ def test_a_backend_can_be_freed_by_callbacks_while_another_thread_frees_it(conte
         graph.finalize()
     executions = [graph.execute_async(notify=notify) for graph in graphs]
     freeing = threading.Thread(target=backend.free, daemon=True)
-    all_there.wait(20)
+    all_there.wait(PATIENCE)
     freeing.start()
-    freeing.join(20)
+    freeing.join(PATIENCE)
     assert not freeing.is_alive()
     assert all(execution.done() for execution in executions)
     assert not any(handle.alive for handle in (backend, *graphs))

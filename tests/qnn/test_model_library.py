@@ -4,7 +4,6 @@ import _ctypes
 import contextlib
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import interruption
@@ -12,7 +11,8 @@ import model_libraries
 import numpy as np
 import pytest
 from model_libraries import BYTES, IMAGE, build, bytes_result, image_result
-from processes import descriptors
+from processes import descriptors, opened_since
+from waiting import eventually
 
 from isthmus import Session, qnn
 from isthmus.errors import Code, QnnError
@@ -59,7 +59,7 @@ def test_a_library_built_for_any_table_sees_no_debugging_and_no_callback(tmp_pat
 def test_the_library_is_loaded_by_another_process(library):
     before = descriptors()
     model_library.compose(library)
-    assert descriptors() == before
+    assert not opened_since(before)
     assert not any(str(library) in line for line in Path("/proc/self/maps").read_text().splitlines())
 
 
@@ -113,9 +113,7 @@ def test_a_library_that_crashes_is_an_error_with_its_name(tmp_path):
 def test_a_library_that_hangs_is_ended_in_time(tmp_path, monkeypatch):
     path = build(tmp_path, DEED=2)
     monkeypatch.setenv("ISTHMUS_MODEL_SECONDS", "2")
-    before = time.monotonic()
     assert "has not composed its graphs within 2 s" in refused(path).rule
-    assert time.monotonic() - before < 30
 
 
 def test_a_limit_of_time_must_be_one(library, monkeypatch):
@@ -137,10 +135,7 @@ def test_a_node_of_a_tensor_that_was_not_created_is_refused_by_name(tmp_path):
 def test_what_a_library_starts_ends_with_it(tmp_path):
     path = build(tmp_path, DEED=5)
     model_library.compose(path)
-    patience = time.monotonic() + 20
-    while left := processes_of(path):
-        assert time.monotonic() < patience, f"processes {left} are left"
-        time.sleep(0.01)
+    assert eventually(lambda: not processes_of(path))
 
 
 def processes_of(path):
@@ -187,18 +182,14 @@ def test_a_composition_that_nobody_waits_for_any_more_ends(library, monkeypatch,
     waited = model_library._Composition.result
 
     def interrupted(composition):
-        while not processes_of(path):
-            time.sleep(0.01)
+        assert eventually(lambda: processes_of(path))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(model_library._Composition, "result", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model_library.compose(path)
     monkeypatch.setattr(model_library._Composition, "result", waited)
-    patience = time.monotonic() + 20
-    while left := processes_of(path):
-        assert time.monotonic() < patience, f"processes {left} are left"
-        time.sleep(0.01)
+    assert eventually(lambda: not processes_of(path))
 
 
 def test_a_library_that_takes_all_memory_is_an_error_with_its_name(tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tiny
 from test_handles import doubling, refused
+from waiting import PATIENCE
 
 from isthmus import Code, qnn
 from isthmus import graph as ir
@@ -117,7 +118,7 @@ def test_asynchronous_executions_run_in_order_and_notify(graph):
         for i in range(10)
     ]
     for future in futures:
-        assert future.result(10) is None
+        assert future.result(PATIENCE) is None
     assert heard == list(range(10))
     assert graph.stats.executions == 10
 
@@ -126,20 +127,20 @@ def test_the_queue_of_asynchronous_executions_is_bounded(graph):
     go_on = threading.Event()
     executor = graph.driver.executor()
     real = executor.run
-    executor.run = lambda: (go_on.wait(10), real())
+    executor.run = lambda: (go_on.wait(PATIENCE), real())
     futures = [graph.execute_async() for _ in range(64)]
     with refused(Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL, "64 executions"):
         graph.execute_async()
     go_on.set()
     for future in futures:
-        future.result(10)
-    graph.execute_async().result(10)
+        future.result(PATIENCE)
+    graph.execute_async().result(PATIENCE)
 
 
 def test_an_asynchronous_refusal_is_in_the_future(graph):
     future = graph.execute_async([ClientTensor("z", array(1))])
     with refused(Code.GRAPH_INVALID_TENSOR, "'z'"):
-        future.result(10)
+        future.result(PATIENCE)
 
 
 def test_a_profile_tells_times_and_memory(graph):

@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import warnings
 
 import numpy as np
 import pytest
 import tiny
+from waiting import PATIENCE, eventually
 
 import isthmus
 from isthmus import Code, QnnError, memory, qnn
@@ -134,10 +134,7 @@ def test_a_backend_that_is_dropped_ends_with_a_warning():
     del backend
     with pytest.warns(ResourceWarning, match="backend 'htp' was never freed"):
         gc.collect()
-    deadline = time.monotonic() + 20
-    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not os.path.exists(f"/proc/{pid}")
+    assert eventually(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
 def test_a_session_that_is_dropped_ends_with_a_warning(tmp_path):
@@ -160,7 +157,7 @@ def test_a_context_cannot_be_created_on_a_backend_that_is_being_freed():
         thread = threading.Thread(target=create)
         thread.start()
         backend.free()
-        thread.join(60)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
         [result] = outcome
         assert isinstance(result, QnnError) or not result.alive
@@ -192,10 +189,7 @@ def test_a_warning_that_is_an_error_does_not_keep_an_accelerator():
         warnings.simplefilter("error")
         del backend
         gc.collect()
-    deadline = time.monotonic() + 20
-    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not os.path.exists(f"/proc/{pid}")
+    assert eventually(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
 def test_junk_is_refused_with_a_code(context, tmp_path):

@@ -6,6 +6,7 @@ import random
 import resource
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,9 @@ OPERATORS = sorted({step.op_type for seed in SEEDS for step in seed.graph.node})
 def _memory_is_limited() -> Iterator[None]:
     """An allocation of more than a few gigabytes fails here instead of going unnoticed."""
     before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, before[1]))
+    # Of what other tests have mapped, much is address space only.
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + (8 << 30), before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_AS, before)
 
