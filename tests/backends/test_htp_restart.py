@@ -1,19 +1,22 @@
 """Subsystem restart: the accelerator dies at any step, every call answers 1007, nothing is lost, and recovery works."""
 
+import gc
 import operator
 import os
 import signal
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
 from htp_harness import DIMS, Doubler, alloc, counter, doubler, ion, kill
 from processes import stop
-from waiting import PATIENCE, eventually
+from waiting import PATIENCE, eventually, main_in
 
 from isthmus import Code, QnnError, qnn
 from isthmus.accelerator import Accelerator, Deadlines
+from isthmus.accelerator.connection import Request
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, htp
 
@@ -100,6 +103,32 @@ def test_freeing_a_dead_context_lets_its_buffers_go(backend):
         rpcmem.free(buffer)
     context.free()
     rpcmem.free(buffer)
+
+
+@pytest.mark.parametrize("freed", [True, False])
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_whoever_was_told_of_a_death_is_not_kept_by_what_has_died(backend, freed):
+    def meet_it():
+        context = backend.create_context()
+        graph = counter(context)
+        given = [ClientTensor("x", np.ones(DIMS, np.float32))], [ClientTensor("y", np.zeros(DIMS, np.float32))]
+        binding = graph.bind(*given)
+        stop(backend.get_property(htp.ACCELERATOR_PID))
+        # It dies while it is asked, not before.
+        dying = threading.Thread(target=lambda: eventually(lambda: main_in(Request.wait)) and kill(backend))
+        dying.start()
+        with pytest.raises(QnnError) as refusal:
+            graph.reset()
+        dying.join()
+        assert refusal.value.code is GONE
+        if freed:
+            context.free()
+        return weakref.ref(binding)
+
+    met = meet_it()
+    for handle in list(backend._owned):
+        handle.free()
+    assert eventually(lambda: gc.collect() >= 0 and met() is None)
 
 
 def test_pending_asynchronous_executions_all_answer(backend):

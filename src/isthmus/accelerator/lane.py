@@ -244,10 +244,13 @@ class Lane:
         self._check_open()
         self._settle()
         self._asked = None
-        self._unsettled = request(name, fds, undo, **arguments)
-        answer = self.accelerator.answer(self._unsettled)
-        self._unsettled = None
-        return answer
+        self._unsettled = asked = request(name, fds, undo, **arguments)
+        try:
+            return self.accelerator.answer(asked)
+        finally:
+            # A refusal knows whoever was refused, and with him all that he was at: it is not kept.
+            if asked.answered:
+                self._unsettled = None
 
     def _settle(self) -> None:
         """Wait for the answer to a call that was interrupted, and for what undoes it."""
@@ -273,7 +276,7 @@ class Lane:
                 # Interrupted, perhaps before the turn was ended; what is left to do is done by whoever closes again.
                 self.leave()
                 raise
-        self._open, self._asked = False, None
+        self._open, self._asked, self._unsettled = False, None, None
         self._connection.forget(self._page)
         self._ending.forget()
 
