@@ -77,7 +77,7 @@ class Tree:
         }  # fmt: skip
         hard = f"faulthandler_timeout={self.test_seconds + 30}"
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-o", hard, "-r", "fE"]
-        paths = [f"tests/{name}" for name in tests if (self.folder / "tests" / name).exists()]
+        paths = [str(path) for name in tests for path in sorted((self.folder / "tests").glob(name))]
         process = subprocess.Popen(
             [*command, *paths], cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, start_new_session=True,

@@ -1,11 +1,23 @@
-"""Which tests must notice a mistake in which source file: the longest beginning of its path that is listed decides."""
+"""Which tests must notice a mistake in which source file: the longest beginning of its path that is listed decides.
+
+They are few enough to be run for every single mistake, and the nearest come first: a mistake that is caught is caught
+soon.
+"""
 
 from __future__ import annotations
 
+_GPU = ("backends/test_gpu_*.py",)
+_HTP = ("backends/test_htp_*.py", "accelerator/test_public.py", "qnn/test_signals.py", "qnn/test_forks.py")
+_LPAI = ("backends/test_lpai_*.py", "test_session_lpai.py", "qnn/test_bindings.py", "qnn/test_forks.py")
 _TESTS: dict[str, tuple[str, ...]] = {
-    "accelerator/": ("accelerator", "backends"),
+    "accelerator/": ("accelerator", *_HTP, "backends/test_lpai_arm.py"),
     "backends/": ("backends", "qnn", "test_session.py", "test_session_lpai.py"),
-    "binary.py": ("test_binary.py", "test_binary_version.py", "backends"),
+    "backends/cpu.py": ("qnn", "backends/test_toy_backend.py", "test_session.py", "memory/test_adaptors.py", "tools"),
+    "backends/gpu": _GPU,
+    "backends/htp": _HTP,
+    "backends/lpai": _LPAI,
+    "backends/turn.py": ("backends/test_turn.py", *_LPAI),
+    "binary.py": ("test_binary.py", "test_binary_version.py", "backends/test_*_binary.py", "tools/test_inspect.py"),
     "capi/": ("capi", "qnn/interface"),
     "compiled/": ("compiled", "engine/native/test_cache.py", "engine/native/test_compiler.py", "planning"),
     "delegate/": ("delegate", "frontends/tflite"),
@@ -15,6 +27,8 @@ _TESTS: dict[str, tuple[str, ...]] = {
     "engine/opencl/": ("engine/opencl", "backends/test_gpu_models.py"),
     "errors.py": ("test_errors.py", "graph"),
     "frontends/": ("frontends",),
+    "frontends/composed/": ("frontends/composed", "frontends/dlc", "qnn/test_model_library.py"),
+    "frontends/dlc/": ("frontends/dlc", "tools/test_dlc.py"),
     "frontends/onnx/": ("frontends/onnx", "random_operations", "nodes"),
     "frontends/tflite/": ("frontends/tflite", "random_operations"),
     "graph/": ("graph", "frontends"),
@@ -24,14 +38,21 @@ _TESTS: dict[str, tuple[str, ...]] = {
     "lock.py": ("qnn/test_forks.py", "accelerator"),
     "log.py": ("test_log.py", "backends"),
     "memory/": ("memory", "backends"),
-    "opencl/": ("opencl", "backends"),
+    "memory/opencl.py": ("opencl", *_GPU, "memory"),
+    "opencl/": ("opencl", *_GPU),
     "planning/": ("planning", "prepare"),
     "prepare/": ("prepare", "random_operations"),
+    "prepare/strips/": ("prepare/test_prepare_strips.py", "engine/native/test_strips.py", "tools/test_fit.py",
+                        "qnn/test_scratch_limit.py"),
     "qnn/": ("qnn", "backends"),
+    "qnn/gpu.py": _GPU,
+    "qnn/interface/": ("qnn/interface", "capi/test_functions.py", "capi/test_executions.py", "capi/test_binaries.py"),
+    "qnn/model_": ("qnn/test_model_library.py", "frontends/composed"),
+    "qnn/recorder.py": ("qnn/test_model_library.py", "frontends/composed"),
     "reading.py": ("test_reading.py", "tools"),
     "report/": ("report", "tools"),
     "session.py": ("test_session.py", "test_session_nan.py", "test_session_lpai.py", "tools"),
-    "split/": ("split",),
+    "split/": ("split", "tools/test_split.py"),
     "tools/": ("tools",),
     "": ("test_rooms.py", "test_session.py", "tools"),
 }

@@ -44,7 +44,8 @@ def test_a_file_with_a_mistake_is_still_a_file_of_python() -> None:
             ast.parse(mistake.made(source))
 
 
-def test_every_source_file_has_tests() -> None:
+def test_every_source_file_has_tests_and_all_that_are_named_are_there() -> None:
     for path in PACKAGE.rglob("*.py"):
-        found = [name for name in watching(path.relative_to(PACKAGE).as_posix()) if (TESTS / name).exists()]
-        assert found, path
+        names = watching(path.relative_to(PACKAGE).as_posix())
+        assert names, path
+        assert all(any(TESTS.glob(name)) for name in names), names
