@@ -56,7 +56,7 @@ def test_nan_reaches_the_extremes() -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize(("exclusive", "reverse"), itertools.product((False, True), repeat=2))
+@pytest.mark.parametrize(("exclusive", "reverse"), list(itertools.product((False, True), repeat=2)))
 def test_running_sums(axis: int, exclusive: bool, reverse: bool) -> None:
     params = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
     check("CumulativeSum", [floats(5, 7, 9)], params, rtol=1e-5, atol=1e-5)
