@@ -69,6 +69,18 @@ def test_all_of_it_ends_with_the_context(name, fresh_tcm):
         assert not holds_since(before)
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_closing_it_gives_all_of_it_back_though_somebody_has_the_handles(name, fresh_tcm):
+    with qnn.Backend("lpai", CONFIGS[name]) as backend, memory.statistics() as counted:
+        context = backend.create_context()
+        graph = counter(context)
+        made = graph.allocate()
+        context.free()
+        made.close()
+        assert counted.live_bytes == 0
+        assert not graph.alive
+
+
 def test_a_kind_that_lpai_has_not_is_refused():
     with qnn.Backend("lpai") as backend:
         graph = counter(backend.create_context())

@@ -8,7 +8,7 @@ import tiny
 from test_handles import doubling, refused
 from waiting import PATIENCE
 
-from isthmus import Code, qnn
+from isthmus import Code, memory, qnn
 from isthmus import graph as ir
 from isthmus.graph import DataType
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor
@@ -173,3 +173,15 @@ def test_threads_may_execute_one_graph(graph):
         thread.join()
     assert not wrong
     assert graph.stats.executions == 200
+
+
+def test_freeing_a_context_gives_the_memory_of_its_graphs_back_though_somebody_has_views_of_it():
+    with qnn.Backend("cpu") as backend, memory.statistics() as counted:
+        context = backend.create_context()
+        graph = doubling(context)
+        graph.finalize()
+        views = graph.inputs["x"], graph.outputs["y"]
+        assert counted.live_bytes > 0
+        context.free()
+        assert counted.live_bytes == 0
+        assert all(view.shape == (1, 4) for view in views)
