@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from accelerator_harness import Site, children
-from interruption import Alarm, Interrupt, everywhere, unharmed
+from interruption import Alarm, Interrupt, everywhere, twice_everywhere, unharmed
 
 from isthmus import binary, isolated
 from isthmus.accelerator import Accelerator, Lane
@@ -82,6 +82,26 @@ def test_a_wait_at_the_gate_that_is_in_vain(by):
         assert not gate.enter("lane", 100, 0.001)
 
     for where in everywhere(deed, by=by):
+        assert gate._busy == {"other": -1}, where
+        assert not gate._waiting, where
+
+
+def test_a_turn_at_the_gate_and_a_wait_in_vain_that_are_interrupted_twice():
+    gate = Gate(1)
+
+    def turn():
+        try:
+            gate.enter("lane", 100)
+        finally:
+            gate.leave("lane")
+
+    for where in twice_everywhere(turn, by=Alarm):
+        assert gate.enter("lane", 100, 0), where
+        gate.leave("lane")
+        assert not gate._busy, where
+        assert not gate._waiting, where
+    gate._busy["other"] = -1
+    for where in twice_everywhere(lambda: gate.enter("lane", 100, 0.001), by=Alarm, step=3):
         assert gate._busy == {"other": -1}, where
         assert not gate._waiting, where
 

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from interruption import Alarm, Interrupt, everywhere, unharmed
+from interruption import Alarm, Interrupt, account, everywhere, left, twice_everywhere, unharmed
 
 from isthmus import memory, reading
 from isthmus.memory import holds, resource, rpcmem, tcm
@@ -18,6 +18,24 @@ def test_shared_memory(by):
 
 def test_shared_memory_that_is_forgotten():
     assert unharmed(lambda: rpcmem.alloc(25, 1, 4096)) > 100
+
+
+def test_shared_memory_whose_end_is_interrupted_and_made_again_and_interrupted():
+    def deed():
+        buffer = rpcmem.alloc(25, 1, 4096)
+        try:
+            buffer.close()
+        except Alarm:
+            buffer.close()
+            raise
+
+    deed()
+    before, places = account(), 0
+    for where in twice_everywhere(deed, by=Alarm, step=11):
+        more = left(before)
+        assert not more, f"{more}: interrupted at {where}"
+        places += 1
+    assert places > 50
 
 
 def test_memory_of_others():
