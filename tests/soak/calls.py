@@ -495,7 +495,7 @@ def allocate_wrong(world: World, rng: random.Random) -> None:
         ("rpcmem.alloc(1 << 31)", lambda: rpcmem.alloc(25, 1, 1 << 31), {1002}),
         ("rpcmem.alloc2(1 << 60)", lambda: rpcmem.alloc2(25, 1, 1 << 60), {1002}),
         ("rpcmem.alloc2('a')", lambda: rpcmem.alloc2("a", 1, 1), {1004}),
-        ("tcm 3 MB", lambda: memory.current("tcm").allocate(3_000_000), {1002}),
+        ("tcm 3 MB", lambda: memory.current("tcm").allocate(3_000_000), {1002, 1011}),
     ]
     what, do, codes = rng.choice(wrong)
     world.call(what, do, must=codes)
