@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-collect_ignore_glob = [] if find_spec("ai_edge_litert") and find_spec("flatbuffers") else ["*.py"]
+collect_ignore_glob = ["conftest.py" if find_spec("ai_edge_litert") and find_spec("flatbuffers") else "*.py"]
 # The cases and models of the TFLite frontend's tests.
 sys.path.append(str(Path(__file__).parents[1] / "frontends" / "tflite"))
 

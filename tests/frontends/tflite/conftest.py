@@ -2,4 +2,4 @@
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("ai_edge_litert") and find_spec("flatbuffers") else ["*.py"]
+collect_ignore_glob = ["conftest.py" if find_spec("ai_edge_litert") and find_spec("flatbuffers") else "*.py"]
