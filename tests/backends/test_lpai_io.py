@@ -193,7 +193,8 @@ def test_changing_buffers_and_scratch_leaves_nothing_behind():
         for step in range(60):
             graph.set_config(lpai.SCRATCH_MEM, ddr(scratches[step % 2]))
             graph.execute([buffers[step % 3]])
-        assert len(holds_since(before)) == 3, "one use for each choice of buffers"
+        uses = [holder for holder in holds_since(before) if "executing" in holder]
+        assert len(uses) == 3, "one use for each choice of buffers"
         assert not opened_since(mine)
         assert graph.stats.in_place_bytes == {"raw": 60 * BYTES, "scratch": 60 * BYTES}
 

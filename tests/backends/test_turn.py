@@ -194,13 +194,13 @@ class Line:
 def test_an_interrupt_while_standing_in_line_leaves_the_turn_to_others(by):
     line = Line()
     places = [line.check(where) for where in everywhere(line.take, by=by, outside=OUTSIDE)]
-    assert len(places) > 5
+    assert len(places) > 2
 
 
 def test_a_second_interrupt_while_leaving_the_line_leaves_the_turn_to_others():
     line = Line()
     places = [line.check(where) for where in twice_everywhere(line.take, by=Alarm, outside=OUTSIDE)]
-    assert len(places) > 5
+    assert len(places) > 2
 
 
 @pytest.mark.parametrize("by", [Interrupt, Alarm])

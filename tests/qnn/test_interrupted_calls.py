@@ -209,7 +209,7 @@ def test_a_deregistration_that_was_interrupted_can_be_made_again(backend, as_bef
         descriptor = MemDescriptor(DIMS, DataType.FLOAT_32, DescriptorType.CUSTOM, custom=custom)
         for place in range(10**6):
             [handle] = context.mem_register([descriptor])
-            places = Places(place, outside=PURE)
+            places = Places((place,), outside=PURE)
             try:
                 with places:
                     context.mem_deregister([handle])
