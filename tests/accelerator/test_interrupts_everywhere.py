@@ -5,6 +5,7 @@ import threading
 import pytest
 from accelerator_harness import Site, children
 from interruption import Alarm, Interrupt, everywhere, twice_everywhere, unharmed
+from waiting import PATIENCE
 
 from isthmus import binary, isolated
 from isthmus.accelerator import Accelerator, Lane
@@ -66,7 +67,7 @@ def test_a_turn_at_the_gate(by):
         assert gate.enter("lane", 100, 0), where
         gate.leave("lane")
         entered = []
-        other = threading.Thread(target=lambda: entered.append(gate.enter("other", 100, 5)) or gate.leave("other"))  # noqa: B023
+        other = threading.Thread(target=lambda: entered.append(gate.enter("other", 100, PATIENCE)) or gate.leave("other"))  # noqa: B023
         other.start()
         other.join()
         assert entered == [True], where
@@ -109,7 +110,7 @@ def test_a_turn_at_the_gate_and_a_wait_in_vain_that_are_interrupted_twice():
 def test_a_lost_end_of_a_turn_holds_up_nobody_who_waits():
     gate, entered = Gate(1), []
     gate.enter("mine", 100)
-    thread = threading.Thread(target=lambda: entered.append(gate.enter("other", 100, 20)) or gate.leave("other"))
+    thread = threading.Thread(target=lambda: entered.append(gate.enter("other", 100, PATIENCE)) or gate.leave("other"))
     thread.start()
     while not gate._waiting:
         pass

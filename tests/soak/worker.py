@@ -35,7 +35,7 @@ _WARM_UP_OVER_THERE = 12
 """Rounds before the memory of an accelerator is first looked at: it seldom lives long."""
 _LEAST_LOOKED_AT, _MOST_LOOKED_AT = 8, 12
 """How many sizes at each end say how much memory there is: one alone says what its round needed."""
-_SECONDS_OF_SILENCE = 150
+_SECONDS_OF_SILENCE = 300
 
 
 class Worker:
