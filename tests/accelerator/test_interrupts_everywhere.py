@@ -52,6 +52,11 @@ def as_before(accelerator, site):
     return check
 
 
+def enter(gate, entered):
+    entered.append(gate.enter("other", 100, PATIENCE))
+    gate.leave("other")
+
+
 @BOTH
 def test_a_turn_at_the_gate(by):
     gate = Gate(1)
@@ -67,7 +72,7 @@ def test_a_turn_at_the_gate(by):
         assert gate.enter("lane", 100, 0), where
         gate.leave("lane")
         entered = []
-        other = threading.Thread(target=lambda: entered.append(gate.enter("other", 100, PATIENCE)) or gate.leave("other"))  # noqa: B023
+        other = threading.Thread(target=enter, args=(gate, entered))
         other.start()
         other.join()
         assert entered == [True], where
@@ -110,7 +115,7 @@ def test_a_turn_at_the_gate_and_a_wait_in_vain_that_are_interrupted_twice():
 def test_a_lost_end_of_a_turn_holds_up_nobody_who_waits():
     gate, entered = Gate(1), []
     gate.enter("mine", 100)
-    thread = threading.Thread(target=lambda: entered.append(gate.enter("other", 100, PATIENCE)) or gate.leave("other"))
+    thread = threading.Thread(target=enter, args=(gate, entered))
     thread.start()
     while not gate._waiting:
         pass
