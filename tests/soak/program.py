@@ -18,7 +18,7 @@ import disturbances
 import table
 from subjects import Subject
 from weather import Weather
-from world import KINDS, Failure, World
+from world import KINDS, Failure, Kind, World
 
 from isthmus import QnnError, qnn
 
@@ -92,9 +92,8 @@ class Program:
         only: Container[int] | None = None,
     ) -> World:
         """Do all steps, or only those, and end everything."""
-        in_c = bool(KINDS[self.kind].table)
-        world = self.world = (table.TableWorld if in_c else World)(self.kind, subjects, weather, main, backend, trace)
-        known: dict[Any, float] = table.STEPS if in_c else STEPS
+        make, known = _client(KINDS[self.kind])
+        world = self.world = make(self.kind, subjects, weather, main, backend, trace)
         steps = [step for step in known if step.__name__ not in self._without]
         weights = [known[step] for step in steps]
         for index in range(self.length):
@@ -117,16 +116,19 @@ class Program:
                     raise
         world.also, world.around = frozenset(), contextlib.nullcontext
         rng = random.Random(f"program {self.seed} end")
-        if isinstance(world, table.TableWorld):
+        if hasattr(world, "end"):
             world.end(rng)
         else:
             self._end(world, rng)
         return world
 
     def _fits(self, trouble: str, main: bool) -> bool:
-        # What an OpenCL driver makes of missing descriptors is its own affair.
-        can_be_short = self._alone and KINDS[self.kind].backend != "gpu" and not KINDS[self.kind].table
-        return (trouble != "interrupts" or main) and (trouble != "descriptors" or can_be_short)
+        # What an OpenCL driver or an interpreter makes of missing descriptors is its own affair, and so is where an
+        # interrupt goes that comes up in a call of the interpreter's.
+        kind = KINDS[self.kind]
+        can_be_short = self._alone and kind.backend != "gpu" and not kind.table and not kind.interpreted
+        can_be_interrupted = main and not kind.interpreted
+        return (trouble != "interrupts" or can_be_interrupted) and (trouble != "descriptors" or can_be_short)
 
     def _end(self, world: World, rng: random.Random) -> None:
         """Free what there is, in any order, or forget it."""
@@ -154,6 +156,17 @@ class Program:
         for name in ("contexts", "buffers", "kept", "binaries", "devices"):
             getattr(world, name).clear()
         gc.collect()
+
+
+def _client(kind: Kind) -> tuple[type[World], dict[Any, float]]:
+    """What a program of a kind has, and its steps."""
+    if kind.table:
+        return table.TableWorld, table.STEPS
+    if kind.interpreted:
+        import interpreters
+
+        return interpreters.InterpreterWorld, interpreters.STEPS
+    return World, STEPS
 
 
 __all__ = ["KINDS", "Failure", "Program"]

@@ -22,7 +22,10 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
-_KINDS = ("cpu", "htp", "lpai-x86", "lpai-out", "lpai-adsp", "lpai-tcm", "lpai-arm", "gpu", "c-cpu", "c-htp")
+_KINDS = (
+    "cpu", "htp", "lpai-x86", "lpai-out", "lpai-adsp", "lpai-tcm", "lpai-arm", "gpu", "c-cpu", "c-htp", "litert-cpu",
+    "litert-htp",
+)  # fmt: skip
 _LAST_CALLS = 30
 _MOST_GROWTH = 8 << 20
 """How much memory may have grown since the warm-up: what allocators keep for later is not given back at once."""
@@ -59,7 +62,8 @@ def soak(
             "kinds": kinds, "without": without, "threads": threads, "seconds": seconds, "seed": seed,
             "rounds": rounds, "only": only, "trace": str(trace), "warm_up": warm_up,
         }
-        paths = [str(_HERE), str(_HERE.parent), str(_HERE.parent / "capi"), str(_HERE.parents[1] / "src")]
+        tests = ("soak", "", "capi", "delegate", "frontends/tflite")
+        paths = [*(str(_HERE.parent / name) for name in tests), str(_HERE.parents[1] / "src")]
         with noise.open("w") as errors:
             child = subprocess.run(
                 [sys.executable, str(_HERE / "worker.py"), json.dumps(options)],

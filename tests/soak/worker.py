@@ -84,6 +84,11 @@ class Worker:
             if entry.table:
                 table.warm_up(entry.table)
                 continue
+            if entry.interpreted:
+                import interpreters
+
+                interpreters.warm_up(entry.backend)
+                continue
             with qnn.Backend(entry.backend, entry.config) as backend:
                 context = backend.create_context()
                 graphs = [subject.compose(context, subject.name, qnn.MemType.RAW) for subject in self._subjects]
@@ -237,10 +242,12 @@ def _missing(kind: str) -> str:
     try:
         if KINDS[kind].table:
             table.client_of(KINDS[kind].table)
+        elif KINDS[kind].interpreted:
+            import interpreters  # noqa: F401
         else:
             qnn.Backend(KINDS[kind].backend, KINDS[kind].config).free()
-    except QnnError as problem:
-        return str(problem)
+    except (QnnError, ImportError) as problem:
+        return f"{kind}: {problem}"
     return ""
 
 

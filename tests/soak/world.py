@@ -43,6 +43,8 @@ class Kind:
         Whether graphs run in an accelerator process.
     table
         The library in C that it is called through; none for Python's objects.
+    interpreted
+        Whether it is called by interpreters of LiteRT, through a delegate.
     """
 
     backend: str
@@ -50,6 +52,7 @@ class Kind:
     has_place: bool = True
     remote: bool = False
     table: str = ""
+    interpreted: bool = False
 
     @property
     def is_lpai(self) -> bool:
@@ -77,6 +80,8 @@ KINDS = {
     "gpu": Kind("gpu", has_place=False),
     "c-cpu": Kind("cpu", table="libQnnCpu.so"),
     "c-htp": Kind("htp", has_place=False, remote=True, table="libQnnHtp.so"),
+    "litert-cpu": Kind("cpu", interpreted=True),
+    "litert-htp": Kind("htp", has_place=False, remote=True, interpreted=True),
 }
 
 
