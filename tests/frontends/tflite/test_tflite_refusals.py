@@ -416,7 +416,10 @@ def test_the_limits_are_those_that_are_written_down() -> None:
 SPARSE, DENSE = 1, 0
 
 
-def sparse(order=(0, 1), blocks=(), dims=((DENSE, 2), (SPARSE, [0, 1, 3], [1, 0, 2])), values=(5, 6, 7), shape=(2, 3)):
+def sparse(
+    order=(0, 1), blocks=(), dims=((DENSE, 2), (SPARSE, [0, 1, 3], [1, 0, 2])), values=(5, 6, 7), shape=(2, 3),
+    vectors=schema.SparseIndexVector.Int32Vector,
+):  # fmt: skip
     """A constant of 2 x 3 floats by rows, [[0, 5, 0], [6, 0, 7]], or the same with something wrong."""
     data = model(Subgraph([f(*shape), T("f32", shape, np.zeros(shape)), f(*shape)], [Op("ADD", [0, 1], [2],
                  options("Add"))], [0], [2]))  # fmt: skip
@@ -433,10 +436,11 @@ def sparse(order=(0, 1), blocks=(), dims=((DENSE, 2), (SPARSE, [0, 1, 3], [1, 0,
             made.denseSize = rest[0]
         else:
             for name, numbers in zip(("Segments", "Indices"), rest, strict=True):
-                vector = schema.Int32VectorT()
-                vector.values = list(numbers)
-                setattr(made, f"array{name}", vector)
-                setattr(made, f"array{name}Type", schema.SparseIndexVector.Int32Vector)
+                if numbers is not None:
+                    vector = schema.Int32VectorT()
+                    vector.values = list(numbers)
+                    setattr(made, f"array{name}", vector)
+                setattr(made, f"array{name}Type", vectors)
         tensor.sparsity.dimMetadata.append(made)
     builder = flatbuffers.Builder(1024)
     builder.Finish(unpacked.Pack(builder), b"TFL3")
@@ -464,6 +468,9 @@ def test_a_sparse_constant_is_written_out_row_by_row() -> None:
         ({"dims": ((DENSE, 2), (SPARSE, [0, 1, 2], [1, 0, 2]))}, "segments of sparse dimension 1"),
         ({"dims": ((DENSE, 2), (SPARSE, [0, 4, 3], [1, 0, 2]))}, "segments of sparse dimension 1"),
         ({"dims": ((DENSE, 2), (2, [0, 1, 3], [1, 0, 2]))}, "unknown format"),
+        ({"dims": ((DENSE, 2), (SPARSE, None, [1, 0, 2]))}, "lacks an index vector"),
+        ({"vectors": 9}, "lacks an index vector"),
+        ({"vectors": schema.SparseIndexVector.NONE}, "lacks an index vector"),
         ({"values": (5, 6, 7, 8)}, "4 values are stored, its sparse dimensions reach 3"),
         ({"dims": ((DENSE, 2), (SPARSE, [0, 1, 3], [1, 0, 3]))}, "outside dimension 1 of size 3"),
         ({"dims": ((DENSE, 2), (SPARSE, [0, 1, 3], [-1, 0, 2]))}, "outside dimension 1 of size 3"),
