@@ -18,11 +18,12 @@ from subjects import Subject
 from world import FREED, GONE, Failure, Made, World
 
 from isthmus import memory, qnn
-from isthmus.errors import QnnError
+from isthmus.errors import Code, QnnError
 
 _SECONDS_FOR_A_CHILD = 60
 _SECONDS_FOR_A_CROWD = 120.0
 _RIGHT = 0
+FULL = frozenset({int(Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL)})
 
 
 def _victim(world: World, rng: random.Random) -> tuple[int, qnn.Device | None] | None:
@@ -215,7 +216,8 @@ def crowd(world: World, rng: random.Random) -> None:
         if thread.is_alive():
             faulthandler.dump_traceback()
             raise Failure("a thread of a crowd did not end")
-    explained = world.weather.explained(moment) | (FREED if ends else frozenset())
+    # The step beside the crowd may have filled the queue.
+    explained = world.weather.explained(moment) | FULL | (FREED if ends else frozenset())
     for problem in problems:
         if ends and isinstance(problem, CancelledError):
             # What waits when its context is freed is cancelled.
