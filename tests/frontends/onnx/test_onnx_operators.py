@@ -525,3 +525,12 @@ def test_wrapping_around_more_than_once_is_refused_at_either_end(pads):
     made = single("Pad", (4,), 19, {"pads": i64(*pads)}, mode="wrap")
     with pytest.raises(QnnError, match="more than once"):
         convert(made)
+
+
+def test_a_norm_of_no_elements_takes_a_scale_that_has_none_either() -> None:
+    made = model(
+        [node("LayerNormalization", "x s", "y", axis=1)], {"x": floats(2, 3, 0)}, "y",
+        {"s": np.zeros((1, 0), np.float32)},
+    )  # fmt: skip
+    [result] = convert(made).outputs
+    assert result.dims == (2, 3, 0)

@@ -67,7 +67,7 @@ def _affine(node: OnnxNode, index: int, dims: tuple[int, ...]) -> Tensor | None:
     if len(kept) != len(dims):
         node.unsupported(f"input {index} of dimensions {list(value.dims)}")
     if kept != dims:
-        multiples = [d // k if k else 1 for d, k in zip(dims, kept, strict=True)]
+        multiples = [d // max(k, 1) for d, k in zip(dims, kept, strict=True)]
         tensor = node.emit("Tile", [tensor], {"multiples": multiples})
     return tensor
 
