@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from qnn_calls import Client, at, doubling, in_handle, opened
+from waiting import PATIENCE
 
 from isthmus.capi import rules
 from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
@@ -277,7 +278,7 @@ def test_what_another_call_uses_is_not_to_be_freed() -> None:
 
     seen.before("graphFinalize", long_call)
     threading.Thread(target=free).start()
-    assert freed.wait(30)
+    assert freed.wait(PATIENCE)
     seen.after("graphFinalize", 0, long_call)
     assert seen.mistakes == ["call 4 (signalFree): signal 0x20: call 3 (graphFinalize) uses it now"]
     seen.before("signalFree", (0x20,))
