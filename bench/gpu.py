@@ -223,7 +223,7 @@ def _raw_and_registered(
     )
     try:
         taken = in_turn({"raw": raw.execute, "registered": registered.execute}, rounds, 0.002)
-        return {**taken, "pinned": len(raw._driver._pins)}
+        return {**taken, "pinned": sum(side.pin is not None for side in raw._driver._sides)}
     finally:
         raw.close()
         registered.close()

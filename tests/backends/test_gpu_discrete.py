@@ -29,6 +29,10 @@ def kinds(binding):
     return [command.kind for command in binding._driver._commands.commands]
 
 
+def pins(binding):
+    return [side.pin for side in binding._driver._sides if side.pin is not None]
+
+
 def raw(graph, x, y):
     return graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
 
@@ -43,7 +47,7 @@ def test_small_raw_memory_goes_through_pinned_memory():
             binding.execute()
             np.testing.assert_allclose(y, expected(x), rtol=1e-5)
         assert kinds(binding) == [Kind.WRITE, Kind.LAUNCH, Kind.LAUNCH, Kind.READ]
-        assert not binding._driver._pins
+        assert not pins(binding)
         assert len(binding._driver._copies_in) == len(binding._driver._copies_out) == 1
         assert binding.stats.copied_bytes == 2 * (x.nbytes + y.nbytes)
 
@@ -57,11 +61,11 @@ def test_large_raw_memory_is_pinned_and_transferred_where_it_lies(monkeypatch):
         with raw(graph, x, y) as binding:
             binding.execute()
             np.testing.assert_allclose(y, expected(x), rtol=1e-5)
-            assert len(binding._driver._pins) == 2
+            assert len(pins(binding)) == 2
             # All but what shares a page with something else.
             assert sum(nbytes for _, _, nbytes in binding._driver._copies_in) < 2 * opencl.PAGE
             assert counted.live_bytes <= reserved + 4 * opencl.PAGE
-        assert not binding._driver._pins
+        assert not pins(binding)
 
 
 def test_memory_that_cannot_be_pinned_goes_through_pinned_memory(monkeypatch):
@@ -72,6 +76,26 @@ def test_memory_that_cannot_be_pinned_goes_through_pinned_memory(monkeypatch):
         x, y = values(), np.zeros_like(values())
         raw(graph, x, y).execute()
         np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+
+
+def test_a_binding_keeps_its_staging_when_another_one_needs_more(monkeypatch):
+    """The first has the ends of its pages copied; of the second, which is not pinned, all goes through staging."""
+    monkeypatch.setattr(gpu_staging, "PIN_BYTES", 1)
+    with gpu() as backend:
+        graph = doubled(backend.create_context())
+        first, second = ((values(seed=seed), np.zeros_like(values())) for seed in range(2))
+        one = raw(graph, *first)
+        staged = [side.staging for side in one._driver._sides]
+        addresses = [buffer.address for buffer in staged]
+        monkeypatch.setattr(opencl, "pin", lambda *arguments: None)
+        other = raw(graph, *second)
+        for binding, (x, y) in ((one, first), (other, second), (one, first)):
+            y[...] = 0
+            binding.execute()
+            np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+        assert [buffer.inner.handle > 0 for buffer in staged] == [True, True]
+        assert [buffer.address for buffer in staged] == addresses
+        assert not {side.staging.address for side in other._driver._sides} & set(addresses)
 
 
 def test_a_graph_gets_pinned_memory_that_is_copied_no_more_than_once():

@@ -24,7 +24,7 @@ from isthmus.backends.driver import (
 from isthmus.backends.gpu_memory import GpuRegistration
 from isthmus.backends.gpu_options import GraphConfig, Precision
 from isthmus.backends.gpu_program import DeviceProgram, IoPlace
-from isthmus.backends.gpu_staging import Staging
+from isthmus.backends.gpu_staging import HostSide, Staging
 from isthmus.backends.limit import Limit, aborted
 from isthmus.backends.turn import PlainTurn
 from isthmus.engine.opencl.program import Program
@@ -36,7 +36,6 @@ from isthmus.opencl import commands, event
 from isthmus.opencl.commands import Command, Commands, Limits, Outcome
 from isthmus.opencl.context import Context
 from isthmus.opencl.event import Event
-from isthmus.opencl.handles import Owned
 from isthmus.prepare.schedule import Plan
 
 if TYPE_CHECKING:
@@ -248,7 +247,7 @@ class GpuBinding(Binding):
         self._shared: list[HostSharedBuffer] = []
         self._copies_in: list[tuple[int, int, int]] = []
         self._copies_out: list[tuple[int, int, int]] = []
-        self._pins: list[Owned] = []
+        self._sides: list[HostSide] = []
         self._raw = ""
         super().__init__(graph.what, memories, graph.ledger)
 
@@ -271,7 +270,7 @@ class GpuBinding(Binding):
         raw = [index for index, memory in enumerate(given) if memory.registration is None]
         graph.staging.reserve(infos, raw)
         self._raw = infos[raw[0]].name if raw else ""
-        self._copies_in, self._copies_out, self._shared, self._pins = [], [], [], []
+        self._copies_in, self._copies_out, self._shared, self._sides = [], [], [], []
         counted = _Counted()
         places, ahead, behind = [], [], []
         for index, (info, memory) in enumerate(zip(infos, given, strict=True)):
@@ -295,7 +294,7 @@ class GpuBinding(Binding):
             self._commands.close()
         record = not self._graph.options[GraphConfig.DISABLE_QUEUE_RECORDING]
         self._commands = Commands(
-            loaded.context, made, self._what, loaded.patience, record, keeps=(self.memories, loaded, self._pins)
+            loaded.context, made, self._what, loaded.patience, record, keeps=(self.memories, loaded, self._sides)
         )
 
     def _registered(
@@ -325,8 +324,7 @@ class GpuBinding(Binding):
         """Raw memory goes through a stage."""
         stage = self._graph.staging[index]
         side = stage.host_side(window)
-        if side.pin is not None:
-            self._pins.append(side.pin)
+        self._sides.append(side)
         for part in side.parts:
             own = window.address + part.offset
             if part.address != own and is_input:
@@ -436,7 +434,7 @@ class GpuBinding(Binding):
         if self._commands is not None:
             self._commands.close()
             self._commands = None
-        self._shared, self._copies_in, self._copies_out, self._pins = [], [], [], []
+        self._shared, self._copies_in, self._copies_out, self._sides = [], [], [], []
 
     def _copy(self, copies: Sequence[tuple[int, int, int]]) -> None:
         for target, source, nbytes in copies:

@@ -34,10 +34,21 @@ class Part:
 
 @dataclass(frozen=True)
 class HostSide:
-    """The parts of a tensor, and what keeps the client's own pages pinned, where some are."""
+    """The parts of a tensor.
+
+    Parameters
+    ----------
+    parts
+        Where they are.
+    pin
+        What keeps the client's own pages pinned, where some are.
+    staging
+        The pinned memory of ours that copies lie in, where some do: whoever has an address of it keeps it.
+    """
 
     parts: tuple[Part, ...]
     pin: Owned | None = None
+    staging: PinnedBuffer | None = None
 
 
 class Stage:
@@ -56,7 +67,9 @@ class Stage:
         size = max(nbytes, 1)
         self.shared: HostSharedBuffer | None = None
         self._device: OpenClBuffer | None = None
-        self._pinned: PinnedBuffer | None = None
+        # Each is made once and never replaced: bindings have their addresses.
+        self._whole: PinnedBuffer | None = None
+        self._ends: PinnedBuffer | None = None
         if context.device.unified:
             self.shared = opencl.shared(context, size)
         else:
@@ -72,7 +85,7 @@ class Stage:
     @property
     def buffers(self) -> list[Buffer]:
         """All that it has reserved."""
-        return [buffer for buffer in (self.shared, self._device, self._pinned) if buffer is not None]
+        return [buffer for buffer in (self.shared, self._device, self._whole, self._ends) if buffer is not None]
 
     def host_side(self, window: Window) -> HostSide:
         """Where the host has the tensor for the device to fetch: the client's own place where that can be fetched."""
@@ -82,9 +95,14 @@ class Stage:
             return HostSide((Part(0, self.nbytes, self.shared.address),))
         if isinstance(window.buffer, PinnedBuffer):
             return HostSide((Part(0, self.nbytes, window.address),))
-        return (self._pinned_where_it_is(window.address) if self.nbytes >= PIN_BYTES else None) or HostSide(
-            (Part(0, self.nbytes, self._staging(self.nbytes)),)
-        )
+        found = self._pinned_where_it_is(window.address) if self.nbytes >= PIN_BYTES else None
+        return self._copied() if found is None else found
+
+    def _copied(self) -> HostSide:
+        """A copy of the whole tensor."""
+        if self._whole is None:
+            self._whole = opencl.pinned(self._context, self.nbytes)
+        return HostSide((Part(0, self.nbytes, self._whole.address),), staging=self._whole)
 
     def _pinned_where_it_is(self, address: int) -> HostSide | None:
         """The whole pages of the client's own, and copies of what lies on the pages at both ends."""
@@ -95,18 +113,14 @@ class Stage:
         pin = opencl.pin(self._context, address + first, last - first)
         if pin is None:
             return None
-        ends = self._staging(2 * opencl.PAGE) if first or last < self.nbytes else 0
-        parts = (
-            Part(0, first, ends), Part(first, last - first, address + first),
-            Part(last, self.nbytes - last, ends + opencl.PAGE),
-        )  # fmt: skip
-        return HostSide(tuple(part for part in parts if part.nbytes), pin)
-
-    def _staging(self, nbytes: int) -> int:
-        """The address of pinned memory of our own."""
-        if self._pinned is None or self._pinned.nbytes < nbytes:
-            self._pinned = opencl.pinned(self._context, nbytes)
-        return self._pinned.address
+        middle = Part(first, last - first, address + first)
+        if not first and last == self.nbytes:
+            return HostSide((middle,), pin)
+        if self._ends is None:
+            self._ends = opencl.pinned(self._context, 2 * opencl.PAGE)
+        ends = self._ends.address
+        parts = (Part(0, first, ends), middle, Part(last, self.nbytes - last, ends + opencl.PAGE))
+        return HostSide(tuple(part for part in parts if part.nbytes), pin, self._ends)
 
     def before(self, side: HostSide, label: str, is_input: bool) -> list[Command]:
         """What hands the tensor to the device."""
