@@ -34,6 +34,7 @@ from isthmus.memory import opencl
 from isthmus.opencl import commands, program
 from isthmus.opencl.context import Context
 from isthmus.opencl.device import choose
+from isthmus.opencl.execution import Commands
 from isthmus.opencl.library import library
 from isthmus.tools.run import generated_inputs
 
@@ -97,8 +98,8 @@ def launches(options: argparse.Namespace) -> dict[str, float]:
     source = "kernel void touch(global int *x) { if (get_global_id(0) == 0) x[0] += 1; }"
     built = program.build(context, source, (), program.Repository(), "bench")
     memory = opencl.device(context, 4096)
-    many = commands.Commands(context, [_touch(built, memory) for _ in range(LAUNCHES)], "bench", 60, record=False)
-    one = commands.Commands(context, [_touch(built, memory)], "bench", 60)
+    many = Commands(context, [_touch(built, memory) for _ in range(LAUNCHES)], "bench", 60, may_record=False)
+    one = Commands(context, [_touch(built, memory)], "bench", 60)
     figures: dict[str, float] = {}
     rounds = 20 if options.quick else 300
     best = math.inf

@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "compiled": {"interrupts", "isolated", "errors"},
     "planning": {"interrupts", "compiled", "isolated", "reading", "errors"},
     "graph": {"errors"},
-    "opencl": {"compiled", "isolated", "lock", "errors"},
+    "opencl": {"interrupts", "compiled", "isolated", "lock", "errors"},
     # Buffers of a device are memory like any other: what allocates and describes them lies below.
     "memory": {"interrupts", "opencl", "errors", "lock", "log"},
     "frontends": {"graph", "reading", "errors"},

@@ -282,6 +282,36 @@ def test_a_detailed_profile_tells_each_operation():
         assert [event.name for event in basic.get_events()] == ["execute"]
 
 
+def test_a_profile_tells_each_operation_of_an_execution_with_a_signal_too():
+    with gpu() as backend:
+        context = backend.create_context()
+        _, y, binding = registered(backend, context, doubled(context), values())
+        profile = qnn.Profile(backend, qnn.ProfileLevel.DETAILED)
+        binding.execute(profile, signal=qnn.Signal(backend, 60_000_000))
+        names = [event.name for event in profile.get_events()]
+        assert "operation: ElementWiseAdd add" in names
+        assert "operation: Sigmoid relu" in names
+        np.testing.assert_allclose(got(backend, y), expected(values()), rtol=1e-5)
+        with pytest.raises(QnnError) as refused:
+            binding.execute(profile, signal=qnn.Signal(backend, 1))
+        assert refused.value.code is Code.GRAPH_TIMED_OUT
+        binding.execute()
+
+
+def test_a_profiled_execution_comes_after_what_the_client_has_enqueued():
+    with gpu() as backend:
+        context = backend.create_context()
+        x, y, binding = registered(backend, context, doubled(context), values())
+        gate, queue = cl.UserEvent(opencl_context(backend)), opencl_queue(backend)
+        written = cl.enqueue_copy(queue, x, values(seed=1), wait_for=[gate], is_blocking=False)
+        timer = threading.Timer(0.1, lambda: gate.set_status(cl.command_execution_status.COMPLETE))
+        timer.start()
+        binding.execute(qnn.Profile(backend, qnn.ProfileLevel.DETAILED))
+        timer.join()
+        written.wait()
+        np.testing.assert_allclose(got(backend, y), expected(values(seed=1)), rtol=1e-5)
+
+
 def test_an_execution_ends_early_and_the_next_one_is_whole(monkeypatch):
     slow = 200
     monkeypatch.setattr(gpu_prepare.lower, "prepare", lambda *a, **k: small_engine(*a, **k, rounds=slow))

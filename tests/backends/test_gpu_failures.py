@@ -29,7 +29,7 @@ from waiting import PATIENCE, eventually
 from isthmus import QnnError, memory, qnn
 from isthmus.backends import gpu_prepare
 from isthmus.errors import Code
-from isthmus.opencl import commands, numbers
+from isthmus.opencl import execution, numbers
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -73,7 +73,7 @@ def test_a_device_that_never_answers_is_lost_and_the_next_context_has_a_new_one(
 
 
 def test_a_silent_device_does_not_hold_up_a_free(monkeypatch):
-    monkeypatch.setattr(commands, "GRACE", 0.2)
+    monkeypatch.setattr(execution, "GRACE", 0.2)
     backend = qnn.Backend("gpu", {"gpu": {"timeout": 600}})
     context = backend.create_context()
     graph = doubled(context)

@@ -12,10 +12,10 @@ from opencl_faults import failing, replaced
 from isthmus.errors import Code, QnnError
 from isthmus.memory import opencl
 from isthmus.opencl import commands, numbers, waiting
-from isthmus.opencl.commands import Commands, Limits, Outcome
 from isthmus.opencl.context import Context
 from isthmus.opencl.device import choose
 from isthmus.opencl.event import Event, checked
+from isthmus.opencl.execution import CHUNK, Commands, Limits, Outcome
 from isthmus.opencl.library import library
 from isthmus.opencl.program import Repository, build, kernel
 
@@ -90,10 +90,63 @@ def test_one_execution_waits_for_the_event_of_another(desk):
 
 def test_a_timed_execution_tells_each_launch(desk):
     made = desk.of(desk.write(), desk.launch(1), desk.launch(2), desk.read())
-    times = made.timed()
+    outcome, times = made.timed()
+    assert outcome == Outcome.COMPLETE
     assert [name for name, _ in times] == ["add 1", "add 2"]
     assert all(taken >= 0 for _, taken in times)
     assert (desk.array == 3).all()
+
+
+def gated(desk, *made):
+    """An execution in the context's queue that waits, and what lets it go."""
+    gate = cl.UserEvent(cl.Context.from_int_ptr(desk.context.handle, retain=True))
+    return desk.of(*made).enqueue([gate.int_ptr]), lambda: gate.set_status(cl.command_execution_status.COMPLETE)
+
+
+def test_a_timed_execution_comes_after_all_that_is_in_the_queue(desk):
+    desk.of(desk.write()).run()
+    before, let_go = gated(desk, desk.launch(3))
+    timer = threading.Timer(0.1, let_go)
+    timer.start()
+    desk.of(desk.read()).timed()
+    timer.join()
+    assert before.done
+    assert (desk.array == 3).all()
+
+
+def test_a_timed_execution_waits_for_the_end_of_a_mapping(desk):
+    found, queue, handle = library(), desk.context.queue, desk.memory.handle
+    at = found.map_buffer("test", queue, handle, 4 * N)
+    before, let_go = gated(desk, desk.launch(3))
+    found.call("test", "clEnqueueUnmapMemObject", queue, handle, at, 0, None, None)
+    timer = threading.Timer(0.1, let_go)
+    timer.start()
+    desk.of(commands.refuse_mapped(handle, "tensor 'x'"), desk.launch(1)).timed()
+    timer.join()
+    before.wait(60)
+
+
+def test_a_timed_execution_keeps_to_its_limits(desk):
+    made = desk.of(desk.write(), *[desk.launch(1) for _ in range(100)], desk.read())
+    outcome, times = made.timed(Limits(lambda: 60.0))
+    assert (outcome, len(times)) == (Outcome.COMPLETE, 100)
+    assert (desk.array == 100).all()
+    assert made.timed(Limits(lambda: 0.0)) == (Outcome.TIMED_OUT, [])
+    assert made.timed(Limits(lambda: None, lambda: True)) == (Outcome.STOPPED, [])
+    before, let_go = gated(desk, desk.launch(1))
+    deadline = time.monotonic() + 0.05
+    assert made.timed(Limits(lambda: deadline - time.monotonic())) == (Outcome.TIMED_OUT, [])
+    let_go()
+    before.wait(60)
+    desk.array[:] = 0
+    made.run()
+    assert (desk.array == 100).all()
+
+
+def test_an_execution_that_only_looks_at_memory_ends_too(desk):
+    made = desk.of(*[commands.refuse_mapped(desk.memory.handle, "tensor 'x'") for _ in range(CHUNK)], desk.launch(1))
+    assert made.run_within(Limits(lambda: 60.0)) == Outcome.COMPLETE
+    assert [name for name, _ in made.timed()[1]] == ["add 1"]
 
 
 def test_a_command_that_the_queue_does_not_take_is_told_and_the_next_execution_is_whole(desk):
@@ -191,7 +244,7 @@ def test_an_execution_within_a_limit_ends_between_commands(desk):
 
 
 def test_an_execution_that_takes_long_is_timed_out_and_the_device_goes_on(desk):
-    made = desk.of(desk.launch(1, "slow"), *[desk.launch(1) for _ in range(2 * commands.CHUNK)])
+    made = desk.of(desk.launch(1, "slow"), *[desk.launch(1) for _ in range(2 * CHUNK)])
     made.run()
     deadline = time.monotonic() + 0.001
     assert made.run_within(Limits(lambda: deadline - time.monotonic())) == Outcome.TIMED_OUT
@@ -202,7 +255,7 @@ def test_an_execution_that_takes_long_is_timed_out_and_the_device_goes_on(desk):
 def test_a_buffer_that_is_mapped_refuses_before_anything_is_enqueued(desk):
     found = library()
     queue, handle = desk.context.queue, desk.memory.handle
-    at = found.make("test", "clEnqueueMapBuffer", queue, handle, 1, numbers.MAP_READ, 0, 4 * N, 0, None, None)
+    at = found.map_buffer("test", queue, handle, 4 * N)
     with failing("clEnqueueWriteBuffer", numbers.OUT_OF_RESOURCES) as calls:
         made = desk.of(commands.refuse_mapped(desk.memory.handle, "tensor 'x'"), desk.write())
         with pytest.raises(QnnError, match="tensor 'x' of the test: its OpenCL buffer is mapped") as refused:
@@ -236,6 +289,25 @@ def test_an_event_is_waited_for_no_longer_than_asked(desk):
     gate.set_status(cl.command_execution_status.COMPLETE)
     event.wait(60)
     assert event.done
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), -1, -float("inf"), "x", "1", None, [], 1j, 10**400])
+def test_what_is_no_time_to_wait_is_refused(desk, seconds):
+    event = desk.of(desk.launch(1)).enqueue(())
+    with pytest.raises(QnnError, match="is no time to wait") as refused:
+        event.wait(seconds)
+    assert refused.value.code is Code.GRAPH_INVALID_ARGUMENT
+    event.wait(float("inf"))
+    event.wait(np.float32(60))
+
+
+def test_an_event_that_is_closed_says_so(desk):
+    event = desk.of(desk.launch(1)).enqueue(())
+    event.wait()
+    event.close()
+    for use in (event.wait, lambda: event.done, lambda: event.cl, lambda: checked([event], desk.context, "graph 'g'")):
+        with pytest.raises(QnnError, match="it is closed"):
+            use()
 
 
 def test_many_threads_have_executions_of_their_own_in_one_queue(desk):

@@ -10,11 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from isthmus.errors import QnnError
 from isthmus.memory import opencl
 from isthmus.opencl import commands, library, numbers
-from isthmus.opencl.commands import Commands
 from isthmus.opencl.context import Context
 from isthmus.opencl.device import choose
+from isthmus.opencl.execution import Commands, Limits, Outcome
 from isthmus.opencl.library import library as loaded
 from isthmus.opencl.program import Repository, build, kernel
 
@@ -112,7 +113,7 @@ def test_all_launches_are_recorded_once_and_replayed_by_each_execution(recorder)
 
 def test_recording_can_be_refused(recorder):
     context, memory, array, made = desk(simultaneous=False)
-    Commands(context, made, "test", 60, record=False).run()
+    Commands(context, made, "test", 60, may_record=False).run()
     assert (recorder.recorded, recorder.replays) == ({}, 0)
     assert (array == 111).all()
     memory.close()
@@ -137,9 +138,19 @@ def test_executions_under_way_together_are_replayed_only_where_the_driver_allows
 def test_profiles_and_limits_use_commands_of_their_own(recorder):
     context, memory, array, made = desk(simultaneous=False)
     recorded = Commands(context, made, "test", 60)
-    assert [name for name, _ in recorded.timed()] == ["add 1", "add 10", "add 100"]
-    assert recorded.run_within(commands.Limits(lambda: 60.0)) == commands.Outcome.COMPLETE
+    assert [name for name, _ in recorded.timed()[1]] == ["add 1", "add 10", "add 100"]
+    assert recorded.run_within(Limits(lambda: 60.0)) == Outcome.COMPLETE
     assert recorder.replays == 0
     assert (array == 222).all()
     memory.close()
     context.close()
+
+
+def test_what_refuses_before_recorded_launches_is_named(recorder):
+    context, memory, array, made = desk(simultaneous=False)
+    recorded = Commands(context, [commands.refuse_mapped(memory.handle, "tensor 'x'"), *made], "test", 60)
+    at = loaded().map_buffer("test", context.queue, memory.handle, 4 * N)
+    with pytest.raises(QnnError, match="tensor 'x' of test: its OpenCL buffer is mapped"):
+        recorded.run()
+    loaded().call("test", "clEnqueueUnmapMemObject", context.queue, memory.handle, at, 0, None, None)
+    recorded.run()

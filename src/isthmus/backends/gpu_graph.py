@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -33,9 +34,10 @@ from isthmus.graph import Graph, GraphInfo, MemType, TensorInfo
 from isthmus.memory import Window, holds
 from isthmus.memory.opencl import HostSharedBuffer
 from isthmus.opencl import commands, event
-from isthmus.opencl.commands import Command, Commands, Limits, Outcome
+from isthmus.opencl.commands import Command
 from isthmus.opencl.context import Context
 from isthmus.opencl.event import Event
+from isthmus.opencl.execution import Commands, Limits, Outcome
 from isthmus.prepare.schedule import Plan
 
 if TYPE_CHECKING:
@@ -384,32 +386,32 @@ class GpuBinding(Binding):
             ctypes.memmove(target, source, nbytes)
 
     def _run_within(self, limit: Limit) -> None:
-        stopped = threading.Event()
-        limits = Limits(lambda: limit.left, stopped.is_set)
-        self._copy(self._copies_in)
+        self._timed_within(limit, lambda made, limits: (made.run_within(limits), ()))
+
+    def execute_timed(self, limit: Limit | None = None) -> Sequence[OperationTime]:
+        def run() -> Sequence[OperationTime]:
+            if limit is not None:
+                limit.check(self._what)
+            return self._timed_within(limit, lambda made, limits: made.timed(limits))
+
+        return self._in_turn(run)
+
+    def _timed_within(
+        self, limit: Limit | None, run: Callable[[Commands, Limits], tuple[int, Sequence[tuple[str, float]]]]
+    ) -> list[OperationTime]:
+        """Run in another way than as a whole, until the end or a limit."""
         assert self._commands is not None
-        made = self._commands
-        with limit.watched(stopped.set):
-            outcome = self._guarded(lambda: made.run_within(limits))
-        if outcome == Outcome.TIMED_OUT:
+        made, stopped = self._commands, threading.Event()
+        limits = Limits(lambda: None if limit is None else limit.left, stopped.is_set)
+        self._copy(self._copies_in)
+        with nullcontext() if limit is None else limit.watched(stopped.set):
+            outcome, times = self._guarded(lambda: run(made, limits))
+        if limit is not None and outcome == Outcome.TIMED_OUT:
             raise limit.timed_out(self._what)
         if outcome == Outcome.STOPPED:
             raise aborted(self._what)
         self._copy(self._copies_out)
-
-    def execute_timed(self, limit: Limit | None = None) -> Sequence[OperationTime]:
-        if limit is not None:
-            self.execute(limit)
-            return ()
-
-        def run() -> Sequence[OperationTime]:
-            assert self._commands is not None
-            self._copy(self._copies_in)
-            times = self._guarded(self._commands.timed)
-            self._copy(self._copies_out)
-            return [OperationTime(*each) for each in times]
-
-        return self._in_turn(run)
+        return [OperationTime(*each) for each in times]
 
     def enqueue(self, wait_for: Any) -> Event:
         def run() -> Event:

@@ -16,10 +16,11 @@ from isthmus.engine.opencl.program import Argument, Launch, Local, Place, Pool, 
 from isthmus.memory import opencl
 from isthmus.memory.opencl import OpenClBuffer
 from isthmus.opencl import commands
-from isthmus.opencl.commands import Command, Commands
+from isthmus.opencl.commands import Command
 from isthmus.opencl.context import Context
-from isthmus.opencl.handles import Owned
+from isthmus.opencl.execution import Commands
 from isthmus.opencl.library import library
+from isthmus.opencl.owned import Owned
 from isthmus.opencl.program import Repository, build, kernel
 
 _BUILDERS = 4
@@ -126,7 +127,7 @@ class DeviceProgram:
         if pool not in self._pools:
             return None
         write = commands.write(self._pools[pool].handle, 0, content.nbytes, content.ctypes.data, pool.name.lower())
-        return Commands(self.context, [write], self.what, self.patience, record=False, keeps=content)
+        return Commands(self.context, [write], self.what, self.patience, may_record=False, keeps=content)
 
     def _set(self, object_: Owned, launch: Launch, io: Sequence[IoPlace]) -> None:
         found, what = library(), f"kernel '{launch.kernel}' of {self.what}"

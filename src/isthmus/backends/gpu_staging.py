@@ -17,7 +17,7 @@ from isthmus.memory.opencl import HostSharedBuffer, OpenClBuffer, PinnedBuffer
 from isthmus.opencl import commands
 from isthmus.opencl.commands import Command
 from isthmus.opencl.context import Context
-from isthmus.opencl.handles import Owned
+from isthmus.opencl.owned import Owned
 
 PIN_BYTES = 1 << 18
 """From here on the client's own pages are pinned: that costs less than a few copies of them."""

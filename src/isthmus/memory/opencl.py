@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import Ending
 from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.host import HostBuffer
@@ -23,7 +24,8 @@ from isthmus.memory.whole import whole
 
 if TYPE_CHECKING:
     from isthmus.opencl.context import Context
-    from isthmus.opencl.handles import MemoryFacts, Owned
+    from isthmus.opencl.handles import MemoryFacts
+    from isthmus.opencl.owned import Owned
 
 KIND = "opencl"
 GRACE = 10.0
@@ -90,6 +92,7 @@ class HostSharedBuffer(OpenClBuffer):
         super().__init__(context, owned, facts, pages.address)
         self.nbytes = nbytes
         self._pages = pages
+        self._mapping = Ending(self, _hand_back, context, owned, pages)
 
     @property
     def array(self) -> np.ndarray:
@@ -104,32 +107,35 @@ class HostSharedBuffer(OpenClBuffer):
             self._map()
 
     def _map(self) -> None:
-        from isthmus.opencl import numbers
         from isthmus.opencl.library import library
 
-        flags = numbers.MAP_READ | numbers.MAP_WRITE
-        at = library().make(
-            self.what, "clEnqueueMapBuffer", self.context.queue, self.handle, numbers.TRUE, flags, 0, self.facts.nbytes,
-            0, None, None,
-        )  # fmt: skip
+        at = library().map_buffer(self.what, self.context.queue, self.handle, self.facts.nbytes)
         if at != self.address:
             raise QnnError(Code.MEM_MAPPING, self.what, "the driver maps it to another address than its own")
 
     def _release(self) -> None:
-        from isthmus.opencl.event import Event
-        from isthmus.opencl.library import library
-
-        found, context, done = library(), self.context, ctypes.c_void_p()
-        if not found.is_inherited and context.lost is None:
-            unmap = found.functions["clEnqueueUnmapMemObject"]
-            if unmap(context.queue, self._owned.handle, self._address, 0, None, ctypes.byref(done)) == 0:
-                found.functions["clFlush"](context.queue)
-                if not Event(context, done.value or 0, self.what).happens_within(GRACE):
-                    context.lose("memory that was handed to it does not come back")
-        if context.lost is not None:
-            # It may still be written into.
-            _lost_pages.append(self._pages)
+        self._mapping.run()
         super()._release()
+
+
+def _hand_back(context: Context, owned: Owned, pages: Buffer) -> None:
+    """Give host memory to the device for good, and wait until it has taken it: then the memory may end."""
+    from isthmus.opencl.event import Event
+    from isthmus.opencl.library import library
+
+    found = library()
+    if found.is_inherited or owned.is_closed:
+        return
+    if context.lost is None:
+        done = Event(context, f"end of a {pages.what}")
+        unmap = found.functions["clEnqueueUnmapMemObject"]
+        if unmap(context.queue, owned.handle, pages.address, 0, None, done.address) == 0:
+            found.functions["clFlush"](context.queue)
+            if not done.happens_within(GRACE):
+                context.lose("memory that was handed to it does not come back")
+    if context.lost is not None:
+        # It may still be written into.
+        _lost_pages.append(pages)
 
 
 @dataclass(frozen=True)
@@ -172,11 +178,11 @@ class OpenCl(MemoryResource):
 
 
 def _made(context: Context, flags: int, nbytes: int, address: int, what: str) -> tuple[Owned, MemoryFacts]:
-    from isthmus.opencl.handles import MemoryFacts, Owned
-    from isthmus.opencl.library import library
+    from isthmus.opencl.handles import MemoryFacts
+    from isthmus.opencl.owned import Owned
 
-    made = library().make(what, "clCreateBuffer", context.handle, flags, nbytes, address or None)
-    return Owned(made, "clReleaseMemObject"), MemoryFacts(made, what)
+    owned = Owned.make(what, "clCreateBuffer", context.handle, flags, nbytes, address or None)
+    return owned, MemoryFacts(owned.handle, what)
 
 
 provide(OpenCl())
@@ -230,15 +236,22 @@ class PinnedBuffer(Buffer):
 
 def pinned(context: Context, nbytes: int) -> PinnedBuffer:
     """Host memory that transfers go to and from at the speed of the bus."""
-    from isthmus.opencl import numbers
     from isthmus.opencl.library import library
 
     inner = device(context, nbytes, of_host=True)
-    flags = numbers.MAP_READ | numbers.MAP_WRITE
-    at = library().make(
-        inner.what, "clEnqueueMapBuffer", context.queue, inner.handle, numbers.TRUE, flags, 0, nbytes, 0, None, None
-    )
+    at = library().map_buffer(inner.what, context.queue, inner.handle, nbytes)
+    # Drivers keep memory that is mapped.
+    Ending(inner, _unmap, context, inner._owned, at)
     return PinnedBuffer(inner, at)
+
+
+def _unmap(context: Context, owned: Owned, address: int) -> None:
+    from isthmus.opencl.library import library
+
+    found = library()
+    if not found.is_inherited and not owned.is_closed and context.lost is None:
+        found.functions["clEnqueueUnmapMemObject"](context.queue, owned.handle, address, 0, None, None)
+        found.functions["clFlush"](context.queue)
 
 
 def pin(context: Context, address: int, nbytes: int) -> Owned | None:
@@ -247,14 +260,13 @@ def pin(context: Context, address: int, nbytes: int) -> Owned | None:
     It is a memory object over them that no command uses; the answer ends it. None where the driver makes none.
     """
     from isthmus.opencl import numbers
-    from isthmus.opencl.handles import Owned
-    from isthmus.opencl.library import library
+    from isthmus.opencl.owned import Owned
 
-    status = ctypes.c_int32()
-    made = library().functions["clCreateBuffer"](
-        context.handle, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, nbytes, address, ctypes.byref(status)
-    )
-    return Owned(made, "clReleaseMemObject") if made and status.value == numbers.SUCCESS else None
+    flags = numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR
+    try:
+        return Owned.make("client's memory", "clCreateBuffer", context.handle, flags, nbytes, address)
+    except QnnError:
+        return None
 
 
 def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
@@ -266,8 +278,7 @@ def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
         MEM_INVALID_ARGUMENT for what is no buffer of OpenCL, or one of another context; MEM_INVALID_HANDLE for one that
         was released.
     """
-    from isthmus.opencl.handles import Owned
-    from isthmus.opencl.library import library
+    from isthmus.opencl.owned import Owned
 
     facts = _facts(given, what)
     if facts.context != context.handle:
@@ -275,8 +286,7 @@ def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
             Code.MEM_INVALID_ARGUMENT, what, "its OpenCL buffer belongs to another context than the backend works in",
             "Create it in the backend's context, or the backend in its context.",
         )  # fmt: skip
-    library().call(what, "clRetainMemObject", facts.handle)
-    return OpenClBuffer(context, Owned(facts.handle, "clReleaseMemObject"), facts)
+    return OpenClBuffer(context, Owned.keep(what, "MemoryObject", facts.handle), facts)
 
 
 def owner(given: Any, what: str) -> int:

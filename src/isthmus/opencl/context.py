@@ -15,8 +15,9 @@ from isthmus.errors import Code, QnnError
 from isthmus.lock import Lock
 from isthmus.opencl import numbers
 from isthmus.opencl.device import Device, describe
-from isthmus.opencl.handles import Owned, handle_of
-from isthmus.opencl.library import library, own_library
+from isthmus.opencl.handles import handle_of
+from isthmus.opencl.library import own_library
+from isthmus.opencl.owned import Owned
 
 
 class Context:
@@ -27,16 +28,15 @@ class Context:
     device
         The device it is on.
     context, queue
-        References, which this takes over.
+        References.
     is_own
         Whether nobody else has them: then a lost one can be replaced.
     """
 
-    def __init__(self, device: Device, context: int, queue: int, is_own: bool) -> None:
+    def __init__(self, device: Device, context: Owned, queue: Owned, is_own: bool) -> None:
         self.device = device
         self.is_own = is_own
-        self._context = Owned(context, "clReleaseContext")
-        self._queue = Owned(queue, "clReleaseCommandQueue")
+        self._context, self._queue = context, queue
         self._profiling: Owned | None = None
         self._lock = Lock()
         self._users: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -47,16 +47,10 @@ class Context:
     @classmethod
     def create(cls, device: Device) -> Context:
         """A context and a queue of our own."""
-        found, what = library(), f"OpenCL context on {device}"
-        handles = (c_void_p * 1)(device.handle)
+        what, handles = f"OpenCL context on {device}", (c_void_p * 1)(device.handle)
         properties = (ctypes.c_ssize_t * 3)(numbers.CONTEXT_PLATFORM, device.platform, 0)
-        context = found.make(what, "clCreateContext", properties, 1, handles, None, None)
-        try:
-            queue = found.make(what, "clCreateCommandQueue", context, device.handle, 0)
-        except BaseException:
-            found.functions["clReleaseContext"](context)
-            raise
-        return cls(device, context, queue, True)
+        context = Owned.make(what, "clCreateContext", properties, 1, handles, None, None)
+        return cls(device, context, Owned.make(what, "clCreateCommandQueue", context.handle, device.handle, 0), True)
 
     @classmethod
     def of_client(cls, context: Any, queue: Any) -> Context:
@@ -79,9 +73,8 @@ class Context:
                 rule = f"it has {count} devices"
                 raise QnnError(code, what, rule, "Give a queue, which is on one of them.")
             device = describe(int.from_bytes(handles, "little"))
-            made = found.make(what, "clCreateCommandQueue", given, device.handle, 0)
-            found.call(what, "clRetainContext", given)
-            return cls(device, given, made, False)
+            kept = Owned.keep(what, "Context", given)
+            return cls(device, kept, Owned.make(what, "clCreateCommandQueue", given, device.handle, 0), False)
         what = "the client's OpenCL queue"
         taken = handle_of(queue, "CommandQueue", what, code)
 
@@ -95,9 +88,7 @@ class Context:
         if number(numbers.QUEUE_PROPERTIES, c_uint64) & numbers.QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE:
             raise QnnError(code, what, "it runs commands out of order", "Give an in-order queue, or its context alone.")
         device = describe(number(numbers.QUEUE_DEVICE, c_void_p))
-        found.call(what, "clRetainContext", owner)
-        found.call(what, "clRetainCommandQueue", taken)
-        return cls(device, owner, taken, False)
+        return cls(device, Owned.keep(what, "Context", owner), Owned.keep(what, "CommandQueue", taken), False)
 
     @property
     def handle(self) -> int:
@@ -113,11 +104,10 @@ class Context:
         """A queue that notes when commands begin and end; made when it is first needed."""
         with self._lock:
             if self._profiling is None:
-                made = library().make(
-                    "OpenCL queue", "clCreateCommandQueue", self.handle, self.device.handle,
-                    numbers.QUEUE_PROFILING_ENABLE,
-                )  # fmt: skip
-                self._profiling = Owned(made, "clReleaseCommandQueue")
+                flags = numbers.QUEUE_PROFILING_ENABLE
+                self._profiling = Owned.make(
+                    "OpenCL queue", "clCreateCommandQueue", self.handle, self.device.handle, flags
+                )
             return self._profiling.handle
 
     def check(self, what: str) -> None:

@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from ctypes import c_int32, c_uint64, c_void_p
 from typing import Any
 
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import Ending
 from isthmus.opencl import numbers
 from isthmus.opencl.context import Context
-from isthmus.opencl.handles import Owned, handle_of
-from isthmus.opencl.library import REMEDY, library
-from isthmus.opencl.loop import Word
+from isthmus.opencl.handles import handle_of
+from isthmus.opencl.library import REMEDY, Library, library
+from isthmus.opencl.loop import WORD, Word
+from isthmus.opencl.owned import Owned, give_back, store_retained
 from isthmus.opencl.status import refusal
 from isthmus.opencl.waiting import Block, state
 
 
 class Event(Owned):
-    """The end of what was enqueued.
+    """The end of what was enqueued; whoever enqueues it has its handle written to `address`.
 
     Parameters
     ----------
     context
         Where it is going to happen.
-    handle
-        A reference, which this takes over.
     what
         What was enqueued, for messages.
     """
 
-    def __init__(self, context: Context, handle: int, what: str) -> None:
-        super().__init__(handle, "clReleaseEvent")
+    def __init__(self, context: Context, what: str) -> None:
+        super().__init__("Event")
         self._context, self._what = context, what
 
     @property
     def int_ptr(self) -> int:
         """OpenCL's event; it lives as long as this object."""
+        if not self.handle:
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"event of {self._what}", "it is closed")
         return self.handle
 
     @property
@@ -46,14 +49,14 @@ class Event(Owned):
         except ImportError:
             rule = "the package pyopencl is not installed"
             raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "OpenCL event", rule, REMEDY) from None
-        return pyopencl.Event.from_int_ptr(self.handle, retain=True)
+        return pyopencl.Event.from_int_ptr(self.int_ptr, retain=True)
 
     @property
     def done(self) -> bool:
         """Whether it has happened."""
         found = library()
         return found.number(
-            self._what, "clGetEventInfo", self.handle, numbers.EVENT_COMMAND_EXECUTION_STATUS, kind=c_int32
+            self._what, "clGetEventInfo", self.int_ptr, numbers.EVENT_COMMAND_EXECUTION_STATUS, kind=c_int32
         ) <= numbers.COMPLETE
 
     def wait(self, seconds: float = math.inf) -> None:
@@ -62,42 +65,89 @@ class Event(Owned):
         Raises
         ------
         QnnError
-            GRAPH_TIMED_OUT if it has not within `seconds`; it may still happen then. COMMON_SYSTEM_COMMUNICATION if
-            the device failed.
+            GRAPH_TIMED_OUT if it has not within `seconds`; it may still happen then. GRAPH_INVALID_ARGUMENT for what
+            is no time, COMMON_SYSTEM_COMMUNICATION if the device failed.
         """
         self._context.check(self._what)
-        block, ended = self._waited(seconds)
+        ended, failed = self._waited(_seconds(seconds, self._what))
         if not ended:
-            raise QnnError(Code.GRAPH_TIMED_OUT, self._what, f"it has not ended within {seconds:g} s")
-        if block.words[Word.EVENT]:
-            failed = block.words[Word.STATUS] or state(block.words)
+            raise QnnError(Code.GRAPH_TIMED_OUT, self._what, f"it has not ended within {float(seconds):g} s")
+        if failed:
             self._context.lose(refusal(failed, self._what, "an execution").rule)
             raise self._context.loss(self._what)
 
     def happens_within(self, seconds: float) -> bool:
         """Wait for a while; whether it has happened well, however the context stands."""
-        block, ended = self._waited(seconds)
-        return ended and not block.words[Word.EVENT]
+        ended, failed = self._waited(seconds)
+        return ended and not failed
 
-    def _waited(self, seconds: float) -> tuple[Block, bool]:
-        block = Block(0, self._context.device.kind != "cpu")
-        # Native code gives a reference back when the event is complete.
-        library().call(self._what, "clRetainEvent", self.handle)
-        block.words[Word.EVENT] = self.handle
+    def _waited(self, seconds: float) -> tuple[bool, int]:
+        """Wait for a while; whether it has ended, and the status that it failed with or 0."""
+        block, found = Block(0, self._context.device.kind != "cpu"), library()
+        words = block.words
         try:
-            return block, block.wait(seconds)
+            # Native code gives a reference back when the event is complete.
+            store_retained(words, Word.EVENT, found.functions["clRetainEvent"], self.int_ptr)
+            ended = block.wait(seconds)
+            return ended, (words[Word.STATUS] or state(words)) if ended and words[Word.EVENT] else 0
         finally:
-            if block.words[Word.EVENT]:
-                library().functions["clReleaseEvent"](self.handle)
+            give_back(words, Word.EVENT, found.functions["clReleaseEvent"])
 
-    def profile(self) -> int:
-        """Nanoseconds from its command's begin to its end, as the device has them."""
-        found = library()
-        begin, end = (
-            found.number(self._what, "clGetEventProfilingInfo", self.handle, which, kind=c_uint64)
-            for which in (numbers.PROFILING_COMMAND_START, numbers.PROFILING_COMMAND_END)
-        )
-        return end - begin
+
+class Events:
+    """The events of several commands, which native code writes side by side.
+
+    Parameters
+    ----------
+    count
+        How many there may be.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._cells = (c_void_p * count)()
+        self._end = Ending(self, _give_all_back, library(), self._cells)
+
+    @property
+    def addresses(self) -> list[int]:
+        """Where each is to be written."""
+        first = ctypes.addressof(self._cells)
+        return [first + WORD * index for index in range(len(self._cells))]
+
+    @property
+    def handles(self) -> list[int]:
+        """Those that there are, 0 for the others."""
+        return [handle or 0 for handle in self._cells]
+
+    def close(self) -> None:
+        """Give all back; safe to call again."""
+        self._end.run()
+
+
+def _give_all_back(found: Library, cells: Any) -> None:
+    if not found.is_inherited:
+        for index in range(len(cells)):
+            give_back(cells, index, found.functions["clReleaseEvent"])
+
+
+def nanoseconds(event: int, what: str) -> int:
+    """From the begin of an event's command to its end, as the device has them; of a queue that notes such times."""
+    begin, end = (
+        library().number(what, "clGetEventProfilingInfo", event, which, kind=c_uint64)
+        for which in (numbers.PROFILING_COMMAND_START, numbers.PROFILING_COMMAND_END)
+    )
+    return end - begin
+
+
+def _seconds(given: Any, what: str) -> float:
+    """How long a client wants to wait."""
+    try:
+        seconds = float(given)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if isinstance(given, str) or not seconds >= 0:
+        rule = f"{given!r} is no time to wait"
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule, "Give seconds, or nothing to wait without end.")
+    return seconds
 
 
 def checked(events: Any, context: Context, what: str) -> list[int]:

@@ -1,48 +1,15 @@
-"""Handles of OpenCL: those that we own and give back, and those that a client brings."""
+"""Handles that a client brings, and what OpenCL tells of a memory object."""
 
 from __future__ import annotations
 
 import os
-import weakref
-from collections.abc import Callable
 from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.opencl import numbers
-from isthmus.opencl.library import Library, library, platforms
-
-
-class Owned:
-    """An object of OpenCL that we hold a reference to.
-
-    Parameters
-    ----------
-    handle
-        The reference; it is given back once, when this is closed or forgotten.
-    release
-        The function that takes it: a name, or one of an extension.
-    """
-
-    def __init__(self, handle: int, release: str | Callable[[int], int]) -> None:
-        self.handle = handle
-        self._end = weakref.finalize(self, _give_back, library(), release, handle)
-        # At exit the driver may have gone before us; the system takes everything.
-        self._end.atexit = False
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the reference was given back."""
-        return not self._end.alive
-
-    def close(self) -> None:
-        """Give the reference back; safe to call again."""
-        self._end()
-
-
-def _give_back(found: Library, release: str | Callable[[int], int], handle: int) -> None:
-    if not found.is_inherited:
-        (found.functions[release] if isinstance(release, str) else release)(handle)
+from isthmus.opencl.library import device_handles, library, platforms
+from isthmus.opencl.owned import kinds_of
 
 
 def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = None) -> int:
@@ -50,12 +17,14 @@ def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = 
 
     A handle is an address, and OpenCL must not be asked about one that is none of its objects or was released. Every
     object begins with the address of its driver's functions, and ceases to when its memory is given back: that is
-    looked at first.
+    looked at first. A number says nothing of its kind, and drivers do not look: an object of another kind that is
+    nobody's here (a queue or an event that only the client has, say) is not told from the one that is meant.
 
     Parameters
     ----------
     kind
-        What objects of pyopencl must be: the name of a class. Of numbers the kind cannot be told.
+        What objects of pyopencl must be: the name of a class. Numbers must not be of another kind as far as is known:
+        platforms, devices, and all that this process has a reference to through us.
     code, gone
         The code for what is no handle at all, and for a number that is none of a living object.
     """
@@ -65,10 +34,21 @@ def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = 
     handle = getattr(given, "int_ptr", given)
     if isinstance(handle, bool) or not isinstance(handle, int):
         raise QnnError(code, what, f"{given!r} is neither an object of OpenCL nor its handle")
+    known = platforms()
+    if kinds_of(handle) - {kind} or handle in known or any(_is_device(handle, platform) for platform in known):
+        raise QnnError(gone or code, what, f"{handle:#x} is an object of OpenCL, but no {kind}")
     word = _first_word(handle)
-    if word is None or word not in {_first_word(platform) for platform in platforms()}:
+    if word is None or word not in {_first_word(platform) for platform in known}:
         raise QnnError(gone or code, what, f"{handle:#x} is no object of OpenCL, or was released")
     return handle
+
+
+def _is_device(handle: int, platform: int) -> bool:
+    try:
+        return handle in device_handles(platform)
+    except QnnError:
+        # A platform that does not tell.
+        return False
 
 
 def _first_word(address: int) -> int | None:

@@ -116,12 +116,14 @@ class Library:
         """Call a function that answers a status; `what` it is called for names the object in an error."""
         check(self.functions[name](*arguments), what, name)
 
-    def make(self, what: str, name: str, *arguments: Any) -> int:
-        """Call a function that makes something, and writes its status where the last argument points."""
-        status = c_int32(0)
-        made = self.functions[name](*arguments, ctypes.byref(status))
-        check(status.value, what, name)
-        return int(made or 0)
+    def map_buffer(self, what: str, queue: int, memory: int, nbytes: int) -> int:
+        """Have the host read and write a buffer, once all before it in the queue is done; the address it sees."""
+        status, flags = c_int32(), numbers.MAP_READ | numbers.MAP_WRITE
+        at = self.functions["clEnqueueMapBuffer"](
+            queue, memory, numbers.TRUE, flags, 0, nbytes, 0, None, None, ctypes.byref(status)
+        )
+        check(status.value, what, "clEnqueueMapBuffer")
+        return int(at or 0)
 
     def address(self, name: str) -> int:
         """Where a function is, for native code."""
@@ -266,4 +268,17 @@ def platforms() -> list[int]:
         raise refusal(status, "OpenCL", "clGetPlatformIDs")
     handles = (c_void_p * count.value)()
     found.call("OpenCL", "clGetPlatformIDs", count.value, handles, None)
+    return [int(handle or 0) for handle in handles]
+
+
+def device_handles(platform: int) -> list[int]:
+    """The devices of a platform, whatever they are."""
+    found, count = library(), c_uint32()
+    status = found.functions["clGetDeviceIDs"](platform, numbers.DEVICE_TYPE_ALL, 0, None, ctypes.byref(count))
+    if status == numbers.DEVICE_NOT_FOUND or (status == numbers.SUCCESS and not count.value):
+        return []
+    if status != numbers.SUCCESS:
+        raise refusal(status, "OpenCL", "clGetDeviceIDs")
+    handles = (c_void_p * count.value)()
+    found.call("OpenCL", "clGetDeviceIDs", platform, numbers.DEVICE_TYPE_ALL, count.value, handles, None)
     return [int(handle or 0) for handle in handles]

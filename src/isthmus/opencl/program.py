@@ -16,8 +16,8 @@ from isthmus.compiled.folder import Folder, Unavailable
 from isthmus.errors import Code, QnnError
 from isthmus.opencl import numbers
 from isthmus.opencl.context import Context
-from isthmus.opencl.handles import Owned
 from isthmus.opencl.library import library
+from isthmus.opencl.owned import Owned
 from isthmus.opencl.status import refusal
 
 _LONGEST_LOG = 4000
@@ -95,7 +95,7 @@ def build(
 
 def kernel(program: Owned, name: str, what: str) -> Owned:
     """A kernel of its own, with arguments of its own."""
-    return Owned(library().make(what, "clCreateKernel", program.handle, name.encode()), "clReleaseKernel")
+    return Owned.make(what, "clCreateKernel", program.handle, name.encode())
 
 
 def _options(options: Sequence[str]) -> bytes:
@@ -105,9 +105,8 @@ def _options(options: Sequence[str]) -> bytes:
 def _from_source(context: Context, source: str, options: Sequence[str], what: str) -> Owned:
     found, text = library(), source.encode()
     texts, sizes = (c_char_p * 1)(text), (c_size_t * 1)(len(text))
-    made = found.make(what, "clCreateProgramWithSource", context.handle, 1, texts, sizes)
-    program = Owned(made, "clReleaseProgram")
-    device = (c_void_p * 1)(context.device.handle)
+    program = Owned.make(what, "clCreateProgramWithSource", context.handle, 1, texts, sizes)
+    made, device = program.handle, (c_void_p * 1)(context.device.handle)
     status = found.functions["clBuildProgram"](made, 1, device, _options(options), None, None)
     if status == numbers.BUILD_PROGRAM_FAILURE:
         log = found.text(what, "clGetProgramBuildInfo", made, context.device.handle, numbers.PROGRAM_BUILD_LOG)
@@ -125,14 +124,14 @@ def _from_binary(context: Context, binary: bytes, options: Sequence[str]) -> Own
     device = (c_void_p * 1)(context.device.handle)
     content = ctypes.create_string_buffer(binary, len(binary))
     contents, sizes = (c_void_p * 1)(ctypes.addressof(content)), (c_size_t * 1)(len(binary))
-    status, single = c_int32(), (c_int32 * 1)()
-    made = found.functions["clCreateProgramWithBinary"](
-        context.handle, 1, device, sizes, contents, single, ctypes.byref(status)
-    )
-    if status.value != numbers.SUCCESS or not made:
+    single = (c_int32 * 1)()
+    try:
+        program = Owned.make(
+            "kept program", "clCreateProgramWithBinary", context.handle, 1, device, sizes, contents, single
+        )
+    except QnnError:
         return None
-    program = Owned(made, "clReleaseProgram")
-    if single[0] or found.functions["clBuildProgram"](made, 1, device, _options(options), None, None):
+    if single[0] or found.functions["clBuildProgram"](program.handle, 1, device, _options(options), None, None):
         program.close()
         return None
     return program

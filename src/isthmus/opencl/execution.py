@@ -1,0 +1,369 @@
+"""An execution: commands written down once, enqueued by one native call each time, waited for with an end.
+
+An execution touches no argument of a kernel. Where the driver can record commands, all launches are one command.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+from collections.abc import Callable, Sequence
+from ctypes import c_void_p
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from isthmus.errors import Code, QnnError
+from isthmus.opencl import machine, numbers
+from isthmus.opencl.commands import Command
+from isthmus.opencl.context import Context
+from isthmus.opencl.event import Event, Events, nanoseconds
+from isthmus.opencl.library import library
+from isthmus.opencl.loop import IS_MAPPED, MOVED, WORD, Kind, Row, Word
+from isthmus.opencl.owned import Owned, give_back, store_retained
+from isthmus.opencl.recording import record
+from isthmus.opencl.status import is_loss, refusal
+from isthmus.opencl.waiting import PIECE, Block, state
+
+GRACE = 10.0
+"""Seconds that commands may take to end after an execution was given up: it ends between commands only. Then the device
+counts as lost."""
+CHUNK = 32
+"""How many commands are under way at a time while an execution may be ended early."""
+
+_lost: list[object] = []
+"""What commands of lost devices worked in: should one come back, it writes where nobody else is."""
+
+
+@dataclass
+class Limits:
+    """When an execution is to end early: what is left of its time in seconds, and whether somebody ended it."""
+
+    left: Callable[[], float | None]
+    stopped: Callable[[], bool] = field(default=lambda: False)
+
+
+class Outcome:
+    """How an execution within limits ended."""
+
+    COMPLETE, TIMED_OUT, STOPPED = range(3)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Commands as native code has them, and what each is for."""
+
+    rows: np.ndarray
+    labels: Sequence[str]
+
+
+class Commands:
+    """Commands in order, ready to be enqueued any number of times, by one thread at a time.
+
+    Parameters
+    ----------
+    context
+        Whose queue they go into.
+    commands
+        What to do.
+    what
+        Whose execution it is, for messages.
+    patience
+        Seconds after which a device that has not come to the end counts as lost.
+    may_record
+        Whether to record launches where the driver can.
+    keeps
+        What must live as long as this: memory that commands read or write.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        commands: Sequence[Command],
+        what: str,
+        patience: float,
+        may_record: bool = True,
+        keeps: object = None,
+    ) -> None:
+        self._keeps = keeps
+        self.context, self.commands, self.what, self.patience = context, tuple(commands), what, patience
+        self._block = Block(context.queue, context.device.kind != "cpu")
+        self._recorded: Owned | None = None
+        self._plain = self._rows(self.commands)
+        self._table = self._with_recording() if may_record and context.device.command_buffers else self._plain
+        self._loop = machine.load()
+        self._latest = math.inf
+        self._use(self._table)
+
+    # -- executing -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Execute and wait."""
+        if self.context.lost is not None:
+            raise self.context.loss(self.what)
+        block = self._block
+        words = block.words
+        if words[Word.ARMED]:
+            block.fresh_bell()
+        try:
+            self._loop.execute(block.address, 0, 0, 0)
+            if words[Word.STATUS] == 0 and words[Word.EVENT] == 0:
+                return
+            if words[Word.STATUS] == IS_MAPPED:
+                self._catch_up(GRACE)
+                self._loop.execute(block.address, 0, 0, 0)
+            self._see_to_the_end()
+        except BaseException:
+            self._settle()
+            raise
+
+    def run_within(self, limits: Limits) -> int:
+        """Execute in parts until the end or a limit; an `Outcome`. What was enqueued has ended in any case."""
+        if self.context.lost is not None:
+            raise self.context.loss(self.what)
+        table = _Table(self._plain.rows.copy(), self._plain.labels)
+        table.rows[CHUNK - 1 :: CHUNK, Row.EVENT] = self._event_address
+        return self._in_parts(table, limits)
+
+    def timed(self, limits: Limits | None = None) -> tuple[int, list[tuple[str, float]]]:
+        """The same, and what each launch took, by its label, in microseconds as the device has them.
+
+        Only a queue of its own notes such times. It comes after all that is in the context's queue, as any execution.
+        """
+        if self.context.lost is not None:
+            raise self.context.loss(self.what)
+        limits, words = limits or Limits(lambda: None), self._block.words
+        events = Events(len(self.commands))
+        table = _Table(self._plain.rows.copy(), self._plain.labels)
+        table.rows[:, Row.EVENT] = events.addresses
+        try:
+            outcome = self._wait_for_queue(limits)
+            if outcome == Outcome.COMPLETE:
+                words[Word.QUEUE] = self.context.profiling_queue()
+                outcome = self._in_parts(table, limits, events)
+            if outcome != Outcome.COMPLETE:
+                return outcome, []
+            return outcome, [
+                (command.label, nanoseconds(event, self.what) / 1e3)
+                for command, event in zip(self.commands, events.handles, strict=True)
+                if event and command.kind is Kind.LAUNCH
+            ]
+        finally:
+            words[Word.QUEUE] = self.context.queue
+            events.close()
+
+    def _in_parts(self, table: _Table, limits: Limits, events: Events | None = None) -> int:
+        """Execute rows in parts; each row has its event, or the last of each part tells the end of the part."""
+        words, outcome = self._block.words, Outcome.COMPLETE
+        try:
+            for first in range(0, len(table.rows), CHUNK):
+                part = slice(first, first + CHUNK)
+                self._use(_Table(table.rows[part], table.labels[part]))
+                self._enqueue(GRACE)
+                if words[Word.STATUS]:
+                    self._fail()
+                if events is not None:
+                    self._watch(events.handles[part])
+                outcome = self._wait_within(limits)
+                if outcome != Outcome.COMPLETE:
+                    self._settle()
+                    break
+        except BaseException:
+            self._settle()
+            raise
+        finally:
+            self._use(self._table)
+        if self.context.lost is not None:
+            raise self.context.loss(self.what)
+        return outcome
+
+    def _watch(self, events: Sequence[int]) -> None:
+        """Have the last of some events be what is waited for."""
+        last = next((event for event in reversed(events) if event), 0)
+        if last:
+            store_retained(self._block.words, Word.EVENT, library().functions["clRetainEvent"], last)
+
+    def enqueue(self, wait_for: Sequence[int]) -> Event:
+        """Enqueue after events of the context; the answer is the event of the end."""
+        if self.context.lost is not None:
+            raise self.context.loss(self.what)
+        words, waits = self._block.words, (c_void_p * max(len(wait_for), 1))(*wait_for)
+        words[Word.WAIT_COUNT] = len(wait_for)
+        words[Word.WAIT_LIST] = ctypes.addressof(waits) if wait_for else 0
+        table = self._table if self.context.device.simultaneous else self._plain
+        event = Event(self.context, self.what)
+        try:
+            table.rows[-1, Row.EVENT] = event.address
+            self._use(table)
+            self._enqueue(PIECE)
+            if words[Word.STATUS]:
+                self._fail()
+            event.note()
+            return event
+        except BaseException:
+            self._settle()
+            raise
+        finally:
+            words[Word.WAIT_COUNT] = words[Word.WAIT_LIST] = 0
+            table.rows[-1, Row.EVENT] = self._event_address
+            self._use(self._table)
+
+    def hurry(self) -> None:
+        """Wait a little longer and no more for what is under way: somebody wants it to end, from another thread."""
+        self._latest = time.monotonic() + GRACE
+
+    def close(self) -> None:
+        """Let kernels and what was recorded go; safe to call again."""
+        if self._recorded is not None:
+            self._recorded.close()
+        for command in self.commands:
+            if command.kernel is not None:
+                command.kernel.close()
+
+    # -- ends and failures ---------------------------------------------------------------------------------------------
+
+    def _see_to_the_end(self) -> None:
+        """After a first piece of waiting: wait on, or tell what went wrong."""
+        words = self._block.words
+        if words[Word.STATUS]:
+            self._fail()
+        begun = time.monotonic()
+        while words[Word.EVENT] and state(words) >= numbers.COMPLETE and not self._block.wait(self._left(begun)):
+            self._check_patience(begun)
+        self._check_end()
+
+    def _left(self, begun: float) -> float:
+        """How long to wait in one go, before somebody may want it to end."""
+        return min(begun + self.patience, self._latest, time.monotonic() + 1) - time.monotonic()
+
+    def _check_patience(self, begun: float) -> None:
+        now = time.monotonic()
+        if self.context.lost is not None:
+            raise self.context.loss(self.what)
+        if now >= begun + self.patience:
+            self._lose(f"an execution has not ended within {self.patience:g} s")
+        if now >= self._latest:
+            self._lose(f"an execution has not ended {GRACE:g} s after it was to")
+
+    def _wait_within(self, limits: Limits) -> int:
+        begun = time.monotonic()
+        if not self._block.words[Word.EVENT]:
+            # Nothing but looks at memory was in it.
+            return Outcome.COMPLETE
+        while True:
+            left = limits.left()
+            if limits.stopped():
+                return Outcome.STOPPED
+            if left is not None and left <= 0:
+                return Outcome.TIMED_OUT
+            if self._block.wait(PIECE if left is None else min(PIECE, left)):
+                self._check_end()
+                return Outcome.COMPLETE
+            self._check_patience(begun)
+
+    def _check_end(self) -> None:
+        words = self._block.words
+        if words[Word.EVENT]:
+            failed = words[Word.STATUS] or state(words)
+            self._forget_event()
+            self._lose(refusal(int(failed), self.what, "an execution").rule)
+
+    def _fail(self) -> None:
+        """Tell why a command was not taken by the queue."""
+        words = self._block.words
+        status, row, labels = int(words[Word.STATUS]), int(words[Word.FAILED_ROW]), self._used.labels
+        label = f"{labels[row]} of {self.what}" if row < len(labels) and labels[row] else self.what
+        if status == IS_MAPPED:
+            raise QnnError(
+                Code.COMMON_OPERATION_NOT_PERMITTED, label, "its OpenCL buffer is mapped", "Unmap it before executing."
+            )
+        if status == MOVED:
+            raise QnnError(Code.MEM_MAPPING, label, "the driver maps its memory to another address than before")
+        if is_loss(status):
+            self._lose(refusal(status, label, "the queue").rule)
+        raise refusal(status, label, "the queue")
+
+    def _lose(self, why: str) -> None:
+        self.context.lose(why)
+        _lost.append(self._keeps)
+        raise self.context.loss(self.what)
+
+    def _enqueue(self, patience: float) -> None:
+        self._block.fresh_bell()
+        self._loop.enqueue(self._block.address, 0, 0, 0)
+        if self._block.words[Word.STATUS] == IS_MAPPED:
+            self._catch_up(patience)
+            self._loop.enqueue(self._block.address, 0, 0, 0)
+
+    def _catch_up(self, seconds: float) -> bool:
+        """Wait a while for all that is in the queue: the end of a mapping is a command too. Whether it has ended."""
+        try:
+            self._block.fresh_bell()
+            return not self._mark() or self._block.wait(seconds)
+        finally:
+            self._forget_event()
+
+    def _wait_for_queue(self, limits: Limits) -> int:
+        """Wait for all that is in the queue, as an execution in it does."""
+        try:
+            self._block.fresh_bell()
+            return self._wait_within(limits) if self._mark() else Outcome.COMPLETE
+        finally:
+            self._forget_event()
+
+    def _mark(self) -> bool:
+        """Have the end of all that is in the queue be what is waited for, if the queue takes that."""
+        functions, queue = library().functions, self._block.words[Word.QUEUE]
+        taken = functions["clEnqueueMarkerWithWaitList"](queue, 0, None, self._event_address) == numbers.SUCCESS
+        functions["clFlush"](queue)
+        return bool(taken)
+
+    def _settle(self) -> None:
+        """Have all that was enqueued come to its end, before whatever went wrong is told."""
+        self._forget_event()
+        if self.context.lost is None and not self._catch_up(GRACE):
+            self.context.lose(f"what was enqueued has not ended within {GRACE:g} s")
+            _lost.append(self._keeps)
+
+    def _forget_event(self) -> None:
+        give_back(self._block.words, Word.EVENT, library().functions["clReleaseEvent"])
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _event_address(self) -> int:
+        return self._block.address + WORD * Word.EVENT
+
+    def _use(self, table: _Table) -> None:
+        words = self._block.words
+        words[Word.ROWS], words[Word.COUNT] = table.rows.ctypes.data, len(table.rows)
+        self._used = table
+
+    def _rows(self, commands: Sequence[Command]) -> _Table:
+        rows = np.zeros((len(commands), Row.END), np.int64)
+        for row, command in zip(rows, commands, strict=True):
+            row[Row.KIND] = command.kind
+            # Handles and addresses have 64 bits without a sign.
+            operands = np.array([value & 0xFFFF_FFFF_FFFF_FFFF for value in command.operands], np.uint64)
+            row[Row.A : Row.A + len(operands)] = operands.view(np.int64)
+            row[Row.GLOBAL : Row.GLOBAL + len(command.global_size)] = command.global_size
+            row[Row.LOCAL : Row.LOCAL + len(command.local_size)] = command.local_size
+        rows[-1:, Row.EVENT] = self._event_address
+        return _Table(rows, [command.label for command in commands])
+
+    def _with_recording(self) -> _Table:
+        """The rows with all launches, which follow one another, recorded as one command."""
+        kinds = [command.kind for command in self.commands]
+        if Kind.LAUNCH not in kinds:
+            return self._plain
+        first = kinds.index(Kind.LAUNCH)
+        count = kinds.count(Kind.LAUNCH)
+        assert set(kinds[first : first + count]) == {Kind.LAUNCH}
+        self._recorded = record(self.context, self.commands[first : first + count], self.what)
+        extension = library().extension(self.context.device.platform)
+        assert extension is not None
+        self._block.words[Word.REPLAY] = ctypes.cast(extension["clEnqueueCommandBufferKHR"], c_void_p).value or 0
+        queues = self._block.address + WORD * Word.QUEUE
+        replay = Command(Kind.REPLAY, (self._recorded.handle, queues), "recorded launches")
+        return self._rows((*self.commands[:first], replay, *self.commands[first + count :]))

@@ -1,0 +1,37 @@
+"""Launches that a driver records (cl_khr_command_buffer): enqueued as one command."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import c_int32, c_uint64, c_void_p
+
+from isthmus.opencl import numbers
+from isthmus.opencl.commands import Command
+from isthmus.opencl.context import Context
+from isthmus.opencl.library import library
+from isthmus.opencl.owned import Owned
+from isthmus.opencl.status import check
+
+
+def record(context: Context, launches: Sequence[Command], what: str) -> Owned:
+    """The launches as the driver records them, for the context's queue."""
+    extension = library().extension(context.device.platform)
+    assert extension is not None
+    queues, status = (c_void_p * 1)(context.queue), c_int32()
+    flags = numbers.COMMAND_BUFFER_SIMULTANEOUS_USE_KHR if context.device.simultaneous else 0
+    properties = (c_uint64 * 3)(numbers.COMMAND_BUFFER_FLAGS_KHR, flags, 0)
+    recording = Owned("CommandBuffer", extension["clReleaseCommandBufferKHR"])
+    recording.fill(extension["clCreateCommandBufferKHR"], 1, queues, properties, ctypes.byref(status))
+    check(status.value, what, "clCreateCommandBufferKHR")
+    made = recording.handle
+    for command in launches:
+        kernel, dims, has_local = command.operands
+        sizes = (ctypes.c_size_t * dims)(*command.global_size)
+        groups = (ctypes.c_size_t * dims)(*command.local_size) if has_local else None
+        answer = extension["clCommandNDRangeKernelKHR"](
+            made, None, None, kernel, dims, None, sizes, groups, 0, None, None, None
+        )
+        check(answer, what, "clCommandNDRangeKernelKHR")
+    check(extension["clFinalizeCommandBufferKHR"](made), what, "clFinalizeCommandBufferKHR")
+    return recording
