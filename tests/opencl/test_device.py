@@ -1,16 +1,21 @@
 """Which library, which device: named, or the best there is; and one sentence where there is none."""
 
+import ctypes
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from opencl_faults import replaced
 
+from isthmus import qnn
 from isthmus.errors import Code, QnnError
+from isthmus.log import Log, LogLevel
 from isthmus.opencl import device as devices_module
+from isthmus.opencl import numbers
 from isthmus.opencl.device import choose, devices
-from isthmus.opencl.library import library
+from isthmus.opencl.library import device_handles, library, platforms
 
 pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 
@@ -52,7 +57,7 @@ def test_the_environment_names_a_device_where_nobody_else_does(monkeypatch):
 def test_what_is_not_there_is_refused_with_all_that_is(given):
     with pytest.raises(QnnError, match="no device of OpenCL is") as refused:
         choose(**given)
-    assert "0: " in refused.value.hint
+    assert f"device 0 is {devices()[0]}" in refused.value.hint
 
 
 def test_the_best_device_is_a_gpu_if_there_is_one_then_the_largest(monkeypatch):
@@ -61,8 +66,41 @@ def test_the_best_device_is_a_gpu_if_there_is_one_then_the_largest(monkeypatch):
     first = devices()[0]
     small, large = replace(first, kind="gpu", compute_units=2), replace(first, kind="gpu", compute_units=9)
     gone = replace(first, kind="gpu", compute_units=99, available=False)
-    monkeypatch.setattr(devices_module, "devices", lambda: [first, small, gone, large])
+    monkeypatch.setattr(devices_module, "devices", lambda tell: [first, small, gone, large])
     assert choose() is large
+
+
+def failing_for(handle):
+    """Queries about one device or platform fail."""
+
+    def behave(real, asked, *arguments):
+        return numbers.OUT_OF_HOST_MEMORY if asked == handle else real(asked, *arguments)
+
+    return behave
+
+
+def test_a_device_that_does_not_answer_is_left_out_and_told_of(monkeypatch):
+    [real] = device_handles(platforms()[0])
+    ghost = ctypes.c_int64()
+    handles = [ctypes.addressof(ghost), real]
+    monkeypatch.setattr(devices_module, "device_handles", lambda platform: handles)
+    told = []
+    with replaced("clGetDeviceInfo", failing_for(handles[0])):
+        assert [device.handle for device in devices(told.append)] == [real]
+        assert choose().handle == real
+        assert told == ["A device of OpenCL is left out: clGetDeviceInfo answers OUT_OF_HOST_MEMORY (-6)"]
+        with qnn.Backend("gpu", log=Log(lambda level, text: told.append((level, text)))):
+            assert (LogLevel.WARN, told[0]) in told
+        handles.pop()
+        with pytest.raises(QnnError, match="finds no device: A device of OpenCL is left out"):
+            choose()
+
+
+def test_a_platform_that_does_not_answer_is_left_out_and_told_of():
+    told = []
+    with replaced("clGetDeviceIDs", failing_for(platforms()[0])):
+        assert all(device.platform != platforms()[0] for device in devices(told.append))
+    assert told == ["A platform of OpenCL is left out: clGetDeviceIDs answers OUT_OF_HOST_MEMORY (-6)"]
 
 
 NO_LIBRARY = """

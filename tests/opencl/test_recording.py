@@ -147,7 +147,7 @@ def test_profiles_and_limits_use_commands_of_their_own(recorder):
 
 
 def test_what_refuses_before_recorded_launches_is_named(recorder):
-    context, memory, array, made = desk(simultaneous=False)
+    context, memory, _array, made = desk(simultaneous=False)
     recorded = Commands(context, [commands.refuse_mapped(memory.handle, "tensor 'x'"), *made], "test", 60)
     at = loaded().map_buffer("test", context.queue, memory.handle, 4 * N)
     with pytest.raises(QnnError, match="tensor 'x' of test: its OpenCL buffer is mapped"):

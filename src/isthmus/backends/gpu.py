@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ from isthmus.backends.gpu_config import GpuConfig, read_config
 from isthmus.backends.gpu_graph import DeviceSide, GpuGraphDriver
 from isthmus.backends.gpu_io import GpuIo
 from isthmus.backends.gpu_memory import GpuMemory, GpuRegistration
-from isthmus.backends.gpu_options import BackendProperty, ContextConfig
+from isthmus.backends.gpu_options import BackendProperty, ContextConfig, truth
 from isthmus.backends.gpu_prepare import preparation, traits
 from isthmus.compiled.folder import Folder
 from isthmus.engine.opencl import lower
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
+from isthmus.interrupts import Ending
 from isthmus.lock import Lock
 from isthmus.log import Log, LogLevel
 from isthmus.memory import adopt, opencl
@@ -56,8 +58,7 @@ class GpuBackend(BackendDriver):
             here = backend()
             return None if here is None else opencl.known(here._opencl, given)
 
-        self._end_adoption = adopt(known)
-        weakref.finalize(self, self._end_adoption).atexit = False
+        self._adoption = Ending(self, adopt(known))
 
     def _open(self) -> Context:
         config = self.config
@@ -67,7 +68,7 @@ class GpuBackend(BackendDriver):
                 rule = "a context or queue of the client's is on a device already: platform and device cannot be chosen"
                 raise QnnError(Code.BACKEND_INCONSISTENT_CONFIG, "backend 'gpu'", rule)
         else:
-            opened = Context.create(choose(config.platform, config.device))
+            opened = Context.create(choose(config.platform, config.device, partial(self.log, LogLevel.WARN)))
         self.log(LogLevel.INFO, f"OpenCL device {opened.device}, driver {opened.device.driver}")
         return opened
 
@@ -106,7 +107,7 @@ class GpuBackend(BackendDriver):
         return GpuContext(self.config, here)
 
     def close(self) -> None:
-        self._end_adoption()
+        self._adoption.run()
         self._opencl.close()
 
 
@@ -137,9 +138,7 @@ class GpuContext(ContextDriver):
             self.repository = _repository(value)
             self.repository.is_valid = was_valid
         else:
-            if value not in (0, 1):
-                raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"{option.name} = {value!r}", "must be true or false")
-            self.repository.is_valid = not value
+            self.repository.is_valid = not truth(option, value, Code.CONTEXT_INVALID_CONFIG)
 
         def undo() -> None:
             self.repository = before
@@ -219,9 +218,10 @@ class GpuContext(ContextDriver):
 
 
 def _repository(path: Any) -> Repository:
-    if not isinstance(path, (str, Path)) or not str(path):
+    if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"kernel repository {path!r}", "must be the path of a folder")
-    repository = Repository(Folder(Path(path).absolute()), is_required=True)
+    setting = f"{ContextConfig.KERNEL_REPO_DIR.name} (kernel_repo_path)"
+    repository = Repository(Folder(Path(path).absolute(), setting), is_required=True)
     repository.check()
     return repository
 

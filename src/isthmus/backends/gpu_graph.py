@@ -23,7 +23,7 @@ from isthmus.backends.driver import (
     check_apart,
 )
 from isthmus.backends.gpu_memory import GpuRegistration
-from isthmus.backends.gpu_options import GraphConfig, Precision
+from isthmus.backends.gpu_options import GraphConfig, Precision, truth
 from isthmus.backends.gpu_program import DeviceProgram, IoPlace
 from isthmus.backends.gpu_staging import HostSide, Staging
 from isthmus.backends.limit import Limit, aborted
@@ -216,9 +216,7 @@ def _checked_option(option: GraphConfig, value: Any) -> Any:
             return Precision(value)
         known = ", ".join(f"{each.name} {int(each)}" for each in Precision)
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"precision {value!r}", f"must be one of {known}")
-    if value not in (0, 1):
-        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"{option.name} = {value!r}", "must be true or false")
-    return bool(value)
+    return truth(option, value, Code.GRAPH_INVALID_ARGUMENT)
 
 
 class _Counted:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 
 from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
@@ -15,6 +16,7 @@ from isthmus.backends.gpu_options import GpuMemInfo, MemType
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds, opencl
 from isthmus.memory.opencl import HostSharedBuffer, OpenClBuffer
+from isthmus.memory.whole import is_whole
 from isthmus.opencl.context import Context
 
 
@@ -59,7 +61,8 @@ class GpuMemory:
         self._context = context
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
-        self._known: list[GpuRegistration] = []
+        # Whoever has a handle keeps its registration; nobody has one that an interrupt took away.
+        self._known: weakref.WeakSet[GpuRegistration] = weakref.WeakSet()
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[GpuRegistration]:
         """Register all of these, or none."""
@@ -103,7 +106,7 @@ class GpuMemory:
         made = GpuRegistration(next(self._numbers), descriptor, buffer, self._forget)
         if isinstance(given, HostSharedBuffer):
             made.shared, made.window = given, given.window(0, descriptor.nbytes)
-        self._known.append(made)
+        self._known.add(made)
         return made
 
     def _check(self, what: str, descriptor: MemDescriptor, buffer: OpenClBuffer) -> None:
@@ -121,7 +124,7 @@ class GpuMemory:
 
     def _forget(self, registration: GpuRegistration) -> None:
         with self._lock:
-            self._known = [known for known in self._known if known is not registration]
+            self._known.discard(registration)
 
 
 def _given(what: str, descriptor: MemDescriptor) -> object:
@@ -132,10 +135,10 @@ def _given(what: str, descriptor: MemDescriptor) -> object:
     custom = descriptor.custom
     if not isinstance(custom, GpuMemInfo):
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"its custom structure must be a GpuMemInfo, is {custom!r}")
-    if custom.mem_type is not MemType.OPENCL:
-        kind = getattr(custom.mem_type, "name", custom.mem_type)
+    if not is_whole(custom.mem_type) or custom.mem_type != MemType.OPENCL:
+        kind = getattr(custom.mem_type, "name", repr(custom.mem_type))
         rule = f"custom memory of type {kind} cannot be registered"
-        raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule, "OPENCL can.")
+        raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule, f"OPENCL {int(MemType.OPENCL)} can.")
     if custom.buffer is None:
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, "its custom structure names no OpenCL buffer")
     return custom.buffer

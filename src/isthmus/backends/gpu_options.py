@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from isthmus.errors import Code, QnnError
+from isthmus.memory.whole import is_whole
+
 
 class MemType(IntEnum):
     """QNN_GPU_MEM_*: what a custom descriptor points to."""
@@ -77,3 +80,10 @@ class BackendProperty(IntEnum):
     """The queue that executions go into, as pyopencl has queues."""
     CL_DEVICE = 20003
     """The device, as pyopencl has devices."""
+
+
+def truth(option: IntEnum, value: Any, code: Code) -> bool:
+    """What an option that is on or off is set to."""
+    if not isinstance(value, bool) and not (is_whole(value) and value in (0, 1)):
+        raise QnnError(code, f"{option.name} = {value!r}", "must be true or false")
+    return bool(value)

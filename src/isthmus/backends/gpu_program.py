@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +20,7 @@ from isthmus.opencl.context import Context
 from isthmus.opencl.execution import Commands
 from isthmus.opencl.library import library
 from isthmus.opencl.owned import Owned
-from isthmus.opencl.program import Repository, build, kernel
-
-_BUILDERS = 4
-"""Programs that are built at a time; drivers compile on one processor each."""
+from isthmus.opencl.program import Repository, build_each, kernel
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,8 @@ class DeviceProgram:
         self._pools: dict[Pool, OpenClBuffer] = {}
         self._initial = np.ascontiguousarray(program.state_initial).reshape(-1).view(np.uint8)
         try:
-            self._units = self._build(repository)
+            sources = [(unit.source, unit.options) for unit in program.units]
+            self._units = build_each(context, sources, repository, what)
             for pool, nbytes in (
                 (Pool.CONSTANTS, program.constant_bytes),
                 (Pool.SCRATCH, program.scratch_bytes),
@@ -110,17 +107,6 @@ class DeviceProgram:
             buffer.close()
         for unit in getattr(self, "_units", ()):
             unit.close()
-
-    def _build(self, repository: Repository) -> list[Owned]:
-        def one(number: int) -> Owned:
-            unit = self.program.units[number]
-            return build(self.context, unit.source, unit.options, repository, self.what)
-
-        numbers = range(len(self.program.units))
-        if len(numbers) < 2:
-            return [one(number) for number in numbers]
-        with ThreadPoolExecutor(min(_BUILDERS, len(numbers)), "isthmus-build") as pool:
-            return list(pool.map(one, numbers))
 
     def _filling(self, pool: Pool, content: np.ndarray) -> Commands | None:
         """Commands that put contents into a pool."""

@@ -48,9 +48,12 @@ class Folder:
     ----------
     path
         Where it is, or will be once something is kept.
+    setting
+        What names another one, for advice.
     """
 
     path: Path
+    setting: str = "ISTHMUS_CACHE_DIR"
 
     @classmethod
     def of_user(cls) -> Folder:
@@ -127,7 +130,7 @@ class Folder:
                 raise self._refusal(
                     self.path,
                     f"belongs to another user (number {status.st_uid}), who could have code of theirs run by you",
-                    "Set ISTHMUS_CACHE_DIR to a folder of your own.",
+                    f"Set {self.setting} to a folder of your own.",
                 )
             # A folder like /tmp is no exception: others cannot replace what is ours there, but take its name before.
             if status.st_mode & 0o022:
@@ -136,7 +139,7 @@ class Folder:
                 raise self._refusal(
                     self.path,
                     "can be written by others, who could have code of theirs run by you",
-                    f"{remedy} ISTHMUS_CACHE_DIR to a folder of your own.",
+                    f"{remedy} {self.setting} to a folder of your own.",
                 )
             yield folder
 
@@ -174,7 +177,7 @@ class Folder:
             Code.COMMON_SYSTEM,
             f"cache of compiled code {self.path}",
             "code that was just compiled cannot be read back",
-            "Set ISTHMUS_CACHE_DIR to a folder on a disk that keeps what is written.",
+            f"Set {self.setting} to a folder on a disk that keeps what is written.",
         )
 
     def _unavailable(self, done: str, problem: OSError) -> Unavailable:
@@ -183,7 +186,7 @@ class Folder:
             Code.COMMON_SYSTEM,
             f"cache of compiled code {self.path}",
             f"cannot be {done}: {problem.strerror}",
-            f"{'Make room there, or set' if full else 'Set'} ISTHMUS_CACHE_DIR to a folder that can be written.",
+            f"{'Make room there, or set' if full else 'Set'} {self.setting} to a folder that can be written.",
         )
 
     def _refusal(self, path: Path, rule: str, hint: str) -> QnnError:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from ctypes import c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 
 from isthmus.errors import Code, QnnError
 from isthmus.opencl import numbers
-from isthmus.opencl.library import REMEDY, library, own_library, platforms
+from isthmus.opencl.library import REMEDY, device_handles, library, own_library, platforms
 
 VARIABLE = "ISTHMUS_OPENCL_DEVICE"
 
@@ -72,18 +73,25 @@ class Device:
         return f"{self.name} ({self.platform_name})"
 
 
-def devices() -> list[Device]:
-    """All devices of all platforms."""
-    found = own_library()
+def _ignore(text: str) -> None:
+    """Tell nobody."""
+
+
+def devices(tell: Callable[[str], object] = _ignore) -> list[Device]:
+    """All devices of all platforms. One that does not answer what it is asked is left out, and told of."""
+    own_library()
     known = []
     for platform in platforms():
-        count = c_uint32()
-        status = found.functions["clGetDeviceIDs"](platform, numbers.DEVICE_TYPE_ALL, 0, None, ctypes.byref(count))
-        if status != numbers.SUCCESS or not count.value:
+        try:
+            handles = device_handles(platform)
+        except QnnError as problem:
+            tell(f"A platform of OpenCL is left out: {problem.rule}")
             continue
-        handles = (c_void_p * count.value)()
-        found.call("OpenCL", "clGetDeviceIDs", platform, numbers.DEVICE_TYPE_ALL, count.value, handles, None)
-        known += [describe(int(handle or 0)) for handle in handles]
+        for handle in handles:
+            try:
+                known.append(describe(handle))
+            except QnnError as problem:
+                tell(f"A device of OpenCL is left out: {problem.rule}")
     return known
 
 
@@ -131,7 +139,9 @@ def describe(handle: int) -> Device:
     )
 
 
-def choose(platform: str | None = None, device: str | int | None = None) -> Device:
+def choose(
+    platform: str | None = None, device: str | int | None = None, tell: Callable[[str], object] = _ignore
+) -> Device:
     """The device that is meant.
 
     Parameters
@@ -140,15 +150,20 @@ def choose(platform: str | None = None, device: str | int | None = None) -> Devi
         Part of its platform's name, in any case of letters.
     device
         Part of its name, or its number in the list that is left; ``ISTHMUS_OPENCL_DEVICE`` has the same without it.
+    tell
+        Who is told of devices that are left out since they do not answer.
 
     Raises
     ------
     QnnError
         DEVICE_HARDWARE_UNAVAILABLE if there is none, with all that there are.
     """
-    known = devices()
+    told: list[str] = []
+    known = devices(told.append)
+    for text in told:
+        tell(text)
     if not known:
-        rule = "OpenCL finds no device: no driver is installed"
+        rule = "OpenCL finds no device: " + ("; ".join(told) if told else "no driver is installed")
         raise QnnError(Code.DEVICE_HARDWARE_UNAVAILABLE, "backend 'gpu'", rule, REMEDY)
     if device is None:
         device = os.environ.get(VARIABLE) or None
@@ -162,9 +177,9 @@ def choose(platform: str | None = None, device: str | int | None = None) -> Devi
         asked = ", ".join(
             f"{noun} {value!r}" for noun, value in (("platform", platform), ("device", device)) if value is not None
         )
-        have = "; ".join(f"{index}: {each}" for index, each in enumerate(known))
+        have = ", ".join(f"device {index} is {each}" for index, each in enumerate(known))
         rule = f"no device of OpenCL is {asked}" if asked and not left else "no device of OpenCL is available"
-        raise QnnError(Code.DEVICE_HARDWARE_UNAVAILABLE, "backend 'gpu'", rule, f"There are {have}.")
+        raise QnnError(Code.DEVICE_HARDWARE_UNAVAILABLE, "backend 'gpu'", rule, f"What there is: {have}.")
     return max(usable, key=_worth)
 
 

@@ -32,6 +32,8 @@ counts as lost."""
 CHUNK = 32
 """How many commands are under way at a time while an execution may be ended early."""
 
+_MOMENTS = (0.0, 0.0005, 0.002, 0.01)
+"""Seconds to wait for a mapping to be struck off, once it should have been."""
 _lost: list[object] = []
 """What commands of lost devices worked in: should one come back, it writes where nobody else is."""
 
@@ -111,8 +113,7 @@ class Commands:
             if words[Word.STATUS] == 0 and words[Word.EVENT] == 0:
                 return
             if words[Word.STATUS] == IS_MAPPED:
-                self._catch_up(GRACE)
-                self._loop.execute(block.address, 0, 0, 0)
+                self._again_unmapped(self._loop.execute, GRACE)
             self._see_to_the_end()
         except BaseException:
             self._settle()
@@ -293,8 +294,19 @@ class Commands:
         self._block.fresh_bell()
         self._loop.enqueue(self._block.address, 0, 0, 0)
         if self._block.words[Word.STATUS] == IS_MAPPED:
-            self._catch_up(patience)
-            self._loop.enqueue(self._block.address, 0, 0, 0)
+            self._again_unmapped(self._loop.enqueue, patience)
+
+    def _again_unmapped(self, do: Callable[..., None], patience: float) -> None:
+        """After what was refused since memory is mapped: the end of that may be in the queue. Wait for it, and repeat.
+
+        Some drivers strike a mapping off a moment after the command that ends it has ended.
+        """
+        self._catch_up(patience)
+        for pause in _MOMENTS:
+            time.sleep(pause)
+            do(self._block.address, 0, 0, 0)
+            if self._block.words[Word.STATUS] != IS_MAPPED:
+                break
 
     def _catch_up(self, seconds: float) -> bool:
         """Wait a while for all that is in the queue: the end of a mapping is a command too. Whether it has ended."""

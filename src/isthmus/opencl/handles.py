@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
@@ -31,8 +32,13 @@ def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = 
     kinds = type(given).__mro__
     if kinds[0].__module__.startswith("pyopencl") and kind not in {one.__name__ for one in kinds}:
         raise QnnError(gone or code, what, f"{given!r} is no {kind}")
-    handle = getattr(given, "int_ptr", given)
-    if isinstance(handle, bool) or not isinstance(handle, int):
+    try:
+        handle = operator.index(getattr(given, "int_ptr", given))
+    except QnnError:
+        raise
+    except Exception:
+        handle = -1
+    if handle < 0 or isinstance(given, bool):
         raise QnnError(code, what, f"{given!r} is neither an object of OpenCL nor its handle")
     known = platforms()
     if kinds_of(handle) - {kind} or handle in known or any(_is_device(handle, platform) for platform in known):

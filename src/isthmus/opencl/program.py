@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import threading
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from ctypes import c_char_p, c_int32, c_size_t, c_void_p
 from dataclasses import dataclass, field
+from typing import Any
 
 from isthmus.compiled.folder import Folder, Unavailable
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import start
+from isthmus.lock import Lock
 from isthmus.opencl import numbers
 from isthmus.opencl.context import Context
 from isthmus.opencl.library import library
@@ -21,6 +27,8 @@ from isthmus.opencl.owned import Owned
 from isthmus.opencl.status import refusal
 
 _LONGEST_LOG = 4000
+_BUILDERS = 4
+"""Programs that are built at a time."""
 
 
 @dataclass
@@ -42,6 +50,13 @@ class Repository:
     is_required: bool = False
     found: int = 0
     built: int = 0
+    _lock: Any = field(default_factory=Lock, repr=False)
+
+    def count(self, *, is_found: bool) -> None:
+        """Note that a program was found here, or had to be built."""
+        with self._lock:
+            self.found += is_found
+            self.built += not is_found
 
     def check(self) -> None:
         """Refuse a folder that nothing can be kept in."""
@@ -67,6 +82,48 @@ class Repository:
                 raise
 
 
+def build_each(
+    context: Context, sources: Sequence[tuple[str, Sequence[str]]], repository: Repository, what: str
+) -> list[Owned]:
+    """Programs of several sources, each with its options, built side by side: drivers compile on one processor each.
+
+    When one does not build, or the caller is interrupted, those that are under way are built to their end, no more.
+    """
+    waiting, made, problems = deque(enumerate(sources)), dict[int, Owned](), list[BaseException]()
+
+    def work() -> None:
+        with suppress(IndexError):
+            while not problems:
+                number, (source, options) = waiting.popleft()
+                try:
+                    made[number] = build(context, source, options, repository, what)
+                except BaseException as problem:
+                    problems.append(problem)
+
+    builders = [threading.Thread(target=work, name="isthmus-build") for _ in range(min(_BUILDERS, len(sources)))]
+    try:
+        for builder in builders:
+            start(builder)
+    finally:
+        _join(builders, waiting)
+    if problems:
+        raise problems[0]
+    return [made[number] for number in range(len(sources))]
+
+
+def _join(builders: Sequence[threading.Thread], waiting: deque[Any]) -> None:
+    try:
+        for builder in builders:
+            if builder.ident is not None:
+                builder.join()
+    except BaseException:
+        waiting.clear()
+        for builder in builders:
+            if builder.ident is not None:
+                builder.join()
+        raise
+
+
 def build(
     context: Context, source: str, options: Sequence[str], repository: Repository, what: str
 ) -> Owned:
@@ -83,10 +140,10 @@ def build(
     if kept is not None:
         program = _from_binary(context, kept, options)
         if program is not None:
-            repository.found += 1
+            repository.count(is_found=True)
             return program
     program = _from_source(context, source, options, what)
-    repository.built += 1
+    repository.count(is_found=False)
     binary = _binary(program, what)
     if binary:
         repository.write(name, key, binary)

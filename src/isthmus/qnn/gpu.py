@@ -52,7 +52,10 @@ def allocate(backend: Backend, nbytes: int) -> OpenClBuffer:
     """Memory of a GPU backend's device, counted and limited as all memory is; ``GpuMemInfo`` takes it."""
     from isthmus.backends.gpu import GpuBackend
     from isthmus.memory import opencl
+    from isthmus.qnn.backend import Backend
 
+    if not isinstance(backend, Backend):
+        raise QnnError(Code.BACKEND_INVALID_ARGUMENT, "OpenCL buffer", f"{backend!r} is not a backend")
     backend._check()
     if not isinstance(backend.driver, GpuBackend):
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, backend._what, "it has no memory of an OpenCL device")

@@ -1,0 +1,183 @@
+"""References to objects of OpenCL: owned from the first moment, given back once, wherever an interrupt comes."""
+
+import ctypes
+import gc
+import threading
+
+import pytest
+from interruption import Alarm, Interrupt, account, everywhere, left
+from opencl_faults import failing
+
+from isthmus.errors import QnnError
+from isthmus.interrupts import settle
+from isthmus.opencl import event as events
+from isthmus.opencl import numbers
+from isthmus.opencl.context import Context
+from isthmus.opencl.device import choose
+from isthmus.opencl.handles import handle_of, references
+from isthmus.opencl.library import library
+from isthmus.opencl.owned import Owned, kinds_of
+from isthmus.opencl.program import Repository, build, build_each, kernel
+
+cl = pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
+REFERENCE_COUNT = 0x1080
+SOURCE = "kernel void add(global int *x, int by) { x[get_global_id(0)] += by; }"
+OUTSIDE = ("ctypes", "hashlib", "pathlib", "json", "enum.py", "dataclasses", "numpy", "folder.py", "posixpath")
+"""What only computes, or is interrupted in tests of its own."""
+
+
+@pytest.fixture(scope="module")
+def context():
+    made = Context.create(choose())
+    yield made
+    made.close()
+
+
+def held(context):
+    """How many objects of a context there are, as its driver counts them."""
+    settle()
+    return library().number("test", "clGetContextInfo", context.handle, REFERENCE_COUNT, kind=ctypes.c_uint32)
+
+
+def unharmed(deed, count, most=80):
+    """See that a deed leaves nothing of OpenCL behind, no thread and no descriptor, wherever it is interrupted."""
+    deed()
+    gc.collect()
+    before, tasks = count(), account()
+    for by in (Interrupt, Alarm):
+        for where in everywhere(deed, by=by, outside=OUTSIDE, most=most):
+            if count() != before:
+                gc.collect()
+            assert count() == before, where
+            assert not left(tasks), where
+
+
+def made_buffer(context):
+    return Owned.make("test", "clCreateBuffer", context.handle, numbers.MEM_READ_WRITE, 64, None)
+
+
+def test_what_is_made_is_never_lost_and_never_released_twice(context):
+    def deed():
+        kept = made_buffer(context)
+        forgotten = made_buffer(context)
+        assert kept.handle
+        del forgotten
+        kept.close()
+
+    unharmed(deed, lambda: held(context))
+
+
+def test_the_plain_way_does_lose_what_it_makes():
+    """The test above would notice. What is lost stays in a context that nobody else has."""
+    context = Context.create(choose())
+    create, release = (library().functions[name] for name in ("clCreateBuffer", "clReleaseMemObject"))
+
+    def deed():
+        made = create(context.handle, numbers.MEM_READ_WRITE, 64, None, ctypes.byref(ctypes.c_int32()))
+        release(made)
+
+    before = held(context)
+    assert [where for where in everywhere(deed, outside=OUTSIDE) if held(context) > before]
+    context.close()
+
+
+def test_a_clients_object_is_retained_and_released_as_often(context):
+    buffer = made_buffer(context)
+
+    def deed():
+        kept = Owned.keep("test", "MemoryObject", buffer.handle)
+        del kept
+        Owned.keep("test", "MemoryObject", buffer.handle).close()
+
+    unharmed(deed, lambda: (held(context), references(buffer.handle)))
+
+
+def test_contexts_with_their_queues(context):
+    # Counted by a context of the client's, of which another has a reference.
+    given = cl.Context.from_int_ptr(context.handle, retain=True)
+
+    def deed():
+        made = Context.of_client(given, None)
+        made.profiling_queue()
+        made.close()
+        Context.of_client(None, cl.CommandQueue.from_int_ptr(context.queue, retain=True))
+
+    unharmed(deed, lambda: held(context))
+
+
+def test_programs_kernels_and_the_threads_that_build_them(context):
+    def deed():
+        programs = build_each(context, [(SOURCE, ()), (SOURCE, ("-DA=1",)), (SOURCE, ("-DA=2",))], Repository(), "test")
+        made = kernel(programs[1], "add", "test")
+        del programs
+        made.close()
+
+    unharmed(deed, lambda: held(context), most=30)
+
+
+def test_what_fails_to_be_made_or_retained_is_told(context):
+    with failing("clCreateBuffer", numbers.MEM_OBJECT_ALLOCATION_FAILURE), pytest.raises(QnnError, match="FAILURE"):
+        made_buffer(context)
+    buffer = made_buffer(context)
+    with failing("clRetainMemObject", numbers.OUT_OF_RESOURCES), pytest.raises(QnnError, match="does not take it"):
+        Owned.keep("test", "MemoryObject", buffer.handle)
+    assert references(buffer.handle) == 1
+
+
+def test_of_programs_that_are_built_side_by_side_one_that_fails_is_told(context):
+    sources = [(SOURCE, ()), ("no program", ()), (SOURCE, ("-DA=3",))]
+    with pytest.raises(QnnError, match="do not build"):
+        build_each(context, sources, Repository(), "test")
+    assert not [thread for thread in threading.enumerate() if thread.name == "isthmus-build"]
+    assert len(build_each(context, sources[::2] * 5, Repository(), "test")) == 10
+    assert build_each(context, [], Repository(), "test") == []
+
+
+# -- kinds -------------------------------------------------------------------------------------------------------------
+
+
+def numbers_of(context):
+    program = build(context, SOURCE, (), Repository(), "test")
+    return {
+        "Context": context._context, "CommandQueue": context._queue, "Program": program,
+        "Kernel": kernel(program, "add", "test"), "MemoryObject": made_buffer(context),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("wanted", ["MemoryObject", "Context", "CommandQueue", "Event"])
+def test_a_number_that_is_known_to_be_of_another_kind_is_refused(context, wanted):
+    owned = numbers_of(context)
+    for kind, one in owned.items():
+        if kind == wanted:
+            assert handle_of(one.handle, wanted, "test", None) == one.handle
+        else:
+            with pytest.raises(QnnError, match=f"is an object of OpenCL, but no {wanted}"):
+                handle_of(one.handle, wanted, "test", 8000)
+    for number in (context.device.handle, context.device.platform):
+        with pytest.raises(QnnError, match=f"but no {wanted}"):
+            handle_of(number, wanted, "test", 8000)
+
+
+def test_an_event_is_known_while_it_is_there(context):
+    made = events.Event(context, "test")
+    library().call("test", "clEnqueueMarkerWithWaitList", context.queue, 0, None, made.address)
+    made.note()
+    number = made.handle
+    assert kinds_of(number) == {"Event"}
+    made.wait(60)
+    made.close()
+    assert kinds_of(number) == set()
+
+
+class Hostile:
+    """Something with a handle that cannot be asked for."""
+
+    @property
+    def int_ptr(self):
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("given", [None, "x", 1.5, [], True, -1, b"x", Hostile()])
+def test_what_is_no_handle_is_refused(given):
+    with pytest.raises(QnnError, match="neither an object of OpenCL nor its handle"):
+        handle_of(given, "MemoryObject", "test", 8000)
