@@ -73,7 +73,7 @@ def small_engine(graph, traits, precision=Precision.FP32, fuse=True, optimize_me
         steps=tuple(f"{step.op} {step.name}" for step in planned.steps), constants=np.zeros(0, np.uint8),
         inputs=tuple(map(TensorInfo.of, planned.inputs)), outputs=tuple(map(TensorInfo.of, planned.outputs)),
         states=tuple(map(TensorInfo.of, planned.states)), state_offsets=planned.state_offsets,
-        state_initial=np.zeros(planned.state_bytes, np.uint8), scratch_bytes=planned.scratch_bytes,
+        scratch_bytes=planned.scratch_bytes,
         alignment=traits.alignment, schedule=planned,
     )  # fmt: skip
 

@@ -25,8 +25,8 @@ from isthmus.version import build_id
 
 MAGIC = b"ISTHMGPU"
 VERSION = 1
-MAX_BYTES = 1 << 34
-"""The largest file that passes for a binary."""
+MAX_BYTES = 1 << 32
+"""The largest file that passes for a binary: all of it is read."""
 _PREFIX = struct.Struct("<8sIIQ32s")
 """What it is, the version, the size of the header, the size of all, and a checksum of everything but this prefix."""
 _HEADER_LIMIT = 1 << 24
@@ -94,9 +94,10 @@ def _content(source: Any) -> memoryview | None:
             with reading.opened(source) as stream:
                 if stream.read(len(MAGIC)) != MAGIC:
                     return None
-                if os.fstat(stream.fileno()).st_size > MAX_BYTES:
-                    raise _refusal(f"it is larger than {MAX_BYTES} bytes, as none is")
-                return memoryview(MAGIC + stream.read())
+            content = reading.contents(source, MAX_BYTES)
+            return memoryview(content) if content.startswith(MAGIC) else None
+        except MemoryError:
+            raise _refusal("the host has no memory to read it") from None
         except OSError as problem:
             rule = f"'{os.fspath(source)}' cannot be opened: {problem.strerror}"
             raise _refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
@@ -154,7 +155,7 @@ def _size(value: object) -> int:
 
 def _graph(name: str, section: memoryview, traits: DeviceTraits) -> Program:
     try:
-        program = serialization.from_bytes(bytes(section), traits)
+        program = serialization.from_bytes(section, traits)
     except QnnError as problem:
         raise _refusal(f"graph '{name}': {problem.rule}") from None
     if program.name != name:

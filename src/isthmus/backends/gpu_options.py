@@ -38,9 +38,9 @@ class Precision(IntEnum):
 
     FP32 = 0
     FP16 = 1
-    """Halves, where the device computes with them; where it does not, as HYBRID."""
+    """As HYBRID: sums of halves would lose too much."""
     HYBRID = 2
-    """Kept as halves, computed in single precision."""
+    """Kept as halves between operations, computed in single precision."""
     USER_PROVIDED = 3
     """As the tensors of the graph say: halves where its inputs and outputs are halves."""
 

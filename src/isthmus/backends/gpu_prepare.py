@@ -29,7 +29,7 @@ def traits(device: Device) -> DeviceTraits:
         max_group=device.max_group,
         compute_units=device.compute_units,
         alignment=device.alignment,
-        fp16="cl_khr_fp16" in device.extensions,
+        largest_allocation=device.largest_allocation,
     )
 
 

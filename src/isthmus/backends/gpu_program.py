@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.opencl.program import Argument, Launch, Local, Place, Pool, Program
+from isthmus.errors import Code, QnnError
 from isthmus.memory import opencl
 from isthmus.memory.opencl import OpenClBuffer
 from isthmus.opencl import commands
@@ -53,7 +54,6 @@ class DeviceProgram:
     ) -> None:
         self.context, self.program, self.patience, self.what = context, program, patience, what
         self._pools: dict[Pool, OpenClBuffer] = {}
-        self._initial = np.ascontiguousarray(program.state_initial).reshape(-1).view(np.uint8)
         try:
             sources = [(unit.source, unit.options) for unit in program.units]
             self._units = build_each(context, sources, repository, what)
@@ -64,12 +64,14 @@ class DeviceProgram:
             ):
                 if nbytes:
                     self._pools[pool] = opencl.device(context, nbytes)
-            self._reset = self._filling(Pool.STATE, self._initial)
-            constants = np.ascontiguousarray(program.constants).reshape(-1).view(np.uint8)
-            fill = self._filling(Pool.CONSTANTS, constants)
+            self._reset = self._filling(Pool.STATE, program.state_initial() if program.state_bytes else None)
+            fill = self._filling(Pool.CONSTANTS, np.ascontiguousarray(program.constants).reshape(-1).view(np.uint8))
             if fill is not None:
                 fill.run()
             self.reset()
+        except MemoryError:
+            self.close()
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, "the host has no memory for what its state begins with") from None
         except BaseException:
             self.close()
             raise
@@ -108,9 +110,9 @@ class DeviceProgram:
         for unit in getattr(self, "_units", ()):
             unit.close()
 
-    def _filling(self, pool: Pool, content: np.ndarray) -> Commands | None:
+    def _filling(self, pool: Pool, content: np.ndarray | None) -> Commands | None:
         """Commands that put contents into a pool."""
-        if pool not in self._pools:
+        if content is None or pool not in self._pools:
             return None
         write = commands.write(self._pools[pool].handle, 0, content.nbytes, content.ctypes.data, pool.name.lower())
         return Commands(self.context, [write], self.what, self.patience, may_record=False, keeps=content)

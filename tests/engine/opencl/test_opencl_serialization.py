@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import processes
 import pytest
 from checking import graph_of, traits
 
@@ -16,6 +20,7 @@ from isthmus.engine.opencl.program import Place, Pool, Program
 from isthmus.engine.opencl.serialization import assemble, from_bytes, schedule_from_bytes, to_bytes
 from isthmus.engine.opencl.traits import Precision
 from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType, Graph, TensorType
 
 _generator = np.random.default_rng(1)
 
@@ -83,6 +88,11 @@ FORGERIES = {
     "scratch of text": _set("scratch_bytes", to="64"),
     "work space behind scratch": _set("work", to=[1 << 20, 1 << 20, 1 << 20]),
     "no alignment": _set("alignment", to=0),
+    "state memory without states": _set("state_bytes", to=1 << 39),
+    "a parameter of a type that takes gigabytes": _set(
+        "steps", 0, "params", "stride", to={"array": [1, 1], "dtype": "U1000000000"}
+    ),
+    "a parameter of a structure": _set("steps", 0, "params", "stride", to={"array": [1, 1], "dtype": "f8,(100000)f8"}),
     "an unknown precision": _set("precision", to="fp8"),
     "an unknown rounding": _set("numerics", to="random"),
     "tables of different lengths": _set("work", to=[]),
@@ -106,16 +116,94 @@ def test_damaged_bytes_are_refused() -> None:
             schedule_from_bytes(damaged)
 
 
+ROUNDS = int(os.environ.get("ISTHMUS_FORGERIES", "400"))
+
+
 def test_random_headers_are_refused_or_stay_within_their_pools() -> None:
-    original, contents = split(to_bytes(program()))
-    for _ in range(300):
-        header = json.loads(json.dumps(original))
-        _damage(header)
-        try:
-            made = from_bytes(assemble(header, contents), traits("cpu"))
-        except QnnError:
-            continue
-        assert_within_pools(made)
+    originals = [split(to_bytes(made)) for made in (program(), stateful(), resized())]
+
+    def deed() -> None:
+        limit_memory(1 << 30)
+        for number in range(ROUNDS):
+            original, contents = originals[number % len(originals)]
+            header = json.loads(json.dumps(original))
+            for _ in range(1 + number % 3):
+                _damage(header)
+            try:
+                made = from_bytes(assemble(header, contents), traits("cpu"))
+            except QnnError:
+                continue
+            assert_within_pools(made)
+
+    assert processes.in_child(deed) == 0
+
+
+def limit_memory(more: int) -> None:
+    """Let this process have so many bytes more than it has, and no others."""
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + more, now + more))
+
+
+def stateful() -> Program:
+    graph = Graph("state")
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))
+    s = graph.create_tensor("s", TensorType.APP_READWRITE, DataType.FLOAT_32, (1, 8), data=np.ones((1, 8), np.float32))
+    t = graph.create_tensor("t", TensorType.NATIVE, DataType.FLOAT_32, (1, 8))
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 8))
+    graph.add_node("add", "ElementWiseAdd", [x, s], [t])
+    graph.add_node("out", "Tanh", [t], [y])
+    graph.update_state(s, t)
+    graph.finalize()
+    return prepare(graph, traits("cpu"))
+
+
+def resized(height: int = 8) -> Program:
+    graph = Graph("larger")
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 4, 4, 1))
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, height, 8, 1))
+    graph.add_node("resize", "ResizeBilinear", [x], [y])
+    graph.finalize()
+    return prepare(graph, traits("cpu"))
+
+
+def test_state_begins_as_it_was_declared() -> None:
+    made = from_bytes(to_bytes(stateful()), traits("cpu"))
+    [offset] = made.state_offsets
+    assert (made.state_initial()[offset : offset + 32].view(np.float32) == 1).all()
+
+
+def test_scratch_that_nothing_needs_is_not_reserved() -> None:
+    header, contents = split(to_bytes(program()))
+    whole = header["scratch_bytes"]
+    header["scratch_bytes"] = 1 << 39
+    assert from_bytes(assemble(header, contents), traits("cpu")).scratch_bytes <= whole
+
+
+def test_a_graph_that_no_device_has_memory_for_is_refused_before_any_is_taken() -> None:
+    header, contents = split(to_bytes(stateful()))
+    for tensor in header["tensors"]:
+        tensor["dims"], tensor["data"] = [1, 1 << 30], None
+    header["state_bytes"], header["scratch_bytes"] = 4 << 30, 4 << 30
+    forged = assemble(header, [])
+
+    def deed() -> None:
+        limit_memory(1 << 28)
+        small = replace(traits("cpu"), largest_allocation=1 << 20)
+        with pytest.raises(QnnError, match=r"needs 4,294,967,296 bytes, the device allocates at most 1,048,576") as no:
+            from_bytes(forged, small)
+        assert no.value.code is Code.COMMON_MEM_ALLOC
+        # A device that has it all: nothing of it is taken on the host meanwhile.
+        assert from_bytes(forged, replace(small, largest_allocation=1 << 40)).state_bytes == 4 << 30
+
+    assert processes.in_child(deed) == 0
+
+
+def test_what_kernels_cannot_count_is_refused() -> None:
+    with pytest.raises(QnnError, match="has more than 2,147,483,647 elements or a longer axis"):
+        resized(1 << 30)
+    with pytest.raises(QnnError, match="would need a table of 134,217,728 places"):
+        resized(1 << 24)
 
 
 def _damage(node: Any) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from isthmus.engine.opencl.limits import LARGEST_INDEX
 from isthmus.engine.opencl.program import Argument, Local, Place
 from isthmus.engine.opencl.storage import Storage
+from isthmus.errors import Code, QnnError
 
 
 class Draft:
@@ -47,6 +49,8 @@ class Draft:
     def ints(self, **values: int) -> None:
         """Whole numbers of 32 bits."""
         for name, value in values.items():
+            if not -LARGEST_INDEX - 1 <= value <= LARGEST_INDEX:
+                raise QnnError(Code.COMMON_NOT_SUPPORTED, f"argument {name} of a kernel", f"{value} has over 32 bits")
             self.parameters.append(f"int {name}")
             self.arguments.append(np.int32(value))
 

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from isthmus.engine.native.lower import alone
+from isthmus.engine.opencl.limits import check_device, refuses_size
 from isthmus.engine.opencl.lowering import (
     convolution,
     elementwise,
@@ -58,7 +57,9 @@ def operations() -> tuple[str, ...]:
 def refusal(step: Step) -> str | None:
     """Why the engine does not execute a step; None where it does."""
     entry = _TABLE.get(step.op)
-    return "the OpenCL engine does not execute this operation" if entry is None else entry.refuses(step)
+    if entry is None:
+        return "the OpenCL engine does not execute this operation"
+    return refuses_size(step) or entry.refuses(step)
 
 
 def supports(call: Call) -> str | None:
@@ -135,7 +136,14 @@ class _Group:
 def lower(
     schedule: Schedule, traits: DeviceTraits, precision: Precision = Precision.FP32, fuse: bool = True
 ) -> Program:
-    """The program of a schedule."""
+    """The program of a schedule.
+
+    Raises
+    ------
+    QnnError
+        COMMON_MEM_ALLOC if the device has no memory of such a size.
+    """
+    check_device(schedule, traits)
     half = precision is Precision.FP16
     halves_end, scratch_bytes = _regions(schedule) if half else (0, schedule.scratch_bytes)
     emitter = Emitter(traits, precision, schedule.places, len(schedule.inputs), halves_end, schedule.numerics)
@@ -157,11 +165,6 @@ def lower(
             return Place(pool, index, 0, nbytes, pool is not DevicePool.INPUT)
 
         units, launches = merged(units, launches, emitter.costs, emitter.labels, whole, emitter.constant)
-    state = np.zeros(schedule.state_bytes, np.uint8)
-    for tensor, offset in zip(schedule.states, schedule.state_offsets, strict=True):
-        if tensor.data is not None:
-            content = np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8)
-            state[offset : offset + content.size] = content
     return Program(
         name=schedule.name,
         traits=traits,
@@ -174,7 +177,6 @@ def lower(
         outputs=tuple(map(TensorInfo.of, schedule.outputs)),
         states=tuple(map(TensorInfo.of, schedule.states)),
         state_offsets=tuple(schedule.state_offsets),
-        state_initial=state,
         scratch_bytes=scratch_bytes,
         alignment=schedule.alignment,
         schedule=schedule,

@@ -108,8 +108,6 @@ class Program:
         The contents of the pool of constants.
     scratch_bytes
         The size of the pool of intermediates; its contents mean nothing between executions.
-    state_initial
-        The contents of state memory before the first execution.
     state_offsets
         Where each state lies in state memory.
     schedule
@@ -128,7 +126,6 @@ class Program:
     outputs: tuple[TensorInfo, ...]
     states: tuple[TensorInfo, ...]
     state_offsets: tuple[int, ...]
-    state_initial: np.ndarray
     scratch_bytes: int
     alignment: int
     schedule: Schedule
@@ -136,7 +133,15 @@ class Program:
     @property
     def state_bytes(self) -> int:
         """Bytes of state memory."""
-        return int(self.state_initial.nbytes)
+        return self.schedule.state_bytes
+
+    def state_initial(self) -> np.ndarray:
+        """The contents of state memory before the first execution; made anew, for whoever has that memory."""
+        content = np.zeros(self.state_bytes, np.uint8)
+        for tensor, offset in zip(self.schedule.states, self.state_offsets, strict=True):
+            if tensor.data is not None:
+                content[offset : offset + tensor.nbytes] = np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8)
+        return content
 
     @property
     def constant_bytes(self) -> int:

@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 import struct
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,10 @@ MAX_ALIGNMENT = 1 << 16
 _PREFIX = struct.Struct("<8sII32s")
 _KINDS = (TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE, TensorType.NATIVE, TensorType.STATIC)
 _NUMERICS = ("exact", "litert", "onnxruntime")
+_NUMBERS = frozenset(
+    np.dtype(name).str for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+)
+"""What arrays of parameters may hold, as numpy writes it."""
 _AGAIN = "Generate it again."
 
 
@@ -130,14 +134,23 @@ def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = T
         another version, or one that was planned for another kind of device.
     """
     schedule, precision = schedule_from_bytes(content)
+    needed = max((p.offset + t.nbytes for t, p in schedule.places.items() if p.pool == Pool.SCRATCH), default=0)
     for step, offset in zip(schedule.steps, schedule.work, strict=True):
         reason = refusal(step)
         if reason is not None:
             raise _refuse(f"node '{step.name}' ({step.op}): {reason}")
-        if offset + work_bytes(step, traits, precision) > schedule.scratch_bytes:
+        end = offset + work_bytes(step, traits, precision)
+        if end > schedule.scratch_bytes:
             rule = "its work space was planned for another kind of device"
             raise _refuse(rule, Code.COMMON_INCOMPATIBLE_BINARIES)
-    return lower(schedule, traits, precision, fuse)
+        needed = max(needed, end)
+    # Whatever it asks for, it gets what it needs.
+    whole = -(-needed // schedule.alignment) * schedule.alignment
+    schedule = replace(schedule, scratch_bytes=min(schedule.scratch_bytes, whole))
+    try:
+        return lower(schedule, traits, precision, fuse)
+    except MemoryError:
+        raise _refuse("the host has no memory for its constants") from None
 
 
 def schedule_from_bytes(content: bytes | memoryview) -> tuple[Schedule, Precision]:
@@ -163,6 +176,7 @@ def schedule_from_bytes(content: bytes | memoryview) -> tuple[Schedule, Precisio
         raise _refuse(f"{problem.what}: {problem.rule}") from None
     except (
         LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, AssertionError,
+        MemoryError,
     ) as problem:  # fmt: skip
         raise _refuse(f"its header is not well-formed: {problem}") from None
     return schedule, precision
@@ -196,6 +210,8 @@ def _schedule(header: dict[str, Any], body: memoryview) -> Schedule:
     for tensor, offset in zip(groups["states"], offsets, strict=True):
         if offset + tensor.nbytes > size["state_bytes"]:
             raise ValueError(f"state '{tensor.name}' lies outside state memory")
+    if size["state_bytes"] > sum(-(-tensor.nbytes // alignment) * alignment for tensor in groups["states"]):
+        raise ValueError("its state memory is larger than its states")
     for step in steps:
         for tensor in step.outputs:
             if tensor.is_static or tensor in groups["inputs"]:
@@ -296,10 +312,9 @@ def _step(fields: dict[str, Any], tensors: list[Tensor]) -> Step:
 
 def _given(value: Any) -> Any:
     if isinstance(value, dict):
-        array = np.asarray(value["array"], np.dtype(str(value["dtype"])))
-        if array.dtype.kind not in "biuf":
+        if value["dtype"] not in _NUMBERS:
             raise ValueError("a parameter that holds no numbers")
-        return array
+        return np.asarray(value["array"], value["dtype"])
     if value is not None and not isinstance(value, (bool, int, float)):
         raise ValueError("a parameter that is no number")
     return value

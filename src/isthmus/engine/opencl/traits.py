@@ -8,7 +8,8 @@ from typing import Literal
 
 
 class Precision(Enum):
-    """How floats are kept between operations. Arithmetic is in single precision in either case."""
+    """How floats are kept between operations. Arithmetic is in single precision in either case: sums of halves lose too
+    much, and to store halves needs no extension."""
 
     FP32 = "fp32"
     FP16 = "fp16"
@@ -32,12 +33,10 @@ class DeviceTraits:
         The most work-items of a work-group.
     compute_units
         Work-groups that run at a time, or processors that share them.
-    sub_groups
-        Work-items of a sub-group where the device tells (cl_khr_subgroups), else 0.
     alignment
         What the addresses of memory objects are a multiple of, in bytes (CL_DEVICE_MEM_BASE_ADDR_ALIGN / 8).
-    fp16
-        Whether the device computes with halves (cl_khr_fp16). Storage needs no extension.
+    largest_allocation
+        Bytes of the largest memory object.
     """
 
     kind: Literal["cpu", "gpu"] = "cpu"
@@ -45,6 +44,5 @@ class DeviceTraits:
     local_bytes: int = 32 << 10
     max_group: int = 256
     compute_units: int = 1
-    sub_groups: int = 0
     alignment: int = 128
-    fp16: bool = False
+    largest_allocation: int = 1 << 32
