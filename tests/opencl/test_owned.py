@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import threading
+import time
 
 import pytest
 from interruption import Alarm, Interrupt, account, everywhere, left
@@ -16,7 +17,7 @@ from isthmus.opencl.context import Context
 from isthmus.opencl.device import choose
 from isthmus.opencl.handles import handle_of, references
 from isthmus.opencl.library import library
-from isthmus.opencl.owned import Owned, kinds_of
+from isthmus.opencl.owned import Owned, give_back, kinds_of
 from isthmus.opencl.program import Repository, build, build_each, kernel
 
 cl = pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
@@ -113,6 +114,32 @@ def test_programs_kernels_and_the_threads_that_build_them(context):
         made.close()
 
     unharmed(deed, lambda: held(context), most=30)
+
+
+def test_threads_that_give_the_same_reference_back_release_it_once():
+    released, cell = [], (ctypes.c_void_p * 1)()
+    begin = threading.Barrier(4)
+
+    @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+    def release(handle):
+        time.sleep(0.001)  # as a driver does that lets other threads run
+        released.append(handle)
+        return 0
+
+    def work():
+        for _ in range(20):
+            begin.wait(60)
+            cell[0] = 7
+            begin.wait(60)
+            give_back(cell, 0, release)
+            begin.wait(60)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert released == [7] * 20
 
 
 def test_what_fails_to_be_made_or_retained_is_told(context):

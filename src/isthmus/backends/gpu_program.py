@@ -71,7 +71,8 @@ class DeviceProgram:
             self.reset()
         except MemoryError:
             self.close()
-            raise QnnError(Code.COMMON_MEM_ALLOC, what, "the host has no memory for what its state begins with") from None
+            rule = "the host has no memory for what its state begins with"
+            raise QnnError(Code.COMMON_MEM_ALLOC, what, rule) from None
         except BaseException:
             self.close()
             raise

@@ -51,9 +51,11 @@ def store_retained(cell: Any, index: int, retain: Callable[[int], int], handle: 
 
 
 def give_back(cell: Any, index: int, release: Callable[[int], int]) -> None:
-    """Release what stands in a cell, if anything does, and strike it out."""
-    content = chain(map(getitem, (cell,), (index,)), map(setitem, (cell,), (index,), (0,)))
-    deque(map(release, filter(None, content)), maxlen=0)
+    """Release what stands in a cell, if anything does, and strike it out; also by several threads at a time."""
+    # A pair is whole before any of it is used, and neither half lets another thread run: it is struck out before it is
+    # released, which does.
+    content = zip(map(getitem, (cell,), (index,)), map(setitem, (cell,), (index,), (0,)), strict=True)
+    deque(map(release, filter(None, chain.from_iterable(content))), maxlen=0)
 
 
 class Owned:

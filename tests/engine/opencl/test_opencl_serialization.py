@@ -181,7 +181,7 @@ def test_scratch_that_nothing_needs_is_not_reserved() -> None:
 
 
 def test_a_graph_that_no_device_has_memory_for_is_refused_before_any_is_taken() -> None:
-    header, contents = split(to_bytes(stateful()))
+    header, _ = split(to_bytes(stateful()))
     for tensor in header["tensors"]:
         tensor["dims"], tensor["data"] = [1, 1 << 30], None
     header["state_bytes"], header["scratch_bytes"] = 4 << 30, 4 << 30

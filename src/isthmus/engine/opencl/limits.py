@@ -44,8 +44,9 @@ def check_device(schedule: Schedule, traits: DeviceTraits) -> None:
         COMMON_MEM_ALLOC with what it is that needs it.
     """
     for what, nbytes in _buffers(schedule):
-        if nbytes > traits.largest_allocation:
-            rule = f"{what} needs {nbytes:,} bytes, the device allocates at most {traits.largest_allocation:,} at a time"
+        most = traits.largest_allocation
+        if nbytes > most:
+            rule = f"{what} needs {nbytes:,} bytes, the device allocates at most {most:,} at a time"
             raise QnnError(Code.COMMON_MEM_ALLOC, f"graph '{schedule.name}'", rule)
 
 
