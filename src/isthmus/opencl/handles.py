@@ -8,6 +8,7 @@ from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import owned
 from isthmus.opencl import numbers
 from isthmus.opencl.library import device_handles, library, platforms
 from isthmus.opencl.owned import kinds_of
@@ -61,13 +62,11 @@ def _first_word(address: int) -> int | None:
     """What stands at an address, wherever that leads; None where nothing can be read."""
     if address <= 0 or address % 8 or address >= 1 << 63:
         return None
-    memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        content = os.pread(memory, 8, address)
-    except OSError:
-        return None
-    finally:
-        os.close(memory)
+    with owned(os.open, "/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC) as memory:
+        try:
+            content = os.pread(memory.fileno(), 8, address)
+        except OSError:
+            return None
     return int.from_bytes(content, "little") if len(content) == 8 else None
 
 
