@@ -13,11 +13,12 @@ from isthmus.errors import QnnError
 from isthmus.interrupts import settle
 from isthmus.opencl import event as events
 from isthmus.opencl import numbers
+from isthmus.opencl.cells import give_back
 from isthmus.opencl.context import Context
 from isthmus.opencl.device import choose
 from isthmus.opencl.handles import handle_of, references
 from isthmus.opencl.library import library
-from isthmus.opencl.owned import Owned, give_back, kinds_of
+from isthmus.opencl.owned import Owned, kinds_of
 from isthmus.opencl.program import Repository, build, build_each, kernel
 
 cl = pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
@@ -40,7 +41,7 @@ def held(context):
     return library().number("test", "clGetContextInfo", context.handle, REFERENCE_COUNT, kind=ctypes.c_uint32)
 
 
-def unharmed(deed, count, most=80):
+def unharmed(deed, count, most=40):
     """See that a deed leaves nothing of OpenCL behind, no thread and no descriptor, wherever it is interrupted."""
     deed()
     gc.collect()
@@ -113,7 +114,7 @@ def test_programs_kernels_and_the_threads_that_build_them(context):
         del programs
         made.close()
 
-    unharmed(deed, lambda: held(context), most=30)
+    unharmed(deed, lambda: held(context), most=16)
 
 
 def test_threads_that_give_the_same_reference_back_release_it_once():

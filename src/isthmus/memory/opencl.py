@@ -120,19 +120,13 @@ class HostSharedBuffer(OpenClBuffer):
 
 def _hand_back(context: Context, owned: Owned, pages: Buffer) -> None:
     """Give host memory to the device for good, and wait until it has taken it: then the memory may end."""
-    from isthmus.opencl.event import Event
     from isthmus.opencl.library import library
+    from isthmus.opencl.waiting import hand_over
 
-    found = library()
-    if found.is_inherited or owned.is_closed:
+    if library().is_inherited or owned.is_closed:
         return
-    if context.lost is None:
-        done = Event(context, f"end of a {pages.what}")
-        unmap = found.functions["clEnqueueUnmapMemObject"]
-        if unmap(context.queue, owned.handle, pages.address, 0, None, done.address) == 0:
-            found.functions["clFlush"](context.queue)
-            if not done.happens_within(GRACE):
-                context.lose("memory that was handed to it does not come back")
+    if context.lost is None and not hand_over(context.queue, owned.handle, pages.address, GRACE):
+        context.lose("memory that was handed to it does not come back")
     if context.lost is not None:
         # It may still be written into.
         _lost_pages.append(pages)
@@ -238,19 +232,18 @@ def pinned(context: Context, nbytes: int) -> PinnedBuffer:
     """Host memory that transfers go to and from at the speed of the bus."""
     from isthmus.opencl.library import library
 
-    inner = device(context, nbytes, of_host=True)
-    at = library().map_buffer(inner.what, context.queue, inner.handle, nbytes)
+    inner, cell = device(context, nbytes, of_host=True), (ctypes.c_void_p * 1)()
     # Drivers keep memory that is mapped.
-    Ending(inner, _unmap, context, inner._owned, at)
-    return PinnedBuffer(inner, at)
+    Ending(inner, _unmap, context, inner._owned, cell)
+    return PinnedBuffer(inner, library().map_buffer(inner.what, context.queue, inner.handle, nbytes, cell))
 
 
-def _unmap(context: Context, owned: Owned, address: int) -> None:
+def _unmap(context: Context, owned: Owned, cell: Any) -> None:
     from isthmus.opencl.library import library
 
     found = library()
-    if not found.is_inherited and not owned.is_closed and context.lost is None:
-        found.functions["clEnqueueUnmapMemObject"](context.queue, owned.handle, address, 0, None, None)
+    if cell[0] and not found.is_inherited and not owned.is_closed and context.lost is None:
+        found.functions["clEnqueueUnmapMemObject"](context.queue, owned.handle, cell[0], 0, None, None)
         found.functions["clFlush"](context.queue)
 
 

@@ -10,11 +10,12 @@ from typing import Any
 from isthmus.errors import Code, QnnError
 from isthmus.interrupts import Ending
 from isthmus.opencl import numbers
+from isthmus.opencl.cells import give_back, store_retained
 from isthmus.opencl.context import Context
 from isthmus.opencl.handles import handle_of
 from isthmus.opencl.library import REMEDY, Library, library
 from isthmus.opencl.loop import WORD, Word
-from isthmus.opencl.owned import Owned, give_back, store_retained
+from isthmus.opencl.owned import Owned
 from isthmus.opencl.status import refusal
 from isthmus.opencl.waiting import Block, state
 
@@ -75,11 +76,6 @@ class Event(Owned):
         if failed:
             self._context.lose(refusal(failed, self._what, "an execution").rule)
             raise self._context.loss(self._what)
-
-    def happens_within(self, seconds: float) -> bool:
-        """Wait for a while; whether it has happened well, however the context stands."""
-        ended, failed = self._waited(seconds)
-        return ended and not failed
 
     def _waited(self, seconds: float) -> tuple[bool, int]:
         """Wait for a while; whether it has ended, and the status that it failed with or 0."""

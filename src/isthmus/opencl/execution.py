@@ -16,12 +16,13 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 from isthmus.opencl import machine, numbers
+from isthmus.opencl.cells import give_back, store_retained
 from isthmus.opencl.commands import Command
 from isthmus.opencl.context import Context
 from isthmus.opencl.event import Event, Events, nanoseconds
 from isthmus.opencl.library import library
 from isthmus.opencl.loop import IS_MAPPED, MOVED, WORD, Kind, Row, Word
-from isthmus.opencl.owned import Owned, give_back, store_retained
+from isthmus.opencl.owned import Owned
 from isthmus.opencl.recording import record
 from isthmus.opencl.status import is_loss, refusal
 from isthmus.opencl.waiting import PIECE, Block, state

@@ -1,24 +1,19 @@
 """References to objects of OpenCL, with an owner from the moment there is one until it is given back.
 
-A reference stands in a cell, a word that its owner has. The owner is on record before there is one (`Ending`). What
-makes or retains an object also puts it into the cell, and what releases it also strikes it out, in one call of C: a
-`deque` runs an iterator of C functions to its end. So no handler of a signal comes between the two, and nothing is lost
-or released twice wherever one raises.
+A reference stands in a cell of its owner's, which is on record before there is one (`Ending`).
 """
 
 from __future__ import annotations
 
 import ctypes
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from ctypes import c_int32, c_void_p
-from itertools import chain, compress
-from operator import getitem, not_, setitem
 from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.interrupts import Ending
+from isthmus.opencl.cells import give_back, store, store_retained
 from isthmus.opencl.library import Library, library
 from isthmus.opencl.status import check
 
@@ -38,24 +33,6 @@ _living: set[tuple[int, int, str]] = set()
 def kinds_of(handle: int) -> set[str]:
     """What a number is the handle of, as far as we have a reference to it."""
     return {kind for number, _, kind in tuple(_living) if number == handle}
-
-
-def store(cell: Any, index: int, values: Iterable[Any]) -> None:
-    """Put what an iterator gives into a cell; one call of C if the iterator is C."""
-    deque(map(setitem, (cell,), (index,), values), maxlen=0)
-
-
-def store_retained(cell: Any, index: int, retain: Callable[[int], int], handle: int) -> None:
-    """Retain an object, and put it into a cell if that succeeds."""
-    store(cell, index, compress((handle,), map(not_, map(retain, (handle,)))))
-
-
-def give_back(cell: Any, index: int, release: Callable[[int], int]) -> None:
-    """Release what stands in a cell, if anything does, and strike it out; also by several threads at a time."""
-    # A pair is whole before any of it is used, and neither half lets another thread run: it is struck out before it is
-    # released, which does.
-    content = zip(map(getitem, (cell,), (index,)), map(setitem, (cell,), (index,), (0,)), strict=True)
-    deque(map(release, filter(None, chain.from_iterable(content))), maxlen=0)
 
 
 class Owned:

@@ -9,8 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from isthmus.opencl import machine, numbers
+from isthmus.opencl.cells import give_back
 from isthmus.opencl.library import library
-from isthmus.opencl.loop import Word
+from isthmus.opencl.loop import WORD, Word
 
 PIECE = 0.05
 """The longest wait in one piece, in seconds: interrupts and time limits are looked at in between."""
@@ -109,6 +110,20 @@ class Block:
                     return False
         finally:
             words[Word.SLICE] = int(PIECE * 1e9)
+
+
+def hand_over(queue: int, memory: int, address: int, seconds: float) -> bool:
+    """Give memory that is mapped to the device for good, and wait; whether it has taken it. Safe to call again."""
+    functions, block = library().functions, Block(queue, False)
+    event = block.address + WORD * Word.EVENT
+    try:
+        if functions["clEnqueueUnmapMemObject"](queue, memory, address, 0, None, event):
+            # It is not mapped any more: what ended that may still be under way.
+            functions["clEnqueueMarkerWithWaitList"](queue, 0, None, event)
+        functions["clFlush"](queue)
+        return not block.words[Word.EVENT] or (block.wait(seconds) and not block.words[Word.EVENT])
+    finally:
+        give_back(block.words, Word.EVENT, functions["clReleaseEvent"])
 
 
 def state(words: Any) -> int:

@@ -1,0 +1,110 @@
+"""A call of the GPU backend that is interrupted, at any place, leaves nothing behind, and the rest as it was."""
+
+import gc
+
+import numpy as np
+import pytest
+from gpu_harness import DIMS, bound, buffer, cl, descriptor, doubled, expected, gpu, opencl_queue, values
+from gpu_harness import small as small
+from interruption import Interrupt, account, everywhere, left
+
+from isthmus import qnn
+from isthmus.interrupts import settle
+from isthmus.opencl.handles import references
+
+pytestmark = [pytest.mark.usefixtures("small"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+OUTSIDE = (
+    "/graph/", "/prepare/", "/planning/", "/engine/", "json", "dataclasses", "<string>", "enum.py", "functools",
+    "numpy", "ctypes", "hashlib", "pathlib", "posixpath", "folder.py", "gpu_harness", "inspect.py", "test_gpu",
+)  # fmt: skip
+"""What only computes, or is interrupted in tests of its own."""
+
+
+@pytest.fixture
+def backend():
+    """One that works in a context of the client's, whose references tell how many objects there are in it."""
+    with gpu({"gpu": {"context": cl.create_some_context(interactive=False)}}) as opened:
+        yield opened
+
+
+def unharmed(backend, deed, most, more=lambda: ()):
+    """As `interruption.unharmed`, and no object of OpenCL stays in the context; what the backend has of it is freed."""
+    context = backend.get_property(qnn.gpu.CL_CONTEXT)
+
+    def counted():
+        settle()
+        opencl_queue(backend).finish()
+        return context.reference_count, more()
+
+    deed()
+    kept = list(backend._owned)
+    gc.collect()
+    before, tasks = counted(), account()
+    for where in everywhere(deed, outside=OUTSIDE, most=most):
+        for handle in set(backend._owned) - set(kept):
+            handle.free()
+        for _ in range(20):
+            if counted() != before:
+                gc.collect()
+        assert counted() == before, where
+        assert not left(tasks), where
+
+
+def surely(end):
+    """To end something again after an interrupt ends it."""
+    try:
+        end()
+    except Interrupt:
+        end()
+        raise
+
+
+@pytest.mark.parametrize("io", ["memhandle", "raw"])
+def test_a_graph_from_its_creation_to_its_end(backend, io):
+    def deed():
+        made, context = None, backend.create_context()
+        try:
+            made = doubled(context, finalize=False).allocate(io)
+            made.binding.execute()
+        finally:
+            surely(context.free)
+            if made is not None:
+                surely(made.close)
+
+    unharmed(backend, deed, most=24)
+
+
+def test_a_registration_and_what_it_keeps(backend):
+    context = backend.create_context()
+    given = [buffer(backend), buffer(backend)]
+
+    def deed():
+        context.mem_deregister(context.mem_register([descriptor(one) for one in given]))
+
+    def counted():
+        for handle in [each for each in context._owned if isinstance(each, qnn.MemHandle)]:
+            handle.free()
+        return [references(one.int_ptr) for one in given]
+
+    unharmed(backend, deed, most=40, more=counted)
+    context.mem_register([descriptor(one) for one in given])
+
+
+@pytest.mark.parametrize("how", ["plain", "enqueued", "profiled"])
+def test_an_execution(backend, how):
+    context = backend.create_context()
+    graph, given = doubled(context), [buffer(backend), buffer(backend)]
+    binding = bound(graph, *context.mem_register([descriptor(one) for one in given]))
+    cl.enqueue_copy(opencl_queue(backend), given[0], values())
+
+    def deed():
+        if how == "enqueued":
+            binding.execute(wait_for=[]).wait(30)
+        else:
+            binding.execute(qnn.Profile(backend, qnn.ProfileLevel.DETAILED) if how == "profiled" else None)
+
+    unharmed(backend, deed, most=40)
+    binding.execute()
+    result = np.empty(DIMS, np.float32)
+    cl.enqueue_copy(opencl_queue(backend), result, given[1])
+    np.testing.assert_allclose(result, expected(values()), rtol=1e-5)
