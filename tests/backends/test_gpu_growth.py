@@ -1,78 +1,132 @@
-"""Many executions leave nothing behind, on the host or on the device.
+"""Many executions and registrations leave nothing behind, on the host or on the device.
 
-`ISTHMUS_GPU_EXECUTIONS=10000` (and `ISTHMUS_GPU_CYCLES=1000` for registrations) is the long way.
+`ISTHMUS_GPU_EXECUTIONS=10000` and `ISTHMUS_GPU_CYCLES=1000` are the long way.
 """
 
-import gc
+from __future__ import annotations
+
 import os
-import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
-import pytest
-from gpu_harness import DIMS, bound, buffer, descriptor, doubled, gpu, opencl_queue, values
-from gpu_harness import small as small
+from gpu_harness import (
+    DIMS,
+    bound,
+    buffer,
+    descriptor,
+    doubled,
+    gpu,
+    opencl_context,
+    opencl_queue,
+    small_engine,
+    values,
+)
+from growth import growth
 
 from isthmus import memory, qnn
+from isthmus.backends import gpu_prepare
+from isthmus.opencl.handles import references
 
-pytestmark = pytest.mark.usefixtures("small")
-EXECUTIONS = int(os.environ.get("ISTHMUS_GPU_EXECUTIONS", "1000"))
-MAY_GROW = 4 << 20
-"""What allocators keep for themselves, in bytes; an execution that left a cache line behind would be seen."""
-
-
-def resident():
-    gc.collect()
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+EXECUTIONS = int(os.environ.get("ISTHMUS_GPU_EXECUTIONS", "400"))
+CYCLES = int(os.environ.get("ISTHMUS_GPU_CYCLES", "60"))
+MAY_GROW = 256 << 10
+"""Bytes that allocators and the driver's threads may keep of all rounds together, however many."""
 
 
-def grown(act, rounds):
-    """How much larger the process is after so many rounds than after some."""
-    for _ in range(max(rounds // 4, 50)):
-        act()
-    before = resident()
-    for _ in range(rounds):
-        act()
-    return resident() - before
+@contextmanager
+def opened() -> Iterator[Any]:
+    """A backend with the small engine; in the end nothing is left of what the rounds had on the device."""
+    gpu_prepare.lower.prepare = small_engine
+    with gpu() as backend, memory.statistics("opencl") as counted:
+        yield backend
+    assert counted.live_bytes == 0
 
 
-@pytest.mark.parametrize("how", ["registered", "raw", "enqueued"])
-def test_executions_leave_nothing_behind(how):
-    with gpu() as backend, memory.statistics() as counted:
+@contextmanager
+def executing(*ways: str) -> Iterator[Callable[[], object]]:
+    """One execution in each of some ways."""
+    with opened() as backend:
         context = backend.create_context()
         graph = doubled(context)
-        if how == "raw":
-            binding = graph.bind([qnn.ClientTensor("x", values())], [qnn.ClientTensor("y", np.zeros(DIMS, np.float32))])
-        else:
-            handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
-            binding = bound(graph, *handles)
-        act = binding.execute
-        if how == "enqueued":
+        raw = graph.bind([qnn.ClientTensor("x", values())], [qnn.ClientTensor("y", np.zeros(DIMS, np.float32))])
+        handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
+        binding = bound(graph, *handles)
 
-            def act():
-                binding.execute(wait_for=[]).wait(30)
+        def watched(by: Any, name: str) -> None:
+            binding.execute(**{name: by})
+            by.free()
 
-        live = counted.live_bytes, counted.live_allocations
-        more = grown(act, EXECUTIONS)
-        assert (counted.live_bytes, counted.live_allocations) == live
-        assert more < MAY_GROW
+        deeds = {
+            "registered": binding.execute,
+            "raw": raw.execute,
+            "enqueued": lambda: binding.execute(wait_for=[]).wait(30),
+            "profiled": lambda: watched(qnn.Profile(backend, qnn.ProfileLevel.DETAILED), "profile"),
+            "limited": lambda: watched(qnn.Signal(backend, 60_000_000), "signal"),
+        }
+        with counted(backend):
+            yield lambda: [deeds[way]() for way in ways]
 
 
-def test_bindings_that_come_and_go_leave_nothing_behind():
-    with gpu() as backend, memory.statistics() as counted:
+@contextmanager
+def cycling(*ways: str) -> Iterator[Callable[[], object]]:
+    """Memory is registered, bound, executed on and let go; or a whole graph is made and freed."""
+    with opened() as backend:
         context = backend.create_context()
-        graph = doubled(context)
-        given = [buffer(backend), buffer(backend)]
+        graph, given = doubled(context), [buffer(backend), buffer(backend)]
 
-        def act():
+        def registering() -> None:
             handles = context.mem_register([descriptor(one) for one in given])
             with bound(graph, *handles) as binding:
                 binding.execute()
             context.mem_deregister(handles)
 
-        act()
-        live = counted.live_bytes, counted.live_allocations
-        more = grown(act, max(EXECUTIONS // 10, 100))
+        def allocating(io: str) -> None:
+            given_by_graph = graph.allocate(io)
+            given_by_graph.binding.execute()
+            given_by_graph.close()
+
+        def composing() -> None:
+            another = backend.create_context()
+            doubled(another).execute(
+                [qnn.ClientTensor("x", values())], [qnn.ClientTensor("y", np.zeros(DIMS, np.float32))]
+            )
+            another.free()
+
+        deeds = {
+            "registered": registering,
+            "memhandle": lambda: allocating("memhandle"),
+            "raw": lambda: allocating("raw"),
+            "graphs": composing,
+        }
+        before = [references(one.int_ptr) for one in given]
+        with counted(backend):
+            yield lambda: [deeds[way]() for way in ways]
+        assert [references(one.int_ptr) for one in given] == before
+
+
+@contextmanager
+def counted(backend: Any) -> Iterator[None]:
+    """What memory there is on the device, and how many objects, is the same after the rounds as before."""
+    with memory.statistics("opencl") as statistics:
+        before = statistics.live_bytes, opencl_context(backend).reference_count
+        yield
+        # The driver lets go of what a command used a moment after it has ended.
         opencl_queue(backend).finish()
-        assert (counted.live_bytes, counted.live_allocations) == live
-        assert more < MAY_GROW
+        assert statistics.live_bytes == before[0]
+        assert opencl_context(backend).reference_count <= before[1] + 2
+
+
+def test_executions_leave_nothing_behind():
+    left = growth(__file__, "executing", "registered", "raw", "enqueued", "profiled", "limited", rounds=EXECUTIONS)
+    assert left.resident <= MAY_GROW
+    assert (left.descriptors, left.threads) == (0, 0)
+    assert left.objects <= 50
+
+
+def test_memory_and_graphs_that_come_and_go_leave_nothing_behind():
+    left = growth(__file__, "cycling", "registered", "memhandle", "raw", "graphs", rounds=CYCLES)
+    assert left.resident <= 4 * MAY_GROW
+    assert (left.descriptors, left.threads) == (0, 0)
+    assert left.objects <= 50
