@@ -16,7 +16,9 @@ from isthmus.engine.native.lowering.windows import Window
 from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.lowering.chains import Tail
 from isthmus.engine.opencl.lowering.emitter import Emitter, Link
-from isthmus.engine.opencl.lowering.tiles import Tile, product_tile, thin_body, tile_body
+from isthmus.engine.opencl.lowering.tiles import Tile, product_tile
+from isthmus.engine.opencl.lowering.tiles_cpu import cpu_body
+from isthmus.engine.opencl.lowering.tiles_gpu import gpu_body, thin_body
 from isthmus.engine.opencl.program import Place
 from isthmus.engine.opencl.storage import SIZES, Storage
 from isthmus.engine.opencl.traits import DeviceTraits
@@ -135,9 +137,11 @@ def emit_product(
     if target.pixels is not None:
         draft.ints(**dict(zip(("y_batch", "y_plane", "y_row", "y_pixel"), target.pixels, strict=True)))
     tail = Tail(e, draft, target.output, before, in_steps)
-    make = thin_body if tile.thin else tile_body
     whole = _is_whole(left, right, target, tail, batches) and e.at(tail.output).offset % (4 * tail.storage.size) == 0
-    body = make(tile, left, right, target, tail, batches is not None, whole)
+    if tile.cpu:
+        body = cpu_body(tile, left, right, target, tail, batches is not None)
+    else:
+        body = (thin_body if tile.thin else gpu_body)(tile, left, right, target, tail, batches is not None, whole)
     e.launch(
         "product",
         draft,

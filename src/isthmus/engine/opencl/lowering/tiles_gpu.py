@@ -1,0 +1,286 @@
+"""The text of product kernels for a GPU.
+
+A work-group computes a tile through local memory, a work-item of it a square in registers. Where there are too few
+tiles to fill the device, work-items of a group share the depth of a thin tile and add up at the end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isthmus.engine.opencl.lowering.tiles import Tile, batch_lines, result_row
+
+if TYPE_CHECKING:
+    from isthmus.engine.opencl.lowering.chains import Tail
+    from isthmus.engine.opencl.lowering.product import Left, Right, Target
+
+_PAD = 4
+"""Floats between lines of local memory, so that they do not meet in one bank."""
+
+
+def _rows(left: Left, rows: str, count: int) -> list[str]:
+    """Statements that find where each of `count` rows begins in the left operand; `rows` gives row r."""
+    lines = []
+    for r in range(count):
+        lines.append(f"  int m{r} = min({rows.format(r=r)}, M - 1);")
+        if left.window is None:
+            lines.append(f"  int at{r} = m{r} * x_step;")
+        else:
+            lines.append(
+                f"  int x{r} = m{r} % OW * sw - pw, y{r} = m{r} / OW % OH * sh - ph, "
+                f"z{r} = m{r} / (OW * OH) % OD * sd - pd;"
+            )
+            lines.append(f"  int at{r} = (((m{r} / (OW * OH * OD) * D + z{r}) * H + y{r}) * W + x{r}) * channels;")
+    return lines
+
+
+def _load(left: Left, r: int, k: str, width: int, aligned: bool, tap: str | None = None) -> tuple[list[str], str]:
+    """Statements and an expression for `width` elements of row r from element k on, zeros outside the operand."""
+    wide = "" if width == 1 else str(width)
+    if left.window is None:
+        return [], f"({k} < K ? {_left_value(left, f'at{r} + {k}', width, aligned)} : (float{wide})(0.0f))"
+    inside = f"(uint)(y{r} + {tap}.y) < (uint)H && (uint)(x{r} + {tap}.z) < (uint)W && (uint)(z{r} + {tap}.x) < (uint)D"
+    return [], (
+        f"({k} < K && {inside} ? {_left_value(left, f'at{r} + {tap}.w', width, aligned)} : (float{wide})(0.0f))"
+    )
+
+
+def _left_value(left: Left, index: str, width: int, aligned: bool) -> str:
+    if not left.storage.quantized:
+        return left.storage.load("x", index, width, aligned)
+    if width == 1:
+        return f"((float)x[{index}] - x_zero)"
+    return f"(convert_float{width}(*(global const {left.storage.c_type}{width}_u *)(x + ({index}))) - x_zero)"
+
+
+def _slice_memory(tile: Tile, threads: int) -> list[str]:
+    """Local memory of all slices, each with two buffers for either operand; their sums meet there at the end."""
+    bm, bn, bk = tile.rows, tile.columns, tile.depth
+    if tile.slices == 1:
+        return [
+            f"  local float As[2][{bk}][{bm + _PAD}] __attribute__((aligned(16)));",
+            f"  local float Bs[2][{bk}][{bn}] __attribute__((aligned(16)));",
+            "  const int t = get_local_id(0);",
+        ]
+    per_slice = 2 * bk * (bm + _PAD + bn)
+    sums = tile.slices // 2 * tile.item_rows * tile.item_columns * threads
+    return [
+        f"  local float memory[{max(per_slice * tile.slices, sums)}] __attribute__((aligned(16)));",
+        f"  const int t = get_local_id(0) % {threads}, slice = get_local_id(0) / {threads};",
+        f"  local float (*As)[{bk}][{bm + _PAD}] =",
+        f"    (local float (*)[{bk}][{bm + _PAD}])(memory + slice * {per_slice});",
+        f"  local float (*Bs)[{bk}][{bn}] =",
+        f"    (local float (*)[{bk}][{bn}])(memory + slice * {per_slice} + {2 * bk * (bm + _PAD)});",
+    ]
+
+
+def _slice_sums(tile: Tile, threads: int) -> list[str]:
+    """Statements that add the sums of all slices up in the first, whose work-items go on alone."""
+    if tile.slices == 1:
+        return []
+    elements = tile.item_rows * tile.item_columns
+    place = f"memory[(({{s}}) * {elements} + i * {tile.item_columns} + j) * {threads} + t]"
+    every = (
+        f'_Pragma("unroll") for (int i = 0; i < {tile.item_rows}; ++i) '
+        f'_Pragma("unroll") for (int j = 0; j < {tile.item_columns}; ++j) '
+    )
+    lines, half = ["  barrier(CLK_LOCAL_MEM_FENCE);"], tile.slices // 2
+    while half:
+        lines += [
+            f"  if (slice >= {half} && slice < {2 * half}) {{",
+            f"    {every}{place.format(s=f'slice - {half}')} = acc[i][j]; }}",
+            "  barrier(CLK_LOCAL_MEM_FENCE);",
+            f"  if (slice < {half}) {{ {every}acc[i][j] += {place.format(s='slice')}; }}",
+            "  barrier(CLK_LOCAL_MEM_FENCE);",
+        ]
+        half //= 2
+    return [*lines, "  if (slice) return;"]
+
+
+def gpu_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool, whole: bool) -> str:
+    bm, bn, bk, tm, tn = tile.rows, tile.columns, tile.depth, tile.item_rows, tile.item_columns
+    slices, threads = tile.slices, tile.group[0] // tile.slices
+    # The left operand is read four elements of the depth at a time where those are neighbours, else one by one.
+    channels_whole = left.depth % 4 == 0 and (
+        left.window is None or left.window.channels // left.window.groups % 4 == 0
+    )
+    width = 4 if channels_whole else 1
+    a_loads, b_loads = bm * bk // width // threads, bk * bn // 4 // threads
+    a_per_row, b_per_row = bk // width, bn // 4
+    lines = [
+        *_slice_memory(tile, threads),
+        f"  const int m_tile = get_group_id(0) * {bm}, n_tile = get_group_id(1) * {bn};",
+        *batch_lines(batched),
+        f"  const int ka = t % {a_per_row} * {width}, ra = t / {a_per_row};",
+        f"  const int nb = t % {b_per_row} * 4, rb = t / {b_per_row};",
+        "  const int NP = (N + 3) / 4 * 4;",
+    ]
+    assert threads % a_per_row == 0 and threads % b_per_row == 0  # noqa: PT018
+    lines += _rows(left, f"m_tile + ra + {{r}} * {threads // a_per_row}", a_loads)
+    vector = "float4" if width == 4 else "float"
+    lines += [f"  {vector} la{i};" for i in range(a_loads)]
+    lines += [f"  float4 lb{i};" for i in range(b_loads)]
+    rows, columns = tm // 4 or 1, tn // 4 or 1
+    rw, cw = min(tm, 4), min(tn, 4)
+    lines += [
+        f"  const int tx = t % {bn // tn}, ty = t / {bn // tn};",
+        f"  float acc[{tm}][{tn}];",
+        "  #pragma unroll",
+        f"  for (int i = 0; i < {tm}; ++i)",
+        "    #pragma unroll",
+        f"    for (int j = 0; j < {tn}; ++j) acc[i][j] = 0.0f;",
+    ]
+
+    def fetch(k: str) -> list[str]:
+        found = []
+        tap = None
+        if left.window is not None:
+            found.append(f"int4 tap = taps[min({k} + ka, K - 1)];")
+            tap = "tap"
+        for i in range(a_loads):
+            _, value = _load(left, i, f"({k} + ka)", width, whole, tap)
+            found.append(f"la{i} = {value};")
+        for i in range(b_loads):
+            row = f"({k} + rb + {i * (threads // b_per_row)})"
+            value = right.storage.load("w", f"{row} * NP + n_tile + nb", 4, right.storage.kind == "f32")
+            found.append(f"lb{i} = {row} < K && n_tile + nb < NP ? {value} : (float4)(0.0f);")
+        return found
+
+    def keep(buffer: str) -> list[str]:
+        kept = []
+        for i in range(a_loads):
+            row = f"ra + {i * (threads // a_per_row)}"
+            if width == 4:
+                kept += [f"As[{buffer}][ka + {j}][{row}] = la{i}.s{j};" for j in range(4)]
+            else:
+                kept.append(f"As[{buffer}][ka][{row}] = la{i};")
+        for i in range(b_loads):
+            kept.append(f"*(local float4 *)&Bs[{buffer}][rb + {i * (threads // b_per_row)}][nb] = lb{i};")
+        return kept
+
+    first = f"(slice * {bk})" if slices > 1 else "0"
+    lines += ["  {", *(f"    {line}" for line in fetch(first)), "  }"]
+    lines += [f"  {line}" for line in keep("0")]
+    lines += [
+        "  barrier(CLK_LOCAL_MEM_FENCE);",
+        "  int now = 0;",
+        f"  for (int k0 = 0; k0 < K; k0 += {bk * slices}) {{",
+        f"    const int more = k0 + {bk * slices} < K;",
+        "    if (more) {",
+        *(f"      {line}" for line in fetch(f"(k0 + {first} + {bk * slices})")),
+        "    }",
+        "    #pragma unroll",
+        f"    for (int kk = 0; kk < {bk}; ++kk) {{",
+        f"      float a[{tm}], b[{tn}];",
+    ]
+    fa, fb = ("float" if n == 1 else f"float{n}" for n in (rw, cw))
+    for g in range(rows):
+        lines.append(f"      {{ {fa} q = *(local {fa} *)&As[now][kk][{g * (bm // rows)} + ty * {rw}];")
+        lines.append(
+            "        " + " ".join(f"a[{g * rw + i}] = {f'q.s{i}' if rw > 1 else 'q'};" for i in range(rw)) + " }"
+        )
+    for g in range(columns):
+        lines.append(f"      {{ {fb} q = *(local {fb} *)&Bs[now][kk][{g * (bn // columns)} + tx * {cw}];")
+        lines.append(
+            "        " + " ".join(f"b[{g * cw + i}] = {f'q.s{i}' if cw > 1 else 'q'};" for i in range(cw)) + " }"
+        )
+    lines += [
+        "      #pragma unroll",
+        f"      for (int i = 0; i < {tm}; ++i)",
+        "        #pragma unroll",
+        f"        for (int j = 0; j < {tn}; ++j) acc[i][j] = fma(a[i], b[j], acc[i][j]);",
+        "    }",
+        "    if (more) {",
+        "      now ^= 1;",
+        *(f"      {line}" for line in keep("now")),
+        "      barrier(CLK_LOCAL_MEM_FENCE);",
+        "    }",
+        "  }",
+        *_slice_sums(tile, threads),
+        "  #pragma unroll",
+        f"  for (int i = 0; i < {tm}; ++i) {{",
+        f"    const int m = m_tile + i / {rw} * {bm // rows} + ty * {rw} + i % {rw};",
+        "    if (m < M) {",
+        *(f"      {line}" for line in result_row(target, "m")),
+        "      #pragma unroll",
+        f"      for (int g = 0; g < {columns}; ++g) {{",
+        f"        const int n = n_tile + g * {bn // columns} + tx * {cw};",
+    ]
+    lines += _store(right, tail, batched, whole, cw, [f"acc[i][g * {cw} + {j}]" for j in range(cw)], "        ")
+    lines += ["      }", "    }", "  }"]
+    return "\n".join(lines)
+
+
+def _store(
+    right: Right, tail: Tail, batched: bool, whole: bool, count: int, values: list[str], indent: str
+) -> list[str]:
+    """Statements that finish and store `count` neighbouring sums from column n on."""
+    bias = "z * NP + n" if batched else "n"
+    lines = []
+    scalar_values = values
+    if count == 4:
+        lines += ["if (n + 4 <= N) {", f"  float4 v = (float4)({', '.join(values)});"]
+        if right.bias is not None:
+            lines.append(f"  v += *(global const float4 *)(bias + {bias});")
+        lines += [f"  {line}" for line in tail.lines(4, "y_at + n", "channel + n", whole)]
+        lines.append("} else {")
+    else:
+        lines.append("{")
+    for j, value in enumerate(scalar_values):
+        lines.append(f"  if (n + {j} < N) {{ float v = {value};")
+        if right.bias is not None:
+            lines.append(f"    v += bias[{bias} + {j}];")
+        lines += [f"    {line}" for line in tail.lines(1, f"y_at + n + {j}", f"channel + n + {j}")]
+        lines.append("  }")
+    lines.append("}")
+    return [indent + line for line in lines]
+
+
+def thin_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool, whole: bool) -> str:
+    """The text of a kernel whose work-items share the depth of each sum."""
+    height, lanes, slices = tile.rows, tile.columns, tile.slices
+    channels_whole = left.depth % 4 == 0 and (
+        left.window is None or left.window.channels // left.window.groups % 4 == 0
+    )
+    width = 4 if channels_whole else 1
+    lines = [
+        f"  local float parts[{slices}][{height}][{lanes}];",
+        "  const int lane = get_local_id(0), slice = get_local_id(1);",
+        f"  const int n = get_group_id(0) * {lanes} + lane, m_tile = get_group_id(1) * {height};",
+        *batch_lines(batched),
+        "  const int NP = (N + 3) / 4 * 4;",
+        *_rows(left, "m_tile + {r}", height),
+        *(f"  float a{r} = 0.0f;" for r in range(height)),
+        "  const int column = min(n, N - 1);",
+        f"  for (int k = slice * {width}; k < K; k += {slices * width}) {{",
+    ]
+    tap = None
+    if left.window is not None:
+        lines.append("    const int4 tap = taps[k];")
+        tap = "tap"
+    for j in range(width):
+        lines.append(f"    const float b{j} = {right.storage.load('w', f'(k + {j}) * NP + column')};")
+    vector = "float4" if width == 4 else "float"
+    for r in range(height):
+        _, value = _load(left, r, "k", width, whole, tap)
+        lines.append(f"    const {vector} v{r} = {value};")
+        if width == 1:
+            lines.append(f"    a{r} = fma(v{r}, b0, a{r});")
+        else:
+            lines += [f"    a{r} = fma(v{r}.s{j}, b{j}, a{r});" for j in range(4)]
+    lines.append("  }")
+    lines += [f"  parts[slice][{r}][lane] = a{r};" for r in range(height)]
+    lines += [
+        "  barrier(CLK_LOCAL_MEM_FENCE);",
+        f"  for (int r = slice; r < {height}; r += {slices}) {{",
+        "    const int m = m_tile + r;",
+        "    if (m < M && n < N) {",
+        "      float v = 0.0f;",
+        f"      for (int s = 0; s < {slices}; ++s) v += parts[s][r][lane];",
+        *(f"      {line}" for line in result_row(target, "m")),
+    ]
+    if right.bias is not None:
+        lines.append(f"      v += bias[{'z * NP + n' if batched else 'n'}];")
+    lines += [f"      {line}" for line in tail.lines(1, "y_at + n", "channel + n")]
+    lines += ["    }", "  }"]
+    return "\n".join(lines)
