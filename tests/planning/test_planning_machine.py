@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from squares import square_in_pieces
@@ -30,7 +31,7 @@ def test_the_search_is_compiled_once_into_the_cache_and_without_numba_in_this_pr
     runs = [subprocess.run([sys.executable, "-c", script], capture_output=True, text=True) for _ in range(2)]
     assert [run.returncode for run in runs] == [0, 0], runs
     assert ["compiling the planner's search" in run.stderr for run in runs] == [True, False]
-    assert [name for name in sorted(os.listdir(fresh)) if name.endswith(".o")] == [machine.name()]
+    assert [name for name in sorted(os.listdir(fresh)) if name.endswith(".o")] == [machine.SEARCH.file("search")]
 
 
 def test_a_folder_that_others_may_write_is_refused(fresh):
@@ -53,11 +54,10 @@ def test_without_a_folder_to_keep_it_the_search_serves_this_process(fresh, tmp_p
 
 
 def test_the_key_changes_with_the_sources_and_the_architecture(monkeypatch):
-    before = machine.key()
-    monkeypatch.setattr(machine, "_SOURCES", ("search.py",))
-    other_sources = machine.key()
+    fewer = replace(machine.SEARCH, sources=machine.SEARCH.sources[:1])
+    keys = {machine.SEARCH.key(), fewer.key()}
     monkeypatch.setattr("platform.machine", lambda: "z80")
-    assert len({before, other_sources, machine.key()}) == 3
+    assert len({*keys, machine.SEARCH.key(), fewer.key()}) == 4
 
 
 @pytest.mark.parametrize("interpreted_work", [0, 10**9], ids=["compiled", "interpreted"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable
 from types import FunctionType
@@ -13,9 +12,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from isthmus.compiled import objects
-from isthmus.compiled.folder import Folder
-from isthmus.errors import QnnError
-from isthmus.isolated import end_with
+from isthmus.compiled.ahead import compile_ahead
 from isthmus.opencl import loop, machine
 
 _OPTIONS: dict[str, Any] = {
@@ -178,23 +175,5 @@ def compile_function(name: str, triple: str) -> bytes:
     return target.emit_object(objects.optimised(text, inner, machine.symbol(name), target, _MAY_CALL))
 
 
-def main(arguments: list[str]) -> int:
-    """Compile functions into the cache and name each; the arguments are ``PARENT FUNCTION...``.
-
-    It ends with the process that started it, whose number is the first argument.
-    """
-    end_with(int(arguments[0]))
-    # An interrupt from the terminal is the parent's to answer.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        for name in arguments[1:]:
-            Folder.of_user().write(machine.file(name), machine.key(), compile_function(name, machine.triple()))
-            print(name, flush=True)
-    except QnnError as refusal:
-        print(refusal, file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(compile_ahead(machine.LOOP, compile_function, sys.argv[1:]))

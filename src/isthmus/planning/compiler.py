@@ -6,7 +6,6 @@ nodes to go on for, and the address that the answer is written to.
 
 from __future__ import annotations
 
-import signal
 import sys
 from types import FunctionType
 from typing import Any
@@ -16,9 +15,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from isthmus.compiled import objects
-from isthmus.compiled.folder import Folder
-from isthmus.errors import QnnError
-from isthmus.isolated import end_with
+from isthmus.compiled.ahead import compile_ahead
 
 from . import machine, search
 
@@ -56,8 +53,8 @@ def _store(typing_context: Any, address: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64), emit
 
 
-def compile_search() -> bytes:
-    """The object file of the search, for every machine of this architecture."""
+def compile_search(triple: str) -> bytes:
+    """The object file of the search, for every machine of an architecture."""
     scope = dict(vars(search))
     for name in _PARTS:
         scope[name] = njit(forceinline=True, **_OPTIONS)(FunctionType(scope[name].__code__, scope, name))
@@ -69,26 +66,9 @@ def compile_search() -> bytes:
 
     with objects.front_end():
         text, name = objects.intermediate(entry)
-    target = objects.machine_for(machine.triple(), "generic", "")
+    target = objects.machine_for(triple, "generic", "")
     return target.emit_object(objects.optimised(text, name, machine.SYMBOL, target, _MAY_CALL))
 
 
-def main(arguments: list[str]) -> int:
-    """Compile the search into the cache and say so; the arguments are ``PARENT JOB``.
-
-    It ends with the process that started it, whose number is the first argument.
-    """
-    end_with(int(arguments[0]))
-    # An interrupt from the terminal is the parent's to answer.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        Folder.of_user().write(machine.name(), machine.key(), compile_search())
-        print(arguments[1], flush=True)
-    except QnnError as refusal:
-        print(refusal, file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(compile_ahead(machine.SEARCH, lambda name, triple: compile_search(triple), sys.argv[1:]))
