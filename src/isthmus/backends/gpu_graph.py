@@ -1,52 +1,29 @@
-"""A graph on an OpenCL device, and its bindings: which memory is used in place, which is transferred."""
+"""A graph on an OpenCL device: prepared, loaded with scratch, constants and state of its own, bound to memory."""
 
 from __future__ import annotations
 
-import ctypes
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from isthmus.backends import gpu_prepare
-from isthmus.backends.binding import Binding, Ledger
-from isthmus.backends.driver import (
-    Change,
-    GraphDriver,
-    GraphStats,
-    Memories,
-    OperationTime,
-    TensorMemory,
-    Traffic,
-    check_apart,
-)
-from isthmus.backends.gpu_memory import GpuRegistration
+from isthmus.backends.binding import Ledger
+from isthmus.backends.driver import Change, GraphDriver, GraphStats, Memories
+from isthmus.backends.gpu_binding import GpuBinding
 from isthmus.backends.gpu_options import GraphConfig, Precision, truth
-from isthmus.backends.gpu_program import DeviceProgram, IoPlace
-from isthmus.backends.gpu_staging import HostSide, Staging
-from isthmus.backends.limit import Limit, aborted
+from isthmus.backends.gpu_program import DeviceProgram
+from isthmus.backends.gpu_staging import Staging
 from isthmus.backends.turn import PlainTurn
 from isthmus.engine.opencl.program import Program
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Graph, GraphInfo, MemType, TensorInfo
-from isthmus.memory import Window, holds
-from isthmus.memory.opencl import HostSharedBuffer
-from isthmus.opencl import commands, event
-from isthmus.opencl.commands import Command
+from isthmus.graph import Graph, GraphInfo, MemType
+from isthmus.memory import holds
 from isthmus.opencl.context import Context
-from isthmus.opencl.event import Event
-from isthmus.opencl.execution import Commands, Limits, Outcome
 from isthmus.prepare.schedule import Plan
 
 if TYPE_CHECKING:
     from isthmus.backends.gpu import GpuContext
-
-IN_PLACE, SHARED = "opencl", "opencl shared"
-"""Kinds of memory that is used where it lies: the device's own, and the host's where the device works in that."""
-_VECTOR = 16
-"""What a tensor's first byte is a multiple of on a GPU, whose kernels load vectors."""
 
 
 @dataclass(frozen=True)
@@ -217,235 +194,3 @@ def _checked_option(option: GraphConfig, value: Any) -> Any:
         known = ", ".join(f"{each.name} {int(each)}" for each in Precision)
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"precision {value!r}", f"must be one of {known}")
     return truth(option, value, Code.GRAPH_INVALID_ARGUMENT)
-
-
-class _Counted:
-    """What an execution does with memory, summed up tensor by tensor."""
-
-    def __init__(self) -> None:
-        self.copied_in = self.copied_out = 0
-        self.in_place: dict[str, int] = {}
-
-    def use(self, kind: str, nbytes: int) -> None:
-        """A tensor is used where it lies."""
-        self.in_place[kind] = self.in_place.get(kind, 0) + nbytes
-
-    def transfer(self, nbytes: int, is_input: bool) -> None:
-        """A tensor is transferred."""
-        if is_input:
-            self.copied_in += nbytes
-        else:
-            self.copied_out += nbytes
-
-
-class GpuBinding(Binding):
-    """Memory for a graph on an OpenCL device: registered buffers where they lie, raw memory by transfers."""
-
-    def __init__(self, graph: GpuGraphDriver, memories: Memories) -> None:
-        self._graph = graph
-        self._commands: Commands | None = None
-        self._shared: list[HostSharedBuffer] = []
-        self._copies_in: list[tuple[int, int, int]] = []
-        self._copies_out: list[tuple[int, int, int]] = []
-        self._sides: list[HostSide] = []
-        self._raw = ""
-        super().__init__(graph.what, memories, graph.ledger)
-
-    def _basis(self) -> object:
-        return self._graph.loaded()
-
-    # -- binding -------------------------------------------------------------------------------------------------------
-
-    def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
-        graph, loaded = self._graph, self._graph.loaded()
-        infos, inputs = graph.info.tensors, len(graph.info.inputs)
-        given = [
-            self._checked(index, info, memory, loaded)
-            for index, (info, memory) in enumerate(zip(infos, self.memories, strict=True))
-        ]
-        windows = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, given, strict=True)]
-        self._check_one_tensor_each(infos, given)
-        check_apart(graph.what, infos, inputs, windows)
-        before = graph.staging.reserved
-        raw = [index for index, memory in enumerate(given) if memory.registration is None]
-        graph.staging.reserve(infos, raw)
-        self._raw = infos[raw[0]].name if raw else ""
-        self._copies_in, self._copies_out, self._shared, self._sides = [], [], [], []
-        counted = _Counted()
-        places, ahead, behind = [], [], []
-        for index, (info, memory) in enumerate(zip(infos, given, strict=True)):
-            label, is_input = f"tensor '{info.name}'", index < inputs
-            if isinstance(memory.registration, GpuRegistration):
-                place, first, last = self._registered(memory.registration, label, info.nbytes, is_input, counted)
-            else:
-                place, first, last = self._transferred(index, memory.window, label, info.nbytes, is_input, counted)
-            places.append(place)
-            ahead += first
-            behind += last
-        # What may refuse goes first, before anything is in the queue.
-        ahead.sort(key=lambda command: command.kind is not commands.Kind.UNMAPPED)
-        graph.ledger.total.staging_execute_bytes += graph.staging.reserved - before
-        self._use([*ahead, *loaded.launches(places), *behind], loaded)
-        traffic = Traffic(counted.copied_in, counted.copied_out, counted.in_place)
-        return traffic, [(info.name, window) for info, window in zip(infos, windows, strict=True)]
-
-    def _use(self, made: list[Command], loaded: DeviceProgram) -> None:
-        if self._commands is not None:
-            self._commands.close()
-        record = not self._graph.options[GraphConfig.DISABLE_QUEUE_RECORDING]
-        self._commands = Commands(
-            loaded.context, made, self._what, loaded.patience, record, keeps=(self.memories, loaded, self._sides)
-        )
-
-    def _registered(
-        self, registration: GpuRegistration, label: str, nbytes: int, is_input: bool, counted: _Counted
-    ) -> tuple[IoPlace, list[Command], list[Command]]:
-        """A registered buffer is used where it lies; host memory of ours is handed over and back."""
-        buffer, shared = registration.buffer, registration.shared
-        place = IoPlace(buffer.handle)
-        if shared is None:
-            counted.use(SHARED if buffer.is_shared else IN_PLACE, nbytes)
-            return place, [commands.refuse_mapped(buffer.handle, label)], []
-        self._shared.append(shared)
-        if buffer.is_shared:
-            counted.use(SHARED, nbytes)
-        else:
-            counted.transfer(nbytes, is_input)
-        size = shared.facts.nbytes
-        return (
-            place,
-            [commands.unmap(buffer.handle, shared.address, label)],
-            [commands.map_at(buffer.handle, size, shared.address, label)],
-        )
-
-    def _transferred(
-        self, index: int, window: Window, label: str, nbytes: int, is_input: bool, counted: _Counted
-    ) -> tuple[IoPlace, list[Command], list[Command]]:
-        """Raw memory goes through a stage."""
-        stage = self._graph.staging[index]
-        side = stage.host_side(window)
-        self._sides.append(side)
-        for part in side.parts:
-            own = window.address + part.offset
-            if part.address != own and is_input:
-                self._copies_in.append((part.address, own, part.nbytes))
-            elif part.address != own:
-                self._copies_out.append((own, part.address, part.nbytes))
-        if stage.shared is not None:
-            self._shared.append(stage.shared)
-        counted.transfer(nbytes, is_input)
-        return IoPlace(stage.handle), stage.before(side, label, is_input), stage.after(side, label, is_input)
-
-    def _checked(
-        self, index: int, info: TensorInfo, memory: TensorMemory | None, loaded: DeviceProgram
-    ) -> TensorMemory:
-        what, code = f"tensor '{info.name}' of {self._what}", Code.GRAPH_INVALID_TENSOR
-        if memory is None:
-            rule, hint = "needs memory: the GPU has none of its own", "Pass a raw buffer or a memory handle."
-            raise QnnError(code, what, rule, hint)
-        if memory.window.nbytes < info.nbytes:
-            raise QnnError(code, what, f"its buffer has {memory.window.nbytes} bytes, {info.nbytes} are needed")
-        if not isinstance(memory.registration, GpuRegistration):
-            if not memory.window.buffer.has_host_view:
-                rule = f"its {memory.window.buffer.what} is not registered"
-                raise QnnError(code, what, rule, "Register it, and pass its handle.")
-            return memory
-        facts, output = memory.registration.buffer.facts, index - len(loaded.program.inputs)
-        if (output < 0 or loaded.reads(output)) and not facts.kernels_read:
-            raise QnnError(code, what, "its OpenCL buffer is WRITE_ONLY, and kernels read it")
-        if output >= 0 and not facts.kernels_write:
-            raise QnnError(code, what, "its OpenCL buffer is READ_ONLY, and kernels write it")
-        if loaded.context.device.kind != "cpu" and facts.host_address % _VECTOR:
-            rule = f"its OpenCL buffer begins at {facts.host_address:#x}, which is not a multiple of {_VECTOR}"
-            raise QnnError(code, what, rule)
-        return memory
-
-    def _check_one_tensor_each(self, infos: Sequence[TensorInfo], given: Sequence[TensorMemory]) -> None:
-        seen: dict[int, str] = {}
-        for info, memory in zip(infos, given, strict=True):
-            if memory.registration is not None:
-                first = seen.setdefault(id(memory.registration), info.name)
-                if first != info.name:
-                    what = f"tensor '{info.name}' of {self._what}"
-                    rule = f"its memory handle serves tensor '{first}': one buffer, one handle, one tensor"
-                    raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
-
-    # -- running -------------------------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        for target, source, nbytes in self._copies_in:
-            ctypes.memmove(target, source, nbytes)
-        assert self._commands is not None
-        if self._shared:
-            self._guarded(self._commands.run)
-        else:
-            self._commands.run()
-        for target, source, nbytes in self._copies_out:
-            ctypes.memmove(target, source, nbytes)
-
-    def _run_within(self, limit: Limit) -> None:
-        self._timed_within(limit, lambda made, limits: (made.run_within(limits), ()))
-
-    def execute_timed(self, limit: Limit | None = None) -> Sequence[OperationTime]:
-        def run() -> Sequence[OperationTime]:
-            if limit is not None:
-                limit.check(self._what)
-            return self._timed_within(limit, lambda made, limits: made.timed(limits))
-
-        return self._in_turn(run)
-
-    def _timed_within(
-        self, limit: Limit | None, run: Callable[[Commands, Limits], tuple[int, Sequence[tuple[str, float]]]]
-    ) -> list[OperationTime]:
-        """Run in another way than as a whole, until the end or a limit."""
-        assert self._commands is not None
-        made, stopped = self._commands, threading.Event()
-        limits = Limits(lambda: None if limit is None else limit.left, stopped.is_set)
-        self._copy(self._copies_in)
-        with nullcontext() if limit is None else limit.watched(stopped.set):
-            outcome, times = self._guarded(lambda: run(made, limits))
-        if limit is not None and outcome == Outcome.TIMED_OUT:
-            raise limit.timed_out(self._what)
-        if outcome == Outcome.STOPPED:
-            raise aborted(self._what)
-        self._copy(self._copies_out)
-        return [OperationTime(*each) for each in times]
-
-    def enqueue(self, wait_for: Any) -> Event:
-        def run() -> Event:
-            assert self._commands is not None
-            if self._raw or self._shared:
-                which = f"tensor '{self._raw}' of {self._what}" if self._raw else self._what
-                rule = "its memory is the host's, which would have to wait"
-                hint = "wait_for goes with registered OpenCL buffers alone."
-                raise QnnError(Code.GRAPH_INVALID_TENSOR, which, rule, hint)
-            return self._commands.enqueue(event.checked(wait_for, self._graph.context.opencl, self._what))
-
-        return self._in_turn(run)
-
-    def hurry(self) -> None:
-        """Have an execution that is under way not be waited for much longer; from any thread."""
-        made = self._commands
-        if made is not None:
-            made.hurry()
-
-    def end(self) -> None:
-        super().end()
-        if self._commands is not None:
-            self._commands.close()
-            self._commands = None
-        self._shared, self._copies_in, self._copies_out, self._sides = [], [], [], []
-
-    def _copy(self, copies: Sequence[tuple[int, int, int]]) -> None:
-        for target, source, nbytes in copies:
-            ctypes.memmove(target, source, nbytes)
-
-    def _guarded(self, run: Any) -> Any:
-        """Run, and whatever goes wrong, have the host get its memory back."""
-        try:
-            return run()
-        except BaseException:
-            if self._graph.context.opencl.lost is None:
-                for buffer in self._shared:
-                    buffer.ensure_mapped()
-            raise

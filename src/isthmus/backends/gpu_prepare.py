@@ -94,8 +94,9 @@ class GpuReport:
 def preparation(graph: Graph, config: GpuConfig, threads: int, limit: ScratchLimit | None) -> Preparation:
     """What the backend would make of a graph on the device that is meant; no memory is allocated there."""
     if limit is not None:
-        rule = "this backend knows no limit on scratch"
-        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{graph.name}'", rule)
+        rule = "a limit on scratch is kept by computing in strips, and kernels on a device compute whole tensors"
+        hint = "Without a limit it is planned as small as whole tensors allow; the CPU backend takes one."
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{graph.name}'", rule, hint)
     device = (
         choose(config.platform, config.device)
         if config.context is None and config.queue is None
