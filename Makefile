@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-arm64 random soak mutants bench lint clean
+.PHONY: demo test test-gpu test-arm64 random soak mutants bench lint clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/lpai_wake_word.py
@@ -26,6 +26,12 @@ soak: $(VENV)/test.stamp
 
 mutants: $(VENV)/test.stamp
 	$(BIN)/python tests/mutation/mutants.py --count 100 --seed $(or $(SEED),1)
+
+# All models on the GPU backend, in floats and in halves, and the long way of what leaves nothing behind.
+test-gpu: $(VENV)/test.stamp
+	$(BIN)/python tests/zoo.py fetch
+	ISTHMUS_GPU_MODELS=all ISTHMUS_GPU_EXECUTIONS=10000 ISTHMUS_GPU_CYCLES=1000 \
+		$(BIN)/python -m pytest -q -n 0 tests/backends/test_gpu_models.py tests/backends/test_gpu_growth.py
 
 # Sets an emulated arm64 machine up from Debian's packages, without being root, and takes half an hour the first time.
 test-arm64: $(VENV)/test.stamp

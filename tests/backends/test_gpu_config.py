@@ -6,16 +6,18 @@ import os
 
 import numpy as np
 import pytest
+import tiny
 from gpu_harness import DIMS, NBYTES, cl, doubled, expected, gpu, opencl_context, opencl_queue, small_engine, values
 from gpu_harness import small as small
 
-from isthmus import QnnError, qnn
+from isthmus import QnnError, Session, qnn
 from isthmus.backends import gpu_prepare
 from isthmus.backends.gpu_config import read_config
 from isthmus.engine.opencl.traits import Precision as Kept
 from isthmus.errors import Code
 from isthmus.log import Log
 from isthmus.opencl.device import choose
+from isthmus.tools.cli import main
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -306,3 +308,38 @@ def test_a_repository_that_cannot_be_written_is_refused(tmp_path):
         with pytest.raises(QnnError):
             context.set_config({qnn.gpu.KERNEL_REPO_DIR: str(tmp_path), qnn.gpu.INVALIDATE_KERNEL_REPO: "yes"})
         assert context.get_property(qnn.gpu.KERNEL_REPO_DIR) == before
+
+
+def test_a_limit_on_scratch_is_refused_with_the_reason(tmp_path):
+    model = tiny.convolution(tmp_path / "model.onnx")
+    with pytest.raises(QnnError, match="computing in strips, and kernels on a device compute whole tensors") as refused:
+        Session(model, "gpu", scratch_limit="50%")
+    assert refused.value.code is Code.GRAPH_INVALID_ARGUMENT
+    assert main(["plan", str(model), "--backend", "gpu", "--scratch-limit", "50%"]) == 2
+
+
+@pytest.mark.parametrize("value", [5, b"x", "", "a\0b", None])
+def test_a_kernel_repository_is_the_path_of_a_folder(value):
+    with gpu() as backend, pytest.raises(QnnError, match="must be the path of a folder"):
+        backend.create_context().set_config({qnn.gpu.KERNEL_REPO_DIR: value})
+
+
+def test_advice_for_a_kernel_repository_names_its_config(tmp_path):
+    tmp_path.chmod(0o777)
+    with gpu() as backend:
+        context = backend.create_context()
+        for path in (tmp_path, "/proc/nowhere"):
+            with pytest.raises(QnnError) as refused:
+                context.set_config({qnn.gpu.KERNEL_REPO_DIR: path})
+            assert "KERNEL_REPO_DIR (kernel_repo_path)" in refused.value.hint
+            assert "ISTHMUS_CACHE_DIR" not in refused.value.hint
+
+
+@pytest.mark.parametrize("value", ["x", 2, 0.5, None, np.zeros(3)])
+def test_what_is_neither_on_nor_off_is_refused(value):
+    with gpu() as backend:
+        context = backend.create_context()
+        with pytest.raises(QnnError, match="must be true or false"):
+            context.set_config({qnn.gpu.INVALIDATE_KERNEL_REPO: value})
+        with pytest.raises(QnnError, match="must be true or false"):
+            context.create_graph("g").set_config({qnn.gpu.DISABLE_NODE_OPTIMIZATIONS: value})

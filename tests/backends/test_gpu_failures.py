@@ -18,6 +18,7 @@ from gpu_harness import (
     expected,
     got,
     gpu,
+    opencl_context,
     put,
     small_engine,
     values,
@@ -106,6 +107,19 @@ def test_a_device_that_says_it_is_gone_is_lost(status):
             binding = graph.bind([qnn.ClientTensor("x", values())], [qnn.ClientTensor("y", np.zeros(DIMS, np.float32))])
             with pytest.raises(QnnError, match="is lost"):
                 binding.execute()
+        works(backend)
+
+
+def test_an_event_of_the_clients_that_fails_loses_the_context_and_the_next_one_works():
+    with gpu() as backend:
+        context = backend.create_context()
+        handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
+        gate = cl.UserEvent(opencl_context(backend))
+        done = bound(doubled(context), *handles).execute(wait_for=[gate])
+        gate.set_status(-5)
+        with pytest.raises(QnnError, match="is lost") as refused:
+            done.wait(60)
+        assert refused.value.code is Code.COMMON_SYSTEM_COMMUNICATION
         works(backend)
 
 

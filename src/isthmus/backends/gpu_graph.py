@@ -21,6 +21,7 @@ from isthmus.graph import Graph, GraphInfo, MemType
 from isthmus.memory import holds
 from isthmus.opencl.context import Context
 from isthmus.prepare.schedule import Plan
+from isthmus.prepare.strips import ScratchLimit
 
 if TYPE_CHECKING:
     from isthmus.backends.gpu import GpuContext
@@ -77,6 +78,10 @@ class GpuGraphDriver(GraphDriver):
             self.options[known] = before
 
         return Change(undo=undo)
+
+    def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
+        gpu_prepare.refuse_limit(self.graph, limit)
+        return Change()
 
     @property
     def program(self) -> Program:

@@ -91,12 +91,17 @@ class GpuReport:
         ]
 
 
-def preparation(graph: Graph, config: GpuConfig, threads: int, limit: ScratchLimit | None) -> Preparation:
-    """What the backend would make of a graph on the device that is meant; no memory is allocated there."""
+def refuse_limit(graph: Graph, limit: ScratchLimit | None) -> None:
+    """Refuse a limit on scratch."""
     if limit is not None:
         rule = "a limit on scratch is kept by computing in strips, and kernels on a device compute whole tensors"
         hint = "Without a limit it is planned as small as whole tensors allow; the CPU backend takes one."
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{graph.name}'", rule, hint)
+
+
+def preparation(graph: Graph, config: GpuConfig, threads: int, limit: ScratchLimit | None) -> Preparation:
+    """What the backend would make of a graph on the device that is meant; no memory is allocated there."""
+    refuse_limit(graph, limit)
     device = (
         choose(config.platform, config.device)
         if config.context is None and config.queue is None
