@@ -83,7 +83,7 @@ class Runner:
         self.pools = {
             (Pool.CONSTANTS, 0): Memory(program.constants),
             (Pool.SCRATCH, 0): Memory(scratch),
-            (Pool.STATE, 0): Memory(program.state_initial),
+            (Pool.STATE, 0): Memory(program.state_initial()),
         }
         for pool, infos in ((Pool.INPUT, program.inputs), (Pool.OUTPUT, program.outputs)):
             for index, info in enumerate(infos):
