@@ -196,3 +196,17 @@ def test_what_a_handler_raises_within_an_ending_is_the_clients_and_the_ending_is
     assert len(tries) == 2
     # Python itself tells of what a reference's callback raises.
     assert [one.exc_type for one in told] == [TimeoutError]
+
+
+def test_an_ending_that_fails_is_told_by_pythons_own_hook_too():
+    script = (
+        "from isthmus.interrupts import Ending\n"
+        "class Owner: ...\n"
+        "owner = Owner()\n"
+        "ending = Ending(owner, lambda: 1 / 0)\n"
+        "del owner\n"
+        "print('goes on')"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "goes on\n")
+    assert ran.stderr.splitlines()[-1].startswith("ZeroDivisionError")

@@ -194,6 +194,10 @@ def settle(reference: object = None) -> None:
 
 def _tell_of(problem: Exception, ending: Ending) -> None:
     """Tell of an ending that failed, as Python tells of what fails where nobody can be told."""
+    if sys.unraisablehook is sys.__unraisablehook__:
+        # Python's own takes nothing but what Python itself has made.
+        sys.excepthook(type(problem), problem, problem.__traceback__)
+        return
     said = (type(problem), problem, problem.__traceback__, "given up", ending._tell)
     sys.unraisablehook(types.SimpleNamespace(**dict(zip(_UNRAISABLE, said, strict=True))))  # type: ignore[arg-type]
 

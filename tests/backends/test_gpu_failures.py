@@ -1,8 +1,11 @@
 """What can go wrong with a device is told, never waited for without end, and the backend stays usable."""
 
 import ctypes
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -246,3 +249,28 @@ def test_a_forked_child_is_told_and_leaves_the_device_alone():
 
         assert processes.in_child(deed) == 0
         works(backend)
+
+
+LEFT_OPEN = """
+import sys
+sys.path[:0] = {folders!r}
+from gpu_harness import bound, buffer, descriptor, doubled, qnn, small_engine
+from isthmus.backends import gpu_prepare
+gpu_prepare.lower.prepare = small_engine
+backend = qnn.Backend("gpu")
+context = backend.create_context()
+graph = doubled(context)
+given = [graph.allocate("raw"), graph.allocate("memhandle")]
+for one in given:
+    one.binding.execute()
+binding = bound(graph, *context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))]))
+event = binding.execute(wait_for=[])
+"""
+
+
+def test_a_process_that_ends_with_everything_open_ends_in_peace():
+    tests = Path(__file__).parents[1]
+    script = LEFT_OPEN.format(folders=[str(tests), str(tests / "backends")])
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0
+    assert "Exception" not in ran.stderr

@@ -7,6 +7,7 @@ one parent overlap where their bytes do. The host sees none of it, unless it is 
 from __future__ import annotations
 
 import ctypes
+import sys
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -120,6 +121,8 @@ class HostSharedBuffer(OpenClBuffer):
 
 def _hand_back(context: Context, owned: Owned, pages: Buffer) -> None:
     """Give host memory to the device for good, and wait until it has taken it: then the memory may end."""
+    if sys.is_finalizing():
+        return
     from isthmus.opencl.library import library
     from isthmus.opencl.waiting import hand_over
 
@@ -239,6 +242,8 @@ def pinned(context: Context, nbytes: int) -> PinnedBuffer:
 
 
 def _unmap(context: Context, owned: Owned, cell: Any) -> None:
+    if sys.is_finalizing():
+        return
     from isthmus.opencl.library import library
 
     found = library()

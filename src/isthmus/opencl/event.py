@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 from ctypes import c_int32, c_uint64, c_void_p
 from typing import Any
 
@@ -120,7 +121,7 @@ class Events:
 
 
 def _give_all_back(found: Library, cells: Any) -> None:
-    if not found.is_inherited:
+    if not found.is_inherited and not sys.is_finalizing():
         for index in range(len(cells)):
             give_back(cells, index, found.functions["clReleaseEvent"])
 
