@@ -14,9 +14,9 @@ MAY_IMPORT = {
     "isolated": {"errors"},
     "log": {"errors"},
     "compiled": {"interrupts", "isolated", "errors"},
-    "planning": {"interrupts", "compiled", "isolated", "reading", "errors"},
+    "planning": {"interrupts", "compiled", "reading", "errors"},
     "graph": {"errors"},
-    "opencl": {"interrupts", "compiled", "isolated", "lock", "errors"},
+    "opencl": {"interrupts", "compiled", "lock", "errors"},
     # Buffers of a device are memory like any other: what allocates and describes them lies below.
     "memory": {"interrupts", "opencl", "errors", "lock", "log"},
     "frontends": {"graph", "reading", "errors"},
