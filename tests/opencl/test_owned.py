@@ -114,7 +114,7 @@ def test_programs_kernels_and_the_threads_that_build_them(context):
         del programs
         made.close()
 
-    unharmed(deed, lambda: held(context), most=16)
+    unharmed(deed, lambda: held(context), most=10)
 
 
 def test_threads_that_give_the_same_reference_back_release_it_once():
