@@ -21,7 +21,7 @@ from gpu_harness import (
     values,
 )
 from gpu_harness import small as small
-from waiting import PATIENCE, eventually
+from waiting import PATIENCE
 
 from isthmus import QnnError, memory, qnn
 from isthmus.backends import gpu_prepare

@@ -192,12 +192,6 @@ class QnnDelegate:
             callbacks.delegates.pop(ctypes.addressof(self._state.structure), None)
             self._ending.run()
 
-    def end(self) -> None:
-        """End it though interpreters may have nodes of it, which fail from then on: the process is about to."""
-        with self._lock:
-            callbacks.delegates.pop(ctypes.addressof(self._state.structure), None)
-            self._finalizer()
-
     def __enter__(self) -> QnnDelegate:
         return self
 
