@@ -17,11 +17,21 @@ from isthmus.prepare.schedule import Schedule
 from isthmus.prepare.strips import ScratchLimit, Strips
 
 
-def scheduled(graph: Graph, limit: object = None, slower: float = 10.0, threads: int = 1) -> Schedule:
+def scheduled(
+    graph: Graph, limit: object = None, slower: float = 10.0, threads: int = 1, io_in_scratch: bool = False
+) -> Schedule:
     strips = None
     if limit is not None:
         strips = Strips(ScratchLimit.of(limit, slower), estimated, lower.splits, pieces, threads)
-    return schedule(graph, work_bytes=lambda step: lower.work_bytes(step, host(), threads), strips=strips)
+    return schedule(
+        graph, work_bytes=lambda step: lower.work_bytes(step, host(), threads), strips=strips,
+        io_in_scratch=io_in_scratch,
+    )  # fmt: skip
+
+
+def needed_by(refused: QnnError) -> int:
+    """The bytes that a refusal says are needed."""
+    return int(refused.hint.split()[1].replace(",", ""))
 
 
 @pytest.mark.parametrize(
@@ -79,8 +89,29 @@ def test_a_limit_below_all_that_can_be_names_the_step_and_what_is_missing():
     assert refused.value.code is Code.COMMON_MEM_ALLOC
     assert "'squeezed'" in refused.value.what
     assert "(Conv2d) holds it up" in refused.value.rule or "(DepthWiseConv2d) holds it up" in refused.value.rule
-    needed = int(refused.value.hint.split()[1].replace(",", ""))
-    assert scheduled(graph, needed + needed // 20).scratch_bytes <= needed + needed // 20
+    needed = needed_by(refused.value)
+    assert f"{needed - 640:,} more" in refused.value.rule
+    assert scheduled(graph, needed).scratch_bytes <= needed
+
+
+@pytest.mark.parametrize("io_in_scratch", [False, True])
+@pytest.mark.parametrize("seed", [None, 0, 1, 4, 5, 8, 11, 12, 15, 16, 18, 23])
+def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
+    graph = strip_networks.squeezed(True) if seed is None else strip_networks.network(seed)
+    whole = scheduled(graph, io_in_scratch=io_in_scratch).scratch_bytes
+    needed, met = [], []
+    for part in range(1, 20):
+        limit = whole * part // 20
+        try:
+            met.append(scheduled(graph, limit, io_in_scratch=io_in_scratch).scratch_bytes)
+            assert met[-1] <= limit
+        except QnnError as refused:
+            needed.append(needed_by(refused))
+            assert not met, f"{limit} is refused, {met[-1]} was met"
+            assert needed[-1] > limit
+    # All that is refused names bytes that can be had, and what was had can be asked for.
+    for bytes_ in {*needed, *met[:2]}:
+        assert scheduled(graph, bytes_, io_in_scratch=io_in_scratch).scratch_bytes <= bytes_
 
 
 def test_the_least_costs_no_more_than_it_may():

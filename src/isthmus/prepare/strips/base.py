@@ -144,9 +144,8 @@ class Base:
             if block not in life:
                 continue
             first, last = life.first(block), life.last(block)
-            if block.pool is not None:
-                last = count
-            self.begin[block], self.end[block] = first, last
+            # What lies in a pool is whole in every stretch; its bytes are counted as long as they are needed.
+            self.begin[block], self.end[block] = first, last if block.pool is None else count
             self.size[block] = aligned(block.size, alignment) if planned(block) else 0
             if 0 <= first < count:
                 self.begun[first].append(block)

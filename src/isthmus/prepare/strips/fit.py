@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, floor, log
 
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Region, Repeat, Schedule, Step
@@ -17,7 +18,10 @@ from isthmus.prepare.strips.search import Budget, Choice, Search
 from isthmus.prepare.strips.write import write
 
 ATTEMPTS = 4
-"""How often a limit is tightened where the plan has turned out larger than estimated."""
+"""How often a limit is tightened where a plan has turned out larger than estimated, before all the others are tried."""
+FINENESS, ABOVE, SLACK, GIVE_UP = 0.98, 1.1, 8, 3
+"""Choices are looked for at bytes each of which is this part of the one before: from so much above a limit, and so many
+units of alignment, since a plan may turn out smaller than estimated, down to where so many in a row have none."""
 AGAIN = (0.05, 0.12, 0.3)
 """What a limit may cost in computing tensors again, as parts of the model's time, one after the other."""
 CHEAP = 0.02
@@ -90,33 +94,26 @@ def fitted(site: Site, strips: Strips) -> Schedule:
     wanted = strips.limit.bytes_of(unsplit.scratch_bytes)
     if wanted is not None and wanted >= unsplit.scratch_bytes:
         return unsplit
-    places = [_Place(site, _searches(site, strips))]
-    if not places[0].searches:
+    plain = _Place(site, _searches(site, strips))
+    if not plain.searches:
         return unsplit
-    time = places[0].searches[0].time
+    time = plain.searches[0].time
     if wanted is None:
-        places += _again(places[0], strips, strips.limit.slower * time)
-        return _least(places, strips, unsplit)
-    lowest = unsplit.scratch_bytes
-    for share in (0.0, *AGAIN):
-        # What is computed twice costs more than copies do: so it comes last, and as little of it as will do.
-        if share:
-            places[1:] = _again(places[0], strips, share * time)
-            if len(places) == 1:
-                continue
-        target = wanted
-        for _ in range(ATTEMPTS):
-            found = _cheapest(places, target)
-            if found is None:
-                break
-            made = _written(*found)
-            if made is None:
-                break
-            if made.scratch_bytes <= wanted:
-                return made
-            lowest = min(lowest, made.scratch_bytes)
-            target -= max(made.scratch_bytes - wanted, site.alignment)
-    raise _refused(places, wanted, lowest)
+        return _least([plain, *_again(plain, strips, strips.limit.slower * time)], strips, unsplit)
+    # What is computed twice costs more than copies do: so it comes last, and as little of it as will do.
+    ways = [_Way([plain], unsplit.scratch_bytes)]
+    made = ways[0].quickly(wanted)
+    for share in AGAIN:
+        if made is None:
+            again = _again(plain, strips, share * time, than=ways[-1].places[-1].again)
+            if again:
+                ways.append(_Way([plain, *again], unsplit.scratch_bytes))
+                made = ways[-1].quickly(wanted)
+    for way in ways:
+        made = made or way.thoroughly(wanted)
+    if made is not None:
+        return made
+    raise _refused(ways, wanted)
 
 
 @dataclass(frozen=True)
@@ -128,10 +125,72 @@ class _Place:
     again: tuple[Again, ...] = ()
 
 
-def _again(plain: _Place, strips: Strips, nanoseconds: float) -> list[_Place]:
-    """The place with what a time allows to compute again, where there is something."""
+class _Way:
+    """The schedules of some places for limits.
+
+    What is tried for a limit are choices for bytes of a fixed series. So whatever is found for a limit is found for any
+    larger one.
+    """
+
+    def __init__(self, places: Sequence[_Place], unsplit: int) -> None:
+        self.places = list(places)
+        self._unsplit = unsplit
+        self._slack = SLACK * self.places[0].site.alignment
+        self._made: dict[int, Schedule | None] = {}
+
+    def quickly(self, wanted: int) -> Schedule | None:
+        """A schedule within a limit, where few attempts lead to it."""
+        number = self._number(wanted)
+        for _ in range(ATTEMPTS):
+            made = self._at(number)
+            if made is None or made.scratch_bytes <= wanted:
+                return made
+            number = max(number + 1, self._number(self._target(number) - (made.scratch_bytes - wanted)))
+        return None
+
+    def thoroughly(self, wanted: int) -> Schedule | None:
+        """A schedule within a limit, if there is one."""
+        number, missing = self._number(int(wanted * ABOVE) + self._slack), 0
+        while missing < GIVE_UP and self._target(number):
+            made = self._at(number)
+            if made is not None and made.scratch_bytes <= wanted:
+                return made
+            missing = missing + 1 if made is None else 0
+            number += 1
+        return None
+
+    def needed(self, lowest: int) -> int:
+        """A limit that there is a schedule for, about the least of at least so many bytes."""
+        number = self._number(lowest)
+        while number:
+            made = self._at(number)
+            if made is not None:
+                return max(made.scratch_bytes, ceil((self._target(number) - self._slack) / ABOVE))
+            number -= 1
+        return self._unsplit
+
+    def _target(self, number: int) -> int:
+        """The bytes of a place in the series."""
+        return int(self._unsplit * FINENESS**number)
+
+    def _number(self, bytes_: int) -> int:
+        """The place in the series of the most bytes up to a number."""
+        number = max(0, floor(log(max(bytes_, 1) / self._unsplit) / log(FINENESS)))
+        while self._target(number) > bytes_:
+            number += 1
+        return number
+
+    def _at(self, number: int) -> Schedule | None:
+        if number not in self._made:
+            found = _cheapest(self.places, self._target(number))
+            self._made[number] = None if found is None else _written(*found)
+        return self._made[number]
+
+
+def _again(plain: _Place, strips: Strips, nanoseconds: float, than: tuple[Again, ...] = ()) -> list[_Place]:
+    """The place with what a time allows to compute again, where there is something else `than` known."""
     chosen = tuple(affordable(candidates(plain.searches[0]), nanoseconds))
-    if not chosen:
+    if chosen == than:
         return []
     site = plain.site.again(chosen)
     return [_Place(site, _searches(site, strips, sum(one.nanoseconds for one in chosen)), chosen)]
@@ -196,8 +255,9 @@ def _written(place: _Place, search: Search, chosen: Sequence[Choice]) -> Schedul
     return replace(made, plan=replace(made.plan, again=names)) if names else made
 
 
-def _refused(places: Sequence[_Place], wanted: int, lowest: int) -> QnnError:
+def _refused(ways: Sequence[_Way], wanted: int) -> QnnError:
     """The error of a limit that nothing fits."""
+    places = ways[-1].places
     best: tuple[int, Search] | None = None
     for place in places:
         for search in place.searches:
@@ -205,7 +265,8 @@ def _refused(places: Sequence[_Place], wanted: int, lowest: int) -> QnnError:
             if found is not None:
                 best = found[0], search
     search = places[0].searches[0] if best is None else best[1]
-    needed = max(lowest if best is None else min(best[0], lowest), wanted + 1)
+    lowest = search.peak if best is None else best[0]
+    needed = max(wanted + 1, ways[-1].needed(max(lowest, wanted)))
     search.solve(wanted)
     step = search.base.steps[min(search.reached, len(search.base.steps) - 1)]
     # Converters join the names of all that they fused.
@@ -213,7 +274,7 @@ def _refused(places: Sequence[_Place], wanted: int, lowest: int) -> QnnError:
     return QnnError(
         Code.COMMON_MEM_ALLOC,
         f"graph '{places[0].site.name}'",
-        f"its scratch cannot be brought to {wanted:,} bytes: step '{name}' ({step.op}) holds it up; about "
-        f"{needed:,} bytes are needed, {needed - wanted:,} more",
+        f"its scratch cannot be brought to {wanted:,} bytes: step '{name}' ({step.op}) holds it up; {needed:,} bytes "
+        f"are needed, {needed - wanted:,} more",
         f"Allow {needed:,} bytes, or ask for 'least'.",
     )
