@@ -21,7 +21,7 @@ from isthmus.graph import GraphInfo
 from isthmus.lock import Lock
 from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
-from isthmus.prepare.strips import SLOWER, ScratchLimit
+from isthmus.prepare.strips import ScratchLimit
 from isthmus.qnn.model_library import is_library
 
 LONGEST_SECONDS = 10**9
@@ -70,7 +70,8 @@ class Session:
         How much scratch the model may take: bytes, a part of what it takes otherwise (``"25%"``), or ``"least"``. What
         does not fit as a whole is computed strip by strip; results stay the same to the last bit.
     slower
-        What ``"least"`` may cost, as a part of the model's time, by estimate.
+        What the limit may cost, as a part of the model's time, by estimate: ``"least"`` goes as far as that (0.05
+        unless it is given), a limit that costs more is refused.
     timeout
         How many seconds a run may take; one that takes longer is ended, and answered with GRAPH_TIMED_OUT. Without it
         as long as the backend lets it.
@@ -105,9 +106,9 @@ class Session:
         timeout: float | None = None,
         graph: str | None = None,
         scratch_limit: int | str | ScratchLimit | None = None,
-        slower: float = SLOWER,
+        slower: float | None = None,
     ) -> None:
-        limit = None if scratch_limit is None else ScratchLimit.of(scratch_limit, slower)
+        limit = ScratchLimit.if_any(scratch_limit, slower)
         entry = registry.entry(backend)
         self.backend = entry.name
         if not isinstance(path, (str, os.PathLike)):

@@ -18,7 +18,7 @@ from isthmus.prepare.strips import ScratchLimit, Strips
 
 
 def scheduled(
-    graph: Graph, limit: object = None, slower: float = 10.0, threads: int = 1, io_in_scratch: bool = False
+    graph: Graph, limit: object = None, slower: float | None = 10.0, threads: int = 1, io_in_scratch: bool = False
 ) -> Schedule:
     strips = None
     if limit is not None:
@@ -58,7 +58,7 @@ def test_any_other_limit_is_refused(text):
     assert refused.value.code is Code.COMMON_INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize("slower", [-0.1, 11, float("nan"), "0.1", True, None])
+@pytest.mark.parametrize("slower", [-0.1, 11, float("nan"), "0.1", True])
 def test_what_it_may_cost_is_a_part_of_the_time(slower):
     with pytest.raises(QnnError) as refused:
         ScratchLimit.of("least", slower)
@@ -112,6 +112,24 @@ def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
     # All that is refused names bytes that can be had, and what was had can be asked for.
     for bytes_ in {*needed, *met[:2]}:
         assert scheduled(graph, bytes_, io_in_scratch=io_in_scratch).scratch_bytes <= bytes_
+
+
+def test_a_limit_that_costs_more_than_it_may_is_refused():
+    graph = strip_networks.squeezed(False)
+    with pytest.raises(QnnError) as refused:
+        scheduled(graph, "30%", slower=0.0)
+    assert refused.value.code is Code.COMMON_MEM_ALLOC
+    assert "the limit may cost 0.0%" in refused.value.rule
+    enough = float(refused.value.hint.split("=")[1].split(",")[0])
+    assert scheduled(graph, "30%", slower=enough).plan.rows == scheduled(graph, "30%", slower=None).plan.rows
+
+
+def test_a_cost_without_a_limit_is_refused():
+    assert ScratchLimit.if_any(None) is None
+    assert ScratchLimit.if_any("25%", 0.1) == ScratchLimit(share=0.25, slower=0.1)
+    assert ScratchLimit.of(ScratchLimit(bytes=7), 0.5) == ScratchLimit(bytes=7, slower=0.5)
+    with pytest.raises(QnnError, match="there is no limit"):
+        ScratchLimit.if_any(None, 0.1)
 
 
 def test_the_least_costs_no_more_than_it_may():

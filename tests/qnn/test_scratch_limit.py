@@ -66,6 +66,14 @@ def test_a_limit_that_is_none_is_refused_by_sessions_and_graphs(model, limit):
     assert refused.value.code is Code.COMMON_INVALID_ARGUMENT
 
 
+def test_what_a_limit_may_cost_means_something_or_is_refused(model):
+    for wrong in ({"slower": 0.1}, {"scratch_limit": "30%", "slower": 0.0}, {"scratch_limit": "30%", "slower": -1}):
+        with pytest.raises(QnnError, match=r"cost|from 0 to 10"):
+            isthmus.Session(model, **wrong)
+    with isthmus.Session(model, scratch_limit="30%", slower=5) as split:
+        assert split.plan.regions
+
+
 def test_a_graph_takes_a_limit_until_it_is_prepared(model):
     with qnn.Backend("cpu") as backend:
         graph = backend.create_context().compose(model)
@@ -100,7 +108,8 @@ def test_lpai_takes_a_limit_in_its_configuration(model):
     with isthmus.Session(model, "lpai", config=plain) as whole, isthmus.Session(model, "lpai", config=config) as split:
         assert split.info.memory.scratch_bytes <= 0.6 * whole.info.memory.scratch_bytes
         assert outputs(split) == outputs(whole)
-    for wrong in ({"scratch_limit": "some"}, {"slower": -1}, {"scratch_limit": []}):
+    wrong_ones = ({"scratch_limit": "some"}, {"scratch_limit": "least", "slower": -1}, {"scratch_limit": []}, {"slower": 1})
+    for wrong in wrong_ones:
         with pytest.raises(QnnError) as refused:
             read({"lpai_graph": {"prepare": wrong}}, Log())
         assert refused.value.code is Code.BACKEND_INVALID_CONFIG

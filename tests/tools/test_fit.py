@@ -56,18 +56,25 @@ def test_a_budget_takes_the_mildest_limit_that_fits(model, capsys):
 def test_what_no_limit_fits_is_told(model, capsys):
     status, out, _ = called(capsys, "fit", model, "--rounds", 1, "--budget", 1000)
     assert status == 1
-    assert "nothing fits" in out
+    assert "nothing fits: state, inputs and outputs alone take 19,480 bytes more than the budget" in out
     assert "holds it up" in out
+    status, out, _ = called(capsys, "fit", model, "--rounds", 1, "--budget", 20481)
+    assert status == 1
+    assert "nothing fits: the budget leaves 1 bytes for scratch" in out
     status, out, _ = called(capsys, "fit", model, "--rounds", 1, "--tcm")
     assert status == 0
     assert "advised: no limit" in out
 
 
-@pytest.mark.parametrize("wrong", [["--rounds", "0"], ["--budget", "25%"], ["--budget", "much"], ["--slower", "-1"]])
+@pytest.mark.parametrize(
+    "wrong",
+    [["--rounds", "0"], ["--budget", "25%"], ["--budget", "much"], ["--slower", "-1"], ["--graph", "none such"]],
+)
 def test_wrong_options_are_refused(model, capsys, wrong):
     status, _, err = called(capsys, "fit", model, *wrong)
     assert status == 2
     assert "isthmus fit:" in err
+    assert "--budget" not in wrong or "must be a number of bytes, such as" in err
 
 
 def test_a_plan_within_a_limit_shows_its_strips(model, capsys):

@@ -16,7 +16,7 @@ from isthmus.backends.lpai_options import (
     PerfCfg,
     Prepare,
 )
-from isthmus.errors import QnnError
+from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
 from isthmus.prepare.strips import ScratchLimit
 
@@ -124,8 +124,11 @@ def _keys(log: Log) -> Table:
 
 
 def _limit(found: Settings) -> ScratchLimit | None:
-    limit = found.values.get("scratch_limit")
-    return limit if limit is None else replace(limit, **found.only("slower"))
+    try:
+        return ScratchLimit.if_any(found.values.get("scratch_limit"), found.values.get("slower"))
+    except QnnError as problem:
+        what = "lpai_graph.prepare.slower"
+        raise QnnError(Code.BACKEND_INVALID_CONFIG, what, problem.rule, problem.hint) from None
 
 
 def _scratch_limit(value: Any) -> ScratchLimit:
@@ -137,9 +140,12 @@ def _scratch_limit(value: Any) -> ScratchLimit:
 
 def _slower(value: Any) -> float:
     try:
-        return ScratchLimit.of("least", value).slower
+        cost = ScratchLimit.of("least", value).slower
     except QnnError as problem:
         raise Refused(f"{problem.rule}, is {shown(value)}") from None
+    if cost is None:
+        raise Refused("must be a number")
+    return cost
 
 
 def _core(value: Any) -> int:

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends import registry
 from isthmus.backends.lpai_report import POOL_BYTES
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.strips import SLOWER, ScratchLimit
@@ -35,8 +34,9 @@ WIDEST = 120
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx file")
-    parser.add_argument("--backend", default="cpu", help=f"{', '.join(registry.names())}, or the name of a library")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
+    parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
+    parser.add_argument("--backend", default="cpu", help="a backend that knows limits on scratch: cpu, htp or lpai")
     add_shape_argument(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that a run uses (default 1)")
@@ -89,10 +89,14 @@ def _budget(options: argparse.Namespace) -> int | None:
         return POOL_BYTES
     if options.budget is None:
         return None
-    limit = ScratchLimit.of(options.budget)
-    if limit.bytes is None:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--budget {options.budget}", "must be a number of bytes")
-    return limit.bytes
+    try:
+        found = ScratchLimit.of(options.budget).bytes
+    except QnnError:
+        found = None
+    if found is None:
+        rule = "must be a number of bytes, such as 1200000, 300KiB or 2MiB"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--budget {options.budget}", rule)
+    return found
 
 
 def _session(options: argparse.Namespace, limit: str | None) -> Session:
@@ -102,8 +106,9 @@ def _session(options: argparse.Namespace, limit: str | None) -> Session:
         dict(parse_shape(text) for text in options.shape),
         options.threads,
         config=options.config,
-        scratch_limit=None if limit is None else int(limit) if limit.isdecimal() else limit,
-        slower=options.slower,
+        graph=options.graph,
+        scratch_limit=limit,
+        slower=options.slower if limit == "least" else None,
     )
     rng = np.random.default_rng(0)
     for view in session.inputs.values():
@@ -145,6 +150,13 @@ def _described(
     }
 
 
+def _too_little(room: int) -> str:
+    """Why nothing fits into what a budget leaves."""
+    if room < 0:
+        return f"state, inputs and outputs alone take {-room:,} bytes more than the budget"
+    return f"the budget leaves {room:,} bytes for scratch beside state, inputs and outputs"
+
+
 def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None) -> None:
     columns = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
     unicode = "utf" in (sys.stdout.encoding or "").lower()
@@ -153,7 +165,7 @@ def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None
     if report["held_up"]:
         print(f"below that: {report['held_up']}")
     if chosen is None:
-        print(f"nothing fits: scratch may take {report['room_bytes']:,} bytes beside state, inputs and outputs")
+        print(f"nothing fits: {_too_little(report['room_bytes'])}")
     elif not chosen.limit:
         print("advised: no limit")
     else:

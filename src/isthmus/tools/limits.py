@@ -17,19 +17,12 @@ def add_limit_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slower",
         type=float,
-        default=SLOWER,
         metavar="PART",
-        help=f"what 'least' may cost, as a part of the model's time (default {SLOWER})",
+        help="what the limit may cost, as a part of the model's time by estimate: 'least' goes as far as that "
+        f"(default {SLOWER}), a limit that costs more is refused",
     )
 
 
 def parse_limit(options: argparse.Namespace) -> ScratchLimit | None:
     """The limit that these options say."""
-    if options.scratch_limit is None:
-        return None
-    return limit_of(options.scratch_limit, options.slower)
-
-
-def limit_of(text: str, slower: float = SLOWER) -> ScratchLimit:
-    """The limit that an option's value says."""
-    return ScratchLimit.of(int(text) if text.isdecimal() else text, slower)
+    return ScratchLimit.if_any(options.scratch_limit, options.slower)

@@ -23,7 +23,6 @@ from isthmus.split.search import Split, split
 from isthmus.split.tflite import TfliteFile
 from isthmus.tools.embedding import embedded
 from isthmus.tools.files import written_whole
-from isthmus.tools.limits import limit_of
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 
@@ -48,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     model, out = options.model, options.out
-    limit = limit_of(options.scratch_limit)
+    limit = ScratchLimit.of(options.scratch_limit)
     data = contents(model)
     of_tflite = is_tflite(data)
     _refuse(options, of_tflite)

@@ -59,7 +59,7 @@ class Guarded:
 def prepared(graph: Graph, limit: object, threads: int = 1) -> Prepared | None:
     """The graph within a limit; None where nothing fits it."""
     try:
-        return native.prepare(graph, threads, limit=ScratchLimit.of(limit, 10.0))
+        return native.prepare(graph, threads, limit=ScratchLimit.of(limit, 10.0 if limit == "least" else None))
     except QnnError as problem:
         if problem.code is not Code.COMMON_MEM_ALLOC:
             raise

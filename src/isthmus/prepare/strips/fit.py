@@ -11,7 +11,7 @@ from isthmus.prepare.schedule import Region, Repeat, Schedule, Step
 from isthmus.prepare.storage import Block
 from isthmus.prepare.strips.again import Again, affordable, candidates
 from isthmus.prepare.strips.base import Arranged, Base, Engine, profile
-from isthmus.prepare.strips.limit import ScratchLimit
+from isthmus.prepare.strips.limit import SLOWER, ScratchLimit
 from isthmus.prepare.strips.material import Native
 from isthmus.prepare.strips.orders import ORDERS
 from isthmus.prepare.strips.search import Budget, Choice, Search
@@ -99,7 +99,8 @@ def fitted(site: Site, strips: Strips) -> Schedule:
         return unsplit
     time = plain.searches[0].time
     if wanted is None:
-        return _least([plain, *_again(plain, strips, strips.limit.slower * time)], strips, unsplit)
+        slower = SLOWER if strips.limit.slower is None else strips.limit.slower
+        return _least([plain, *_again(plain, strips, slower * time)], slower, unsplit)
     # What is computed twice costs more than copies do: so it comes last, and as little of it as will do.
     ways = [_Way([plain], unsplit.scratch_bytes)]
     made = ways[0].quickly(wanted)
@@ -111,9 +112,36 @@ def fitted(site: Site, strips: Strips) -> Schedule:
                 made = ways[-1].quickly(wanted)
     for way in ways:
         made = made or way.thoroughly(wanted)
-    if made is not None:
-        return made
-    raise _refused(ways, wanted)
+    if made is None:
+        raise _refused(ways, wanted)
+    return _affordable(made, strips.limit.slower, time, wanted, site.name)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A schedule by strips, and the time that it takes more, by estimate."""
+
+    schedule: Schedule
+    nanoseconds: float
+
+    @property
+    def bytes(self) -> int:
+        """Its scratch."""
+        return self.schedule.scratch_bytes
+
+
+def _affordable(made: _Made, slower: float | None, time: float, wanted: int, name: str) -> Schedule:
+    """The schedule, unless it costs more than a limit may."""
+    cost = max(0.0, made.nanoseconds) / time
+    if slower is not None and cost > slower:
+        enough = ceil(cost * 1000) / 1000
+        raise QnnError(
+            Code.COMMON_MEM_ALLOC,
+            f"graph '{name}'",
+            f"{wanted:,} bytes of scratch take about {cost:.1%} more time, and the limit may cost {slower:.1%}",
+            f"Say slower={enough:g}, allow more bytes, or ask for 'least'.",
+        )
+    return made.schedule
 
 
 @dataclass(frozen=True)
@@ -136,24 +164,24 @@ class _Way:
         self.places = list(places)
         self._unsplit = unsplit
         self._slack = SLACK * self.places[0].site.alignment
-        self._made: dict[int, Schedule | None] = {}
+        self._made: dict[int, _Made | None] = {}
 
-    def quickly(self, wanted: int) -> Schedule | None:
+    def quickly(self, wanted: int) -> _Made | None:
         """A schedule within a limit, where few attempts lead to it."""
         number = self._number(wanted)
         for _ in range(ATTEMPTS):
             made = self._at(number)
-            if made is None or made.scratch_bytes <= wanted:
+            if made is None or made.bytes <= wanted:
                 return made
-            number = max(number + 1, self._number(self._target(number) - (made.scratch_bytes - wanted)))
+            number = max(number + 1, self._number(self._target(number) - (made.bytes - wanted)))
         return None
 
-    def thoroughly(self, wanted: int) -> Schedule | None:
+    def thoroughly(self, wanted: int) -> _Made | None:
         """A schedule within a limit, if there is one."""
         number, missing = self._number(int(wanted * ABOVE) + self._slack), 0
         while missing < GIVE_UP and self._target(number):
             made = self._at(number)
-            if made is not None and made.scratch_bytes <= wanted:
+            if made is not None and made.bytes <= wanted:
                 return made
             missing = missing + 1 if made is None else 0
             number += 1
@@ -165,7 +193,7 @@ class _Way:
         while number:
             made = self._at(number)
             if made is not None:
-                return max(made.scratch_bytes, ceil((self._target(number) - self._slack) / ABOVE))
+                return max(made.bytes, ceil((self._target(number) - self._slack) / ABOVE))
             number -= 1
         return self._unsplit
 
@@ -180,7 +208,7 @@ class _Way:
             number += 1
         return number
 
-    def _at(self, number: int) -> Schedule | None:
+    def _at(self, number: int) -> _Made | None:
         if number not in self._made:
             found = _cheapest(self.places, self._target(number))
             self._made[number] = None if found is None else _written(*found)
@@ -226,8 +254,8 @@ def _cheapest(places: Sequence[_Place], limit: int) -> tuple[_Place, Search, lis
     return None if best is None else best[1:]
 
 
-def _least(places: Sequence[_Place], strips: Strips, unsplit: Schedule) -> Schedule:
-    budget = Budget(strips.limit.slower)
+def _least(places: Sequence[_Place], slower: float, unsplit: Schedule) -> Schedule:
+    budget = Budget(slower)
     best: tuple[int, _Place, Search, list[Choice]] | None = None
     for place in places:
         for search in place.searches:
@@ -238,10 +266,10 @@ def _least(places: Sequence[_Place], strips: Strips, unsplit: Schedule) -> Sched
         bargain = best[2].bargain(best[0], budget)
         best = None if bargain is None else (bargain[0], best[1], best[2], bargain[1])
     made = None if best is None else _written(*best[1:])
-    return unsplit if made is None or made.scratch_bytes >= unsplit.scratch_bytes else made
+    return unsplit if made is None or made.bytes >= unsplit.scratch_bytes else made.schedule
 
 
-def _written(place: _Place, search: Search, chosen: Sequence[Choice]) -> Schedule | None:
+def _written(place: _Place, search: Search, chosen: list[Choice]) -> _Made | None:
     """The schedule with the chosen stretches by strips."""
     site = place.site
     arranged = site.arrange(search.kind)
@@ -252,7 +280,8 @@ def _written(place: _Place, search: Search, chosen: Sequence[Choice]) -> Schedul
         return None
     made = site.place(replace(arranged, steps=written.steps), written.repeats, written.regions)
     names = tuple(one.chain[-1] for one in place.again)
-    return replace(made, plan=replace(made.plan, again=names)) if names else made
+    made = replace(made, plan=replace(made.plan, again=names)) if names else made
+    return _Made(made, search.cost(chosen))
 
 
 def _refused(ways: Sequence[_Way], wanted: int) -> QnnError:

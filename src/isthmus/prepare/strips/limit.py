@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from isthmus.errors import Code, QnnError
@@ -28,25 +28,26 @@ class ScratchLimit:
     share
         A part of the scratch that the model takes without a limit, instead of bytes.
     slower
-        Without either, as little scratch as costs at most this part of the model's time, by estimate.
+        The part of the model's time that it may cost, by estimate. With bytes or a part, what costs more is refused,
+        and None allows any cost; without either, as little scratch is taken as costs no more: `SLOWER` for None.
     """
 
     bytes: int | None = None
     share: float | None = None
-    slower: float = SLOWER
+    slower: float | None = None
 
     @staticmethod
-    def of(value: Any, slower: Any = SLOWER) -> ScratchLimit:
-        """The limit that a user means: bytes, ``"25%"``, ``"300 KiB"`` or ``"least"``.
+    def of(value: Any, slower: Any = None) -> ScratchLimit:
+        """The limit that a user means: bytes, ``"25%"``, ``"300 KiB"`` or ``"least"``, and what it may cost.
 
         Examples
         --------
         >>> ScratchLimit.of("25%"), ScratchLimit.of("300KiB").bytes
-        (ScratchLimit(bytes=None, share=0.25, slower=0.05), 307200)
+        (ScratchLimit(bytes=None, share=0.25, slower=None), 307200)
         """
         cost = _checked_slower(slower)
         if isinstance(value, ScratchLimit):
-            return value
+            return value if cost is None else replace(value, slower=cost)
         if isinstance(value, str):
             return _from_text(value.strip(), cost)
         try:
@@ -57,12 +58,29 @@ class ScratchLimit:
             raise _refused(value)
         return ScratchLimit(bytes=count, slower=cost)
 
+    @staticmethod
+    def if_any(value: Any, slower: Any = None) -> ScratchLimit | None:
+        """The same, where None is no limit, which then has no cost.
+
+        Examples
+        --------
+        >>> ScratchLimit.if_any(None, 0.1)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        isthmus.errors.QnnError: ... slower 0.1: says what a limit on scratch may cost, and there is no limit. ...
+        """
+        if value is not None:
+            return ScratchLimit.of(value, slower)
+        if slower is not None:
+            rule = "says what a limit on scratch may cost, and there is no limit"
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"slower {slower!r}"[:200], rule, "Give a scratch limit too.")
+        return None
+
     def bytes_of(self, unsplit: int) -> int | None:
         """The limit in bytes for a model that takes so many without it; None for the least."""
         return self.bytes if self.share is None else int(self.share * unsplit)
 
 
-def _from_text(text: str, slower: float) -> ScratchLimit:
+def _from_text(text: str, slower: float | None) -> ScratchLimit:
     if text.lower() == "least":
         return ScratchLimit(slower=slower)
     share = _SHARE.fullmatch(text)
@@ -80,7 +98,9 @@ def _refused(value: Any) -> QnnError:
     return QnnError(Code.COMMON_INVALID_ARGUMENT, f"scratch limit {value!r}"[:200], rule)
 
 
-def _checked_slower(slower: Any) -> float:
+def _checked_slower(slower: Any) -> float | None:
+    if slower is None:
+        return None
     try:
         cost = float(slower)
     except (TypeError, ValueError, OverflowError):
