@@ -108,8 +108,8 @@ def test_lpai_takes_a_limit_in_its_configuration(model):
     with isthmus.Session(model, "lpai", config=plain) as whole, isthmus.Session(model, "lpai", config=config) as split:
         assert split.info.memory.scratch_bytes <= 0.6 * whole.info.memory.scratch_bytes
         assert outputs(split) == outputs(whole)
-    wrong_ones = ({"scratch_limit": "some"}, {"scratch_limit": "least", "slower": -1}, {"scratch_limit": []}, {"slower": 1})
-    for wrong in wrong_ones:
+    dear = {"scratch_limit": "least", "slower": -1}
+    for wrong in ({"scratch_limit": "some"}, {"scratch_limit": []}, {"slower": 1}, dear):
         with pytest.raises(QnnError) as refused:
             read({"lpai_graph": {"prepare": wrong}}, Log())
         assert refused.value.code is Code.BACKEND_INVALID_CONFIG
