@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import zoo
 
 from isthmus.errors import QnnError
+from isthmus.prepare.strips import ScratchLimit
 from isthmus.split.onnx import OnnxFile
 from isthmus.split.runtimes import litert_arena, same_bits_onnx, same_bits_tflite
 from isthmus.split.search import split
 from isthmus.split.tflite import TfliteFile
-from isthmus.tools.limits import limit_of
 
 MODELS = (
     "efficientnet_lite0", "face_detection_short_range", "face_landmark", "hand_landmark_lite", "hand_recrop",
@@ -39,7 +39,7 @@ def row(key: str, limit: str) -> tuple[str, bool]:
     shapes = SHAPES.get(key, dict(zoo.MODELS[key].shapes))
     file = TfliteFile(data, key) if of_tflite else OnnxFile(data, key, None, shapes)
     began = time.perf_counter()
-    found = split(file.network, limit_of(limit).bytes_of(file.network.peak), key)
+    found = split(file.network, ScratchLimit.of(limit).bytes_of(file.network.peak), key)
     seconds = time.perf_counter() - began
     written = file.written(found.network, found.instructions)
     same = (same_bits_tflite if of_tflite else same_bits_onnx)(data, written)

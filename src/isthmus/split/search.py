@@ -17,8 +17,8 @@ from isthmus.split.strips import Cut, Instruction, Join, Piece, Run, Wholes, mos
 
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 """The numbers of strips that are tried."""
-MOST_WORK = 30_000
-"""Steps of runs that are weighed for one order of the steps, which takes some seconds."""
+MOST_WORK = 24_000
+"""Steps of runs that are weighed for one order of the steps, which takes about a second."""
 LONGEST = 80
 """The most steps of a run."""
 CORRECTIONS = 16
@@ -134,10 +134,16 @@ class Search:
         found = best[-1]
         return None if found is None else list(found[1])
 
-    def least(self) -> tuple[int, list[Chosen]]:
-        """The least bytes alive that are found, and with which runs."""
+    def least(self, below: int | None = None) -> tuple[int, list[Chosen]] | None:
+        """The least bytes alive that are found, and with which runs; None where that is not clearly below a number."""
         low, high = self._floor, self.network.peak
         chosen: list[Chosen] = []
+        if below is not None and high >= below - below // LEAST_GAIN:
+            # Another order has got there: one that does no better is soon told.
+            found = self.under(below - below // LEAST_GAIN)
+            if found is None:
+                return None
+            chosen, high = found, self.written(found)[1]
         while high - low > max(high // LEAST_GAIN, 1):
             middle = (low + high) // 2
             found = self.under(middle)
@@ -265,9 +271,13 @@ def split(network: Network, limit: int | None, what: str) -> Split:
             chosen = search.under(limit)
             if chosen is not None:
                 return _finished(search, chosen, before)
-    found = [(*search.least(), number) for number, search in enumerate(searches)]
-    _, chosen, number = min(found, key=lambda one: (one[0], one[2]))
-    result = _finished(searches[number], chosen, before)
+    best: tuple[int, list[Chosen], Search] | None = None
+    for search in searches:
+        found = search.least(None if best is None else best[0])
+        if found is not None:
+            best = *found, search
+    assert best is not None
+    result = _finished(best[2], best[1], before)
     if limit is not None and result.after > limit:
         raise QnnError(
             Code.COMMON_MEM_ALLOC,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from isthmus.split.network import Key, Network, Rows, Rule
 
@@ -148,6 +149,12 @@ class Run:
             rule.again and step.outputs[0] not in self.outputs
             for rule, step in zip(self.rules, self._steps, strict=True)
         ]
+        self._idle = [0] * len(self._steps)
+
+    @cached_property
+    def _final(self) -> dict[int, Rows] | None:
+        """The rows that each step computes where all is one strip."""
+        return self._ends(self._idle, 1, 1)
 
     @property
     def possible(self) -> bool:
@@ -165,8 +172,7 @@ class Run:
 
     def expand(self, count: int) -> list[Instruction] | None:
         """The instructions of so many strips; None where that cannot be."""
-        done = [0] * len(self._steps)
-        final = self._ends(done, 1, 1)
+        done, final = list(self._idle), self._final
         if final is None:
             return None
         state = _Strips(self, self._wholes)
@@ -182,8 +188,7 @@ class Run:
 
     def sketch(self, count: int, ending: Sequence[Piece]) -> Sketch | None:
         """About what so many strips have alive and cost, from a few of them; `ending` is what nobody reads later."""
-        idle = [0] * len(self._steps)
-        final = self._ends(idle, 1, 1)
+        idle, final = self._idle, self._final
         if final is None:
             return None
         most = copied = written = 0
