@@ -12,6 +12,7 @@ from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
 _KINDS = (
     "conv", "point", "point", "depthwise", "depthwise", "depthwise", "max", "average", "add", "add", "multiply",
     "function", "bilinear", "nearest", "pad", "join", "transposed", "gate", "prelu", "softmax", "blocks", "slice",
+    "cells",
 )  # fmt: skip
 _MOST_ELEMENTS = 60_000
 
@@ -22,7 +23,10 @@ class _Builder:
     def __init__(self, rng: np.random.Generator, bytes_: bool) -> None:
         self.rng, self.bytes = rng, bytes_
         self.graph = Graph("random")
-        dims = (1, self.pick(8, 33), self.pick(3, 17), 4 * self.pick(1, 7))
+        height, width = self.pick(8, 33), self.pick(3, 17)
+        if self.pick(0, 3) == 0:
+            height, width = self.pick(2, 8), self.pick(16, 65)
+        dims = (1, height, width, 4 * self.pick(1, 7))
         dtype = DataType.SFIXED_POINT_8 if bytes_ else DataType.FLOAT_32
         source = self.graph.create_tensor("x", TensorType.APP_WRITE, dtype, dims, self.quantization())
         self.images = [source]
@@ -70,6 +74,10 @@ class _Builder:
                 made = self.emit("PoolMax2d", [image], params, own_scale=False)
             else:
                 made = self.emit("PoolAvg2d", [image], params | {"count_pad_for_edges": bool(self.pick(0, 2))})
+        elif kind == "cells":
+            cell = [min(height, self.pick(1, 7)), min(width, self.pick(1, 4))]
+            params = {"filter_size": cell, "stride": cell, "pad_amount": np.zeros((2, 2), np.uint32)}
+            made = self.emit("PoolAvg2d", [image], params)
         elif kind in ("add", "multiply"):
             made = self.emit(f"ElementWise{kind.title()}", [image, alike[self.pick(0, len(alike))]])
         elif kind == "function":
@@ -105,7 +113,7 @@ class _Builder:
         else:
             ranges = [[0, 1, 1], [0, height, 1], [0, width, 1], [0, max(4, channels // 2), 1]]
             made = self.emit("StridedSlice", [image], {"ranges": np.array(ranges)}, own_scale=False)
-        if min(made.dims[1:3]) >= 2 and made.elements <= _MOST_ELEMENTS:
+        if max(made.dims[1:3]) >= 2 and made.elements <= _MOST_ELEMENTS:
             self.images.append(made)
 
 

@@ -98,12 +98,13 @@ def test_a_limit_below_all_that_can_be_names_the_step_and_what_is_missing():
 @pytest.mark.parametrize("seed", [None, 0, 1, 4, 5, 8, 11, 12, 15, 16, 18, 23])
 def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
     graph = strip_networks.squeezed(True) if seed is None else strip_networks.network(seed)
+    assert graph is not None
     whole = scheduled(graph, io_in_scratch=io_in_scratch).scratch_bytes
     needed, met = [], []
     for part in range(1, 20):
         limit = whole * part // 20
         try:
-            met.append(scheduled(graph, limit, io_in_scratch=io_in_scratch).scratch_bytes)
+            met.append(scheduled(graph, limit, None, io_in_scratch=io_in_scratch).scratch_bytes)
             assert met[-1] <= limit
         except QnnError as refused:
             needed.append(needed_by(refused))
@@ -111,7 +112,7 @@ def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
             assert needed[-1] > limit
     # All that is refused names bytes that can be had, and what was had can be asked for.
     for bytes_ in {*needed, *met[:2]}:
-        assert scheduled(graph, bytes_, io_in_scratch=io_in_scratch).scratch_bytes <= bytes_
+        assert scheduled(graph, bytes_, None, io_in_scratch=io_in_scratch).scratch_bytes <= bytes_
 
 
 def test_a_limit_that_costs_more_than_it_may_is_refused():

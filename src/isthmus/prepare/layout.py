@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from isthmus.errors import Code, QnnError
 from isthmus.planning import Buffer, Problem, greedy_by_size, solve
+from isthmus.prepare.layers import Layered
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Plan, Row, Step
 from isthmus.prepare.storage import Block
@@ -36,9 +37,12 @@ def lay_out(
     order_saved: int,
     aliased: int,
     reuse: bool = True,
+    layered: Sequence[Layered] = (),
 ) -> Layout:
     """Place blocks, and a work space for each step that wants one; blocks share memory over time unless told not to."""
     began = time.perf_counter()
+    fixed = {one.block: one.offset for one in layered}
+    blocks = [block for block in blocks if block not in fixed]
     names = [_name(block) for block in blocks]
     first, last = min(map(life.first, blocks), default=0), max(map(life.last, blocks), default=0)
     buffers = [
@@ -55,6 +59,12 @@ def lay_out(
     for index in users:
         names.append(f"{steps[index].name} (work)")
         buffers.append(Buffer(f"work {index}", index, index + 1, work[index], alignment))
+    for number, one in enumerate(layered):
+        for layer in one.layers:
+            names.append(_name(one.block))
+            where = f"{number} {names[-1]} from {layer.low}"
+            at = one.offset + layer.low
+            buffers.append(Buffer(where, layer.first, layer.last + 1, layer.high - layer.low, alignment, at))
     problem = Problem(tuple(buffers))
     solution = solve(problem, timeout=PATIENCE, node_limit=nodes)
     if solution.offsets is None or solution.peak is None:
@@ -71,7 +81,7 @@ def lay_out(
         lower_bound=solution.lower_bound,
         status=str(solution.status),
         greedy_bytes=max((o + b.size for o, b in zip(greedy, buffers, strict=True)), default=0),
-        unshared_bytes=sum(t.nbytes for block in blocks for t in block.members) + sum(work),
+        unshared_bytes=sum(t.nbytes for block in (*blocks, *fixed) for t in block.members) + sum(work),
         peak_step=peak_step,
         peak_live=peak_live,
         rows=tuple(rows),
@@ -80,9 +90,9 @@ def lay_out(
         aliased_bytes=aliased,
         seconds=time.perf_counter() - began,
     )
-    places = dict(zip(blocks, offsets, strict=False))
+    places = dict(zip(blocks, offsets, strict=False)) | fixed
     spaces = [0] * len(steps)
-    for index, offset in zip(users, offsets[len(blocks) :], strict=True):
+    for index, offset in zip(users, offsets[len(blocks) :], strict=False):
         spaces[index] = offset
     return Layout(places, tuple(spaces), plan)
 

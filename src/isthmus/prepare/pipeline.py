@@ -9,6 +9,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, Tensor
 from isthmus.prepare import order
 from isthmus.prepare.inplace import write_in_place
+from isthmus.prepare.layers import layered
 from isthmus.prepare.layout import lay_out
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.passes import run
@@ -184,6 +185,7 @@ def _placed(
         order_saved=arranged.order_saved,
         aliased=sum(sum(t.nbytes for t in b.members) - b.size for b in storage.blocks() if b in life),
         reuse=reuse_memory,
+        layered=layered(storage, life, arranged.overlaid, alignment),
     )
     places = {}
     touched = (t for s in steps for t in (*s.inputs, *s.outputs))

@@ -12,6 +12,7 @@ from isthmus.graph import Tensor, TensorType
 from isthmus.graph.operation import Call
 from isthmus.graph.rows import RowMap, mean_map, row_map
 from isthmus.prepare.inplace import write_in_place
+from isthmus.prepare.layers import Overlaid
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Part, Step
 from isthmus.prepare.storage import Block, Storage
@@ -53,6 +54,8 @@ class Arranged:
     ----------
     given, kept
         Tensors that are there before the first step and after the last.
+    overlaid
+        Results that lie over operands.
     """
 
     steps: list[Step]
@@ -62,6 +65,7 @@ class Arranged:
     state_offsets: dict[Tensor, int]
     state_bytes: int
     order_saved: int
+    overlaid: Sequence[Overlaid] = ()
 
 
 def profile(

@@ -88,9 +88,22 @@ def cut(material: Material) -> list[Strip] | None:
                     kept[k] = low, goals[k]
         strips.append(Strip(tuple(entries), kept))
         done = goals
+        if not _ahead(material, goals, heights):
+            return None
         if last:
             return strips
         end += choice.rows
+
+
+def _ahead(material: Material, done: list[int], heights: list[int]) -> bool:
+    """Whether no more bytes of an operand are written over than have been fetched."""
+    overlay = material.choice.stretch.overlay
+    if overlay is None or done[0] == heights[0]:
+        return True
+    result = overlay.result - material.choice.stretch.first + 1
+    source, made = material.made(0), material.made(result)
+    shift = max(0, made.nbytes - source.nbytes)
+    return done[result] * (made.nbytes // heights[result]) <= shift + done[0] * (source.nbytes // heights[0])
 
 
 def longest_run(choice: Choice, strips: list[Strip]) -> Run:

@@ -19,7 +19,7 @@ from isthmus.prepare.strips.write import write
 
 ATTEMPTS = 4
 """How often a limit is tightened where a plan has turned out larger than estimated, before all the others are tried."""
-FINENESS, ABOVE, SLACK, GIVE_UP = 0.98, 1.1, 8, 3
+FINENESS, ABOVE, SLACK, GIVE_UP = 0.98, 1.25, 8, 3
 """Choices are looked for at bytes each of which is this part of the one before: from so much above a limit, and so many
 units of alignment, since a plan may turn out smaller than estimated, down to where so many in a row have none."""
 AGAIN = (0.05, 0.12, 0.3)
@@ -144,13 +144,16 @@ def _affordable(made: _Made, slower: float | None, time: float, wanted: int, nam
     return made.schedule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Place:
     """A site, the searches of its orders, and what is computed again there."""
 
     site: Site
     searches: list[Search]
     again: tuple[Again, ...] = ()
+
+
+_Chosen = tuple[_Place, Search, list[Choice]]
 
 
 class _Way:
@@ -164,16 +167,20 @@ class _Way:
         self.places = list(places)
         self._unsplit = unsplit
         self._slack = SLACK * self.places[0].site.alignment
-        self._made: dict[int, _Made | None] = {}
+        self._found: dict[int, _Chosen | None] = {}
+        self._made: dict[tuple[object, ...], _Made | None] = {}
 
     def quickly(self, wanted: int) -> _Made | None:
         """A schedule within a limit, where few attempts lead to it."""
         number = self._number(wanted)
         for _ in range(ATTEMPTS):
+            if self._chosen(number) is None:
+                break
             made = self._at(number)
-            if made is None or made.bytes <= wanted:
+            if made is not None and made.bytes <= wanted:
                 return made
-            number = max(number + 1, self._number(self._target(number) - (made.bytes - wanted)))
+            over = 0 if made is None else made.bytes - wanted
+            number = max(number + 1, self._number(self._target(number) - over))
         return None
 
     def thoroughly(self, wanted: int) -> _Made | None:
@@ -183,7 +190,7 @@ class _Way:
             made = self._at(number)
             if made is not None and made.bytes <= wanted:
                 return made
-            missing = missing + 1 if made is None else 0
+            missing = missing + 1 if self._chosen(number) is None else 0
             number += 1
         return None
 
@@ -208,11 +215,22 @@ class _Way:
             number += 1
         return number
 
+    def _chosen(self, number: int) -> _Chosen | None:
+        """The cheapest choice for the bytes of a place in the series."""
+        if number not in self._found:
+            self._found[number] = _cheapest(self.places, self._target(number))
+        return self._found[number]
+
     def _at(self, number: int) -> _Made | None:
-        if number not in self._made:
-            found = _cheapest(self.places, self._target(number))
-            self._made[number] = None if found is None else _written(*found)
-        return self._made[number]
+        """The schedule of that choice; None also where a strip of it would read nothing."""
+        found = self._chosen(number)
+        if found is None:
+            return None
+        place, search, choices = found
+        key = place, search, *((id(one.stretch), one.rows, one.start) for one in choices)
+        if key not in self._made:
+            self._made[key] = _written(*found)
+        return self._made[key]
 
 
 def _again(plain: _Place, strips: Strips, nanoseconds: float, than: tuple[Again, ...] = ()) -> list[_Place]:
@@ -242,7 +260,7 @@ def _searches(site: Site, strips: Strips, spent: float = 0.0) -> list[Search]:
     return searches
 
 
-def _cheapest(places: Sequence[_Place], limit: int) -> tuple[_Place, Search, list[Choice]] | None:
+def _cheapest(places: Sequence[_Place], limit: int) -> _Chosen | None:
     best: tuple[float, _Place, Search, list[Choice]] | None = None
     for place in places:
         for search in place.searches:
@@ -278,7 +296,8 @@ def _written(place: _Place, search: Search, chosen: list[Choice]) -> _Made | Non
     written = write(base, chosen, site.native)
     if written is None:
         return None
-    made = site.place(replace(arranged, steps=written.steps), written.repeats, written.regions)
+    arranged = replace(arranged, steps=written.steps, overlaid=written.overlaid)
+    made = site.place(arranged, written.repeats, written.regions)
     names = tuple(one.chain[-1] for one in place.again)
     made = replace(made, plan=replace(made.plan, again=names)) if names else made
     return _Made(made, search.cost(chosen))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from isthmus.graph import Tensor
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.base import Base
+from isthmus.prepare.strips.base import Base, aligned
 from isthmus.prepare.strips.search import Choice
 
 Native = Callable[..., Tensor]
@@ -27,12 +27,15 @@ class Material:
         The number of the step that writes each block.
     operands
         For each step the block of each operand by its place.
+    laid_over
+        An operand and the result that is written over it.
     """
 
     choice: Choice
     steps: list[Step]
     results: dict[Block, int]
     operands: list[dict[int, Block]]
+    laid_over: tuple[Tensor, Tensor] | None = None
 
     def made(self, number: int) -> Tensor:
         """The result of a step."""
@@ -57,6 +60,7 @@ def material(base: Base, choice: Choice, native: Native) -> Material:
     blocks = [base.result[index] for index in numbers]
     operands = [{position: block for position, _, block in base.operands[index]} for index in numbers]
     overlay = stretch.overlay
+    laid_over = None
     if overlay is not None:
         source, storage = base.steps[overlay.source].outputs[0], base.storage
         taken = base.result[overlay.source]
@@ -81,6 +85,8 @@ def material(base: Base, choice: Choice, native: Native) -> Material:
         steps.insert(0, Step("Reshape", source.name, [source], [fetched]))
         blocks.insert(0, block)
         operands.insert(0, {0: taken})
-        storage.join(source, base.steps[overlay.result].outputs[0])
+        result = base.steps[overlay.result].outputs[0]
+        storage.join(source, result, -aligned(max(0, result.nbytes - source.nbytes), base.alignment))
+        laid_over = source, result
     results = {block: number for number, block in enumerate(blocks) if block is not None}
-    return Material(choice, steps, results, operands)
+    return Material(choice, steps, results, operands, laid_over)

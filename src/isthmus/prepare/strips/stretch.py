@@ -63,7 +63,8 @@ class Overlay:
     source
         The step that has written the operand, which nobody reads after the stretch.
     result
-        The step whose whole result, as large as the operand, takes its bytes.
+        The step whose whole result takes the operand's bytes. A larger one ends where the operand ends, a smaller one
+        begins where it begins: so rows that are written never catch up with those to be fetched.
     """
 
     source: int
@@ -241,25 +242,22 @@ class Ending:
         return self._found.get(first, ())
 
     def _overlaid(self, plain: Stretch) -> Stretch | None:
-        """The same with the largest result over an operand of its size that nobody reads any more, if that can be.
-
-        Only of its size: a larger block would be alive as long as the smaller one, in steps that know nothing of it.
-        """
+        """The same with the largest result over an operand that nobody reads any more, where that is worth it."""
         base, result = self._base, self._whole_result
         if result < 0 or self._whole_bytes() * _WORTH_OVERLAYING < base.peak:
             return None
         made, own = base.steps[result].outputs[0], self._inner[self._last - result]
+        result_block = base.result[result]
+        assert result_block is not None
         sources = [
             block
             for block, wanted in self._wanted.items()
-            if wanted is not None
-            and base.begin[block] < self._first
-            and base.end[block] <= self._last
-            and block.size == made.nbytes
+            if wanted is not None and base.begin[block] < self._first and base.end[block] <= self._last
         ]
-        if not sources:
+        # One of the same size is simplest: any other block has an extent that changes in time.
+        source = max(sources, key=lambda b: (min(b.size, made.nbytes), b.size == made.nbytes), default=None)
+        if source is None or min(base.size[source], self._whole_bytes()) * _WORTH_OVERLAYING < base.peak:
             return None
-        source = sources[0]
         wanted = self._wanted[source]
         assert wanted is not None
         tensor = base.made(source)
@@ -293,7 +291,7 @@ class Ending:
             plain,
             maps=(fetching(tensor, wanted.axis), *plain.maps),
             inner=(Inner(wanted.axis, wanted.rate, wanted.end, kept, False), *plain.inner),
-            floor=plain.floor - base.size[source] + aligned(keeps, base.alignment),
+            floor=plain.floor - min(base.size[source], base.size[result_block]) + aligned(keeps, base.alignment),
             carried=carried,
             lines=lines,
             instructions=instructions,

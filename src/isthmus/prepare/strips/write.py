@@ -10,6 +10,7 @@ import numpy as np
 
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.rows import Rows
+from isthmus.prepare.layers import Overlaid
 from isthmus.prepare.passes.canonical import plain_slice
 from isthmus.prepare.schedule import Part, Region, Repeat, Step, StepRows
 from isthmus.prepare.storage import Storage
@@ -38,6 +39,7 @@ class Written:
     steps: list[Step] = field(default_factory=list)
     repeats: list[Repeat] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
+    overlaid: list[Overlaid] = field(default_factory=list)
 
 
 def write(base: Base, chosen: Sequence[Choice], native: Native) -> Written | None:
@@ -101,6 +103,8 @@ class _Writer:
                 self._strip(number)
                 number += 1
         self._written.regions.append(self._region(begin, run))
+        if self._whole.laid_over is not None:
+            self._written.overlaid.append(Overlaid(*self._whole.laid_over, begin, len(steps) - 1))
 
     def _strides(self) -> int:
         """How many bases move on, each by a stride of its own."""

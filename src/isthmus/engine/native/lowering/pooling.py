@@ -8,7 +8,7 @@ import numpy as np
 
 from isthmus.engine.native.lowering.elementwise import clamp_in_place, without_clamp
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.layout import operand, whole_dims
 from isthmus.engine.native.lowering.reduction import emit_mean_of_strip, stored_kind, without_stored_kind
 from isthmus.prepare.schedule import Step
 
@@ -26,7 +26,7 @@ def _emit_pool(step: Step, e: Emitter, name: str) -> None:
     pads = np.asarray(step.params["pad_amount"]).reshape(spatial, 2).tolist()
     batch, channels = x.dims[0], x.dims[-1]
     area = prod(x.dims[1:-1])
-    if name != "l2" and prod(output.dims[1:-1]) == 1 and window == list(x.dims[1:-1]) and not np.any(pads):
+    if name != "l2" and prod(whole_dims(step)[1:-1]) == 1 and window == list(x.dims[1:-1]) and not np.any(pads):
         _emit_global(step, e, "max" if name == "max" else "sum", kind, 1.0 if name == "max" else 1.0 / area)
     else:
         # Images are volumes of one plane.
