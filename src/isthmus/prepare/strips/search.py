@@ -21,7 +21,7 @@ TABLE_SHARE = 0.09
 _FINEST = 100
 _BARGAINS, _REFINEMENTS = 8, 4
 _BETTER = 50
-MOST_GROWTH = 12_000
+MOST_GROWTH = 8_000
 """Steps by which stretches grow in one search, all in all: what is beyond is not looked at."""
 _A_STRETCH, _A_BYTE = 200.0, 0.05
 
@@ -103,23 +103,22 @@ class Search:
         sinks = any(self.base.sink(index, mode) is not None for mode in (1, WIDTH))
         return not sinks and all(self.base.map(index, axis) is None for axis in axes)
 
-    def _stretches(self, first: int, last: int, mode: int) -> tuple[Stretch, ...]:
+    def _stretches(self, first: int, last: int, mode: int, limit: int) -> list[Stretch]:
         key = last, mode
         ending = self._endings.get(key)
         if ending is None:
             ending = self._endings[key] = Ending(self.base, last, mode, LONGEST)
         before = ending.grown
-        found = ending.stretches(first) if self._growth < MOST_GROWTH else ending.known(first)
+        look = ending.stretches if self._growth < MOST_GROWTH else ending.known
+        found = look(first, limit)
         self._growth += ending.grown - before
         return found
 
     def cheapest(self, first: int, last: int, limit: int) -> Choice | None:
         """The cheapest strips of a stretch that stay within a limit."""
         best: Choice | None = None
-        every = (found for mode in self._modes[last] for found in self._stretches(first, last, mode))
+        every = (found for mode in self._modes[last] for found in self._stretches(first, last, mode, limit))
         for found in every:
-            if found.floor >= limit:
-                continue
             fewest = -(-self.fewest // found.grain) * found.grain
             rows = found.rows(limit)
             if rows < fewest or (not found.regular and rows * MOST_UNROLLED < found.height):

@@ -197,6 +197,17 @@ class _Copy:
     copied_a_row: float
 
 
+@dataclass(frozen=True)
+class _Over:
+    """A result that can lie over an operand, as things are with a stretch: what that takes, and the bytes it saves."""
+
+    source: Block
+    result: int
+    wanted: _Wanted
+    copies: tuple[_Copy, ...]
+    saved: int
+
+
 class Ending:
     """All stretches that end with a step, the shortest first: each has one step more in front than the one before.
 
@@ -209,6 +220,8 @@ class Ending:
         self._first = last + 1
         self._ended = False
         self._wanted: dict[Block, _Wanted | None] = {}
+        self._sources: dict[Block, None] = {}
+        """What is read by rows, was made before, and is read by nobody afterwards."""
         self._copies: dict[Block, list[_Copy]] = {}
         self._maps: list[RowMap] = []
         self._inner: list[Inner] = []
@@ -219,47 +232,54 @@ class Ending:
         self._grain, self._regular = 1, True
         self._made = self._carried = self._instructions = 0
         self._copied = self._copied_a_row = self._ahead = 0.0
-        self._found: dict[int, tuple[Stretch, ...]] = {}
+        self._plain: dict[int, Stretch] = {}
+        self._over: dict[int, _Over] = {}
+        self._overlaid: dict[int, Stretch] = {}
 
-    def stretches(self, first: int) -> tuple[Stretch, ...]:
-        """The stretch that begins with a step, and the same with a result over an operand, where there are such."""
+    def stretches(self, first: int, limit: int) -> list[Stretch]:
+        """The stretch that begins with a step, and the same with a result over an operand, below a limit."""
         while self._first > first and not self._ended:
             self._ended = self._first == 0 or not self._grow(self._first - 1)
             if not self._ended:
                 self._first -= 1
-                plain = self._snapshot()
-                over = self._overlaid(plain)
-                self._found[self._first] = (plain,) if over is None else (plain, over)
-        return self._found.get(first, ())
+                self._plain[self._first] = self._snapshot()
+                over = self._overlay()
+                if over is not None:
+                    self._over[self._first] = over
+        return self.known(first, limit)
 
     @property
     def grown(self) -> int:
         """The steps of the longest stretch so far."""
         return len(self._inner)
 
-    def known(self, first: int) -> tuple[Stretch, ...]:
+    def known(self, first: int, limit: int) -> list[Stretch]:
         """The same, of those that have been looked at before."""
-        return self._found.get(first, ())
+        plain, over = self._plain.get(first), self._over.get(first)
+        found = [] if plain is None or plain.floor >= limit else [plain]
+        if plain is not None and over is not None and plain.floor - over.saved < limit:
+            if first not in self._overlaid:
+                self._overlaid[first] = self._with(plain, over)
+            found.append(self._overlaid[first])
+        return found
 
-    def _overlaid(self, plain: Stretch) -> Stretch | None:
-        """The same with the largest result over an operand that nobody reads any more, where that is worth it."""
+    def _overlay(self) -> _Over | None:
+        """The largest result over an operand that nobody reads any more, where that is worth it."""
         base, result = self._base, self._whole_result
         if result < 0 or self._whole_bytes() * _WORTH_OVERLAYING < base.peak:
             return None
         made, own = base.steps[result].outputs[0], self._inner[self._last - result]
         result_block = base.result[result]
         assert result_block is not None
-        sources = [
-            block
-            for block, wanted in self._wanted.items()
-            if wanted is not None and base.begin[block] < self._first and base.end[block] <= self._last
-        ]
-        # One of the same size is simplest: any other block has an extent that changes in time.
-        source = max(sources, key=lambda b: (min(b.size, made.nbytes), b.size == made.nbytes), default=None)
-        if source is None or min(base.size[source], self._whole_bytes()) * _WORTH_OVERLAYING < base.peak:
+        source, saved, most = None, 0, base.size[result_block]
+        for block in self._sources:
+            size = base.size[block]
+            # One of the same size is simplest: any other block has an extent that changes in time.
+            if min(size, most) > saved or (size == most == saved):
+                source, saved = block, min(size, most)
+        wanted = None if source is None else self._wanted[source]
+        if source is None or wanted is None or saved * _WORTH_OVERLAYING < base.peak:
             return None
-        wanted = self._wanted[source]
-        assert wanted is not None
         tensor = base.made(source)
         (bytes_, run), (result_bytes, result_run) = base.shape(tensor, wanted.axis), base.shape(made, own.axis)
         if run and result_run:
@@ -269,13 +289,20 @@ class Ending:
             fits = alike and wanted.rate == own.rate and own.ahead <= wanted.end
         if not fits or tensor.dims[wanted.axis] < 2:
             return None
+        return _Over(source, result, replace(wanted), tuple(self._copies.get(source, ())), saved)
+
+    def _with(self, plain: Stretch, over: _Over) -> Stretch:
+        """A stretch with a result over an operand."""
+        base, source, wanted = self._base, over.source, over.wanted
+        tensor = base.made(source)
+        bytes_, run = base.shape(tensor, wanted.axis)
         kept = max(0, wanted.end - wanted.begin)
         a_row, keeps = float(wanted.rate) * bytes_, kept * bytes_
         line = np.array([keeps + base.alignment, a_row, wanted.end * bytes_ + base.alignment])
         lines = np.concatenate([plain.lines, line[:, None]], axis=1)
         lines[:, self._last - base.end[source] : -1] += line[:, None]
         copied, copied_a_row, instructions = plain.copied[0], plain.copied[1] + a_row, plain.instructions + 1
-        for copy in self._copies.get(source, ()):
+        for copy in over.copies:
             lines[:, copy.position] -= copy.line
             instructions -= 1
             copied -= copy.copied
@@ -291,13 +318,13 @@ class Ending:
             plain,
             maps=(fetching(tensor, wanted.axis), *plain.maps),
             inner=(Inner(wanted.axis, wanted.rate, wanted.end, kept, False), *plain.inner),
-            floor=plain.floor - min(base.size[source], base.size[result_block]) + aligned(keeps, base.alignment),
+            floor=plain.floor - over.saved + aligned(keeps, base.alignment),
             carried=carried,
             lines=lines,
             instructions=instructions,
             copied=(copied, copied_a_row),
             ahead=max(plain.ahead, wanted.end / float(wanted.rate)),
-            overlay=Overlay(base.writer[source], result),
+            overlay=Overlay(base.writer[source], over.result),
         )
 
     def _snapshot(self) -> Stretch:
@@ -329,6 +356,7 @@ class Ending:
         block, step = base.result[index], base.steps[index]
         if block is None or position >= self._lines.shape[1]:
             return False
+        self._sources.pop(block, None)
         result = step.outputs[0]
         whole = base.end[block] > self._last
         if not whole and block not in base.simple:
@@ -464,6 +492,8 @@ class Ending:
             self._wanted[source] = None
         elif source not in self._wanted:
             self._wanted[source] = _Wanted(axis, rate, end, begin)
+            if self._base.end[source] <= self._last:
+                self._sources[source] = None
         else:
             known = self._wanted[source]
             if known is not None and (known.axis, known.rate) == (axis, rate):
