@@ -3,7 +3,8 @@
     python bench/strips.py [KEY ...] [--limit LIMIT] [--slower PART] [--threads N] [--rounds N]
 
 Times are ratios of runs that take turns. With one thread they are of processor time, which other processes disturb
-less. The exit status tells whether every output has the same bits and the figures that are asked for are met.
+less, and medians; with several they are of wall time, and the least of all rounds. The exit status tells whether every
+output has the same bits and the figures that are asked for are met.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ MODELS = (
 )  # fmt: skip
 MOST_LEFT, MOST_TIME = 0.33, 1.03
 """The geometric means over all models that are asked for."""
+MOST_TIME_OF_TWO = 1.10
+"""The same of models on two threads with a fourth of their scratch."""
 A_ROUND = 0.03
 SEEDS = 3
 
@@ -120,7 +123,7 @@ def graph_of(key: str) -> Graph:
 
 
 def compare(models: list[Model], rounds: int, threads: int) -> tuple[float, float]:
-    """Milliseconds of the first model, and how many times that the second takes: medians of rounds that take turns."""
+    """Milliseconds of the first model, and how many times that the second takes, in rounds that take turns."""
     clock = time.thread_time if threads == 1 else time.perf_counter
     times: list[list[float]] = [[], []]
     for number in range(rounds):
@@ -130,6 +133,8 @@ def compare(models: list[Model], rounds: int, threads: int) -> tuple[float, floa
                 run()
                 count += 1
             times[which].append((clock() - begin) / count)
+    if threads > 1:
+        return min(times[0]) * 1e3, min(times[1]) / min(times[0])
     ratios = [after / before for before, after in zip(*times, strict=True)]
     return float(np.median(times[0])) * 1e3, float(np.median(ratios))
 
@@ -177,6 +182,7 @@ def main() -> int:
     left, ratio = mean([row.left for row in rows]), mean([row.ratio for row in rows])
     print(f"geometric means: {left:.1%} of scratch left, {ratio:.3f} times the time")
     missed = not options.keys and options.limit == "least" and (left > MOST_LEFT or ratio > MOST_TIME)
+    missed |= options.limit == "25%" and options.threads == 2 and ratio > MOST_TIME_OF_TWO
     return int(missed or not all(row.same for row in rows))
 
 

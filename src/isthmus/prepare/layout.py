@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from isthmus.errors import Code, QnnError
 from isthmus.planning import Buffer, Problem, greedy_by_size, solve
+from isthmus.prepare.alike import moved_together
 from isthmus.prepare.layers import Layered
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Plan, Row, Step
@@ -38,6 +39,8 @@ def lay_out(
     aliased: int,
     reuse: bool = True,
     layered: Sequence[Layered] = (),
+    alike: Sequence[Sequence[tuple[int, int]]] = (),
+    made_in: Callable[[Step], Block | None] = lambda step: None,
 ) -> Layout:
     """Place blocks, and a work space for each step that wants one; blocks share memory over time unless told not to."""
     began = time.perf_counter()
@@ -69,7 +72,12 @@ def lay_out(
     solution = solve(problem, timeout=PATIENCE, node_limit=nodes)
     if solution.offsets is None or solution.peak is None:
         raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, "scratch", "the planner found no layout")
-    offsets = solution.offsets
+    offsets: Sequence[int] = solution.offsets
+    if alike:
+        numbers: dict[object, int] = {block: index for index, block in enumerate(blocks)}
+        numbers |= {index: len(blocks) + place for place, index in enumerate(users)}
+        groups = [_buffers_alike(group, steps, numbers, made_in) for group in alike]
+        offsets = moved_together(buffers, offsets, groups, solution.peak)
     rows = sorted(
         (Row(n, b.size, b.start, b.end - 1, o) for n, b, o in zip(names, buffers, offsets, strict=True)),
         key=lambda row: (row.first, row.offset),
@@ -95,6 +103,19 @@ def lay_out(
     for index, offset in zip(users, offsets[len(blocks) :], strict=False):
         spaces[index] = offset
     return Layout(places, tuple(spaces), plan)
+
+
+def _buffers_alike(
+    group: Sequence[tuple[int, int]], steps: Sequence[Step], number: dict[object, int],
+    made_in: Callable[[Step], Block | None],
+) -> list[tuple[int, int]]:  # fmt: skip
+    """The results and work spaces of steps that do the same, as numbers of buffers."""
+    found = []
+    for one, other in group:
+        for mine, theirs in ((made_in(steps[one]), made_in(steps[other])), (one, other)):
+            if mine in number and theirs in number and mine != theirs:
+                found.append((number[mine], number[theirs]))
+    return found
 
 
 def _name(block: Block) -> str:

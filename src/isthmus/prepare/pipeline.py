@@ -186,6 +186,8 @@ def _placed(
         aliased=sum(sum(t.nbytes for t in b.members) - b.size for b in storage.blocks() if b in life),
         reuse=reuse_memory,
         layered=layered(storage, life, arranged.overlaid, alignment),
+        alike=arranged.alike,
+        made_in=lambda step: storage.block(step.outputs[0]),
     )
     places = {}
     touched = (t for s in steps for t in (*s.inputs, *s.outputs))

@@ -130,11 +130,17 @@ def test_nothing_is_written_into_work_space_that_holds_addresses(honest):
     refused(changed(large, result=Operand.at(Pool.SCRATCH, 64)), "'result' is written into work space")
 
 
-def test_words_belong_to_one_instruction_each(honest):
+def test_words_belong_to_one_instruction_or_to_several_that_are_the_same(honest):
     program = honest["lstm"]
     table = program.table.copy()
     table[1, 1] -= 1
-    refused(replace(program, table=table), "does not begin where the one before it ends")
+    refused(replace(program, table=table), "begins neither where those before it end nor as one of them")
+    again = np.concatenate([program.table, program.table[:1]])
+    verify(replace(program, table=again, labels=(*program.labels, program.labels[0])))
+    another = next(row for row in program.table[1:] if row[0] != program.table[0, 0]).copy()
+    another[1] = 0
+    wrong = replace(program, table=np.concatenate([program.table, another[None]]), labels=(*program.labels, ""))
+    refused(wrong, "nor as one of them")
     refused(replace(program, words=np.append(program.words, 0)), "words that belong to no instruction")
     refused(replace(program, words=program.words[:-1]), "too few words")
 

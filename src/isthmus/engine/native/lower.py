@@ -180,7 +180,7 @@ def work_bytes(step: Step, target: Target, threads: int) -> int:
 
 def lower(schedule: Schedule, target: Target, threads: int) -> Program:
     """The program of a schedule."""
-    emitter = Emitter(target, threads, schedule.places, schedule.numerics)
+    emitter = Emitter(target, threads, schedule.places, schedule.numerics, bool(schedule.plan.regions))
     repeats = {repeat.first: repeat for repeat in schedule.repeats}
     end = -1
     for index, (step, work) in enumerate(zip(schedule.steps, schedule.work, strict=True)):

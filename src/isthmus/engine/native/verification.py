@@ -54,9 +54,11 @@ def verify(program: Program) -> None:
     checks = [(_check_of(KERNELS[kernel]), parts_of(kernel)) for kernel in program.kernels]
     memory = _Memory(program)
     words, position, end = program.words.tolist(), 0, -1
+    known: set[tuple[int, int]] = set()
     for index, (number, start, shares) in enumerate(program.table.tolist()):
-        if start != position:
-            raise Unsafe(f"instruction {index} does not begin where the one before it ends")
+        # Instructions that are the same have the words of the first of them.
+        if start != position and (number, start) not in known:
+            raise Unsafe(f"instruction {index} begins neither where those before it end nor as one of them")
         check, parts = checks[number]
         repeats = program.kernels[number] == REPEAT
         if repeats and index <= end:
@@ -64,16 +66,19 @@ def verify(program: Program) -> None:
         if index > end:
             memory.end_repeat()
         try:
-            position = check(words, start, shares, target.lanes, parts, memory)
+            after = check(words, start, shares, target.lanes, parts, memory)
         except Unsafe as problem:
             raise Unsafe(f"instruction {index}, kernel '{program.kernels[number]}': {problem}") from None
         except IndexError:
             raise Unsafe(f"instruction {index} has too few words") from None
+        if start == position:
+            known.add((number, start))
+            position = after
         if repeats:
             end = index + words[start]
             if end >= len(program.table) or shares != 1:
                 raise Unsafe(f"instruction {index} repeats {words[start]} that follow it, which there are not")
-            memory.begin_repeat(index, words[start:position])
+            memory.begin_repeat(index, words[start:after])
     if position != len(words):
         raise Unsafe("it has words that belong to no instruction")
 

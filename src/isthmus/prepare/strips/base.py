@@ -56,6 +56,8 @@ class Arranged:
         Tensors that are there before the first step and after the last.
     overlaid
         Results that lie over operands.
+    alike
+        Groups of steps, each with another that does the same: what they hold should lie at the same places.
     """
 
     steps: list[Step]
@@ -66,6 +68,7 @@ class Arranged:
     state_bytes: int
     order_saved: int
     overlaid: Sequence[Overlaid] = ()
+    alike: Sequence[Sequence[tuple[int, int]]] = ()
 
 
 def profile(

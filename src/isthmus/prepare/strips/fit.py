@@ -284,7 +284,11 @@ def _least(places: Sequence[_Place], slower: float, unsplit: Schedule) -> Schedu
         bargain = best[2].bargain(best[0], budget)
         best = None if bargain is None else (bargain[0], best[1], best[2], bargain[1])
     made = None if best is None else _written(*best[1:])
-    return unsplit if made is None or made.bytes >= unsplit.scratch_bytes else made.schedule
+    if best is None or made is None or made.bytes >= unsplit.scratch_bytes:
+        return unsplit
+    # Where a plan has turned out larger than estimated, its program may be too large for what it saves.
+    small = best[2].is_small(best[3], unsplit.scratch_bytes - made.bytes)
+    return made.schedule if small else unsplit
 
 
 def _written(place: _Place, search: Search, chosen: list[Choice]) -> _Made | None:
@@ -296,7 +300,7 @@ def _written(place: _Place, search: Search, chosen: list[Choice]) -> _Made | Non
     written = write(base, chosen, site.native)
     if written is None:
         return None
-    arranged = replace(arranged, steps=written.steps, overlaid=written.overlaid)
+    arranged = replace(arranged, steps=written.steps, overlaid=written.overlaid, alike=written.alike)
     made = site.place(arranged, written.repeats, written.regions)
     names = tuple(one.chain[-1] for one in place.again)
     made = replace(made, plan=replace(made.plan, again=names)) if names else made

@@ -186,8 +186,12 @@ class Search:
         """Whether a choice keeps to a budget."""
         if chosen is None or self.cost(chosen) > budget.slower * self.time:
             return False
-        grown = sum(choice.table_bytes for choice in chosen)
-        return not budget.small_program or grown <= TABLE_SHARE * max(0, self.peak - limit)
+        return not budget.small_program or self.is_small(chosen, self.peak - limit)
+
+    @staticmethod
+    def is_small(chosen: list[Choice], saved: int) -> bool:
+        """Whether a program grows by little beside the scratch that this saves."""
+        return sum(choice.table_bytes for choice in chosen) <= TABLE_SHARE * max(0, saved)
 
     def bargain(self, least: int, budget: Budget) -> tuple[int, list[Choice]] | None:
         """The least limit from one on whose program is small enough: which does not fall evenly with the limit."""

@@ -34,12 +34,21 @@ class _Held:
 
 @dataclass
 class Written:
-    """Steps by strips."""
+    """Steps by strips.
+
+    Parameters
+    ----------
+    overlaid
+        Results that lie over operands.
+    alike
+        For each strip that is not repeated its steps, each with the one of the repeated strip that does the same.
+    """
 
     steps: list[Step] = field(default_factory=list)
     repeats: list[Repeat] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
     overlaid: list[Overlaid] = field(default_factory=list)
+    alike: list[list[tuple[int, int]]] = field(default_factory=list)
 
 
 def write(base: Base, chosen: Sequence[Choice], native: Native) -> Written | None:
@@ -72,6 +81,7 @@ class _Writer:
         self._sums: dict[int, Tensor] = {}
         self._advances: dict[Tensor, int] = {}
         self._moved: dict[int, tuple[int, int]] = {}
+        self._done: list[dict[tuple[int, str, int], int]] = []
 
     def write(self) -> None:
         steps = self._written.steps
@@ -80,6 +90,7 @@ class _Writer:
         if run.times < _WORTH_REPEATING or not self._strips[run.first].entries:
             run = Run(0, 0)
         number = 0
+        repeated: dict[tuple[int, str, int], int] = {}
         while number < len(self._strips):
             if run.times and number == run.first:
                 following = self._strips[number + 1]
@@ -94,6 +105,7 @@ class _Writer:
                     number, run = number + 1, Run(0, 0)
                     continue
                 self._written.repeats.append(Repeat(at, len(steps) - 1, run.times, self._advances))
+                repeated = self._done.pop()
                 number += run.times
                 last = self._strips[number - 1]
                 for entry in last.entries:
@@ -103,6 +115,8 @@ class _Writer:
                 self._strip(number)
                 number += 1
         self._written.regions.append(self._region(begin, run))
+        for done in self._done if repeated else ():
+            self._written.alike.append([(index, repeated[what]) for what, index in done.items() if what in repeated])
         if self._whole.laid_over is not None:
             self._written.overlaid.append(Overlaid(*self._whole.laid_over, begin, len(steps) - 1))
 
@@ -134,12 +148,18 @@ class _Writer:
             last_use.setdefault(entry.step, entry.step)
             for source in self._sources(entry.step):
                 last_use[source] = entry.step
+        steps, done = self._written.steps, dict[tuple[int, str, int], int]()
         for entry in strip.entries:
+            begin = len(steps)
             self._compute(entry, held)
             for k, user in last_use.items():
                 if user == entry.step and k in held:
                     self._keep(k, held[k], strip.kept.get(k))
                     del held[k]
+            for index in range(begin, len(steps)):
+                place = sum(1 for step, op, _ in done if (step, op) == (entry.step, steps[index].op))
+                done[entry.step, steps[index].op, place] = index
+        self._done.append(done)
         for k in [k for k in self._kept if k not in strip.kept]:
             del self._kept[k]
 

@@ -51,7 +51,12 @@ class Emitter:
     """Collects the instructions and constants of a program under construction."""
 
     def __init__(
-        self, target: Target, threads: int, places: Mapping[Tensor, Place], numerics: str = "exact"
+        self,
+        target: Target,
+        threads: int,
+        places: Mapping[Tensor, Place],
+        numerics: str = "exact",
+        by_strips: bool = False,
     ) -> None:
         self.target = target
         self.threads = threads
@@ -64,6 +69,8 @@ class Emitter:
         self._chunks: list[np.ndarray] = []
         self._constant_bytes = 0
         self._known: dict[tuple[int, bytes], int] = {}
+        self._same: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._by_strips = by_strips
         self._step: Step | None = None
         self._work = 0
         self._shares = 1
@@ -109,9 +116,14 @@ class Emitter:
             raise QnnError(Code.COMMON_NOT_SUPPORTED, f"kernel '{kernel}'", "no such kernel is declared")
         encoded = KERNELS[kernel].encode(words)
         number = self.kernels.setdefault(kernel, len(self.kernels))
-        self.table.append((number, len(self.words), self._shares))
+        begin = len(self.words)
+        if self._by_strips and self._step is not None:
+            # Strips hold many instructions that are the same to the last word.
+            begin = self._same.setdefault((number, tuple(encoded)), begin)
+        self.table.append((number, begin, self._shares))
         self.labels.append(f"{self._step.op} {self._step.name}" if self._step else kernel)
-        self.words += encoded
+        if begin == len(self.words):
+            self.words += encoded
 
     def at(self, tensor: Tensor | None, offset: int = 0) -> Operand:
         """The operand word of a tensor (plus a byte offset), or that of an absent one."""

@@ -1,0 +1,84 @@
+"""A block that holds an operand and then a result of another size takes the bytes of either while they are needed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from test_prepare_strips import scheduled
+
+from isthmus.graph import DataType, Graph, Tensor, TensorType
+from isthmus.prepare.layers import Layer, Overlaid, layered
+from isthmus.prepare.liveness import Life
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.storage import Storage
+
+
+def tensor(name, elements):
+    return Tensor(name, TensorType.NATIVE, DataType.UINT_8, (elements,))
+
+
+def chain(*sizes, alignment=64):
+    """Tensors that are each written over the one before, in two steps that have both; five steps to the next."""
+    storage, tensors = Storage(), [tensor(f"t{i}", size) for i, size in enumerate(sizes)]
+    steps = [Step("Relu", "idle", [], []) for _ in range(5 * len(sizes))]
+    overlaid = []
+    for number, (source, result) in enumerate(pairwise(tensors)):
+        storage.join(source, result, -max(0, result.nbytes - source.nbytes))
+        first = 5 * number + 3
+        steps[first], steps[first + 1] = (Step("Relu", "over", [source], [result]) for _ in range(2))
+        overlaid.append(Overlaid(source, result, first, first + 1))
+    steps[0], steps[-1] = Step("Relu", "a", [], [tensors[0]]), Step("Relu", "z", [tensors[-1]], [])
+    return layered(storage, Life(steps, storage), overlaid, alignment), len(steps) - 1
+
+
+def test_a_larger_result_takes_its_bytes_from_where_it_is_begun():
+    (found,), end = chain(128, 320)
+    assert found.layers == (Layer(0, 192, 3, end), Layer(192, 320, 0, end))
+
+
+def test_a_smaller_result_gives_bytes_back():
+    (found,), end = chain(320, 128)
+    assert found.layers == (Layer(0, 128, 0, end), Layer(128, 320, 0, 4))
+
+
+def test_a_result_of_the_same_size_is_a_plain_block():
+    assert chain(128, 128)[0] == []
+
+
+def test_results_over_results_are_one_block():
+    (found,), end = chain(128, 320, 64)
+    assert found.layers == (Layer(0, 64, 3, end), Layer(64, 192, 3, 9), Layer(192, 320, 0, 9))
+
+
+def test_edges_are_aligned():
+    (found,), _ = chain(320, 100)
+    assert [(layer.low, layer.high) for layer in found.layers] == [(0, 128), (128, 320)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 32), (32, 8)])
+def test_strips_need_no_room_for_both_an_operand_and_a_result_of_another_size(before, after):
+    """Two products of pixels with a sum over all pixels on either side, which no strip goes through."""
+    rng = np.random.default_rng(0)
+    graph = Graph("sizes")
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 64, 16, 4))
+
+    def product(image, filters):
+        values = rng.normal(0, 0.2, (1, 1, image.dims[3], filters)).astype(np.float32)
+        weights = graph.constant(graph.fresh("w"), values)
+        return graph.emit("Conv2d", [image, weights], {"stride": [1, 1], "pad_amount": np.zeros((2, 2), np.uint32)})[0]
+
+    def scaled(image):
+        (most,) = graph.emit("ReduceMax", [image], {"axes": [1, 2], "keep_dims": True})
+        return graph.emit("ElementWiseMultiply", [image, most])[0]
+
+    first = scaled(product(x, before))
+    second = scaled(product(first, after))
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 64, 16, 4))
+    graph.add_node("end", "Relu", [product(second, 4)], [y])
+    graph.finalize()
+    larger = max(first.nbytes, second.nbytes)
+    assert scheduled(graph).scratch_bytes >= first.nbytes + second.nbytes
+    split = scheduled(graph, larger + larger // 8)
+    assert larger <= split.scratch_bytes <= larger + larger // 8
