@@ -280,15 +280,21 @@ def _least(places: Sequence[_Place], slower: float, unsplit: Schedule) -> Schedu
             found = search.least(budget, None if best is None else min(best[0], search.peak))
             if found is not None:
                 best = found[0], place, search, found[1]
-    if best is not None and not best[2].affordable(best[3], best[0], budget):
-        bargain = best[2].bargain(best[0], budget)
-        best = None if bargain is None else (bargain[0], best[1], best[2], bargain[1])
-    made = None if best is None else _written(*best[1:])
-    if best is None or made is None or made.bytes >= unsplit.scratch_bytes:
+    if best is None:
         return unsplit
-    # Where a plan has turned out larger than estimated, its program may be too large for what it saves.
-    small = best[2].is_small(best[3], unsplit.scratch_bytes - made.bytes)
-    return made.schedule if small else unsplit
+    bytes_, place, search, chosen = best
+    cheapest: tuple[int, list[Choice]] | None = bytes_, chosen
+    if not search.affordable(chosen, bytes_, budget):
+        cheapest = search.bargain(bytes_, budget)
+    for _ in range(2):
+        made = None if cheapest is None else _written(place, search, cheapest[1])
+        if cheapest is None or made is None or made.bytes >= unsplit.scratch_bytes:
+            break
+        if search.is_small(cheapest[1], unsplit.scratch_bytes - made.bytes):
+            return made.schedule
+        # The plan has turned out larger than estimated, and its program too large for what is saved.
+        cheapest = search.bargain(made.bytes, budget)
+    return unsplit
 
 
 def _written(place: _Place, search: Search, chosen: list[Choice]) -> _Made | None:
