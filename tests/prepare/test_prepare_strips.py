@@ -95,7 +95,7 @@ def test_a_limit_below_all_that_can_be_names_the_step_and_what_is_missing():
 
 
 @pytest.mark.parametrize("io_in_scratch", [False, True])
-@pytest.mark.parametrize("seed", [None, 0, 1, 4, 5, 8, 11, 12, 15, 16, 18, 23])
+@pytest.mark.parametrize("seed", [None, 0, 5, 8, 11, 12, 18, 23])
 def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
     graph = strip_networks.squeezed(True) if seed is None else strip_networks.network(seed)
     assert graph is not None

@@ -64,6 +64,9 @@ def main(options: argparse.Namespace) -> int:
         limits = [""]
         refusal = ""
         for limit in (*LIMITS, "least", *([] if room is None else [str(max(room, 0))])):
+            if refusal and limit in LIMITS:
+                # What is refused is refused below that too.
+                continue
             try:
                 session = stack.enter_context(_session(options, limit))
             except QnnError as problem:
