@@ -21,7 +21,8 @@ from isthmus.graph.traits import Product
 from isthmus.prepare.storage import Block
 from isthmus.prepare.strips.base import Base, aligned
 
-NANOSECONDS_A_STEP = 65.0
+NANOSECONDS_A_STEP, NANOSECONDS_SHARED = 65.0, 800.0
+"""What an instruction takes by itself, and what one takes more that threads share."""
 BYTES_A_NANOSECOND = 50.0
 BYTES_A_STEP = 200
 """What an instruction takes in a program."""
@@ -171,10 +172,12 @@ class Stretch:
         strips = self.strips(rows, start)
         moved = (strips - 1) * (self.copied[0] + self.copied[1] * rows)
         more = strips * self.instructions - (self.last - self.first + 1)
-        alone = 0.0
+        together = 0.0
         if self.threads > 1:
-            alone = self.time[(self.pieces > 1) & (self.pieces < strips)].sum() * (1 - 1 / self.threads)
-        return more * NANOSECONDS_A_STEP + moved / BYTES_A_NANOSECOND + alone
+            shared = self.pieces >= strips
+            together = self.time[(self.pieces > 1) & ~shared].sum() * (1 - 1 / self.threads)
+            together += NANOSECONDS_SHARED * (strips - 1) * shared.sum()
+        return more * NANOSECONDS_A_STEP + moved / BYTES_A_NANOSECOND + together
 
 
 @dataclass
