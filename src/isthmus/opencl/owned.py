@@ -52,8 +52,8 @@ class Owned:
         # At exit the driver may have gone before us; the system takes everything.
         self._end = Ending(self, _end, library(), kind, release, self._cell)
 
-    @classmethod
-    def make(cls, what: str, name: str, *arguments: Any) -> Owned:
+    @staticmethod
+    def make(what: str, name: str, *arguments: Any) -> Owned:
         """What a function of OpenCL makes that writes its status where the last argument points.
 
         Raises
@@ -66,8 +66,8 @@ class Owned:
         check(status.value, what, name)
         return made
 
-    @classmethod
-    def keep(cls, what: str, kind: str, handle: int) -> Owned:
+    @staticmethod
+    def keep(what: str, kind: str, handle: int) -> Owned:
         """A further reference to a client's object."""
         kept, name = Owned(kind), f"clRetain{_NAMES[kind]}"
         store_retained(kept._cell, 0, library().functions[name], handle)
