@@ -78,12 +78,21 @@ def test_memory_that_cannot_be_pinned_goes_through_pinned_memory(monkeypatch):
         np.testing.assert_allclose(y, expected(x), rtol=1e-5)
 
 
+def apart(array):
+    """The same, neither begun nor ended by a page."""
+    around = np.zeros(array.nbytes + 2 * opencl.PAGE, np.uint8)
+    at = -around.ctypes.data % opencl.PAGE + 64
+    moved = around[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
+    moved[...] = array
+    return moved
+
+
 def test_a_binding_keeps_its_staging_when_another_one_needs_more(monkeypatch):
     """The first has the ends of its pages copied; of the second, which is not pinned, all goes through staging."""
     monkeypatch.setattr(gpu_staging, "PIN_BYTES", 1)
     with gpu() as backend:
         graph = doubled(backend.create_context())
-        first, second = ((values(seed=seed), np.zeros_like(values())) for seed in range(2))
+        first, second = ((apart(values(seed=seed)), apart(np.zeros_like(values()))) for seed in range(2))
         one = raw(graph, *first)
         staged = [side.staging for side in one._driver._sides]
         addresses = [buffer.address for buffer in staged]

@@ -23,10 +23,7 @@ from isthmus import QnnError
 pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 
 ALL = os.environ.get("ISTHMUS_GPU_MODELS") == "all"
-FURTHER = (
-    "deeplabv3", "kws_fp32", "mixed_ops", "nsnet2_48k", "palm_detection_lite", "pose_landmark_full", "ppocr_det",
-    "selfie_segmentation",
-)  # fmt: skip
+FURTHER = ("kws_fp32", "mixed_ops", "palm_detection_lite", "ppocr_det", "selfie_segmentation")
 CHOSEN = {key: model for key, model in zoo.MODELS.items() if ALL or model.tier == "core"}
 FLOATS = [key for key, model in zoo.MODELS.items() if model.numerics == "float" and (key in CHOSEN or key in FURTHER)]
 HALVES = [key for key in FLOATS if key in CHOSEN]
