@@ -35,7 +35,7 @@ def traits_of(device: Any) -> DeviceTraits:
         max_group=device.max_work_group_size,
         compute_units=device.max_compute_units,
         alignment=device.mem_base_addr_align // 8,
-        largest_allocation=device.largest_allocation,
+        largest_allocation=device.max_mem_alloc_size,
     )
 
 
