@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import strip_networks
 
-from isthmus.graph import Graph, Tensor
+from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.operation import Call
 from isthmus.graph.rows import mean_map, row_map
@@ -39,7 +39,12 @@ def test_rows_of_a_result_come_from_the_rows_that_the_map_names(seed, axis):
     graph = strip_networks.network(seed)
     if graph is None:
         return
-    values = _values(graph, seed)
+    _check(graph, seed, axis)
+
+
+def _check(graph: Graph, seed: int, axis: int) -> int:
+    """Hold every node that has a map against the reference; how many."""
+    values, checked = _values(graph, seed), 0
     for node in graph.nodes:
         result = node.outputs[0]
         found = row_map(Call(node.name, node.op, node.inputs, node.params, node.outputs), axis)
@@ -57,6 +62,21 @@ def test_rows_of_a_result_come_from_the_rows_that_the_map_names(seed, axis):
         params = found.params((first, last), (low, high))
         (strip,) = evaluate(node.op, inputs, arrays, params, [cut(result, axis, last - first)])
         np.testing.assert_array_equal(strip, _rows(values[result], axis, first, last), node.op)
+        checked += 1
+    return checked
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize("op", ["SpaceToDepth", "DepthToSpace"])
+def test_blocks_may_be_of_other_heights_than_widths(op, axis):
+    graph = Graph("blocks")
+    wide, deep = (1, 12, 15, 1), (1, 6, 5, 6)
+    dims = (wide, deep) if op == "SpaceToDepth" else (deep, wide)
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, dims[0])
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, dims[1])
+    graph.add_node("blocks", op, [x], [y], {"block_size": [2, 3]})
+    graph.finalize()
+    assert _check(graph, 1, axis) == 1
 
 
 def test_no_row_is_needed_beyond_what_the_rate_says():

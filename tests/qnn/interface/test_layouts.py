@@ -175,3 +175,11 @@ def test_the_real_libraries_answer_by_these_layouts() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "6 b'HTP_QTI_AISW' 2 b'SYSTEM_QTI_AISW' 0 b'v'"
+
+
+def test_profile_events_have_their_numbers() -> None:
+    assert {event.name: int(event) for event in objects.EventType} == {
+        "INIT": 100, "FINALIZE": 300, "EXECUTE": 400, "NODE": 404, "EXECUTE_QUEUE_WAIT": 405,
+        "EXECUTE_PREPROCESS": 406, "EXECUTE_DEVICE": 407, "EXECUTE_POSTPROCESS": 408, "DEINIT": 500, "TRACE": 600,
+        "BACKEND": 1000,
+    }  # fmt: skip
