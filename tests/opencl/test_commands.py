@@ -343,6 +343,35 @@ def test_words_that_drivers_write_are_used_again_only_after_they_did():
     assert first.value == 0
 
 
+def test_a_driver_that_calls_back_late_is_asked_in_between(desk, monkeypatch):
+    asked = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 10)
+    def call_back(*operands):
+        asked.append(0)
+        return 0
+
+    @ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 10)
+    def tell(event, name, size, place, *unused):
+        if asked:
+            asked[0] += 1
+        ctypes.c_int32.from_address(place).value = numbers.COMPLETE if asked and asked[0] > 3 else 2
+        return 0
+
+    @ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 10)
+    def release(*operands):
+        return 0
+
+    monkeypatch.setattr(waiting, "PIECE", 60.0)
+    block, word = waiting.Block(desk.context.queue, True), waiting.Word
+    for each, function in ((word.EVENT_INFO, tell), (word.CALL_BACK, call_back), (word.RELEASE, release)):
+        block.words[each] = ctypes.cast(function, ctypes.c_void_p).value
+    block.words[word.EVENT] = 1
+    assert block.wait(60.0), "it has looked more often than at both ends of the time it was given"
+    assert not block.words[word.EVENT]
+    block.words[word.ARMED] = 0
+
+
 def test_an_event_may_be_forgotten_before_it_happens(desk):
     event = desk.of(desk.launch(1, "slow")).enqueue(())
     assert isinstance(event, Event)

@@ -94,6 +94,8 @@ MOVED = 2
 _MEM_MAP_COUNT = 0x1104
 _EXECUTION_STATUS = 0x11D3
 _COMPLETE = 0
+_PATIENCE = 5
+"""Who waited for some time looks again after a 32nd of it."""
 
 
 def enqueue(block, unused_b, unused_c, unused_d):
@@ -181,7 +183,8 @@ def wait(block, unused_b, unused_c, unused_d):
             if status != 0:
                 store(block + WORD * Word.STATUS, status)
                 return
-        left = limit - (nanoseconds(block + WORD * Word.SECONDS) - begin)
+        taken = nanoseconds(block + WORD * Word.SECONDS) - begin
+        left = limit - taken
         if left <= 0:
             store(block + WORD * Word.STATUS, 0)
             return
@@ -191,6 +194,9 @@ def wait(block, unused_b, unused_c, unused_d):
             store(block + WORD * Word.NANOSECONDS, min(left, 20_000))
             sleep(block + WORD * Word.SECONDS)
         else:
+            if spin > 0:
+                # Drivers of such devices may look only now and then whom to call back (every 20 ms, one of them).
+                left = min(left, max(spin, taken) >> _PATIENCE)
             store(block + WORD * Word.SECONDS, left // 1_000_000_000)
             store(block + WORD * Word.NANOSECONDS, left % 1_000_000_000)
             sleep_on(bell, block + WORD * Word.SECONDS)
