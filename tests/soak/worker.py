@@ -68,6 +68,8 @@ class Worker:
         self.by_kind: Counter[str] = Counter()
         self.client: list[int] = []
         """Resident bytes of this process after each round."""
+        self.blocks: list[int] = []
+        """Blocks of memory that Python has handed out by then: no matter how they lie."""
         self.accelerators: dict[int, list[int]] = {}
         """Those of each accelerator that stays."""
         self.begin: account.Account | None = None
@@ -136,7 +138,8 @@ class Worker:
         left = [f"{one.nbytes} bytes of {one.kind} from {one.where}" for one in record.live]
         if more or left:
             raise Failure(f"left behind: {more} {left[:5]} after interrupts at {self.weather.landed}")
-        self.client.append(account.resident_bytes())
+        self.client.append(account.own_bytes())
+        self.blocks.append(sys.getallocatedblocks())
 
     def _start_staying(self, kind: str) -> None:
         if kind in _STAYING and kind not in self._residents:
@@ -216,6 +219,7 @@ class Worker:
             "rounds": len(self.client),
             "client bytes": [*self.client[:1], *self.client[self._warm_up : self._warm_up + 1], *self.client[-1:]],
             "client growth": _growth(self.client, self._warm_up),
+            "client blocks": _growth(self.blocks, self._warm_up),
             "accelerator bytes": [*longest[:1], *longest[-1:]],
             "accelerator rounds": len(longest),
             "accelerator growth": max(over_there, default=None),
