@@ -10,6 +10,7 @@ when several processes run them.
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -56,6 +57,12 @@ def _lowered_and_verified(*arguments: Any, **keywords: Any) -> Program:
 
 
 lower.lower = _lowered_and_verified  # whatever a test lowers must pass as a program of strangers
+
+
+def pytest_collection_finish() -> None:
+    # What is there before the first test stays to the end. The collector, which many tests call, need not look at it.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
