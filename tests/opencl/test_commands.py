@@ -363,7 +363,7 @@ def test_a_driver_that_calls_back_late_is_asked_in_between(desk, monkeypatch):
         return 0
 
     monkeypatch.setattr(waiting, "PIECE", 60.0)
-    block, word = waiting.Block(desk.context.queue, True), waiting.Word
+    block, word = waiting.Block(desk.context.queue, on_host=False), waiting.Word
     for each, function in ((word.EVENT_INFO, tell), (word.CALL_BACK, call_back), (word.RELEASE, release)):
         block.words[each] = ctypes.cast(function, ctypes.c_void_p).value
     block.words[word.EVENT] = 1

@@ -26,8 +26,8 @@ _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _OPERANDS = 10
 """As many as any function of OpenCL here has; what a function does not have is passed all the same and ignored."""
 _SYSTEM_CALLS = {
-    "x86_64": {"futex": 202, "clock": 228, "nanosleep": 35},
-    "aarch64": {"futex": 98, "clock": 113, "nanosleep": 101},
+    "x86_64": {"futex": 202, "clock": 228, "nanosleep": 35, "yield": 24},
+    "aarch64": {"futex": 98, "clock": 113, "nanosleep": 101, "yield": 124},
 }
 _CLOCK_MONOTONIC = 1
 _FUTEX_WAIT, _FUTEX_WAKE = 0 | 128, 1 | 128
@@ -126,7 +126,7 @@ def _pausing(architecture: str) -> Any:
 def _scope(architecture: str) -> dict[str, Any]:
     """What the functions of the loop find under the names that they use."""
     numbers = _SYSTEM_CALLS[architecture]
-    futex, clock, nanosleep = numbers["futex"], numbers["clock"], numbers["nanosleep"]
+    futex, clock, nanosleep, give_way = (numbers[name] for name in ("futex", "clock", "nanosleep", "yield"))
     inline: Callable[[Any], Any] = njit(forceinline=True, **_OPTIONS)
 
     @inline
@@ -137,6 +137,10 @@ def _scope(architecture: str) -> dict[str, Any]:
     @inline
     def sleep(span):  # type: ignore[no-untyped-def]
         _system_call(nanosleep, span, 0, 0, 0)  # type: ignore[call-arg]
+
+    @inline
+    def make_way():  # type: ignore[no-untyped-def]
+        _system_call(give_way, 0, 0, 0, 0)  # type: ignore[call-arg]
 
     @inline
     def sleep_on(word, span):  # type: ignore[no-untyped-def]
@@ -156,6 +160,7 @@ def _scope(architecture: str) -> dict[str, Any]:
         "store": _store,
         "low_half": _low_half,
         "pause": _pausing(architecture),
+        "make_way": make_way,
         "nanoseconds": nanoseconds,
         "sleep": sleep,
         "sleep_on": sleep_on,

@@ -80,7 +80,7 @@ class Event(Owned):
 
     def _waited(self, seconds: float) -> tuple[bool, int]:
         """Wait for a while; whether it has ended, and the status that it failed with or 0."""
-        block, found = Block(0, self._context.device.kind != "cpu"), library()
+        block, found = Block(0, self._context.device.kind == "cpu"), library()
         words = block.words
         try:
             # Native code gives a reference back when the event is complete.

@@ -91,7 +91,8 @@ class Commands:
     ) -> None:
         self._keeps = keeps
         self.context, self.commands, self.what, self.patience = context, tuple(commands), what, patience
-        self._block = Block(context.queue, context.device.kind != "cpu")
+        launches = sum(command.kind is Kind.LAUNCH for command in commands)
+        self._block = Block(context.queue, context.device.kind == "cpu", is_single=launches == 1)
         self._recorded: Owned | None = None
         self._plain = self._rows(self.commands)
         self._table = self._with_recording() if may_record and context.device.command_buffers else self._plain

@@ -28,7 +28,7 @@ class Word(IntEnum):
     """What is waited for; nothing once it is complete."""
     VALUE = 8
     SPIN = 9
-    """Nanoseconds to spin for."""
+    """Nanoseconds to spin for; with a minus sign, making way for whoever wants the processor meanwhile."""
     SLICE = 10
     """Nanoseconds to wait for in all."""
     BELL = 11
@@ -94,6 +94,7 @@ MOVED = 2
 _MEM_MAP_COUNT = 0x1104
 _EXECUTION_STATUS = 0x11D3
 _COMPLETE = 0
+_PAUSES = 64
 _PATIENCE = 5
 """Who waited for some time looks again after a 32nd of it."""
 
@@ -172,10 +173,15 @@ def wait(block, unused_b, unused_c, unused_d):
             return
         if load(block + WORD * Word.ARMED) == 0:
             polls += 1
-            if polls & 7 != 0 and spin > 0:
+            if spin < 0:
+                # To ask takes a lock that the device needs too.
+                for _ in range(_PAUSES):
+                    pause()
+                make_way()
+            elif spin > 0 and polls & 7 != 0:
                 pause()
                 continue
-            if nanoseconds(block + WORD * Word.SECONDS) - begin < spin:
+            if nanoseconds(block + WORD * Word.SECONDS) - begin < abs(spin):
                 continue
             store(block + WORD * Word.ARMED, 1)
             function = load(block + WORD * Word.CALL_BACK)

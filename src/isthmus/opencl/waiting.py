@@ -16,8 +16,10 @@ from isthmus.opencl.loop import WORD, Word
 PIECE = 0.05
 """The longest wait in one piece, in seconds: interrupts and time limits are looked at in between."""
 SPIN = 0.002
-"""How long to spin for a device that computes by itself, in seconds. One that computes on the host's processors is not
-spun for: it needs them."""
+"""How long to spin for a device that computes by itself, in seconds."""
+SPIN_ON_HOST = 0.00005
+"""The same for one that computes on the host's processors, where it has a single command: more of them need all
+processors. Whoever spins makes way."""
 
 _Words = ctypes.c_int64 * Word.END
 _FUNCTIONS = {
@@ -64,9 +66,19 @@ _bells = _Bells()
 
 
 class Block:
-    """The words that native code enqueues and waits by."""
+    """The words that native code enqueues and waits by.
 
-    def __init__(self, queue: int, spin: bool) -> None:
+    Parameters
+    ----------
+    queue
+        Where commands go.
+    on_host
+        Whether the device computes on the host's processors.
+    is_single
+        Whether a single command is waited for.
+    """
+
+    def __init__(self, queue: int, on_host: bool, is_single: bool = False) -> None:
         found, loop = library(), machine.load()
         self.words = _Words()
         self.address = ctypes.addressof(self.words)
@@ -74,7 +86,8 @@ class Block:
             self.words[word] = found.address(name)
         self.words[Word.NOTIFY] = loop.notify
         self.words[Word.QUEUE] = queue
-        self.words[Word.SPIN] = int(SPIN * 1e9) if spin else 0
+        on_host_ns = -int(SPIN_ON_HOST * 1e9) if is_single else 0
+        self.words[Word.SPIN] = on_host_ns if on_host else int(SPIN * 1e9)
         self.words[Word.SLICE] = int(PIECE * 1e9)
         self._bell = _bells.take()
         self.words[Word.BELL] = ctypes.addressof(self._bell)
@@ -114,7 +127,7 @@ class Block:
 
 def hand_over(queue: int, memory: int, address: int, seconds: float) -> bool:
     """Give memory that is mapped to the device for good, and wait; whether it has taken it. Safe to call again."""
-    functions, block = library().functions, Block(queue, False)
+    functions, block = library().functions, Block(queue, True)
     event = block.address + WORD * Word.EVENT
     try:
         if functions["clEnqueueUnmapMemObject"](queue, memory, address, 0, None, event):
