@@ -26,7 +26,7 @@ def computes(backend):
     graph = doubled(backend.create_context())
     x, y = values(), np.zeros(DIMS, np.float32)
     graph.execute([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
-    np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+    np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
     return graph
 
 

@@ -45,7 +45,7 @@ def test_small_raw_memory_goes_through_pinned_memory():
         for seed in range(2):
             x[...] = values(seed=seed)
             binding.execute()
-            np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+            np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
         assert kinds(binding) == [Kind.WRITE, Kind.LAUNCH, Kind.LAUNCH, Kind.READ]
         assert not pins(binding)
         assert len(binding._driver._copies_in) == len(binding._driver._copies_out) == 1
@@ -60,7 +60,7 @@ def test_large_raw_memory_is_pinned_and_transferred_where_it_lies(monkeypatch):
         x, y = values(), np.zeros_like(values())
         with raw(graph, x, y) as binding:
             binding.execute()
-            np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+            np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
             assert len(pins(binding)) == 2
             # All but what shares a page with something else.
             assert sum(nbytes for _, _, nbytes in binding._driver._copies_in) < 2 * opencl.PAGE
@@ -75,7 +75,7 @@ def test_memory_that_cannot_be_pinned_goes_through_pinned_memory(monkeypatch):
         graph = doubled(backend.create_context())
         x, y = values(), np.zeros_like(values())
         raw(graph, x, y).execute()
-        np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+        np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
 
 
 def apart(array):
@@ -101,7 +101,7 @@ def test_a_binding_keeps_its_staging_when_another_one_needs_more(monkeypatch):
         for binding, (x, y) in ((one, first), (other, second), (one, first)):
             y[...] = 0
             binding.execute()
-            np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+            np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
         assert [buffer.inner.handle > 0 for buffer in staged] == [True, True]
         assert [buffer.address for buffer in staged] == addresses
         assert not {side.staging.address for side in other._driver._sides} & set(addresses)
@@ -113,13 +113,13 @@ def test_a_graph_gets_pinned_memory_that_is_copied_no_more_than_once():
         assert all(isinstance(held, PinnedBuffer) for held in given._buffers)
         given.inputs["x"][...] = values()
         given.binding.execute()
-        np.testing.assert_allclose(given.outputs["y"], expected(values()), rtol=1e-5)
+        np.testing.assert_allclose(given.outputs["y"], expected(values()), rtol=1e-5, atol=1e-6)
         assert not given.binding._driver._copies_in
         assert given.binding.stats.copied_bytes == 2 * given.inputs["x"].nbytes
         view = given.outputs["y"]
     given.close()
     del given
-    np.testing.assert_allclose(view, expected(values()), rtol=1e-5)
+    np.testing.assert_allclose(view, expected(values()), rtol=1e-5, atol=1e-6)
 
 
 def test_registered_host_memory_is_transferred_by_the_driver_and_counted():
@@ -127,7 +127,7 @@ def test_registered_host_memory_is_transferred_by_the_driver_and_counted():
         given = doubled(backend.create_context(), finalize=False).allocate("memhandle")
         given.inputs["x"][...] = values()
         given.binding.execute()
-        np.testing.assert_allclose(given.outputs["y"], expected(values()), rtol=1e-5)
+        np.testing.assert_allclose(given.outputs["y"], expected(values()), rtol=1e-5, atol=1e-6)
         assert given.binding.stats.copied_bytes == 2 * given.inputs["x"].nbytes
     given.close()
 
@@ -157,6 +157,6 @@ def test_parts_of_a_tensor_that_share_pages_with_others_are_copied(monkeypatch, 
         x = np.zeros(nbytes // 4 + 4096, np.float32)[end // 4 :][: nbytes // 4].reshape(values().shape)
         x[...] = values()
         raw(graph, x, y).execute()
-        np.testing.assert_allclose(y.view(np.float32).reshape(x.shape), expected(x), rtol=1e-5)
+        np.testing.assert_allclose(y.view(np.float32).reshape(x.shape), expected(x), rtol=1e-5, atol=1e-6)
         assert not around[:at].any()
         assert not around[at + nbytes :].any()

@@ -48,7 +48,7 @@ def test_registered_buffers_are_used_where_they_lie():
         array = values()
         _, y, binding = registered(backend, context, doubled(context), array)
         binding.execute()
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5)
+        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
         stats = binding.stats
         assert (stats.copied_in_bytes, stats.copied_out_bytes) == (0, 0)
         assert stats.in_place_bytes == {IN_PLACE: 2 * NBYTES}
@@ -61,7 +61,7 @@ def test_the_client_maps_an_output_reads_it_and_unmaps_it():
         _, y, binding = registered(backend, context, doubled(context), array)
         binding.execute()
         mapped, _ = cl.enqueue_map_buffer(queue, y, cl.map_flags.READ, 0, DIMS, np.float32)
-        np.testing.assert_allclose(mapped, expected(array), rtol=1e-5)
+        np.testing.assert_allclose(mapped, expected(array), rtol=1e-5, atol=1e-6)
         with pytest.raises(QnnError, match=r"tensor 'y'.*is mapped") as refused:
             binding.execute()
         assert refused.value.code is Code.COMMON_OPERATION_NOT_PERMITTED
@@ -75,7 +75,7 @@ def test_raw_memory_is_transferred_and_counted():
         x, y = values(), np.zeros(DIMS, np.float32)
         for _ in range(2):
             graph.execute([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
-        np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+        np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
         assert (graph.stats.copied_in_bytes, graph.stats.copied_out_bytes) == (2 * NBYTES, 2 * NBYTES)
         assert graph.stats.in_place_bytes == {}
         assert graph.stats.staging_prepare_bytes >= 2 * NBYTES
@@ -87,7 +87,7 @@ def test_raw_and_registered_memory_may_be_mixed_tensor_by_tensor():
         graph, x, y = doubled(context), values(), buffer(backend)
         (handle,) = context.mem_register([descriptor(y)])
         graph.execute([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", mem_handle=handle)])
-        np.testing.assert_allclose(got(backend, y), expected(x), rtol=1e-5)
+        np.testing.assert_allclose(got(backend, y), expected(x), rtol=1e-5, atol=1e-6)
         assert (graph.stats.copied_in_bytes, graph.stats.copied_out_bytes) == (NBYTES, 0)
         assert graph.stats.in_place_bytes == {IN_PLACE: NBYTES}
 
@@ -120,7 +120,7 @@ def test_buffers_of_host_memory_are_zero_copy_and_the_statistics_say_so(flag):
         binding = bound(graph, *context.mem_register([descriptor(x), descriptor(y)]))
         binding.execute()
         mapped, _ = cl.enqueue_map_buffer(queue, y, cl.map_flags.READ, 0, DIMS, np.float32)
-        np.testing.assert_allclose(mapped, expected(arrays[0]), rtol=1e-5)
+        np.testing.assert_allclose(mapped, expected(arrays[0]), rtol=1e-5, atol=1e-6)
         if flag == "USE_HOST_PTR":
             assert mapped.ctypes.data == arrays[1].ctypes.data
         mapped.base.release(queue)
@@ -174,14 +174,14 @@ def test_a_graph_gets_memory_that_the_host_sees_between_executions(io):
             array = values(seed=seed)
             memory.inputs["x"][...] = array
             memory.binding.execute()
-            np.testing.assert_allclose(memory.outputs["y"], expected(array), rtol=1e-5)
+            np.testing.assert_allclose(memory.outputs["y"], expected(array), rtol=1e-5, atol=1e-6)
             np.testing.assert_array_equal(memory.inputs["x"], array)
         copied = memory.binding.stats.copied_bytes
         in_place = io != "raw" and UNIFIED
         assert copied == (0 if in_place else 6 * NBYTES)
         view = memory.outputs["y"]
     memory.close()
-    np.testing.assert_allclose(view, expected(values(seed=2)), rtol=1e-5)
+    np.testing.assert_allclose(view, expected(values(seed=2)), rtol=1e-5, atol=1e-6)
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_an_execution_waits_for_events_and_answers_one():
         result = np.empty(DIMS, np.float32)
         other_queue = cl.CommandQueue(opencl_context(backend))
         cl.enqueue_copy(other_queue, result, y, wait_for=[done.cl]).wait()
-        np.testing.assert_allclose(result, expected(array), rtol=1e-5)
+        np.testing.assert_allclose(result, expected(array), rtol=1e-5, atol=1e-6)
         done.wait(PATIENCE)
         assert done.done
         assert binding.stats.executions == 1
@@ -215,7 +215,7 @@ def test_a_graph_takes_events_as_a_binding_does():
         handles = context.mem_register([descriptor(x), descriptor(y)])
         tensors = [qnn.ClientTensor("x", mem_handle=handles[0])], [qnn.ClientTensor("y", mem_handle=handles[1])]
         graph.execute(*tensors, wait_for=[]).wait(PATIENCE)
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5)
+        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
 
 
 def test_many_executions_may_be_under_way_at_a_time():
@@ -226,7 +226,7 @@ def test_many_executions_may_be_under_way_at_a_time():
         events = [binding.execute(wait_for=[]) for _ in range(50)]
         events[-1].wait(PATIENCE)
         assert all(event.done for event in events)
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5)
+        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
 
 
 def test_events_go_with_registered_memory_alone_and_without_profile_or_signal():
@@ -291,7 +291,7 @@ def test_a_profile_tells_each_operation_of_an_execution_with_a_signal_too():
         names = [event.name for event in profile.get_events()]
         assert "operation: ElementWiseAdd add" in names
         assert "operation: Sigmoid relu" in names
-        np.testing.assert_allclose(got(backend, y), expected(values()), rtol=1e-5)
+        np.testing.assert_allclose(got(backend, y), expected(values()), rtol=1e-5, atol=1e-6)
         with pytest.raises(QnnError) as refused:
             binding.execute(profile, signal=qnn.Signal(backend, 1))
         assert refused.value.code is Code.GRAPH_TIMED_OUT
@@ -309,7 +309,7 @@ def test_a_profiled_execution_comes_after_what_the_client_has_enqueued():
         binding.execute(qnn.Profile(backend, qnn.ProfileLevel.DETAILED))
         timer.join()
         written.wait()
-        np.testing.assert_allclose(got(backend, y), expected(values(seed=1)), rtol=1e-5)
+        np.testing.assert_allclose(got(backend, y), expected(values(seed=1)), rtol=1e-5, atol=1e-6)
 
 
 def test_an_execution_ends_early_and_the_next_one_is_whole(monkeypatch):
@@ -358,7 +358,7 @@ def test_executions_from_many_threads_keep_apart():
                 for _ in range(20):
                     y[...] = 0
                     graph.execute([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
-                    np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+                    np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
             except BaseException as problem:
                 problems.append(problem)
 
@@ -381,7 +381,7 @@ def test_asynchronous_executions_are_those_of_every_backend():
             await binding.execute_async()
 
         asyncio.run(two())
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5)
+        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
         assert binding.stats.executions == 2
 
 

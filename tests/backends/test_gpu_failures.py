@@ -43,7 +43,7 @@ def works(backend):
     graph = doubled(backend.create_context(), "again")
     x, y = values(), np.zeros(DIMS, np.float32)
     graph.execute([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
-    np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+    np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
 
 
 def never(real, event, which, size, place, needed):
@@ -151,7 +151,7 @@ def test_out_of_memory_while_executing_is_told_and_the_graph_works_again(status)
         assert failed.stats.executions == 0
         failed.close()
         bound(graph, *handles).execute()
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5)
+        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("after", range(2))
@@ -191,7 +191,7 @@ def test_the_host_gets_its_memory_back_when_an_execution_fails_half_way():
         again = graph.allocate("memhandle")
         again.inputs["x"][...] = values()
         again.binding.execute()
-        np.testing.assert_allclose(again.outputs["y"], expected(values()), rtol=1e-5)
+        np.testing.assert_allclose(again.outputs["y"], expected(values()), rtol=1e-5, atol=1e-6)
         from isthmus.opencl.handles import map_count
 
         assert [map_count(shared.handle) for shared in given.binding._driver._shared] == [1, 1]

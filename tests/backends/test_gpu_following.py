@@ -34,7 +34,7 @@ def computes_in(queue, graph, buffers, handles):
     binding = bound(graph, *handles)
     binding.execute()
     cl.enqueue_copy(queue, y, buffers[1]).wait()
-    np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+    np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
     return binding
 
 
@@ -64,7 +64,7 @@ def test_bindings_that_were_made_before_go_on(queue):
         computes_in(queue, graph, buffers, registered(context, *buffers))
         y[...] = 0
         raw.execute()
-        np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+        np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
         assert raw.stats.executions == 2
 
 
@@ -80,7 +80,7 @@ def test_a_registration_that_is_refused_leaves_bindings_right(queue):
             registered(context, small)
         y[...] = 0
         raw.execute()
-        np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+        np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
 
 
 def test_a_context_stays_with_the_buffers_that_it_has(queue):
@@ -143,7 +143,7 @@ def test_a_move_that_fails_changes_nothing(queue, monkeypatch):
         for graph in (first, second):
             x, y = values(), np.zeros(DIMS, np.float32)
             graph.execute([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
-            np.testing.assert_allclose(y, expected(x), rtol=1e-5)
+            np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
 
 
 def test_a_context_without_that_setting_stays(queue):

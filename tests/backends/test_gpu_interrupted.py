@@ -107,4 +107,4 @@ def test_an_execution(backend, how):
     binding.execute()
     result = np.empty(DIMS, np.float32)
     cl.enqueue_copy(opencl_queue(backend), result, given[1])
-    np.testing.assert_allclose(result, expected(values()), rtol=1e-5)
+    np.testing.assert_allclose(result, expected(values()), rtol=1e-5, atol=1e-6)

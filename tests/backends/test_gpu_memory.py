@@ -67,7 +67,7 @@ def test_the_client_may_release_its_own_reference_while_the_buffer_is_registered
         x.release()
         binding = bound(graph, *handles)
         binding.execute()
-        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5)
+        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [qnn.DescriptorType.ION, qnn.DescriptorType.DMA_BUF])
@@ -184,7 +184,7 @@ def test_sub_buffers_of_one_parent_are_buffers_of_their_own_unless_they_overlap(
         graph, array = doubled(context), values()
         put(backend, first, array)
         bound(graph, *handles).execute()
-        np.testing.assert_allclose(got(backend, second), expected(array), rtol=1e-5)
+        np.testing.assert_allclose(got(backend, second), expected(array), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

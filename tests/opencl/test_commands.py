@@ -82,7 +82,8 @@ def test_an_execution_that_is_enqueued_answers_the_event_of_its_end(desk):
 
 def test_one_execution_waits_for_the_event_of_another(desk):
     first = desk.of(desk.write(), desk.launch(2), desk.read())
-    second = desk.of(desk.write(), desk.launch(3), desk.read())
+    # Drivers may fetch what is written when that is enqueued, so the second goes on with what is there.
+    second = desk.of(desk.launch(3), desk.read())
     done = first.enqueue(())
     second.enqueue([done.handle]).wait(60)
     assert (desk.array == 5).all()
