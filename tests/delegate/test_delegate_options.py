@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -188,7 +189,11 @@ def test_null_options_are_refused() -> None:
 def test_c_memory_is_an_address_or_none() -> None:
     address = TfLiteQnnDelegateAllocCustomMem(100, 64)
     assert address % 64 == 0
+    kept = weakref.ref(custom_memory._memories[address])
+    gc.collect()
+    assert kept() is not None
     TfLiteQnnDelegateFreeCustomMem(address)
+    assert kept() is None, "nobody has it after that"
     TfLiteQnnDelegateFreeCustomMem(None)
     for size, alignment in ((0, 64), (64, 3), (1 << 60, 64)):
         assert TfLiteQnnDelegateAllocCustomMem(size, alignment) is None
