@@ -38,6 +38,21 @@ def behind(tmp_path_factory: pytest.TempPathFactory, libraries: Path) -> Path:
     return folder
 
 
+def test_calls_of_threads_that_python_did_not_start_are_looked_at(
+    libraries: Path, behind: Path, build: Build, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.json"
+    done = execute(
+        build("threads"), libraries, "libQnnCpu.so", 2, ISTHMUS_QNN_FORWARD=str(behind / "libQnnCpu.so"),
+        ISTHMUS_QNN_REPORT=str(file),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert "Traceback" not in done.stderr
+    report = json.loads(file.read_text())
+    assert report["mistakes"] == []
+    assert report["calls"]["graphExecute"]["count"] == 8
+
+
 def test_mistakes_are_named_in_order_and_leaks_at_the_end(
     libraries: Path, behind: Path, build: Build, tmp_path: Path
 ) -> None:

@@ -121,7 +121,8 @@ class Validation:
         """Whether the client has handles that it was told of by a callback, which nobody looks on at."""
         self.raw_bytes = self.shared_bytes = 0
         self._number = 0
-        self._threads = threading.local()
+        # By the system's number: a thread that Python did not start is a new one to Python in every call.
+        self._stacks: dict[int, list[Begun]] = {}
         self._under_way: dict[tuple[str, int], list[Begun]] = {}
         self._lock = threading.RLock()
 
@@ -130,9 +131,7 @@ class Validation:
     @property
     def _stack(self) -> list[Begun]:
         """The calls that this thread is in."""
-        if not hasattr(self._threads, "stack"):
-            self._threads.stack = []
-        return self._threads.stack  # type: ignore[no-any-return]
+        return self._stacks.setdefault(threading.get_native_id(), [])
 
     def before(self, name: str, values: tuple[int, ...]) -> None:
         """Look at a call that is about to be made."""
@@ -158,13 +157,15 @@ class Validation:
 
     def after(self, name: str, error: int, values: tuple[int, ...]) -> None:
         """Look at what a call answered."""
-        begun = self._stack[-1]
-        taken = time.perf_counter() - begun.at
+        ended = time.perf_counter()
         with self._lock:
+            begun = self._stack[-1]
             try:
-                self._note(begun, name, taken, error, values)
+                self._note(begun, name, ended - begun.at, error, values)
             finally:
                 self._stack.pop()
+                if not self._stack:
+                    del self._stacks[threading.get_native_id()]
                 for use in begun.uses:
                     self._under_way[use].remove(begun)
                     if not self._under_way[use]:
