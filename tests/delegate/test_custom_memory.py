@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import mmap
+import threading
 
 import numpy as np
 import pytest
@@ -14,9 +15,12 @@ from interruption import everywhere, unharmed
 from processes import descriptors
 from tflite_build import Op, Subgraph, T, model, options
 
+from isthmus.capi import delegate as capi_delegate
+from isthmus.capi.serve import Server
 from isthmus.delegate import (
     CustomAllocation,
     QnnDelegate,
+    c_names,
     custom_memory,
     library,
     modify_graph_with_delegate,
@@ -547,3 +551,50 @@ def test_memory_outlives_the_delegate_it_came_from(make) -> None:
     interpreter.invoke()
     del interpreter
     first.free_custom_mem(memory)
+
+
+def test_an_address_that_is_soon_anothers_is_taken_from_nobody(monkeypatch) -> None:
+    """Whoever frees memory has it off the record before its address can be given out again."""
+    given: list[int] = []
+    other = threading.Thread(target=lambda: given.append(c_names.TfLiteQnnDelegateAllocCustomMem(4096, 64)))
+    mine = c_names.TfLiteQnnDelegateAllocCustomMem(4096, 64)
+    free = custom_memory.free
+
+    def freed_and_asked_for(address: int) -> None:
+        free(address)
+        other.start()
+        # It can go on only when this is done; time for it to do harm where it does not wait.
+        other.join(0.2)
+
+    monkeypatch.setattr(custom_memory, "free", freed_and_asked_for)
+    c_names.TfLiteQnnDelegateFreeCustomMem(mine)
+    monkeypatch.undo()
+    other.join()
+    assert custom_memory.find(given[0]) is not None
+    c_names.TfLiteQnnDelegateFreeCustomMem(given[0])
+
+
+def test_memory_that_waits_for_its_interpreter_is_struck_out_one_at_a_time(monkeypatch) -> None:
+    server = Server("QnnTFLiteDelegate")
+    first, second = (server.TfLiteQnnDelegateAllocCustomMem(4096, 64) for _ in range(2))
+    waiting = [custom_memory.find(address) for address in (first, second)]
+    monkeypatch.setattr(capi_delegate, "_waiting", list(waiting))
+    freed = capi_delegate._freed
+
+    def interrupted(address: int) -> bool:
+        if address == second:
+            raise KeyboardInterrupt
+        return freed(address)
+
+    monkeypatch.setattr(capi_delegate, "_freed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        capi_delegate._free_waiting()
+    assert capi_delegate._waiting == waiting[1:]
+    monkeypatch.setattr(capi_delegate, "_freed", freed)
+    # As if the interrupt had come between the end of one and its being struck out.
+    capi_delegate._waiting.insert(0, waiting[0])
+    address = server.TfLiteQnnDelegateAllocCustomMem(4096, 64)
+    assert address
+    assert capi_delegate._waiting == []
+    assert server.TfLiteQnnDelegateFreeCustomMem(address) == 0
+    assert custom_memory.find(address) is None

@@ -25,6 +25,7 @@ from isthmus.qnn.interface.delegate import DelegateOptions, ProfilingResult
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
     from isthmus.delegate import Options, QnnDelegate
+    from isthmus.delegate.custom_memory import CustomMemory
 
 MOST_SKIPPED = 1 << 16
 MOST_OPTIONS = 256
@@ -139,7 +140,7 @@ def _numbers(address: int, count: int) -> list[int]:
 # -- shared memory -----------------------------------------------------------------------------------------------------
 
 
-_waiting: list[int] = []
+_waiting: list[CustomMemory] = []
 """Custom memory that its client has freed and an interpreter still has; it goes when that has ended."""
 _lock = Lock()
 """Held while that list is looked at and changed: clients free memory in any thread."""
@@ -167,13 +168,16 @@ def free_custom_mem(server: Server, address: int) -> int:
 
     QNN's own listing frees it while its interpreter lives, which has the address still.
     """
+    from isthmus.delegate import custom_memory
 
     def free() -> int:
         with _lock:
-            if address in _waiting:
+            if any(memory.address == address for memory in _waiting):
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"custom memory at {address:#x}", "it has been freed")
+            memory = custom_memory.find(address)
             if not _freed(address):
-                _waiting.append(address)
+                assert memory is not None
+                _waiting.append(memory)
                 _say(LogLevel.INFO, f"Custom memory at {address:#x} goes with the interpreter that has a tensor there.")
         return 0
 
@@ -194,7 +198,10 @@ def _freed(address: int) -> bool:
 
 def _free_waiting() -> None:
     with _lock:
-        _waiting[:] = [address for address in _waiting if not _freed(address)]
+        for memory in list(_waiting):
+            # Struck out last, and one at a time: an interrupt may have come after an earlier end.
+            if memory.buffer.is_closed or _freed(memory.address):
+                _waiting.remove(memory)
 
 
 # -- what else there is ------------------------------------------------------------------------------------------------

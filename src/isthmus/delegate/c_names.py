@@ -14,6 +14,7 @@ from isthmus.delegate.interpreter import CustomAllocation as TfLiteCustomAllocat
 from isthmus.delegate.options import BackendType, Options
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT as kDefaultTensorAlignment
 from isthmus.errors import Code, QnnError
+from isthmus.lock import Lock
 
 TfLiteQnnDelegateOptions = Options
 kUndefinedBackend, kGpuBackend, kHtpBackend = BackendType.UNDEFINED, BackendType.GPU, BackendType.HTP
@@ -57,6 +58,7 @@ def TfLiteQnnDelegateDelete(delegate: QnnDelegate | None) -> None:
         delegate.close()
 
 
+_lock = Lock()
 _allocated: dict[int, custom_memory.CustomMemory] = {}
 """An address keeps nothing alive: what was allocated by these names stays until it is freed."""
 
@@ -64,15 +66,18 @@ _allocated: dict[int, custom_memory.CustomMemory] = {}
 def TfLiteQnnDelegateAllocCustomMem(bytes: int, alignment: int) -> int | None:
     """The address of new shared memory, or None."""
     probe.check()
-    memory = custom_memory.allocate(bytes, alignment)
-    if memory is None:
-        return None
-    _allocated[memory.address] = memory
-    return memory.address
+    # An address that is free is soon another's.
+    with _lock:
+        memory = custom_memory.allocate(bytes, alignment)
+        if memory is None:
+            return None
+        _allocated[memory.address] = memory
+        return memory.address
 
 
 def TfLiteQnnDelegateFreeCustomMem(buffer_ptr: int | None) -> None:
     """End shared memory."""
-    custom_memory.free(buffer_ptr)
-    if buffer_ptr is not None:
-        _allocated.pop(int(buffer_ptr), None)
+    with _lock:
+        custom_memory.free(buffer_ptr)
+        if buffer_ptr is not None:
+            _allocated.pop(int(buffer_ptr), None)
