@@ -152,3 +152,28 @@ def squeezed(bytes_: bool) -> Graph:
     graph.add_node("end", "Reshape", [mean], [result])
     graph.finalize()
     return graph
+
+
+def narrowed(width: int, pads: tuple[int, int]) -> Graph:
+    """A low, wide image, made wider by channels, narrowed by a window, and scaled: strips go along its columns."""
+    rng, graph = np.random.default_rng(0), Graph("narrowed")
+    still = np.zeros((2, 2), np.uint32)
+
+    def convolved(source: Tensor, channels: int) -> Tensor:
+        weights = graph.constant(graph.fresh("w"), rng.normal(0, 0.2, (1, 1, source.dims[3], channels)).astype("f4"))
+        return graph.emit("Conv2d", [source, weights], {"stride": [1, 1], "pad_amount": still})[0]
+
+    def scaled(source: Tensor) -> Tensor:
+        [largest] = graph.emit("ReduceMax", [source], {"axes": [1, 2], "keep_dims": True})
+        return graph.emit("ElementWiseMultiply", [source, largest])[0]
+
+    image = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 4, 64, 4))
+    wide = convolved(scaled(convolved(image, 16)), 96)
+    weights = graph.constant("window", rng.normal(0, 0.2, (1, width, 1, 96)).astype("f4"))
+    pad_amount = np.array([[0, 0], pads], np.uint32)
+    [wide] = graph.emit("DepthWiseConv2d", [wide, weights], {"stride": [1, 1], "pad_amount": pad_amount})
+    last = convolved(scaled(convolved(wide, 16)), 4)
+    result = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, last.dims)
+    graph.add_node("end", "Relu", [last], [result])
+    graph.finalize()
+    return graph

@@ -288,7 +288,8 @@ class Ending:
         if run and result_run:
             fits = own.ahead * result_bytes <= wanted.end * bytes_
         else:
-            alike = tensor.dims[: wanted.axis] == made.dims[: own.axis] and bytes_ == result_bytes
+            # Columns lie one below the other only where all rows are equally long.
+            alike = tensor.dims[: wanted.axis + 1] == made.dims[: own.axis + 1] and bytes_ == result_bytes
             fits = alike and wanted.rate == own.rate and own.ahead <= wanted.end
         if not fits or tensor.dims[wanted.axis] < 2:
             return None
