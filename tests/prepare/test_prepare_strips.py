@@ -14,7 +14,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, TensorType
 from isthmus.prepare.pipeline import schedule
 from isthmus.prepare.schedule import Schedule
-from isthmus.prepare.strips import ScratchLimit, Strips
+from isthmus.prepare.strips import ScratchLimit, Strips, fit
 
 
 def scheduled(
@@ -115,6 +115,33 @@ def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
         assert scheduled(graph, bytes_, None, io_in_scratch=io_in_scratch).scratch_bytes <= bytes_
 
 
+@pytest.mark.parametrize("seed", range(0, 40, 3))
+@pytest.mark.parametrize("slower", [0.05, 0.2])
+def test_what_the_least_comes_to_every_limit_from_there_on_allows(seed, slower):
+    graph = strip_networks.network(seed)
+    if graph is None:
+        return
+    whole, least = scheduled(graph).scratch_bytes, scheduled(graph, "least", slower).scratch_bytes
+    for limit in (least, least * 5 // 4, least * 3 // 2):
+        assert scheduled(graph, limit, slower).scratch_bytes <= min(limit, whole)
+
+
+def test_a_plan_that_is_much_larger_than_was_estimated_ends_the_search(monkeypatch):
+    graph = strip_networks.squeezed(False)
+    whole = scheduled(graph).scratch_bytes
+    monkeypatch.setattr(fit, "_written", lambda *chosen: fit._Made(Huge(whole), 0.0))
+    with pytest.raises(QnnError, match="holds it up") as refused:
+        scheduled(graph, "50%")
+    assert needed_by(refused.value) == whole, "that much can be had"
+
+
+class Huge:
+    """A schedule that takes more than the whole model does."""
+
+    def __init__(self, bytes_: int) -> None:
+        self.scratch_bytes = 3 * bytes_
+
+
 def test_a_limit_that_costs_more_than_it_may_is_refused():
     graph = strip_networks.squeezed(False)
     with pytest.raises(QnnError) as refused:
@@ -135,9 +162,12 @@ def test_a_cost_without_a_limit_is_refused():
 
 def test_the_least_costs_no_more_than_it_may():
     graph = strip_networks.squeezed(False)
+    whole = scheduled(graph).scratch_bytes
     bytes_ = [scheduled(graph, "least", slower).scratch_bytes for slower in (0.0, 0.2, 10.0)]
-    assert bytes_ == sorted(bytes_, reverse=True)
-    assert bytes_[0] <= scheduled(graph).scratch_bytes
+    assert whole >= bytes_[0] >= bytes_[1] >= bytes_[2]
+    assert bytes_[1] < whole
+    for slower, least in ((0.2, bytes_[1]), (10.0, bytes_[2])):
+        assert scheduled(graph, least, slower).scratch_bytes <= least, "as a limit it costs no more than that"
 
 
 @pytest.mark.parametrize("seed", range(40))

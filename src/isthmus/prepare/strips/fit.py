@@ -97,10 +97,10 @@ def fitted(site: Site, strips: Strips) -> Schedule:
     plain = _Place(site, _searches(site, strips))
     if not plain.searches:
         return unsplit
-    time = plain.searches[0].time
+    time, slower = plain.searches[0].time, strips.limit.slower
+    may_cost = SLOWER if slower is None else slower
     if wanted is None:
-        slower = SLOWER if strips.limit.slower is None else strips.limit.slower
-        return _least([plain, *_again(plain, strips, slower * time)], slower, unsplit)
+        return _least([plain, *_again(plain, strips, may_cost * time)], may_cost, unsplit)
     # What is computed twice costs more than copies do: so it comes last, and as little of it as will do.
     ways = [_Way([plain], unsplit.scratch_bytes)]
     made = ways[0].quickly(wanted)
@@ -112,9 +112,14 @@ def fitted(site: Site, strips: Strips) -> Schedule:
                 made = ways[-1].quickly(wanted)
     for way in ways:
         made = made or way.thoroughly(wanted)
+    if made is None or not made.is_within(slower, time):
+        # The least looks elsewhere too: what it comes to fits every limit from there on.
+        least = _least([plain, *_again(plain, strips, may_cost * time)], may_cost, unsplit)
+        if least.scratch_bytes <= wanted:
+            return least
     if made is None:
         raise _refused(ways, wanted)
-    return _affordable(made, strips.limit.slower, time, wanted, site.name)
+    return _affordable(made, slower, time, wanted, site.name)
 
 
 @dataclass(frozen=True)
@@ -129,10 +134,18 @@ class _Made:
         """Its scratch."""
         return self.schedule.scratch_bytes
 
+    def share(self, time: float) -> float:
+        """How much longer it takes than the model's time."""
+        return max(0.0, self.nanoseconds) / time
+
+    def is_within(self, slower: float | None, time: float) -> bool:
+        """Whether it takes no more than it may."""
+        return slower is None or self.share(time) <= slower
+
 
 def _affordable(made: _Made, slower: float | None, time: float, wanted: int, name: str) -> Schedule:
     """The schedule, unless it costs more than a limit may."""
-    cost = max(0.0, made.nanoseconds) / time
+    cost = made.share(time)
     if slower is not None and cost > slower:
         enough = ceil(cost * 1000) / 1000
         raise QnnError(
@@ -180,7 +193,7 @@ class _Way:
             if made is not None and made.bytes <= wanted:
                 return made
             over = 0 if made is None else made.bytes - wanted
-            number = max(number + 1, self._number(self._target(number) - over))
+            number = max(number + 1, self._number(max(self._target(number) - over, 0)))
         return None
 
     def thoroughly(self, wanted: int) -> _Made | None:
@@ -194,12 +207,23 @@ class _Way:
             number += 1
         return None
 
+    def least(self, lowest: int, slower: float) -> Schedule | None:
+        """The first schedule of those for at least so many bytes that is worth it: costs no more than it may."""
+        for number in range(self._number(lowest), 0, -1):
+            found, made = self._chosen(number), self._at(number)
+            if found is None or made is None or made.bytes >= self._unsplit:
+                continue
+            _, search, choices = found
+            if made.is_within(slower, search.time) and search.is_small(choices, self._unsplit - made.bytes):
+                return made.schedule
+        return None
+
     def needed(self, lowest: int) -> int:
         """A limit that there is a schedule for, about the least of at least so many bytes."""
         number = self._number(lowest)
         while number:
             made = self._at(number)
-            if made is not None:
+            if made is not None and made.bytes < self._unsplit:
                 return max(made.bytes, ceil((self._target(number) - self._slack) / ABOVE))
             number -= 1
         return self._unsplit
@@ -294,7 +318,7 @@ def _least(places: Sequence[_Place], slower: float, unsplit: Schedule) -> Schedu
             return made.schedule
         # The plan has turned out larger than estimated, and its program too large for what is saved.
         cheapest = search.bargain(made.bytes, budget)
-    return unsplit
+    return _Way(places, unsplit.scratch_bytes).least(bytes_, slower) or unsplit
 
 
 def _written(place: _Place, search: Search, chosen: list[Choice]) -> _Made | None:
