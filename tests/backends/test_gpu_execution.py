@@ -29,6 +29,7 @@ from isthmus import QnnError, memory, qnn
 from isthmus.backends import gpu_prepare
 from isthmus.errors import Code
 from isthmus.opencl.device import choose
+from isthmus.opencl.execution import CHUNK
 
 pytestmark = pytest.mark.usefixtures("small")
 UNIFIED = choose().unified
@@ -310,6 +311,78 @@ def test_a_profiled_execution_comes_after_what_the_client_has_enqueued():
         timer.join()
         written.wait()
         np.testing.assert_allclose(got(backend, y), expected(values(seed=1)), rtol=1e-5, atol=1e-6)
+
+
+def test_an_execution_on_raw_memory_ends_in_its_midst_and_the_next_one_is_whole(monkeypatch):
+    monkeypatch.setattr(gpu_prepare.lower, "prepare", lambda *a, **k: small_engine(*a, **k, rounds=4))
+    with gpu() as backend:
+        graph = backend.create_context().create_graph("chain")
+        made = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, DIMS)
+        steps = 2 * CHUNK + 10
+        for index in range(steps):
+            kind = qnn.TensorType.APP_READ if index == steps - 1 else qnn.TensorType.NATIVE
+            following = graph.create_tensor(f"y{index}", kind, qnn.DataType.FLOAT_32, DIMS)
+            graph.add_node(f"node {index}", "Sigmoid", [made], [following])
+            made = following
+        graph.finalize()
+        x, y = values(), np.zeros(DIMS, np.float32)
+        binding = graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor(made.name, y)])
+        binding.execute()
+        expected_ = y.copy()
+        looks = []
+
+        def stopped(limit):
+            looks.append(0)
+            return len(looks) > 1
+
+        # Once some commands have run, and before the last are enqueued.
+        with monkeypatch.context() as context:
+            context.setattr(threading.Event, "is_set", stopped)
+            with pytest.raises(QnnError) as refused:
+                binding.execute(signal=qnn.Signal(backend))
+        assert refused.value.code is Code.GRAPH_ABORTED
+        y[:] = 0
+        binding.execute()
+        assert (y == expected_).all()
+
+
+def test_a_refused_execution_behind_a_clients_event_harms_no_other():
+    with gpu() as backend:
+        context, array = backend.create_context(), values()
+        x, y, binding = registered(backend, context, doubled(context), array)
+        gate = cl.UserEvent(opencl_context(backend))
+        first = binding.execute(wait_for=[gate])
+        queue = cl.CommandQueue(opencl_context(backend))
+        mapped, _ = cl.enqueue_map_buffer(queue, x, cl.map_flags.READ, 0, DIMS, np.float32)
+        with pytest.raises(QnnError, match=r"tensor 'x'.*is mapped"):
+            binding.execute(wait_for=[gate])
+        mapped.base.release(queue)
+        queue.finish()
+        gate.set_status(cl.command_execution_status.COMPLETE)
+        first.wait(PATIENCE)
+        np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
+        binding.execute()
+
+
+def test_whoever_waits_for_an_event_is_told_when_another_loses_the_device():
+    with gpu() as backend:
+        context = backend.create_context()
+        _, _, binding = registered(backend, context, doubled(context), values())
+        gate = cl.UserEvent(opencl_context(backend))
+        ended, told = binding.execute(wait_for=[gate]), []
+
+        def wait():
+            try:
+                ended.wait()
+            except QnnError as problem:
+                told.append(problem.code)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        context.driver.opencl.lose("a test takes it away")
+        waiting.join(PATIENCE)
+        gate.set_status(cl.command_execution_status.COMPLETE)
+        assert told == [Code.COMMON_SYSTEM_COMMUNICATION]
 
 
 def test_an_execution_ends_early_and_the_next_one_is_whole(monkeypatch):

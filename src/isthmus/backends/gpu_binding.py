@@ -215,13 +215,18 @@ class GpuBinding(Binding):
         assert self._commands is not None
         made, stopped = self._commands, threading.Event()
         limits = Limits(lambda: None if limit is None else limit.left, stopped.is_set)
+
+        def whole() -> Sequence[tuple[str, float]]:
+            outcome, times = run(made, limits)
+            if limit is not None and outcome == Outcome.TIMED_OUT:
+                raise limit.timed_out(self._what)
+            if outcome == Outcome.STOPPED:
+                raise aborted(self._what)
+            return times
+
         self._copy(self._copies_in)
         with nullcontext() if limit is None else limit.watched(stopped.set):
-            outcome, times = self._guarded(lambda: run(made, limits))
-        if limit is not None and outcome == Outcome.TIMED_OUT:
-            raise limit.timed_out(self._what)
-        if outcome == Outcome.STOPPED:
-            raise aborted(self._what)
+            times = self._guarded(whole)
         self._copy(self._copies_out)
         return [OperationTime(*each) for each in times]
 

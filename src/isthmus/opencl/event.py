@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+import time
 from ctypes import c_int32, c_uint64, c_void_p
 from typing import Any
 
@@ -19,6 +20,9 @@ from isthmus.opencl.loop import WORD, Word
 from isthmus.opencl.owned import Owned
 from isthmus.opencl.status import refusal
 from isthmus.opencl.waiting import Block, state
+
+_PIECE = 1.0
+"""Seconds after which whoever waits looks whether the device is still there."""
 
 
 class Event(Owned):
@@ -85,7 +89,14 @@ class Event(Owned):
         try:
             # Native code gives a reference back when the event is complete.
             store_retained(words, Word.EVENT, found.functions["clRetainEvent"], self.int_ptr)
-            ended = block.wait(seconds)
+            if not words[Word.EVENT]:
+                raise QnnError(Code.COMMON_SYSTEM, self._what, "the driver lets nobody keep its event")
+            deadline = time.monotonic() + seconds
+            # In pieces: another thread may find out that the device is lost.
+            while not (ended := block.wait(min(_PIECE, deadline - time.monotonic()))):
+                self._context.check(self._what)
+                if time.monotonic() >= deadline:
+                    break
             return ended, (words[Word.STATUS] or state(words)) if ended and words[Word.EVENT] else 0
         finally:
             give_back(words, Word.EVENT, found.functions["clReleaseEvent"])

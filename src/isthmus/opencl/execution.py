@@ -205,7 +205,9 @@ class Commands:
             event.note()
             return event
         except BaseException:
-            self._settle()
+            # Looks at what is mapped come first: whoever is refused by one has nothing in the queue.
+            if words[Word.STATUS] != IS_MAPPED:
+                self._settle()
             raise
         finally:
             words[Word.WAIT_COUNT] = words[Word.WAIT_LIST] = 0
