@@ -27,7 +27,7 @@ typedef Qnn_ErrorHandle_t E;
 __attribute__((unused)) static int readable(const void *memory, size_t bytes, uintptr_t *page) {
   const uintptr_t smallest = 4095;
   uintptr_t first = (uintptr_t)memory & ~(uintptr_t)7, last = ((uintptr_t)memory + bytes - 1) & ~(uintptr_t)7;
-  if (last < first) return 0;
+  if (!first || last < first) return 0; /* of the null pointer the kernel would copy nothing, and not complain */
   for (uintptr_t at = first; at <= last; at = (at | smallest) + 1) {
     if ((at | smallest) == *page) continue;
     if (syscall(SYS_rt_sigprocmask, ~0, at, NULL, 8) && errno == EFAULT) return 0;
