@@ -189,8 +189,12 @@ class Server:
                 self._leave()
                 self._leave = None
                 self.validation.tell()
-            while self.endings:
-                self.endings.popitem()[1]()
+            for number, end in reversed(list(self.endings.items())):
+                try:
+                    end()
+                except QnnError as problem:
+                    self.failed("leave", problem)
+                self.endings.pop(number, None)
             for number, left in self.handles.of_kind(qnn.Backend):
                 self.handles.remove(number)
                 try:

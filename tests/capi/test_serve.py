@@ -1,0 +1,49 @@
+"""A library that is left frees what its client has not, whatever goes wrong meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus import qnn
+from isthmus.capi.serve import Server
+from isthmus.errors import Code, QnnError
+
+
+@pytest.fixture
+def server() -> Server:
+    """A server that no library has loaded."""
+    return Server("QnnTFLiteDelegate")
+
+
+def test_an_ending_that_is_refused_keeps_nothing_else_from_its_end(server: Server) -> None:
+    backend, ended = qnn.Backend("cpu"), []
+    server.handles.add(backend)
+
+    def refused() -> None:
+        raise QnnError(Code.COMMON_SYSTEM_COMMUNICATION, "delegate", "it is gone")
+
+    server.endings[1] = lambda: ended.append(1)
+    server.endings[2] = refused
+    server.endings[3] = lambda: ended.append(3)
+    server.leave()
+    assert ended == [3, 1], "what was made last ends first"
+    assert not server.endings
+    assert "it is gone" in (server.reason(Code.COMMON_SYSTEM_COMMUNICATION) or "")
+    with pytest.raises(QnnError, match="backend"):
+        backend.create_context()
+
+
+def test_an_ending_that_is_interrupted_is_on_record_until_it_is_done(server: Server) -> None:
+    ended = []
+
+    def interrupted() -> None:
+        ended.append("begun")
+        if len(ended) == 1:
+            raise KeyboardInterrupt
+
+    server.endings[1] = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        server.leave()
+    server.leave()
+    assert ended == ["begun", "begun"]
+    assert not server.endings
