@@ -120,3 +120,26 @@ def test_a_fold_that_is_refused_changes_nothing(graph: Graph, monkeypatch: pytes
         folding.add_node(graph, "tile", "Tile", [small], [large], {"multiples": [64]})
     assert large.type is TensorType.NATIVE
     assert graph.nodes == []
+
+
+@pytest.mark.parametrize("problem", [QnnError(Code.COMMON_GENERAL, "x", "y"), KeyboardInterrupt()], ids=["error", "^C"])
+def test_of_nodes_that_are_added_all_or_none_nothing_stays(problem: BaseException) -> None:
+    graph = Graph("g")
+    square = graph.constant("square", np.eye(2, dtype=np.float32))
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (4,))
+    flat, sum = (graph.create_tensor(name, TensorType.NATIVE, DataType.FLOAT_32, (4,)) for name in ("flat", "sum"))
+
+    def add(then: BaseException | None = None) -> None:
+        folding.add_node(graph, "reshape", "Reshape", [square], [flat])
+        graph.emit("ElementWiseNeg", [x], name="neg")
+        graph.add_node("add", "ElementWiseAdd", [x, flat], [sum])
+        if then is not None:
+            raise then
+
+    with pytest.raises(type(problem)), graph.all_or_none([flat, sum]):
+        add(problem)
+    assert (list(graph.tensors), graph.nodes) == (["square", "x", "flat", "sum"], [])
+    assert (flat.type, flat.data) == (TensorType.NATIVE, None)
+    with graph.all_or_none([flat, sum]):
+        add()
+    assert [node.name for node in graph.nodes] == ["neg", "add"]

@@ -15,8 +15,9 @@ from isthmus.capi.client import checked, listed, text, write_number
 from isthmus.capi.context import Context, context_of
 from isthmus.capi.functions import serves
 from isthmus.capi.records import Profile, Signal
-from isthmus.capi.values import ClientNode, ClientTensorInfo, node_at, tensor_at
+from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
 from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.recurrent import add_batch_first
 from isthmus.graph import Tensor, TensorType
 from isthmus.lock import Lock
 from isthmus.log import LogLevel
@@ -188,28 +189,12 @@ def graph_add_node(server: Server, handle: int, config: int) -> None:
     if None in outputs:
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "an output cannot be absent")
     made = [out for out in outputs if out is not None]
-    if node.batch_first and inputs[0] is not None and made and made[0].rank == 3:
-        _add_turned(graph.handle, node, inputs[0], inputs[1:], made)
+    add, x = graph.handle.add_node, inputs[0] if inputs else None
+    if node.batch_first and x is not None and made and x.rank == made[0].rank == 3:
+        add_batch_first(graph.handle.driver.graph, node.name, node.op, x, inputs[1:], made, node.params, add)
     else:
-        graph.handle.add_node(node.name, node.op, inputs, made, node.params)
+        add(node.name, node.op, inputs, made, node.params)
     graph.context.binary = None
-
-
-def _add_turned(
-    graph: qnn.Graph, node: ClientNode, x: Tensor, others: list[Tensor | None], outputs: list[Tensor]
-) -> None:
-    """A recurrent node whose sequence begins with the batch, between two transposes: ours begin with time."""
-
-    def turned(tensor: Tensor, name: str) -> Tensor:
-        batch, time, features = tensor.dims
-        dims = (time, batch, features)
-        return graph.create_tensor(name, TensorType.NATIVE, tensor.dtype, dims, tensor.quantization)
-
-    swapped = {"perm": (1, 0, 2)}
-    sequence, hidden = turned(x, f"{node.name}/time_first"), turned(outputs[0], f"{node.name}/hidden")
-    graph.add_node(f"{node.name}/time_first", "Transpose", [x], [sequence], swapped)
-    graph.add_node(node.name, node.op, [sequence, *others], [hidden, *outputs[1:]], node.params)
-    graph.add_node(f"{node.name}/batch_first", "Transpose", [hidden], [outputs[0]], swapped)
 
 
 def _created(graph: Graph, what: str, info: ClientTensorInfo) -> Tensor | None:

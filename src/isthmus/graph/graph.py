@@ -8,7 +8,8 @@ after an execution.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -149,6 +150,28 @@ class Graph:
         node = self.nodes.pop()
         self._node_names.discard(node.name)
         self._written.difference_update(tensor.name for tensor in node.outputs)
+
+    @contextmanager
+    def all_or_none(self, outputs: Sequence[Tensor]) -> Iterator[None]:
+        """Whatever ends the block, nothing of it stays: no tensor, no node, and no output that became a constant.
+
+        Parameters
+        ----------
+        outputs
+            The tensors that the nodes of the block write, among those that were there before.
+        """
+        tensors, nodes = len(self.tensors), len(self.nodes)
+        before = [(tensor, tensor.type, tensor.data) for tensor in outputs]
+        try:
+            yield
+        except BaseException:
+            while len(self.nodes) > nodes:
+                self.remove_last_node()
+            while len(self.tensors) > tensors:
+                self.tensors.popitem()
+            for tensor, type, data in before:
+                tensor.type, tensor.data = type, data
+            raise
 
     def emit(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from isthmus.graph import Graph, Tensor, TensorType
@@ -37,11 +37,40 @@ def add_recurrent(
     if time_first or x is None or y is None or x.rank != 3 or y.rank != 3:
         graph.add_node(name, op, inputs, outputs, params)
         return
-    permutation = {"perm": _SWAPPED}
-    turned = graph.emit("Transpose", [x], permutation, name=f"{name}/time_first")[0]
-    time, batch, features = y.dims[1], y.dims[0], y.dims[2]
-    hidden = graph.create_tensor(
-        graph.fresh(f"{name}/hidden"), TensorType.NATIVE, y.dtype, (time, batch, features), y.quantization
-    )
-    graph.add_node(name, op, [turned, *inputs[1:]], [hidden, *outputs[1:]], params)
-    graph.add_node(graph.fresh_node(f"{name}/batch_first"), "Transpose", [hidden], [y], permutation)
+    add_batch_first(graph, name, op, x, inputs[1:], outputs, params, graph.add_node)
+
+
+def add_batch_first(
+    graph: Graph,
+    name: str,
+    op: str,
+    x: Tensor,
+    others: Sequence[Tensor | None],
+    outputs: Sequence[Tensor],
+    params: dict[str, Any],
+    add: Callable[[str, str, Sequence[Tensor | None], Sequence[Tensor], dict[str, Any]], object],
+) -> None:
+    """Add a recurrent node whose sequence is [batch, time, features], between two transposes: all three, or none.
+
+    Parameters
+    ----------
+    x, outputs
+        Such a sequence, and what is written, of which the first is one too.
+    others
+        The inputs behind the sequence.
+    params
+        Those of the operation that has the time first.
+    add
+        What adds a node to the graph.
+    """
+
+    def turned(tensor: Tensor, name: str) -> Tensor:
+        batch, time, features = tensor.dims
+        dims = (time, batch, features)
+        return graph.create_tensor(graph.fresh(name), TensorType.NATIVE, tensor.dtype, dims, tensor.quantization)
+
+    with graph.all_or_none(outputs):
+        sequence, hidden = turned(x, f"{name}/time_first"), turned(outputs[0], f"{name}/hidden")
+        add(graph.fresh_node(f"{name}/time_first"), "Transpose", [x], [sequence], {"perm": _SWAPPED})
+        add(name, op, [sequence, *others], [hidden, *outputs[1:]], params)
+        add(graph.fresh_node(f"{name}/batch_first"), "Transpose", [hidden], [outputs[0]], {"perm": _SWAPPED})
