@@ -11,6 +11,8 @@ MAY_IMPORT = {
     "lock": set(),
     "interrupts": set(),
     "reading": {"interrupts"},
+    # What is written whole: a cache of the delegate's, a DLC that a client saves.
+    "writing": {"interrupts"},
     "isolated": {"errors"},
     "log": {"errors"},
     "compiled": {"interrupts", "isolated", "errors"},
@@ -33,12 +35,14 @@ MAY_IMPORT = {
         "version",
     },
     # libQnnTFLiteDelegate.so is the delegate, under its names in C; libQnnSystem.so composes what DLC files hold.
-    "capi": {"qnn", "delegate", "frontends", "backends", "graph", "memory", "lock", "log", "errors", "version"},
+    "capi": {
+        "qnn", "delegate", "frontends", "backends", "graph", "memory", "lock", "log", "errors", "version", "writing",
+    },
     "session": {"qnn", "backends", "prepare", "graph", "lock", "log", "errors"},
     # A delegate reads an interpreter's nodes with the frontend's converters and has native code run its graphs.
     "delegate": {
         "qnn", "backends", "frontends", "engine", "prepare", "graph", "memory", "interrupts", "lock", "log", "errors",
-        "version",
+        "version", "writing",
     },
     "report": {"prepare", "errors"},
     "split": {"frontends", "graph", "errors"},

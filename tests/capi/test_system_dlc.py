@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from ctypes import POINTER, byref, c_float, c_int32, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
@@ -271,10 +272,29 @@ def test_files_that_are_none_and_handles_that_are_none_are_refused(
     assert composed(reader, handle, 0x999, 0x999, client.provider)[0] == Code.COMMON_MEM_ALLOC
     assert composed(reader, handle, 0, 0, type(client.provider)())[0] == Code.COMMON_MEM_ALLOC
     assert composed(reader, handle, 0, 0, client.provider, version=9)[0] == Code.COMMON_INVALID_ARGUMENT
-    saved = tmp_path / "saved.dlc"
-    assert reader.systemDlcSave(handle, str(saved).encode()) == 0
-    assert saved.read_bytes() == file.read_bytes()
-    assert reader.systemDlcSave(handle, b"/nowhere/x.dlc") == Code.COMMON_INVALID_ARGUMENT
+    assert reader.systemDlcFree(handle) == 0
+
+
+def test_a_dlc_is_saved_whole_or_the_file_is_as_it_was(reader: Client, file: Path, tmp_path: Path) -> None:
+    handle, before = opened(reader, file), sorted(tmp_path.iterdir())
+    for wrong in (file / "below.dlc", tmp_path, tmp_path / "nowhere" / "x.dlc", tmp_path / ("n" * 300)):
+        assert reader.systemDlcSave(handle, str(wrong).encode()) == Code.COMMON_INVALID_ARGUMENT, wrong
+    assert sorted(tmp_path.iterdir()) == before
+    for name in ("saved.dlc", "n" * 250):
+        assert reader.systemDlcSave(handle, str(tmp_path / name).encode()) == 0
+        assert (tmp_path / name).read_bytes() == file.read_bytes()
+    answers: list[int] = []
+
+    def often() -> None:
+        answers.extend(reader.systemDlcSave(handle, str(tmp_path / "saved.dlc").encode()) for _ in range(30))
+
+    threads = [threading.Thread(target=often) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [0] * 60
+    assert len(list(tmp_path.iterdir())) == len(before) + 2
     assert reader.systemDlcFree(handle) == 0
 
 

@@ -7,7 +7,6 @@ QNN's own library.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +31,7 @@ from isthmus.qnn.interface.types import (
     ScaleOffset,
     Tensor,
 )
+from isthmus.writing import write_whole
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
@@ -174,18 +174,16 @@ def free(server: Server, handle: int) -> None:
 
 @serves_dlc("systemDlcSave")
 def save(server: Server, handle: int, path: int) -> None:
-    """Write the DLC to a file."""
+    """Write the DLC to a file, which is there whole or stays as it was."""
     known = object_of(server, handle, Dlc, "DLC")
     target = Path(text(checked(path)) or "")
     if not target.name:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "DLC file", f"'{target}' is no name of a file")
-    fresh = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        fresh.write_bytes(known.data)
-        fresh.replace(target)
+        write_whole(target, known.data, 0o666)
     except OSError as problem:
-        fresh.unlink(missing_ok=True)
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"DLC file '{target}'", str(problem)) from None
+        rule = f"it cannot be written: {problem.strerror or problem}"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"DLC file '{target}'", rule) from None
 
 
 @serves_dlc("systemDlcGetBinarySize")

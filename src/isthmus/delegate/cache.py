@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,8 @@ import numpy as np
 from isthmus.delegate.view import NodesModel
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import Subgraph
-from isthmus.interrupts import owned
 from isthmus.version import build_id
+from isthmus.writing import write_whole
 
 
 def digest(model: NodesModel, more: Sequence[object]) -> str:
@@ -79,21 +78,9 @@ def keep(path: Path, binary: bytes) -> None:
     QnnError
         COMMON_SYSTEM where the folder cannot be written.
     """
-    # The name first: a file that is opened in the moment of an interrupt is known by it.
-    name = path.with_name(f".writing-{os.urandom(8).hex()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with (
-                owned(os.open, name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600) as own,
-                os.fdopen(own.fileno(), "wb", closefd=False) as stream,
-            ):
-                stream.write(binary)
-            os.replace(name, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
+        write_whole(path, binary)
     except OSError as problem:
         raise _refusal(path, "kept", problem) from None
 
