@@ -298,6 +298,44 @@ def test_a_dlc_is_saved_whole_or_the_file_is_as_it_was(reader: Client, file: Pat
     assert reader.systemDlcFree(handle) == 0
 
 
+PEAKS = """
+import ctypes, sys
+from pathlib import Path
+from isthmus.capi.serve import Server
+
+def peak():
+    return next(int(line.split()[1]) << 10 for line in Path("/proc/self/status").open() if line.startswith("VmHWM"))
+
+server, handle, written = Server("QnnSystem"), ctypes.c_uint64(), ctypes.c_uint64()
+nbytes = Path(sys.argv[1]).stat().st_size
+given, taken = ctypes.create_string_buffer(nbytes), ctypes.create_string_buffer(nbytes)
+with open(sys.argv[1], "rb") as file:
+    assert file.readinto(given) == nbytes
+ctypes.memset(taken, 1, nbytes)
+small, at = ctypes.create_string_buffer(Path(sys.argv[2]).read_bytes()), ctypes.addressof
+assert server.systemDlcCreateFromBinary(0, at(small), len(small) - 1, at(handle)) == 0
+peaks = [peak()]
+assert server.systemDlcCreateFromBinary(0, at(given), nbytes, at(handle)) == 0
+peaks.append(peak())
+assert server.systemDlcGetBinary(handle.value, at(taken), nbytes, at(written)) == 0
+peaks.append(peak())
+assert ctypes.string_at(taken, nbytes) == ctypes.string_at(given, nbytes)
+print(*((after - before) / nbytes for before, after in zip(peaks, peaks[1:])))
+"""
+
+
+def test_a_dlc_out_of_memory_is_copied_once_and_given_without_another_copy(file: Path, tmp_path: Path) -> None:
+    weights = dlc_write.static("w", np.ones((2048, 4096), np.float32))
+    large = tmp_path / "large.dlc"
+    large.write_bytes(dlc_write.dlc([dlc_graphs.connected(weights)]))
+    command = [sys.executable, "-c", PEAKS, str(large), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    taken, given = map(float, done.stdout.split())
+    assert taken < 1.3, "one copy is ours"
+    assert given < 0.3
+
+
 @pytest.mark.parametrize(("compiler", "sanitize"), [("gcc", False), ("g++", True)], ids=["c", "c++-asan"])
 def test_a_program_in_c_composes_a_dlc_and_frees_what_it_is_given(
     libraries: Path, build: Build, tmp_path: Path, compiler: str, sanitize: bool

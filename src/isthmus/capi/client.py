@@ -147,10 +147,10 @@ def write(address: int, value: Any) -> None:
     _copy(ctypes.addressof(value), checked(address), ctypes.sizeof(value), write=True)
 
 
-def write_bytes(address: int, content: bytes) -> None:
-    """Write bytes to the client's memory."""
-    source = ctypes.c_char_p(content)
-    _copy(ctypes.cast(source, ctypes.c_void_p).value or 0, checked(address), len(content), write=True)
+def write_bytes(address: int, content: bytes | memoryview) -> None:
+    """Write bytes to the client's memory, straight from where they are."""
+    source = np.frombuffer(content, np.uint8) if len(content) else np.empty(0, np.uint8)
+    _copy(source.ctypes.data, checked(address), source.nbytes, write=True)
 
 
 def write_number(address: int, value: int, kind: type = ctypes.c_uint64) -> None:

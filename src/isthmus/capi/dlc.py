@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from isthmus.capi.client import checked, listed_all, pointer, read, read_bytes, text, write, write_number
+from isthmus.capi.client import checked, listed_all, pointer, read, read_large, text, write_bytes, write_number
 from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import dlc
@@ -152,8 +152,7 @@ def create_from_binary(server: Server, log: int, address: int, nbytes: int, out:
     write_number(checked(out), 0)
     if not 1 <= nbytes <= MOST_BYTES:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "DLC", f"it cannot have {nbytes} bytes")
-    read_bytes(checked(address) + nbytes - 1, 1)
-    return _open(server, memoryview(read_bytes(address, nbytes)), "DLC in memory", out)
+    return _open(server, read_large(checked(address), nbytes), "DLC in memory", out)
 
 
 @serves_dlc("systemDlcCreateFromBinaryWithDestinationDir")
@@ -200,7 +199,7 @@ def get_binary(server: Server, handle: int, target: int, nbytes: int, written: i
     if nbytes < len(data):
         rule = f"{nbytes} bytes are not enough for {len(data)}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "buffer for a DLC", rule)
-    write(checked(target), (ctypes.c_ubyte * len(data)).from_buffer_copy(data))
+    write_bytes(target, data)
     write_number(written, len(data))
 
 
