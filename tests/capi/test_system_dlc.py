@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
 import threading
-from ctypes import POINTER, byref, c_float, c_int32, c_uint32, c_uint64, c_void_p
+import weakref
+from ctypes import (
+    POINTER,
+    addressof,
+    byref,
+    c_float,
+    c_int32,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+    create_string_buffer,
+    string_at,
+)
 from pathlib import Path
 
 import dlc_graphs
@@ -17,6 +30,8 @@ from host_programs import Build, execute
 from qnn_calls import Client
 
 from isthmus import Session
+from isthmus.capi.dlc import Dlc
+from isthmus.capi.serve import Server
 from isthmus.errors import Code
 from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import GraphEntry
@@ -296,6 +311,38 @@ def test_a_dlc_is_saved_whole_or_the_file_is_as_it_was(reader: Client, file: Pat
     assert answers == [0] * 60
     assert len(list(tmp_path.iterdir())) == len(before) + 2
     assert reader.systemDlcFree(handle) == 0
+
+
+def test_names_that_were_told_are_kept_once_and_end_with_the_dlc(tmp_path: Path) -> None:
+    server, out, count, graphs, tensor = Server("QnnSystem"), c_uint64(), c_uint32(), c_uint64(), c_uint64()
+    ours: list[weakref.ref] = []
+    kept = (len(server._once), len(server.kept))
+    for number in range(3):
+        path = tmp_path / f"{number}.dlc"
+        path.write_bytes(dlc_write.dlc([dlc_graphs.convolution(f"graph{number}")]))
+        name = create_string_buffer(str(path).encode())
+        assert server.systemDlcCreateFromFile(0, addressof(name), addressof(out)) == 0
+        handle = out.value
+        assert server.systemDlcGetComposableGraphInfoHandles(handle, addressof(graphs), addressof(count)) == 0
+        graph = c_uint64.from_address(graphs.value).value
+        assert server.systemDlcGetGraphInfoInputTensorInfo(graph, 0, addressof(tensor)) == 0
+        for ask, of, told in (
+            (server.systemDlcGetComposableGraphInfoGraphName, graph, f"graph{number}"),
+            (server.systemDlcGetTensorInfoName, tensor.value, "in/x:0"),
+        ):
+            places = set()
+            for _ in range(2):
+                assert ask(of, addressof(out)) == 0
+                places.add(out.value)
+            assert [string_at(place).decode() for place in places] == [told]
+        (known,) = server.handles.of_kind(Dlc)
+        ours += map(weakref.ref, [known[1], *known[1].texts.values()])
+        assert len(ours) == 3 * (number + 1)
+        del known
+        assert server.systemDlcFree(handle) == 0
+    gc.collect()
+    assert (len(server._once), len(server.kept)) == kept
+    assert [made() for made in ours] == [None] * 9
 
 
 PEAKS = """

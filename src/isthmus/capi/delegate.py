@@ -84,6 +84,7 @@ def delete(server: Server, address: int) -> int:
     def end() -> int:
         _delegate(server, address).close()
         del server.kept[address]
+        server.kept.pop(-address, None)
         server.endings.pop(address, None)
         _free_waiting()
         return 0

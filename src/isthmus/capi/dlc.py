@@ -62,7 +62,7 @@ class Dlc:
         The entries of its archive.
     told, graphs
         Its graphs in the words of the file, and in QNN's.
-    kept
+    kept, texts
         What clients were given pointers to.
     """
 
@@ -71,11 +71,17 @@ class Dlc:
     told: tuple[GraphEntry, ...]
     graphs: tuple[GraphEntry, ...]
     kept: list[Any] = field(default_factory=list)
+    texts: dict[str, Any] = field(default_factory=dict)
 
     def keep(self, thing: Any) -> Any:
         """Have something live as long as this."""
         self.kept.append(thing)
         return thing
+
+    def keep_text(self, value: str) -> int:
+        """Where a text is that lives as long as this; the same text is always in the same place."""
+        made = ctypes.create_string_buffer(value.encode(errors="backslashreplace"))
+        return ctypes.addressof(self.texts.setdefault(value, made))
 
 
 @dataclass(eq=False)

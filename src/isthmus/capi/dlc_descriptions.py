@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class GraphDescription:
     """A graph that is described without being composed, with the handles of its tensors."""
 
+    dlc: Dlc
     name: str
     inputs: list[int]
     outputs: list[int]
@@ -31,6 +32,7 @@ class GraphDescription:
 class TensorDescription:
     """An input or output of such a graph."""
 
+    dlc: Dlc
     entry: TensorEntry
     number: int
     quantization: int
@@ -49,29 +51,33 @@ def get_composable_graph_info_handles(server: Server, handle: int, out: int, cou
     known = object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
     write_number(checked(count), 0, ctypes.c_uint32)
-    numbers = [server.handles.add(_described(server, handle, graph), handle) for graph in known.told]
+    numbers = [server.handles.add(_described(server, handle, known, graph), handle) for graph in known.told]
     if numbers:
         write_number(out, ctypes.addressof(known.keep((ctypes.c_uint64 * len(numbers))(*numbers))))
         write_number(count, len(numbers), ctypes.c_uint32)
 
 
-def _described(server: Server, handle: int, graph: GraphEntry) -> GraphDescription:
+def _described(server: Server, handle: int, known: Dlc, graph: GraphEntry) -> GraphDescription:
     sides: dict[int, list[int]] = {TensorType.APP_WRITE: [], TensorType.APP_READ: []}
     for number, entry in enumerate(graph.tensors, 1):
         if entry.type in sides:
             encoding = server.handles.add(QuantDescription(entry.encoding), handle)
-            sides[entry.type].append(server.handles.add(TensorDescription(entry, number, encoding), handle))
-    return GraphDescription(graph.name, sides[TensorType.APP_WRITE], sides[TensorType.APP_READ])
+            sides[entry.type].append(server.handles.add(TensorDescription(known, entry, number, encoding), handle))
+    return GraphDescription(known, graph.name, sides[TensorType.APP_WRITE], sides[TensorType.APP_READ])
 
 
 def _answers(name: str, kind: type, noun: str, ask: Callable[[Server, Any], Any], form: Any) -> None:
-    """Have a function answer one fact of something described, as a number of a type, or as a text (None)."""
+    """Have a function answer one fact of something described, as a number of a type, or as a text (None).
+
+    A text lives as long as the DLC.
+    """
 
     @serves_dlc(name)
     def answer(server: Server, handle: int, out: int) -> None:
-        value = ask(server, object_of(server, handle, kind, noun))
+        described: Any = object_of(server, handle, kind, noun)
+        value = ask(server, described)
         if form is None:
-            write_number(out, server.keep_text(value))
+            write_number(out, described.dlc.keep_text(value))
         else:
             write(out, form(value))
 
