@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import json
+from dataclasses import asdict
+from pathlib import Path
 
+import pytest
+
+from isthmus.capi import delegate
 from isthmus.capi.serve import Server
-from isthmus.delegate import BackendType, Profiling
+from isthmus.delegate import BackendType, Options, Profiling, QnnDelegate
 from isthmus.qnn.interface.delegate import DelegateOptions, ProfilingResult
 
 
@@ -26,3 +31,23 @@ def test_what_profiling_told_ends_with_the_delegate() -> None:
             assert len(server.kept) == 1
         server.TfLiteQnnDelegateDelete(made)
         assert (server.kept, server.endings) == ({}, {})
+
+
+def test_the_defaults_in_c_are_those_of_python(libraries: Path) -> None:
+    default = ctypes.CDLL(libraries / "libQnnTFLiteDelegate.so").TfLiteQnnDelegateOptionsDefault
+    default.restype = DelegateOptions
+    given = default()
+    found, wanted = (asdict(each) for each in (delegate._options(ctypes.addressof(given)), Options()))
+    for options in (found, wanted):
+        options["skip_options"] = {key: list(value) for key, value in options["skip_options"].items()}
+    assert found == wanted
+
+
+@pytest.mark.parametrize("backend", [BackendType.CPU, BackendType.HTP, BackendType.LPAI])
+def test_no_default_is_said_to_have_no_effect(libraries: Path, backend: BackendType) -> None:
+    default = ctypes.CDLL(libraries / "libQnnTFLiteDelegate.so").TfLiteQnnDelegateOptionsDefault
+    default.restype = DelegateOptions
+    given, heard = default(), []
+    given.backend_type = backend
+    QnnDelegate(delegate._options(ctypes.addressof(given)), lambda level, text: heard.append(text)).close()
+    assert heard == []

@@ -43,7 +43,7 @@ def test_defaults_are_those_of_the_header() -> None:
     assert (options.library_path, options.skel_library_dir, options.cache_dir, options.model_token) == (None,) * 4
     assert (options.log_level, options.profiling, options.graph_priority) == (0, 0, 0)
     assert (options.htp_options.performance_mode, options.htp_options.precision) == (0, 0)
-    assert (options.gpu_options.performance_mode, options.gpu_options.precision) == (0, 0)
+    assert (options.gpu_options.performance_mode, options.gpu_options.precision) == (0, 2)
     assert (options.skip_options.skip_delegate_ops, options.skip_options.skip_delegate_node_ids) == ((), ())
 
 
@@ -152,10 +152,10 @@ def test_what_has_no_effect_on_a_backend_is_said_and_nothing_else(make) -> None:
         "INFO: Option htp_options.precision = FP16 has no effect: floats are computed in single precision here",
     ]
     assert said("HTP", graph_priority=GraphPriority.HIGH, profiling=Profiling.BASIC) == []
-    assert said("CPU", htp_options=HtpOptions(HtpPerformanceMode.BURST), gpu_options=GpuOptions(precision=2)) == [
+    assert said("CPU", htp_options=HtpOptions(HtpPerformanceMode.BURST), gpu_options=GpuOptions(precision=1)) == [
         "INFO: Option htp_options.performance_mode = BURST has no effect: "
         "it is for the HTP backend, this delegate's is 'cpu'",
-        "INFO: Option gpu_options.precision = FP16 has no effect: it is for the GPU backend, this delegate's is 'cpu'",
+        "INFO: Option gpu_options.precision = FP32 has no effect: it is for the GPU backend, this delegate's is 'cpu'",
     ]
     assert said("LPAI", graph_priority=GraphPriority.LOW, skel_library_dir="/vendor/lib") == [
         "INFO: Option graph_priority = LOW has no effect: 'lpai' executes in the order of asking",

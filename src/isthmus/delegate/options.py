@@ -114,10 +114,10 @@ class HtpOptions:
 
 @dataclass
 class GpuOptions:
-    """TfLiteQnnDelegateGpuBackendOptions."""
+    """TfLiteQnnDelegateGpuBackendOptions, with the defaults that QNN's header has."""
 
     performance_mode: GpuPerformanceMode = GpuPerformanceMode.DEFAULT
-    precision: GpuPrecision = GpuPrecision.USER_PROVIDED
+    precision: GpuPrecision = GpuPrecision.FP16
 
 
 @dataclass
@@ -211,7 +211,7 @@ _MODES: dict[tuple[str, str], type[IntEnum]] = {
     ("gpu", "performance_mode"): GpuPerformanceMode,
     ("gpu", "precision"): GpuPrecision,
 }
-"""What one backend alone has; 0 is the default of each."""
+"""What one backend alone has."""
 _NO_USE = {
     ("htp", "performance_mode"): "the accelerator here is a process, and has no clocks to set",
     ("htp", "precision"): "floats are computed in single precision here",
@@ -251,11 +251,12 @@ def checked(options: Any) -> Settings:
 def _without_effect(
     backend: str, modes: Mapping[tuple[str, str], IntEnum], priority: GraphPriority, skel: object
 ) -> Iterator[str]:
-    """What was asked for that this backend has no use for."""
+    """What was asked for that this backend has no use for; a default is not asked for."""
+    defaults = {"htp": HtpOptions(), "gpu": GpuOptions()}
     for (owner, mode), chosen in modes.items():
         foreign = f"it is for the {owner.upper()} backend, this delegate's is '{backend}'"
         reason = _NO_USE.get((owner, mode)) if owner == backend else foreign
-        if chosen and reason is not None:
+        if chosen is not getattr(defaults[owner], mode) and reason is not None:
             yield f"Option {owner}_options.{mode} = {chosen.name} has no effect: {reason}"
     if priority and backend != "htp":
         yield f"Option graph_priority = {priority.name} has no effect: '{backend}' executes in the order of asking"
