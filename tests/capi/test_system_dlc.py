@@ -17,6 +17,7 @@ from ctypes import (
     c_uint32,
     c_uint64,
     c_void_p,
+    cast,
     create_string_buffer,
     string_at,
 )
@@ -28,6 +29,7 @@ import numpy as np
 import pytest
 from host_programs import Build, execute
 from qnn_calls import Client
+from qnn_calls import opened as made
 
 from isthmus import Session
 from isthmus.capi.dlc import Dlc
@@ -381,6 +383,30 @@ def test_a_dlc_out_of_memory_is_copied_once_and_given_without_another_copy(file:
     taken, given = map(float, done.stdout.split())
     assert taken < 1.3, "one copy is ours"
     assert given < 0.3
+
+
+@pytest.mark.parametrize("configs", ["null", "wild", "null within", "other graph", "null configs within"])
+def test_wrong_configs_are_answered_as_whatever_goes_wrong_while_composing(
+    reader: Client, client: Client, file: Path, configs: str
+) -> None:
+    backend, context = made(client)
+    other = system.DlcGraphConfigInfo(1, b"third" if configs == "other graph" else b"first")
+    other.numGraphConfigs = int(configs == "null configs within")
+    inside = c_void_p() if configs == "null within" else c_void_p(addressof(other))
+    place = {"null": None, "wild": 16}.get(configs, addressof(inside))
+    given = cast(c_void_p(place), POINTER(POINTER(system.DlcGraphConfigInfo)))
+    handle, graphs, count = opened(reader, file), POINTER(system.GraphInfo)(), c_uint32(7)
+    error = reader.systemDlcComposeGraphs(
+        handle, given, 1, backend, context, client.provider, 1, byref(graphs), byref(count)
+    )
+    assert (error, bool(graphs), count.value) == (Code.COMMON_MEM_ALLOC, False, 0)
+    error = reader.systemDlcComposeGraphs(
+        handle, given, 1, backend, context, client.provider, 4, byref(graphs), byref(count)
+    )
+    assert error == Code.COMMON_INVALID_ARGUMENT
+    assert composed(reader, handle, backend, context, client.provider)[0] == 0, "nothing was composed before"
+    assert reader.systemDlcFree(handle) == 0
+    client.do("backendFree", backend)
 
 
 @pytest.mark.parametrize(("compiler", "sanitize"), [("gcc", False), ("g++", True)], ids=["c", "c++-asan"])

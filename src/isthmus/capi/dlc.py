@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from isthmus.capi.client import checked, listed_all, pointer, read, read_large, text, write_bytes, write_number
+from isthmus.capi.client import (
+    BadPointer,
+    checked,
+    listed_all,
+    pointer,
+    read,
+    read_large,
+    text,
+    write_bytes,
+    write_number,
+)
 from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import dlc
@@ -281,7 +291,11 @@ def compose_graphs(
     server: Server, handle: int, configs: int, config_count: int, backend: int, context: int, interface: int,
     version: int, out: int, count: int,
 ) -> int | None:  # fmt: skip
-    """Compose all graphs by the client's table; whatever goes wrong is 1002, and its reason in the log."""
+    """Compose all graphs by the client's table; whatever goes wrong meanwhile is 1002, and its reason in the log.
+
+    Nothing is composed, and the answer is 1004, where there is no such version of graph information or nowhere to put
+    it.
+    """
     known = object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
     write_number(checked(count), 0, ctypes.c_uint32)
@@ -293,7 +307,9 @@ def compose_graphs(
         composer = Composer(_table(interface), backend, context)
         known.keep(composer)
         made = [composer.compose(graph, wanted.get(graph.name)) for graph in known.graphs]
-    except QnnError as problem:
+    except (QnnError, BadPointer) as problem:
+        if isinstance(problem, BadPointer):
+            problem = QnnError(Code.COMMON_INVALID_ARGUMENT, "its arguments", str(problem))
         server.failed("systemDlcComposeGraphs", problem)
         return int(Code.COMMON_MEM_ALLOC)
     write_number(out, _informed(made, version))
