@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -69,13 +70,26 @@ def test_an_exception_while_a_node_runs_fails_the_invocation_and_only_that(make,
 
 
 def test_an_exception_while_a_node_ends_is_swallowed(make, monkeypatch) -> None:
-    told = make()
+    told, raised = make(), []
     interpreter = with_delegate(doubled(1, 4), told)
+    [partition] = told.partitions
+
+    def known() -> list[Partition]:
+        return [each for owner, each in callbacks.partitions.values() if owner is told]
+
+    def noted(*arguments: object) -> None:
+        raised.append("in vain")
+        failing()
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: raised.append(problem.exc_value))
     with monkeypatch.context() as broken:
-        broken.setattr(delegate.QnnDelegate, "_give_up", failing)
+        broken.setattr(delegate.QnnDelegate, "_give_up", noted)
         del interpreter
-    for partition in list(told.partitions):
-        told._give_up(partition)
+        gc.collect()
+    assert raised == ["in vain"], "it was to end once, and nobody heard that it could not"
+    assert (known(), list(told.partitions)) == ([partition], [partition])
+    callbacks.sweep()
+    assert (known(), list(told.partitions)) == ([], []), "it is given up at the next occasion"
 
 
 def invoke_often(interpreter) -> None:
