@@ -63,7 +63,7 @@ def block():
     made = answering(
         lambda context, node, answer: handed.append(node) or said(answer, HANDED_ON),
         lambda context, node, answer: handed.append("prepared") or said(answer, structures.OK),
-        lambda context, block, answer: handed.append(block),
+        lambda context, block, answer: handed.append(block) or said(answer, structures.OK),
     )
     made.handed = handed
     yield made
@@ -177,10 +177,12 @@ def test_a_node_whose_preparation_has_failed_does_not_run_as_it_was_prepared_bef
 def test_the_end_of_a_node_is_noted_whatever_becomes_of_the_call(block, silent) -> None:
     free = structures.KernelFree(functions().free)
     for each in (block, silent):
-        assert not each.ended
+        assert not each.is_ending
         free(0, each.address)
-        assert each.ended
+        assert each.is_ending
     assert block.handed == [block.address]
+    assert silent.is_left, "nobody has heard of it"
+    assert not block.is_left, "whoever has answered may have given its memory back: it is not written to again"
     free(0, None)
 
 

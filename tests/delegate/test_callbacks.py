@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from isthmus.delegate import (
 from isthmus.delegate.block import Block, functions
 from isthmus.delegate.partition import Partition
 from isthmus.delegate.runners import BoundRunner
+from isthmus.engine.native import callback
 from isthmus.qnn import htp
 
 VECTOR = np.float32([[1, 2, 3, 4]])
@@ -90,6 +92,50 @@ def test_an_exception_while_a_node_ends_is_swallowed(make, monkeypatch) -> None:
     assert (known(), list(told.partitions)) == ([partition], [partition])
     callbacks.sweep()
     assert (known(), list(told.partitions)) == ([], []), "it is given up at the next occasion"
+
+
+def test_a_node_that_is_being_freed_is_not_given_up_by_another_thread(make) -> None:
+    told = make()
+    held = [with_delegate(doubled(1, 4), told)]
+    [partition] = told.partitions
+    block = weakref.ref(partition.block)
+    address = partition.block.address
+    seen = []
+
+    def late(context: int, freed: int, answer: int) -> None:
+        # The node is freed, and before Python hears of it another thread has its turn there.
+        seen.append(callbacks.partitions[freed][1].block.is_left)
+        callbacks.sweep()
+        held.append(with_delegate(doubled(1, 4), told))
+        seen.append([each.block.address == address for each in told.partitions])
+        structures.Asked(callbacks.NODE.free)(context, freed, answer)
+
+    thunk = structures.Asked(late)
+    partition.block._set(callback.FREE, ctypes.cast(thunk, ctypes.c_void_p).value)
+    del held[0]
+    assert seen == [False, [True, False]], "its address is no other's until it is freed"
+    del partition
+    gc.collect()
+    assert block() is None
+    assert list(callbacks.partitions) == [each.block.address for each in told.partitions]
+    assert len(callbacks.partitions) == 1
+    for rows in (1, 2):
+        held[0].resize_tensor_input(0, (rows, 4))
+        held[0].allocate_tensors()
+        assert (run(held[0], np.repeat(VECTOR, rows, 0))[0] == 2 * VECTOR).all()
+    held.clear()
+
+
+def test_a_node_that_was_given_up_before_it_is_freed_is_done_with(make) -> None:
+    heard = []
+    reporter = structures.ReportError(lambda address, text: heard.append(text))
+    context = structures.Context(report_error=reporter)
+    block = Block(callbacks.NODE)
+    structures.KernelFree(functions().free)(ctypes.addressof(context), block.address)
+    assert block.is_ending
+    assert not block.is_left
+    assert heard == []
+    block.release()
 
 
 def invoke_often(interpreter) -> None:

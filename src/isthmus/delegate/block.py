@@ -74,6 +74,8 @@ class Block:
     def __init__(self, answering: Answering) -> None:
         self._words = np.zeros(callback.BLOCK_BYTES // 8, np.int64)
         self._kept: tuple[object, ...] = ()
+        self.is_answered = False
+        """Whether the call that tells of its end was answered."""
         for place, value in (
             (callback.OTHERWISE, answering.otherwise),
             (callback.PREPARE, answering.prepare),
@@ -97,9 +99,14 @@ class Block:
         return int(self._words[callback.RUNS // 8])
 
     @property
-    def ended(self) -> bool:
-        """Whether the interpreter has freed the node."""
+    def is_ending(self) -> bool:
+        """Whether the interpreter frees the node, or has."""
         return bool(self._words[callback.ENDED // 8])
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the interpreter has freed the node and is done with the block."""
+        return self.is_answered or bool(self._words[callback.ENDED // 8] == callback.UNHEARD)
 
     def point(self, call: NativeCall, operands: Sequence[Operand]) -> None:
         """Have calls run a program on these inputs, then outputs; what lies elsewhere is copied to its tensor after."""

@@ -43,10 +43,17 @@ def report(context: int, problem: BaseException) -> None:
 
 
 def sweep() -> None:
-    """Give up the partitions that interpreters have freed, or never got: an interrupt came into the call about it."""
+    """Give up the partitions that interpreters have freed, or never got: an interrupt came into the call about it.
+
+    One that another thread is just freeing is left to it: until that is done no other block may have its address.
+    """
     for address, (delegate, partition) in list(partitions.items()):
-        if partition.block.ended or delegate._lost(partition):
+        block = partition.block
+        if block.is_left or (not block.is_ending and delegate._lost(partition)):
             delegate._give_up(partition)
+            # One that was never freed may still be known to an interpreter that is about to.
+            if block.is_left:
+                block.release()
             partitions.pop(address, None)
 
 
@@ -87,22 +94,33 @@ def _node(act: Callable[[Partition], None]) -> Callable[[int, int], int]:
     return deed
 
 
-def _free(context: int, block: int) -> int:
-    # What ended with Python needs no end of its own.
-    if not sys.is_finalizing():
-        delegate, partition = partitions[block]
+def _free(context: int, block: int, answer: int) -> None:
+    try:
+        said = ctypes.c_int64.from_address(answer)
+        # What ended with Python needs no end of its own, and what was given up before has had its.
+        known = None if sys.is_finalizing() else partitions.get(block)
+        if known is None:
+            said.value = SAID
+            return
+        delegate, partition = known
         delegate._give_up(partition)
-        del partitions[block]
-    return SAID
+        partition.block.release()
+        # Until there is an answer the block is written to, and its entry keeps it. No handler of a signal runs within
+        # one assignment.
+        said.value, partition.block.is_answered = SAID, True
+        partitions.pop(block, None)
+    except BaseException as problem:
+        with suppress(BaseException):
+            report(context, problem)
 
 
 _THUNKS = [
-    structures.Asked(_asked(deed))
-    for deed in (
-        _prepare,
-        _begin,
-        _node(lambda partition: partition.invoke()),
-        _node(lambda partition: partition.prepare()),
+    structures.Asked(call)
+    for call in (
+        _asked(_prepare),
+        _asked(_begin),
+        _asked(_node(lambda partition: partition.invoke())),
+        _asked(_node(lambda partition: partition.prepare())),
         _free,
     )
 ]

@@ -284,9 +284,6 @@ class QnnDelegate:
                 rest = [each for each in self._state.partitions if each is not partition]
                 # No handler of a signal runs within one assignment.
                 self._state.partitions, self._state.ended = rest, added(self._state.ended, partition.stats())
-            # One that was never freed may still be known to an interpreter that is about to.
-            if partition.block.ended:
-                partition.block.release()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

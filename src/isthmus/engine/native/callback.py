@@ -23,7 +23,11 @@ RUNS = 88
 PREPARE, FREE = 96, 104
 """The same for when the runtime prepares the node, and ``void (context, block, answer)`` for when it frees it."""
 ENDED = 112
-"""Not zero from when the runtime frees the node, whatever becomes of the call that tells of it."""
+"""`FREEING` from when the runtime frees the node; `UNHEARD` once the call that tells of it has ended without an answer.
+
+In between that call is under way, and the block is its own. After it, nobody outside Python knows the block.
+"""
+FREEING, UNHEARD = 1, 2
 BLOCK_BYTES = 128
 
 SAID = 1

@@ -20,6 +20,7 @@ from isthmus.engine.native.callback import (
     COPY_COUNT,
     ENDED,
     FREE,
+    FREEING,
     IO,
     OTHERWISE,
     PREPARE,
@@ -36,6 +37,7 @@ from isthmus.engine.native.callback import (
     SAID,
     TENSORS,
     THREADS,
+    UNHEARD,
     UNSAID,
 )
 from isthmus.engine.native.kernels.atomics import atomic_add, atomic_load, atomic_store
@@ -124,13 +126,18 @@ def prepare(target: Target, variant: str) -> Any:
 
 @generated
 def free(target: Target, variant: str) -> Any:
-    """Note that a node is freed, and tell of it. Arguments: context, block."""
+    """Note that a node is freed, and tell of it. Arguments: context, block.
+
+    A call that is answered has given the block up: it is not looked at again.
+    """
 
     @device
     def free_node(context, block, unused, also_unused):  # type: ignore[no-untyped-def]
         if block != 0:
-            atomic_store(block + ENDED, 1)
-            _ask(load_i64(block + FREE, 0), context, block)
+            function = load_i64(block + FREE, 0)
+            atomic_store(block + ENDED, FREEING)
+            if _ask(function, context, block) == 0:
+                atomic_store(block + ENDED, UNHEARD)
         return 0
 
     return free_node
