@@ -121,6 +121,16 @@ def test_a_program_that_forgets_its_delegate_leaves_no_accelerator(
     assert not started & accelerators()
 
 
+def test_a_forked_child_runs_no_node_of_its_parents_delegates(
+    libraries: Path, litert: list[Path | int], build: Build
+) -> None:
+    done = execute(build("tflite_delegate", "g++"), libraries, *litert, "fork")
+    assert done.returncode == 0, done.stderr
+    assert "done" in done.stdout.splitlines()
+    # Of both interpreters, each time; TFLite says it, nothing of Python's is entered.
+    assert sum("(TfLiteQnnDelegate) failed to invoke" in line for line in done.stderr.splitlines()) == 2 * 3
+
+
 def test_the_delegate_is_loaded_by_name_with_its_options_as_texts(
     libraries: Path, litert: list[Path | int], tmp_path: Path
 ) -> None:

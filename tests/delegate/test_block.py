@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from isthmus import qnn
-from isthmus.delegate import structures
+from isthmus.delegate import ownership, structures
 from isthmus.delegate.block import Answering, Block, Operand, functions
-from isthmus.engine.native.callback import SAID
+from isthmus.engine.native.callback import DELEGATE_WORDS, SAID
 
 HANDED_ON = 41
 ERROR = structures.ERROR
@@ -199,7 +199,7 @@ def test_a_delegate_that_has_not_said_how_it_went_has_failed(monkeypatch) -> Non
         ctypes.c_int64.from_address(answer).value = next(answers)
 
     thunk = structures.Asked(prepare)
-    words = (ctypes.c_int64 * 2)(ctypes.cast(thunk, ctypes.c_void_p).value)
+    words = (ctypes.c_int64 * DELEGATE_WORDS)(ctypes.cast(thunk, ctypes.c_void_p).value, 0, ownership.OWN)
     made = structures.Delegate(data=ctypes.addressof(words))
     apply = structures.DelegatePrepare(functions().apply)
     assert [apply(0, ctypes.addressof(made)) for _ in range(3)] == [2, 0, ERROR]
@@ -213,7 +213,7 @@ def test_a_node_that_was_not_made_has_no_block(monkeypatch) -> None:
         ctypes.c_int64.from_address(answer).value = next(answers)
 
     thunk = structures.Asked(begin)
-    words = (ctypes.c_int64 * 2)(0, ctypes.cast(thunk, ctypes.c_void_p).value)
+    words = (ctypes.c_int64 * DELEGATE_WORDS)(0, ctypes.cast(thunk, ctypes.c_void_p).value, ownership.OWN)
     made = structures.Delegate(data=ctypes.addressof(words))
     replaced = structures.DelegateParams(delegate=ctypes.addressof(made))
     entry = structures.KernelInit(functions().begin)
@@ -226,3 +226,27 @@ def test_a_node_without_a_block_fails(block) -> None:
     assert runtime.invoke() == ERROR
     assert runtime.call(functions().prepare) == ERROR
     assert block.handed == []
+
+
+# -- in a copy of the process ------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_is_a_copy_runs_nothing_and_calls_nothing(block, graph, monkeypatch) -> None:
+    block.point(graph.driver.native_call(), [Operand(0, 16), Operand(1, 16)])
+    runtime = Runtime(block, np.ones(4, np.float32), np.zeros(4, np.float32))
+    called = []
+    thunk = structures.Asked(lambda context, subject, answer: called.append(subject))
+    function = ctypes.cast(thunk, ctypes.c_void_p).value
+    words = (ctypes.c_int64 * DELEGATE_WORDS)(function, function, ownership.OWN)
+    made = structures.Delegate(data=ctypes.addressof(words))
+    replaced = structures.DelegateParams(delegate=ctypes.addressof(made))
+    monkeypatch.setattr(ownership._word, "value", 0)
+    assert runtime.invoke() == ERROR
+    assert runtime.call(functions().prepare) == ERROR
+    structures.KernelFree(functions().free)(0, block.address)
+    assert structures.DelegatePrepare(functions().apply)(0, ctypes.addressof(made)) == ERROR
+    assert structures.KernelInit(functions().begin)(0, ctypes.addressof(replaced), 0) is None
+    assert (block.runs, block.handed, block.is_ending, called) == (0, [], False, [])
+    monkeypatch.undo()
+    assert runtime.invoke() == 0
+    assert runtime.arrays[1].tolist() == [2, 2, 2, 2]

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from isthmus.backends.driver import NativeCall
-from isthmus.delegate import structures
+from isthmus.delegate import ownership, structures
 from isthmus.engine.native import callback, loader
 from isthmus.engine.native.target import host
 
@@ -80,6 +80,7 @@ class Block:
             (callback.OTHERWISE, answering.otherwise),
             (callback.PREPARE, answering.prepare),
             (callback.FREE, answering.free),
+            (callback.OWN, ownership.OWN),
             (callback.TENSORS, structures.Context.tensors.offset),
         ):
             self._set(place, value)

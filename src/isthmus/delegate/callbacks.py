@@ -15,9 +15,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from isthmus.delegate import structures
+from isthmus.delegate import ownership, structures
 from isthmus.delegate.block import Answering
-from isthmus.engine.native.callback import SAID
+from isthmus.engine.native.callback import DELEGATE_WORDS, SAID
 from isthmus.errors import QnnError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ _THUNKS = [
     )
 ]
 _apply, _begin_node, *_of_nodes = (ctypes.cast(thunk, ctypes.c_void_p).value or 0 for thunk in _THUNKS)
-_of_delegates = (ctypes.c_int64 * 2)(_apply, _begin_node)
+_of_delegates = (ctypes.c_int64 * DELEGATE_WORDS)(_apply, _begin_node, ownership.OWN)
 for _immortal in (*_THUNKS, _of_delegates):
     # One reference that nobody gives back: what an interpreter leads to must not end before it.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_immortal))

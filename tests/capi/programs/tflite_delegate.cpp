@@ -1,10 +1,14 @@
 /* The shared-memory tutorial of QNN's TFLite delegate, line by line, in C++ and inside TFLite's own interpreter.
  *
- *     tflite_delegate FOLDER LIBPYTHON LITERT_LIBRARY MODEL INPUT_INDEX INPUT_FLOATS OUTPUT_INDEX OUTPUT_FLOATS [forget]
+ *     tflite_delegate FOLDER LIBPYTHON LITERT_LIBRARY MODEL INPUT_INDEX INPUT_FLOATS OUTPUT_INDEX OUTPUT_FLOATS
+ *         [forget | fork]
  *
  * Input and output are floats. The same model runs on TFLite's own kernels first, in ordinary memory: what both
- * compute is compared. With "forget" nothing is freed and nothing deleted. */
+ * compute is compared. With "forget" nothing is freed and nothing deleted. With "fork" a child tries all of it. */
 #include "TFLiteDelegate/QnnTFLiteDelegate.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 
@@ -40,6 +44,22 @@ void fill(float *memory, size_t count) {
   for (size_t i = 0; i < count; i++) memory[i] = static_cast<float>(i % 13) / 6.0f - 1.0f;
 }
 
+/* A forked child has copies of its parent's interpreters: their nodes fail, and can be freed. */
+void in_child(const Delegate &qnn, const litert::Library &tflite, const char *model, TfLiteDelegate *delegate,
+              litert::Interpreter *interpreters[2], float *memory) {
+  TfLiteQnnDelegateOptions options = qnn.TfLiteQnnDelegateOptionsDefault();
+  options.backend_type = kCpuBackend;
+  REQUIRE(!qnn.TfLiteQnnDelegateCreate(&options) && !qnn.TfLiteQnnDelegateAllocCustomMem(64, kDefaultTensorAlignment));
+  for (int i = 0; i < 2; i++)
+    for (int again = 0; again < 3; again++) REQUIRE(interpreters[i]->Invoke() != kTfLiteOk);
+  litert::Interpreter another(tflite, model);
+  REQUIRE(another.AllocateTensors() == kTfLiteOk);
+  REQUIRE(another.ModifyGraphWithDelegate(delegate) != kTfLiteOk);
+  for (int i = 0; i < 2; i++) delete interpreters[i];
+  qnn.TfLiteQnnDelegateFreeCustomMem(memory);
+  qnn.TfLiteQnnDelegateDelete(delegate);
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
@@ -48,7 +68,7 @@ int main(int argc, char **argv) {
   const char *model = argv[4];
   const int index[2] = {atoi(argv[5]), atoi(argv[7])};
   const size_t count[2] = {strtoul(argv[6], nullptr, 10), strtoul(argv[8], nullptr, 10)};
-  const bool forget = argc > 9 && !strcmp(argv[9], "forget");
+  const bool forget = argc > 9 && !strcmp(argv[9], "forget"), forks = argc > 9 && !strcmp(argv[9], "fork");
 
   /* What TFLite itself computes, in memory of this program's own. */
   float *plain[2];
@@ -102,6 +122,31 @@ int main(int argc, char **argv) {
     memset(custom_ptr[1], 0, count[1] * sizeof(float));
     REQUIRE(interpreter_->Invoke() == kTfLiteOk);
     for (size_t i = 0; i < count[1]; i++) REQUIRE(std::fabs(custom_ptr[1][i] - plain[1][i]) < 1e-4f);
+  }
+  if (forks) {
+    options.backend_type = kCpuBackend;
+    options.profiling = kProfilingOff; /* so that nodes run without Python */
+    TfLiteDelegate *cpu = qnn.TfLiteQnnDelegateCreate(&options);
+    auto *on_cpu = new litert::Interpreter(tflite, model);
+    REQUIRE(cpu && on_cpu->AllocateTensors() == kTfLiteOk && on_cpu->ModifyGraphWithDelegate(cpu) == kTfLiteOk);
+    REQUIRE(on_cpu->Invoke() == kTfLiteOk);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      litert::Interpreter *interpreters[2] = {interpreter_, on_cpu};
+      in_child(qnn, tflite, model, delegate, interpreters, custom_ptr[0]);
+      exit(0);
+    }
+    int status = -1;
+    for (int round = 0; round < 100; round++) {
+      memset(custom_ptr[1], 0, count[1] * sizeof(float));
+      REQUIRE(interpreter_->Invoke() == kTfLiteOk && on_cpu->Invoke() == kTfLiteOk);
+      for (size_t i = 0; i < count[1]; i++) REQUIRE(std::fabs(custom_ptr[1][i] - plain[1][i]) < 1e-4f);
+    }
+    REQUIRE(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    REQUIRE(interpreter_->Invoke() == kTfLiteOk && on_cpu->Invoke() == kTfLiteOk);
+    delete on_cpu;
+    qnn.TfLiteQnnDelegateDelete(cpu);
   }
   const TfLiteQnnDelegateProfilingResult profile = qnn.TfLiteQnnDelegateGetProfilingResult(delegate);
   REQUIRE(profile.buffer && profile.buffer_length > 2 && profile.buffer[0] == '[');

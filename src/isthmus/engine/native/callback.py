@@ -28,7 +28,13 @@ ENDED = 112
 In between that call is under way, and the block is its own. After it, nobody outside Python knows the block.
 """
 FREEING, UNHEARD = 1, 2
+OWN = 120
+"""The address of a word that is zero in a process that is not the block's: nothing is run there, and nothing called."""
 BLOCK_BYTES = 128
+
+FOR_DELEGATE, FOR_BEGIN, FOR_OWN = 0, 8, 16
+"""What a delegate leads to: the function that prepares it, the one that makes a node, and the same address."""
+DELEGATE_WORDS = 3
 
 SAID = 1
 """What is written to `answer` is more by this than the status that the runtime is told.

@@ -19,10 +19,14 @@ from isthmus.engine.native.callback import (
     COPIES,
     COPY_COUNT,
     ENDED,
+    FOR_BEGIN,
+    FOR_DELEGATE,
+    FOR_OWN,
     FREE,
     FREEING,
     IO,
     OTHERWISE,
+    OWN,
     PREPARE,
     READY,
     ROW_BYTES,
@@ -67,6 +71,12 @@ def _status(function, context, subject):  # type: ignore[no-untyped-def]
     return UNSAID if answer == 0 else answer - SAID
 
 
+@device
+def _is_own(place):  # type: ignore[no-untyped-def]
+    """Whether this process is the one whose block or delegate it is, and no copy of it."""
+    return load_i64(load_i64(place, 0), 0) != 0
+
+
 @generated
 def invoke(target: Target, variant: str) -> Any:
     """Run a program on the tensors of a runtime. Arguments: context, node; the answer is the runtime's status.
@@ -78,7 +88,7 @@ def invoke(target: Target, variant: str) -> Any:
     @device
     def run_on_tensors(context, node, unused, also_unused):  # type: ignore[no-untyped-def]
         block = load_i64(node + where, 0)
-        if block == 0:
+        if block == 0 or not _is_own(block + OWN):
             return UNSAID
         tensors = load_i64(context + load_i64(block + TENSORS, 0), 0)
         ready = atomic_load(block + READY)
@@ -116,7 +126,7 @@ def prepare(target: Target, variant: str) -> Any:
     @device
     def prepare_node(context, node, unused, also_unused):  # type: ignore[no-untyped-def]
         block = load_i64(node + where, 0)
-        if block == 0:
+        if block == 0 or not _is_own(block + OWN):
             return UNSAID
         atomic_store(block + READY, 0)
         return _status(load_i64(block + PREPARE, 0), context, node)
@@ -133,7 +143,7 @@ def free(target: Target, variant: str) -> Any:
 
     @device
     def free_node(context, block, unused, also_unused):  # type: ignore[no-untyped-def]
-        if block != 0:
+        if block != 0 and _is_own(block + OWN):
             function = load_i64(block + FREE, 0)
             atomic_store(block + ENDED, FREEING)
             if _ask(function, context, block) == 0:
@@ -147,13 +157,16 @@ def free(target: Target, variant: str) -> Any:
 def apply(target: Target, variant: str) -> Any:
     """Have a delegate prepare. Arguments: context, delegate; the answer is the runtime's status.
 
-    The variant says where in a delegate the address of its two functions is: for this, and for `begin`.
+    The variant says where in a delegate the address of what it leads to is: for this, and for `begin`.
     """
     where = int(variant)
 
     @device
     def apply_delegate(context, delegate, unused, also_unused):  # type: ignore[no-untyped-def]
-        return _status(load_i64(load_i64(delegate + where, 0), 0), context, delegate)
+        words = load_i64(delegate + where, 0)
+        if not _is_own(words + FOR_OWN):
+            return UNSAID
+        return _status(load_i64(words + FOR_DELEGATE, 0), context, delegate)
 
     return apply_delegate
 
@@ -162,13 +175,15 @@ def apply(target: Target, variant: str) -> Any:
 def begin(target: Target, variant: str) -> Any:
     """Have a node made. Arguments: context, what it replaces; the answer is the address of its block, or 0.
 
-    The variant says where in a delegate the address of its functions is. What a node replaces begins with its delegate.
+    The variant is that of `apply`. What a node replaces begins with its delegate.
     """
     where = int(variant)
 
     @device
     def begin_node(context, replaced, unused, also_unused):  # type: ignore[no-untyped-def]
-        functions = load_i64(load_i64(replaced, 0) + where, 0)
-        return _ask(load_i64(functions, 1), context, replaced)
+        words = load_i64(load_i64(replaced, 0) + where, 0)
+        if not _is_own(words + FOR_OWN):
+            return 0
+        return _ask(load_i64(words + FOR_BEGIN, 0), context, replaced)
 
     return begin_node
