@@ -105,10 +105,12 @@ def test_the_delegate_runs_a_model_in_shared_memory(
     for line, part in zip(
         problems,
         ("option backend_type: it is mandatory", "options: they are null", "custom memory of 0 bytes",
-         "an interpreter still runs 1 of its nodes", "it is none, or was deleted", "it is not allocated"),
+         "an interpreter still runs 1 of its nodes", "it is none, or was deleted", "it is not allocated",
+         "it is not allocated"),
         strict=True,
     ):  # fmt: skip
         assert part in line
+    assert sum("goes with the interpreter that has a tensor there" in line for line in said) == 2
 
 
 def test_a_program_that_forgets_its_delegate_leaves_no_accelerator(

@@ -165,9 +165,10 @@ def alloc_custom_mem(server: Server, nbytes: int, alignment: int) -> int:
 
 @serves("TfLiteQnnDelegateFreeCustomMem", failure=0)
 def free_custom_mem(server: Server, address: int) -> int:
-    """End shared memory, at the latest with the interpreters that have tensors there.
+    """End shared memory, after the interpreters whose delegated nodes have registered it.
 
-    QNN's own listing frees it while its interpreter lives, which has the address still.
+    QNN's own listing frees it while its interpreter lives, which has the address still. What else an interpreter was
+    given in C++, nobody is told.
     """
     from isthmus.delegate import custom_memory
 

@@ -170,6 +170,12 @@ int main(int argc, char **argv) {
   /* Both are gone: these two are mistakes, and are said. */
   qnn.TfLiteQnnDelegateDelete(delegate);
   qnn.TfLiteQnnDelegateFreeCustomMem(custom_ptr[0]);
+
+  /* No node of a delegate has this one: nobody knows of it, and it goes at once. The second time is a mistake. */
+  litert::Interpreter alone(tflite, model);
+  void *unknown = qnn.TfLiteQnnDelegateAllocCustomMem(count[0] * sizeof(float), kDefaultTensorAlignment);
+  REQUIRE(alone.SetCustomAllocationForTensor(index[0], {unknown, count[0] * sizeof(float)}) == kTfLiteOk);
+  for (int i = 0; i < 2; i++) qnn.TfLiteQnnDelegateFreeCustomMem(unknown);
   for (float *memory : plain) free(memory);
   return 0;
 }
