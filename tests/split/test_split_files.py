@@ -155,6 +155,16 @@ def test_an_average_with_padding_stays_whole_in_tflite():
     assert [step.rule for step in TfliteFile(data, "mean").network.steps] == [None]
 
 
+@pytest.mark.parametrize(
+    ("changed", "by_rows"), [({}, True), ({"signature": [1, -1, 32, 4]}, False), ({"variable": True}, False)]
+)
+def test_an_operator_of_an_open_size_or_a_variable_stays_whole_in_tflite(changed, by_rows):
+    from tflite_build import T, single
+
+    data = single("RELU", [T("f32", [1, 32, 32, 4], **changed)], [T("f32", [1, 32, 32, 4])])
+    assert [step.rule is not None for step in TfliteFile(data, "open").network.steps] == [by_rows]
+
+
 def test_signatures_and_numbers_of_tensors_stay():
     data = tflite_network(3, True)
     file = TfliteFile(data, "random")

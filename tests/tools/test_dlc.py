@@ -126,7 +126,10 @@ def test_what_is_no_sound_dlc_is_told_in_one_plain_line(tmp_path, capsys):
         "old.dlc": (bytes(old), "it is a DLC of version 2; versions 3 and 4 are read. Convert its model again"),
         "packed.dlc": (None, "is compressed or encrypted; a DLC's entries are stored as they are. It is another kind"),
         "other.dlc": (None, "it is an archive of 'word/document.xml'; a DLC has an entry 'model', or a cache"),
-        "text.dlc": (b"plain text", "neither a context binary nor a DLC nor a model library: it begins with b'plain"),
+        "text.dlc": (
+            b"plain text of no kind",
+            "neither a context binary nor a DLC nor a model library: it begins with b'plain text of no'",
+        ),
         "model.tflite": (b"\x1c\0\0\0TFL3" + bytes(40), "it is a TFLite model, which is not prepared yet"),
     }
     for name, (content, told) in files.items():
