@@ -1,8 +1,9 @@
 """What an execution does in native code: put its commands into the queue, then wait for the last one.
 
 One call does both, so a launch costs what the driver takes and no crossing from Python. Waiting spins for a while where
-that pays, then sleeps until the driver calls back; it ends after a time in any case, so that whoever waits can look
-whether it should. All work on a block of words (`Word`); commands are rows of words (`Row`).
+that pays, then sleeps until the driver calls back, or for a part of the time that it took so far where drivers call
+back late; it ends after a time in any case, so that whoever waits can look whether it should. All work on a block of
+words (`Word`); commands are rows of words (`Row`).
 
 These functions are typed by numba when they are compiled; `call`, `load` and their like are given to them there.
 """
