@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "split": {"frontends", "graph", "errors"},
     "tools": {
         "session", "capi", "delegate", "qnn", "report", "split", "backends", "frontends", "prepare", "planning",
-        "graph", "log", "reading", "errors",
+        "graph", "log", "reading", "writing", "errors",
     },
     "version": set(),
 }

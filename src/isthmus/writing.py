@@ -7,21 +7,46 @@ Whatever is wrong is an `OSError`.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from isthmus.interrupts import owned
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
-def write_whole(path: Path, content: bytes | memoryview, mode: int = 0o600) -> None:
-    """Write a file; an error or an interrupt leaves nothing of it.
+@contextmanager
+def written(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+    """A stream whose content becomes the file at `path` when the block ends well; else that path stays as it was.
 
     Parameters
     ----------
     mode
-        Its permissions, less those that the process withholds from its files.
+        Its permissions, less those that the process withholds from its files. Without it they are those of the file
+        whose place it takes, or the usual ones.
+    """
+    # The name first: a file that is opened in the moment of an interrupt is known by it.
+    name = path.with_name(f".writing-{os.urandom(8).hex()}")
+    try:
+        with (
+            owned(os.open, name, _FLAGS, 0o666 if mode is None else mode) as own,
+            os.fdopen(own.fileno(), "wb", closefd=False) as stream,
+        ):
+            yield stream
+        if mode is None and path.exists():
+            os.chmod(name, stat.S_IMODE(path.stat().st_mode) & 0o777)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def write_whole(path: Path, content: bytes | memoryview, mode: int = 0o600) -> None:
+    """Write a file; an error or an interrupt leaves nothing of it.
 
     Examples
     --------
@@ -31,16 +56,5 @@ def write_whole(path: Path, content: bytes | memoryview, mode: int = 0o600) -> N
     ...     [(file.name, file.read_bytes()) for file in Path(folder).iterdir()]
     [('greeting', b'hello')]
     """
-    # The name first: a file that is opened in the moment of an interrupt is known by it.
-    name = path.with_name(f".writing-{os.urandom(8).hex()}")
-    try:
-        with (
-            owned(os.open, name, _FLAGS, mode) as own,
-            os.fdopen(own.fileno(), "wb", closefd=False) as stream,
-        ):
-            stream.write(content)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+    with written(path, mode) as stream:
+        stream.write(content)

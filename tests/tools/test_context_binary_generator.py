@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tiny
 
-from isthmus import qnn
-from isthmus.tools import files
+from isthmus import qnn, writing
+from isthmus.interrupts import owned
 from isthmus.tools.cli import main
 
 
@@ -50,11 +50,11 @@ def test_a_context_of_the_old_binary_goes_on_while_a_new_one_takes_its_place(fol
 def full_disk(monkeypatch):
     """Have every file that is written lie on a full disk."""
 
-    def on_a_full_disk(name, flags):
-        os.close(os.open(name, flags, 0o600))
-        return os.open("/dev/full", os.O_WRONLY)
+    def on_a_full_disk(opened, name, flags, mode):
+        os.close(os.open(name, flags, mode))
+        return owned(os.open, "/dev/full", os.O_WRONLY)
 
-    monkeypatch.setattr(files, "_private", on_a_full_disk)
+    monkeypatch.setattr(writing, "owned", on_a_full_disk)
 
 
 def test_a_full_disk_leaves_the_old_file_and_nothing_half(folder, monkeypatch, capsys):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from isthmus.errors import Code, QnnError
+from isthmus.writing import written
 
 
 @contextmanager
@@ -34,32 +33,9 @@ def written_whole(path: Path, what: str) -> Iterator[BinaryIO]:
             with path.open("wb") as stream:
                 yield stream
             return
-        target = os.path.realpath(path)
-        # The name first: a file that is opened in the moment of an interrupt is known by it.
-        name = os.path.join(os.path.dirname(target), f".writing-{os.urandom(8).hex()}")
-        try:
-            with open(name, "xb", opener=_private) as stream:
-                yield stream
-            os.chmod(name, _mode(target))
-            os.replace(name, target)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
+        with written(Path(os.path.realpath(path))) as stream:
+            yield stream
     except OSError as problem:
         raise QnnError(
             Code.COMMON_INVALID_ARGUMENT, what, f"cannot be written: {problem.strerror or problem}"
         ) from None
-
-
-_private = partial(os.open, mode=0o600)
-
-
-def _mode(path: str) -> int:
-    """The permissions that a file has, or would have if it were made the usual way."""
-    try:
-        return stat.S_IMODE(os.stat(path).st_mode) & 0o777
-    except FileNotFoundError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
