@@ -21,6 +21,33 @@ def whole_dims(step: Step) -> tuple[int, ...]:
     return dims if part is None else (*dims[: part.axis], part.height, *dims[part.axis + 1 :])
 
 
+def axis_of(step: Step) -> int:
+    """The axis that a step is about, the last one unless it says so."""
+    axis, rank = step.params.get("axis"), operand(step).rank
+    return rank - 1 if axis is None else int(axis) % max(rank, 1)
+
+
+def permutation(step: Step) -> tuple[Sequence[int], Sequence[int]]:
+    """For a step that puts elements into another order: dimensions to see its input with, and the order of those."""
+    dims = operand(step).dims
+    if step.op == "Transpose":
+        return dims, [int(p) for p in step.params["perm"]]
+    if step.op == "ChannelShuffle":
+        groups, axis = int(step.params["num_groups"]), axis_of(step)
+        order = list(range(len(dims) + 1))
+        order[axis], order[axis + 1] = axis + 1, axis
+        return (*dims[:axis], groups, dims[axis] // groups, *dims[axis + 1 :]), order
+    n, h, w, c = dims
+    bh, bw = (int(v) for v in step.params["block_size"])
+    if step.op == "SpaceToDepth":
+        return (n, h // bh, bh, w // bw, bw, c), (0, 1, 3, 2, 4, 5)
+    assert step.op == "DepthToSpace"
+    depth = c // (bh * bw)
+    if step.params["mode"] == 0:
+        return (n, h, w, bh, bw, depth), (0, 1, 3, 2, 4, 5)
+    return (n, h, w, depth, bh, bw), (0, 1, 4, 2, 5, 3)
+
+
 def dense_strides(dims: Sequence[int]) -> list[int]:
     """Elements from one index to the next along each axis of a dense row-major tensor.
 

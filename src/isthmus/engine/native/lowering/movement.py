@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.layout import collapse, dense_strides, operand
+from isthmus.engine.native.lowering.layout import axis_of, collapse, dense_strides, operand, permutation
 from isthmus.engine.native.program import Operand
 from isthmus.graph import Tensor
 from isthmus.graph.ops.movement import CONSTANT, EDGE, MIRROR_REFLECT, MIRROR_SYMMETRIC
@@ -131,49 +131,13 @@ def _emit_reshape(step: Step, e: Emitter) -> None:
     emit_copy(e, e.at(output), e.at(x), [x.elements], [1], [1], x.dtype.itemsize)
 
 
-def _emit_permuted(
-    step: Step, e: Emitter, in_dims: Sequence[int], perm: Sequence[int]
-) -> None:
-    """The input seen with dimensions `in_dims`, its axes in the order `perm`, fills the output densely."""
+def _emit_permuted(step: Step, e: Emitter) -> None:
+    """The input, seen with other dimensions and its axes in another order, fills the output densely."""
     x, output = operand(step), step.outputs[0]
+    in_dims, perm = permutation(step)
     strides = dense_strides(in_dims)
     dims = [in_dims[p] for p in perm]
     emit_copy(e, e.at(output), e.at(x), dims, dense_strides(dims), [strides[p] for p in perm], x.dtype.itemsize)
-
-
-def _emit_transpose_op(step: Step, e: Emitter) -> None:
-    _emit_permuted(step, e, operand(step).dims, [int(p) for p in step.params["perm"]])
-
-
-def _emit_depth_to_space(step: Step, e: Emitter) -> None:
-    n, h, w, c = operand(step).dims
-    bh, bw = (int(v) for v in step.params["block_size"])
-    depth = c // (bh * bw)
-    if step.params["mode"] == 0:
-        _emit_permuted(step, e, (n, h, w, bh, bw, depth), (0, 1, 3, 2, 4, 5))
-    else:
-        _emit_permuted(step, e, (n, h, w, depth, bh, bw), (0, 1, 4, 2, 5, 3))
-
-
-def _emit_space_to_depth(step: Step, e: Emitter) -> None:
-    n, h, w, c = operand(step).dims
-    bh, bw = (int(v) for v in step.params["block_size"])
-    _emit_permuted(step, e, (n, h // bh, bh, w // bw, bw, c), (0, 1, 3, 2, 4, 5))
-
-
-def _emit_channel_shuffle(step: Step, e: Emitter) -> None:
-    dims = operand(step).dims
-    groups, axis = int(step.params["num_groups"]), _axis(step)
-    split = (*dims[:axis], groups, dims[axis] // groups, *dims[axis + 1 :])
-    order = list(range(len(split)))
-    order[axis], order[axis + 1] = axis + 1, axis
-    _emit_permuted(step, e, split, order)
-
-
-def _axis(step: Step) -> int:
-    axis = step.params.get("axis")
-    rank = operand(step).rank
-    return rank - 1 if axis is None else int(axis) % max(rank, 1)
 
 
 def _emit_strided_slice(step: Step, e: Emitter) -> None:
@@ -206,7 +170,7 @@ def _emit_pieces(step: Step, e: Emitter, whole: Tensor, pieces: Sequence[Tensor]
 
 
 def _emit_concat(step: Step, e: Emitter) -> None:
-    _emit_pieces(step, e, step.outputs[0], [t for t in step.inputs if t is not None], _axis(step), True)
+    _emit_pieces(step, e, step.outputs[0], [t for t in step.inputs if t is not None], axis_of(step), True)
 
 
 def _emit_pack(step: Step, e: Emitter) -> None:
@@ -215,7 +179,7 @@ def _emit_pack(step: Step, e: Emitter) -> None:
 
 
 def _emit_split(step: Step, e: Emitter) -> None:
-    _emit_pieces(step, e, operand(step), step.outputs, _axis(step), False)
+    _emit_pieces(step, e, operand(step), step.outputs, axis_of(step), False)
 
 
 def _emit_tile(step: Step, e: Emitter) -> None:
@@ -365,12 +329,12 @@ LOWERINGS: dict[str, Lowering] = {
         "Reshape": _emit_reshape,
         "Squeeze": _emit_reshape,
         "ExpandDims": _emit_reshape,
-        "Transpose": _emit_transpose_op,
-        "DepthToSpace": _emit_depth_to_space,
-        "SpaceToDepth": _emit_space_to_depth,
+        "Transpose": _emit_permuted,
+        "DepthToSpace": _emit_permuted,
+        "SpaceToDepth": _emit_permuted,
         "SpaceToBatch": _emit_space_to_batch,
         "BatchToSpace": _emit_batch_to_space,
-        "ChannelShuffle": _emit_channel_shuffle,
+        "ChannelShuffle": _emit_permuted,
         "StridedSlice": _emit_strided_slice,
         "Concat": _emit_concat,
         "Pack": _emit_pack,

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from isthmus.engine.native.lowering.layout import dense_strides, operand
+from isthmus.engine.native.lowering.layout import axis_of, dense_strides, operand, permutation
 from isthmus.engine.native.lowering.movement import border
 from isthmus.engine.opencl.lowering.elementwise import unknown_types
 from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
@@ -64,44 +64,11 @@ def _emit_reshape(step: Step, e: Emitter) -> None:
     emit_copy(e, step.outputs[0], x, [x.elements], [1], [1])
 
 
-def _emit_permuted(step: Step, e: Emitter, in_dims: Sequence[int], perm: Sequence[int]) -> None:
-    """The input seen with dimensions `in_dims`, its axes in the order `perm`, fills the output densely."""
+def _emit_permuted(step: Step, e: Emitter) -> None:
+    """The input, seen with other dimensions and its axes in another order, fills the output densely."""
+    in_dims, perm = permutation(step)
     strides, dims = dense_strides(in_dims), [in_dims[p] for p in perm]
     emit_copy(e, step.outputs[0], operand(step), dims, dense_strides(dims), [strides[p] for p in perm])
-
-
-def _emit_transpose(step: Step, e: Emitter) -> None:
-    _emit_permuted(step, e, operand(step).dims, [int(p) for p in step.params["perm"]])
-
-
-def _emit_depth_to_space(step: Step, e: Emitter) -> None:
-    n, h, w, c = operand(step).dims
-    bh, bw = (int(v) for v in step.params["block_size"])
-    depth = c // (bh * bw)
-    if step.params["mode"] == 0:
-        _emit_permuted(step, e, (n, h, w, bh, bw, depth), (0, 1, 3, 2, 4, 5))
-    else:
-        _emit_permuted(step, e, (n, h, w, depth, bh, bw), (0, 1, 4, 2, 5, 3))
-
-
-def _emit_space_to_depth(step: Step, e: Emitter) -> None:
-    n, h, w, c = operand(step).dims
-    bh, bw = (int(v) for v in step.params["block_size"])
-    _emit_permuted(step, e, (n, h // bh, bh, w // bw, bw, c), (0, 1, 3, 2, 4, 5))
-
-
-def _emit_channel_shuffle(step: Step, e: Emitter) -> None:
-    dims = operand(step).dims
-    groups, axis = int(step.params["num_groups"]), _axis(step)
-    split = (*dims[:axis], groups, dims[axis] // groups, *dims[axis + 1 :])
-    order = list(range(len(split)))
-    order[axis], order[axis + 1] = axis + 1, axis
-    _emit_permuted(step, e, split, order)
-
-
-def _axis(step: Step) -> int:
-    axis, rank = step.params.get("axis"), operand(step).rank
-    return rank - 1 if axis is None else int(axis) % max(rank, 1)
 
 
 def _emit_strided_slice(step: Step, e: Emitter) -> None:
@@ -128,7 +95,7 @@ def _emit_pieces(e: Emitter, whole: Tensor, pieces: Sequence[Tensor], axis: int,
 
 
 def _emit_concat(step: Step, e: Emitter) -> None:
-    _emit_pieces(e, step.outputs[0], [t for t in step.inputs if t is not None], _axis(step), True)
+    _emit_pieces(e, step.outputs[0], [t for t in step.inputs if t is not None], axis_of(step), True)
 
 
 def _emit_pack(step: Step, e: Emitter) -> None:
@@ -137,7 +104,7 @@ def _emit_pack(step: Step, e: Emitter) -> None:
 
 
 def _emit_split(step: Step, e: Emitter) -> None:
-    _emit_pieces(e, operand(step), step.outputs, _axis(step), False)
+    _emit_pieces(e, operand(step), step.outputs, axis_of(step), False)
 
 
 def _emit_tile(step: Step, e: Emitter) -> None:
@@ -322,12 +289,12 @@ LOWERINGS: dict[str, Lowering] = {
         "Reshape": _emit_reshape,
         "Squeeze": _emit_reshape,
         "ExpandDims": _emit_reshape,
-        "Transpose": _emit_transpose,
-        "DepthToSpace": _emit_depth_to_space,
-        "SpaceToDepth": _emit_space_to_depth,
+        "Transpose": _emit_permuted,
+        "DepthToSpace": _emit_permuted,
+        "SpaceToDepth": _emit_permuted,
         "SpaceToBatch": _emit_space_to_batch,
         "BatchToSpace": _emit_batch_to_space,
-        "ChannelShuffle": _emit_channel_shuffle,
+        "ChannelShuffle": _emit_permuted,
         "StridedSlice": _emit_strided_slice,
         "Concat": _emit_concat,
         "Pack": _emit_pack,
