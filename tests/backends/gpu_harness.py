@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from opencl_device import cl as cl
 
 from isthmus import qnn
 from isthmus.backends import gpu_prepare
@@ -19,8 +20,6 @@ from isthmus.engine.opencl.traits import Precision
 from isthmus.graph import TensorInfo
 from isthmus.prepare import schedule
 from isthmus.prepare.schedule import Pool as Planned
-
-cl = pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 
 DIMS = (64, 128)
 NBYTES = 64 * 128 * 4

@@ -9,6 +9,7 @@ import pytest
 import tiny
 from gpu_harness import DIMS, NBYTES, cl, doubled, expected, gpu, opencl_context, opencl_queue, small_engine, values
 from gpu_harness import small as small
+from opencl_device import DEVICE, client_context
 
 from isthmus import QnnError, Session, qnn
 from isthmus.backends import gpu_prepare
@@ -16,7 +17,7 @@ from isthmus.backends.gpu_config import read_config
 from isthmus.engine.opencl.traits import Precision as Kept
 from isthmus.errors import Code
 from isthmus.log import Log
-from isthmus.opencl.device import choose
+from isthmus.opencl.device import devices
 from isthmus.tools.cli import main
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -40,10 +41,10 @@ def refusal(config):
 
 
 def test_a_device_is_named_by_the_configuration():
-    device = choose()
-    for named in ({"device": device.name[:6]}, {"device": 0}, {"platform": device.platform_name}):
+    number = [device.handle for device in devices()].index(DEVICE.handle)
+    for named in ({"device": DEVICE.name}, {"device": number}, {"platform": DEVICE.platform_name}):
         with gpu({"gpu": named}) as backend:
-            assert backend.get_property(qnn.gpu.CL_DEVICE).int_ptr == device.handle
+            assert backend.get_property(qnn.gpu.CL_DEVICE).int_ptr == DEVICE.handle
 
 
 def test_a_device_that_is_not_there_is_refused():
@@ -51,7 +52,7 @@ def test_a_device_that_is_not_there_is_refused():
 
 
 def test_the_backend_works_in_the_clients_context():
-    context = cl.create_some_context(interactive=False)
+    context = client_context()
     with gpu({"gpu": {"context": context}}) as backend:
         assert opencl_context(backend) == context
         computes(backend)
@@ -62,7 +63,7 @@ def test_the_backend_works_in_the_clients_context():
 
 
 def test_executions_go_into_the_clients_queue():
-    context = cl.create_some_context(interactive=False)
+    context = client_context()
     queue = cl.CommandQueue(context)
     for config in ({"queue": queue}, {"queue": queue, "context": context}):
         with gpu({"gpu": config}) as backend:
@@ -73,14 +74,14 @@ def test_executions_go_into_the_clients_queue():
 
 
 def test_a_queue_of_another_context_is_refused():
-    one, other = (cl.create_some_context(interactive=False) for _ in range(2))
+    one, other = (client_context() for _ in range(2))
     error = refusal({"gpu": {"context": one, "queue": cl.CommandQueue(other)}})
     assert error.code is Code.BACKEND_INCONSISTENT_CONFIG
     assert "another context" in error.rule
 
 
 def test_a_queue_without_order_is_refused():
-    context = cl.create_some_context(interactive=False)
+    context = client_context()
     properties = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
     try:
         queue = cl.CommandQueue(context, properties=properties)
@@ -92,7 +93,7 @@ def test_a_queue_without_order_is_refused():
 
 
 def test_a_context_of_the_clients_is_on_a_device_already():
-    context = cl.create_some_context(interactive=False)
+    context = client_context()
     error = refusal({"gpu": {"context": context, "device": 0}})
     assert error.code is Code.BACKEND_INCONSISTENT_CONFIG
 

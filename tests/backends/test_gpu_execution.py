@@ -23,16 +23,16 @@ from gpu_harness import (
     values,
 )
 from gpu_harness import small as small
+from opencl_device import DEVICE, ROUNDS, Gate
 from waiting import PATIENCE
 
 from isthmus import QnnError, memory, qnn
 from isthmus.backends import gpu_prepare
 from isthmus.errors import Code
-from isthmus.opencl.device import choose
 from isthmus.opencl.execution import CHUNK
 
 pytestmark = pytest.mark.usefixtures("small")
-UNIFIED = choose().unified
+UNIFIED = DEVICE.unified
 IN_PLACE = "opencl"
 
 
@@ -160,7 +160,7 @@ def test_a_clients_buffer_is_known_as_memory_while_a_backend_of_its_context_is_t
         assert memory.window(given).spans == memory.window(given).spans
         assert memory.window(given).nbytes == NBYTES
         assert not memory.holds.overlap(memory.window(given), memory.window(foreign))
-        sub = given.get_sub_region(1024, 1024)
+        sub = given.get_sub_region(NBYTES // 2, 1024)
         assert memory.holds.overlap(memory.window(sub), memory.window(given))
     with pytest.raises(QnnError, match="exposes no memory"):
         memory.window(given)
@@ -193,11 +193,10 @@ def test_an_execution_waits_for_events_and_answers_one():
         context = backend.create_context()
         array, queue = values(), opencl_queue(backend)
         x, y, binding = registered(backend, context, doubled(context))
-        gate = cl.UserEvent(opencl_context(backend))
-        written = cl.enqueue_copy(queue, x, array, is_blocking=False)
-        done = binding.execute(wait_for=[gate, written])
-        assert not done.done
-        gate.set_status(cl.command_execution_status.COMPLETE)
+        with Gate(opencl_context(backend)) as gate:
+            written = cl.enqueue_copy(queue, x, array, is_blocking=False)
+            done = binding.execute(wait_for=[gate.event, written])
+            assert not done.done
         result = np.empty(DIMS, np.float32)
         other_queue = cl.CommandQueue(opencl_context(backend))
         cl.enqueue_copy(other_queue, result, y, wait_for=[done.cl]).wait()
@@ -303,12 +302,12 @@ def test_a_profiled_execution_comes_after_what_the_client_has_enqueued():
     with gpu() as backend:
         context = backend.create_context()
         x, y, binding = registered(backend, context, doubled(context), values())
-        gate, queue = cl.UserEvent(opencl_context(backend)), opencl_queue(backend)
-        written = cl.enqueue_copy(queue, x, values(seed=1), wait_for=[gate], is_blocking=False)
-        timer = threading.Timer(0.1, lambda: gate.set_status(cl.command_execution_status.COMPLETE))
-        timer.start()
-        binding.execute(qnn.Profile(backend, qnn.ProfileLevel.DETAILED))
-        timer.join()
+        other, queue = buffer(backend), opencl_queue(backend)
+        put(backend, other, values(seed=1))
+        with Gate(opencl_context(backend), 0.1) as gate:
+            # Between buffers: drivers may fetch what lies on the host at once, and wait for that.
+            written = cl.enqueue_copy(queue, x, other, wait_for=[gate.event])
+            binding.execute(qnn.Profile(backend, qnn.ProfileLevel.DETAILED))
         written.wait()
         np.testing.assert_allclose(got(backend, y), expected(values(seed=1)), rtol=1e-5, atol=1e-6)
 
@@ -350,15 +349,14 @@ def test_a_refused_execution_behind_a_clients_event_harms_no_other():
     with gpu() as backend:
         context, array = backend.create_context(), values()
         x, y, binding = registered(backend, context, doubled(context), array)
-        gate = cl.UserEvent(opencl_context(backend))
-        first = binding.execute(wait_for=[gate])
-        queue = cl.CommandQueue(opencl_context(backend))
-        mapped, _ = cl.enqueue_map_buffer(queue, x, cl.map_flags.READ, 0, DIMS, np.float32)
-        with pytest.raises(QnnError, match=r"tensor 'x'.*is mapped"):
-            binding.execute(wait_for=[gate])
-        mapped.base.release(queue)
-        queue.finish()
-        gate.set_status(cl.command_execution_status.COMPLETE)
+        with Gate(opencl_context(backend)) as gate:
+            first = binding.execute(wait_for=[gate.event])
+            queue = cl.CommandQueue(opencl_context(backend))
+            mapped, _ = cl.enqueue_map_buffer(queue, x, cl.map_flags.READ, 0, DIMS, np.float32)
+            with pytest.raises(QnnError, match=r"tensor 'x'.*is mapped"):
+                binding.execute(wait_for=[gate.event])
+            mapped.base.release(queue)
+            queue.finish()
         first.wait(PATIENCE)
         np.testing.assert_allclose(got(backend, y), expected(array), rtol=1e-5, atol=1e-6)
         binding.execute()
@@ -368,26 +366,24 @@ def test_whoever_waits_for_an_event_is_told_when_another_loses_the_device():
     with gpu() as backend:
         context = backend.create_context()
         _, _, binding = registered(backend, context, doubled(context), values())
-        gate = cl.UserEvent(opencl_context(backend))
-        ended, told = binding.execute(wait_for=[gate]), []
+        told = []
 
-        def wait():
+        def wait(ended):
             try:
                 ended.wait()
             except QnnError as problem:
                 told.append(problem.code)
 
-        waiting = threading.Thread(target=wait)
-        waiting.start()
-        context.driver.opencl.lose("a test takes it away")
-        waiting.join(PATIENCE)
-        gate.set_status(cl.command_execution_status.COMPLETE)
+        with Gate(opencl_context(backend)) as gate:
+            waiting = threading.Thread(target=wait, args=(binding.execute(wait_for=[gate.event]),))
+            waiting.start()
+            context.driver.opencl.lose("a test takes it away")
+            waiting.join(PATIENCE)
         assert told == [Code.COMMON_SYSTEM_COMMUNICATION]
 
 
 def test_an_execution_ends_early_and_the_next_one_is_whole(monkeypatch):
-    slow = 200
-    monkeypatch.setattr(gpu_prepare.lower, "prepare", lambda *a, **k: small_engine(*a, **k, rounds=slow))
+    monkeypatch.setattr(gpu_prepare.lower, "prepare", lambda *a, **k: small_engine(*a, **k, rounds=ROUNDS))
     with gpu() as backend:
         context = backend.create_context()
         graph = doubled(context)

@@ -1,6 +1,7 @@
 """What can go wrong with a device is told, never waited for without end, and the backend stays usable."""
 
 import ctypes
+import gc
 import subprocess
 import sys
 import threading
@@ -15,7 +16,6 @@ from gpu_harness import (
     SOURCE,
     bound,
     buffer,
-    cl,
     descriptor,
     doubled,
     expected,
@@ -27,6 +27,7 @@ from gpu_harness import (
     values,
 )
 from gpu_harness import small as small
+from opencl_device import Gate, client_context
 from opencl_faults import failing, replaced
 from waiting import PATIENCE, eventually
 
@@ -117,17 +118,17 @@ def test_an_event_of_the_clients_that_fails_loses_the_context_and_the_next_one_w
     with gpu() as backend:
         context = backend.create_context()
         handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
-        gate = cl.UserEvent(opencl_context(backend))
-        done = bound(doubled(context), *handles).execute(wait_for=[gate])
-        gate.set_status(-5)
-        with pytest.raises(QnnError, match="is lost") as refused:
-            done.wait(60)
+        with Gate(opencl_context(backend)) as gate:
+            done = bound(doubled(context), *handles).execute(wait_for=[gate.event])
+            gate.fail(-5)
+            with pytest.raises(QnnError, match="is lost") as refused:
+                done.wait(60)
         assert refused.value.code is Code.COMMON_SYSTEM_COMMUNICATION
         works(backend)
 
 
 def test_the_clients_lost_context_cannot_be_replaced():
-    context = cl.create_some_context(interactive=False)
+    context = client_context()
     with gpu({"gpu": {"context": context}}) as backend:
         backend.driver.opencl().lose("a test says so")
         with pytest.raises(QnnError, match="is lost: a test says so") as refused:
@@ -172,7 +173,8 @@ def test_out_of_device_memory_while_finalizing_leaves_nothing_behind(after):
 def test_a_tensor_larger_than_the_device_allocates_is_refused():
     with gpu() as backend:
         most = backend.driver.opencl().device.largest_allocation
-        graph = doubled(backend.create_context(), dims=(most // 4 + 1024,), finalize=False)
+        # One axis has no room for what large devices allocate.
+        graph = doubled(backend.create_context(), dims=(most // 4096 + 1, 1024), finalize=False)
         with pytest.raises(QnnError, match="allocates at most") as refused:
             graph.finalize()
         assert refused.value.code is Code.COMMON_MEM_ALLOC
@@ -200,12 +202,12 @@ def test_the_host_gets_its_memory_back_when_an_execution_fails_half_way():
 
 
 def test_kernels_that_do_not_build_show_the_log_and_the_backend_goes_on(monkeypatch):
-    broken = SOURCE.replace("fmax(", "no_such_function(")
+    broken = SOURCE.replace("fmax(", "undeclared_name + fmax(")
     with gpu() as backend:
         graph = doubled(backend.create_context(), finalize=False)
         with monkeypatch.context() as patched:
             patched.setattr(gpu_prepare.lower, "prepare", lambda *a, **k: small_engine(*a, **k, source=broken))
-            with pytest.raises(QnnError, match="no_such_function") as refused:
+            with pytest.raises(QnnError, match="undeclared_name") as refused:
                 graph.finalize()
         assert refused.value.code is Code.GRAPH_FINALIZE_FAILED
         assert "graph 'double'" in refused.value.what
@@ -247,6 +249,8 @@ def test_a_forked_child_is_told_and_leaves_the_device_alone():
                 qnn.Backend("gpu")
             assert refusal.value.code is Code.COMMON_PLATFORM_NOT_SUPPORTED
 
+        # What other tests dropped is released here, not by the child: drivers are of no use there.
+        gc.collect()
         assert processes.in_child(deed) == 0
         works(backend)
 

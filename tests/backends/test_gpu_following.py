@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from gpu_harness import DIMS, NBYTES, bound, cl, descriptor, doubled, expected, gpu, opencl_context, values
 from gpu_harness import small as small
+from opencl_device import client_context
 
 from isthmus import QnnError, qnn
 from isthmus.backends import gpu_graph
@@ -17,7 +18,7 @@ FOLLOWING = {"gpu": {"follow_client": True}}
 @pytest.fixture
 def queue():
     """A queue of the client's, in an OpenCL context that the backend does not know."""
-    return cl.CommandQueue(cl.create_some_context(interactive=False))
+    return cl.CommandQueue(client_context())
 
 
 def made(queue):
@@ -84,7 +85,7 @@ def test_a_registration_that_is_refused_leaves_bindings_right(queue):
 
 
 def test_a_context_stays_with_the_buffers_that_it_has(queue):
-    other = cl.CommandQueue(cl.create_some_context(interactive=False))
+    other = cl.CommandQueue(client_context())
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
         graph = doubled(context)

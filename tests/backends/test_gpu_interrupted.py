@@ -7,8 +7,9 @@ import pytest
 from gpu_harness import DIMS, bound, buffer, cl, descriptor, doubled, expected, gpu, opencl_queue, values
 from gpu_harness import small as small
 from interruption import Interrupt, account, everywhere, left
+from opencl_device import Gate, client_context
 
-from isthmus import qnn
+from isthmus import QnnError, qnn
 from isthmus.interrupts import settle
 from isthmus.opencl.handles import references
 
@@ -23,7 +24,7 @@ OUTSIDE = (
 @pytest.fixture
 def backend():
     """One that works in a context of the client's, whose references tell how many objects there are in it."""
-    with gpu({"gpu": {"context": cl.create_some_context(interactive=False)}}) as opened:
+    with gpu({"gpu": {"context": client_context()}}) as opened:
         yield opened
 
 
@@ -96,6 +97,12 @@ def test_an_execution(backend, how):
     graph, given = doubled(context), [buffer(backend), buffer(backend)]
     binding = bound(graph, *context.mem_register([descriptor(one) for one in given]))
     cl.enqueue_copy(opencl_queue(backend), given[0], values())
+    # Drivers may start threads when they are first asked to call back, which then stay.
+    with Gate(backend.get_property(qnn.gpu.CL_CONTEXT)) as gate:
+        ended = binding.execute(wait_for=[gate.event])
+        with pytest.raises(QnnError, match="has not ended within"):
+            ended.wait(0.01)
+    ended.wait(60)
 
     def deed():
         if how == "enqueued":

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import opencl_device as opencl_device
 import pytest
 
-pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 LAYER = Path(__file__).parents[1] / "opencl" / "counting_layer.c"
 EXECUTIONS = 100
 TRANSFERS = ("clEnqueueReadBuffer", "clEnqueueWriteBuffer", "clEnqueueCopyBuffer", "clEnqueueMapBuffer",

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import opencl_device as opencl_device
 import pytest
 import stimuli
 import zoo
@@ -19,8 +20,6 @@ from oracles import Feeds
 
 import isthmus
 from isthmus import QnnError
-
-pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 
 ALL = os.environ.get("ISTHMUS_GPU_MODELS") == "all"
 FURTHER = ("kws_fp32", "mixed_ops", "palm_detection_lite", "ppocr_det", "selfie_segmentation")

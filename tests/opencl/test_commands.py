@@ -7,19 +7,17 @@ import time
 
 import numpy as np
 import pytest
+from opencl_device import DEVICE, Gate, cl
 from opencl_faults import failing, replaced
 
 from isthmus.errors import Code, QnnError
 from isthmus.memory import opencl
 from isthmus.opencl import commands, numbers, waiting
 from isthmus.opencl.context import Context
-from isthmus.opencl.device import choose
 from isthmus.opencl.event import Event, checked
 from isthmus.opencl.execution import CHUNK, Commands, Limits, Outcome
 from isthmus.opencl.library import library
 from isthmus.opencl.program import Repository, build, kernel
-
-cl = pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 
 N = 256
 SOURCE = """
@@ -36,7 +34,7 @@ class Desk:
     """A context, a buffer and the kernels."""
 
     def __init__(self):
-        self.context = Context.create(choose())
+        self.context = Context.create(DEVICE)
         self.memory = opencl.device(self.context, 4 * N)
         self.program = build(self.context, SOURCE, (), Repository(), "test")
         self.array = np.zeros(N, np.int32)
@@ -98,33 +96,27 @@ def test_a_timed_execution_tells_each_launch(desk):
     assert (desk.array == 3).all()
 
 
-def gated(desk, *made):
-    """An execution in the context's queue that waits, and what lets it go."""
-    gate = cl.UserEvent(cl.Context.from_int_ptr(desk.context.handle, retain=True))
-    return desk.of(*made).enqueue([gate.int_ptr]), lambda: gate.set_status(cl.command_execution_status.COMPLETE)
+def gate(desk, seconds=30.0):
+    return Gate(cl.Context.from_int_ptr(desk.context.handle, retain=True), seconds)
 
 
 def test_a_timed_execution_comes_after_all_that_is_in_the_queue(desk):
     desk.of(desk.write()).run()
-    before, let_go = gated(desk, desk.launch(3))
-    timer = threading.Timer(0.1, let_go)
-    timer.start()
-    desk.of(desk.read()).timed()
-    timer.join()
-    assert before.done
+    with gate(desk, 0.1) as gated:
+        before = desk.of(desk.launch(3)).enqueue([gated.event.int_ptr])
+        desk.of(desk.read()).timed()
+        assert before.done
     assert (desk.array == 3).all()
 
 
 def test_a_timed_execution_waits_for_the_end_of_a_mapping(desk):
     found, queue, handle = library(), desk.context.queue, desk.memory.handle
     at = found.map_buffer("test", queue, handle, 4 * N)
-    before, let_go = gated(desk, desk.launch(3))
-    found.call("test", "clEnqueueUnmapMemObject", queue, handle, at, 0, None, None)
-    timer = threading.Timer(0.1, let_go)
-    timer.start()
-    desk.of(commands.refuse_mapped(handle, "tensor 'x'"), desk.launch(1)).timed()
-    timer.join()
-    before.wait(60)
+    with gate(desk, 0.1) as gated:
+        before = desk.of(desk.launch(3)).enqueue([gated.event.int_ptr])
+        found.call("test", "clEnqueueUnmapMemObject", queue, handle, at, 0, None, None)
+        desk.of(commands.refuse_mapped(handle, "tensor 'x'"), desk.launch(1)).timed()
+        before.wait(60)
 
 
 def test_a_timed_execution_keeps_to_its_limits(desk):
@@ -134,10 +126,10 @@ def test_a_timed_execution_keeps_to_its_limits(desk):
     assert (desk.array == 100).all()
     assert made.timed(Limits(lambda: 0.0)) == (Outcome.TIMED_OUT, [])
     assert made.timed(Limits(lambda: None, lambda: True)) == (Outcome.STOPPED, [])
-    before, let_go = gated(desk, desk.launch(1))
-    deadline = time.monotonic() + 0.05
-    assert made.timed(Limits(lambda: deadline - time.monotonic())) == (Outcome.TIMED_OUT, [])
-    let_go()
+    with gate(desk) as gated:
+        before = desk.of(desk.launch(1)).enqueue([gated.event.int_ptr])
+        deadline = time.monotonic() + 0.05
+        assert made.timed(Limits(lambda: deadline - time.monotonic())) == (Outcome.TIMED_OUT, [])
     before.wait(60)
     desk.array[:] = 0
     made.run()
@@ -280,14 +272,13 @@ def test_events_of_another_context_are_refused(desk):
 
 
 def test_an_event_is_waited_for_no_longer_than_asked(desk):
-    gate = cl.UserEvent(cl.Context.from_int_ptr(desk.context.handle, retain=True))
-    event = desk.of(desk.launch(1)).enqueue([gate.int_ptr])
-    assert not event.done
-    for seconds in (0, 0.01, 0.12):
-        with pytest.raises(QnnError, match="has not ended within") as refused:
-            event.wait(seconds)
-        assert refused.value.code is Code.GRAPH_TIMED_OUT
-    gate.set_status(cl.command_execution_status.COMPLETE)
+    with gate(desk) as gated:
+        event = desk.of(desk.launch(1)).enqueue([gated.event.int_ptr])
+        assert not event.done
+        for seconds in (0, 0.01, 0.12):
+            with pytest.raises(QnnError, match="has not ended within") as refused:
+                event.wait(seconds)
+            assert refused.value.code is Code.GRAPH_TIMED_OUT
     event.wait(60)
     assert event.done
 

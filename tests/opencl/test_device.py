@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from opencl_device import DEVICE
 from opencl_faults import replaced
 
 from isthmus import qnn
@@ -15,9 +16,7 @@ from isthmus.log import Log, LogLevel
 from isthmus.opencl import device as devices_module
 from isthmus.opencl import numbers
 from isthmus.opencl.device import choose, devices
-from isthmus.opencl.library import device_handles, library, platforms
-
-pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
+from isthmus.opencl.library import _mapped, library
 
 
 def in_child(program, **environment):
@@ -36,15 +35,18 @@ def test_there_is_a_device_and_its_facts_are_plausible():
     assert found.driver in found.identity
 
 
-def test_a_device_is_named_by_part_of_its_name_in_any_case_or_by_its_number():
-    found = devices()[0]
-    assert choose(device=found.name[:5].upper()) == found
-    assert choose(device=0) == found
-    assert choose(platform=found.platform_name[:6].lower()) == found
+def test_a_device_is_named_by_part_of_its_name_in_any_case_or_by_its_number(monkeypatch):
+    monkeypatch.delenv("ISTHMUS_OPENCL_DEVICE", raising=False)
+    # Of several that a part of a name fits, the best is taken.
+    best = choose()
+    assert choose(device=best.name[:5].upper()) == best
+    assert choose(platform=best.platform_name[:6].lower()) == best
+    for number, found in enumerate(devices()):
+        assert choose(device=number) == found
 
 
 def test_the_environment_names_a_device_where_nobody_else_does(monkeypatch):
-    found = devices()[0]
+    found = choose()
     monkeypatch.setenv("ISTHMUS_OPENCL_DEVICE", "no such device")
     assert choose(device=found.name) == found
     with pytest.raises(QnnError, match="no device of OpenCL is device 'no such device'") as refused:
@@ -63,9 +65,10 @@ def test_what_is_not_there_is_refused_with_all_that_is(given):
 def test_the_best_device_is_a_gpu_if_there_is_one_then_the_largest(monkeypatch):
     from dataclasses import replace
 
-    first = devices()[0]
+    first = replace(DEVICE, kind="cpu", compute_units=99, available=True)
     small, large = replace(first, kind="gpu", compute_units=2), replace(first, kind="gpu", compute_units=9)
-    gone = replace(first, kind="gpu", compute_units=99, available=False)
+    gone = replace(first, kind="gpu", available=False)
+    monkeypatch.delenv("ISTHMUS_OPENCL_DEVICE", raising=False)
     monkeypatch.setattr(devices_module, "devices", lambda tell: [first, small, gone, large])
     assert choose() is large
 
@@ -80,9 +83,10 @@ def failing_for(handle):
 
 
 def test_a_device_that_does_not_answer_is_left_out_and_told_of(monkeypatch):
-    [real] = device_handles(platforms()[0])
-    ghost = ctypes.c_int64()
+    real, ghost = DEVICE.handle, ctypes.c_int64()
     handles = [ctypes.addressof(ghost), real]
+    monkeypatch.delenv("ISTHMUS_OPENCL_DEVICE", raising=False)
+    monkeypatch.setattr(devices_module, "platforms", lambda: [DEVICE.platform])
     monkeypatch.setattr(devices_module, "device_handles", lambda platform: handles)
     told = []
     with replaced("clGetDeviceInfo", failing_for(handles[0])):
@@ -98,9 +102,9 @@ def test_a_device_that_does_not_answer_is_left_out_and_told_of(monkeypatch):
 
 def test_a_platform_that_does_not_answer_is_left_out_and_told_of():
     told = []
-    with replaced("clGetDeviceIDs", failing_for(platforms()[0])):
-        assert all(device.platform != platforms()[0] for device in devices(told.append))
-    assert told == ["A platform of OpenCL is left out: clGetDeviceIDs answers OUT_OF_HOST_MEMORY (-6)"]
+    with replaced("clGetDeviceIDs", failing_for(DEVICE.platform)):
+        assert all(device.platform != DEVICE.platform for device in devices(told.append))
+    assert "A platform of OpenCL is left out: clGetDeviceIDs answers OUT_OF_HOST_MEMORY (-6)" in told
 
 
 NO_LIBRARY = """
@@ -125,6 +129,8 @@ def test_without_opencl_one_line_names_the_remedy():
 
 def test_without_a_driver_one_line_names_the_remedy():
     ran = in_child("from isthmus import qnn\nqnn.Backend('gpu')", OCL_ICD_VENDORS="/nowhere")
+    if ran.returncode == 0:
+        pytest.skip("the OpenCL library finds its drivers by other ways than OCL_ICD_VENDORS")
     last = ran.stderr.splitlines()[-1]
     assert "DEVICE_HARDWARE_UNAVAILABLE" in last
     assert "no driver is installed" in last
@@ -152,7 +158,8 @@ def test_the_backend_runs_without_importing_pyopencl_and_has_its_library():
 
 def test_a_library_that_the_client_has_loaded_is_the_one(tmp_path):
     copied = tmp_path / "libOpenCL.so.1"
-    copied.write_bytes(Path(library().path).read_bytes())
+    library()
+    copied.write_bytes(Path(_mapped()[0]).read_bytes())
     program = (
         f"import ctypes; ctypes.CDLL({str(copied)!r})\n"
         "from isthmus.opencl.library import library\n"

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from interruption import Alarm, Interrupt, account, everywhere, left
+from opencl_device import DEVICE, cl
 from opencl_faults import failing
 
 from isthmus.errors import QnnError
@@ -15,13 +16,11 @@ from isthmus.opencl import event as events
 from isthmus.opencl import numbers
 from isthmus.opencl.cells import give_back
 from isthmus.opencl.context import Context
-from isthmus.opencl.device import choose
 from isthmus.opencl.handles import handle_of, references
 from isthmus.opencl.library import library
 from isthmus.opencl.owned import Owned, kinds_of
 from isthmus.opencl.program import Repository, build, build_each, kernel
 
-cl = pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 REFERENCE_COUNT = 0x1080
 SOURCE = "kernel void add(global int *x, int by) { x[get_global_id(0)] += by; }"
 OUTSIDE = ("ctypes", "hashlib", "pathlib", "json", "enum.py", "dataclasses", "numpy", "folder.py", "posixpath")
@@ -30,13 +29,13 @@ OUTSIDE = ("ctypes", "hashlib", "pathlib", "json", "enum.py", "dataclasses", "nu
 
 @pytest.fixture(scope="module")
 def context():
-    made = Context.create(choose())
+    made = Context.create(DEVICE)
     yield made
     made.close()
 
 
 def held(context):
-    """How many objects of a context there are, as its driver counts them."""
+    """How many objects of a context there are, where its driver counts them; elsewhere always the same."""
     settle()
     return library().number("test", "clGetContextInfo", context.handle, REFERENCE_COUNT, kind=ctypes.c_uint32)
 
@@ -71,14 +70,17 @@ def test_what_is_made_is_never_lost_and_never_released_twice(context):
 
 def test_the_plain_way_does_lose_what_it_makes():
     """The test above would notice. What is lost stays in a context that nobody else has."""
-    context = Context.create(choose())
+    context = Context.create(DEVICE)
     create, release = (library().functions[name] for name in ("clCreateBuffer", "clReleaseMemObject"))
 
     def deed():
         made = create(context.handle, numbers.MEM_READ_WRITE, 64, None, ctypes.byref(ctypes.c_int32()))
         release(made)
 
-    before = held(context)
+    before, one = held(context), made_buffer(context)
+    if held(context) == before:
+        pytest.skip("the driver does not count the objects of a context")
+    one.close()
     assert [where for where in everywhere(deed, outside=OUTSIDE) if held(context) > before]
     context.close()
 

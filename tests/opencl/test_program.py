@@ -3,21 +3,19 @@
 import os
 
 import pytest
+from opencl_device import DEVICE
 
 from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError
 from isthmus.opencl.context import Context
-from isthmus.opencl.device import choose
 from isthmus.opencl.program import Repository, build, kernel
-
-pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 
 SOURCE = "kernel void one(global int *x) { x[get_global_id(0)] = VALUE; }"
 
 
 @pytest.fixture
 def context():
-    made = Context.create(choose())
+    made = Context.create(DEVICE)
     yield made
     made.close()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import runner
+from opencl_device import DEVICE
 
 from isthmus.engine.opencl.lower import prepare
 from isthmus.engine.opencl.program import Program
@@ -25,8 +26,9 @@ def traits(kind: str) -> DeviceTraits:
     """A device that lowering writes for."""
     if kind == "cpu":
         return DeviceTraits(kind="cpu", vector_width=8, alignment=128)
-    units = 1 if kind == "tiles" else 1000
-    return DeviceTraits(kind="gpu", compute_units=units, max_group=1024, local_bytes=48 << 10, alignment=512)
+    # No larger groups and no more local memory than there is where it will run.
+    units, group, local = 1 if kind == "tiles" else 1000, min(1024, DEVICE.max_group), min(48 << 10, DEVICE.local_bytes)
+    return DeviceTraits(kind="gpu", compute_units=units, max_group=group, local_bytes=local, alignment=512)
 
 
 def graph_of(

@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 import functools
-import os
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+from opencl_device import cl, client_context
 
 from isthmus.engine.opencl.program import Local, Place, Pool, Program, Unit
-from isthmus.engine.opencl.traits import DeviceTraits
 
-os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
-os.environ.setdefault("POCL_CACHE_DIR", str(Path(__file__).parents[3] / ".cache" / "pocl"))
-Path(os.environ["POCL_CACHE_DIR"]).mkdir(parents=True, exist_ok=True)
-cl = pytest.importorskip("pyopencl", reason="pyopencl is not installed", exc_type=ImportError)
 GUARD = 4096
 _FENCE = 0xA5
 
 
 @functools.cache
 def queue() -> Any:
-    """A queue on the first device there is."""
-    try:
-        devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
-    except cl.LogicError as problem:
-        pytest.skip(f"no OpenCL platform: {problem}")
-    return cl.CommandQueue(cl.Context(devices[:1]))
-
-
-@functools.cache
-def traits() -> DeviceTraits:
-    """What that device is."""
-    device = queue().device
-    return DeviceTraits(
-        kind="cpu" if device.type & cl.device_type.CPU else "gpu",
-        vector_width=device.native_vector_width_float,
-        local_bytes=device.local_mem_size,
-        max_group=device.max_work_group_size,
-        compute_units=device.max_compute_units,
-        alignment=device.mem_base_addr_align // 8,
-    )
+    """A queue on the device that tests run on."""
+    return cl.CommandQueue(client_context())
 
 
 @functools.cache

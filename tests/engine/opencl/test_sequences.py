@@ -32,7 +32,8 @@ def test_small_steps_are_one_launch_with_the_same_result() -> None:
     assert [launch.kernel for launch in program.launches] == ["isthmus_sequence"]
     assert len(apart.launches) > 3
     assert_close(run(program, inputs), expected(graph, inputs), 1e-5, "at once")
-    assert_close(run(program, inputs), run(apart, inputs), 1e-7, "beside steps apart")
+    # A compiler may join products and sums in one of them that it keeps apart in the other.
+    assert_close(run(program, inputs), run(apart, inputs), 1e-6, "beside steps apart")
 
 
 def test_what_is_worth_a_launch_keeps_its_own() -> None:
