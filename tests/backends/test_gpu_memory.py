@@ -21,7 +21,7 @@ from gpu_harness import (
     values,
 )
 from gpu_harness import small as small
-from opencl_device import DEVICE, ROUNDS, client_context
+from opencl_device import DEVICE, ROUNDS, Gate, client_context
 from waiting import PATIENCE
 
 from isthmus import QnnError, memory, qnn
@@ -245,8 +245,8 @@ def test_one_handle_serves_one_tensor():
 @pytest.mark.parametrize("kind", ["context", "queue", "event"])
 def test_an_object_of_opencl_that_is_no_memory_is_refused_before_the_driver_is_asked(kind):
     context = client_context()
-    given = {"context": context, "queue": cl.CommandQueue(context), "event": cl.UserEvent(context)}[kind]
-    with gpu() as backend:
+    with gpu() as backend, Gate(context) as gate:
+        given = {"context": context, "queue": cl.CommandQueue(context), "event": gate.event}[kind]
         with pytest.raises(QnnError, match="is no MemoryObject") as refusal:
             backend.create_context().mem_register([descriptor(given)])
         assert refusal.value.code is Code.MEM_INVALID_HANDLE
