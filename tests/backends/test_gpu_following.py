@@ -1,14 +1,20 @@
 """A context of the GPU backend goes where the client's first buffer is, if it was told to follow."""
 
+import gc
+import threading
+
 import numpy as np
 import pytest
 from gpu_harness import DIMS, NBYTES, bound, cl, descriptor, doubled, expected, gpu, opencl_context, values
 from gpu_harness import small as small
+from interruption import everywhere
 from opencl_device import client_context
+from waiting import PATIENCE
 
 from isthmus import QnnError, qnn
 from isthmus.backends import gpu_graph
 from isthmus.errors import Code
+from isthmus.interrupts import settle
 from isthmus.opencl.handles import references
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -102,7 +108,8 @@ def test_a_context_stays_with_the_buffers_that_it_has(queue):
         computes_in(other, graph, buffers, registered(context, *buffers))
 
 
-def test_a_context_stays_where_its_graphs_have_state(queue):
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_context_stays_where_its_graphs_have_state(queue, monkeypatch, when):
     with gpu(FOLLOWING) as backend:
         context = backend.create_context()
         graph = context.create_graph("count")
@@ -117,9 +124,18 @@ def test_a_context_stays_where_its_graphs_have_state(queue):
         graph.finalize()
         x, y = np.ones(DIMS, np.float32), np.zeros(DIMS, np.float32)
         raw = graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
-        raw.execute()
+        load = gpu_graph.GpuGraphDriver._load
+
+        def executed_while_loading(self, *arguments):
+            raw.execute()
+            return load(self, *arguments)
+
+        if when == "before":
+            raw.execute()
+        monkeypatch.setattr(gpu_graph.GpuGraphDriver, "_load", executed_while_loading)
         with pytest.raises(QnnError, match="belongs to another context"):
             registered(context, made(queue))
+        assert (y == 2).all()
         raw.execute()
         assert (y == 4).all()
 
@@ -145,6 +161,79 @@ def test_a_move_that_fails_changes_nothing(queue, monkeypatch):
             x, y = values(), np.zeros(DIMS, np.float32)
             graph.execute([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
             np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
+
+
+ELSEWHERE = (
+    "test_gpu", "harness", "gpu_", "driver.py", "binding.py", "deadlines", "/qnn/", "/opencl/", "/memory/", "/graph/",
+    "/engine/", "/prepare/", "/compiled/", "/pyopencl/", "interrupts.py", "lock.py", "numpy", "weakref", "threading",
+    "dataclasses", "<string>", "enum.py", "contextlib",
+)  # fmt: skip
+"""Where interrupts are tried by other tests: here only those that come into the move itself."""
+
+
+def test_a_move_that_is_interrupted_is_made_whole_or_not_at_all(queue):
+    other = cl.CommandQueue(client_context())
+    with gpu(FOLLOWING) as backend:
+        context = backend.create_context()
+        graphs = [doubled(context, name) for name in ("first", "second")]
+        x, y = values(), np.zeros(DIMS, np.float32)
+        raw = [graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)]) for graph in graphs]
+
+        def deed():
+            for handle in [each for each in context._owned if isinstance(each, qnn.MemHandle)]:
+                handle.free()
+            registered(context, made(other if context.driver.opencl.handle == queue.context.int_ptr else queue))
+
+        def compute(where):
+            for binding in raw:
+                y[...] = 0
+                binding.execute()
+                np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6, err_msg=where)
+
+        def objects(where=""):
+            """How many there are in both contexts, at the end in the first of them."""
+            deed()
+            if context.driver.opencl.handle != queue.context.int_ptr:
+                deed()
+            compute(where)
+            settle()
+            for each in (queue, other):
+                each.finish()
+            return queue.context.reference_count, other.context.reference_count
+
+        before, places = objects(), []
+        for where in everywhere(deed, outside=ELSEWHERE, most=80):
+            here = {graph.driver.loaded().context.handle for graph in graphs}
+            assert here == {context.driver.opencl.handle}, where
+            compute(where)
+            now = objects(where)
+            if now != before:
+                gc.collect()
+                now = objects(where)
+            assert now == before, where
+            places.append(where)
+        assert any("gpu.py" in where and "_go" in where for where in places)
+
+
+def test_a_graph_that_is_dropped_meanwhile_does_not_divide_a_move(queue, monkeypatch):
+    with gpu(FOLLOWING) as backend:
+        context = backend.create_context()
+        first, second = doubled(context, "first"), doubled(context, "second")
+        load, dropping = gpu_graph.GpuGraphDriver._load, []
+
+        def dropped_while_loading(self, *arguments):
+            if not dropping:
+                dropping.append(threading.Thread(target=context.drop_graph, args=(first.driver.graph,)))
+                dropping[0].start()
+                dropping[0].join(0.1)
+            return load(self, *arguments)
+
+        monkeypatch.setattr(gpu_graph.GpuGraphDriver, "_load", dropped_while_loading)
+        buffers = made(queue), made(queue)
+        handles = registered(context, *buffers)
+        dropping[0].join(PATIENCE)
+        computes_in(queue, second, buffers, handles)
+        assert list(context.graphs) == ["second"]
 
 
 def test_a_context_without_that_setting_stays(queue):

@@ -11,10 +11,12 @@ its next context works in a new OpenCL context, unless the client brought that.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ from isthmus.graph.operation import Call
 from isthmus.interrupts import Ending
 from isthmus.lock import Lock
 from isthmus.log import Log, LogLevel
-from isthmus.memory import adopt, opencl
+from isthmus.memory import adopt, holds, opencl
 from isthmus.memory.opencl import OpenClBuffer
 from isthmus.opencl.context import Context
 from isthmus.opencl.device import choose
@@ -121,6 +123,8 @@ class GpuContext(ContextDriver):
         self.moving: AbstractContextManager[object] = Lock() if config.follow_client else nullcontext()
         """Held while it moves to another OpenCL context, and by whoever makes something in the one it is in."""
         self._followed: Context | None = None
+        self._left: tuple[Callable[[], object], ...] = ()
+        """What is still to be done to give back what it had before it moved."""
         path = config.kernel_repo_path
         self.repository = Repository() if path is None else _repository(path)
         self.repository.is_valid = not config.invalidate_kernel_repo
@@ -153,12 +157,15 @@ class GpuContext(ContextDriver):
             return self._graphs[-1]
 
     def drop_graph(self, graph: Graph) -> None:
-        self._graphs = [known for known in self._graphs if known.graph is not graph]
+        with self.moving:
+            self._graphs = [known for known in self._graphs if known.graph is not graph]
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[GpuRegistration]:
         with self.moving:
             if self.config.follow_client:
+                self._leave()
                 self._follow(descriptors)
+                self._leave()
             self.opencl.check("memory registration")
             return self.memory.register(descriptors)
 
@@ -175,24 +182,46 @@ class GpuContext(ContextDriver):
         except QnnError as problem:
             hint = "Create the buffers in a context of one device."
             raise QnnError(Code.MEM_INVALID_ARGUMENT, problem.what, problem.rule, hint) from None
-        moved: list[DeviceSide] = []
+        graphs, made = tuple(self._graphs), list[DeviceSide]()
         try:
-            for graph in self._graphs:
-                moved.append(graph.made_on(here))
-        except BaseException:
-            for side in moved:
-                side.close()
-            here.close()
-            raise
-        for graph, side in zip(self._graphs, moved, strict=True):
-            graph.move(side)
-        self.opencl, self.memory = here, GpuMemory(here)
+            for graph in graphs:
+                made.append(graph.made_on(here))
+            _in_turns([graph for graph in graphs if graph.has_state], partial(self._go, graphs, made, here))
+        finally:
+            if self.opencl is not here:
+                for side in made:
+                    side.close()
+                here.close()
+
+    def _go(self, graphs: Sequence[GpuGraphDriver], made: Sequence[DeviceSide], here: Context) -> None:
+        """Be there, with all graphs, from one moment to the next; unless an execution has left state meanwhile."""
+        if any(graph.has_history for graph in graphs):
+            return
+        left: list[Callable[[], object]] = [partial(graph.ledger.in_turn, graph.side.close) for graph in graphs]
+        left.append(self.memory.close)
         if self._followed is not None:
-            self._followed.close()
-        self._followed = here
+            left.append(self._followed.close)
+        moves: list[tuple[object, str, object]] = [
+            *((graph, "side", side) for graph, side in zip(graphs, made, strict=True)),
+            (self, "opencl", here), (self, "memory", GpuMemory(here)), (self, "_followed", here),
+            (self, "_left", (*self._left, *left)),
+        ]  # fmt: skip
+        # A single call of C, and what is left is kept: neither a handler of a signal nor another thread comes between.
+        deque(starmap(setattr, moves), maxlen=0)
+
+    def _leave(self) -> None:
+        """Give back what it had where it was before; what an interrupt comes into is done again.
+
+        Bindings notice, and are made again before they run; until then they run where they did.
+        """
+        if self._left:
+            holds.changed()
+            for end in self._left:
+                end()
+            self._left = ()
 
     def get_binary(self) -> bytes:
-        return gpu_binary.to_bytes([graph.program for graph in self._graphs])
+        return gpu_binary.to_bytes([graph.program for graph in list(self._graphs)])
 
     def restore(self, binary: Source) -> Sequence[GpuGraphDriver]:
         with self.moving:
@@ -212,9 +241,18 @@ class GpuContext(ContextDriver):
     def close(self) -> None:
         for graph in self._graphs:
             graph.close()
+        self._leave()
         self.memory.close()
         if self._followed is not None:
             self._followed.close()
+
+
+def _in_turns(graphs: Sequence[GpuGraphDriver], do: Callable[[], None]) -> None:
+    """Do something while none of some graphs executes. (A turn is taken by ``with`` alone.)"""
+    if graphs:
+        graphs[0].ledger.in_turn(partial(_in_turns, graphs[1:], do))
+    else:
+        do()
 
 
 def _repository(path: Any) -> Repository:

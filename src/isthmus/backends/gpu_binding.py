@@ -13,7 +13,7 @@ from isthmus.backends.driver import Memories, OperationTime, TensorMemory, Traff
 from isthmus.backends.gpu_memory import GpuRegistration
 from isthmus.backends.gpu_options import GraphConfig
 from isthmus.backends.gpu_program import DeviceProgram, IoPlace
-from isthmus.backends.gpu_staging import HostSide
+from isthmus.backends.gpu_staging import HostSide, Stage
 from isthmus.backends.limit import Limit, aborted
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
@@ -71,7 +71,7 @@ class GpuBinding(Binding):
     # -- binding -------------------------------------------------------------------------------------------------------
 
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
-        graph, loaded = self._graph, self._graph.loaded()
+        graph, (loaded, staging) = self._graph, self._graph.ready()
         infos, inputs = graph.info.tensors, len(graph.info.inputs)
         given = [
             self._checked(index, info, memory, loaded)
@@ -80,9 +80,9 @@ class GpuBinding(Binding):
         windows = [memory.window.part(0, info.nbytes) for info, memory in zip(infos, given, strict=True)]
         self._check_one_tensor_each(infos, given)
         check_apart(graph.what, infos, inputs, windows)
-        before = graph.staging.reserved
+        before = staging.reserved
         raw = [index for index, memory in enumerate(given) if memory.registration is None]
-        graph.staging.reserve(infos, raw)
+        staging.reserve(infos, raw)
         self._raw = infos[raw[0]].name if raw else ""
         self._copies_in, self._copies_out, self._shared, self._sides = [], [], [], []
         counted = _Counted()
@@ -92,13 +92,14 @@ class GpuBinding(Binding):
             if isinstance(memory.registration, GpuRegistration):
                 place, first, last = self._registered(memory.registration, label, info.nbytes, is_input, counted)
             else:
-                place, first, last = self._transferred(index, memory.window, label, info.nbytes, is_input, counted)
+                stage = staging[index]
+                place, first, last = self._transferred(stage, memory.window, label, info.nbytes, is_input, counted)
             places.append(place)
             ahead += first
             behind += last
         # What may refuse goes first, before anything is in the queue.
         ahead.sort(key=lambda command: command.kind is not commands.Kind.UNMAPPED)
-        graph.ledger.total.staging_execute_bytes += graph.staging.reserved - before
+        graph.ledger.total.staging_execute_bytes += staging.reserved - before
         self._use([*ahead, *loaded.launches(places), *behind], loaded)
         traffic = Traffic(counted.copied_in, counted.copied_out, counted.in_place)
         return traffic, [(info.name, window) for info, window in zip(infos, windows, strict=True)]
@@ -133,10 +134,9 @@ class GpuBinding(Binding):
         )
 
     def _transferred(
-        self, index: int, window: Window, label: str, nbytes: int, is_input: bool, counted: _Counted
+        self, stage: Stage, window: Window, label: str, nbytes: int, is_input: bool, counted: _Counted
     ) -> tuple[IoPlace, list[Command], list[Command]]:
         """Raw memory goes through a stage."""
-        stage = self._graph.staging[index]
         side = stage.host_side(window)
         self._sides.append(side)
         for part in side.parts:
@@ -238,7 +238,7 @@ class GpuBinding(Binding):
                 rule = "its memory is the host's, which would have to wait"
                 hint = "wait_for goes with registered OpenCL buffers alone."
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, which, rule, hint)
-            return self._commands.enqueue(event.checked(wait_for, self._graph.context.opencl, self._what))
+            return self._commands.enqueue(event.checked(wait_for, self._commands.context, self._what))
 
         return self._in_turn(run)
 
@@ -264,7 +264,7 @@ class GpuBinding(Binding):
         try:
             return run()
         except BaseException:
-            if self._graph.context.opencl.lost is None:
+            if self._commands is not None and self._commands.context.lost is None:
                 for buffer in self._shared:
                     buffer.ensure_mapped()
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from isthmus.backends.turn import PlainTurn
 from isthmus.engine.opencl.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, MemType
-from isthmus.memory import holds
 from isthmus.opencl.context import Context
 from isthmus.prepare.schedule import Plan
 from isthmus.prepare.strips import ScratchLimit
@@ -29,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeviceSide:
-    """What a graph has on a device: its program, once it is finalized, and memory for what is transferred."""
+    """What a graph has on a device: its program, prepared and loaded, and memory for what is transferred."""
 
-    program: Program | None
-    loaded: DeviceProgram | None
     staging: Staging
+    program: Program | None = None
+    loaded: DeviceProgram | None = None
 
     def close(self) -> None:
-        """Give it all back."""
+        """Give it all back; safe to call again."""
         if self.loaded is not None:
             self.loaded.close()
         self.staging.close()
@@ -50,13 +49,12 @@ class GpuGraphDriver(GraphDriver):
     def __init__(self, context: GpuContext, graph: Graph, program: Program | None = None) -> None:
         self.context, self.graph = context, graph
         self.options: dict[GraphConfig, Any] = {**_DEFAULTS, **context.config.options(graph.name)}
-        self._program = program
+        self.side = DeviceSide(Staging(context.opencl), program)
+        """Replaced as a whole, in the graph's turn or while the context moves: whoever asks twice may see two."""
         self._is_restored = program is not None
         self._preparing = threading.Lock()
         self._turn = PlainTurn()
         self.ledger = Ledger(self._turn)
-        self.staging = Staging(context.opencl)
-        self._loaded: DeviceProgram | None = None
 
     @property
     def what(self) -> str:
@@ -70,7 +68,7 @@ class GpuGraphDriver(GraphDriver):
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
         known = GraphConfig(option)
-        if self._program is not None:
+        if self.side.program is not None:
             raise QnnError(Code.GRAPH_FINALIZED, self.what, f"it is prepared: {known.name} is fixed")
         before, self.options[known] = self.options[known], _checked_option(known, value)
 
@@ -86,13 +84,18 @@ class GpuGraphDriver(GraphDriver):
     @property
     def program(self) -> Program:
         """Its executable form. To ask for what depends on it ends composition: sizes are those of a complete graph."""
-        if self._program is None:
-            with self._preparing:
-                if self._program is None:
-                    if not self.graph.finalized:
-                        self.graph.finalize()
-                    self._program = gpu_prepare.prepare(self.graph, self.context.opencl.device, self.options)
-        return self._program
+        program = self.side.program
+        if program is not None:
+            return program
+        with self.context.moving, self._preparing:
+            side = self.side
+            if side.program is not None:
+                return side.program
+            if not self.graph.finalized:
+                self.graph.finalize()
+            program = gpu_prepare.prepare(self.graph, self.context.opencl.device, self.options)
+            self.side = replace(side, program=program)
+        return program
 
     @property
     def info(self) -> GraphInfo:
@@ -106,8 +109,9 @@ class GpuGraphDriver(GraphDriver):
         context = self.context
         with context.moving:
             context.opencl.check(self.what)
-            self._loaded = self._load(context.opencl, self.program, self.staging)
-        self.ledger.total.staging_prepare_bytes = self.staging.reserved
+            program, side = self.program, self.side
+            self.side = replace(side, loaded=self._load(context.opencl, program, side.staging))
+        self.ledger.total.staging_prepare_bytes = side.staging.reserved
         self.finalized = True
 
     def _load(self, here: Context, program: Program, staging: Staging) -> DeviceProgram:
@@ -128,38 +132,39 @@ class GpuGraphDriver(GraphDriver):
     @property
     def has_history(self) -> bool:
         """Whether executions have left state on the device."""
-        return self._loaded is not None and bool(self.program.state_bytes) and self.stats().executions > 0
+        return self.has_state and self.stats().executions > 0
+
+    @property
+    def has_state(self) -> bool:
+        """Whether executions may leave state on the device."""
+        side = self.side
+        return side.loaded is not None and bool(side.loaded.program.state_bytes)
 
     def made_on(self, here: Context) -> DeviceSide:
         """The same in another OpenCL context, to be moved to; prepared anew where that is on another device."""
-        device, staging, program = self.context.opencl.device, Staging(here), self._program
+        device, staging, side = self.context.opencl.device, Staging(here), self.side
+        program = side.program
         if program is not None and here.device.handle != device.handle:
             if self._is_restored:
                 rule = f"the client's buffers are on {here.device}, and its binary was taken for {device}"
                 raise QnnError(Code.MEM_INVALID_ARGUMENT, self.what, rule, "Name the device in the configuration.")
             program = gpu_prepare.prepare(self.graph, here.device, self.options)
-        loaded = None if self._loaded is None or program is None else self._load(here, program, staging)
-        return DeviceSide(program, loaded, staging)
-
-    def move(self, side: DeviceSide) -> None:
-        """Go there. Bindings notice, and are made again before they run."""
-
-        def go() -> None:
-            left = DeviceSide(None, self._loaded, self.staging)
-            self._program, self._loaded, self.staging = side.program, side.loaded, side.staging
-            holds.changed()
-            left.close()
-
-        self.ledger.in_turn(go)
+        loaded = None if side.loaded is None or program is None else self._load(here, program, staging)
+        return DeviceSide(staging, program, loaded)
 
     # -- execution -----------------------------------------------------------------------------------------------------
 
     def loaded(self) -> DeviceProgram:
         """The program on the device."""
+        return self.ready()[0]
+
+    def ready(self) -> tuple[DeviceProgram, Staging]:
+        """The program on the device, and the memory there for what is transferred."""
+        side = self.side
         self.context.opencl.check(self.what)
-        if self._loaded is None:
+        if side.loaded is None:
             raise QnnError(Code.GRAPH_NOT_FINALIZED, self.what, "only a finalized graph can be executed")
-        return self._loaded
+        return side.loaded, side.staging
 
     def bind(self, memories: Memories) -> GpuBinding:
         return GpuBinding(self, memories)
@@ -178,10 +183,9 @@ class GpuGraphDriver(GraphDriver):
                 binding.hurry()
         with self._turn:
             self.ledger.close()
-            if self._loaded is not None:
-                self._loaded.close()
-                self._loaded = None
-            self.staging.close()
+            side = self.side
+            side.close()
+            self.side = replace(side, loaded=None)
 
 
 _DEFAULTS: dict[GraphConfig, Any] = {
