@@ -6,8 +6,6 @@ size is made, on the host or on the device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Schedule, Step
@@ -35,23 +33,32 @@ def refuses_size(step: Step) -> str | None:
     return None if runs <= MOST_RUNS else f"it would need a table of {runs:,} places, {MOST_RUNS:,} are possible"
 
 
-def check_device(schedule: Schedule, traits: DeviceTraits) -> None:
+def check_device(schedule: Schedule, scratch_bytes: int, traits: DeviceTraits) -> None:
     """Refuse a graph that needs a larger buffer than the device allocates.
+
+    Parameters
+    ----------
+    scratch_bytes
+        What scratch takes in the precision that intermediates are kept in; it was planned for floats.
 
     Raises
     ------
     QnnError
         COMMON_MEM_ALLOC with what it is that needs it.
     """
-    for what, nbytes in _buffers(schedule):
-        most = traits.largest_allocation
-        if nbytes > most:
-            rule = f"{what} needs {nbytes:,} bytes, the device allocates at most {most:,} at a time"
-            raise QnnError(Code.COMMON_MEM_ALLOC, f"graph '{schedule.name}'", rule)
-
-
-def _buffers(schedule: Schedule) -> Iterator[tuple[str, int]]:
-    yield "its scratch", schedule.scratch_bytes
-    yield "its state", schedule.state_bytes
+    _check(schedule, "its scratch", scratch_bytes, traits)
+    _check(schedule, "its state", schedule.state_bytes, traits)
     for tensor in (*schedule.inputs, *schedule.outputs):
-        yield f"tensor '{tensor.name}'", tensor.nbytes
+        _check(schedule, f"tensor '{tensor.name}'", tensor.nbytes, traits)
+
+
+def check_constants(schedule: Schedule, nbytes: int, traits: DeviceTraits) -> None:
+    """The same for the one buffer of constants, whose size is known when all steps are lowered."""
+    _check(schedule, "its buffer of constants", nbytes, traits)
+
+
+def _check(schedule: Schedule, what: str, nbytes: int, traits: DeviceTraits) -> None:
+    most = traits.largest_allocation
+    if nbytes > most:
+        rule = f"{what} needs {nbytes:,} bytes, the device allocates at most {most:,} at a time"
+        raise QnnError(Code.COMMON_MEM_ALLOC, f"graph '{schedule.name}'", rule)

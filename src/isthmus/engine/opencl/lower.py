@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from isthmus.engine.native.lower import alone
-from isthmus.engine.opencl.limits import check_device, refuses_size
+from isthmus.engine.opencl.limits import check_constants, check_device, refuses_size
 from isthmus.engine.opencl.lowering import (
     convolution,
     elementwise,
@@ -143,9 +143,9 @@ def lower(
     QnnError
         COMMON_MEM_ALLOC if the device has no memory of such a size.
     """
-    check_device(schedule, traits)
     half = precision is Precision.FP16
     halves_end, scratch_bytes = _regions(schedule) if half else (0, schedule.scratch_bytes)
+    check_device(schedule, scratch_bytes, traits)
     emitter = Emitter(traits, precision, schedule.places, len(schedule.inputs), halves_end, schedule.numerics)
     work = [offset // 2 if half else offset for offset in schedule.work]
     for group in _groups(schedule, emitter, work, fuse):
@@ -165,6 +165,7 @@ def lower(
             return Place(pool, index, 0, nbytes, pool is not DevicePool.INPUT)
 
         units, launches = merged(units, launches, emitter.costs, emitter.labels, whole, emitter.constant)
+    check_constants(schedule, emitter.constant_bytes, traits)
     return Program(
         name=schedule.name,
         traits=traits,
