@@ -140,6 +140,44 @@ def test_an_ending_is_done_for_what_ends_in_a_cycle():
     assert done == [1]
 
 
+def test_an_ending_may_make_and_end_something_that_has_an_ending_itself(monkeypatch):
+    told, done = [], []
+    monkeypatch.setattr("sys.unraisablehook", told.append)
+
+    def end():
+        inner = Owner()
+        Ending(inner, done.append, "inner")
+        del inner
+        done.append("outer")
+
+    owner = Owner()
+    Ending(owner, end)
+    del owner
+    assert (done, told) == (["outer", "inner"], [])
+
+
+@BOTH
+def test_such_an_ending_is_done_wherever_it_is_interrupted(by):
+    done, made = set(), []
+
+    def end(key):
+        inner = Owner()
+        Ending(inner, done.add, (key, "inner"))
+        del inner
+        done.add(key)
+
+    def deed():
+        owner, key = Owner(), object()
+        ending = Ending(owner, end, key)
+        made.append(key)
+        del owner, ending
+
+    for where in everywhere(deed, by=by):
+        settle()
+        assert done >= {*made, *((key, "inner") for key in made)}, where
+    assert len(made) > 10
+
+
 def test_a_warning_that_is_an_error_goes_no_further(monkeypatch):
     told = []
     monkeypatch.setattr(sys, "excepthook", lambda *problem: told.append(problem[0]))
