@@ -7,10 +7,12 @@ import time
 
 import numpy as np
 import pytest
+from interruption import Alarm, Interrupt, everywhere
 from opencl_device import DEVICE, Gate, cl
 from opencl_faults import failing, replaced
 
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import settle
 from isthmus.memory import opencl
 from isthmus.opencl import commands, numbers, waiting
 from isthmus.opencl.context import Context
@@ -324,15 +326,53 @@ def test_many_threads_have_executions_of_their_own_in_one_queue(desk):
     assert (desk.array == 200).all()
 
 
-def test_words_that_drivers_write_are_used_again_only_after_they_did():
-    bells = waiting._Bells()
-    first = bells.take()
-    bells.give_back(first, armed=True)
-    second = bells.take()
-    assert second is not first
-    first.value = 1
-    assert bells.take() is first
-    assert first.value == 0
+@pytest.fixture
+def bells(monkeypatch):
+    """All that blocks get theirs from."""
+    made = waiting.Bells()
+    monkeypatch.setattr(waiting, "_bells", made)
+    return made
+
+
+def armed(block):
+    """The bell of a block as if a driver had been asked to ring it."""
+    block.words[waiting.Word.ARMED] = 1
+    return block.words[waiting.Word.BELL]
+
+
+def test_words_that_drivers_write_are_used_again_only_after_they_did(desk, bells):
+    block = waiting.Block(desk.context.queue, on_host=True)
+    first = armed(block)
+    block.fresh_bell()
+    second = armed(block)
+    del block
+    others = [waiting.Block(desk.context.queue, on_host=True) for _ in range(2 * waiting._SLAB)]
+    assert not {first, second} & {each.words[waiting.Word.BELL] for each in others}
+    for late in (second, first):
+        ctypes.c_int64.from_address(late).value = 1
+    after = [waiting.Block(desk.context.queue, on_host=True) for _ in range(waiting._SLAB)]
+    assert {first, second} <= {each.words[waiting.Word.BELL] for each in after}
+    assert ctypes.c_int64.from_address(first).value == 0
+
+
+@pytest.mark.parametrize("by", [Interrupt, Alarm])
+def test_no_word_that_a_driver_may_still_write_is_lost_by_an_interrupt(desk, bells, by):
+    asked = set()
+
+    def deed():
+        block = waiting.Block(desk.context.queue, on_host=True)
+        asked.add(armed(block))
+        block.fresh_bell()
+        asked.add(armed(block))
+
+    for where in everywhere(deed, by=by, outside=("ctypes", "enum.py")):
+        settle()
+        free, awaited = list(bells._free), list(bells._awaited)
+        assert len(free) + len(awaited) == len({*free, *awaited}) == waiting._SLAB, where
+        assert not set(free) & asked, where
+        for address in awaited:
+            ctypes.c_int64.from_address(address).value = 1
+        asked.clear()
 
 
 def test_a_driver_that_calls_back_late_is_asked_in_between(desk, monkeypatch):

@@ -23,7 +23,7 @@ def store_retained(cell: Any, index: int, retain: Callable[[int], int], handle: 
     store(cell, index, compress((handle,), map(not_, map(retain, (handle,)))))
 
 
-def give_back(cell: Any, index: int, release: Callable[[int], int]) -> None:
+def give_back(cell: Any, index: int, release: Callable[[int], object]) -> None:
     """Release what stands in a cell, if anything does, and strike it out; also by several threads at a time."""
     # A pair is whole before any of it is used, and neither half lets another thread run: it is struck out before it is
     # released, which does.

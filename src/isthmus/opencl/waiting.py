@@ -6,10 +6,13 @@ import ctypes
 import time
 from collections import deque
 from contextlib import suppress
+from itertools import chain, starmap
+from operator import setitem
 from typing import Any
 
+from isthmus.interrupts import Ending
 from isthmus.opencl import machine, numbers
-from isthmus.opencl.cells import give_back
+from isthmus.opencl.cells import give_back, store
 from isthmus.opencl.library import library
 from isthmus.opencl.loop import WORD, Word
 
@@ -21,6 +24,8 @@ SPIN_ON_HOST = 0.00005
 """The same for one that computes on the host's processors, where it has a single command: more of them need all
 processors. Whoever spins makes way."""
 
+_SLAB = 512
+"""Bells that are made at a time."""
 _Words = ctypes.c_int64 * Word.END
 _FUNCTIONS = {
     Word.LAUNCH: "clEnqueueNDRangeKernel",
@@ -36,33 +41,71 @@ _FUNCTIONS = {
 }
 
 
-class _Bells:
-    """Words that drivers write when they call back. A driver may be late: a word is used again only after its call."""
+class Bells:
+    """Words that drivers write when they call back, and whose memory never ends.
+
+    A driver may be late: it may write when whoever waited has gone, and while the process ends. So a word is used again
+    only after its call, and nothing gives its memory back. It stands in a block, or here as free or as awaited, and
+    goes from one to the other by a single call of C, which no handler of a signal can divide.
+    """
 
     def __init__(self) -> None:
-        self._free: deque[Any] = deque()
-        self._awaited: deque[Any] = deque()
+        self._free: deque[int] = deque()
+        self._awaited: deque[int] = deque()
+        self._slabs: list[Any] = []
+        # A reference that nobody has: Python itself does not free these words when it ends.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._slabs))
 
-    def take(self) -> Any:
-        """A word that nobody is going to write."""
-        # Other threads may take some meanwhile.
-        with suppress(IndexError):
-            for _ in range(len(self._awaited)):
-                bell = self._awaited.popleft()
-                (self._free if bell.value else self._awaited).append(bell)
-        try:
-            bell = self._free.popleft()
-        except IndexError:
-            bell = ctypes.c_int64()
-        bell.value = 0
-        return bell
+    def give(self, words: Any) -> None:
+        """Put one that nobody is going to write into a block that has none."""
+        self._sweep()
+        while not words[Word.BELL]:
+            try:
+                store(words, Word.BELL, starmap(self._free.popleft, ((),)))
+            except IndexError:
+                self._make()
 
-    def give_back(self, bell: Any, armed: bool) -> None:
-        """Have it used again, once a driver that was asked to write it has done so."""
-        (self._awaited if armed and not bell.value else self._free).append(bell)
+    def exchange(self, words: Any) -> None:
+        """Put another one into a block whose own a driver was asked to write."""
+        self._sweep()
+        while words[Word.ARMED]:
+            another, asked = starmap(self._free.popleft, ((),)), (words[Word.BELL],)
+            steps = chain(
+                map(setitem, (words,), (Word.BELL,), another),
+                map(self._awaited.append, asked),
+                map(setitem, (words,), (Word.ARMED,), (0,)),
+            )
+            try:
+                deque(steps, maxlen=0)
+            except IndexError:
+                self._make()
+
+    def take_back(self, words: Any) -> None:
+        """Have a block's again, if it has one; safe to repeat."""
+        give_back(words, Word.BELL, (self._awaited if words[Word.ARMED] else self._free).append)
+
+    def _sweep(self) -> None:
+        """Have those free that were written."""
+        for address in tuple(self._awaited):
+            bell = ctypes.c_int64.from_address(address)
+            if bell.value:
+                steps = chain(
+                    map(self._awaited.remove, (address,)),
+                    map(setattr, (bell,), ("value",), (0,)),
+                    map(self._free.append, (address,)),
+                )
+                # Another thread may have been first.
+                with suppress(ValueError):
+                    deque(steps, maxlen=0)
+
+    def _make(self) -> None:
+        slab = (ctypes.c_int64 * _SLAB)()
+        first = ctypes.addressof(slab)
+        addresses = range(first, first + WORD * _SLAB, WORD)
+        deque(chain(map(self._slabs.append, (slab,)), map(self._free.extend, (addresses,))), maxlen=0)
 
 
-_bells = _Bells()
+_bells = Bells()
 
 
 class Block:
@@ -89,22 +132,13 @@ class Block:
         on_host_ns = -int(SPIN_ON_HOST * 1e9) if is_single else 0
         self.words[Word.SPIN] = on_host_ns if on_host else int(SPIN * 1e9)
         self.words[Word.SLICE] = int(PIECE * 1e9)
-        self._bell = _bells.take()
-        self.words[Word.BELL] = ctypes.addressof(self._bell)
+        Ending(self, _bells.take_back, self.words)
+        _bells.give(self.words)
 
     def fresh_bell(self) -> None:
         """After a wait that slept: have a bell that no earlier event rings."""
         if self.words[Word.ARMED]:
-            # The new one first: no bell may be in two hands, wherever an exception comes.
-            rung, self._bell = self._bell, _bells.take()
-            _bells.give_back(rung, True)
-            self.words[Word.BELL] = ctypes.addressof(self._bell)
-            self.words[Word.ARMED] = 0
-
-    def __del__(self) -> None:
-        bell = getattr(self, "_bell", None)
-        if bell is not None:
-            _bells.give_back(bell, bool(self.words[Word.ARMED]))
+            _bells.exchange(self.words)
 
     def wait(self, seconds: float) -> bool:
         """Wait for the block's event, and go on after pieces; whether it has ended, in whatever way.
