@@ -14,6 +14,7 @@ from isthmus.errors import QnnError
 from isthmus.interrupts import settle
 from isthmus.opencl import event as events
 from isthmus.opencl import numbers
+from isthmus.opencl import program as programs
 from isthmus.opencl.cells import give_back
 from isthmus.opencl.context import Context
 from isthmus.opencl.handles import handle_of, references
@@ -158,9 +159,50 @@ def test_of_programs_that_are_built_side_by_side_one_that_fails_is_told(context)
     sources = [(SOURCE, ()), ("no program", ()), (SOURCE, ("-DA=3",))]
     with pytest.raises(QnnError, match="do not build"):
         build_each(context, sources, Repository(), "test")
-    assert not [thread for thread in threading.enumerate() if thread.name == "isthmus-build"]
+    assert not builders()
     assert len(build_each(context, sources[::2] * 5, Repository(), "test")) == 10
     assert build_each(context, [], Repository(), "test") == []
+
+
+class Builds:
+    """Builds that take a while, and threads that are started only to begin with."""
+
+    def __init__(self, monkeypatch, started, problem):
+        self.done, self._started, self._problem = [], started, problem
+        monkeypatch.setattr(programs, "build", self._build)
+        monkeypatch.setattr(programs, "start", self._start)
+
+    def _build(self, context, source, options, repository, what):
+        time.sleep(0.1)
+        self.done.append(source)
+        return source
+
+    def _start(self, thread):
+        if not self._started:
+            raise self._problem
+        self._started -= 1
+        thread.start()
+
+
+def builders():
+    return [thread for thread in threading.enumerate() if thread.name == "isthmus-build"]
+
+
+def test_whoever_is_interrupted_while_builders_are_started_waits_for_what_is_under_way_alone(monkeypatch):
+    builds = Builds(monkeypatch, 1, Interrupt())
+    with pytest.raises(Interrupt):
+        build_each(None, [(str(number), ()) for number in range(20)], None, "test")
+    assert not builders()
+    assert len(builds.done) < 20
+
+
+@pytest.mark.parametrize("started", [0, 1])
+def test_where_no_more_threads_can_be_started_programs_are_built_all_the_same(monkeypatch, started):
+    builds = Builds(monkeypatch, started, RuntimeError("can't start new thread"))
+    wanted = [str(number) for number in range(5)]
+    assert build_each(None, [(source, ()) for source in wanted], None, "test") == wanted
+    assert sorted(builds.done) == wanted
+    assert not builders()
 
 
 # -- kinds -------------------------------------------------------------------------------------------------------------

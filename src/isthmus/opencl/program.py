@@ -102,26 +102,31 @@ def build_each(
 
     builders = [threading.Thread(target=work, name="isthmus-build") for _ in range(min(_BUILDERS, len(sources)))]
     try:
-        for builder in builders:
-            start(builder)
-    finally:
-        _join(builders, waiting)
+        try:
+            for builder in builders:
+                start(builder)
+        except RuntimeError:
+            # The system starts no more threads.
+            work()
+        _join(builders)
+    except BaseException:
+        # One that starts only now finds nothing to do.
+        waiting.clear()
+        try:
+            _join(builders)
+        except BaseException:
+            _join(builders)
+            raise
+        raise
     if problems:
         raise problems[0]
     return [made[number] for number in range(len(sources))]
 
 
-def _join(builders: Sequence[threading.Thread], waiting: deque[Any]) -> None:
-    try:
-        for builder in builders:
-            if builder.ident is not None:
-                builder.join()
-    except BaseException:
-        waiting.clear()
-        for builder in builders:
-            if builder.ident is not None:
-                builder.join()
-        raise
+def _join(builders: Sequence[threading.Thread]) -> None:
+    for builder in builders:
+        if builder.ident is not None:
+            builder.join()
 
 
 def build(
