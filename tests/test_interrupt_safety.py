@@ -180,7 +180,8 @@ def test_such_an_ending_is_done_wherever_it_is_interrupted(by):
 
 def test_a_warning_that_is_an_error_goes_no_further(monkeypatch):
     told = []
-    monkeypatch.setattr(sys, "excepthook", lambda *problem: told.append(problem[0]))
+    monkeypatch.setattr(sys, "excepthook", lambda *problem: pytest.fail("nothing ends by it"))
+    monkeypatch.setattr(sys, "unraisablehook", lambda problem: told.append(problem.exc_type))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_forgotten("it was dropped")
@@ -203,6 +204,7 @@ def test_an_ending_may_be_wanted_at_exit():
 def test_an_ending_that_fails_is_told_and_in_nobodys_way(monkeypatch):
     told, done = [], []
     monkeypatch.setattr("sys.unraisablehook", told.append)
+    monkeypatch.setattr(sys, "excepthook", lambda *problem: pytest.fail("nothing ends by it"))
 
     def fail():
         raise ValueError("no end")
@@ -212,6 +214,8 @@ def test_an_ending_that_fails_is_told_and_in_nobodys_way(monkeypatch):
     Ending(next_owner, done.append, 1)
     del owner
     assert [str(one.exc_value) for one in told] == ["no end"]
+    assert "fail" in repr(told[0].object)
+    assert "given up" in repr(told[0].object)
     del next_owner
     Ending(Owner(), done.append, 2)
     assert done == [1, 2]
@@ -238,7 +242,9 @@ def test_what_a_handler_raises_within_an_ending_is_the_clients_and_the_ending_is
 
 def test_an_ending_that_fails_is_told_by_pythons_own_hook_too():
     script = (
+        "import sys\n"
         "from isthmus.interrupts import Ending\n"
+        "sys.excepthook = lambda *problem: print('a crash')\n"
         "class Owner: ...\n"
         "owner = Owner()\n"
         "ending = Ending(owner, lambda: 1 / 0)\n"
@@ -247,4 +253,5 @@ def test_an_ending_that_fails_is_told_by_pythons_own_hook_too():
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stdout) == (0, "goes on\n")
+    assert "Exception ignored" in ran.stderr.splitlines()[0]
     assert ran.stderr.splitlines()[-1].startswith("ZeroDivisionError")

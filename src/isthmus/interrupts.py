@@ -13,9 +13,7 @@ from __future__ import annotations
 import _thread
 import atexit
 import select
-import sys
 import threading
-import types
 import warnings
 import weakref
 from collections import deque
@@ -163,7 +161,6 @@ class Ending(weakref.ref):  # type: ignore[type-arg]
         _at_exit.discard(self)
 
 
-_UNRAISABLE = ("exc_type", "exc_value", "exc_traceback", "err_msg", "object")
 _waiting: set[Ending] = set()
 _at_exit: set[Ending] = set()
 _gone: deque[Ending] = deque()
@@ -172,8 +169,8 @@ _gone: deque[Ending] = deque()
 def settle(reference: object = None) -> None:
     """Do what is left to be done of objects that were forgotten. More than one thread may be at it.
 
-    An ending that fails by itself, and so fails again, is told and given up: whoever comes next has nothing to do with
-    it. What a handler raised within one that then succeeds is the client's, and goes on to it.
+    An ending that fails by itself, and so fails again, is given up, and `sys.unraisablehook` told: whoever comes next
+    has nothing to do with it. What a handler raised within one that then succeeds is the client's, and goes on to it.
     """
     me = _thread.get_ident()
     while _gone:
@@ -200,22 +197,43 @@ def settle(reference: object = None) -> None:
             raise raised
 
 
+class _Told:
+    """Python itself tells of what it raises when it is called, under this name.
+
+    That is `sys.unraisablehook`, whoever has set it: for what fails where nobody can be told, and nothing ends by it.
+    `sys.excepthook` is not: it is told of what ends a thread or the program, and there are those who report a crash
+    from there, or end the program. Python's own hook takes nothing but what Python has made; so this is the callback of
+    a reference, and what a callback raises goes there.
+    """
+
+    def __init__(self, problem: Exception, name: str) -> None:
+        self._problem, self._name = problem, name
+        mortal = _Mortal()
+        reference = weakref.ref(mortal, self)
+        del mortal, reference
+
+    def __call__(self, reference: object) -> None:
+        raise self._problem
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+class _Mortal:
+    """Something that a reference can be to."""
+
+
 def _tell_of(problem: Exception, ending: Ending) -> None:
-    """Tell of an ending that failed, as Python tells of what fails where nobody can be told."""
-    if sys.unraisablehook is sys.__unraisablehook__:
-        # Python's own takes nothing but what Python itself has made.
-        sys.excepthook(type(problem), problem, problem.__traceback__)
-        return
-    said = (type(problem), problem, problem.__traceback__, "given up", ending._tell)
-    sys.unraisablehook(types.SimpleNamespace(**dict(zip(_UNRAISABLE, said, strict=True))))  # type: ignore[arg-type]
+    """Tell of an ending that failed, as Python tells of what fails where nobody can be told (`_Told`)."""
+    _Told(problem, f"{ending._tell!r}, which is given up")
 
 
 def warn_forgotten(text: str) -> None:
     """Say that something was forgotten which should have been closed; where that is an error, it is told, no more."""
     try:
         warnings.warn(text, ResourceWarning, stacklevel=3)
-    except ResourceWarning:
-        sys.excepthook(*sys.exc_info())
+    except ResourceWarning as problem:
+        _Told(problem, "something that was forgotten")
 
 
 @atexit.register
