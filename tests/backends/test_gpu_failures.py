@@ -103,6 +103,20 @@ def test_a_silent_device_does_not_hold_up_a_free(monkeypatch):
     assert [problem.code for problem in answers] == [Code.GRAPH_INVALID_HANDLE]
 
 
+@pytest.mark.parametrize("io", ["raw", "memhandle"])
+def test_memory_that_a_device_does_not_come_to_map_is_no_hang(io):
+    with gpu({"gpu": {"timeout": 1}}) as backend:
+        context = backend.create_context()
+        graph = doubled(context)
+        handles = context.mem_register([descriptor(buffer(backend)), descriptor(buffer(backend))])
+        with Gate(opencl_context(backend)) as gate:
+            bound(graph, *handles).execute(wait_for=[gate.event])
+            with pytest.raises(QnnError, match="has not been mapped within 1 s") as refused:
+                graph.allocate(io)
+        assert refused.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+        works(backend)
+
+
 @pytest.mark.parametrize("status", [numbers.INVALID_COMMAND_QUEUE, numbers.DEVICE_NOT_AVAILABLE, -9999])
 def test_a_device_that_says_it_is_gone_is_lost(status):
     with gpu() as backend:

@@ -113,7 +113,7 @@ def test_a_timed_execution_comes_after_all_that_is_in_the_queue(desk):
 
 def test_a_timed_execution_waits_for_the_end_of_a_mapping(desk):
     found, queue, handle = library(), desk.context.queue, desk.memory.handle
-    at = found.map_buffer("test", queue, handle, 4 * N)
+    at = waiting.map_buffer(desk.context, handle, 4 * N, "test")
     with gate(desk, 0.1) as gated:
         before = desk.of(desk.launch(3)).enqueue([gated.event.int_ptr])
         found.call("test", "clEnqueueUnmapMemObject", queue, handle, at, 0, None, None)
@@ -249,8 +249,7 @@ def test_an_execution_that_takes_long_is_timed_out_and_the_device_goes_on(desk):
 
 def test_a_buffer_that_is_mapped_refuses_before_anything_is_enqueued(desk):
     found = library()
-    queue, handle = desk.context.queue, desk.memory.handle
-    at = found.map_buffer("test", queue, handle, 4 * N)
+    at = waiting.map_buffer(desk.context, desk.memory.handle, 4 * N, "test")
     with failing("clEnqueueWriteBuffer", numbers.OUT_OF_RESOURCES) as calls:
         made = desk.of(commands.refuse_mapped(desk.memory.handle, "tensor 'x'"), desk.write())
         with pytest.raises(QnnError, match="tensor 'x' of the test: its OpenCL buffer is mapped") as refused:

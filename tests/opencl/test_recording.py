@@ -18,6 +18,7 @@ from isthmus.opencl.context import Context
 from isthmus.opencl.execution import Commands, Limits, Outcome
 from isthmus.opencl.library import library as loaded
 from isthmus.opencl.program import Repository, build, kernel
+from isthmus.opencl.waiting import map_buffer
 
 N = 64
 SOURCE = "kernel void add(global int *x, int by) { x[get_global_id(0)] += by; }"
@@ -150,7 +151,7 @@ def test_profiles_and_limits_use_commands_of_their_own(recorder):
 def test_what_refuses_before_recorded_launches_is_named(recorder):
     context, memory, _array, made = desk(simultaneous=False)
     recorded = Commands(context, [commands.refuse_mapped(memory.handle, "tensor 'x'"), *made], "test", 60)
-    at = loaded().map_buffer("test", context.queue, memory.handle, 4 * N)
+    at = map_buffer(context, memory.handle, 4 * N, "test")
     with pytest.raises(QnnError, match="tensor 'x' of test: its OpenCL buffer is mapped"):
         recorded.run()
     loaded().call("test", "clEnqueueUnmapMemObject", context.queue, memory.handle, at, 0, None, None)

@@ -71,6 +71,7 @@ class GpuBackend(BackendDriver):
                 raise QnnError(Code.BACKEND_INCONSISTENT_CONFIG, "backend 'gpu'", rule)
         else:
             opened = Context.create(choose(config.platform, config.device, partial(self.log, LogLevel.WARN)))
+        opened.patience = config.patience
         self.log(LogLevel.INFO, f"OpenCL device {opened.device}, driver {opened.device.driver}")
         return opened
 
@@ -182,6 +183,7 @@ class GpuContext(ContextDriver):
         except QnnError as problem:
             hint = "Create the buffers in a context of one device."
             raise QnnError(Code.MEM_INVALID_ARGUMENT, problem.what, problem.rule, hint) from None
+        here.patience = self.config.patience
         graphs, made = tuple(self._graphs), list[DeviceSide]()
         try:
             for graph in graphs:

@@ -108,9 +108,9 @@ class HostSharedBuffer(OpenClBuffer):
             self._map()
 
     def _map(self) -> None:
-        from isthmus.opencl.library import library
+        from isthmus.opencl.waiting import map_buffer
 
-        at = library().map_buffer(self.what, self.context.queue, self.handle, self.facts.nbytes)
+        at = map_buffer(self.context, self.handle, self.facts.nbytes, self.what)
         if at != self.address:
             raise QnnError(Code.MEM_MAPPING, self.what, "the driver maps it to another address than its own")
 
@@ -233,12 +233,12 @@ class PinnedBuffer(Buffer):
 
 def pinned(context: Context, nbytes: int) -> PinnedBuffer:
     """Host memory that transfers go to and from at the speed of the bus."""
-    from isthmus.opencl.library import library
+    from isthmus.opencl.waiting import map_buffer
 
     inner, cell = device(context, nbytes, of_host=True), (ctypes.c_void_p * 1)()
     # Drivers keep memory that is mapped.
     Ending(inner, _unmap, context, inner._owned, cell)
-    return PinnedBuffer(inner, library().map_buffer(inner.what, context.queue, inner.handle, nbytes, cell))
+    return PinnedBuffer(inner, map_buffer(context, inner.handle, nbytes, inner.what, cell))
 
 
 def _unmap(context: Context, owned: Owned, cell: Any) -> None:

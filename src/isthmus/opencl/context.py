@@ -19,6 +19,8 @@ from isthmus.opencl.handles import handle_of
 from isthmus.opencl.library import own_library
 from isthmus.opencl.owned import Owned
 
+PATIENCE = 600.0
+
 
 class Context:
     """A context and an in-order queue.
@@ -41,6 +43,8 @@ class Context:
         self._lock = Lock()
         self._users: weakref.WeakSet[Any] = weakref.WeakSet()
         self._closed = False
+        self.patience = PATIENCE
+        """Seconds that the device may take for one thing, before it counts as lost."""
         self.lost: str | None = None
         """Why it is lost, as a sentence part."""
 

@@ -19,7 +19,6 @@ from typing import Any
 from isthmus.errors import Code, QnnError
 from isthmus.lock import Lock
 from isthmus.opencl import numbers
-from isthmus.opencl.cells import store
 from isthmus.opencl.status import check, refusal
 
 VARIABLE = "ISTHMUS_OPENCL_LIBRARY"
@@ -116,18 +115,6 @@ class Library:
     def call(self, what: str, name: str, *arguments: Any) -> None:
         """Call a function that answers a status; `what` it is called for names the object in an error."""
         check(self.functions[name](*arguments), what, name)
-
-    def map_buffer(self, what: str, queue: int, memory: int, nbytes: int, cell: Any = None) -> int:
-        """Have the host read and write a buffer, once all before it in the queue is done.
-
-        The answer is the address that the host sees; it stands in a cell too, if one is given, where no handler of a
-        signal can come between.
-        """
-        status, flags, cell = c_int32(), numbers.MAP_READ | numbers.MAP_WRITE, cell or (c_void_p * 1)()
-        given = (queue, memory, numbers.TRUE, flags, 0, nbytes, 0, None, None, ctypes.byref(status))
-        store(cell, 0, map(self.functions["clEnqueueMapBuffer"], *((argument,) for argument in given)))
-        check(status.value, what, "clEnqueueMapBuffer")
-        return int(cell[0] or 0)
 
     def address(self, name: str) -> int:
         """Where a function is, for native code."""

@@ -1,4 +1,4 @@
-"""Waiting for events of OpenCL: in native code, in pieces, and never for ever."""
+"""Waiting for events of OpenCL: in native code, and in pieces, so that interrupts and limits get through."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from collections import deque
 from contextlib import suppress
 from itertools import chain, starmap
 from operator import setitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isthmus.interrupts import Ending
 from isthmus.opencl import machine, numbers
 from isthmus.opencl.cells import give_back, store
 from isthmus.opencl.library import library
 from isthmus.opencl.loop import WORD, Word
+from isthmus.opencl.status import check, refusal
+
+if TYPE_CHECKING:
+    from isthmus.opencl.context import Context
 
 PIECE = 0.05
 """The longest wait in one piece, in seconds: interrupts and time limits are looked at in between."""
@@ -157,6 +161,37 @@ class Block:
                     return False
         finally:
             words[Word.SLICE] = int(PIECE * 1e9)
+
+
+def map_buffer(context: Context, memory: int, nbytes: int, what: str, cell: Any = None) -> int:
+    """Have the host read and write a buffer, once all before it in the queue is done.
+
+    The answer is the address that the host sees; it stands in a cell too, if one is given, where no handler of a signal
+    can come between.
+
+    Raises
+    ------
+    QnnError
+        COMMON_SYSTEM_COMMUNICATION if the device fails, or has not come to it when its time is over: then it is lost.
+    """
+    functions, block = library().functions, Block(context.queue, context.device.kind == "cpu")
+    status, flags, cell = ctypes.c_int32(), numbers.MAP_READ | numbers.MAP_WRITE, cell or (ctypes.c_void_p * 1)()
+    event = block.address + WORD * Word.EVENT
+    given = (context.queue, memory, numbers.FALSE, flags, 0, nbytes, 0, None, event, ctypes.byref(status))
+    try:
+        store(cell, 0, map(functions["clEnqueueMapBuffer"], *((argument,) for argument in given)))
+        check(status.value, what, "clEnqueueMapBuffer")
+        functions["clFlush"](context.queue)
+        if not block.wait(context.patience):
+            context.lose(f"memory has not been mapped within {context.patience:g} s")
+        elif block.words[Word.EVENT]:
+            failed = int(block.words[Word.STATUS]) or state(block.words)
+            context.lose(refusal(failed, what, "clEnqueueMapBuffer").rule)
+    finally:
+        give_back(block.words, Word.EVENT, functions["clReleaseEvent"])
+    if context.lost is not None:
+        raise context.loss(what)
+    return int(cell[0] or 0)
 
 
 def hand_over(queue: int, memory: int, address: int, seconds: float) -> bool:
