@@ -3,11 +3,25 @@
 import itertools
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
 import tiny
-from gpu_harness import DIMS, NBYTES, cl, doubled, expected, gpu, opencl_context, opencl_queue, small_engine, values
+from gpu_harness import (
+    DIMS,
+    NBYTES,
+    bound,
+    cl,
+    descriptor,
+    doubled,
+    expected,
+    gpu,
+    opencl_context,
+    opencl_queue,
+    small_engine,
+    values,
+)
 from gpu_harness import small as small
 from opencl_device import DEVICE, client_context
 
@@ -78,6 +92,26 @@ def test_a_queue_of_another_context_is_refused():
     error = refusal({"gpu": {"context": one, "queue": cl.CommandQueue(other)}})
     assert error.code is Code.BACKEND_INCONSISTENT_CONFIG
     assert "another context" in error.rule
+    for queue in map(cl.CommandQueue, (one, other)):
+        with gpu({"gpu": {"context": queue.context, "queue": queue}}) as backend:
+            computes(backend)
+
+
+def test_without_pyopencl_its_objects_are_refused_with_the_remedy_and_all_else_goes_on(monkeypatch):
+    with gpu() as backend:
+        context = backend.create_context()
+        graph = doubled(context)
+        with qnn.gpu.allocate(backend, NBYTES) as one, qnn.gpu.allocate(backend, NBYTES) as other:
+            monkeypatch.setitem(sys.modules, "pyopencl", None)
+            handles = context.mem_register([descriptor(one), descriptor(other)])
+            event = bound(graph, *handles).execute(wait_for=[])
+            for asked in (lambda: opencl_context(backend), lambda: event.cl):
+                with pytest.raises(QnnError, match=r"pyopencl.* is not installed") as refused:
+                    asked()
+                assert refused.value.code is Code.COMMON_PLATFORM_NOT_SUPPORTED
+                assert "pip install 'isthmus[gpu]'" in refused.value.hint
+            event.wait(60)
+        computes(backend)
 
 
 def test_a_queue_without_order_is_refused():

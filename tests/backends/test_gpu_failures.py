@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import itertools
 import subprocess
 import sys
 import threading
@@ -182,6 +183,56 @@ def test_out_of_device_memory_while_finalizing_leaves_nothing_behind(after):
         assert not graph.finalized
         graph.finalize()
         works(backend)
+
+
+CALLS = (
+    "clCreateBuffer", "clCreateCommandQueue", "clCreateKernel", "clCreateProgramWithBinary", "clGetMemObjectInfo",
+    "clSetKernelArg", "clRetainMemObject", "clRetainEvent", "clEnqueueNDRangeKernel", "clEnqueueWriteBuffer",
+    "clEnqueueMapBuffer", "clEnqueueUnmapMemObject", "clEnqueueMarkerWithWaitList", "clFlush", "clGetEventInfo",
+    "clGetEventProfilingInfo", "clSetEventCallback",
+)  # fmt: skip
+OFTEN = ("clGetMemObjectInfo", "clSetKernelArg", "clGetEventInfo")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_whichever_call_of_the_driver_fails_is_told_and_the_backend_goes_on(name):
+    def everything(backend):
+        context = backend.create_context()
+        try:
+            graph, array = doubled(context), values()
+            x, y = array.copy(), np.zeros(DIMS, np.float32)
+            graph.execute([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)])
+            given = graph.allocate("memhandle")
+            try:
+                given.binding.execute()
+            finally:
+                given.close()
+            with qnn.gpu.allocate(backend, NBYTES) as one, qnn.gpu.allocate(backend, NBYTES) as other:
+                binding = bound(graph, *context.mem_register([descriptor(one), descriptor(other)]))
+                binding.execute(qnn.Profile(backend, qnn.ProfileLevel.DETAILED))
+                binding.execute(signal=qnn.Signal(backend, 60_000_000))
+                binding.execute(wait_for=[]).wait(60)
+        finally:
+            context.free()
+
+    with gpu() as backend, memory.statistics("opencl") as counted:
+        for after in itertools.count(0, 5 if name in OFTEN else 1):
+            with failing(name, numbers.OUT_OF_RESOURCES, after) as calls:
+                answers = answer(everything, backend)
+            assert answers <= {Code.COMMON_MEM_ALLOC, Code.COMMON_SYSTEM, Code.COMMON_SYSTEM_COMMUNICATION}, after
+            assert counted.live_bytes == 0, after
+            everything(backend)
+            if calls[0] <= after:
+                break
+
+
+def answer(deed, *arguments):
+    """The code that something is refused with, if it is."""
+    try:
+        deed(*arguments)
+    except QnnError as problem:
+        return {problem.code}
+    return set()
 
 
 def test_a_tensor_larger_than_the_device_allocates_is_refused():
