@@ -13,6 +13,16 @@ from numba.extending import intrinsic
 
 from isthmus.compiled import objects
 from isthmus.compiled.ahead import compile_ahead
+from isthmus.compiled.instructions import (
+    CLOCK,
+    FUTEX,
+    NANOSLEEP,
+    YIELD,
+    atomic_load,
+    atomic_store,
+    pause_on,
+    system_call,
+)
 from isthmus.opencl import loop, machine
 
 _OPTIONS: dict[str, Any] = {
@@ -25,17 +35,8 @@ _MAY_CALL = frozenset(("syscall",))
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _OPERANDS = 10
 """As many as any function of OpenCL here has; what a function does not have is passed all the same and ignored."""
-_SYSTEM_CALLS = {
-    "x86_64": {"futex": 202, "clock": 228, "nanosleep": 35, "yield": 24},
-    "aarch64": {"futex": 98, "clock": 113, "nanosleep": 101, "yield": 124},
-}
 _CLOCK_MONOTONIC = 1
 _FUTEX_WAIT, _FUTEX_WAKE = 0 | 128, 1 | 128
-_PAUSE = {
-    "x86_64": ("llvm.x86.sse2.pause", ()),
-    # A barrier empties the pipeline, where "yield" does nothing on most processors.
-    "aarch64": ("llvm.aarch64.isb", (ir.Constant(_I32, 15),)),
-}
 
 
 def _pointer(builder: Any, address: Any) -> Any:
@@ -67,23 +68,6 @@ def _load(context: Any, address: Any) -> Any:
 
 
 @intrinsic
-def _load_now(context: Any, address: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_pointer(builder, args[0]), "seq_cst", 8)
-
-    return types.int64(types.int64), emit
-
-
-@intrinsic
-def _store(context: Any, address: Any, value: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store_atomic(args[1], _pointer(builder, args[0]), "seq_cst", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), emit
-
-
-@intrinsic
 def _low_half(context: Any, word: Any) -> Any:
     """The 32-bit number with a sign that stands in the low half of a word."""
 
@@ -93,73 +77,42 @@ def _low_half(context: Any, word: Any) -> Any:
     return types.int64(types.int64), emit
 
 
-@intrinsic
-def _system_call(context: Any, number: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        module = builder.module
-        function = module.globals.get("syscall")
-        if function is None:
-            function = ir.Function(module, ir.FunctionType(_I64, [_I64], var_arg=True), "syscall")
-        return builder.call(function, args)
-
-    return types.int64(*[types.int64] * 5), emit
-
-
-def _pausing(architecture: str) -> Any:
-    name, operands = _PAUSE[architecture]
-
-    @intrinsic
-    def pause(context: Any) -> Any:
-        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            function = builder.module.globals.get(name)
-            if function is None:
-                kind = ir.FunctionType(ir.VoidType(), [operand.type for operand in operands])
-                function = ir.Function(builder.module, kind, name)
-            builder.call(function, operands)
-            return context.get_dummy_value()
-
-        return types.void(), emit
-
-    return pause
-
-
 def _scope(architecture: str) -> dict[str, Any]:
     """What the functions of the loop find under the names that they use."""
-    numbers = _SYSTEM_CALLS[architecture]
-    futex, clock, nanosleep, give_way = (numbers[name] for name in ("futex", "clock", "nanosleep", "yield"))
+    futex, clock, nanosleep, give_way = (numbers[architecture] for numbers in (FUTEX, CLOCK, NANOSLEEP, YIELD))
     inline: Callable[[Any], Any] = njit(forceinline=True, **_OPTIONS)
 
     @inline
     def nanoseconds(place):  # type: ignore[no-untyped-def]
-        _system_call(clock, _CLOCK_MONOTONIC, place, 0, 0)  # type: ignore[call-arg]
-        return _load_now(place) * 1_000_000_000 + _load_now(place + 8)
+        system_call(clock, _CLOCK_MONOTONIC, place, 0, 0)  # type: ignore[call-arg]
+        return atomic_load(place) * 1_000_000_000 + atomic_load(place + 8)
 
     @inline
     def sleep(span):  # type: ignore[no-untyped-def]
-        _system_call(nanosleep, span, 0, 0, 0)  # type: ignore[call-arg]
+        system_call(nanosleep, span, 0, 0, 0)  # type: ignore[call-arg]
 
     @inline
     def make_way():  # type: ignore[no-untyped-def]
-        _system_call(give_way, 0, 0, 0, 0)  # type: ignore[call-arg]
+        system_call(give_way, 0, 0, 0, 0)  # type: ignore[call-arg]
 
     @inline
     def sleep_on(word, span):  # type: ignore[no-untyped-def]
-        _system_call(futex, word, _FUTEX_WAIT, 0, span)  # type: ignore[call-arg]
+        system_call(futex, word, _FUTEX_WAIT, 0, span)  # type: ignore[call-arg]
 
     @inline
     def ring(word):  # type: ignore[no-untyped-def]
-        _store(word, 1)  # type: ignore[call-arg]
-        _system_call(futex, word, _FUTEX_WAKE, 1 << 30, 0)  # type: ignore[call-arg]
+        atomic_store(word, 1)  # type: ignore[call-arg]
+        system_call(futex, word, _FUTEX_WAKE, 1 << 30, 0)  # type: ignore[call-arg]
 
     return {
         **vars(loop),
         "call": _calling(_I32),
         "call_for_address": _calling(_I64),
         "load": _load,
-        "load_now": _load_now,
-        "store": _store,
+        "load_now": atomic_load,
+        "store": atomic_store,
         "low_half": _low_half,
-        "pause": _pausing(architecture),
+        "pause": pause_on(architecture),
         "make_way": make_way,
         "nanoseconds": nanoseconds,
         "sleep": sleep,

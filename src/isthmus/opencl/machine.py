@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
+from isthmus import compiled
 from isthmus.compiled.ahead import Ahead
 from isthmus.compiled.image import Image
 
@@ -14,7 +15,7 @@ _HERE = Path(__file__)
 LOOP = Ahead(
     "opencl",
     ("execute", "enqueue", "wait", "notify"),
-    (_HERE.with_name("loop.py"), _HERE.with_name("compiler.py")),
+    (_HERE.with_name("loop.py"), _HERE.with_name("compiler.py"), Path(compiled.__file__).with_name("instructions.py")),
     "isthmus.opencl.compiler",
     "the loop of OpenCL launches",
 )

@@ -82,8 +82,17 @@ def test_a_kernel_module_counts_as_a_source_however_it_is_imported(tmp_path, mon
     (tmp_path / "outer.py").write_text("from isthmus.engine.native.kernels import inner, near as other\n")
     (tmp_path / "inner.py").write_text("from isthmus.engine.native.kernels.deep import something\n")
     (tmp_path / "near.py").write_text("from isthmus.errors import Code\n")
-    (tmp_path / "deep.py").write_text("")
-    assert cache._sources("outer") == {"outer", "inner", "near", "deep"}
+    (tmp_path / "deep.py").write_text("from isthmus.compiled.instructions import system_call\n")
+    assert cache._sources("outer") == {"outer", "inner", "near", "deep", "../../../compiled/instructions"}
+
+
+@pytest.mark.parametrize("kernel", ["executor:run", "doorbell:serve"])
+def test_the_key_changes_with_instructions_that_other_rooms_have_too(monkeypatch, kernel):
+    before, plain = cache.key(kernel, host()), cache.key("movement:copy.4", host())
+    real = cache._file_hash
+    monkeypatch.setattr(cache, "_file_hash", lambda p: b"changed" if p.name == "instructions.py" else real(p))
+    assert cache.key(kernel, host()) != before
+    assert cache.key("movement:copy.4", host()) == plain, "a kernel that has none of them"
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from isthmus.errors import Code
 
 _KERNELS = Path(__file__).parent / "kernels"
 _SIGNATURES = "isthmus.engine.native.signatures."
+_INSTRUCTIONS = "isthmus.compiled.instructions"
 
 
 def symbol(kernel: str) -> str:
@@ -30,7 +31,7 @@ def symbol(kernel: str) -> str:
 
 @remembered
 def _sources(module: str) -> frozenset[str]:
-    """A kernel module and the kernel modules and declarations it imports, by name."""
+    """A kernel module and the kernel modules, declarations and instructions that it imports, by name."""
     found = {module}
     tree = ast.parse((_KERNELS / f"{module}.py").read_bytes())
     for node in ast.walk(tree):
@@ -42,6 +43,8 @@ def _sources(module: str) -> frozenset[str]:
                 found = found.union(*(_sources(name.name) for name in node.names))
             elif node.module.startswith(_SIGNATURES):
                 found.add(f"../signatures/{node.module.removeprefix(_SIGNATURES)}")
+            elif node.module == _INSTRUCTIONS:
+                found.add("../../../compiled/instructions")
     return frozenset(found)
 
 

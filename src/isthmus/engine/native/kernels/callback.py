@@ -14,6 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from isthmus.compiled.instructions import atomic_add, atomic_load, atomic_store
 from isthmus.engine.native.callback import (
     CONTROL,
     COPIES,
@@ -44,7 +45,6 @@ from isthmus.engine.native.callback import (
     UNHEARD,
     UNSAID,
 )
-from isthmus.engine.native.kernels.atomics import atomic_add, atomic_load, atomic_store
 from isthmus.engine.native.kernels.base import I64, copy_bytes, device, generated, load_i64, store_i64
 from isthmus.engine.native.kernels.executor import call_kernel
 from isthmus.engine.native.target import Target

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from isthmus.compiled.instructions import FUTEX, atomic_load, atomic_store, system_call
 from isthmus.engine.native.control import BASES
 from isthmus.engine.native.doorbell import (
     ABORT,
@@ -41,15 +42,7 @@ from isthmus.engine.native.doorbell import (
     SLOTS,
     STATUS,
 )
-from isthmus.engine.native.kernels.atomics import (
-    FUTEX,
-    architecture,
-    atomic_load,
-    atomic_store,
-    current_cpu,
-    pause_of,
-    system_call,
-)
+from isthmus.engine.native.kernels.atomics import architecture, current_cpu, pause_of
 from isthmus.engine.native.kernels.base import device, generated, load_i64, store_i64
 from isthmus.engine.native.kernels.executor import call_kernel
 from isthmus.engine.native.target import Target

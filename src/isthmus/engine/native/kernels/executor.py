@@ -14,6 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from isthmus.compiled.instructions import FUTEX, YIELD, atomic_add, atomic_load, atomic_store, system_call
 from isthmus.engine.native.control import (
     BASES,
     COUNT,
@@ -28,16 +29,7 @@ from isthmus.engine.native.control import (
     TICKET,
     WAKE,
 )
-from isthmus.engine.native.kernels.atomics import (
-    FUTEX,
-    YIELD,
-    architecture,
-    atomic_add,
-    atomic_load,
-    atomic_store,
-    pause_of,
-    system_call,
-)
+from isthmus.engine.native.kernels.atomics import architecture, pause_of
 from isthmus.engine.native.kernels.base import I64, device, generated, load_i64
 from isthmus.engine.native.target import Target
 

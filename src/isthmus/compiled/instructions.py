@@ -1,0 +1,91 @@
+"""What native code meets others with: atomic words, system calls, and the pause of a spinning processor.
+
+These are intrinsics for the compilers of all rooms. What is compiled with them depends on this file, and so must the
+key that it is kept under.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+
+FUTEX = {"x86_64": 202, "aarch64": 98}
+YIELD = {"x86_64": 24, "aarch64": 124}
+CLOCK = {"x86_64": 228, "aarch64": 113}
+NANOSLEEP = {"x86_64": 35, "aarch64": 101}
+"""Numbers of system calls, by processor family."""
+
+_PAUSE: dict[str, tuple[str, tuple[ir.Constant, ...]]] = {
+    "x86_64": ("llvm.x86.sse2.pause", ()),
+    # A barrier over the whole system: it empties the pipeline, where "yield" does nothing on most processors.
+    "aarch64": ("llvm.aarch64.isb", (ir.Constant(_I32, 15),)),
+}
+
+
+@intrinsic
+def atomic_load(typing_context: Any, address: Any) -> Any:
+    """The word at an address."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(builder.inttoptr(args[0], _I64.as_pointer()), "seq_cst", 8)
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def atomic_store(typing_context: Any, address: Any, value: Any) -> Any:
+    """Write the word at an address."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[1], builder.inttoptr(args[0], _I64.as_pointer()), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+@intrinsic
+def atomic_add(typing_context: Any, address: Any, value: Any) -> Any:
+    """Add to the word at an address, and give its old value."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw("add", builder.inttoptr(args[0], _I64.as_pointer()), args[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), emit
+
+
+@intrinsic
+def system_call(typing_context: Any, number: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """A system call with four arguments."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        module = builder.module
+        function = module.globals.get("syscall")
+        if function is None:
+            function = ir.Function(module, ir.FunctionType(_I64, [_I64], var_arg=True), "syscall")
+        return builder.call(function, args)
+
+    return types.int64(*[types.int64] * 5), emit
+
+
+def pause_on(architecture: str) -> Any:
+    """The instruction that a spinning processor rests with for some tens of cycles."""
+    name, operands = _PAUSE[architecture]
+
+    @intrinsic
+    def pause(typing_context: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            function = builder.module.globals.get(name)
+            if function is None:
+                kind = ir.FunctionType(ir.VoidType(), [operand.type for operand in operands])
+                function = ir.Function(builder.module, kind, name)
+            builder.call(function, operands)
+            return context.get_dummy_value()
+
+        return types.void(), emit
+
+    return pause
