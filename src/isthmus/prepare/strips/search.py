@@ -12,7 +12,8 @@ import numpy as np
 
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.strips.base import WIDTH, Base
-from isthmus.prepare.strips.stretch import BYTES_A_STEP, MOST_UNROLLED, Ending, Stretch
+from isthmus.prepare.strips.ending import Ending
+from isthmus.prepare.strips.stretch import BYTES_A_STEP, MOST_UNROLLED, Stretch
 
 LONGEST = 90
 """Steps of a stretch."""
