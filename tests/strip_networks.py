@@ -154,6 +154,20 @@ def squeezed(bytes_: bool) -> Graph:
     return graph
 
 
+def chain(layers: int) -> Graph:
+    """Convolutions in a row, by turns wide and narrow."""
+    rng, graph = np.random.default_rng(0), Graph("chain")
+    image = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 64, 16, 4))
+    window = {"stride": [1, 1], "pad_amount": np.ones((2, 2), np.uint32)}
+    for layer in range(layers):
+        values = rng.normal(0, 0.1, (3, 3, image.dims[3], 4 if layer % 2 else 16)).astype(np.float32)
+        [image] = graph.emit("Conv2d", [image, graph.constant(graph.fresh("w"), values)], window)
+    result = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, image.dims)
+    graph.add_node("end", "Relu", [image], [result])
+    graph.finalize()
+    return graph
+
+
 def narrowed(width: int, pads: tuple[int, int]) -> Graph:
     """A low, wide image, made wider by channels, narrowed by a window, and scaled: strips go along its columns."""
     rng, graph = np.random.default_rng(0), Graph("narrowed")

@@ -14,7 +14,8 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, TensorType
 from isthmus.prepare.pipeline import schedule
 from isthmus.prepare.schedule import Schedule
-from isthmus.prepare.strips import ScratchLimit, Strips, fit
+from isthmus.prepare.strips import ScratchLimit, Strips, fit, search
+from isthmus.prepare.strips.search import LEAST_SHARE, LONGEST, share_of
 
 
 def scheduled(
@@ -124,6 +125,37 @@ def test_what_the_least_comes_to_every_limit_from_there_on_allows(seed, slower):
     whole, least = scheduled(graph).scratch_bytes, scheduled(graph, "least", slower).scratch_bytes
     for limit in (least, least * 5 // 4, least * 3 // 2):
         assert scheduled(graph, limit, slower).scratch_bytes <= min(limit, whole)
+
+
+def test_a_long_chain_fits_what_its_pieces_fit():
+    piece, long = strip_networks.chain(20), strip_networks.chain(200)
+    whole = scheduled(long).scratch_bytes
+    assert scheduled(piece).scratch_bytes == whole
+    limit = scheduled(piece, "40%").scratch_bytes
+    split = scheduled(long, limit)
+    assert split.scratch_bytes <= limit <= whole * 0.4
+    assert len(split.plan.regions) > 20, "strips to the end"
+
+
+def test_each_end_of_a_stretch_has_its_share_of_the_work():
+    assert share_of(8_000, [min(i, LONGEST) for i in range(1, 121)]) == LONGEST, "all that is to be looked at"
+    reaches = [5] * 100 + [90] * 200
+    share = share_of(8_000, reaches)
+    assert 8_000 - len(reaches) < sum(min(share, reach) for reach in reaches) <= 8_000
+    assert share_of(8_000, [90] * 100_000) == LEAST_SHARE
+    assert share_of(8_000, []) == LONGEST
+
+
+def test_a_search_that_leaves_out_long_stretches_says_so(monkeypatch):
+    graph = strip_networks.chain(24)
+    assert not scheduled(graph, "50%").plan.bounded
+    assert not scheduled(graph).plan.bounded
+    monkeypatch.setattr(search, "MOST_GROWTH", 24)
+    bounded = scheduled(graph, "50%")
+    assert bounded.plan.bounded
+    assert bounded.scratch_bytes <= scheduled(graph).scratch_bytes // 2
+    with pytest.raises(QnnError, match="more, as far as was looked"):
+        scheduled(graph, 4096)
 
 
 def test_a_plan_that_is_much_larger_than_was_estimated_ends_the_search(monkeypatch):

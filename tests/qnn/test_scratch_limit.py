@@ -11,7 +11,7 @@ import isthmus
 from isthmus import Code, QnnError, qnn
 from isthmus.backends.lpai_config import read
 from isthmus.log import Log
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.strips import ScratchLimit, search
 from isthmus.qnn import lpai
 
 
@@ -50,6 +50,15 @@ def test_other_backends_take_a_limit(model, backend):
     with isthmus.Session(model) as whole, isthmus.Session(model, backend, scratch_limit="50%") as split:
         assert split.graph.get_property(qnn.GraphConfig.SCRATCH_LIMIT) == ScratchLimit(share=0.5)
         assert outputs(split) == outputs(whole)
+
+
+def test_a_search_that_ends_at_its_bound_is_logged(model, monkeypatch):
+    heard = []
+    for share in (search.LEAST_SHARE, 1):
+        monkeypatch.setattr(search, "LEAST_SHARE", share)
+        monkeypatch.setattr(search, "MOST_GROWTH", share)
+        with isthmus.Session(model, scratch_limit="least", slower=5, log=Log(lambda level, text: heard.append(text))):
+            assert any("left out long stretches" in text for text in heard) == (share == 1)
 
 
 def test_a_limit_that_nothing_fits_leaves_no_session(model):

@@ -187,6 +187,9 @@ class Plan:
         What is computed by strips.
     again
         Names of tensors that are computed a second time rather than kept.
+    bounded
+        Whether the search for strips left out long stretches, since the model has more steps than it may look at: with
+        them there might be less scratch.
     """
 
     bytes: int
@@ -203,6 +206,7 @@ class Plan:
     seconds: float
     regions: tuple[Region, ...] = ()
     again: tuple[str, ...] = ()
+    bounded: bool = False
 
 
 @dataclass(frozen=True)

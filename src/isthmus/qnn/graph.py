@@ -15,6 +15,7 @@ from isthmus import graph as ir
 from isthmus.backends.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory
 from isthmus.errors import Code, QnnError
 from isthmus.graph import folding
+from isthmus.log import LogLevel
 from isthmus.memory.whole import is_whole
 from isthmus.prepare.schedule import Plan
 from isthmus.prepare.strips import ScratchLimit
@@ -187,6 +188,10 @@ class Graph(Handle):
                 raise QnnError(Code.GRAPH_FINALIZED, self._what, "it is finalized already")
             begin = time.perf_counter()
             self.driver.finalize()
+        plan = self.driver.plan
+        if plan is not None and plan.bounded:
+            text = "the search for strips left out long stretches: there are too many steps to look at all"
+            self.context.backend.log(LogLevel.INFO, f"{self._what}: {text}")
         if profile is not None:
             profile.add(Event("finalize", (time.perf_counter() - begin) * 1e6, "us"))
             if profile.level is ProfileLevel.DETAILED:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+BOUNDED = "left out long stretches, since there are many steps: strips might do better"
+"""What is said of a search for strips that has ended at its bound of work."""
+
 
 @dataclass(frozen=True)
 class Point:

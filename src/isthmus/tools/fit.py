@@ -23,7 +23,7 @@ import numpy as np
 from isthmus.backends.lpai_report import POOL_BYTES
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.strips import SLOWER, ScratchLimit
-from isthmus.report.tradeoff import Point, choose, draw_tradeoff
+from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff
 from isthmus.session import Session
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
@@ -62,7 +62,7 @@ def main(options: argparse.Namespace) -> int:
         whole = sessions[0].info
         room = None if budget is None else budget - whole.memory.state_bytes - whole.io_bytes
         limits = [""]
-        refusal = ""
+        refusal, bounded = "", False
         for limit in (*LIMITS, "least", *([] if room is None else [str(max(room, 0))])):
             if refusal and limit in LIMITS:
                 # What is refused is refused below that too.
@@ -74,12 +74,13 @@ def main(options: argparse.Namespace) -> int:
                     raise
                 refusal = problem.rule
                 continue
+            bounded |= session.plan is not None and session.plan.bounded
             if all(session.info.memory.scratch_bytes != other.info.memory.scratch_bytes for other in sessions):
                 sessions.append(session)
                 limits.append(limit)
         points = _points(limits, sessions, options.rounds)
     chosen = choose(points, options.slower, room)
-    report = _described(options, points, chosen, room, refusal)
+    report = _described(options, points, chosen, room, refusal) | {"search_bounded": bounded}
     if options.json:
         print(json.dumps(report))
     else:
@@ -167,6 +168,8 @@ def _print(report: dict[str, Any], points: Sequence[Point], chosen: Point | None
     print(draw_tradeoff(points, chosen, columns, unicode))
     if report["held_up"]:
         print(f"below that: {report['held_up']}")
+    if report["search_bounded"]:
+        print(f"the search {BOUNDED}")
     if chosen is None:
         print(f"nothing fits: {_too_little(report['room_bytes'])}")
     elif not chosen.limit:

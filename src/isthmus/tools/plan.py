@@ -21,6 +21,7 @@ from isthmus.graph import Graph
 from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
 from isthmus.report import draw, shorten, tabulate
+from isthmus.report.tradeoff import BOUNDED
 from isthmus.tools.files import written_whole
 from isthmus.tools.limits import add_limit_arguments, parse_limit
 from isthmus.tools.shapes import add_shape_argument, parse_shape
@@ -129,6 +130,7 @@ def describe(model: Path, backend: str, prepared: Preparation, seconds: float) -
             for region in plan.regions
         ],
         "computed_again": list(plan.again),
+        "search_bounded": plan.bounded,
         "plan_seconds": plan.seconds,
         "seconds": seconds,
         "tensors": [
@@ -169,6 +171,8 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
         print(f"  strips    {region['carried_bytes']:>13,}  carried between {strips} strips of {steps} steps, {names}")
     for name in report["computed_again"]:
         print(f"  again     {'':>13}  {shorten([name], max(columns - 50, 16))[0]} is computed twice rather than kept")
+    if report["search_bounded"]:
+        print(f"  search    {'':>13}  {BOUNDED}")
     if "embedded" in report:
         written = report["embedded"]
         how = f"{written['status']}, greedy by size {written['greedy_bytes']:,}"

@@ -40,6 +40,8 @@ _NUMBERS = frozenset(
     np.dtype(name).str for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 )
 """What arrays of parameters may hold, as numpy writes it."""
+_OF_STRIPS = frozenset(("regions", "again", "bounded"))
+"""What a plan tells of strips, which no file holds."""
 _AGAIN = "Generate it again."
 
 
@@ -94,7 +96,7 @@ def to_bytes(program: Program) -> bytes:
         **{name: getattr(schedule, name) for name in ("scratch_bytes", "state_bytes", "alignment", "numerics")},
         "state_offsets": list(schedule.state_offsets),
         # This engine computes whole steps only.
-        "plan": {name: value for name, value in asdict(schedule.plan).items() if name not in ("regions", "again")},
+        "plan": {name: value for name, value in asdict(schedule.plan).items() if name not in _OF_STRIPS},
     }  # fmt: skip
     return assemble(header, contents)
 
@@ -333,5 +335,5 @@ def _plan(fields: dict[str, Any]) -> Plan:
         status=str(fields["status"]), peak_step=int(fields["peak_step"]),
         peak_live=tuple(map(str, fields["peak_live"])), rows=rows,
         steps=tuple((str(op), str(name)) for op, name in fields["steps"]), seconds=float(fields["seconds"]),
-        regions=(), again=(), **numbers,
+        regions=(), again=(), bounded=False, **numbers,
     )  # fmt: skip

@@ -71,6 +71,29 @@ class Arranged:
     alike: Sequence[Sequence[tuple[int, int]]] = ()
 
 
+@dataclass(frozen=True)
+class Read:
+    """What a step that is computed by rows reads of a block.
+
+    Parameters
+    ----------
+    by_rows
+        Whether rows of it are enough.
+    axis
+        The axis of these rows in the tensor that the block's writer writes, if it has one.
+    bytes, run
+        The bytes of a row, and whether rows are one run of memory.
+    """
+
+    tensor: Tensor
+    source: Block
+    writer: int
+    by_rows: bool
+    axis: int | None
+    bytes: int
+    run: bool
+
+
 def profile(
     arranged: Arranged, engine: Engine, alignment: int, planned: Callable[[Block], bool]
 ) -> tuple[list[int], list[int]]:
@@ -175,6 +198,7 @@ class Base:
         self._sinks: dict[tuple[int, int], tuple[int, RowMap] | None] = {}
         self._spaces: dict[tuple[int, int], tuple[float, float]] = {}
         self._shapes: dict[tuple[Tensor, int], tuple[int, bool]] = {}
+        self._reads: dict[tuple[int, tuple[tuple[int, int], ...]], list[Read]] = {}
 
     def made(self, block: Block) -> Tensor:
         """The tensor that the one writer of a block writes."""
@@ -212,6 +236,20 @@ class Base:
             axis = result.rank - 2
         found = self.map(index, axis) if result.dims[axis] > 1 else None
         return None if found is None else (axis, found)
+
+    def reads(self, index: int, rows: RowMap) -> list[Read]:
+        """What a step reads when it is computed by a map."""
+        key = index, rows.sliced
+        if key not in self._reads:
+            sliced = dict(rows.sliced)
+            self._reads[key] = [self._read(sliced.get(k), t, b) for k, t, b in self.operands[index]]
+        return self._reads[key]
+
+    def _read(self, axis: int | None, tensor: Tensor, source: Block) -> Read:
+        by_rows = axis is not None and source in self.simple
+        own = self.axis_in(source, tensor, axis) if by_rows and axis is not None else None
+        bytes_, run = (0, True) if axis is None else self.shape(tensor, axis)
+        return Read(tensor, source, self.writer.get(source, -1), by_rows, own, bytes_, run)
 
     def shape(self, tensor: Tensor, axis: int) -> tuple[int, bool]:
         """The bytes of a row, and whether rows are one run of memory."""

@@ -64,7 +64,10 @@ class Ending:
     def __init__(self, base: Base, last: int, mode: int, longest: int) -> None:
         self._base, self._last, self._mode = base, last, mode
         self._first = last + 1
+        self._longest = longest
         self._ended = False
+        self.cut_short = False
+        """Whether a longer stretch was asked for than it may have."""
         self._wanted: dict[Block, _Wanted | None] = {}
         self._sources: dict[Block, None] = {}
         """What is read by rows, was made before, and is read by nobody afterwards."""
@@ -84,7 +87,10 @@ class Ending:
 
     def stretches(self, first: int, limit: int) -> list[Stretch]:
         """The stretch that begins with a step, and the same with a result over an operand, below a limit."""
-        while self._first > first and not self._ended:
+        while self._first > first and not self._ended and self._stays_below(limit):
+            if len(self._inner) == self._longest:
+                self.cut_short = True
+                break
             self._ended = self._first == 0 or not self._grow(self._first - 1)
             if not self._ended:
                 self._first -= 1
@@ -92,14 +98,13 @@ class Ending:
                 over = self._overlay()
                 if over is not None:
                     self._over[self._first] = over
-        return self.known(first, limit)
+        return self._known(first, limit)
 
-    @property
-    def grown(self) -> int:
-        """The steps of the longest stretch so far."""
-        return len(self._inner)
+    def _stays_below(self, limit: int) -> bool:
+        """Whether a longer stretch may have less alive all through it than a limit: one result lies over an operand."""
+        return self._made + self._carried - self._whole_bytes() < limit
 
-    def known(self, first: int, limit: int) -> list[Stretch]:
+    def _known(self, first: int, limit: int) -> list[Stretch]:
         """The same, of those that have been looked at before."""
         plain, over = self._plain.get(first), self._over.get(first)
         found = [] if plain is None or plain.floor >= limit else [plain]
@@ -201,7 +206,7 @@ class Ending:
         """Take a step more; False where none can be taken."""
         base, position = self._base, self._last - index
         block, step = base.result[index], base.steps[index]
-        if block is None or position >= self._lines.shape[1]:
+        if block is None:
             return False
         self._sources.pop(block, None)
         result = step.outputs[0]
@@ -306,26 +311,23 @@ class Ending:
     def _ask(self, index: int, rows: RowMap, own: Inner) -> bool:
         """Note what a step wants of its operands, whether or not they are made in the stretch."""
         base, position = self._base, self._last - index
-        sliced = dict(rows.sliced)
         rate = _whole(own.rate * rows.rate)
         end, begin = ceil(rows.rate * own.ahead + rows.after), floor(rows.rate * own.ahead - rows.before)
-        for operand, tensor, source in base.operands[index]:
-            axis = sliced.get(operand)
-            writer = base.writer.get(source, -1)
-            if axis is None or source not in base.simple:
-                if self._first <= writer <= self._last:
+        for read in base.reads(index, rows):
+            source = read.source
+            if read.by_rows:
+                self._want(source, read.axis, rate, end, begin)
+            else:
+                if self._first <= read.writer <= self._last:
                     return False
                 self._wanted[source] = None
                 if OPERATIONS[base.steps[index].op].traits.product is Product.MATRIX:
                     # A right matrix that is computed is packed anew for every strip.
-                    self._copied += 2.0 * tensor.nbytes
-            else:
-                self._want(source, base.axis_in(source, tensor, axis), rate, end, begin)
-            bytes_, run = base.shape(tensor, axis) if axis is not None else (0, True)
-            if not run:
-                around = float(max(0, rows.before + rows.after)) * bytes_
-                first = max(0.0, float(rows.rate * own.ahead + rows.after)) * bytes_
-                a_row = float(rate) * bytes_
+                    self._copied += 2.0 * read.tensor.nbytes
+            if not read.run:
+                around = float(max(0, rows.before + rows.after)) * read.bytes
+                first = max(0.0, float(rows.rate * own.ahead + rows.after)) * read.bytes
+                a_row = float(rate) * read.bytes
                 line = np.array([around + base.alignment, a_row, first + base.alignment])
                 self._lines[:, position] += line
                 self._instructions += 1

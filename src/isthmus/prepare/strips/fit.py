@@ -88,6 +88,13 @@ def fitted(site: Site, strips: Strips) -> Schedule:
     QnnError
         COMMON_MEM_ALLOC where nothing fits, with the step that holds it up and by how much.
     """
+    tried: list[_Place] = []
+    made = _fitted(site, strips, tried)
+    return replace(made, plan=replace(made.plan, bounded=True)) if _bounded(tried) else made
+
+
+def _fitted(site: Site, strips: Strips, tried: list[_Place]) -> Schedule:
+    """The same; notes the places whose searches were asked."""
     arranged = site.arrange(ORDERS[0])
     assert arranged is not None
     unsplit = site.place(arranged, (), ())
@@ -95,26 +102,33 @@ def fitted(site: Site, strips: Strips) -> Schedule:
     if wanted is not None and wanted >= unsplit.scratch_bytes:
         return unsplit
     plain = _Place(site, _searches(site, strips))
+    tried.append(plain)
+
+    def again(nanoseconds: float, than: tuple[Again, ...] = ()) -> list[_Place]:
+        found = _again(plain, strips, nanoseconds, than)
+        tried.extend(found)
+        return found
+
     if not plain.searches:
         return unsplit
     time, slower = plain.searches[0].time, strips.limit.slower
     may_cost = SLOWER if slower is None else slower
     if wanted is None:
-        return _least([plain, *_again(plain, strips, may_cost * time)], may_cost, unsplit)
+        return _least([plain, *again(may_cost * time)], may_cost, unsplit)
     # What is computed twice costs more than copies do: so it comes last, and as little of it as will do.
     ways = [_Way([plain], unsplit.scratch_bytes)]
     made = ways[0].quickly(wanted)
     for share in AGAIN:
         if made is None:
-            again = _again(plain, strips, share * time, than=ways[-1].places[-1].again)
-            if again:
-                ways.append(_Way([plain, *again], unsplit.scratch_bytes))
+            others = again(share * time, than=ways[-1].places[-1].again)
+            if others:
+                ways.append(_Way([plain, *others], unsplit.scratch_bytes))
                 made = ways[-1].quickly(wanted)
     for way in ways:
         made = made or way.thoroughly(wanted)
     if made is None or not made.is_within(slower, time):
         # The least looks elsewhere too: what it comes to fits every limit from there on.
-        least = _least([plain, *_again(plain, strips, may_cost * time)], may_cost, unsplit)
+        least = _least([plain, *again(may_cost * time)], may_cost, unsplit)
         if least.scratch_bytes <= wanted:
             return least
     if made is None:
@@ -257,7 +271,12 @@ class _Way:
         return self._made[key]
 
 
-def _again(plain: _Place, strips: Strips, nanoseconds: float, than: tuple[Again, ...] = ()) -> list[_Place]:
+def _bounded(places: Sequence[_Place]) -> bool:
+    """Whether some stretches would have been too much work to look at."""
+    return any(search.bounded for place in places for search in place.searches)
+
+
+def _again(plain: _Place, strips: Strips, nanoseconds: float, than: tuple[Again, ...]) -> list[_Place]:
     """The place with what a time allows to compute again, where there is something else `than` known."""
     chosen = tuple(affordable(candidates(plain.searches[0]), nanoseconds))
     if chosen == than:
@@ -353,10 +372,11 @@ def _refused(ways: Sequence[_Way], wanted: int) -> QnnError:
     step = search.base.steps[min(search.reached, len(search.base.steps) - 1)]
     # Converters join the names of all that they fused.
     name = step.name.partition(";")[0]
+    looked = ", as far as was looked" if _bounded(places) else ""
     return QnnError(
         Code.COMMON_MEM_ALLOC,
         f"graph '{places[0].site.name}'",
         f"its scratch cannot be brought to {wanted:,} bytes: step '{name}' ({step.op}) holds it up; {needed:,} bytes "
-        f"are needed, {needed - wanted:,} more",
+        f"are needed, {needed - wanted:,} more{looked}",
         f"Allow {needed:,} bytes, or ask for 'least'.",
     )

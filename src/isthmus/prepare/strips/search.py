@@ -6,6 +6,7 @@ stretches is a shortest path over the steps. The least memory within a budget of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.strips.base import WIDTH, Base
 from isthmus.prepare.strips.ending import Ending
-from isthmus.prepare.strips.stretch import BYTES_A_STEP, MOST_UNROLLED, Stretch
+from isthmus.prepare.strips.stretch import BYTES_A_STEP, MOST_UNROLLED, NANOSECONDS_A_STEP, Stretch
 
 LONGEST = 90
 """Steps of a stretch."""
@@ -22,8 +23,9 @@ TABLE_SHARE = 0.09
 _FINEST = 100
 _BARGAINS, _REFINEMENTS = 8, 4
 _BETTER = 50
-MOST_GROWTH = 8_000
-"""Steps by which stretches grow in one search, all in all: what is beyond is not looked at."""
+MOST_GROWTH, LEAST_SHARE = 8_000, 16
+"""Steps by which stretches grow in one search, all in all, and those by which all with the same end may in any case: in
+models of more steps than the first is for, a stretch is as long as its share."""
 _A_STRETCH, _A_BYTE = 200.0, 0.05
 
 
@@ -77,11 +79,11 @@ class Search:
         self.spent = spent
         self.fewest = threads = base.engine.threads
         self.time = float(np.where(base.pieces > 1, base.time / threads, base.time).sum()) - spent
-        self._growth = 0
         self._endings: dict[tuple[int, int], Ending] = {}
         self._modes = [(1, WIDTH) if _is_wide(step) else (1,) for step in base.steps]
         self._left: dict[int, dict[int, int]] = {}
         self._barriers = [self._barrier(index) for index in range(len(base.steps))]
+        self._share = self._shared()
         self.reached = 0
 
     @property
@@ -104,16 +106,25 @@ class Search:
         sinks = any(self.base.sink(index, mode) is not None for mode in (1, WIDTH))
         return not sinks and all(self.base.map(index, axis) is None for axis in axes)
 
+    def _shared(self) -> int:
+        """The most steps of a stretch, the same wherever it ends, so that all together stay within the work allowed."""
+        reaches, run = [], 0
+        for barrier, modes in zip(self._barriers, self._modes, strict=True):
+            run = 0 if barrier else min(run + 1, LONGEST)
+            reaches += [run] * len(modes)
+        return share_of(MOST_GROWTH, reaches)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there are stretches that were not looked at, since they would have been too much work."""
+        return any(ending.cut_short for ending in self._endings.values())
+
     def _stretches(self, first: int, last: int, mode: int, limit: int) -> list[Stretch]:
         key = last, mode
         ending = self._endings.get(key)
         if ending is None:
-            ending = self._endings[key] = Ending(self.base, last, mode, LONGEST)
-        before = ending.grown
-        look = ending.stretches if self._growth < MOST_GROWTH else ending.known
-        found = look(first, limit)
-        self._growth += ending.grown - before
-        return found
+            ending = self._endings[key] = Ending(self.base, last, mode, self._share)
+        return ending.stretches(first, limit)
 
     def cheapest(self, first: int, last: int, limit: int) -> Choice | None:
         """The cheapest strips of a stretch that stay within a limit."""
@@ -126,7 +137,7 @@ class Search:
                 continue
             for even in found.even(rows, fewest):
                 choice = Choice(found, even, found.start(limit, even))
-                if best is None or choice.cost < best.cost:
+                if found.strips(even, choice.start) > 1 and (best is None or choice.cost < best.cost):
                     best = choice
         return best
 
@@ -154,7 +165,8 @@ class Search:
                 earlier = best[first]
                 if earlier is None or hot[end + 1] == hot[first] or least > limit:
                     continue
-                if entry is not None and earlier[0] + _A_STRETCH >= entry[0]:
+                # Of two strips each step is an instruction more, at the least.
+                if entry is not None and earlier[0] + _A_STRETCH + (end - first + 1) * NANOSECONDS_A_STEP >= entry[0]:
                     continue
                 choice = self.cheapest(first, end, limit)
                 if choice is None:
@@ -235,6 +247,23 @@ class Search:
             else:
                 low = middle
         return found
+
+
+def share_of(work: int, reaches: Sequence[int]) -> int:
+    """The share with which those who reach no further take what they need, and all others that, within so much work.
+
+    Examples
+    --------
+    >>> share_of(100, [3, 90, 90]), share_of(10, [4, 5]), share_of(10, [30] * 10)
+    (48, 90, 16)
+    """
+    left = work
+    for done, reach in enumerate(sorted(reaches)):
+        share = left // (len(reaches) - done)
+        if share < reach:
+            return max(share, LEAST_SHARE)
+        left -= reach
+    return LONGEST
 
 
 def _is_wide(step: Step) -> bool:

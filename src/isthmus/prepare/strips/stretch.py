@@ -20,6 +20,8 @@ NANOSECONDS_A_STEP, NANOSECONDS_SHARED = 65.0, 800.0
 BYTES_A_NANOSECOND = 50.0
 BYTES_A_STEP = 200
 """What an instruction takes in a program."""
+_NO_SLOPE = 1e-9
+"""What bytes for each row are divided by where there are none: less than any step takes for a row."""
 MOST_UNROLLED = 12
 """Strips of a stretch that cannot be repeated because no two are alike."""
 
@@ -122,9 +124,8 @@ class Stretch:
         slope = self.lines[1]
         if (left < slope * self.grain).any():
             return 0
-        with np.errstate(divide="ignore", invalid="ignore"):
-            most = np.where(slope > 0, left / slope, self.height).min()
-        return min(int(most), self.height) // self.grain * self.grain
+        most = (left / np.maximum(slope, _NO_SLOPE)).min()
+        return int(min(most, self.height)) // self.grain * self.grain
 
     def even(self, most: int, fewest: int) -> list[int]:
         """Rows of strips up to a number: as many for each of the fewest strips, and so that no strip is shorter."""
@@ -139,8 +140,7 @@ class Stretch:
         """Where the first strip ends: at a row that may lie before the first, so that it does not need more."""
         left = (limit - self.floor + self.carried) - self.lines[2]
         slope = self.lines[1]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            most = np.where(slope > 0, left / slope, rows).min()
+        most = np.where(slope > 0, left / np.maximum(slope, _NO_SLOPE), rows).min()
         lowest = -ceil(self.ahead / max(rows, 1)) * rows
         return max(min(floor(most), rows), lowest)
 
