@@ -1,4 +1,4 @@
-"""Random small networks, made of what strips know: windows, pools, resizing, residuals, joins, gates behind means."""
+"""Random small networks, made of what strips know and of what stops them, and some that are made for a purpose."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from isthmus.errors import QnnError
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
 
 _KINDS = (
-    "conv", "point", "point", "depthwise", "depthwise", "depthwise", "max", "average", "add", "add", "multiply",
-    "function", "bilinear", "nearest", "pad", "join", "transposed", "gate", "prelu", "softmax", "blocks", "slice",
-    "cells",
+    "conv", "conv", "point", "point", "depthwise", "depthwise", "depthwise", "grouped", "max", "average", "add", "add",
+    "multiply", "function", "resized", "resized", "pad", "mirrored", "join", "join", "stack", "transposed", "gate",
+    "less_mean", "largest", "prelu", "softmax", "over_rows", "blocks", "cells", "part", "every_second", "split",
+    "by_rows", "other_shape",
 )  # fmt: skip
+_FLOATS = frozenset(("norm", "turned"))
+"""What is computed with floats alone."""
 _MOST_ELEMENTS = 60_000
+_STILL = np.zeros((2, 2), np.uint32)
+_PLAIN = {"stride": [1, 1], "pad_amount": _STILL}
 
 
 class _Builder:
@@ -22,28 +27,55 @@ class _Builder:
 
     def __init__(self, rng: np.random.Generator, bytes_: bool) -> None:
         self.rng, self.bytes = rng, bytes_
+        self.unsigned = bytes_ and self.pick(0, 3) == 0
         self.graph = Graph("random")
         height, width = self.pick(8, 33), self.pick(3, 17)
         if self.pick(0, 3) == 0:
             height, width = self.pick(2, 8), self.pick(16, 65)
         dims = (1, height, width, 4 * self.pick(1, 7))
-        dtype = DataType.SFIXED_POINT_8 if bytes_ else DataType.FLOAT_32
-        source = self.graph.create_tensor("x", TensorType.APP_WRITE, dtype, dims, self.quantization())
-        self.images = [source]
+        self.images = [self.source("x", dims)]
+        if self.pick(0, 4) == 0:
+            self.images.insert(0, self.source("z", dims))
+
+    def source(self, name: str, dims: tuple[int, ...]) -> Tensor:
+        """An input of the network."""
+        fixed = DataType.UFIXED_POINT_8 if self.unsigned else DataType.SFIXED_POINT_8
+        dtype = fixed if self.bytes else DataType.FLOAT_32
+        return self.graph.create_tensor(name, TensorType.APP_WRITE, dtype, dims, self.quantization())
+
+    # -- numbers and constants -----------------------------------------------------------------------------------------
 
     def pick(self, low: int, high: int) -> int:
         return int(self.rng.integers(low, high))
 
+    def any_of(self, *values: Any) -> Any:
+        return values[self.pick(0, len(values))]
+
     def quantization(self) -> Quantization | None:
-        scale, zero = float(self.rng.uniform(0.02, 0.1)), self.pick(-20, 20)
-        return Quantization.per_tensor(scale, zero) if self.bytes else None
+        if not self.bytes:
+            return None
+        zero = self.any_of(-128, -20, -3, 0, 7, 20, 127) + (128 if self.unsigned else 0)
+        return Quantization.per_tensor(float(self.rng.uniform(0.02, 0.1)), zero)
 
     def weights(self, *dims: int) -> Tensor:
         name = self.graph.fresh("w")
         if self.bytes:
             values = self.rng.integers(-127, 128, dims).astype(np.int8)
-            return self.graph.constant(name, values, quantization=Quantization.per_tensor(0.01, 0))
+            quantization = Quantization.per_tensor(0.01, 0)
+            if len(dims) == 4 and self.pick(0, 2):
+                scales = self.rng.uniform(0.005, 0.02, dims[3]).astype(np.float32)
+                quantization = Quantization.per_channel(scales, np.zeros(dims[3], np.int64), 3)
+            return self.graph.constant(name, values, quantization=quantization)
         return self.graph.constant(name, self.rng.normal(0, 0.3, dims).astype(np.float32))
+
+    def values(self, *dims: int) -> Tensor:
+        """A constant beside an image."""
+        name = self.graph.fresh("c")
+        if not self.bytes:
+            return self.graph.constant(name, self.rng.normal(0, 0.3, dims).astype(np.float32))
+        stored = self.rng.integers(0, 256, dims).astype(np.uint8)
+        stored = stored if self.unsigned else stored.view(np.int8)
+        return self.graph.constant(name, stored, quantization=self.quantization())
 
     def emit(
         self, op: str, inputs: list[Tensor], params: dict[str, Any] | None = None, own_scale: bool = True, **more: Any
@@ -52,85 +84,213 @@ class _Builder:
             more["quantizations"] = [self.quantization()]
         return self.graph.emit(op, inputs, params, **more)[0]
 
-    def add(self, kind: str) -> None:
+    def grow(self, kind: str) -> None:
         """One operation more on the last image, if it takes it."""
-        rng, image = self.rng, self.images[-1]
-        _, height, width, channels = image.dims
-        kernel, stride, dilation = int(rng.choice([1, 2, 3, 3, 5])), int(rng.choice([1, 1, 1, 2, 3])), self.pick(1, 3)
-        pads = rng.integers(0, max(1, (kernel - 1) * dilation + 1), (2, 2)).astype(np.uint32)
-        window = {"stride": [stride, stride], "pad_amount": pads, "dilation": [dilation, dilation]}
-        alike = [other for other in self.images if other.dims == image.dims]
-        if kind == "conv":
-            made = self.emit("Conv2d", [image, self.weights(kernel, kernel, channels, 4 * self.pick(1, 6))], window)
-        elif kind == "point":
-            plain = {"stride": [1, 1], "pad_amount": np.zeros((2, 2), np.uint32)}
-            made = self.emit("Conv2d", [image, self.weights(1, 1, channels, 4 * self.pick(1, 13))], plain)
-        elif kind == "depthwise":
-            made = self.emit("DepthWiseConv2d", [image, self.weights(kernel, kernel, 1, channels)], window)
-        elif kind in ("max", "average"):
-            params: dict[str, Any] = {"filter_size": [kernel, kernel], "stride": [stride, stride]}
-            params |= {"pad_amount": np.minimum(pads, kernel - 1), "rounding_mode": self.pick(0, 2)}
-            if kind == "max":
-                made = self.emit("PoolMax2d", [image], params, own_scale=False)
-            else:
-                made = self.emit("PoolAvg2d", [image], params | {"count_pad_for_edges": bool(self.pick(0, 2))})
-        elif kind == "cells":
-            cell = [min(height, self.pick(1, 7)), min(width, self.pick(1, 4))]
-            params = {"filter_size": cell, "stride": cell, "pad_amount": np.zeros((2, 2), np.uint32)}
-            made = self.emit("PoolAvg2d", [image], params)
-        elif kind in ("add", "multiply"):
-            made = self.emit(f"ElementWise{kind.title()}", [image, alike[self.pick(0, len(alike))]])
-        elif kind == "function":
-            made = self.emit(str(rng.choice(["HardSwish", "Sigmoid", "Relu", "Tanh"])), [image])
-        elif kind == "prelu":
-            made = self.emit("Prelu", [image, self.weights(1, 1, channels)])
-        elif kind == "softmax":
-            made = self.emit("Softmax", [image], {"axis": 3})
-        elif kind in ("bilinear", "nearest"):
-            corners = bool(self.pick(0, 2))
-            params = {"align_corners": corners, "half_pixel_centers": not corners and bool(self.pick(0, 2))}
-            factor = int(rng.choice([2, 2, 3]))
-            op = "ResizeBilinear" if kind == "bilinear" else "ResizeNearestNeighbor"
-            dims = [(1, height * factor, width * factor, channels)]
-            made = self.emit(op, [image], params, dims=dims, own_scale=False)
-        elif kind == "pad":
-            amounts = [[0, 0], rng.integers(0, 3, 2), rng.integers(0, 3, 2), [0, 4 * self.pick(0, 2)]]
-            params = {"scheme": 0, "pad_amount": np.array(amounts, np.uint32), "pad_constant_value": 0}
-            made = self.emit("Pad", [image], params, own_scale=False)
-        elif kind == "join":
-            beside = [other for other in self.images if other.dims[:3] == image.dims[:3]]
-            made = self.emit("Concat", [image, beside[self.pick(0, len(beside))]], {"axis": 3})
-        elif kind == "transposed":
-            size = int(rng.choice([2, 3, 4]))
-            params = {"stride": [2, 2], "pad_amount": rng.integers(0, size - 1, (2, 2)).astype(np.uint32)}
-            weights = self.weights(size, size, channels, 4 * self.pick(1, 5))
-            made = self.emit("TransposeConv2d", [image, weights], params)
-        elif kind == "gate":
-            mean = self.emit("ReduceMean", [image], {"axes": [1, 2], "keep_dims": True})
-            made = self.emit("ElementWiseMultiply", [image, self.emit("Sigmoid", [mean])])
-        elif kind == "blocks":
-            made = self.emit("DepthToSpace", [image], {"block_size": [2, 2]}, own_scale=False)
-        else:
-            ranges = [[0, 1, 1], [0, height, 1], [0, width, 1], [0, max(4, channels // 2), 1]]
-            made = self.emit("StridedSlice", [image], {"ranges": np.array(ranges)}, own_scale=False)
+        made = getattr(self, kind)(self.images[-1])
         if max(made.dims[1:3]) >= 2 and made.elements <= _MOST_ELEMENTS:
             self.images.append(made)
+
+    # -- windows -------------------------------------------------------------------------------------------------------
+
+    def window(self, kernel: list[int], dilated: bool = True) -> dict[str, Any]:
+        """Strides and padding for a filter, of one direction only at times."""
+        stride = self.any_of([1, 1], [1, 1], [2, 2], [3, 3], [1, 2], [2, 1])
+        dilation = self.any_of([1, 1], [2, 2], [1, 2], [2, 1]) if dilated else [1, 1]
+        pads = [self.rng.integers(0, max(1, (k - 1) * d + 1), 2) for k, d in zip(kernel, dilation, strict=True)]
+        found = {"stride": stride, "pad_amount": np.array(pads, np.uint32)}
+        return found | {"dilation": dilation} if dilated else found
+
+    def kernel(self) -> list[int]:
+        return self.any_of([1, 1], [2, 2], [3, 3], [3, 3], [5, 5], [1, 3], [1, 5], [3, 1], [4, 2])
+
+    def conv(self, image: Tensor) -> Tensor:
+        kernel = self.kernel()
+        return self.emit(
+            "Conv2d", [image, self.weights(*kernel, image.dims[3], 4 * self.pick(1, 6))], self.window(kernel)
+        )
+
+    def point(self, image: Tensor) -> Tensor:
+        return self.emit("Conv2d", [image, self.weights(1, 1, image.dims[3], 4 * self.pick(1, 13))], _PLAIN)
+
+    def depthwise(self, image: Tensor) -> Tensor:
+        kernel = self.kernel()
+        return self.emit("DepthWiseConv2d", [image, self.weights(*kernel, 1, image.dims[3])], self.window(kernel))
+
+    def grouped(self, image: Tensor) -> Tensor:
+        kernel, groups = self.kernel(), self.any_of(2, 4)
+        weights = self.weights(*kernel, image.dims[3] // groups, 4 * groups * self.pick(1, 3))
+        return self.emit("Conv2d", [image, weights], self.window(kernel) | {"group": groups})
+
+    def transposed(self, image: Tensor) -> Tensor:
+        kernel, stride = (
+            self.any_of([2, 2], [3, 3], [4, 4], [1, 3], [3, 2]),
+            self.any_of([2, 2], [1, 2], [2, 1], [3, 2]),
+        )
+        pads = [self.rng.integers(0, max(1, k - 1), 2) for k in kernel]
+        more = [self.pick(0, s) for s in stride]
+        params = {"stride": stride, "pad_amount": np.array(pads, np.uint32), "output_padding": more}
+        return self.emit("TransposeConv2d", [image, self.weights(*kernel, image.dims[3], 4 * self.pick(1, 5))], params)
+
+    def pooled(self, image: Tensor) -> dict[str, Any]:
+        kernel = self.kernel()
+        window = self.window(kernel, dilated=False) | {"filter_size": kernel, "rounding_mode": self.pick(0, 2)}
+        return window | {"pad_amount": np.minimum(window["pad_amount"], np.array(kernel)[:, None] - 1)}
+
+    def max(self, image: Tensor) -> Tensor:
+        return self.emit("PoolMax2d", [image], self.pooled(image), own_scale=False)
+
+    def average(self, image: Tensor) -> Tensor:
+        params = self.pooled(image) | {"count_pad_for_edges": bool(self.pick(0, 2))}
+        return self.emit("PoolAvg2d", [image], params)
+
+    def cells(self, image: Tensor) -> Tensor:
+        cell = [min(image.dims[1], self.pick(1, 7)), min(image.dims[2], self.pick(1, 4))]
+        return self.emit("PoolAvg2d", [image], {"filter_size": cell, "stride": cell, "pad_amount": _STILL})
+
+    # -- element by element --------------------------------------------------------------------------------------------
+
+    def beside(self, image: Tensor) -> Tensor:
+        """An image of the same shape, whatever it was made of."""
+        return self.any_of(*(other for other in self.images if other.dims == image.dims))
+
+    def add(self, image: Tensor) -> Tensor:
+        return self.emit("ElementWiseAdd", [image, self.beside(image)])
+
+    def multiply(self, image: Tensor) -> Tensor:
+        return self.emit("ElementWiseMultiply", [image, self.beside(image)])
+
+    def function(self, image: Tensor) -> Tensor:
+        return self.emit(self.any_of("HardSwish", "Sigmoid", "Relu", "Tanh", "Elu"), [image])
+
+    def prelu(self, image: Tensor) -> Tensor:
+        return self.emit("Prelu", [image, self.weights(1, 1, image.dims[3])])
+
+    def by_rows(self, image: Tensor) -> Tensor:
+        """A constant that has rows or columns of its own, or all of them."""
+        _, height, width, channels = image.dims
+        shape = self.any_of((1, height, 1, 1), (1, 1, width, 1), (1, height, width, 1), image.dims, (channels,))
+        return self.emit(self.any_of("ElementWiseAdd", "ElementWiseMultiply"), [image, self.values(*shape)])
+
+    def norm(self, image: Tensor) -> Tensor:
+        scale = self.values(image.dims[3])
+        return self.emit("LayerNorm", [image, scale, self.values(image.dims[3])], {"axes": [3]})
+
+    # -- what brings rows together -------------------------------------------------------------------------------------
+
+    def gate(self, image: Tensor) -> Tensor:
+        mean = self.emit("ReduceMean", [image], {"axes": [1, 2], "keep_dims": True})
+        return self.emit("ElementWiseMultiply", [image, self.emit("Sigmoid", [mean])])
+
+    def less_mean(self, image: Tensor) -> Tensor:
+        axes = self.any_of([1, 2], [1], [2], [1, 2, 3])
+        return self.emit(
+            "ElementWiseSubtract", [image, self.emit("ReduceMean", [image], {"axes": axes, "keep_dims": True})]
+        )
+
+    def largest(self, image: Tensor) -> Tensor:
+        most = self.emit(
+            "ReduceMax", [image], {"axes": self.any_of([1, 2], [1], [2]), "keep_dims": True}, own_scale=False
+        )
+        return self.emit("ElementWiseMultiply", [image, most])
+
+    def softmax(self, image: Tensor) -> Tensor:
+        return self.emit("Softmax", [image], {"axis": 3})
+
+    def over_rows(self, image: Tensor) -> Tensor:
+        turned, back = self.any_of(([0, 3, 2, 1], [0, 3, 2, 1]), ([0, 1, 3, 2], [0, 1, 3, 2]))
+        lines = self.emit("Softmax", [self.emit("Transpose", [image], {"perm": turned}, own_scale=False)], {"axis": 3})
+        return self.emit("Transpose", [lines], {"perm": back}, own_scale=False)
+
+    # -- movement ------------------------------------------------------------------------------------------------------
+
+    def resized(self, image: Tensor) -> Tensor:
+        _, height, width, channels = image.dims
+        tall, wide = self.any_of((2, 2), (2, 2), (3, 3), (1, 2), (2, 1), (0.5, 0.5), (1.5, 1.5), (0.7, 1.3))
+        dims = [(1, max(1, int(height * tall)), max(1, int(width * wide)), channels)]
+        if not self.bytes and self.pick(0, 3) == 0:
+            params = {"transformation_mode": self.pick(0, 4), "interpolation_mode": self.pick(0, 3)}
+            return self.emit("Resize", [image], params, dims=dims, own_scale=False)
+        corners = bool(self.pick(0, 2))
+        params = {"align_corners": corners, "half_pixel_centers": not corners and bool(self.pick(0, 2))}
+        op = self.any_of("ResizeBilinear", "ResizeNearestNeighbor")
+        return self.emit(op, [image], params, dims=dims, own_scale=False)
+
+    def pad(self, image: Tensor) -> Tensor:
+        amounts = [[0, 0], self.rng.integers(0, 3, 2), self.rng.integers(0, 3, 2), [0, 4 * self.pick(0, 2)]]
+        params = {"scheme": 0, "pad_amount": np.array(amounts, np.uint32), "pad_constant_value": self.pick(0, 2)}
+        return self.emit("Pad", [image], params, own_scale=False)
+
+    def mirrored(self, image: Tensor) -> Tensor:
+        rows, columns = self.any_of((0, 2), (2, 0), (2, 2))
+        amounts = [[0, 0], [min(rows, 1), rows], [columns, min(columns, 1)], [0, 0]]
+        params = {"scheme": self.pick(1, 4), "pad_amount": np.array(amounts, np.uint32)}
+        return self.emit("Pad", [image], params, own_scale=False)
+
+    def join(self, image: Tensor) -> Tensor:
+        beside = self.any_of(*(other for other in self.images if other.dims[:3] == image.dims[:3]))
+        parts = [image, beside] if self.pick(0, 4) else [image, self.values(*image.dims[:3], 4), beside]
+        return self.emit("Concat", parts, {"axis": 3})
+
+    def stack(self, image: Tensor) -> Tensor:
+        axis = self.any_of(1, 2)
+        other = self.beside(image)
+        parts = [image, other] if self.pick(0, 2) else [other, image]
+        return self.emit("Concat", parts, {"axis": axis})
+
+    def blocks(self, image: Tensor) -> Tensor:
+        block = self.any_of([2, 2], [1, 2], [2, 1])
+        return self.emit(self.any_of("DepthToSpace", "SpaceToDepth"), [image], {"block_size": block}, own_scale=False)
+
+    def part(self, image: Tensor) -> Tensor:
+        _, height, width, channels = image.dims
+        ranges = [[0, 1, 1], [0, height, 1], [0, width, 1], [0, max(4, channels // 2), 1]]
+        return self.emit("StridedSlice", [image], {"ranges": np.array(ranges)}, own_scale=False)
+
+    def every_second(self, image: Tensor) -> Tensor:
+        ranges = [[0, size, 1] for size in image.dims]
+        axis = self.any_of(1, 2, 3)
+        size = image.dims[axis]
+        ranges[axis] = self.any_of([size % 2, size, 2], [min(1, size - 1), size, 1], [0, size - size % 3, 3])
+        return self.emit("StridedSlice", [image], {"ranges": np.array(ranges)}, own_scale=False)
+
+    def split(self, image: Tensor) -> Tensor:
+        """Two results of one step, of which both are read later."""
+        axis = self.any_of(3, 3, 1, 2)
+        at = image.dims[axis] // 2
+        parts = self.graph.emit("Split", [image], {"axis": axis, "split_index": [at]})
+        self.images.append(parts[0])
+        return parts[1]
+
+    def other_shape(self, image: Tensor) -> Tensor:
+        """The same bytes in rows of another shape."""
+        _, height, width, channels = image.dims
+        dims = self.any_of(
+            (1, height, width * 2, channels // 2), (1, height * 2, width, channels // 2), (1, width, height, channels)
+        )
+        return self.emit("Reshape", [image], dims=[dims], own_scale=False)
+
+    def turned(self, image: Tensor) -> Tensor:
+        return self.emit("Transpose", [image], {"perm": [0, 2, 1, 3]}, own_scale=False)
 
 
 def network(seed: int) -> Graph | None:
     """The network of a seed, of bytes where that is odd; None where nothing came of it."""
     rng = np.random.default_rng(seed)
     builder = _Builder(rng, seed % 2 == 1)
-    for _ in range(builder.pick(3, 11)):
+    kinds = _KINDS if builder.bytes else (*_KINDS, *sorted(_FLOATS))
+    for _ in range(builder.pick(3, 13)):
         try:
-            builder.add(str(rng.choice(_KINDS)))
+            builder.grow(builder.any_of(*kinds))
         except QnnError:
             continue  # an operation that the image is too small for
     last, graph = builder.images[-1], builder.graph
-    if last is builder.images[0]:
+    made = [image for image in builder.images if image.type is TensorType.NATIVE]
+    if not made:
         return None
-    result = graph.create_tensor("y", TensorType.APP_READ, last.dtype, last.dims, last.quantization)
-    graph.add_node("end", "Reshape", [last], [result])
+    for number, image in enumerate(dict.fromkeys((last, *rng.choice(np.array(made, object), builder.pick(0, 3))))):
+        name = "y" if not number else f"y{number}"
+        result = graph.create_tensor(name, TensorType.APP_READ, image.dtype, image.dims, image.quantization)
+        graph.add_node(f"end {name}", "Reshape", [image], [result])
     graph.finalize()
     return graph
 
@@ -150,6 +310,20 @@ def squeezed(bytes_: bool) -> Graph:
     mean = builder.emit("ReduceMean", [image], {"axes": [1, 2], "keep_dims": True})
     result = graph.create_tensor("y", TensorType.APP_READ, mean.dtype, mean.dims, mean.quantization)
     graph.add_node("end", "Reshape", [mean], [result])
+    graph.finalize()
+    return graph
+
+
+def resized_in_one_direction(size: tuple[int, int], resized: tuple[int, int], bytes_: bool) -> Graph:
+    """An image made wide by channels, resized, and made narrow again."""
+    builder = _Builder(np.random.default_rng(1), bytes_)
+    graph = builder.graph = Graph("resized")
+    image = builder.source("x", (1, *size, 4))
+    image = builder.emit("Conv2d", [image, builder.weights(1, 1, 4, 32)], _PLAIN)
+    image = builder.emit("ResizeBilinear", [image], dims=[(1, *resized, 32)], own_scale=False)
+    image = builder.emit("Conv2d", [image, builder.weights(1, 1, 32, 4)], _PLAIN)
+    result = graph.create_tensor("y", TensorType.APP_READ, image.dtype, image.dims, image.quantization)
+    graph.add_node("end", "Reshape", [image], [result])
     graph.finalize()
     return graph
 

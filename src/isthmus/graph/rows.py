@@ -217,13 +217,16 @@ def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
     if not _dynamic(source) or source.rank != result.rank:
         return None
     size, count = source.dims[axis], result.dims[axis]
-    if size == count:
-        return _same_rows(call, (0, axis), height=size)
     modes = {"ResizeBilinear": LINEAR, "ResizeNearestNeighbor": NEAREST}
     params = image_resize_params(call.params, modes[call.op]) if call.op in modes else call.params
+    changed = {a for a in range(source.rank) if source.dims[a] != result.dims[a]}
+    # Rows and columns of an image are weighted at once, so that each reads the next one even where that counts nothing.
+    at_once = params["interpolation_mode"] == LINEAR and source.rank == 4 and axis in (1, 2) and changed in ({1}, {2})
+    if size == count and not at_once:
+        return _same_rows(call, (0, axis), height=size)
     places, weights = axis_taps(size, count, params)
     # An engine may round places in another precision, and so read a row more.
-    spare = int(weights.shape[1] > 1)
+    spare = int(weights.shape[1] > 1 and size != count)
     low, high = places.min(1), places.max(1)
     rate = Fraction(size, count)
     at = np.arange(count)
@@ -231,7 +234,7 @@ def _resize(call: Call, result: Tensor, axis: int) -> RowMap | None:
     after = max(int(np.ceil((high + 1 - (at + 1) * size / count).max())), 0) + spare
     # Only with such ratios are places and weights the same from one strip to the next in every precision.
     exact = not call.params.get("align_corners") and rate.numerator & (rate.numerator - 1) == 0
-    exact = exact and rate.denominator & (rate.denominator - 1) == 0
+    exact = size == count or (exact and rate.denominator & (rate.denominator - 1) == 0)
 
     def need(a: int, b: int) -> Rows:
         return max(0, int(low[a:b].min()) - spare), min(size, int(high[a:b].max()) + 1 + spare)

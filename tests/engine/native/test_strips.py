@@ -114,6 +114,19 @@ def test_columns_over_rows_of_another_length_have_the_same_bits(width, pads):
 
 
 @pytest.mark.parametrize("bytes_", [False, True])
+@pytest.mark.parametrize(("size", "resized"), [((48, 6), (48, 12)), ((6, 48), (12, 48)), ((48, 6), (48, 9))])
+def test_an_image_resized_in_one_direction_has_the_same_bits(size, resized, bytes_):
+    graph = strip_networks.resized_in_one_direction(size, resized, bytes_)
+    whole = native.prepare(graph)
+    expected = _expected(whole.program)
+    for part in (0.6, 0.4, 0.25):
+        split = prepared(graph, int(whole.plan.bytes * part))
+        assert split is not None
+        assert any(op == "ResizeBilinear" for region in split.plan.regions for op, _ in region.steps)
+        assert _expected(split.program) == expected, part
+
+
+@pytest.mark.parametrize("bytes_", [False, True])
 def test_a_repeated_strip_is_one_in_the_program(bytes_):
     graph = strip_networks.squeezed(bytes_)
     whole, split = native.prepare(graph), native.prepare(graph, limit=ScratchLimit.of("30%"))
