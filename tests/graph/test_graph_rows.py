@@ -12,7 +12,7 @@ from isthmus.graph.operation import Call
 from isthmus.graph.rows import mean_map, row_map
 from isthmus.prepare.strips.base import cut
 
-RESIZED = frozenset(("ResizeBilinear", "ResizeNearestNeighbor"))
+RESIZED = frozenset(("Resize", "ResizeBilinear", "ResizeNearestNeighbor"))
 """Operations whose places in the source depend on the size of the whole: an engine takes rows of the whole's table."""
 
 

@@ -193,7 +193,9 @@ def _transposed_convolution(call: Call, result: Tensor, axis: int) -> RowMap | N
 
     def need(a: int, b: int) -> Rows:
         # Row o of the result is reached from row i by element k of the filter: o + top = i * stride + k * dilation.
-        return max(0, -(-(a + top - reach) // stride)), min(height, (b - 1 + top) // stride + 1)
+        # One that a filter shorter than the stride does not reach is counted from the row before it.
+        first = min(-(-(a + top - reach) // stride), (a + top) // stride)
+        return max(0, first), min(height, (b - 1 + top) // stride + 1)
 
     def shift(rows: Rows, source: Rows) -> int:
         return top + rows[0] - source[0] * stride
@@ -208,7 +210,7 @@ def _transposed_convolution(call: Call, result: Tensor, axis: int) -> RowMap | N
         shaped = {"pad_amount": inner, "output_padding": more}
         return {**call.params, **{name: value.reshape(np.shape(call.params[name])) for name, value in shaped.items()}}
 
-    before, after = Fraction(reach - top, stride), Fraction(top, stride) + 1
+    before, after = Fraction(max(reach, stride - 1) - top, stride), Fraction(top, stride) + 1
     return RowMap(((0, axis),), height, Fraction(1, stride), before, after, need, params, shift)
 
 
