@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import strip_networks
@@ -15,7 +17,7 @@ from isthmus.graph import DataType, Graph, TensorType
 from isthmus.prepare.pipeline import schedule
 from isthmus.prepare.schedule import Schedule
 from isthmus.prepare.strips import ScratchLimit, Strips, fit, search
-from isthmus.prepare.strips.search import LEAST_SHARE, LONGEST, share_of
+from isthmus.prepare.strips.search import LEAST_SHARE, LONGEST, Budget, Search, share_of
 
 
 def scheduled(
@@ -172,6 +174,31 @@ class Huge:
 
     def __init__(self, bytes_: int) -> None:
         self.scratch_bytes = 3 * bytes_
+
+
+class Narrow(Search):
+    """A search in which the programs for some limits alone are small enough."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self.base = SimpleNamespace(live=[100_000], alignment=64)
+        self._small, self.tried = range(low, high), 0
+
+    def solve(self, limit):
+        self.tried += 1
+        return []
+
+    def affordable(self, chosen, limit, budget):
+        return limit in self._small
+
+
+@pytest.mark.parametrize("low", [10_100, 23_400, 61_000])
+def test_the_least_limit_with_a_small_program_is_found_in_a_narrow_gap(low):
+    search_ = Narrow(low, low + low // 10)
+    found = search_.bargain(10_000, Budget(1.0))
+    assert found is not None
+    assert low <= found[0] <= low + 64
+    assert search_.tried <= 45
+    assert Narrow(0, 0).bargain(10_000, Budget(1.0)) is None
 
 
 def test_a_limit_that_costs_more_than_it_may_is_refused():

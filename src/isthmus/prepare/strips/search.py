@@ -21,7 +21,8 @@ LONGEST = 90
 TABLE_SHARE = 0.09
 """The most that a program may grow, as a part of the scratch that this saves."""
 _FINEST = 100
-_BARGAINS, _REFINEMENTS = 8, 4
+_BARGAINS, _LEAST_STEP = 32, 1.02
+"""How many limits are tried for a program that is small enough, and the least ratio between two of them."""
 _BETTER = 50
 MOST_GROWTH, LEAST_SHARE = 8_000, 16
 """Steps by which stretches grow in one search, all in all, and those by which all with the same end may in any case: in
@@ -208,23 +209,23 @@ class Search:
 
     def bargain(self, least: int, budget: Budget) -> tuple[int, list[Choice]] | None:
         """The least limit from one on whose program is small enough: which does not fall evenly with the limit."""
-        step = (self.peak - least) // _BARGAINS
+        step = max((self.peak / max(least, 1)) ** (1 / _BARGAINS), _LEAST_STEP)
+        low, high = least, least
         found: tuple[int, list[Choice]] | None = None
-        limit = least + step
-        for _ in range(_BARGAINS + _REFINEMENTS):
-            chosen = self.solve(limit)
-            if chosen is not None and self.affordable(chosen, limit, budget):
-                found = limit, chosen
-                step //= 2
-                limit -= step
-            elif found is None:
-                limit += step
-            else:
-                step //= 2
-                limit += step
-            if limit >= self.peak or step <= self.base.alignment:
-                break
+        while found is None:
+            low, high = high, max(int(high * step), high + self.base.alignment)
+            if high >= self.peak:
+                return None
+            found = self._bargain(high, budget)
+        while high - low > self.base.alignment:
+            middle = (low + high) // 2
+            better = self._bargain(middle, budget)
+            found, low, high = (found, middle, high) if better is None else (better, low, middle)
         return found
+
+    def _bargain(self, limit: int, budget: Budget) -> tuple[int, list[Choice]] | None:
+        chosen = self.solve(limit)
+        return (limit, chosen) if chosen is not None and self.affordable(chosen, limit, budget) else None
 
     def least(self, budget: Budget, below: int | None = None) -> tuple[int, list[Choice]] | None:
         """The least limit that the time of a budget allows, and the choice for it; None if nothing below `below` is."""
