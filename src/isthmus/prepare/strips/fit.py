@@ -22,6 +22,8 @@ ATTEMPTS = 4
 FINENESS, ABOVE, SLACK, GIVE_UP = 0.98, 1.25, 8, 3
 """Choices are looked for at bytes each of which is this part of the one before: from so much above a limit, and so many
 units of alignment, since a plan may turn out smaller than estimated, down to where so many in a row have none."""
+WIDELY = 1_500
+"""Steps that are written in all when choices are tried that should take far more than a limit."""
 AGAIN = (0.05, 0.12, 0.3)
 """What a limit may cost in computing tensors again, as parts of the model's time, one after the other."""
 CHEAP = 0.02
@@ -126,6 +128,8 @@ def _fitted(site: Site, strips: Strips, tried: list[_Place]) -> Schedule:
                 made = ways[-1].quickly(wanted)
     for way in ways:
         made = made or way.thoroughly(wanted)
+    for way in ways:
+        made = made or way.widely(wanted)
     if made is None or not made.is_within(slower, time):
         # The least looks elsewhere too: what it comes to fits every limit from there on.
         least = _least([plain, *again(may_cost * time)], may_cost, unsplit)
@@ -194,6 +198,7 @@ class _Way:
         self.places = list(places)
         self._unsplit = unsplit
         self._slack = SLACK * self.places[0].site.alignment
+        self._steps = len(self.places[0].searches[0].base.steps)
         self._found: dict[int, _Chosen | None] = {}
         self._made: dict[tuple[object, ...], _Made | None] = {}
 
@@ -219,6 +224,19 @@ class _Way:
                 return made
             missing = missing + 1 if self._chosen(number) is None else 0
             number += 1
+        return None
+
+    def widely(self, wanted: int) -> _Made | None:
+        """A schedule within a limit that was estimated at far more than it takes, as it happens with small tensors."""
+        number, steps = self._number(int(wanted * ABOVE) + self._slack) - 1, 0
+        while number > 0 and steps < WIDELY:
+            known = len(self._made)
+            made = self._at(number)
+            if made is not None and made.bytes <= wanted:
+                return made
+            if len(self._made) > known:
+                steps += self._steps if made is None else len(made.schedule.steps)
+            number -= 1
         return None
 
     def least(self, lowest: int, slower: float) -> Schedule | None:
