@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from isthmus.graph import Tensor
 from isthmus.graph.ops import OPERATIONS
+from isthmus.prepare.layers import Overlaid
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Pool, Step
 from isthmus.prepare.storage import Storage
@@ -23,12 +24,19 @@ def may_overwrite(step: Step, operand: Tensor | None) -> bool:
     )
 
 
-def write_in_place(steps: Sequence[Step], storage: Storage, life: Life) -> int:
+def write_in_place(
+    steps: Sequence[Step], storage: Storage, life: Life, overlaid: Sequence[Overlaid] = ()
+) -> int:  # fmt: skip
     """Let results take the memory of operands that die; gives the bytes that this saved."""
     saved = 0
     for index, step in enumerate(steps):
         for operand in step.inputs:
-            if operand is not None and may_overwrite(step, operand) and _free(step, operand, index, storage, life):
+            if (
+                operand is not None
+                and may_overwrite(step, operand)
+                and _free(step, operand, index, storage, life)
+                and _as_large(operand, step.outputs[0], index, storage, overlaid)
+            ):
                 result = step.outputs[0]
                 last = life.last(storage.block(result))
                 first = life.first(storage.block(operand))
@@ -42,12 +50,10 @@ def write_in_place(steps: Sequence[Step], storage: Storage, life: Life) -> int:
 def _free(step: Step, operand: Tensor, index: int, storage: Storage, life: Life) -> bool:
     result = step.outputs[0]
     mine, low, high = storage.span(operand)
-    theirs, result_low, _ = storage.span(result)
+    theirs = storage.block(result)
     if mine is theirs or mine.pool is not None or (theirs.pool is not None and theirs.pool < Pool.IO):
         return False
     if life.last(mine) != index or life.first(theirs) != index:
-        return False
-    if mine.size != theirs.size or low - mine.low != result_low - theirs.low:
         return False
     for other in step.inputs:
         if other is None or other.is_static or other is operand:
@@ -59,3 +65,20 @@ def _free(step: Step, operand: Tensor, index: int, storage: Storage, life: Life)
         if block is mine and (start, end) == (low, high) and not may_overwrite(step, other):
             return False
     return True
+
+
+def _as_large(operand: Tensor, result: Tensor, index: int, storage: Storage, overlaid: Sequence[Overlaid]) -> bool:
+    """Whether the blocks of an operand and a result take the same bytes, so that they can be one.
+
+    A block whose extent changes in time takes the bytes of each tensor while that is needed. So what is as large as one
+    of these tensors can be joined to it, before the other is there or after it: a stretch does that in between.
+    """
+    (mine, low, _), (theirs, result_low, _) = storage.span(operand), storage.span(result)
+    layers = [one for one in overlaid if storage.block(one.source) in (mine, theirs)]
+    tensors = [tensor for one in layers for tensor in (one.source, one.result)]
+    if all(storage.fills_block(tensor) for tensor in tensors):
+        return mine.size == theirs.size and low - mine.low == result_low - theirs.low
+    if any(one.first <= index <= one.last for one in layers):
+        return False
+    spans = [storage.span(tensor) for tensor in tensors]
+    return all(storage.fills_block(tensor) or storage.span(tensor) in spans for tensor in (operand, result))

@@ -174,7 +174,7 @@ def _placed(
     steps, storage = arranged.steps, arranged.storage
     life = Life(steps, storage, arranged.given, work.outputs, repeats)
     if reuse_memory:
-        write_in_place(steps, storage, life)
+        write_in_place(steps, storage, life, arranged.overlaid)
     layout = lay_out(
         steps,
         [b for b in storage.blocks() if b in life and planned(b)],
