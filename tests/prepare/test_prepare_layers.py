@@ -12,7 +12,7 @@ from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.memory import host
-from isthmus.prepare.layers import Layer, Overlaid, layered
+from isthmus.prepare.layers import Layer, Overlaid, hung, layered
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import Storage
@@ -71,6 +71,47 @@ def test_results_over_results_are_one_block():
 def test_edges_are_aligned():
     (found,), _ = chain(320, 100)
     assert [(layer.low, layer.high) for layer in found.layers] == [(0, 128), (128, 320)]
+
+
+def test_a_block_that_grows_downwards_hangs_from_a_ceiling_and_others_may():
+    (grows,), _ = chain(128, 320)
+    (shrinks,), _ = chain(320, 128)
+    assert [[one.offset for one in placed] for placed in hung([grows], 1024)] == [[704]]
+    assert [[one.offset for one in placed] for placed in hung([shrinks], 1024)] == [[704]]
+    assert [[one.offset for one in placed] for placed in hung([grows, shrinks], 640)] == [[320, 0]]
+    assert hung([grows], 320) == [], "where it stands already"
+
+
+def test_blocks_hang_one_below_the_other_or_not_at_all():
+    (one,), _ = chain(128, 320)
+    (other,), _ = chain(128, 320)
+    assert [[block.offset for block in placed] for placed in hung([one, other], 704)] == [[384, 64]]
+    assert hung([one, other], 600) == [], "the lower one would begin below the first byte"
+
+
+def test_a_block_that_grows_leaves_room_in_one_piece():
+    """A neighbour too large for the room below the operand, and gone when the result begins."""
+    graph, rng = Graph("neighbours"), np.random.default_rng(0)
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 64, 16, 4))
+
+    def product(image, filters):
+        weights = graph.constant(graph.fresh("w"), rng.normal(0, 0.2, (1, 1, image.dims[3], filters)).astype("f4"))
+        return graph.emit("Conv2d", [image, weights], {"stride": [1, 1], "pad_amount": np.zeros((2, 2), np.uint32)})[0]
+
+    def scaled(image):
+        (most,) = graph.emit("ReduceMax", [image], {"axes": [1, 2], "keep_dims": True})
+        return graph.emit("ElementWiseMultiply", [image, most])[0]
+
+    narrow = scaled(product(x, 18))
+    first = scaled(product(narrow, 24))
+    second = scaled(product(first, 32))
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 64, 16, 4))
+    graph.add_node("end", "Relu", [product(second, 4)], [y])
+    graph.finalize()
+    limit = narrow.nbytes + first.nbytes + 2048
+    plan = native.prepare(graph, limit=ScratchLimit.of(limit)).plan
+    assert plan.bytes <= limit
+    assert len(plan.regions) == 1, "what is as large as the limit as it is need not be split"
 
 
 @pytest.mark.parametrize(("before", "after"), [(8, 32), (32, 8), (24, 32), (32, 24)])

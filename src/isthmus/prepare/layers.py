@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from isthmus.graph import Tensor
 from isthmus.prepare.liveness import Life
@@ -55,6 +55,47 @@ def layered(storage: Storage, life: Life, overlaid: Sequence[Overlaid], alignmen
         if len(layers) > 1:
             found.append(Layered(block, _lowest(layers, found, alignment), tuple(layers)))
     return found
+
+
+def hung(standing: Sequence[Layered], ceiling: int) -> list[list[Layered]]:
+    """Other places of blocks whose extent changes: below a ceiling, those that grow downwards alone and all of them.
+
+    What such a block leaves free is then one run of memory before it grows and after it. Where blocks would meet, there
+    is no such place.
+    """
+    found: list[list[Layered]] = []
+    for every in (False, True):
+        placed: list[Layered] = []
+        for one in standing:
+            offset = one.offset
+            if every or _grows(one.layers):
+                others = [other for other in placed if every or _grows(other.layers)]
+                below = (o.offset + theirs.low - mine.high for o in others for mine, theirs in _together(one, o))
+                offset = min([ceiling - max(layer.high for layer in one.layers), *below])
+            placed.append(Layered(one.block, offset, one.layers))
+        if placed not in (list(standing), *found) and not _meet(placed):
+            found.append(placed)
+    return found
+
+
+def _grows(layers: Sequence[Layer]) -> bool:
+    """Whether the lowest bytes of a block are taken later than others."""
+    return layers[0].first > min(layer.first for layer in layers)
+
+
+def _together(one: Layered, other: Layered) -> list[tuple[Layer, Layer]]:
+    """The layers of two blocks that are in use at the same time."""
+    pairs = ((mine, theirs) for mine in one.layers for theirs in other.layers)
+    return [(mine, theirs) for mine, theirs in pairs if mine.first <= theirs.last and theirs.first <= mine.last]
+
+
+def _meet(placed: Sequence[Layered]) -> bool:
+    """Whether some would take the same bytes at the same time, or bytes below the first."""
+    return any(one.offset + one.layers[0].low < 0 for one in placed) or any(
+        one.offset + mine.low < other.offset + theirs.high and other.offset + theirs.low < one.offset + mine.high
+        for one, other in combinations(placed, 2)
+        for mine, theirs in _together(one, other)
+    )
 
 
 def _layers(storage: Storage, life: Life, block: Block, chain: list[Overlaid], alignment: int) -> list[Layer]:

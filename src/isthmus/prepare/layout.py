@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from isthmus.errors import Code, QnnError
 from isthmus.planning import Buffer, Problem, greedy_by_size, solve
@@ -121,6 +122,16 @@ def _buffers_alike(
 def _name(block: Block) -> str:
     """The block's largest tensor; of equals the one written last, as models name results."""
     return max(reversed(block.members), key=lambda tensor: tensor.nbytes).name
+
+
+def most_alive(plan: Plan, alignment: int) -> int:
+    """The most bytes alive at any step, in whole units of alignment."""
+    change: dict[int, int] = {}
+    for row in plan.rows:
+        size = -(-row.bytes // alignment) * alignment
+        change[row.first] = change.get(row.first, 0) + size
+        change[row.last + 1] = change.get(row.last + 1, 0) - size
+    return max(accumulate(change[moment] for moment in sorted(change)), default=0)
 
 
 def _peak(rows: Sequence[Row], steps: int) -> tuple[int, tuple[str, ...]]:

@@ -9,8 +9,8 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, Tensor
 from isthmus.prepare import order
 from isthmus.prepare.inplace import write_in_place
-from isthmus.prepare.layers import layered
-from isthmus.prepare.layout import lay_out
+from isthmus.prepare.layers import Layered, hung, layered
+from isthmus.prepare.layout import Layout, lay_out, most_alive
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.passes import run
 from isthmus.prepare.refused import check_executable
@@ -175,20 +175,33 @@ def _placed(
     life = Life(steps, storage, arranged.given, work.outputs, repeats)
     if reuse_memory:
         write_in_place(steps, storage, life, arranged.overlaid)
-    layout = lay_out(
-        steps,
-        [b for b in storage.blocks() if b in life and planned(b)],
-        life,
-        [work_bytes(step) for step in steps],
-        alignment=alignment,
-        nodes=nodes,
-        order_saved=arranged.order_saved,
-        aliased=sum(sum(t.nbytes for t in b.members) - b.size for b in storage.blocks() if b in life),
-        reuse=reuse_memory,
-        layered=layered(storage, life, arranged.overlaid, alignment),
-        alike=arranged.alike,
-        made_in=lambda step: storage.block(step.outputs[0]),
-    )
+    blocks = [b for b in storage.blocks() if b in life and planned(b)]
+    spaces = [work_bytes(step) for step in steps]
+
+    def laid_out(layers: Sequence[Layered]) -> Layout:
+        return lay_out(
+            steps,
+            blocks,
+            life,
+            spaces,
+            alignment=alignment,
+            nodes=nodes,
+            order_saved=arranged.order_saved,
+            aliased=sum(sum(t.nbytes for t in b.members) - b.size for b in storage.blocks() if b in life),
+            reuse=reuse_memory,
+            layered=layers,
+            alike=arranged.alike,
+            made_in=lambda step: storage.block(step.outputs[0]),
+        )
+
+    layers = layered(storage, life, arranged.overlaid, alignment)
+    layout = laid_out(layers)
+    if layers:
+        # They have fixed places, and others may suit the rest better.
+        alive = most_alive(layout.plan, alignment)
+        for others in hung(layers, alive):
+            if layout.plan.bytes > alive:
+                layout = min(layout, laid_out(others), key=lambda found: found.plan.bytes)
     places = {}
     touched = (t for s in steps for t in (*s.inputs, *s.outputs))
     for tensor in dict.fromkeys((*arranged.given, *work.outputs, *touched)):
