@@ -87,7 +87,7 @@ class _Builder:
     def grow(self, kind: str) -> None:
         """One operation more on the last image, if it takes it."""
         made = getattr(self, kind)(self.images[-1])
-        if max(made.dims[1:3]) >= 2 and made.elements <= _MOST_ELEMENTS:
+        if max(made.dims[1:3]) >= 2 and 0 < made.elements <= _MOST_ELEMENTS:
             self.images.append(made)
 
     # -- windows -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -97,6 +98,31 @@ def test_a_limit_below_all_that_can_be_names_the_step_and_what_is_missing():
     assert scheduled(graph, needed).scratch_bytes <= needed
 
 
+def refused_within(graph: Graph, limit: int) -> QnnError | None:
+    """The refusal of a limit, if it is refused."""
+    try:
+        assert scheduled(graph, limit, None).scratch_bytes <= limit
+    except QnnError as refusal:
+        return refusal
+    return None
+
+
+@pytest.mark.parametrize("seed", [1, 4, 7, 9, 81, 96, 114])
+def test_a_refusal_names_a_step_of_the_model_and_bytes_that_can_be_had(seed):
+    graph = strip_networks.network(seed)
+    assert graph is not None
+    steps = {(step.op, step.name.partition(";")[0]) for step in scheduled(graph).steps}
+    whole = scheduled(graph).scratch_bytes
+    for limit in (1, whole // 2):
+        refusal = refused_within(graph, limit)
+        if refusal is not None:
+            found = re.search(r"step '(.+)' \((\w+)\) holds it up; ([\d,]+) bytes are needed", refusal.rule)
+            assert found is not None
+            assert refusal.code is Code.COMMON_MEM_ALLOC
+            assert (found[2], found[1]) in steps
+            assert scheduled(graph, needed_by(refusal), None).scratch_bytes > limit
+
+
 @pytest.mark.parametrize("io_in_scratch", [False, True])
 @pytest.mark.parametrize("seed", [None, 0, 5, 8, 11, 12, 18, 23])
 def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
@@ -163,7 +189,7 @@ def test_a_search_that_leaves_out_long_stretches_says_so(monkeypatch):
 def test_a_plan_that_is_much_larger_than_was_estimated_ends_the_search(monkeypatch):
     graph = strip_networks.squeezed(False)
     whole = scheduled(graph).scratch_bytes
-    monkeypatch.setattr(fit, "_written", lambda *chosen: fit._Made(Huge(whole), 0.0))
+    monkeypatch.setattr(fit, "_written", lambda *chosen: fit._Made(Huge(scheduled(graph), whole), 0.0))
     with pytest.raises(QnnError, match="holds it up") as refused:
         scheduled(graph, "50%")
     assert needed_by(refused.value) == whole, "that much can be had"
@@ -172,8 +198,8 @@ def test_a_plan_that_is_much_larger_than_was_estimated_ends_the_search(monkeypat
 class Huge:
     """A schedule that takes more than the whole model does."""
 
-    def __init__(self, bytes_: int) -> None:
-        self.scratch_bytes = 3 * bytes_
+    def __init__(self, like: Schedule, bytes_: int) -> None:
+        self.scratch_bytes, self.plan, self.steps = 3 * bytes_, like.plan, like.steps
 
 
 class Narrow(Search):

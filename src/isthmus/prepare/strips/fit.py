@@ -260,6 +260,10 @@ class _Way:
             number -= 1
         return self._unsplit
 
+    def at(self, bytes_: int) -> _Made | None:
+        """The schedule that was to take so many bytes."""
+        return self._at(self._number(bytes_))
+
     def _target(self, number: int) -> int:
         """The bytes of a place in the series."""
         return int(self._unsplit * FINENESS**number)
@@ -386,15 +390,30 @@ def _refused(ways: Sequence[_Way], wanted: int) -> QnnError:
     search = places[0].searches[0] if best is None else best[1]
     lowest = search.peak if best is None else best[0]
     needed = max(wanted + 1, ways[-1].needed(max(lowest, wanted)))
-    search.solve(wanted)
-    step = search.base.steps[min(search.reached, len(search.base.steps) - 1)]
-    # Converters join the names of all that they fused.
-    name = step.name.partition(";")[0]
+    op, name = _held_up(ways[-1], search, wanted)
     looked = ", as far as was looked" if _bounded(places) else ""
     return QnnError(
         Code.COMMON_MEM_ALLOC,
         f"graph '{places[0].site.name}'",
-        f"its scratch cannot be brought to {wanted:,} bytes: step '{name}' ({step.op}) holds it up; {needed:,} bytes "
+        f"its scratch cannot be brought to {wanted:,} bytes: step '{name}' ({op}) holds it up; {needed:,} bytes "
         f"are needed, {needed - wanted:,} more{looked}",
         f"Allow {needed:,} bytes, or ask for 'least'.",
     )
+
+
+def _held_up(way: _Way, search: Search, wanted: int) -> tuple[str, str]:
+    """The operation and the name of the step that cannot be had within a limit."""
+    steps = {(step.op, step.name): step for step in search.base.steps}
+    step = search.base.steps[-1]
+    made = None
+    if search.solve(wanted) is None:
+        step = search.base.steps[search.reached]
+    else:
+        made = way.at(wanted)
+    if made is not None:
+        # It was to fit, and has more alive than was estimated: of the model's own steps the nearest to where that is.
+        plan = made.schedule.plan
+        near = sorted(range(len(plan.steps)), key=lambda index: abs(index - plan.peak_step))
+        step = next((steps[plan.steps[index]] for index in near if plan.steps[index] in steps), step)
+    # Converters join the names of all that they fused.
+    return step.op, step.name.partition(";")[0] or step.outputs[0].name
