@@ -14,16 +14,9 @@ from isthmus.errors import Code, QnnError
 
 
 class Draft:
-    """Parameters, declarations at the head of the body, and arguments.
+    """Parameters, declarations at the head of the body, and arguments."""
 
-    Parameters
-    ----------
-    reciprocal
-        Whether reals are quantized by a product with the reciprocal of the scale, as LiteRT does it, or by a quotient.
-    """
-
-    def __init__(self, reciprocal: bool = False) -> None:
-        self._reciprocal = reciprocal
+    def __init__(self) -> None:
         self.parameters: list[str] = []
         self.head: list[str] = []
         self.arguments: list[Argument] = []
@@ -40,11 +33,13 @@ class Draft:
         self.memory(name, place, storage.c_type)
         if not storage.quantized:
             return
-        if place.writes:
-            divisor, factor = (1.0, float(np.float32(1) / np.float32(scale))) if self._reciprocal else (scale, 1.0)
-            self.floats(**{f"{name}_divisor": divisor, f"{name}_factor": factor, f"{name}_zero": float(zero)})
-        else:
-            self.floats(**{f"{name}_scale": scale, f"{name}_zero": float(zero)})
+        if not place.writes:
+            self.floats(**{f"{name}_scale": scale})
+        elif storage.steps == "quotient":
+            self.floats(**{f"{name}_divisor": scale})
+        elif storage.steps == "product":
+            self.floats(**{f"{name}_factor": float(np.float32(1) / np.float32(scale))})
+        self.floats(**{f"{name}_zero": float(zero)})
 
     def ints(self, **values: int) -> None:
         """Whole numbers of 32 bits."""

@@ -7,6 +7,7 @@ as themselves.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -38,6 +39,11 @@ VECTORS = "".join(
 ``vload`` is a call, as it is on PoCL."""
 
 
+_LARGE = 3 << 22
+"""Floats of this size are whole numbers: a sum with it is rounded to one, half to even, as its last bits say."""
+_BITS_OF_LARGE = int(np.float32(_LARGE).view(np.int32))
+
+
 @dataclass(frozen=True)
 class Storage:
     """How one operand of a kernel is stored.
@@ -50,11 +56,18 @@ class Storage:
         Whether elements mean reals, computed with as floats.
     quantized
         Whether a scale and a zero point say which: the kernel has them as ``<name>_scale`` and ``<name>_zero``.
+    steps
+        How reals become steps of the scale before they are rounded: by a quotient with ``<name>_divisor``, by a product
+        with ``<name>_factor``, the reciprocal, as LiteRT does it; or they are in steps already.
+    by_sum
+        Whether to round by a sum with a large number, where ``rint`` is a call, as it is on PoCL.
     """
 
     kind: str
     real: bool
     quantized: bool = False
+    steps: Literal["quotient", "product", "given"] = "quotient"
+    by_sum: bool = False
 
     @property
     def c_type(self) -> str:
@@ -92,14 +105,31 @@ class Storage:
             if width == 1:
                 return f"vstore_half({value}, {index}, {name});"
             return f"vstore_half{width}({value}, 0, {name} + ({index}));"
-        wide = "" if width == 1 else str(width)
         if self.quantized:
-            value = f"convert_{self.c_type}{wide}_sat(rint(({value}) / {name}_divisor * {name}_factor) + {name}_zero)"
+            return self._store_rounded(name, index, value, width, aligned)
+        return f"{self._element(name, index, width, aligned)} = {value};"
+
+    def _element(self, name: str, index: str, width: int, aligned: bool) -> str:
         if width == 1:
-            return f"{name}[{index}] = {value};"
-        if aligned:
-            return f"*(global {self.c_type}{width} *)({name} + ({index})) = {value};"
-        return f"*(global {self.c_type}{width}_u *)({name} + ({index})) = {value};"
+            return f"{name}[{index}]"
+        return f"*(global {self.c_type}{width}{'' if aligned else '_u'} *)({name} + ({index}))"
+
+    def _store_rounded(self, name: str, index: str, value: str, width: int, aligned: bool) -> str:
+        """The statement that rounds reals to steps, and stores these."""
+        wide = "" if width == 1 else str(width)
+        steps = {"quotient": f" / {name}_divisor", "product": f" * {name}_factor", "given": ""}[self.steps]
+        element, value = self._element(name, index, width, aligned), f"({value}){steps}"
+        if not self.by_sum or self.size > 2:
+            return f"{element} = convert_{self.c_type}{wide}_sat(rint({value}) + {name}_zero);"
+        limits = np.iinfo(f"{self.kind[0]}{self.size}")
+        real = f"float{wide}"
+        low, high = (f"({real})({limit}.0f - {name}_zero)" for limit in (limits.min, limits.max))
+        # Limits are whole numbers, so it is all the same whether they come before the rounding or after it.
+        return (
+            f"{{ {real} steps = {value}; steps = steps < {low} ? {low} : (steps > {high} ? {high} : steps);"
+            f" {element} = convert_{self.c_type}{wide}(as_int{wide}(steps + {_LARGE}.0f)"
+            f" + ((int){name}_zero - {_BITS_OF_LARGE})); }}"
+        )
 
 
 FLOAT = Storage("f32", real=True)

@@ -7,6 +7,7 @@ results exist in registers only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -133,7 +134,9 @@ class Tail:
         scale, zero = 1.0, 0
         if storage.quantized:
             assert self.output.quantization is not None
-            scale, zero = 1.0 if in_steps else self.output.quantization.scale, self.output.quantization.zero_point
+            scale, zero = self.output.quantization.scale, self.output.quantization.zero_point
+            # What a chain is put behind are reals.
+            storage = replace(storage, steps="given") if in_steps and e.chain is None else storage
         self.storage = storage
         draft.operand("y", e.at(self.output, writes=True), storage, scale, zero)
         declare(draft, self.links)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 import numpy as np
 
@@ -110,7 +111,7 @@ class Emitter:
 
     def draft(self) -> Draft:
         """A kernel to be written."""
-        return Draft(reciprocal=self.numerics == "litert")
+        return Draft()
 
     def begin(self, step: Step, work_offset: int, chain: Chain | None, label: str) -> None:
         """Start the launches of a step: where its work space lies in scratch, and what is applied to its result."""
@@ -133,7 +134,8 @@ class Emitter:
         kind = stored_kind(tensor.dtype)
         assert kind is not None
         if tensor.dtype.is_fixed_point:
-            return Storage(kind, real=True, quantized=True)
+            steps: Literal["quotient", "product"] = "product" if self.numerics == "litert" else "quotient"
+            return Storage(kind, real=True, quantized=True, steps=steps, by_sum=not self.gpu)
         if tensor.dtype is not DataType.FLOAT_32:
             return Storage(kind, real=tensor.dtype is DataType.FLOAT_16)
         return HALF if self._is_half(tensor) else FLOAT
