@@ -9,6 +9,7 @@ from typing import Any
 from isthmus.backends.entry import Preparation
 from isthmus.backends.gpu_config import GpuConfig
 from isthmus.backends.gpu_options import GraphConfig, Precision
+from isthmus.engine.native import processor
 from isthmus.engine.opencl import lower
 from isthmus.engine.opencl.program import Program
 from isthmus.engine.opencl.traits import DeviceTraits
@@ -18,6 +19,11 @@ from isthmus.graph import DataType, Graph
 from isthmus.opencl.context import Context
 from isthmus.opencl.device import Device, choose
 from isthmus.prepare.strips import ScratchLimit
+
+_POCL = "Portable Computing Language"
+_ON_THIS_MACHINE = ("pthread", "cpu", "basic")
+"""How PoCL's names of devices begin that are no others than the processor it runs on."""
+_VNNI = frozenset({"avx512vl", "avx512vnni"})
 
 
 def traits(device: Device) -> DeviceTraits:
@@ -30,7 +36,13 @@ def traits(device: Device) -> DeviceTraits:
         compute_units=device.compute_units,
         alignment=device.alignment,
         largest_allocation=device.largest_allocation,
+        vnni=_is_this_processor(device) and processor.features() >= _VNNI,
     )
+
+
+def _is_this_processor(device: Device) -> bool:
+    """Whether a device is the processor that this process runs on, as PoCL has it: what that has, kernels have."""
+    return device.kind == "cpu" and device.platform_name == _POCL and device.name.startswith(_ON_THIS_MACHINE)
 
 
 def prepare(graph: Graph, device: Device, options: Mapping[GraphConfig, Any]) -> Program:

@@ -14,6 +14,7 @@ import numpy as np
 from isthmus.engine.native.lowering.convolution import phases
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.windows import Window, triple, window_of
+from isthmus.engine.opencl.lowering.byte_product import covers, emit_byte_product
 from isthmus.engine.opencl.lowering.chains import limit_links
 from isthmus.engine.opencl.lowering.depthwise import emit_depth_wise
 from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
@@ -77,9 +78,14 @@ def _emit_whole_numbers(e: Emitter, x: Tensor) -> Tensor:
     return floats
 
 
+def _is_of_bytes(step: Step, traits: DeviceTraits) -> bool:
+    weights = operand(step, 1)
+    return covers(traits, operand(step), weights, weights.elements // max(weights.dims[-1], 1))
+
+
 def _work(step: Step, traits: DeviceTraits) -> int:
     x = operand(step)
-    if traits.kind == "gpu" or not x.dtype.is_fixed_point:
+    if traits.kind == "gpu" or not x.dtype.is_fixed_point or _is_of_bytes(step, traits):
         return 0
     if not step.op.startswith("Transpose") and _is_depth_wise(window_of(step)):
         return 0
@@ -94,26 +100,30 @@ def emit_window(
     biases: np.ndarray | None,
     target: Target,
     links: list[Link],
+    of_bytes: bool = False,
 ) -> None:
     """Emit a convolution with weights [depth, height, width, channels / groups, filters]."""
     groups, filters = window.groups, window.filters // window.groups
     zero, quantized = zero_of(x), x.dtype.is_fixed_point
-    if quantized and not e.gpu:
+    if quantized and not e.gpu and not of_bytes:
         x, zero = _emit_whole_numbers(e, x), 0
-    storage = e.storage(x)
-    width = panel_width(e.traits, window.pixels, filters)
+    if window.is_product and target.pixels is None:
+        left = Left(e.at(x), e.storage(x), window.pixels, window.depth, window.depth, zero=zero)
+    else:
+        left = Left(e.at(x), e.storage(x), window.pixels, window.depth, 0, window, zero)
     # [groups, depth of the sum, filters of a group]
     matrices = np.moveaxis(weights.reshape(window.depth, groups, filters), 1, 0)
+    if of_bytes:
+        begins = [(g * (window.channels // groups), g * filters, g * filters) for g in range(groups)]
+        emit_byte_product(e, left, matrices, biases, target, links, begins if groups > 1 else ())
+        return
+    width = panel_width(e.traits, window.pixels, filters)
     place, stored = e.weights(packed(matrices, width))
     panels = -(-filters // width) * width
     right = Right(
         place, stored, filters, width,
         None if biases is None else e.constant(padded_bias(biases, filters, width)),
     )  # fmt: skip
-    if window.is_product and target.pixels is None:
-        left = Left(e.at(x), storage, window.pixels, window.depth, window.depth, zero=zero)
-    else:
-        left = Left(e.at(x), storage, window.pixels, window.depth, 0, window, zero)
     batches = None
     if groups > 1:
         numbers = np.arange(groups)
@@ -139,7 +149,8 @@ def _emit(step: Step, e: Emitter) -> None:
     if _is_depth_wise(window):
         emit_depth_wise(e, x, window, weights.reshape(prod(window.kernel), window.filters), biases, output, links)
     else:
-        emit_window(e, x, window, weights, biases, Target(output, window.filters), links)
+        target = Target(output, window.filters)
+        emit_window(e, x, window, weights, biases, target, links, _is_of_bytes(step, e.traits))
 
 
 def _emit_transposed(step: Step, e: Emitter) -> None:
@@ -163,7 +174,8 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
             taps = np.zeros((*phase.window.kernel, channels // groups, filters), np.float32)
         start = phase.first[0] * plane + phase.first[1] * row + phase.first[2] * pixel
         steps = (batch, plane * stride[0], row * stride[1], pixel * stride[2])
-        emit_window(e, x, phase.window, taps, biases, Target(output, 0, start, steps), links)
+        target = Target(output, 0, start, steps)
+        emit_window(e, x, phase.window, taps, biases, target, links, _is_of_bytes(step, e.traits))
 
 
 def _refuses(step: Step) -> str | None:

@@ -133,7 +133,8 @@ def emit_product(
     if left.window is None:
         draft.ints(x_step=left.row_step)
     else:
-        _declare_window(e, draft, left, tile)
+        declare_window(draft, left.window)
+        _declare_taps(e, draft, left, left.window, tile)
     if target.pixels is not None:
         draft.ints(**dict(zip(("y_batch", "y_plane", "y_row", "y_pixel"), target.pixels, strict=True)))
     tail = Tail(e, draft, target.output, before, in_steps)
@@ -166,18 +167,20 @@ def _is_whole(left: Left, right: Right, target: Target, tail: Tail, batches: np.
 _WIDE = {(a, b) for a in ("f32", "f16") for b in ("f32", "f16")}
 
 
-def _declare_window(e: Emitter, draft: Draft, left: Left, tile: Tile) -> None:
-    w = left.window
-    assert w is not None
-    channels = w.channels // w.groups
+def declare_window(draft: Draft, w: Window) -> None:
+    """Declare the numbers of a window."""
     draft.ints(
-        C=channels, channels=w.channels, D=w.size[0], H=w.size[1], W=w.size[2], OD=w.out[0], OH=w.out[1], OW=w.out[2],
+        C=w.channels // w.groups, channels=w.channels,
+        D=w.size[0], H=w.size[1], W=w.size[2], OD=w.out[0], OH=w.out[1], OW=w.out[2],
         KD=w.kernel[0], KH=w.kernel[1], KW=w.kernel[2], sd=w.stride[0], sh=w.stride[1], sw=w.stride[2],
         dd=w.dilation[0], dh=w.dilation[1], dw=w.dilation[2], pd=w.pad[0], ph=w.pad[1], pw=w.pad[2],
     )  # fmt: skip
+
+
+def _declare_taps(e: Emitter, draft: Draft, left: Left, w: Window, tile: Tile) -> None:
     if tile.cpu:
         # What a tap outside the image reads instead of it.
-        nothing = np.full(max(channels, 1), left.zero, np.float32)
+        nothing = np.full(max(w.channels // w.groups, 1), left.zero, np.float32)
         nothing = nothing.astype(
             {"f32": np.float32, "f16": np.float16, "i8": np.int8, "u8": np.uint8}[left.storage.kind]
         )

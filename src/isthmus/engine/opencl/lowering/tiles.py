@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from isthmus.engine.opencl.traits import DeviceTraits
 
 if TYPE_CHECKING:
+    from isthmus.engine.opencl.lowering.chains import Tail
     from isthmus.engine.opencl.lowering.product import Target
 
 CPU_WIDTH = 8
@@ -58,6 +59,10 @@ class Tile:
         if self.thin:
             return self.columns, self.slices, 1
         return self.rows // self.item_rows * (self.columns // self.item_columns) * self.slices, 1, 1
+
+    def with_rows(self, rows: int) -> Tile:
+        """A tile of a CPU with so many rows."""
+        return replace(self, rows=rows, item_rows=rows)
 
     def strips(self, rows: int, columns: int, batches: int, depth: int) -> int:
         """How many tiles below one another a work-item of a CPU computes: enough to be worth its start."""
@@ -154,4 +159,34 @@ def result_row(target: Target, m: str) -> list[str]:
     return [
         split_row(m, "_y"),
         "int y_at = y_first + ob_y * y_batch + oz_y * y_plane + oy_y * y_row + ox_y * y_pixel;",
+    ]
+
+
+def result_tile(tile: Tile, target: Target, tail: Tail, vector: str, single: str) -> list[str]:
+    """Statements of a CPU that make results of a tile's sums, by the text that gives a vector or one of them."""
+    columns = tile.columns
+
+    def results(width: int) -> list[str]:
+        real, text = (f"float{width}", vector) if width > 1 else ("float", single)
+        value = text.format(f"r * {columns} + j")
+        stored = tail.lines(width, "y_at + n_tile + j", "channel + n_tile + j")
+        return [f"        {real} v = {value};", *(f"        {line}" for line in stored)]
+
+    return [
+        "  for (int r = 0; r < rows; ++r) {",
+        *(f"    {line}" for line in result_row(target, "(m_tile + r)")),
+        f"    if (n_tile + {columns} <= N) {{",
+        f"      for (int j = 0; j < {columns}; j += {CPU_WIDTH}) {{",
+        *results(CPU_WIDTH),
+        "      }",
+        "    } else {",
+        "      int j = 0;",
+        f"      for (; j + {CPU_WIDTH} <= N - n_tile; j += {CPU_WIDTH}) {{",
+        *results(CPU_WIDTH),
+        "      }",
+        "      for (; j < N - n_tile; ++j) {",
+        *results(1),
+        "      }",
+        "    }",
+        "  }",
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isthmus.engine.opencl.lowering.tiles import CPU_WIDTH, Tile, batch_lines, result_row
+from isthmus.engine.opencl.lowering.tiles import CPU_WIDTH, Tile, batch_lines, result_tile
 
 if TYPE_CHECKING:
     from isthmus.engine.opencl.lowering.chains import Tail
@@ -46,28 +46,8 @@ def cpu_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, b
     for r in range(height):
         for j in range(vectors):
             lines.append(f"  *({vector}_u *)(sums + {r * tile.columns + j * CPU_WIDTH}) = a{r}_{j};")
-    lines += [
-        "  for (int r = 0; r < rows; ++r) {",
-        *(f"    {line}" for line in result_row(target, "(m_tile + r)")),
-        f"    if (n_tile + {tile.columns} <= N) {{",
-        f"      for (int j = 0; j < {tile.columns}; j += {CPU_WIDTH}) {{",
-        f"        {vector} v = *({vector}_u *)(sums + r * {tile.columns} + j);",
-        *(f"        {line}" for line in tail.lines(CPU_WIDTH, "y_at + n_tile + j", "channel + n_tile + j")),
-        "      }",
-        "    } else {",
-        "      int j = 0;",
-        f"      for (; j + {CPU_WIDTH} <= N - n_tile; j += {CPU_WIDTH}) {{",
-        f"        {vector} v = *({vector}_u *)(sums + r * {tile.columns} + j);",
-        *(f"        {line}" for line in tail.lines(CPU_WIDTH, "y_at + n_tile + j", "channel + n_tile + j")),
-        "      }",
-        "      for (; j < N - n_tile; ++j) {",
-        f"        float v = sums[r * {tile.columns} + j];",
-        *(f"        {line}" for line in tail.lines(1, "y_at + n_tile + j", "channel + n_tile + j")),
-        "      }",
-        "    }",
-        "  }",
-        "  }",
-    ]
+    lines += result_tile(tile, target, tail, f"*({vector}_u *)(sums + {{0}})", "sums[{0}]")
+    lines.append("  }")
     return "\n".join(lines)
 
 
