@@ -15,11 +15,14 @@ from math import prod
 import numpy as np
 
 from isthmus.engine.opencl.draft import Draft
+from isthmus.engine.opencl.inlined import INLINED
 from isthmus.engine.opencl.program import Launch, Local, Place, Pool, Unit
 from isthmus.engine.opencl.storage import VECTORS
 
 WORTH_A_LAUNCH = 150_000
 """Operations that are worth a launch of their own, as far as one can tell: about what a launch takes."""
+HEAD = VECTORS + INLINED
+"""What all kernels for processors begin with."""
 _FEWEST = 2
 _KERNEL = re.compile(
     r"(?P<before>.*?)__attribute__\(\(reqd_work_group_size\([^)]*\)\)\) kernel void "
@@ -136,14 +139,14 @@ def _sequence(
         " for (int g0 = 0; g0 < t[2]; ++g0) call;\n"
     )
     preludes = "".join(dict.fromkeys(_parts(units[unit])[0] for unit in kinds))
-    source = VECTORS + preludes + "".join(functions) + each + draft.source("isthmus_sequence", body, (1,))
+    source = HEAD + preludes + "".join(functions) + each + draft.source("isthmus_sequence", body, (1,))
     made = Unit(source, units[run[0].unit].options)
     return made, Launch(0, "isthmus_sequence", tuple(draft.arguments), (1,), (1,), run[0].step)
 
 
 def _parts(unit: Unit) -> tuple[str, str, str]:
     """What stands before the kernel of a unit, its parameters, and its body."""
-    found = _KERNEL.fullmatch(unit.source.removeprefix(VECTORS))
+    found = _KERNEL.fullmatch(unit.source.removeprefix(HEAD))
     assert found is not None
     return found["before"], found["parameters"], found["body"]
 

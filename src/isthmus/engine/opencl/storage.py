@@ -60,7 +60,8 @@ class Storage:
         How reals become steps of the scale before they are rounded: by a quotient with ``<name>_divisor``, by a product
         with ``<name>_factor``, the reciprocal, as LiteRT does it; or they are in steps already.
     by_sum
-        Whether to round by a sum with a large number, where ``rint`` is a call, as it is on PoCL.
+        Whether to round by a sum with a large number, where ``rint`` is a call, as it is on PoCL. Steps are limited to
+        ``<name>_low`` and ``<name>_high`` before.
     """
 
     kind: str
@@ -119,14 +120,14 @@ class Storage:
         wide = "" if width == 1 else str(width)
         steps = {"quotient": f" / {name}_divisor", "product": f" * {name}_factor", "given": ""}[self.steps]
         element, value = self._element(name, index, width, aligned), f"({value}){steps}"
-        if not self.by_sum or self.size > 2:
+        if not self.by_sum:
             return f"{element} = convert_{self.c_type}{wide}_sat(rint({value}) + {name}_zero);"
-        limits = np.iinfo(f"{self.kind[0]}{self.size}")
         real = f"float{wide}"
-        low, high = (f"({real})({limit}.0f - {name}_zero)" for limit in (limits.min, limits.max))
-        # Limits are whole numbers, so it is all the same whether they come before the rounding or after it.
+        low, high = f"({real})({name}_low)", f"({real})({name}_high)"
+        # Choices in this order are one instruction each.
         return (
-            f"{{ {real} steps = {value}; steps = steps < {low} ? {low} : (steps > {high} ? {high} : steps);"
+            f"{{ {real} steps = {value};"
+            f" steps = steps > {low} ? steps : {low}; steps = steps < {high} ? steps : {high};"
             f" {element} = convert_{self.c_type}{wide}(as_int{wide}(steps + {_LARGE}.0f)"
             f" + ((int){name}_zero - {_BITS_OF_LARGE})); }}"
         )

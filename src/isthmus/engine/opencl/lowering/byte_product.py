@@ -20,7 +20,7 @@ from isthmus.engine.native.lowering.windows import Window
 from isthmus.engine.opencl.lowering.chains import Tail
 from isthmus.engine.opencl.lowering.emitter import Emitter, Link
 from isthmus.engine.opencl.lowering.product import Left, Target, declare_window
-from isthmus.engine.opencl.lowering.tiles import CPU_WIDTH, Tile, batch_lines, product_tile, result_tile
+from isthmus.engine.opencl.lowering.tiles import CPU_WIDTH, ENOUGH_ITEMS, Tile, batch_lines, product_tile, result_tile
 from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.graph import Tensor
 
@@ -28,6 +28,8 @@ DEEPEST = 1 << 15
 """Terms of a sum that fits into 32 bits, whatever the operands hold: 2**15 * 255 * 128 is below 2**30."""
 _GATHERED = 1 << 16
 """Bytes of windows that a work-item gathers at most; they are on its stack."""
+_HEIGHTS = {1: 8, 2: 4, 3: 3, 4: 2}
+"""The most rows of a tile, by its vectors."""
 
 _COMMON = """typedef uint word_u __attribute__((aligned(1)));
 typedef uchar16 bytes_u __attribute__((aligned(1)));
@@ -49,7 +51,8 @@ void fill(uchar *to, uchar value, int count) {
   for (; i < count; ++i) to[i] = value;
 }
 """
-_PAIRS = """#if defined(__AVX2__) && defined(__clang__)
+_PAIRS = """#define SPREAD(u, word) u = (uint8)(word)
+#if defined(__AVX2__) && defined(__clang__)
 int8 pairs(short16 a, short16 b) { return __builtin_ia32_pmaddwd256(a, b); }
 #else
 int8 pairs(short16 a, short16 b) {
@@ -62,7 +65,9 @@ int8 dot(int8 sum, uint8 u, int8 w) {
   return as_int8(as_uint8(sum) + as_uint8(more));
 }
 """
-_VNNI = """int8 dot(int8 sum, uint8 u, int8 w) {
+# The compiler would flip bits before it spreads a word over a vector, in a register that is far from vectors.
+_VNNI = """#define SPREAD(u, word) __asm__("vpbroadcastd %1, %0" : "=x"(u) : "m"(word))
+int8 dot(int8 sum, uint8 u, int8 w) {
   __asm__("vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(u), "x"(w));
   return sum;
 }
@@ -107,6 +112,7 @@ def emit_byte_product(
     tile = _tile(e.traits, left, columns)
     flip = left.storage.kind == "i8"
     words = -(-depth // 4)
+    down, across, _ = tile.items(left.rows, columns, count, depth)
     draft = e.draft()
     draft.memory("x", left.place, "uchar")
     draft.memory("w", e.constant(_packed(matrices, tile.panel)), "char")
@@ -114,7 +120,7 @@ def emit_byte_product(
     draft.memory("bias", e.constant(starts), "int")
     draft.ints(
         M=left.rows, N=columns, K=depth, words=words, y_step=target.row_step, y_start=target.start,
-        strips=tile.strips(left.rows, columns, max(count, 1), depth),
+        strips=tile.strips(left.rows, columns, count, depth),
     )  # fmt: skip
     if batches:
         panels = -(-columns // tile.panel) * tile.panel
@@ -127,12 +133,15 @@ def emit_byte_product(
         draft.ints(x_zero=left.zero & 0xFF)
     if target.pixels is not None:
         draft.ints(**dict(zip(("y_batch", "y_plane", "y_row", "y_pixel"), target.pixels, strict=True)))
+    # Windows are gathered once for all columns, unless there are too few of them to go round.
+    each = across if left.window is not None and down >= ENOUGH_ITEMS else 1
+    draft.ints(columns_each=each * tile.columns)
     tail = Tail(e, draft, target.output, links, in_steps=True)
     e.launch(
         "byte_product",
         draft,
         _body(tile, left, target, tail, bool(batches), words, 0x80808080 if flip else 0),
-        tile.items(left.rows, columns, count, depth),
+        (down, -(-across // each), count),
         tile.group,
         _COMMON + (_VNNI if e.traits.vnni else _PAIRS),
         left.rows * columns * depth * count // 4,
@@ -142,7 +151,10 @@ def emit_byte_product(
 def _tile(traits: DeviceTraits, left: Left, columns: int) -> Tile:
     """The tile for a product; windows that take much room are gathered by fewer at a time."""
     tile = product_tile(traits, left.rows, columns, 1)
-    height = tile.rows if left.window is None else max(1, min(tile.rows, _GATHERED // left.depth))
+    # Eight sums are enough to hide how long an instruction takes; more do not stay in registers.
+    height = min(tile.rows, _HEIGHTS[tile.columns // CPU_WIDTH])
+    if left.window is not None:
+        height = max(1, min(height, _GATHERED // left.depth))
     return tile.with_rows(height)
 
 
@@ -170,17 +182,21 @@ def _body(tile: Tile, left: Left, target: Target, tail: Tail, batched: bool, wor
     # Each batch has starts of whole panels.
     own = f"z * ((N + {panel - 1}) / {panel} * {panel}) + " if batched else ""
     lines = [
-        f"  int n_tile = get_global_id(1) * {tile.columns}, m_first = get_global_id(0) * strips * {height};",
+        f"  int n_first = get_global_id(1) * columns_each, m_first = get_global_id(0) * strips * {height};",
         *batch_lines(batched),
-        f"  int m_end = min(m_first + strips * {height}, M);",
+        f"  int m_end = min(m_first + strips * {height}, M), n_end = min(n_first + columns_each, N);",
     ]
     if left.window is not None:
         lines.append(f"  uchar taken[{height * words * 4}];")
         # The last word of a row may hold more than its bytes. What that is meets zeros, but is to be something.
         lines += [f"  *(word_u *)(taken + {(r + 1) * words * 4 - 4}) = 0;" for r in range(height)]
+        lines.append("  int ox = m_first % OW, oy = m_first / OW % OH;")
+        lines.append("  int oz = m_first / (OW * OH) % OD, ob = m_first / (OW * OH * OD);")
     lines += [
         f"  for (int m_tile = m_first; m_tile < m_end; m_tile += {height}) {{",
         f"  const int rows = min(m_end - m_tile, {height});",
+        *([] if left.window is None else _gather(left.window, words)),
+        f"  for (int n_tile = n_first; n_tile < n_end; n_tile += {tile.columns}) {{",
         "  global const char *b = w + n_tile * words * 4;",
     ]
     for j in range(vectors):
@@ -193,10 +209,10 @@ def _body(tile: Tile, left: Left, target: Target, tail: Tail, batched: bool, wor
         lines += _words(tile, "K / 4", [f"*(global const word_u *)(p{r} + 4 * k)" for r in range(height)], flip)
         lines.append("  if (K % 4) {")
         lines.append("    const int k = K / 4;")
-        lines += _word(tile, [f"last_word(p{r} + 4 * k, K % 4)" for r in range(height)], flip)
+        lines += [f"    uint last{r} = last_word(p{r} + 4 * k, K % 4);" for r in range(height)]
+        lines += _word(tile, [f"last{r}" for r in range(height)], flip)
         lines.append("  }")
     else:
-        lines += _gather(left.window, height, words)
         at = [f"*(word_u *)(taken + {r * words * 4} + 4 * k)" for r in range(height)]
         lines += _words(tile, "words", at, flip)
     lines.append(f"  int sums[{height * tile.columns}];")
@@ -204,7 +220,7 @@ def _body(tile: Tile, left: Left, target: Target, tail: Tail, batched: bool, wor
         for j in range(vectors):
             lines.append(f"  *(int8_u *)(sums + {r * tile.columns + j * CPU_WIDTH}) = a{r}_{j};")
     lines += result_tile(tile, target, tail, "convert_float8(*(int8_u *)(sums + {0}))", "convert_float(sums[{0}])")
-    lines.append("  }")
+    lines += ["  }", "  }"]
     return "\n".join(lines)
 
 
@@ -218,36 +234,43 @@ def _word(tile: Tile, values: Sequence[str], flip: int) -> list[str]:
     lines = [f"    int8 b{j} = *(global const int8_u *)(b + {j * CPU_WIDTH * 4});" for j in range(vectors)]
     lines.append(f"    b += {tile.columns * 4};")
     for r, value in enumerate(values):
-        flipped = f" ^ 0x{flip:08x}u" if flip else ""
+        flipped = f" u ^= 0x{flip:08x}u;" if flip else ""
         sums = " ".join(f"a{r}_{j} = dot(a{r}_{j}, u, b{j});" for j in range(vectors))
-        lines.append(f"    {{ uint8 u = (uint8)({value}{flipped}); {sums} }}")
+        lines.append(f"    {{ uint8 u; SPREAD(u, {value});{flipped} {sums} }}")
     return lines
 
 
-def _gather(window: Window, height: int, words: int) -> list[str]:
-    """Copy the windows of a tile's rows; what lies outside the image is the zero point."""
-    joined = window.dilation[2] == 1 and window.groups == 1
+def _gather(window: Window, words: int) -> list[str]:
+    """Copy the windows of a tile's rows; what lies outside the image is the zero point.
+
+    Pixels are counted up, for to divide takes longer than to add, and lengths stand in the text, for copies of known
+    length are loops no more.
+    """
+    channels = window.channels // window.groups
+    row = window.kernel[2] * channels
     lines = [
-        f"  for (int r = 0; r < {height}; ++r) {{",
-        "    int m = min(m_tile + r, M - 1);",
-        "    int ox = m % OW, oy = m / OW % OH, oz = m / (OW * OH) % OD, ob = m / (OW * OH * OD);",
+        "  for (int r = 0; r < rows; ++r) {",
         "    int x0 = ox * sw - pw, y0 = oy * sh - ph, z0 = oz * sd - pd;",
         f"    uchar *to = taken + r * {words * 4};",
-        "    for (int kz = 0; kz < KD; ++kz)",
-        "    for (int ky = 0; ky < KH; ++ky) {",
+        f"    for (int kz = 0; kz < {window.kernel[0]}; ++kz)",
+        f"    for (int ky = 0; ky < {window.kernel[1]}; ++ky, to += {row}) {{",
         "      int iz = z0 + kz * dd, iy = y0 + ky * dh;",
-        "      if ((uint)iz >= (uint)D || (uint)iy >= (uint)H) { fill(to, x_zero, KW * C); to += KW * C; continue; }",
+        f"      if ((uint)iz >= (uint)D || (uint)iy >= (uint)H) {{ fill(to, x_zero, {row}); continue; }}",
         "      global const uchar *line = x + ((ob * D + iz) * H + iy) * W * channels;",
     ]
-    if joined:
-        lines.append("      if (x0 >= 0 && x0 + KW <= W) { take(to, line + x0 * C, KW * C); to += KW * C; continue; }")
+    if window.dilation[2] == 1 and window.groups == 1:
+        lines.append(
+            f"      if (x0 >= 0 && x0 + {window.kernel[2]} <= W)"
+            f" {{ take(to, line + x0 * {channels}, {row}); continue; }}"
+        )
     lines += [
-        "      for (int kx = 0; kx < KW; ++kx) {",
+        f"      for (int kx = 0; kx < {window.kernel[2]}; ++kx) {{",
         "        int ix = x0 + kx * dw;",
-        "        if ((uint)ix < (uint)W) take(to, line + ix * channels, C); else fill(to, x_zero, C);",
-        "        to += C;",
+        f"        if ((uint)ix < (uint)W) take(to + kx * {channels}, line + ix * channels, {channels});",
+        f"        else fill(to + kx * {channels}, x_zero, {channels});",
         "      }",
         "    }",
+        "    if (++ox == OW) { ox = 0; if (++oy == OH) { oy = 0; if (++oz == OD) { oz = 0; ++ob; } } }",
         "  }",
     ]
     return lines

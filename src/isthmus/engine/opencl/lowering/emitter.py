@@ -12,8 +12,8 @@ import numpy as np
 
 from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.program import Launch, Place, Pool, Unit
-from isthmus.engine.opencl.sequences import cost_of
-from isthmus.engine.opencl.storage import FLOAT, HALF, VECTORS, Storage, as_halves, stored_kind
+from isthmus.engine.opencl.sequences import HEAD, cost_of
+from isthmus.engine.opencl.storage import FLOAT, HALF, SIZES, VECTORS, Storage, as_halves, stored_kind
 from isthmus.engine.opencl.traits import DeviceTraits, Precision
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.schedule import Place as Planned
@@ -135,7 +135,7 @@ class Emitter:
         assert kind is not None
         if tensor.dtype.is_fixed_point:
             steps: Literal["quotient", "product"] = "product" if self.numerics == "litert" else "quotient"
-            return Storage(kind, real=True, quantized=True, steps=steps, by_sum=not self.gpu)
+            return Storage(kind, real=True, quantized=True, steps=steps, by_sum=not self.gpu and SIZES[kind] < 4)
         if tensor.dtype is not DataType.FLOAT_32:
             return Storage(kind, real=tensor.dtype is DataType.FLOAT_16)
         return HALF if self._is_half(tensor) else FLOAT
@@ -215,7 +215,7 @@ class Emitter:
         # Functions that OpenCL C has cannot be names of kernels.
         kernel = f"isthmus_{kernel}"
         group = tuple(int(n) for n in local_size)
-        unit = Unit(VECTORS + prelude + draft.source(kernel, body, group), _OPTIONS)
+        unit = Unit((VECTORS if self.gpu else HEAD) + prelude + draft.source(kernel, body, group), _OPTIONS)
         number = self.units.setdefault(unit, len(self.units))
         whole = tuple(-(-int(n) // each) * each for n, each in zip(global_size, group, strict=True))
         launch = Launch(number, kernel, tuple(draft.arguments), whole, group, len(self.labels) - 1)

@@ -15,7 +15,7 @@ CPU_WIDTH = 8
 """Floats that a CPU's kernels compute with at a time."""
 _CPU_WORTH = 40_000
 """Products that a work-item should have at least."""
-_CPU_ITEMS = 16
+ENOUGH_ITEMS = 16
 """Work-items that a launch should have at least."""
 
 
@@ -68,7 +68,7 @@ class Tile:
         """How many tiles below one another a work-item of a CPU computes: enough to be worth its start."""
         down, across = -(-rows // self.rows), -(-columns // self.columns) * batches
         worth = max(1, _CPU_WORTH // (self.rows * self.columns * max(depth, 1)))
-        return max(1, min(worth, down * across // _CPU_ITEMS, down))
+        return max(1, min(worth, down * across // ENOUGH_ITEMS, down))
 
     def items(self, rows: int, columns: int, batches: int, depth: int) -> tuple[int, int, int]:
         """Work-items of a launch: rows vary first, then columns, then batches."""
