@@ -16,6 +16,9 @@ from isthmus.engine.opencl.lowering.matmul import zero_of
 from isthmus.engine.opencl.storage import Storage
 from isthmus.graph import Tensor
 
+_UNROLLED = 11
+"""Taps in a row that are written one after the other."""
+
 
 def emit_depth_wise(
     e: Emitter,
@@ -56,7 +59,7 @@ def emit_depth_wise(
         body = _gpu_body(storage, stored, tail, width, biases is not None, multiplier, window, aligned)
         e.launch("depth_wise", draft, body, (blocks * tiles * lines,), (128,))
     else:
-        body = _cpu_body(storage, stored, tail, width, across, biases is not None, multiplier)
+        body = _cpu_body(storage, stored, tail, width, across, biases is not None, multiplier, window)
         e.launch("depth_wise", draft, body, (1, lines, 1), (1, 1, 1))
 
 
@@ -75,17 +78,63 @@ def _value(storage: Storage, name: str, index: str, width: int, aligned: bool = 
     return f"(convert_float{width}(*(global const {storage.c_type}{width}_u *)({name} + ({index}))) - x_zero)"
 
 
+def _row(
+    storage: Storage, stored: Storage, width: int, across: int, channel: str, window: Window, inside: bool
+) -> list[str]:
+    """A row of taps for all pixels of a tile: each place of it is read once, whatever taps meet there."""
+    real = "float" if width == 1 else f"float{width}"
+    taps, stride, dilation = window.kernel[2], window.stride[2], window.dilation[2]
+    meetings: dict[int, list[tuple[int, int]]] = {}
+    for p in range(across):
+        for k in range(taps):
+            meetings.setdefault(p * stride + k * dilation, []).append((p, k))
+    lines = []
+    for place, pairs in sorted(meetings.items()):
+        check = "" if inside else f"if ((uint)(ix0 + {place}) < (uint)W) "
+        sums = " ".join(f"a{p} = s * u{k} + a{p};" for p, k in pairs)
+        lines.append(f"      {check}{{ {real} s = {_value(storage, 'at', f'{place} * channels', width)}; {sums} }}")
+    return [
+        f"      global const {storage.c_type} *at = x + (((b * D + iz) * H + iy) * W + ix0) * channels + {channel};",
+        *(
+            f"      {real} u{k} = {stored.load('w', f'((kz * KH + ky) * {taps} + {k}) * F + f', width)};"
+            for k in range(taps)
+        ),
+        *lines,
+    ]
+
+
+def _long_row(
+    storage: Storage, stored: Storage, width: int, across: int, channel: str, window: Window, inside: bool
+) -> list[str]:
+    """The same as a loop, tap by tap."""
+    real = "float" if width == 1 else f"float{width}"
+    lines = [
+        "      for (int kx = 0; kx < KW; ++kx) {",
+        f"      {real} u = {stored.load('w', '((kz * KH + ky) * KW + kx) * F + f', width)};",
+        f"      global const {storage.c_type} *at ="
+        f" x + (((b * D + iz) * H + iy) * W + ix0 + kx * dw) * channels + {channel};",
+    ]
+    for p in range(across):
+        check = "" if inside else f"if ((uint)(ix0 + {p} * sw + kx * dw) < (uint)W) "
+        lines.append(f"      {check}a{p} = {_value(storage, 'at', f'{p} * sw * channels', width)} * u + a{p};")
+    return [*lines, "      }"]
+
+
 def _cpu_body(
-    storage: Storage, stored: Storage, tail: Tail, width: int, across: int, biased: bool, multiplier: int
+    storage: Storage,
+    stored: Storage,
+    tail: Tail,
+    width: int,
+    across: int,
+    biased: bool,
+    multiplier: int,
+    window: Window,
 ) -> str:
     real = "float" if width == 1 else f"float{width}"
     channel = "f" if multiplier == 1 else "f / multiplier"
     start = (f"*(global const float{width}_u *)(bias + f)" if width > 1 else "bias[f]") if biased else "0.0f"
     pixels = range(across)
-    inside = [
-        f"      global const {storage.c_type} *at ="
-        f" x + (((b * D + iz) * H + iy) * W + ix0 + kx * dw) * channels + {channel};"
-    ]
+    row = _row if window.kernel[2] <= _UNROLLED else _long_row
     lines = [
         "  int line = get_global_id(1);",
         "  int oy = line % OH, oz = line / OH % OD, b = line / (OH * OD);",
@@ -101,19 +150,11 @@ def _cpu_body(
         "    for (int ky = 0; ky < KH; ++ky) {",
         "    int iy = iy0 + ky * dh;",
         "    if ((uint)iy >= (uint)H) continue;",
-        "    if (whole) { for (int kx = 0; kx < KW; ++kx) {",
-        f"      {real} u = {stored.load('w', '((kz * KH + ky) * KW + kx) * F + f', width)};",
-        *inside,
-        *(f"      a{p} = {_value(storage, 'at', f'{p} * sw * channels', width)} * u + a{p};" for p in pixels),
-        "    } } else { for (int kx = 0; kx < KW; ++kx) {",
-        f"      {real} u = {stored.load('w', '((kz * KH + ky) * KW + kx) * F + f', width)};",
-        *inside,
-        *(
-            f"      if ((uint)(ix0 + {p} * sw + kx * dw) < (uint)W)"
-            f" a{p} = {_value(storage, 'at', f'{p} * sw * channels', width)} * u + a{p};"
-            for p in pixels
-        ),
-        "    } }",
+        "    if (whole) {",
+        *row(storage, stored, width, across, channel, window, True),
+        "    } else {",
+        *row(storage, stored, width, across, channel, window, False),
+        "    }",
         "    } }",
         "    int y_at = (line * OW + ox) * F + f;",
     ]
