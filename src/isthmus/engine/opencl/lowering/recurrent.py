@@ -17,7 +17,7 @@ from isthmus.engine.opencl.lowering.elementwise import unknown_types
 from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
 from isthmus.engine.opencl.lowering.product import Left, Right, Target, emit_product, packed, padded_bias, panel_width
 from isthmus.engine.opencl.program import Place
-from isthmus.engine.opencl.storage import Storage
+from isthmus.engine.opencl.storage import FLOAT, Storage
 from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.schedule import Step
@@ -115,12 +115,26 @@ class _Steps:
         self.step, self.e, self.layer, self.inputs = step, e, layer, inputs
         self.out = step.outputs[0]
         self.storage = e.storage(self.out)
+        self.width = _WIDTH if not e.gpu and layer.units % _WIDTH == 0 else 1
+        self.real = "float" if self.width == 1 else f"float{self.width}"
         first = _tensor(step, initial)
         self.initial = (
-            (e.constant(np.zeros(layer.batch * layer.units, np.float32)), Storage("f32", real=True))
+            (e.constant(np.zeros(layer.batch * layer.units, np.float32)), FLOAT)
             if first is None
             else (e.at(first), e.storage(first))
         )
+
+    def load(self, name: str, index: str = "b * units + u", storage: Storage = FLOAT) -> str:
+        """What memory has for the units at hand."""
+        return storage.load(name, index, self.width)
+
+    def store(self, name: str, value: str, storage: Storage = FLOAT) -> str:
+        """The statement that stores what the units at hand have come to."""
+        return storage.store(name, "b * units + u", value, self.width)
+
+    def x(self, gate: int) -> str:
+        """The input's share of a gate."""
+        return self.load("gates", f"b * columns + {gate} * padded + u")
 
     def time(self, number: int) -> int:
         """Where in the sequence a step stands."""
@@ -152,7 +166,7 @@ class _Steps:
         gates: int,
         after: list[str],
     ) -> None:
-        """Sums of `gates` gates with the elements of `source`, then `after` for each unit ``u`` of batch ``b``."""
+        """Sums of `gates` gates with the elements of `source`, then `after` for units from ``u`` on of batch ``b``."""
         e, layer = self.e, self.layer
         width = gates * layer.padded
         names = [f"s{g}" for g in range(gates)]
@@ -183,28 +197,50 @@ class _Steps:
             )  # fmt: skip
             return
         wide = f"float{_WIDTH}"
-        lines = [
-            f"  int u0 = get_global_id(0) * {_WIDTH}, b = get_global_id(1);",
-            f"  {wide} {', '.join(f'v{n} = 0.0f' for n in names)};",
-            "  for (int k = 0; k < units; ++k) {",
-            f"    {wide} a = ({wide})({storage.load(source, 'b * units + k')});",
-            *(
-                f"    v{n} = a * {stored.load('w', f'k * {width} + {g * layer.padded} + u0', _WIDTH)} + v{n};"
+
+        def step(k: str, sums: str) -> list[str]:
+            products = (
+                f"{sums}{n} = a * {stored.load('panel', f'(({k}) * {gates} + {g}) * {_WIDTH}', _WIDTH)} + {sums}{n};"
                 for g, n in enumerate(names)
-            ),
+            )
+            return [f"    {{ {wide} a = ({wide})({storage.load(source, f'b * units + {k}')});", *products, "    }"]
+
+        lines = [
+            f"  int u0 = get_global_id(0) * {_WIDTH}, b = get_global_id(1), k = 0;",
+            f"  global const {stored.c_type} *panel = w + u0 * units * {gates};",
+            # Twice as many sums as gates, for one product takes longer than as many as there are gates.
+            *(f"  {wide} {', '.join(f'{sums}{n} = 0.0f' for n in names)};" for sums in ("v", "w")),
+            "  for (; k + 2 <= units; k += 2) {",
+            *step("k", "v"),
+            *step("k + 1", "w"),
             "  }",
-            f"  float sums[{gates * _WIDTH}];",
-            *(f"  *({wide}_u *)(sums + {g * _WIDTH}) = v{n};" for g, n in enumerate(names)),
-            f"  for (int u = u0; u < min(u0 + {_WIDTH}, units); ++u) {{",
-            f"    float {', '.join(f'{n} = sums[{g * _WIDTH} + u - u0]' for g, n in enumerate(names))};",
-            *(f"    {line}" for line in after),
+            "  if (k < units) {",
+            *step("k", "v"),
             "  }",
+            *(f"  v{n} += w{n};" for n in names),
         ]
+        if self.width > 1:
+            lines.append("  const int u = u0;")
+            lines.append(f"  {wide} {', '.join(f'{n} = v{n}' for n in names)};")
+            lines += [f"  {line}" for line in after]
+        else:
+            lines.append(f"  float sums[{gates * _WIDTH}];")
+            lines += [f"  *({wide}_u *)(sums + {g * _WIDTH}) = v{n};" for g, n in enumerate(names)]
+            lines += [
+                f"  for (int u = u0; u < min(u0 + {_WIDTH}, units); ++u) {{",
+                f"    float {', '.join(f'{n} = sums[{g * _WIDTH} + u - u0]' for g, n in enumerate(names))};",
+                *(f"    {line}" for line in after),
+                "  }",
+            ]
         e.launch(kernel, draft, "\n".join(lines), (layer.padded // _WIDTH, layer.batch), (1, 1))
 
 
-def _x(gate: int) -> str:
-    return f"gates[b * columns + {gate} * padded + u]"
+def _recurrent(e: Emitter, matrix: np.ndarray) -> np.ndarray:
+    """A matrix [units, gates * padded] as launches read it: so, or in panels [vector of units, unit, gate, lane]."""
+    if e.gpu:
+        return matrix
+    units, padded = matrix.shape[0], -(-matrix.shape[0] // _WIDTH) * _WIDTH
+    return matrix.reshape(units, -1, padded // _WIDTH, _WIDTH).transpose(2, 0, 1, 3)
 
 
 def _gate(text: str) -> str:
@@ -216,11 +252,11 @@ def _outputs(e: Emitter, draft: Draft, steps: _Steps, number: int, last: Tensor 
     layer = steps.layer
     place = e.at(steps.out, steps.time(number) * layer.batch * layer.units, writes=True)
     draft.memory("out", place, steps.storage.c_type)
-    lines = [steps.storage.store("out", "b * units + u", "h_new")]
+    lines = [steps.store("out", "h_new", steps.storage)]
     if number == layer.steps - 1 and last is not None:
         storage = e.storage(last)
         draft.memory(name, e.at(last, writes=True), storage.c_type)
-        lines.append(storage.store(name, "b * units + u", "h_new"))
+        lines.append(steps.store(name, "h_new", storage))
     return lines
 
 
@@ -230,8 +266,9 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
     matrix = _gates(step, layer, (1, 2, 3) if coupled else (1, 2, 3, 16))
     bias = _biases(step, layer, ((7,), (8,), (9,)) if coupled else ((7,), (8,), (9,), (21,)))
     inputs = _emit_inputs(step, e, layer, matrix, bias)
-    weights, stored = e.weights(_gates(step, layer, (4, 5, 6) if coupled else (4, 5, 6, 17)))
+    weights, stored = e.weights(_recurrent(e, _gates(step, layer, (4, 5, 6) if coupled else (4, 5, 6, 17))))
     steps = _Steps(step, e, layer, inputs, 10)
+    real, x = steps.real, steps.x
     clip = float(step.params["cell_clip_threshold"])
     peepholes = [_tensor(step, index) for index in (18, 19, 20)]
     cell_bytes, cell_at = layer.batch * layer.units * 4, layer.places()["cell"]
@@ -240,7 +277,7 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
         draft, storage = steps.draft(number, weights, stored)
         first = _tensor(step, 11)
         if number:
-            old, kept = e.work(cell_at, cell_bytes), Storage("f32", real=True)
+            old, kept = e.work(cell_at, cell_bytes), FLOAT
         else:
             assert first is not None
             old, kept = e.at(first), e.storage(first)
@@ -249,22 +286,23 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
         draft.floats(clip=clip if clip > 0 else float("inf"))
         peeped = []
         for name, tensor in zip(("enter_peep", "forget_peep", "out_peep"), peepholes, strict=True):
-            peeped.append("0.0f" if tensor is None else f"{name}[u]")
+            peeped.append("0.0f" if tensor is None else steps.load(name, "u"))
             if tensor is not None:
                 assert tensor.data is not None
                 draft.memory(name, e.constant(np.asarray(tensor.data, np.float32)), "float")
         store = _outputs(e, draft, steps, number, last, "last")
         if number == layer.steps - 1 and last_cell is not None:
             draft.memory("last_cell", e.at(last_cell, writes=True), e.storage(last_cell).c_type)
-            store.append(e.storage(last_cell).store("last_cell", "b * units + u", "c"))
+            store.append(steps.store("last_cell", "c", e.storage(last_cell)))
+        entering = "1.0f - forget" if coupled else _gate(f"{x(3)} + s3 + c * {peeped[0]}")
         after = [
-            f"float c = {kept.load('old', 'b * units + u')};",
-            f"float forget = {_gate(f'{_x(0)} + s0 + c * {peeped[1]}')};",
-            "float enter = 1.0f - forget;" if coupled else f"float enter = {_gate(f'{_x(3)} + s3 + c * {peeped[0]}')};",
-            f"c = forget * c + enter * tanh({_x(1)} + s1);",
-            "c = c < -clip ? -clip : (c > clip ? clip : c);",
-            "cell[b * units + u] = c;",
-            f"float h_new = {_gate(f'{_x(2)} + s2 + c * {peeped[2]}')} * tanh(c);",
+            f"{real} c = {steps.load('old', storage=kept)};",
+            f"{real} forget = {_gate(f'{x(0)} + s0 + c * {peeped[1]}')};",
+            f"{real} enter = {entering};",
+            f"c = forget * c + enter * tanh({x(1)} + s1);",
+            f"c = c < -clip ? ({real})(-clip) : (c > clip ? ({real})(clip) : c);",
+            steps.store("cell", "c"),
+            f"{real} h_new = {_gate(f'{x(2)} + s2 + c * {peeped[2]}')} * tanh(c);",
             *store,
         ]
         steps.launch("lstm", draft, "h", storage, stored, layer.gates, after)
@@ -276,21 +314,22 @@ def _emit_gru(step: Step, e: Emitter) -> None:
     bias = _biases(step, layer, ((7, 10), (8, 11), (9,) if linear else (9, 12)))
     inputs = _emit_inputs(step, e, layer, _gates(step, layer, (1, 2, 3)), bias)
     steps = _Steps(step, e, layer, inputs, 13)
+    real, x = steps.real, steps.x
     last = step.outputs[1] if len(step.outputs) > 1 else None
-    weights, stored = e.weights(_gates(step, layer, (4, 5, 6) if linear else (4, 5)))
-    new_weights, new_stored = (weights, stored) if linear else e.weights(_gates(step, layer, (6,)))
+    weights, stored = e.weights(_recurrent(e, _gates(step, layer, (4, 5, 6) if linear else (4, 5))))
+    new_weights, new_stored = (weights, stored) if linear else e.weights(_recurrent(e, _gates(step, layer, (6,))))
     new_bias = e.constant(_biases(step, layer, ((12,),)))
     held_bytes, held_at = layer.batch * layer.units * 4, layer.places()["held"]
     cell_at = layer.places()["cell"]
     for number in range(layer.steps):
         draft, storage = steps.draft(number, weights, stored)
-        old = storage.load("h", "b * units + u")
+        old = steps.load("h", storage=storage)
         if linear:
             draft.memory("new_bias", new_bias, "float")
             after = [
-                f"float update = {_gate(f'{_x(0)} + s0')}, reset = {_gate(f'{_x(1)} + s1')};",
-                f"float fresh = tanh({_x(2)} + reset * (s2 + new_bias[u]));",
-                f"float h_new = update * ({old} - fresh) + fresh;",
+                f"{real} update = {_gate(f'{x(0)} + s0')}, reset = {_gate(f'{x(1)} + s1')};",
+                f"{real} fresh = tanh({x(2)} + reset * (s2 + {steps.load('new_bias', 'u')}));",
+                f"{real} h_new = update * ({old} - fresh) + fresh;",
                 *_outputs(e, draft, steps, number, last, "last"),
             ]
             steps.launch("gru", draft, "h", storage, stored, 3, after)
@@ -298,19 +337,19 @@ def _emit_gru(step: Step, e: Emitter) -> None:
         draft.memory("held", e.work(held_at, held_bytes, writes=True), "float")
         draft.memory("kept", e.work(cell_at, held_bytes, writes=True), "float")
         after = [
-            f"kept[b * units + u] = {_gate(f'{_x(0)} + s0')};",
-            f"held[b * units + u] = {_gate(f'{_x(1)} + s1')} * {old};",
+            steps.store("kept", _gate(f"{x(0)} + s0")),
+            steps.store("held", f"{_gate(f'{x(1)} + s1')} * {old}"),
         ]
         steps.launch("gru_gates", draft, "h", storage, stored, 2, after)
         draft, storage = steps.draft(number, new_weights, new_stored)
         draft.memory("held", e.work(held_at, held_bytes), "float")
         draft.memory("kept", e.work(cell_at, held_bytes), "float")
         after = [
-            f"float update = kept[b * units + u], fresh = tanh({_x(2)} + s0);",
-            f"float h_new = update * ({storage.load('h', 'b * units + u')} - fresh) + fresh;",
+            f"{real} update = {steps.load('kept')}, fresh = tanh({x(2)} + s0);",
+            f"{real} h_new = update * ({steps.load('h', storage=storage)} - fresh) + fresh;",
             *_outputs(e, draft, steps, number, last, "last"),
         ]
-        steps.launch("gru_new", draft, "held", Storage("f32", real=True), new_stored, 1, after)
+        steps.launch("gru_new", draft, "held", FLOAT, new_stored, 1, after)
 
 
 def _work(step: Step, traits: DeviceTraits) -> int:
