@@ -28,8 +28,6 @@ DEEPEST = 1 << 15
 """Terms of a sum that fits into 32 bits, whatever the operands hold: 2**15 * 255 * 128 is below 2**30."""
 _GATHERED = 1 << 16
 """Bytes of windows that a work-item gathers at most; they are on its stack."""
-_HEIGHTS = {1: 8, 2: 4, 3: 3, 4: 2}
-"""The most rows of a tile, by its vectors."""
 
 _COMMON = """typedef uint word_u __attribute__((aligned(1)));
 typedef uchar16 bytes_u __attribute__((aligned(1)));
@@ -151,11 +149,7 @@ def emit_byte_product(
 def _tile(traits: DeviceTraits, left: Left, columns: int) -> Tile:
     """The tile for a product; windows that take much room are gathered by fewer at a time."""
     tile = product_tile(traits, left.rows, columns, 1)
-    # Eight sums are enough to hide how long an instruction takes; more do not stay in registers.
-    height = min(tile.rows, _HEIGHTS[tile.columns // CPU_WIDTH])
-    if left.window is not None:
-        height = max(1, min(height, _GATHERED // left.depth))
-    return tile.with_rows(height)
+    return tile if left.window is None else tile.with_rows(max(1, min(tile.rows, _GATHERED // left.depth)))
 
 
 def _packed(matrices: np.ndarray, width: int) -> np.ndarray:

@@ -127,7 +127,9 @@ def _cpu_tile(rows: int, columns: int) -> Tile:
         vectors = 4
     else:
         vectors = 3 if -(-columns // 24) * 24 < -(-columns // 16) * 16 else 2
-    heights = {1: (1, 2, 4, 8), 2: (4, 6), 3: (4,), 4: (1, 2)}[vectors]
+    # Eight or nine sums hide how long a product takes. For more, and what chains and limits need besides, 16 registers
+    # are too few: sums would go to memory and back in the innermost loop.
+    heights = {1: (1, 2, 4, 8), 2: (4,), 3: (3,), 4: (1, 2)}[vectors]
     # Low tiles are less busy than high ones, but may leave fewer rows idle.
     height = min(heights, key=lambda h: -(-rows // h) * (h + 0.6))
     return Tile(True, height, vectors * CPU_WIDTH, height, vectors * CPU_WIDTH, 0, 1, vectors * CPU_WIDTH)
