@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import runner
 from checking import check, graph_of, run, traits
+from opencl_device import DEVICE
 
-from isthmus.engine.native import processor
+from isthmus.backends import gpu_prepare
 from isthmus.engine.opencl.lower import prepare
 from isthmus.engine.opencl.lowering.byte_product import DEEPEST, covers
 from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.graph import DataType, Quantization, Tensor, TensorType
 
 _generator = np.random.default_rng(11)
-_HAS_VNNI = processor.features() >= {"avx512vl", "avx512vnni"}
-KINDS = ("cpu", "vnni") if runner.traits().kind == "cpu" and _HAS_VNNI else ("cpu",)
+KINDS = ("cpu", "vnni") if gpu_prepare.traits(DEVICE).vnni else ("cpu",)
+"""Both ways to multiply, where the device that tests run on has both."""
 
 
 def _bytes(*dims: int, dtype: type = np.int8) -> np.ndarray:

@@ -64,6 +64,23 @@ def test_a_depth_wise_convolution_matches_the_reference(dims: tuple[int, ...], m
     )
 
 
+ROWS = {
+    "one tap": ((1, 5, 9, 8), (3, 1), [1, 1], [[1, 1], [0, 0]], 1),
+    "taps apart": ((1, 4, 21, 8), (1, 3), [1, 1], [[0, 0], [2, 2]], 2),
+    "a long stride": ((2, 3, 23, 16), (3, 5), [1, 3], [[1, 1], [2, 2]], 1),
+    "more taps than are written down": ((1, 3, 29, 8), (1, 13), [1, 2], [[0, 0], [6, 6]], 1),
+    "windows wider than the image": ((1, 3, 3, 8), (3, 7), [1, 1], [[1, 1], [3, 3]], 1),
+}
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_rows_of_taps_are_met_at_every_place(case: str) -> None:
+    dims, kernel, stride, pads, dilation = ROWS[case]
+    params = {"stride": stride, "pad_amount": pads, "dilation": [1, dilation]}
+    inputs = [_random(*dims), _random(*kernel, 1, dims[-1]), _random(dims[-1])]
+    check("DepthWiseConv2d", inputs, params, statics=(1, 2))
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_transposed_convolution_matches_the_reference(groups: int) -> None:
     params = {"stride": [2, 3], "pad_amount": [[1, 0], [0, 1]], "group": groups, "output_padding": [1, 0]}

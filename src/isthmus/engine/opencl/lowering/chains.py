@@ -135,8 +135,7 @@ class Tail:
         if storage.quantized:
             assert self.output.quantization is not None
             scale, zero = self.output.quantization.scale, self.output.quantization.zero_point
-            # What a chain is put behind are reals.
-            storage = replace(storage, steps="given") if in_steps and e.chain is None else storage
+            storage = replace(storage, steps="given") if in_steps else storage
         if storage.by_sum and storage.steps == "given" and self.links and self.links[-1].function == "Clamp":
             *others, last = self.links
             self.links, within = tuple(others), (last.a, last.b)
