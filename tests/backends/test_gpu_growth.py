@@ -33,6 +33,10 @@ EXECUTIONS = int(os.environ.get("ISTHMUS_GPU_EXECUTIONS", "400"))
 CYCLES = int(os.environ.get("ISTHMUS_GPU_CYCLES", "60"))
 MAY_GROW = 256 << 10
 """Bytes that allocators and the driver's threads may keep of all rounds together, however many."""
+A_GRAPH = 2 << 10
+"""Bytes that they may keep of each graph besides: threads build its kernels, and as long as they meet in new ways their
+allocators grow (2.6 MiB in 800 graphs, 0.6 MiB in the next 2,400). Objects of OpenCL and of Python are counted exactly.
+"""
 
 
 @contextmanager
@@ -127,6 +131,6 @@ def test_executions_leave_nothing_behind():
 
 def test_memory_and_graphs_that_come_and_go_leave_nothing_behind():
     left = growth(__file__, "cycling", "registered", "memhandle", "raw", "graphs", rounds=CYCLES)
-    assert left.resident <= 4 * MAY_GROW
+    assert left.resident <= 4 * MAY_GROW + CYCLES * A_GRAPH
     assert (left.descriptors, left.threads) == (0, 0)
     assert left.objects <= 50
