@@ -13,7 +13,6 @@ import random
 import resource
 import signal
 import threading
-import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +53,7 @@ class Alarm(Exception):
 
 
 INTERRUPTS = (Interrupt, Alarm)
+_FRAMES_TOLD = 3
 
 
 class Weather:
@@ -159,6 +159,14 @@ class Weather:
         if raised is not None:
             self.counts["interrupts"] += 1
             self._may_come_again = raised is Interrupt
-            places = [f"{Path(at.filename).name}:{at.lineno} {at.name}" for at in traceback.extract_stack(frame)[-3:]]
-            self.landed.append(" > ".join(places))
+            self.landed.append(" > ".join(_innermost(frame)))
             raise raised("in the midst of a call")
+
+
+def _innermost(frame: FrameType | None) -> list[str]:
+    """The last lines under way, outermost first; `traceback` would keep the text of every file that it names."""
+    found: list[str] = []
+    while frame is not None and len(found) < _FRAMES_TOLD:
+        found.insert(0, f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} {frame.f_code.co_name}")
+        frame = frame.f_back
+    return found
