@@ -47,8 +47,12 @@ class Client:
     def reason(self, error: int) -> str:
         """Why an error was answered."""
         text = ctypes.c_char_p()
-        self.errorGetVerboseMessage(error, ctypes.byref(text))
-        return (text.value or b"").decode()
+        if self.errorGetVerboseMessage(error, ctypes.byref(text)):
+            return ""
+        told = (text.value or b"").decode()
+        # It is the client's until then.
+        self.errorFreeVerboseMessage(text)
+        return told
 
     def tensor(
         self,
