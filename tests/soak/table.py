@@ -306,7 +306,7 @@ def binary(world: TableWorld, rng: random.Random) -> None:
     arguments = (world.backend, None, None, content, len(content))
     if rng.random() < 0.3:
         content[rng.randrange(len(content))] = rng.randrange(256)
-        world.make("contextCreateFromBinary", *arguments, may=(5000, 5005, 5008, 1008), calm=True, then=(None,))
+        world.make("contextCreateFromBinary", *arguments, may=(5000, 5004, 5005, 5008, 1008), calm=True, then=(None,))
         return
     restored = world.make("contextCreateFromBinary", *arguments, then=(None,))
     if restored is None:
