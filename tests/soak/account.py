@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import linecache
 import os
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -113,6 +115,42 @@ def children() -> tuple[int, ...]:
         except OSError:
             continue
     return tuple(sorted(found))
+
+
+def blocks() -> int:
+    """How many blocks Python has handed out for objects, but for what it keeps within bounds and of its own accord.
+
+    That is the text of source files that a traceback has named, and names of attributes that were asked for.
+    """
+    linecache.clearcache()
+    # Python 3.13 has another name for it.
+    getattr(sys, "_clear_internal_caches", sys._clear_type_cache)()
+    gc.collect()
+    return sys.getallocatedblocks()
+
+
+class _Heap(ctypes.Structure):
+    """What a C library tells of its allocator (``struct mallinfo2``)."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "mapped", "usmblks", "fsmblks", "used", "free", "keepcost")
+    ]
+
+
+def heap_bytes() -> int | None:
+    """How much the C library's allocator has handed out, wherever it lies; None where it does not tell.
+
+    Arrays, large objects of Python and all that libraries allocate are here. What lies between is not, and makes the
+    difference to the memory that the process has.
+    """
+    try:
+        ask = ctypes.CDLL(None).mallinfo2
+    except AttributeError:  # not every C library has it
+        return None
+    ask.restype = _Heap
+    told = ask()
+    return int(told.used + told.mapped)
 
 
 def own_bytes() -> int:

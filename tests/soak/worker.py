@@ -16,8 +16,9 @@ import threading
 import time
 import traceback
 import warnings
+from array import array
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -66,12 +67,15 @@ class Worker:
         self.programs = self.calls = 0
         self.refusals: Counter[int] = Counter()
         self.by_kind: Counter[str] = Counter()
-        self.client: list[int] = []
+        # Arrays, so that the account itself takes no block for a round.
+        self.client = array("q")
         """Resident bytes of this process after each round."""
-        self.blocks: list[int] = []
+        self.blocks = array("q")
         """Blocks of memory that Python has handed out by then: no matter how they lie."""
-        self.accelerators: dict[int, list[int]] = {}
-        """Those of each accelerator that stays."""
+        self.heap = array("q")
+        """Bytes that the C library has handed out by then; nothing where it does not tell."""
+        self._over_there = array("q")
+        """An accelerator that stays and its resident bytes, by turns."""
         self.begin: account.Account | None = None
         """What the process had before the first round."""
         self._trace = trace
@@ -138,8 +142,10 @@ class Worker:
         left = [f"{one.nbytes} bytes of {one.kind} from {one.where}" for one in record.live]
         if more or left:
             raise Failure(f"left behind: {more} {left[:5]} after interrupts at {self.weather.landed}")
+        self.blocks.append(account.blocks())
         self.client.append(account.own_bytes())
-        self.blocks.append(sys.getallocatedblocks())
+        if (used := account.heap_bytes()) is not None:
+            self.heap.append(used)
 
     def _start_staying(self, kind: str) -> None:
         if kind in _STAYING and kind not in self._residents:
@@ -191,7 +197,7 @@ class Worker:
             left = {name: counts[name] for name in ("lanes", "graphs", "memory") if counts[name]}
             if left:
                 raise Failure(f"left behind in the accelerator of {kind}: {left}")
-            self.accelerators.setdefault(accelerator.pid, []).append(account.resident_bytes(accelerator.pid))
+            self._over_there.extend((accelerator.pid, account.resident_bytes(accelerator.pid)))
 
     def close(self) -> None:
         """End what stays."""
@@ -201,9 +207,12 @@ class Worker:
 
     def figures(self) -> dict[str, Any]:
         """What was done, what there was at the start and at the end, and how memory has grown since the warm-up."""
-        measured = [_growth(sizes, _WARM_UP_OVER_THERE) for sizes in self.accelerators.values()]
+        accelerators: dict[int, list[int]] = {}
+        for pid, size in zip(self._over_there[::2], self._over_there[1::2], strict=True):
+            accelerators.setdefault(pid, []).append(size)
+        measured = [_growth(sizes, _WARM_UP_OVER_THERE) for sizes in accelerators.values()]
         over_there = [size for size in measured if size is not None]
-        longest = max(self.accelerators.values(), key=len, default=[])
+        longest = max(accelerators.values(), key=len, default=[])
         begin = self.begin or account.take()
         now = account.settled(begin)
         return {
@@ -219,12 +228,13 @@ class Worker:
             "rounds": len(self.client),
             "client bytes": [*self.client[:1], *self.client[self._warm_up : self._warm_up + 1], *self.client[-1:]],
             "client growth": _growth(self.client, self._warm_up),
-            "client blocks": _growth(self.blocks, self._warm_up),
+            "client heap growth": _growth(self.heap, self._warm_up),
+            "client blocks growth": _growth(self.blocks, self._warm_up),
             "accelerator bytes": [*longest[:1], *longest[-1:]],
             "accelerator rounds": len(longest),
             "accelerator growth": max(over_there, default=None),
             "accelerators measured": len(over_there),
-            "accelerators": len(self.accelerators),
+            "accelerators": len(accelerators),
         }
 
     def _write(self, line: str) -> None:
@@ -232,7 +242,7 @@ class Worker:
         self._trace.flush()
 
 
-def _growth(sizes: list[int], warm_up: int) -> int | None:
+def _growth(sizes: Sequence[int], warm_up: int) -> int | None:
     """How much more there is at the end than after the warm-up, each the median of some; None if that is too soon."""
     some = min(_MOST_LOOKED_AT, (len(sizes) - warm_up) // 2)
     if some < _LEAST_LOOKED_AT:
