@@ -4,7 +4,7 @@
 
 Programs run in a process of their own. When one fails, hangs or crashes, its round, the last calls and what came of
 them are printed, and the round is run again with fewer and fewer steps. A failure is reproduced with `--round`, and
-with `--only` for some of its steps.
+with `--only` for some of its steps. Where growth comes from is told with `--origins`.
 """
 
 from __future__ import annotations
@@ -63,13 +63,14 @@ def soak(
     rounds: list[int] | None = None,
     only: list[int] | None = None,
     warm_up: int = _WARM_UP,
+    origins: bool = False,
 ) -> Result:
-    """Run programs for so many seconds, or these rounds; growth is looked for after so many of them."""
+    """Run programs for so many seconds, or these rounds; growth is looked for, or traced, after so many of them."""
     with tempfile.TemporaryDirectory() as folder:
         trace, noise = Path(folder, "trace"), Path(folder, "noise")
         options = {
             "kinds": kinds, "without": without, "threads": threads, "seconds": seconds, "seed": seed,
-            "rounds": rounds, "only": only, "trace": str(trace), "warm_up": warm_up,
+            "rounds": rounds, "only": only, "trace": str(trace), "warm_up": warm_up, "origins": origins,
         }
         tests = ("soak", "", "capi", "delegate", "frontends/tflite")
         paths = [*(str(_HERE.parent / name) for name in tests), str(_HERE.parents[1] / "src")]
@@ -92,7 +93,7 @@ def soak(
             end = noise.read_text()[-6000:]
             result.failure = f"round {result.round}: the process ended with {child.returncode}\n{last}\n{end}"
         grown = {name: size for name, most in _MOST.items() if (size := result.figures.get(name) or 0) > most}
-        if grown and not result.failure:
+        if grown and not origins and not result.failure:
             result.failure = f"memory has grown: {grown}"
         return result
 
@@ -130,6 +131,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=3, help="the most programs side by side")
     parser.add_argument("--round", type=int, action="append", help="run these rounds and no others")
     parser.add_argument("--warm-up", type=int, default=_WARM_UP, help="rounds before growth is looked for")
+    parser.add_argument("--origins", action="store_true", help="trace where growth comes from, and do not judge it")
     parser.add_argument("--only", help="steps to run of a program, with commas")
     parser.add_argument("--whole", action="store_true", help="do not look for the steps that a failure needs")
     given = parser.parse_args()
@@ -137,10 +139,13 @@ def main() -> int:
     only = None if given.only is None else [int(step) for step in given.only.split(",")]
     print(f"seed {given.seed}, {given.seconds:g} seconds, {', '.join(kinds)}", flush=True)
     begin = time.monotonic()
-    result = soak(given.seconds, given.seed, kinds, without, given.threads, given.round, only, given.warm_up)
+    looked = {"warm_up": given.warm_up, "origins": given.origins}
+    result = soak(given.seconds, given.seed, kinds, without, given.threads, given.round, only, **looked)
     print(f"{time.monotonic() - begin:.0f} seconds")
+    origins = result.figures.pop("origins", [])
     for name, value in result.figures.items():
         print(f"{name:20} {value}")
+    print("\n".join(origins), end="\n" if origins else "")
     if not result.failure:
         return 0
     print(f"FAILED\n{result.failure}")

@@ -25,6 +25,7 @@ from typing import Any, TextIO
 import account
 import subjects
 import table
+from origins import Origins
 from program import KINDS, Failure, Program
 from weather import INTERRUPTS, Weather
 
@@ -54,15 +55,23 @@ class Worker:
         Where every call is written before it is made, for whoever has to tell what the last ones were.
     warm_up
         Rounds before this process's memory is first looked at: until then its allocator has not met its largest need.
+    origins
+        What traces where growth comes from, if that is asked for.
     """
 
     def __init__(
-        self, kinds: list[str], without: Container[str], threads: int, trace: TextIO, warm_up: int
+        self,
+        kinds: list[str],
+        without: Container[str],
+        threads: int,
+        trace: TextIO,
+        warm_up: int,
+        origins: Origins | None = None,
     ) -> None:
         self.left_out = {kind: why for kind in kinds if (why := _missing(kind))}
         """Backends that this machine does not have, and why."""
         self.kinds = [kind for kind in kinds if kind not in self.left_out]
-        self.without, self.threads, self._warm_up = without, threads, warm_up
+        self.without, self.threads, self._warm_up, self._origins = without, threads, warm_up, origins
         self.weather = Weather()
         self.programs = self.calls = 0
         self.refusals: Counter[int] = Counter()
@@ -146,6 +155,8 @@ class Worker:
         self.client.append(account.own_bytes())
         if (used := account.heap_bytes()) is not None:
             self.heap.append(used)
+        if self._origins is not None and len(self.client) == self._warm_up:
+            self._origins.settle()
 
     def _start_staying(self, kind: str) -> None:
         if kind in _STAYING and kind not in self._residents:
@@ -235,6 +246,7 @@ class Worker:
             "accelerator growth": max(over_there, default=None),
             "accelerators measured": len(over_there),
             "accelerators": len(accelerators),
+            **({} if self._origins is None else {"origins": self._origins.grown()}),
         }
 
     def _write(self, line: str) -> None:
@@ -280,7 +292,8 @@ def main(arguments: list[str]) -> int:
     faulthandler.enable()
     warnings.simplefilter("error", RuntimeWarning)
     with open(options["trace"], "w") as trace:
-        worker = Worker(options["kinds"], options["without"], options["threads"], trace, options["warm_up"])
+        origins = Origins() if options["origins"] else None
+        worker = Worker(options["kinds"], options["without"], options["threads"], trace, options["warm_up"], origins)
         sys.unraisablehook = lambda problem: _unraisable(worker.weather, problem)
         worker.weather.install()
         worker.warm_up()
