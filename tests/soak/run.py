@@ -28,15 +28,16 @@ _KINDS = (
 )  # fmt: skip
 _LAST_CALLS = 30
 _MOST = {
-    "client growth": 8 << 20,
+    "client growth": 4 << 20,
     "client heap growth": 1 << 20,
     "client blocks growth": 1000,
     "accelerator growth": 8 << 20,
 }
 """How much there may be more of than after the warm-up.
 
-Resident bytes are loose: what was freed lies scattered among what was not, and allocators keep it for later. What they
-have handed out is exact: blocks for Python's objects, bytes of the C library's heap for arrays and all else.
+Resident bytes are loose: what was freed lies scattered among what was not, and allocators keep it for later. (The C
+library would keep it for each thread by itself; it is told not to, or threads that come and go would look like growth.)
+What they have handed out is exact: blocks for Python's objects, bytes of the C library's heap for arrays and all else.
 """
 _WARM_UP = 250
 _TRIES = 12
@@ -80,7 +81,7 @@ def soak(
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "MALLOC_ARENA_MAX": "1"},
                 timeout=seconds + _SECONDS_BEYOND,
                 check=False,
             )
