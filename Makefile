@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-gpu test-arm64 random soak mutants bench lint clean
+.PHONY: demo test test-gpu test-arm64 random soak reach mutants bench lint clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/lpai_wake_word.py
@@ -23,6 +23,10 @@ random: $(VENV)/test.stamp
 # Random programs of API calls over all backends, with kills, stops, forks, signals and faults.
 soak: $(VENV)/test.stamp
 	$(BIN)/python tests/soak/run.py --seconds $(or $(SECONDS),1200) --seed $(or $(SEED),1)
+
+# What each test enters, once in a while: where it is known, mistakes are judged in a fraction of the time.
+reach: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -p tests.mutation.recording
 
 mutants: $(VENV)/test.stamp
 	$(BIN)/python tests/mutation/mutants.py --count 100 --seed $(or $(SEED),1)

@@ -2,9 +2,16 @@
 
     python tests/mutation/mutants.py --count 100 --seed 7 [--rooms planning prepare ...] [--jobs 2]
 
-Mistakes are taken at random over all source files, each in a copy of the tree, where the tests of its room run up to
-the first failure. A mistake that hangs is caught by the time limit of a single test or not at all. Those that change
-nothing (a bound that only saves time, say) are listed in `equivalent.txt` with the reason, and left out.
+Mistakes are taken at random over all source files, each in a copy of the tree, where tests run up to the first failure:
+first those that enter the function with the mistake (`reach.py`), quickest first, as long as `--first-seconds` lasts;
+then all others of its room (`rooms.py`). For the first part there must be a record, made once in a while by
+
+    python -m pytest -q -n 2 --dist loadfile -p tests.mutation.recording
+
+Without it, the rooms' tests alone decide, which takes several times as long. A test that fails is run again by itself
+without the mistake: if it fails then too, it proves nothing, and the others go on without it. A mistake that hangs is
+caught by the time limit of a single test or not at all. Those that change nothing (a bound that only saves time, say)
+are listed in `equivalent.txt` with the reason, and left out.
 """
 
 from __future__ import annotations
@@ -19,39 +26,53 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from mutation.reach import ROOT, Reach
 from mutation.rooms import watching
 from mutation.sites import Mistake, mistakes
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = Path("src") / "isthmus"
+OPENCL_KERNELS = ROOT / ".cache" / "pocl"
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
 _COPIED = (
     "src", "tests", "docs", "examples", "bench", "pyproject.toml", "Makefile", "LICENSE", "README.md",
     "CONTRIBUTING.md", "CHANGELOG.md",
 )  # fmt: skip
 _LINKED = (".models", ".venv")
-_PASSED = 0
+_PASSED, _NONE_THERE = 0, 5
 CAUGHT, LIVED, UNDECIDED = "caught", "LIVED", "undecided"
 
 
 @dataclass
+class Run:
+    """How tests ended: pytest's exit status (None: out of time), the line that tells most, the test that failed."""
+
+    status: int | None
+    told: str
+    failed: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether no test failed; there may have been none."""
+        return self.status in (_PASSED, _NONE_THERE)
+
+
+@dataclass
 class Tree:
-    """A copy of the project to make mistakes in, with what is known of its tests without any."""
+    """A copy of the project to make mistakes in."""
 
     folder: Path
     seconds: float
     test_seconds: float
-    trusted: bool = False
-    sound: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     @staticmethod
-    def copy(seconds: float, test_seconds: float, trusted: bool = False) -> Tree:
+    def copy(seconds: float, test_seconds: float) -> Tree:
         """Copy the working tree."""
         folder = Path(tempfile.mkdtemp(prefix="mutants-"))
         for name in _COPIED:
@@ -60,24 +81,42 @@ class Tree:
                 shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
             elif source.exists():
                 shutil.copy2(source, folder / name)
+        if OPENCL_KERNELS.exists():
+            kernels = folder / OPENCL_KERNELS.relative_to(ROOT)
+            shutil.copytree(OPENCL_KERNELS, kernels, ignore=shutil.ignore_patterns("tempfile_*"))
         for name in _LINKED:
             if (ROOT / name).exists():
                 (folder / name).symlink_to((ROOT / name).resolve())
-        return Tree(folder, seconds, test_seconds, trusted)
+        return Tree(folder, seconds, test_seconds)
 
     def close(self) -> None:
         """Remove the copy."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def run(self, tests: tuple[str, ...], kernels: Path) -> tuple[int | None, str]:
-        """Run tests up to the first failure: pytest's exit status (None: out of time) and the line that tells most."""
+    def listed(self, tests: list[str], kernels: Path) -> Run:
+        """Run these tests, in this order."""
+        files = dict.fromkeys(test.partition("::")[0] for test in tests)
+        return self._run([file for file in files if (self.folder / file).exists()], "--listed", tests, kernels)
+
+    def rest(self, path: str, done: list[str], kernels: Path) -> Run:
+        """Run the tests of a source file's room, those that have its name first, but for what is done."""
+        room = [file for name in watching(path) for file in sorted((self.folder / "tests").glob(name))]
+        named = [file for folder in room if folder.is_dir() for file in folder.rglob(f"test_{Path(path).stem}*.py")]
+        return self._run([str(file.relative_to(self.folder)) for file in (*named, *room)], "--unlisted", done, kernels)
+
+    def _run(self, paths: list[str], option: str, tests: list[str], kernels: Path) -> Run:
         environment = {
             **os.environ, "PYTHONPATH": str(self.folder / "src"), "ISTHMUS_CACHE_DIR": str(kernels),
             "ISTHMUS_TEST_SECONDS": str(self.test_seconds), "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
-        hard = f"faulthandler_timeout={self.test_seconds + 30}"
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-o", hard, "-r", "fE"]
-        paths = [str(path) for name in tests for path in sorted((self.folder / "tests").glob(name))]
+        names, failed = self.folder / "tests.txt", self.folder / "failed.txt"
+        names.write_text("\n".join(tests))
+        failed.write_text("")
+        command = [
+            sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-r", "fE",
+            "-o", f"faulthandler_timeout={self.test_seconds + 30}",
+            "-p", "tests.mutation.choosing", option, str(names), "--failed", str(failed),
+        ]  # fmt: skip
         process = subprocess.Popen(
             [*command, *paths], cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, start_new_session=True,
@@ -87,37 +126,55 @@ class Tree:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             process.communicate()
-            return None, "out of time"
+            return Run(None, "out of time")
         told = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR", "Fatal"))]
-        return process.returncode, (told or output.splitlines()[-1:] or [""])[0]
+        return Run(process.returncode, (told or output.splitlines()[-1:] or [""])[0], failed.read_text())
 
-    def fault(self, tests: tuple[str, ...]) -> str:
-        """What fails without any mistake, if anything does: such tests catch everything and prove nothing."""
-        if tests not in self.sound:
-            status, told = self.run(tests, shared_kernels())
-            self.sound[tests] = "" if status == _PASSED else told or f"exit status {status}"
-        return self.sound[tests]
 
-    def judge(self, mistake: Mistake) -> tuple[str, str]:
-        """Make a mistake, run the tests of its room, undo it: how it ended, and what caught it."""
-        tests = watching(mistake.path)
-        if not self.trusted and (fault := self.fault(tests)):
-            return UNDECIDED, f"the tests {', '.join(tests)} do not pass as they are: {fault}"
-        file = self.folder / PACKAGE / mistake.path
+@dataclass
+class Judge:
+    """Decides on mistakes, in any number of trees at a time."""
+
+    reach: Reach
+    first_seconds: float
+    first_only: bool = False
+    unsound: list[str] = field(default_factory=list)
+    """Tests that fail without any mistake: they would catch everything and prove nothing."""
+
+    def judge(self, tree: Tree, mistake: Mistake) -> tuple[str, str]:
+        """Make a mistake, run tests, undo it: how it ended, and what caught it."""
+        near = tuple(f"tests/{name.partition('*')[0]}" for name in watching(mistake.path))
+        first = self.reach.first(mistake.path, mistake.within, near, self.first_seconds)
+        parts: list[Callable[[Path], Run]] = []
+        if first:
+            parts.append(lambda kernels: tree.listed([t for t in first if t not in self.unsound], kernels))
+        if not first or not self.first_only:
+            parts.append(lambda kernels: tree.rest(mistake.path, first + self.unsound, kernels))
+        for part in parts:
+            while not (run := self._made(tree, mistake, part)).passed:
+                if run.status is None:
+                    return UNDECIDED, run.told
+                if not run.failed or tree.listed([run.failed], shared_kernels()).passed:
+                    return CAUGHT, run.told
+                print(f"fails without a mistake, or cannot run alone: {run.failed}", flush=True)
+                self.unsound.append(run.failed)
+        return LIVED, ""
+
+    @staticmethod
+    def _made(tree: Tree, mistake: Mistake, part: Callable[[Path], Run]) -> Run:
+        """Run a part of the tests with a mistake made."""
+        file = tree.folder / PACKAGE / mistake.path
         source = file.read_text()
         own = Path(tempfile.mkdtemp(prefix="kernels-")) if may_spoil_kernels(mistake.path) else None
         try:
             file.write_text(mistake.made(source))
             if own is not None and shared_kernels().exists():
                 shutil.copytree(shared_kernels(), own, dirs_exist_ok=True)
-            status, told = self.run(tests, own or shared_kernels())
+            return part(own or shared_kernels())
         finally:
             file.write_text(source)
             if own is not None:
                 shutil.rmtree(own, ignore_errors=True)
-        if status is None:
-            return UNDECIDED, told
-        return (LIVED, "") if status == _PASSED else (CAUGHT, told)
 
 
 def shared_kernels() -> Path:
@@ -164,20 +221,24 @@ def main() -> int:
     parser.add_argument("--rooms", nargs="*", default=[], help="folders and files of the package; all without it")
     parser.add_argument("--jobs", type=int, default=1, help="mistakes judged at a time")
     parser.add_argument(
-        "--sound", action="store_true", help="take it as known that the tests pass without a mistake, and save the time"
+        "--first-seconds", type=float, default=90, help="time for tests that enter the function of a mistake"
     )
-    parser.add_argument("--seconds", type=float, default=1800, help="time for the tests of one mistake")
+    parser.add_argument(
+        "--first-only", action="store_true", help="believe them when they let a mistake live, and leave out the others"
+    )
+    parser.add_argument("--seconds", type=float, default=1800, help="time for each of the two parts of the tests")
     parser.add_argument("--test-seconds", type=float, default=120, help="time for a single test")
     given = parser.parse_args()
     chosen = sample(given.count, given.seed, given.rooms)
-    trees = [Tree.copy(given.seconds, given.test_seconds, given.sound) for _ in range(given.jobs)]
+    trees = [Tree.copy(given.seconds, given.test_seconds) for _ in range(given.jobs)]
+    judges = Judge(Reach.read(), given.first_seconds, given.first_only)
     free, ends, printing = list(trees), dict.fromkeys((CAUGHT, LIVED, UNDECIDED), 0), threading.Lock()
 
     def judge(mistake: Mistake) -> None:
         with printing:
             tree = free.pop()
         begin = time.perf_counter()
-        end, told = tree.judge(mistake)
+        end, told = judges.judge(tree, mistake)
         with printing:
             free.append(tree)
             ends[end] += 1
