@@ -452,3 +452,26 @@ def test_a_small_file_cannot_ask_for_endless_work(tmp_path):
     path.write_bytes(archive({"model": record(4, bytes(builder.Output()))}))
     with pytest.raises(QnnError, match="more of them than bytes"):
         frontends.load(path)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"dlc.metadata": b"converter-command=tool --x a=b\nno fact\nconverter-version=2.31"}, "tool 2.31"),
+        ({"dlc.metadata": b"converter-version=2.31"}, "2.31"),
+        ({"dlc.metadata": b' {"dlcGenerationInfo": [{}, {"converterCommand": {"tool": "t", "converterVersion": 3}}]}'},
+         "t 3"),
+        ({"dlc.metadata": b"{", "dlc.metadata2": b"converter-command=second"}, "second"),
+        ({"dlc.metadata": b'{"dlcGenerationInfo": []}'}, ""),
+        ({"dlc.metadata": b'{"dlcGenerationInfo": 3}'}, ""),
+        ({"dlc.metadata": b"[" * 100_000}, ""),
+        ({"dlc.metadata": b'{"a":' * 100_000}, ""),
+        ({"other": b"converter-command=tool"}, ""),
+        ({"dlc.metadata": b"converter-command=" + b"x" * 500}, "x" * 200),
+        ({"dlc.metadata": b"converter-command=tool\n".ljust(1 << 20)}, "tool"),
+        ({"dlc.metadata": b"converter-command=tool\n".ljust((1 << 20) + 1)}, ""),
+    ],
+    ids=range(12),
+)  # fmt: skip
+def test_who_made_a_file_is_told_where_short_metadata_say_it(tmp_path, metadata, said):
+    assert reader.read(written(tmp_path, convolution(), more=metadata)).producer == said
