@@ -148,7 +148,7 @@ class Judge:
         parts: list[Callable[[Path], Run]] = []
         if first:
             parts.append(lambda kernels: tree.listed([t for t in first if t not in self.unsound], kernels))
-        if not first or not self.first_only:
+        if not (self.first_only and self.reach.is_entered(mistake.path, mistake.within)):
             parts.append(lambda kernels: tree.rest(mistake.path, first + self.unsound, kernels))
         for part in parts:
             while not (run := self._made(tree, mistake, part)).passed:
@@ -224,7 +224,7 @@ def main() -> int:
         "--first-seconds", type=float, default=90, help="time for tests that enter the function of a mistake"
     )
     parser.add_argument(
-        "--first-only", action="store_true", help="believe them when they let a mistake live, and leave out the others"
+        "--first-only", action="store_true", help="believe them when they let a mistake live, where there are any"
     )
     parser.add_argument("--seconds", type=float, default=1800, help="time for each of the two parts of the tests")
     parser.add_argument("--test-seconds", type=float, default=120, help="time for a single test")

@@ -64,6 +64,10 @@ class Reach:
             return self._within(path, within) | self._within(path.replace("/kernels/", "/lowering/"), "module")
         return self._within(path, within)
 
+    def is_entered(self, path: str, within: str) -> bool:
+        """Whether any test enters this very function; what a module or a class says for itself is never entered."""
+        return within != "module" and f"{path} {within}" in self.entering
+
     def _within(self, path: str, within: str) -> set[str]:
         exact = self.entering.get(f"{path} {within}", set())
         if exact and within != "module":

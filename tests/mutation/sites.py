@@ -34,11 +34,14 @@ class Mistake:
     end: tuple[int, int]
     before: str
     after: str
+    line: str
+    """The whole line where it begins."""
 
     @property
     def key(self) -> str:
         """What names it when lines have moved."""
-        return " | ".join((self.path, self.within, " ".join(self.before.split()), " ".join(self.after.split())))
+        texts = (self.path, self.within, self.line, str(self.start[1]), self.before, self.after)
+        return " | ".join(" ".join(text.split()) for text in texts)
 
     def made(self, source: str) -> str:
         """The source with the mistake in it."""
@@ -56,7 +59,7 @@ def mistakes(path: str, source: str) -> list[Mistake]:
         start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)
         before = _text(lines, start, end)
         for kind, after in _changes(node, before):
-            made = Mistake(path, within, kind, start, end, before, after)
+            made = Mistake(path, within, kind, start, end, before, after, lines[node.lineno - 1].decode())
             if " ".join(after.split()) != " ".join(before.split()):
                 found.append(made)
     return found

@@ -44,6 +44,11 @@ def test_the_tests_of_a_function_are_those_that_enter_it(
     assert reach.tests(path, within) == wanted
 
 
+def test_what_stands_in_a_module_or_a_class_is_not_entered(reach: Reach) -> None:
+    assert reach.is_entered("f.py", "Class.method")
+    assert not any(reach.is_entered("f.py", within) for within in ("module", "Class", "never"))
+
+
 @pytest.mark.parametrize(("seconds", "wanted"), [(0, [A]), (1.5, [A, C]), (4.5, [C, A, B]), (4.6, [C, A, B, D])])
 def test_near_tests_come_first_and_the_quick_files_among_them(reach: Reach, seconds: float, wanted: list[str]) -> None:
     assert reach.first("f.py", "f", ("tests/x",), seconds) == wanted
