@@ -18,7 +18,7 @@ from isthmus.graph import DataType, Graph, TensorType
 from isthmus.prepare.pipeline import schedule
 from isthmus.prepare.schedule import Schedule
 from isthmus.prepare.strips import ScratchLimit, Strips, fit, search
-from isthmus.prepare.strips.search import LEAST_SHARE, LONGEST, Budget, Search, share_of
+from isthmus.prepare.strips.search import LEAST_SHARE, LONGEST, Budget, Choice, Search, share_of
 
 
 def scheduled(
@@ -336,3 +336,42 @@ def test_attention_goes_by_the_rows_of_its_queries():
     whole, split = native.prepare(graph), native.prepare(graph, limit=ScratchLimit.of("50%"))
     assert split.program.scratch_bytes <= whole.program.scratch_bytes // 2
     assert any(op == "Softmax" for region in split.plan.regions for op, _ in region.steps)
+
+
+def cheapest_by_all_ways(search: Search, limit: int) -> float | None:
+    """What the cheapest stretches cost that keep to a limit, with every stretch tried; None where there are none."""
+    best: list[float | None] = [0.0]
+    for end, bytes_ in enumerate(search.base.live):
+        ways = [best[end]] if bytes_ <= limit else []
+        for first in range(end, -1, -1):
+            if search._barriers[first]:
+                break
+            earlier = best[first]
+            choice = None if earlier is None else search.cheapest(first, end, limit)
+            if choice is not None and earlier is not None:
+                ways.append(earlier + choice.cost)
+        best.append(min((cost for cost in ways if cost is not None), default=None))
+    return best[-1]
+
+
+@pytest.mark.parametrize("seeds", [range(12), range(12, 24), range(24, 36)], ids=str)
+def test_what_the_search_leaves_out_would_not_have_been_cheaper(monkeypatch, seeds):
+    solved = []
+    solve = Search.solve
+
+    def compared(search: Search, limit: int) -> list[Choice] | None:
+        found = solve(search, limit)
+        wanted = cheapest_by_all_ways(search, limit)
+        assert (found is None) == (wanted is None)
+        if found is not None:
+            assert sum(choice.cost for choice in found) == pytest.approx(wanted)
+        solved.append(wanted)
+        return found
+
+    monkeypatch.setattr(Search, "solve", compared)
+    graphs = [strip_networks.network(seed) for seed in seeds]
+    for graph in graphs:
+        if graph is not None:
+            scheduled(graph, "least", None)
+    assert None in solved
+    assert any(solved)
