@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from harness import Operand, Result, quantized
 
+from isthmus.engine.native.lowering.fixed_point import sums_fit
 from isthmus.graph import DataType, Quantization
 
 CONV = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]}
@@ -49,3 +50,13 @@ def test_a_tiny_scale_of_the_result_saturates_it(case: str, scale: float) -> Non
     for target in harness.targets():
         [got] = harness.run(step, arrays, target)
         np.testing.assert_array_equal(got, wanted, err_msg=target.name)
+
+
+@pytest.mark.parametrize(("largest", "fits"), [((1 << 31) - 257, True), ((1 << 31) - 256, False)])
+def test_sums_that_could_round_beyond_32_bits_are_not_scaled_as_integers(largest: int, fits: bool) -> None:
+    """Where a scale is 1, the largest sum is that of all products, the largest of bytes, and of the largest bias."""
+    biases = np.full(8, 16 * 255 * 128 - largest, np.int32)
+    bias = quantized(biases, 0.25, static=True)
+    result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(0.25, 0))
+    step, _ = harness.make_step("FullyConnected", [IMAGE, weights(8, 16), bias], {"keep_dims": True}, [result])
+    assert sums_fit(step, columns=8, depth=16) is fits
