@@ -432,6 +432,14 @@ def test_grey_pixels_stay_grey() -> None:
         assert (compute(name, [frame], {"output_order": 0}, (1, 2, 4, 3))[0] == 128).all()
 
 
+def test_a_red_pixel_is_red_in_both_orders_of_chroma_and_of_planes() -> None:
+    luma, u, v = [81] * 8, 90, 240
+    for name, chroma in (("Nv12ToRgb", [u, v] * 2), ("Nv21ToRgb", [v, u] * 2)):
+        frame = np.uint8([luma + chroma])
+        for order, colour in ((0, [254, 0, 0]), (1, [0, 0, 254])):
+            assert (compute(name, [frame], {"output_order": order}, (1, 2, 4, 3))[0] == colour).all()
+
+
 def test_an_unknown_operation_is_refused() -> None:
     x = Graph("g").constant("x", np.float32([1]))
     with pytest.raises(QnnError, match="no such operation"):
