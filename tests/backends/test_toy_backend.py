@@ -126,3 +126,20 @@ def test_it_is_asked_what_it_supports():
 
 def qnn_tensor(name, kind):
     return Tensor(name, kind, qnn.DataType.FLOAT_32, (1, 4))
+
+
+def test_what_it_does_not_say_is_said_for_it(model):
+    with qnn.Backend("toy") as backend:
+        context = backend.create_context()
+        graph = context.compose(model)
+        driver = graph.driver
+        assert not driver.finalized
+        graph.finalize()
+        assert (driver.priority, driver.inputs_survive, driver.threads) == (qnn.Priority.NORMAL, True, 1)
+        assert driver.place(0) is driver.native_call() is driver.plan is driver.scratch_limit is None
+        assert context.driver.seconds_to_finish is None
+        assert type(driver.set_threads(1)) is type(driver.set_scratch_limit(None))
+        for refused in (lambda: driver.set_threads(2), lambda: driver.set_scratch_limit("least")):
+            with pytest.raises(QnnError) as caught:
+                refused()
+            assert caught.value.code is Code.GRAPH_INVALID_ARGUMENT
