@@ -7,7 +7,7 @@ import pytest
 from checking import check
 
 from isthmus.engine.opencl.traits import Precision
-from isthmus.graph import Quantization
+from isthmus.graph import DataType, Quantization
 
 _generator = np.random.default_rng(7)
 _ALL = ("cpu", "tiles", "thin")
@@ -149,4 +149,15 @@ def test_a_convolution_of_bytes_is_within_a_step(op: str) -> None:
             Quantization.per_channel(0.05 * scales, np.zeros(12), 0),
         ],
         results=[Quantization.per_tensor(0.3, -5)],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ["MatMul", "FullyConnected"])
+def test_a_bias_in_reals_keeps_what_is_less_than_a_unit_of_the_sums_of_bytes(op: str) -> None:
+    left, right = (_generator.integers(-3, 4, dims).astype(np.int8) for dims in ((3, 2), (2, 5)))
+    check(
+        op, [left, right if op == "MatMul" else right.T.copy(), np.float32([0.2, -0.2, 0.7, 1.3, -2.6])],
+        statics=(1, 2), declared=[(DataType.SFIXED_POINT_8, (3, 5))],
+        quantizations=[Quantization.per_tensor(1.0, 0), Quantization.per_tensor(0.5, 0), None],
+        results=[Quantization.per_tensor(0.1, 0)],
     )  # fmt: skip
