@@ -200,6 +200,9 @@ RARE: dict[str, ModelProto] = {
         "BatchNormalization", (5, 3), 15, {n: np.abs(weights(3)) for n in "abcd"}
     ),
     "LayerNormalization without a bias": single("LayerNormalization", (2, 3, 4), 17, {"s": weights(4)}),
+    "LayerNormalization with its mean": model(
+        [node("LayerNormalization", "x s", "y m")], {"x": floats(2, 3, 4)}, "y m", {"s": weights(4)}
+    ),
     "MeanVarianceNormalization": single("MeanVarianceNormalization", (2, 3, 4, 4), 13),
     "ReverseSequence": single("ReverseSequence", (4, 3, 2), 13, {"n": i64(1, 4, 2)}),
     "ReverseSequence by batch": single(

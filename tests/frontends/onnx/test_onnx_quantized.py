@@ -266,3 +266,14 @@ def test_scales_of_an_axis_that_are_known_only_at_run_time_meet_it(axis: int) ->
     answers = interpret(convert(made), feeds)
     for name, reference in expected(made, feeds).items():
         np.testing.assert_allclose(answers[name], reference, atol=1e-6)
+
+
+@pytest.mark.parametrize("fill", [0, 7, 133])
+def test_a_quantized_tensor_is_filled_with_what_a_stored_integer_means(fill: int) -> None:
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("Pad", "q pads fill", "p"),
+        node("DequantizeLinear", "p s z", "y"),
+    ]
+    constants = {"s": np.float32(0.25), "z": np.uint8(130), "pads": np.int64([0, 1, 2, 0]), "fill": np.uint8(fill)}
+    check(model(nodes, {"x": floats(2, 3)}, "y", constants), tolerance=1e-6)
