@@ -18,6 +18,7 @@ from isthmus.graph import DataType, Graph, TensorType
 from isthmus.prepare.pipeline import schedule
 from isthmus.prepare.schedule import Schedule
 from isthmus.prepare.strips import ScratchLimit, Strips, fit, search
+from isthmus.prepare.strips.again import candidates
 from isthmus.prepare.strips.search import LEAST_SHARE, LONGEST, Budget, Choice, Search, share_of
 
 
@@ -286,8 +287,8 @@ def test_strips_are_as_high_as_there_are_threads():
     assert all(entry.rows[1] - entry.rows[0] >= 3 for entry in region.strips[first])
 
 
-def test_what_a_mean_is_taken_of_is_computed_again_rather_than_kept():
-    """A wide image from a narrow one, scaled by what its mean says: the wide one need never be whole."""
+def gated():
+    """A wide image from a narrow one, scaled by what its mean says."""
     rng = np.random.default_rng(0)
     graph = Graph("gated")
     image = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 32, 32, 16))
@@ -305,6 +306,12 @@ def test_what_a_mean_is_taken_of_is_computed_again_rather_than_kept():
     result = graph.create_tensor("y", TensorType.APP_READ, small.dtype, small.dims)
     graph.add_node("end", "Relu", [small], [result])
     graph.finalize()
+    return graph, wide
+
+
+def test_what_a_mean_is_taken_of_is_computed_again_rather_than_kept():
+    """The wide image need never be whole."""
+    graph, wide = gated()
     whole = scheduled(graph)
     split = scheduled(graph, "20%")
     assert split.plan.again == (wide.name,)
@@ -375,3 +382,24 @@ def test_what_the_search_leaves_out_would_not_have_been_cheaper(monkeypatch, see
             scheduled(graph, "least", None)
     assert None in solved
     assert any(solved)
+
+
+def test_what_is_computed_again_is_a_twelfth_of_all_and_three_times_its_source(monkeypatch):
+    searches = []
+    monkeypatch.setattr(fit, "candidates", lambda search: searches.append(search) or [])
+    graph, wide = gated()
+    with pytest.raises(QnnError):
+        scheduled(graph, "20%")
+    search = searches[0]
+    base = search.base
+    (found,) = candidates(search)
+    assert found.chain == (wide.name,)
+    for bytes_, kept in ((found.bytes * 12, [found]), (found.bytes * 12 + 1, [])):
+        monkeypatch.setattr(Search, "peak", bytes_)
+        assert candidates(search) == kept
+    monkeypatch.undo()
+    (step,) = (index for index, one in enumerate(base.steps) if one.outputs[0].name == wide.name)
+    source = base.operands[step][0][2]
+    for bytes_, length in ((found.bytes // 3, 1), (found.bytes // 3 + 1, 2)):
+        monkeypatch.setitem(base.size, source, bytes_)
+        assert [len(one.chain) for one in candidates(search)] == [length]
