@@ -99,6 +99,11 @@ REFUSED: list[tuple[str, bytes, str]] = [
     ("stride of 0", slicing([0], [1], [0]), "a stride of 0"),
     # Joins and parts.
     ("outputs", single("UNPACK", [f(2, 3)], [f(2)] * 2, options("Unpack", axis=1, num=2)), "2 outputs for 3 elements"),
+    (
+        "no parts",
+        model(Subgraph([ints(1), f(2, 5), f(2, 5)], [Op("SPLIT", [0, 1], []), Op("RELU", [1], [2])], [1], [2])),
+        "into 0 equal parts",
+    ),
     ("unequal parts", single("SPLIT", [ints(1), f(2, 5)], [f(2, 2)] * 2, options("Split", numSplits=2)), "equal parts"),
     (
         "parts",
