@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from checking import check
+from checking import check, traits
 
+from isthmus.engine.native.lowering.quantized_hybrid import covers
+from isthmus.engine.opencl.lowering.emitter import Lowering
+from isthmus.engine.opencl.lowering.hybrid import hybrid
 from isthmus.engine.opencl.traits import Precision
-from isthmus.graph import DataType, Quantization
+from isthmus.graph import DataType, Graph, Quantization, TensorType
+from isthmus.prepare.schedule import Step
 
 _generator = np.random.default_rng(7)
 _ALL = ("cpu", "tiles", "thin")
@@ -161,3 +165,15 @@ def test_a_bias_in_reals_keeps_what_is_less_than_a_unit_of_the_sums_of_bytes(op:
         quantizations=[Quantization.per_tensor(1.0, 0), Quantization.per_tensor(0.5, 0), None],
         results=[Quantization.per_tensor(0.1, 0)],
     )  # fmt: skip
+
+
+def test_work_space_behind_rounded_rows_is_aligned() -> None:
+    """Devices read vectors there."""
+    graph = Graph("hybrid")
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (3, 37))
+    weights = graph.constant("w", np.ones((5, 37), np.int8), Quantization.per_tensor(0.5, 0))
+    (y,) = graph.emit("FullyConnected", [x, weights], dtypes=[DataType.FLOAT_32])
+    step = Step("FullyConnected", "product", [x, weights], [y], {})
+    plain = Lowering(lambda step, e: None, lambda step, traits: 1000)
+    assert covers(step)
+    assert hybrid(plain).work(step, traits("cpu")) == 1000 + 512
