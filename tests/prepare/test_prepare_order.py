@@ -6,9 +6,11 @@ import pytest
 from prepare_interpreter import Builder
 
 from isthmus import prepare
+from isthmus.graph import DataType
 from isthmus.planning import solve
 from isthmus.prepare import layout
 from isthmus.prepare import order as ordering
+from isthmus.prepare.inplace import may_overwrite
 from isthmus.prepare.order import Flow, _State, choose, dependencies, peak
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import Storage
@@ -164,3 +166,16 @@ def test_planning_is_limited_by_work_and_not_by_the_clock(monkeypatch):
     prepare.schedule(graph, work_bytes=lambda step: 0, plan_nodes=7)
     assert limits == [{"timeout": layout.PATIENCE, "node_limit": 7}]
     assert layout.PATIENCE >= 10, "the clock is only there for safety"
+
+
+def test_a_result_may_lie_over_an_operand_of_its_size_that_is_no_constant():
+    b = Builder()
+    x, constant = b.input(4, 6), b.constant([[1.0] * 6] * 4)
+    result = b.graph.emit("ElementWiseAdd", [x, constant])[0]
+    step = Step("ElementWiseAdd", "sum", [x, constant], [result], {})
+    assert may_overwrite(step, x)
+    assert not may_overwrite(step, constant)
+    assert not may_overwrite(step, None)
+    assert not may_overwrite(step, b.input(6))
+    assert not may_overwrite(step, b.input(4, 6, dtype=DataType.FLOAT_16))
+    assert not may_overwrite(Step("Softmax", "no", [x], [result], {}), x)
