@@ -6,6 +6,7 @@ No driver that these tests can rely on has the extension, so its functions are w
 import ctypes
 from ctypes import c_int32, c_size_t, c_uint64, c_void_p
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -156,3 +157,27 @@ def test_what_refuses_before_recorded_launches_is_named(recorder):
         recorded.run()
     loaded().call("test", "clEnqueueUnmapMemObject", context.queue, memory.handle, at, 0, None, None)
     recorded.run()
+
+
+@pytest.mark.parametrize("lacking", [None, *library._EXTENSION])
+def test_a_platform_has_the_extension_if_it_has_all_its_functions(recorder, monkeypatch, lacking):
+    asked = []
+
+    class Find:
+        def __call__(self, platform, name):
+            asked.append((platform, name.decode()))
+            function = None if name.decode() == lacking else recorder.functions[name.decode()]
+            return function and ctypes.cast(function, c_void_p).value
+
+    monkeypatch.setattr(loaded(), "_file", SimpleNamespace(clGetExtensionFunctionAddressForPlatform=Find()))
+    monkeypatch.setattr(loaded(), "_extended", {})
+    found = loaded().extension(7)
+    assert (found is None) == (lacking is not None)
+    assert asked == [(7, name) for name in library._EXTENSION]
+    if found is not None:
+        handle = found["clCreateCommandBufferKHR"](1, None, ctypes.addressof((c_uint64 * 2)()), None)
+        assert handle == 0x1000
+        assert found["clReleaseCommandBufferKHR"](handle) == 0
+        assert recorder.released == [handle]
+    assert loaded().extension(7) is found
+    assert len(asked) == len(library._EXTENSION)
