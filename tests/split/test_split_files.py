@@ -206,3 +206,9 @@ def test_damaged_onnx_files_are_refused_or_split_and_nothing_else(tmp_path):
             least(OnnxFile(bytes(damaged), "damaged"))
         except QnnError:
             continue
+
+
+def test_names_that_are_taken_get_a_number(tmp_path):
+    file = OnnxFile(wide(tmp_path / "wide.onnx").read_bytes(), "wide")
+    for name in ("new", "new__1", "new__2"):
+        assert file._fresh("new") == name
