@@ -16,7 +16,7 @@ import pytest
 from qnn_calls import Client, at, doubling, opened
 
 from isthmus import capi, qnn
-from isthmus.capi import functions, serve
+from isthmus.capi import functions, serve, values
 from isthmus.capi.handles import Handles
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, TensorType
@@ -446,3 +446,13 @@ def test_a_library_without_providers_is_a_plain_error(libraries: Path) -> None:
         interface.providers(libc)
     with pytest.raises(QnnError, match="it has no QnnSystemInterface_getProviders"):
         interface.system_providers(ctypes.CDLL(str(libraries / "libQnnCpu.so")))
+
+
+def test_a_node_without_names_has_empty_ones(client: Client) -> None:
+    config = client.operation("n", "Relu", [], [], {"axis": (0x132, 1)})
+    config.v1.name = config.v1.packageName = config.v1.typeName = config.v1.params[0].name = None
+    node = values.node_at(ctypes.addressof(config))
+    assert (node.name, node.package, node.op, node.params) == ("", "", "", {"": 1})
+    config.version = 2
+    with pytest.raises(QnnError, match=re.escape("node '' (): the version 2 of its config is not 1")):
+        values.node_at(ctypes.addressof(config))
