@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 from qnn_calls import Client, at, doubling, opened
 
 from isthmus import capi, qnn
-from isthmus.capi import functions, serve, values
+from isthmus.capi import functions, records, serve, values
 from isthmus.capi.handles import Handles
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, TensorType
@@ -456,3 +457,14 @@ def test_a_node_without_names_has_empty_ones(client: Client) -> None:
     config.version = 2
     with pytest.raises(QnnError, match=re.escape("node '' (): the version 2 of its config is not 1")):
         values.node_at(ctypes.addressof(config))
+
+
+def test_a_profile_keeps_no_more_than_its_latest_events() -> None:
+    handles = Handles()
+    with qnn.Backend("cpu") as backend:
+        profile = records.Profile(SimpleNamespace(handles=handles), backend, 1)  # type: ignore[arg-type]
+        for count in (3, 2, 4):
+            profile.replace([(records.EventType.EXECUTE, "time", 1.0)] * count)
+            present = [number for number, _ in handles.of_kind(records.Event)]
+            assert present == list(profile.events) == profile._kept
+            assert len(present) == count
