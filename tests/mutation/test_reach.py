@@ -54,6 +54,15 @@ def test_near_tests_come_first_and_the_quick_files_among_them(reach: Reach, seco
     assert reach.first("f.py", "f", ("tests/x",), seconds) == wanted
 
 
+def test_some_of_each_file_come_before_more_of_one(reach: Reach) -> None:
+    for number in range(20):
+        reach.add(f"tests/x/test_many.py::test_{number}", 0.01, ["h.py h"])
+    reach.add(B, 3.0, ["h.py h"])
+    first = reach.first("h.py", "h", ("tests/x",), 3.085)
+    assert len(first) == 9
+    assert first[-1] == B
+
+
 def test_a_record_is_read_as_it_was_written_and_without_tests_that_failed(tmp_path: Path) -> None:
     lines = [
         {"test": A, "seconds": 1, "passed": True, "new": ["f.py f", "f.py g"], "entered": [0, 1]},
