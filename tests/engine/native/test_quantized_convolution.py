@@ -254,3 +254,21 @@ def test_weights_stored_without_sign_mean_the_same() -> None:
         "Conv2d", [Operand(x, quantization=qx), harness.static(weights, qw)], params,
         Result(None, DataType.UFIXED_POINT_8, qy), requantized(total, np.float32(scale), qy, UNSIGNED),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("op", ["MatMul", "FullyConnected", "Conv2d", "DepthWiseConv2d"])
+@pytest.mark.parametrize("scale", [0.1, 0.5])
+def test_a_bias_in_reals_counts_to_the_step_of_the_result(op: str, scale: float) -> None:
+    """Sums count by halves here: a finer result shows more of a bias than whole units of them can say."""
+    rng, image = np.random.default_rng(3), "Conv" in op
+    dims = {"MatMul": (2, 5), "FullyConnected": (5, 2), "Conv2d": (2, 2, 2, 5), "DepthWiseConv2d": (2, 2, 1, 2)}[op]
+    x = harness.quantized(rng.integers(-3, 4, (1, 3, 3, 2) if image else (3, 2)).astype(np.int8), 1.0)
+    weights = harness.quantized(rng.integers(-3, 4, dims).astype(np.int8), 0.5, static=True)
+    bias = Operand(np.float32([0.2, -0.2, 0.7, 1.3, -2.6])[: 2 if op.startswith("Depth") else 5], static=True)
+    params = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]} if image else {}
+    result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(scale, 0))
+    step, arrays = harness.make_step(op, [x, weights, bias], params, [result])
+    wanted = harness.expected(step, arrays)[0].astype(int)
+    for target in TARGETS:
+        [got] = harness.run(step, arrays, target)
+        assert np.abs(got.astype(int) - wanted).max() <= (1 if scale == 0.5 else 0)

@@ -104,6 +104,17 @@ def sums_fit(step: Step, columns: int, depth: int) -> bool:
     return bool((largest * scales < (1 << 31) - 256).all())
 
 
+def bias_fits(step: Step, columns: int) -> bool:
+    """Whether a bias loses no more than half a step of the result where it is rounded to units of the sums."""
+    bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
+    if bias is None or not bias.dtype.is_float:
+        return True
+    assert x is not None
+    assert weights is not None
+    units = quantization_of(x).scale * weight_scales(weights, columns)
+    return bool((units <= quantization_of(step.outputs[0]).scale).all())
+
+
 def codes(tensor: Tensor) -> np.ndarray:
     """All 256 stored values of an 8-bit tensor, in the order of their bytes."""
     return np.arange(256, dtype=np.uint8).view(tensor.dtype.numpy)

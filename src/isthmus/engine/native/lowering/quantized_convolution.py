@@ -8,6 +8,7 @@ import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import (
+    bias_fits,
     bias_of,
     centred_weights,
     is_eight_bit,
@@ -91,7 +92,7 @@ def _covers_weights(step: Step, *column_axes: int | None) -> bool:
     if quantization_of(weights).axis not in (None, *column_axes):
         return False
     columns = step.outputs[0].dims[-1]
-    return sums_fit(step, columns, weights.elements // columns)
+    return sums_fit(step, columns, weights.elements // columns) and bias_fits(step, columns)
 
 
 def covers_convolution(step: Step) -> bool:
