@@ -84,10 +84,14 @@ class Reach:
         path, within
             The file of the package and the function with the mistake.
         near
-            Beginnings of tests that are preferred.
+            Beginnings of tests that are preferred, the best first.
         seconds
             The time that they may take, by the record.
         """
+
+        def distance(test: str) -> int:
+            return next((number for number, start in enumerate(near) if test.startswith(start)), len(near))
+
         of_file: dict[str, list[str]] = defaultdict(list)
         for test in sorted(self.tests(path, within), key=lambda test: (self.seconds[test], test)):
             of_file[test.partition("::")[0]].append(test)
@@ -95,12 +99,12 @@ class Reach:
         rounds = ((place // _AT_A_TIME, test) for tests in of_file.values() for place, test in enumerate(tests))
         chosen: dict[str, list[str]] = defaultdict(list)
         total = 0.0
-        for _, test in sorted(rounds, key=lambda each: (not each[1].startswith(near), each[0], self.seconds[each[1]])):
+        for _, test in sorted(rounds, key=lambda each: (distance(each[1]), each[0], self.seconds[each[1]])):
             total += self.seconds[test]
             if chosen and total > seconds:
                 break
             chosen[test.partition("::")[0]].append(test)
         # A file's tests stay together, since they share fixtures.
         cost = {file: sum(self.seconds[test] for test in tests) for file, tests in chosen.items()}
-        files = sorted(chosen, key=lambda file: (not file.startswith(near), cost[file], file))
+        files = sorted(chosen, key=lambda file: (distance(file), cost[file], file))
         return [test for file in files for test in chosen[file]]
