@@ -277,3 +277,16 @@ def test_a_quantized_tensor_is_filled_with_what_a_stored_integer_means(fill: int
     ]
     constants = {"s": np.float32(0.25), "z": np.uint8(130), "pads": np.int64([0, 1, 2, 0]), "fill": np.uint8(fill)}
     check(model(nodes, {"x": floats(2, 3)}, "y", constants), tolerance=1e-6)
+
+
+def test_an_operator_that_knows_no_fixed_point_sees_the_stored_integers() -> None:
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("Clip", "q low high", "c"),
+        node("Equal", "q five", "e"),
+        node("DequantizeLinear", "c s z", "y"),
+    ]
+    constants = {
+        "s": np.float32(0.25), "z": np.uint8(130), "low": np.uint8(128), "high": np.uint8(133), "five": np.uint8(5),
+    }  # fmt: skip
+    check(model(nodes, {"x": floats(4, 6)}, "y e", constants), tolerance=1e-6)
