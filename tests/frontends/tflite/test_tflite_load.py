@@ -108,12 +108,13 @@ def test_shared_weights_become_one_constant() -> None:
     assert graph.nodes[0].inputs[1] is graph.nodes[1].inputs[1]
 
 
-def test_constants_may_lie_behind_the_flatbuffer() -> None:
+@pytest.mark.parametrize("before", [None, []])
+def test_constants_may_lie_behind_the_flatbuffer(before: list[int] | None) -> None:
     data = single("ADD", [T("f32", (4,)), T("f32", (4,), [1, 2, 3, 4])], [T("f32", (4,))], ADD)
 
     def moved(at: int):
         def change(made) -> None:
-            made.buffers[1].data, made.buffers[1].offset, made.buffers[1].size = None, at, 16
+            made.buffers[1].data, made.buffers[1].offset, made.buffers[1].size = before, at, 16
 
         return change
 
