@@ -4,6 +4,7 @@ import ctypes
 import gc
 import mmap
 import os
+import re
 
 import numpy as np
 import pytest
@@ -242,3 +243,15 @@ def test_an_interrupt_while_somebody_elses_memory_is_mapped_loses_no_descriptor(
     gc.collect()
     assert not opened_since(before)
     os.close(fd)
+
+
+@pytest.mark.parametrize("descriptor", [-1, 1 << 31, (1 << 32) - 1, 1 << 70, 1.5, True, None, "3"])
+def test_what_can_be_no_descriptor_is_refused_by_its_value(descriptor):
+    with pytest.raises(QnnError, match=re.escape(f"file descriptor {descriptor!r} is not one")) as refusal:
+        shared_file(descriptor, "memory")
+    assert refusal.value.code is Code.MEM_INVALID_ARGUMENT
+
+
+def test_the_largest_descriptor_is_looked_up():
+    with pytest.raises(QnnError, match=f"file descriptor {(1 << 31) - 1} cannot be used: Bad file descriptor"):
+        shared_file((1 << 31) - 1, "memory")
