@@ -159,3 +159,21 @@ def test_what_is_not_executed_is_refused_with_a_reason() -> None:
 
 def test_the_tables_name_operations_that_there_are() -> None:
     assert set(operations()) <= set(OPERATIONS)
+
+
+@pytest.mark.parametrize(
+    ("dims", "pads"),
+    [
+        ((1, 4, 3), [[0, 0], [1, 2], [0, 0]]),
+        ((1, 1, 4, 3), [[0, 0], [0, 0], [0, 1], [2, 0]]),
+        ((2, 4, 3), [[0, 0], [1, 2], [0, 0]]),
+        ((2, 3, 4), [[1, 0], [0, 0], [0, 2]]),
+        ((1, 5, 4, 3), [[0, 0], [1, 1], [2, 0], [0, 0]]),
+        ((1, 5), [[1, 0], [0, 2]]),
+    ],
+    ids=str,
+)
+def test_constants_are_put_around_axes_of_any_length(dims: tuple[int, ...], pads: list[list[int]]) -> None:
+    x = np.arange(np.prod(dims), dtype=np.float32).reshape(dims)
+    params = {"scheme": 0, "pad_amount": pads, "pad_constant_value": -1.5}
+    check("Pad", [x], params, kinds=("cpu", "tiles"))
