@@ -254,3 +254,10 @@ def test_shape_arithmetic_folds_away() -> None:
     assert [n.op for n in graph.nodes] == ["Reshape"]
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.testing.assert_array_equal(GraphRunner(graph)(x)[0], LiteRtRunner(data)(x)[0])
+
+
+@pytest.mark.parametrize(("output", "constant"), [("y", "c"), ("c", "c/1")])
+def test_a_constant_keeps_its_name_unless_an_input_or_output_has_it(output: str, constant: str) -> None:
+    tensors = [T("f32", (4,), name="x"), T("f32", (4,), [1, 2, 3, 4], name="c"), T("f32", (4,), name=output)]
+    graph = load(model(Subgraph(tensors, [Op("ADD", [0, 1], [2], ADD)], [0], [2])), "g")
+    assert [t.name for t in graph.tensors.values() if t.type is TensorType.STATIC] == [constant]
