@@ -66,9 +66,14 @@ class Tensor:
         return math.prod(self.dims)
 
     @property
+    def itemsize(self) -> int:
+        """How many bytes one element takes."""
+        return self.dtype.itemsize
+
+    @property
     def nbytes(self) -> int:
         """How many bytes its elements take, dense and row-major."""
-        return self.elements * self.dtype.itemsize
+        return self.elements * self.itemsize
 
     @property
     def rank(self) -> int:

@@ -20,7 +20,7 @@ def may_overwrite(step: Step, operand: Tensor | None) -> bool:
         and operand is not None
         and not operand.is_static
         and operand.dims == result.dims
-        and operand.dtype.itemsize == result.dtype.itemsize
+        and operand.itemsize == result.itemsize
     )
 
 

@@ -49,6 +49,7 @@ def schedule(
     plan_nodes: int = 20_000,
     reuse_memory: bool = True,
     strips: Strips | None = None,
+    store: Callable[[Work], None] | None = None,
 ) -> Schedule:
     """Fuse, order and place a graph.
 
@@ -73,6 +74,8 @@ def schedule(
         until the end, so that each can be looked at.
     strips
         A limit on scratch, which stretches of steps are computed by strips for.
+    store
+        Has the last word on how the tensors of a rewritten graph are stored.
 
     Examples
     --------
@@ -91,6 +94,8 @@ def schedule(
     work = rewritten(graph)
     if refusal is not None:
         check_executable(graph, work.ordered(), refusal)
+    if store is not None:
+        store(work)
 
     def planned(block: Block) -> bool:
         return block.pool is None or (io_in_scratch and block.pool >= Pool.IO)

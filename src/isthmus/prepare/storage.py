@@ -98,9 +98,19 @@ def share(work: Work, steps: Iterable[Step], storage: Storage) -> list[Step]:
     return kept
 
 
+def names_anew(step: Step) -> bool:
+    """Whether a step may need no execution because its results are the bytes of its operands."""
+    source = next(tensor for tensor in step.inputs if tensor is not None)
+    if step.op == "StridedSlice":
+        return slice_offset(source, np.asarray(step.params["ranges"])) is not None
+    if step.op in ("Split", "Concat"):
+        return _outermost(step.outputs[0] if step.op == "Concat" else source, step.params["axis"])
+    return step.op in _RULES
+
+
 def same_encoding(a: Tensor, b: Tensor) -> bool:
     """Whether equal bytes mean equal values in both tensors."""
-    if a.dtype is not b.dtype:
+    if (a.dtype, a.itemsize) != (b.dtype, b.itemsize):
         return False
     first, second = a.quantization, b.quantization
     if not a.dtype.is_fixed_point or first is None or second is None:
@@ -120,7 +130,9 @@ def _share_cast(work: Work, step: Step, storage: Storage) -> list[Step]:
     """A cast between a fixed-point type and the integers that store it gives the same bytes another meaning."""
     source, result = step.inputs[0], step.outputs[0]
     assert source is not None
-    if source.is_static or source.dtype.numpy != result.dtype.numpy or not storage.join(source, result):
+    if source.is_static or source.dtype.numpy != result.dtype.numpy or source.itemsize != result.itemsize:
+        return [step]
+    if not storage.join(source, result):
         return [step]
     return []
 
@@ -136,7 +148,7 @@ def _share_slice(work: Work, step: Step, storage: Storage) -> list[Step]:
 
 def slice_offset(source: Tensor, ranges: np.ndarray) -> int | None:
     """The byte at which a slice begins, if its elements lie side by side."""
-    offset, whole, stride_bytes = 0, True, source.dtype.itemsize
+    offset, whole, stride_bytes = 0, True, source.itemsize
     for (begin, end, stride), size in zip(ranges[::-1].tolist(), source.dims[::-1], strict=True):
         count = max(0, -((begin - end) // stride))
         if count != 1 and not (whole and stride == 1):

@@ -34,10 +34,12 @@ from isthmus.engine.opencl.traits import DeviceTraits, Precision
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorInfo
 from isthmus.graph.operation import Call
+from isthmus.prepare.halves import choose, store_halves
 from isthmus.prepare.pipeline import rewritten
 from isthmus.prepare.pipeline import schedule as scheduled
 from isthmus.prepare.refused import Refused, refused
 from isthmus.prepare.schedule import Pool, Schedule, Step
+from isthmus.prepare.work import Work
 
 _FAMILIES = (
     convolution, elementwise, matmul, movement, normalization, pooling, recurrent, reduction, resize, selection,
@@ -84,10 +86,9 @@ def lowering_of(step: Step) -> Lowering:
     return _TABLE[step.op]
 
 
-def work_bytes(step: Step, traits: DeviceTraits, precision: Precision) -> int:
-    """The planned bytes of scratch that a step needs besides its tensors."""
-    # Where floats are halves, everything planned as floats takes half its bytes.
-    return lowering_of(step).work(step, traits) * (2 if precision is Precision.FP16 else 1)
+def work_bytes(step: Step, traits: DeviceTraits) -> int:
+    """The bytes of scratch that a step needs besides its tensors."""
+    return lowering_of(step).work(step, traits)
 
 
 def prepare(
@@ -114,14 +115,19 @@ def prepare(
     """
     planned = scheduled(
         graph,
-        work_bytes=lambda step: work_bytes(step, traits, precision),
+        work_bytes=lambda step: work_bytes(step, traits),
         refusal=refusal,
-        alignment=max(traits.alignment, 16) * (2 if precision is Precision.FP16 else 1),
+        alignment=max(traits.alignment, 16),
         optimize_order=optimize_memory,
         plan_nodes=PLAN_NODES if optimize_memory else 0,
         reuse_memory=optimize_memory,
+        store=_store_halves if precision is Precision.FP16 else None,
     )
     return lower(planned, traits, precision, fuse)
+
+
+def _store_halves(work: Work) -> None:
+    store_halves(work, choose(work).halves)
 
 
 @dataclass(frozen=True)
@@ -143,19 +149,16 @@ def lower(
     QnnError
         COMMON_MEM_ALLOC if the device has no memory of such a size.
     """
-    half = precision is Precision.FP16
-    halves_end, scratch_bytes = _regions(schedule) if half else (0, schedule.scratch_bytes)
-    check_device(schedule, scratch_bytes, traits)
-    emitter = Emitter(traits, precision, schedule.places, len(schedule.inputs), halves_end, schedule.numerics)
-    work = [offset // 2 if half else offset for offset in schedule.work]
-    for group in _groups(schedule, emitter, work, fuse):
+    check_device(schedule, schedule.scratch_bytes, traits)
+    emitter = Emitter(traits, precision, schedule.places, len(schedule.inputs), schedule.numerics)
+    for group in _groups(schedule, emitter, fuse):
         step = schedule.steps[group.head]
         names = [step.op, *(schedule.steps[i].op for i in range(group.head + 1, group.last + 1))]
-        emitter.begin(step, work[group.head], group.chain, f"{'+'.join(names)} {step.name}")
+        emitter.begin(step, schedule.work[group.head], group.chain, f"{'+'.join(names)} {step.name}")
         lowering_of(step).emit(step, emitter)
     units, launches = list(emitter.units), emitter.launches
     if fuse and traits.kind == "cpu":
-        sizes = {DevicePool.SCRATCH: scratch_bytes, DevicePool.STATE: schedule.state_bytes}
+        sizes = {DevicePool.SCRATCH: schedule.scratch_bytes, DevicePool.STATE: schedule.state_bytes}
         ends = {DevicePool.INPUT: schedule.inputs, DevicePool.OUTPUT: schedule.outputs}
 
         def whole(pool: DevicePool, index: int) -> Place:
@@ -178,24 +181,13 @@ def lower(
         outputs=tuple(map(TensorInfo.of, schedule.outputs)),
         states=tuple(map(TensorInfo.of, schedule.states)),
         state_offsets=tuple(schedule.state_offsets),
-        scratch_bytes=scratch_bytes,
+        scratch_bytes=schedule.scratch_bytes,
         alignment=schedule.alignment,
         schedule=schedule,
     )
 
 
-def _regions(schedule: Schedule) -> tuple[int, int]:
-    """Where halves end in scratch, and how large it is: what is no float keeps its planned bytes behind them."""
-    alignment = max(schedule.alignment, 1)
-    end = -(-schedule.scratch_bytes // 2 // alignment) * alignment
-    others = any(
-        place.pool == Pool.SCRATCH and tensor.dtype is not DataType.FLOAT_32
-        for tensor, place in schedule.places.items()
-    )
-    return end, end + (schedule.scratch_bytes if others else 0)
-
-
-def _groups(schedule: Schedule, e: Emitter, work: Sequence[int], fuse: bool) -> list[_Group]:
+def _groups(schedule: Schedule, e: Emitter, fuse: bool) -> list[_Group]:
     """Steps in order, each with the element-wise steps after it that become part of it."""
     steps = schedule.steps
     uses = Counter(t for step in steps for t in step.inputs if t is not None)
@@ -206,7 +198,7 @@ def _groups(schedule: Schedule, e: Emitter, work: Sequence[int], fuse: bool) -> 
             more = _links_after(steps[index], steps[last], steps[last + 1], schedule, uses)
             if more is None or _is_kept(schedule, last, e):
                 break
-            if not _may_write(steps[index], (*links, *more), steps[last + 1].outputs[0], e, work[index]):
+            if not _may_write(steps[index], (*links, *more), steps[last + 1].outputs[0], e, schedule.work[index]):
                 break
             links, last = (*links, *more), last + 1
         chain = Chain(links, steps[last].outputs[0]) if links else None

@@ -27,14 +27,16 @@ from isthmus.graph import DataType, MemType, Quantization, Tensor, TensorType
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.tensor import MAX_BYTES
+from isthmus.prepare.halves import Half, as_halves
 from isthmus.prepare.schedule import Place, Plan, Pool, Row, Schedule, Step
 
 MAGIC = b"ISTHOCLS"
-VERSION = 1
+VERSION = 2
 ALIGNMENT = 64
 MAX_ALIGNMENT = 1 << 16
 _PREFIX = struct.Struct("<8sII32s")
 _KINDS = (TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE, TensorType.NATIVE, TensorType.STATIC)
+_HALVES = ((DataType.FLOAT_32, TensorType.NATIVE), (DataType.FLOAT_32, TensorType.STATIC))
 _NUMERICS = ("exact", "litert", "onnxruntime")
 _NUMBERS = frozenset(
     np.dtype(name).str for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
@@ -70,12 +72,12 @@ def to_bytes(program: Program) -> bytes:
         q, data = tensor.quantization, None
         if tensor.data is not None:
             data = len(contents)
-            contents.append(np.ascontiguousarray(tensor.data))
+            contents.append(as_halves(tensor.data) if isinstance(tensor, Half) else np.ascontiguousarray(tensor.data))
         place = schedule.places.get(tensor)
         return {
             "name": tensor.name, "type": tensor.type.name, "dtype": tensor.dtype.name, "dims": list(tensor.dims),
             "quantization": None if q is None else [list(q.scales), list(q.offsets), q.axis],
-            "mem_type": tensor.mem_type.name, "data": data,
+            "mem_type": tensor.mem_type.name, "data": data, "half": isinstance(tensor, Half),
             "place": None if place is None else [place.pool, place.offset],
         }  # fmt: skip
 
@@ -141,7 +143,7 @@ def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = T
         reason = refusal(step)
         if reason is not None:
             raise _refuse(f"node '{step.name}' ({step.op}): {reason}")
-        end = offset + work_bytes(step, traits, precision)
+        end = offset + work_bytes(step, traits)
         if end > schedule.scratch_bytes:
             rule = "its work space was planned for another kind of device"
             raise _refuse(rule, Code.COMMON_INCOMPATIBLE_BINARIES)
@@ -260,13 +262,17 @@ def _tensor(fields: dict[str, Any], offsets: list[Any], body: memoryview) -> Ten
     if kind not in _KINDS:
         raise ValueError(f"a tensor of type {kind.name}")
     dims = tuple(_whole(d, MAX_BYTES) for d in fields["dims"])
-    nbytes = math.prod(dims) * dtype.itemsize
+    half = fields["half"]
+    if type(half) is not bool or (half and (dtype, kind) not in _HALVES):
+        raise ValueError(f"'{fields['name']}' is no tensor that can be halves")
+    stored = np.dtype(np.float16 if half else dtype.numpy)
+    nbytes = math.prod(dims) * stored.itemsize
     data = None
     if fields["data"] is not None:
         offset, length = (_whole(n, MAX_BYTES) for n in offsets[_index(fields["data"], offsets)])
         if length != nbytes or offset % ALIGNMENT or offset + length > len(body):
             raise ValueError(f"the contents of '{fields['name']}' lie outside the file")
-        data = np.frombuffer(body[offset : offset + length], dtype.numpy).reshape(dims)
+        data = np.frombuffer(body[offset : offset + length], stored).astype(dtype.numpy, copy=False).reshape(dims)
     given = fields["quantization"]
     quantization = None
     if given is not None:
@@ -274,7 +280,8 @@ def _tensor(fields: dict[str, Any], offsets: list[Any], body: memoryview) -> Ten
         quantization = Quantization(tuple(map(float, given[0])), tuple(int(n) for n in given[1]), axis)
         if any(abs(n) > 1 << 32 for n in quantization.offsets):
             raise ValueError(f"the zero point of '{fields['name']}' is out of bounds")
-    return Tensor(str(fields["name"]), kind, dtype, dims, quantization, data, MemType[fields["mem_type"]])
+    made = Half if half else Tensor
+    return made(str(fields["name"]), kind, dtype, dims, quantization, data, MemType[fields["mem_type"]])
 
 
 def _place(
@@ -287,7 +294,7 @@ def _place(
         room = size["scratch_bytes" if pool == Pool.SCRATCH else "state_bytes"]
     else:
         room = ends[_whole(pool - Pool.IO, len(ends) - 1)].nbytes
-    if offset + tensor.nbytes > room or offset % tensor.dtype.itemsize:
+    if offset + tensor.nbytes > room or offset % tensor.itemsize:
         raise ValueError(f"tensor '{tensor.name}' lies outside its memory")
     if tensor in ends and (pool < Pool.IO or ends[pool - Pool.IO] is not tensor or offset):
         raise ValueError(f"'{tensor.name}' does not lie in memory of its own")

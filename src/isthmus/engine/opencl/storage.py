@@ -142,9 +142,3 @@ def stored_kind(dtype: DataType) -> str | None:
     if dtype.is_fixed_point:
         return KINDS[DataType.of(dtype.numpy)]
     return KINDS.get(dtype)
-
-
-def as_halves(array: np.ndarray) -> np.ndarray:
-    """Floats as halves; what is too large for one becomes the largest."""
-    limit = np.finfo(np.float16).max
-    return np.clip(array, -limit, limit).astype(np.float16)

@@ -15,13 +15,13 @@ Params = dict[str, Any]
 Outputs = Sequence[Tensor]
 
 
-def _strided(tap: Sequence[int], counts: Sequence[int], stride: np.ndarray) -> tuple[slice, ...]:
+def strided(tap: Sequence[int], counts: Sequence[int], stride: np.ndarray) -> tuple[slice, ...]:
     """The positions that one filter tap meets, over all windows."""
     slices = (slice(t, t + (c - 1) * int(s) + 1, int(s)) for t, c, s in zip(tap, counts, stride, strict=True))
     return (slice(None), *slices)
 
 
-def _taps(kernel: Sequence[int], dilation: np.ndarray) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def taps_of(kernel: Sequence[int], dilation: np.ndarray) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Each tap's index in the filter and its offset in the input."""
     return [
         (index, tuple(i * int(d) for i, d in zip(index, dilation, strict=True)))
@@ -29,11 +29,11 @@ def _taps(kernel: Sequence[int], dilation: np.ndarray) -> list[tuple[tuple[int, 
     ]
 
 
-def _spatial(params: Params, name: str, rank: int) -> np.ndarray:
+def spatial_of(params: Params, name: str, rank: int) -> np.ndarray:
     return np.broadcast_to(np.asarray(params.get(name, 1), np.int64), (rank,))
 
 
-def _pads(params: Params, rank: int) -> np.ndarray:
+def pads_of(params: Params, rank: int) -> np.ndarray:
     return np.asarray(params["pad_amount"], np.int64).reshape(rank, 2)
 
 
@@ -43,13 +43,18 @@ def convolution(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     spatial = x.ndim - 2
     group = params.get("group", x.shape[-1] // weights.shape[-2])
     counts = outputs[0].dims[1:-1]
-    x = np.pad(x, [(0, 0), *_pads(params, spatial).tolist(), (0, 0)])
+    x = np.pad(x, [(0, 0), *pads_of(params, spatial).tolist(), (0, 0)])
     x = x.reshape(*x.shape[:-1], group, weights.shape[-2])
     out = np.zeros((x.shape[0], *counts, group, weights.shape[-1] // group), x.dtype)
-    for index, offset in _taps(weights.shape[:spatial], _spatial(params, "dilation", spatial)):
-        window = x[_strided(offset, counts, _spatial(params, "stride", spatial))]
+    for index, offset in taps_of(weights.shape[:spatial], spatial_of(params, "dilation", spatial)):
+        window = x[strided(offset, counts, spatial_of(params, "stride", spatial))]
         tap = weights[index].reshape(weights.shape[-2], group, -1)
-        out += np.einsum("...gi,igo->...go", window, tap)
+        if group == 1:
+            out[..., 0, :] += window[..., 0, :] @ tap[:, 0]
+        elif weights.shape[-2] == 1:
+            out += window * tap[0]
+        else:
+            out += np.einsum("...gi,igo->...go", window, tap)
     return out.reshape(outputs[0].dims)
 
 
@@ -57,16 +62,16 @@ def transpose_convolution(values: Values, params: Params, outputs: Outputs) -> n
     """TransposeConv without bias, sums in float64 or int64."""
     x, weights = wide(values[0]), wide(values[1])
     spatial, group = x.ndim - 2, params["group"]
-    stride, dilation = _spatial(params, "stride", spatial), _spatial(params, "dilation", spatial)
+    stride, dilation = spatial_of(params, "stride", spatial), spatial_of(params, "dilation", spatial)
     kernel, sizes = weights.shape[:spatial], x.shape[1:-1]
-    before = _pads(params, spatial)[:, 0]
+    before = pads_of(params, spatial)[:, 0]
     reach = (np.asarray(sizes) - 1) * stride + (np.asarray(kernel) - 1) * dilation + 1
     room = np.maximum(reach, before + outputs[0].dims[1:-1]).tolist()
     full = np.zeros((x.shape[0], *room, group, weights.shape[-1]), x.dtype)
     x = x.reshape(*x.shape[:-1], group, x.shape[-1] // group)
-    for index, offset in _taps(kernel, dilation):
+    for index, offset in taps_of(kernel, dilation):
         tap = weights[index].reshape(group, -1, weights.shape[-1])
-        full[_strided(offset, sizes, stride)] += np.einsum("...gi,gio->...go", x, tap)
+        full[strided(offset, sizes, stride)] += np.einsum("...gi,gio->...go", x, tap)
     crop = [slice(int(b), int(b) + o) for b, o in zip(before, outputs[0].dims[1:-1], strict=True)]
     kept = (slice(None), *crop)
     return full[kept].reshape(outputs[0].dims)
@@ -107,14 +112,14 @@ def _windows(x: np.ndarray, fill: Any, params: Params, outputs: Outputs) -> list
     """For each tap of a pooling filter, what the windows see there; `fill` outside the input."""
     kernel, stride = params["filter_size"], params["stride"]
     counts = outputs[0].dims[1:-1]
-    pads = _pads(params, x.ndim - 2).copy()
+    pads = pads_of(params, x.ndim - 2).copy()
     # Rounding up lets the last window reach beyond the padding.
     for axis, count in enumerate(counts):
         reach = (count - 1) * int(stride[axis]) + int(kernel[axis])
         pads[axis, 1] = max(pads[axis, 1], reach - x.shape[axis + 1] - pads[axis, 0])
     x = np.pad(x, [(0, 0), *pads.tolist(), (0, 0)], constant_values=fill)
     ones = np.ones(len(counts), np.int64)
-    return [x[_strided(offset, counts, stride)] for _, offset in _taps(kernel.tolist(), ones)]
+    return [x[strided(offset, counts, stride)] for _, offset in taps_of(kernel.tolist(), ones)]
 
 
 def _pool_max(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
@@ -130,7 +135,7 @@ def _pool_sum(x: np.ndarray, params: Params, outputs: Outputs, edges: bool) -> t
     """Sum over each window, and how many elements it has; the padding counts if `edges`."""
     inside = np.ones((1, *x.shape[1:-1], 1))
     if edges:
-        inside = np.pad(inside, [(0, 0), *_pads(params, x.ndim - 2).tolist(), (0, 0)], constant_values=1)
+        inside = np.pad(inside, [(0, 0), *pads_of(params, x.ndim - 2).tolist(), (0, 0)], constant_values=1)
         params_of_count = {**params, "pad_amount": np.zeros_like(params["pad_amount"])}
     else:
         params_of_count = params

@@ -13,15 +13,15 @@ import numpy as np
 from isthmus.engine.opencl.draft import Draft
 from isthmus.engine.opencl.program import Launch, Place, Pool, Unit
 from isthmus.engine.opencl.sequences import HEAD, cost_of
-from isthmus.engine.opencl.storage import FLOAT, HALF, SIZES, VECTORS, Storage, as_halves, stored_kind
+from isthmus.engine.opencl.storage import FLOAT, HALF, SIZES, VECTORS, Storage, stored_kind
 from isthmus.engine.opencl.traits import DeviceTraits, Precision
 from isthmus.graph import DataType, Tensor
+from isthmus.prepare.halves import Half, as_halves, is_exact
 from isthmus.prepare.schedule import Place as Planned
 from isthmus.prepare.schedule import Pool as PlannedPool
 from isthmus.prepare.schedule import Step
 
 CONSTANT_ALIGNMENT = 128
-_SMALL = 4096
 _OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
 
 
@@ -83,7 +83,6 @@ class Emitter:
         precision: Precision,
         places: Mapping[Tensor, Planned],
         inputs: int,
-        halves_end: int = 0,
         numerics: str = "exact",
     ) -> None:
         self.traits = traits
@@ -98,7 +97,6 @@ class Emitter:
         """What the step under way applies to its result."""
         self._places = dict(places)
         self._inputs = inputs
-        self._halves_end = halves_end
         self._chunks: list[np.ndarray] = []
         self._constant_bytes = 0
         self._known: dict[bytes, int] = {}
@@ -127,7 +125,7 @@ class Emitter:
 
     def place_in_work(self, tensor: Tensor, offset: int) -> None:
         """Give a temporary tensor a place in the step's work space, stored as it is declared."""
-        self._places[tensor] = Planned(-1, self._work + offset)
+        self._places[tensor] = Planned(PlannedPool.SCRATCH, self._work + offset)
 
     def storage(self, tensor: Tensor) -> Storage:
         """How a tensor's elements are stored."""
@@ -138,20 +136,14 @@ class Emitter:
             return Storage(kind, real=True, quantized=True, steps=steps, by_sum=not self.gpu and SIZES[kind] < 4)
         if tensor.dtype is not DataType.FLOAT_32:
             return Storage(kind, real=tensor.dtype is DataType.FLOAT_16)
-        return HALF if self._is_half(tensor) else FLOAT
-
-    def _is_half(self, tensor: Tensor) -> bool:
-        if self.precision is not Precision.FP16 or tensor.dtype is not DataType.FLOAT_32:
-            return False
-        # Small constants, as factors of channels, would lose more than they save.
-        return tensor.elements > _SMALL if tensor.is_static else self._places[tensor].pool == PlannedPool.SCRATCH
+        return HALF if isinstance(tensor, Half) else FLOAT
 
     def at(self, tensor: Tensor, offset: int = 0, writes: bool = False) -> Place:
         """Where a tensor lies, from its element `offset` on."""
         size = self.storage(tensor).size
         if tensor.is_static:
             assert tensor.data is not None
-            place = self.constant(as_halves(tensor.data) if self._is_half(tensor) else tensor.data)
+            place = self.constant(as_halves(tensor.data) if isinstance(tensor, Half) else tensor.data)
             return Place(place.pool, 0, place.offset + offset * size, (tensor.elements - offset) * size, False)
         where = self._places[tensor]
         start, nbytes = where.offset, (tensor.elements - offset) * size
@@ -161,9 +153,6 @@ class Emitter:
             return Place(pool, index, start + offset * size, nbytes, writes)
         if where.pool == PlannedPool.STATE:
             return Place(Pool.STATE, 0, start + offset * size, nbytes, writes)
-        if where.pool == PlannedPool.SCRATCH and self.precision is Precision.FP16:
-            # Floats take half their planned bytes; what is no float has a region of its own behind them.
-            start = start // 2 if tensor.dtype is DataType.FLOAT_32 else start + self._halves_end
         return Place(Pool.SCRATCH, 0, start + offset * size, nbytes, writes)
 
     def constant(self, array: np.ndarray) -> Place:
@@ -178,8 +167,11 @@ class Emitter:
         return Place(Pool.CONSTANTS, 0, self._known[key], content.size, False)
 
     def weights(self, array: np.ndarray) -> tuple[Place, Storage]:
-        """The place of constant floats that may be stored as halves, and how they are stored."""
-        if self.precision is Precision.FP16:
+        """The place of weights, and how they are stored: as halves where halves were asked for and hold them exactly.
+
+        Preparation has rounded those that are to be halves.
+        """
+        if self.precision is Precision.FP16 and is_exact(array):
             return self.constant(as_halves(array)), HALF
         return self.constant(np.asarray(array, np.float32)), FLOAT
 

@@ -1,0 +1,233 @@
+"""What a small change of an operand changes in the end: gradients, one operation backwards at a time.
+
+The reference of an operation says how results follow from operands; this says how a sum over its results, each with a
+weight of its own, follows from a change of one operand. Products, movements, resizing, means and whatever works element
+by element are followed exactly, to the precision of single floats. Of all others the strength is measured by changing
+the operand at random, and spread evenly: good enough to compare operands by what they matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from isthmus.graph.evaluate import evaluate
+from isthmus.graph.evaluation.convolution import pads_of, spatial_of, strided, taps_of
+from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
+from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.ops.sampling import LINEAR, NEAREST
+from isthmus.graph.tensor import Tensor
+from isthmus.graph.traits import Picks, Product
+
+_STEP = 2.0**-8
+"""The part of its value by which an element is changed to see what becomes of it."""
+_SAMPLES = 2
+_LARGEST_PLACE = 1 << 24
+"""Whole numbers up to here are exact in single floats."""
+_IMAGES = {"ResizeBilinear": LINEAR, "ResizeNearestNeighbor": NEAREST}
+
+
+@dataclass(frozen=True)
+class Computed:
+    """An operation that was computed: operands and their values, parameters, results and their values."""
+
+    op: str
+    inputs: Sequence[Tensor | None]
+    arrays: Sequence[np.ndarray | None]
+    params: dict[str, Any]
+    outputs: Sequence[Tensor]
+    results: Sequence[np.ndarray]
+
+    def again(self, index: int, array: np.ndarray) -> list[np.ndarray]:
+        """The results with another value of one operand."""
+        arrays = [array if i == index else value for i, value in enumerate(self.arrays)]
+        return evaluate(self.op, self.inputs, arrays, dict(self.params), self.outputs)
+
+
+def backward(
+    done: Computed, index: int, gradients: Sequence[np.ndarray | None], random: np.random.Generator
+) -> np.ndarray:
+    """The gradient of operand `index` from those of the results (None where a result does not matter)."""
+    value = done.arrays[index]
+    assert value is not None
+    traits, gradient = OPERATIONS[done.op].traits, gradients[0]
+    if not value.size or all(g is None for g in gradients):
+        return np.zeros(value.shape, np.float32)
+    if len(gradients) == 1 and gradient is not None:
+        if traits.product is not None and traits.product in _PRODUCTS and index < 2:
+            found = _PRODUCTS[traits.product](done, index, gradient)
+            if found is not None:
+                return found.reshape(value.shape)
+        if traits.element_wise:
+            return _element_wise(done, index, value, gradient)
+        if done.op in ("Resize", *_IMAGES) and index == 0:
+            return _resized(done, value, gradient)
+        if done.op in ("ReduceMean", "ReduceSum") and index == 0:
+            return _reduced(done, value, gradient)
+        if done.op == "PoolAvg2d":
+            return _pooled(done, value, gradient)
+    moves = traits.moves
+    if moves is not None and moves.picks is Picks.PLACE and value.size < _LARGEST_PLACE and value.dtype == np.float32:
+        return _moved(done, index, value, gradients)
+    return _measured(done, index, value, gradients, random)
+
+
+def _along(shape: Sequence[int], gradient: np.ndarray) -> np.ndarray:
+    """A gradient summed over the axes along which an operand was repeated."""
+    lead = gradient.ndim - len(shape)
+    total = gradient.sum(tuple(range(lead))) if lead else gradient
+    repeated = tuple(axis for axis, size in enumerate(shape) if size == 1 and total.shape[axis] != 1)
+    return total.sum(repeated, keepdims=True) if repeated else total
+
+
+def _element_wise(done: Computed, index: int, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    size = float(np.sqrt(np.mean(np.square(value, dtype=np.float64)))) or 1.0
+    change = (_STEP * np.maximum(np.abs(value), size)).astype(np.float32)
+    slope = (done.again(index, value + change)[0] - done.results[0]) / change
+    return _along(value.shape, gradient * np.nan_to_num(slope, posinf=0, neginf=0))
+
+
+def _moved(done: Computed, index: int, value: np.ndarray, gradients: Sequence[np.ndarray | None]) -> np.ndarray:
+    """Every result says which element it is; what an element is worth is the sum over its results."""
+    places = np.arange(1, value.size + 1, dtype=np.float32).reshape(value.shape)
+    arrays = [
+        places if i == index else np.zeros_like(a) if a is not None and a.dtype == np.float32 else a
+        for i, a in enumerate(done.arrays)
+    ]
+    params = {**done.params, "pad_constant_value": 0} if "pad_constant_value" in done.params else dict(done.params)
+    total = np.zeros(value.size + 1)
+    for found, gradient in zip(evaluate(done.op, done.inputs, arrays, params, done.outputs), gradients, strict=True):
+        if gradient is not None:
+            at = found.reshape(-1).astype(np.int64)
+            total += np.bincount(at, gradient.reshape(-1), value.size + 1)
+    return total[1:].reshape(value.shape).astype(np.float32)
+
+
+def _convolution(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
+    if index:
+        return None
+    x, weights = done.arrays[0], done.arrays[1]
+    assert x is not None
+    assert weights is not None
+    spatial, counts, channels = x.ndim - 2, done.outputs[0].dims[1:-1], weights.shape[-2]
+    pads = pads_of(done.params, spatial)
+    group = x.shape[-1] // channels
+    sizes = [size + int(pad.sum()) for size, pad in zip(x.shape[1:-1], pads, strict=True)]
+    total = np.zeros((x.shape[0], *sizes, group, channels), np.float32)
+    each = gradient.reshape(*gradient.shape[:-1], group, -1)
+    for tap, offset in taps_of(weights.shape[:spatial], spatial_of(done.params, "dilation", spatial)):
+        at = strided(offset, counts, spatial_of(done.params, "stride", spatial))
+        total[at] += _by_group(each, weights[tap].reshape(channels, group, -1).transpose(1, 2, 0))
+    inside = (slice(None), *(slice(int(p[0]), int(p[0]) + n) for p, n in zip(pads, x.shape[1:-1], strict=True)))
+    return total[inside]
+
+
+def _transposed(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
+    if index:
+        return None
+    x, weights = done.arrays[0], done.arrays[1]
+    assert x is not None
+    assert weights is not None
+    spatial, group, sizes = x.ndim - 2, int(done.params["group"]), x.shape[1:-1]
+    kernel, before = weights.shape[:spatial], pads_of(done.params, spatial)[:, 0]
+    stride, dilation = (spatial_of(done.params, name, spatial) for name in ("stride", "dilation"))
+    reach = (np.asarray(sizes) - 1) * stride + (np.asarray(kernel) - 1) * dilation + 1
+    room = np.maximum(reach, before + gradient.shape[1:-1]).tolist()
+    behind = [(int(b), r - int(b) - n) for b, r, n in zip(before, room, gradient.shape[1:-1], strict=True)]
+    full = np.pad(gradient, [(0, 0), *behind, (0, 0)]).reshape(x.shape[0], *room, group, -1)
+    total = np.zeros((*x.shape[:-1], group, x.shape[-1] // group), np.float32)
+    for tap, offset in taps_of(kernel, dilation):
+        each = weights[tap].reshape(group, -1, weights.shape[-1]).transpose(0, 2, 1)
+        total += _by_group(full[strided(offset, sizes, stride)], each)
+    return total
+
+
+def _by_group(rows: np.ndarray, matrices: np.ndarray) -> np.ndarray:
+    """[..., group, a] by [group, a, b], with as few products of matrices as can be."""
+    if matrices.shape[0] == 1:
+        return (rows[..., 0, :] @ matrices[0])[..., None, :]
+    if matrices.shape[1] == matrices.shape[2] == 1:
+        return rows * matrices[:, 0]
+    return np.einsum("...ga,gab->...gb", rows, matrices, optimize=True)
+
+
+def _rows(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
+    weights = done.arrays[1]
+    if index or weights is None or weights.dtype != np.float32:
+        return None
+    return gradient.reshape(-1, weights.shape[0]) @ weights
+
+
+def _matrix(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | None:
+    left, right = done.arrays[0], done.arrays[1]
+    if left is None or right is None or left.dtype != np.float32 or right.dtype != np.float32:
+        return None
+    flipped = [bool(done.params.get(name)) for name in ("transpose_in0", "transpose_in1")]
+    a, b = (m.swapaxes(-1, -2) if flip else m for m, flip in zip((left, right), flipped, strict=True))
+    if index == 0:
+        found = _along(a.shape, gradient @ b.swapaxes(-1, -2))
+    else:
+        found = _along(b.shape, a.swapaxes(-1, -2) @ gradient)
+    return found.swapaxes(-1, -2) if flipped[index] else found
+
+
+_PRODUCTS = {
+    Product.CONVOLUTION: _convolution,
+    Product.DEPTH_WISE: _convolution,
+    Product.TRANSPOSED: _transposed,
+    Product.ROWS: _rows,
+    Product.MATRIX: _matrix,
+}
+
+
+def _resized(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    params = image_resize_params(done.params, _IMAGES[done.op]) if done.op in _IMAGES else done.params
+    for axis, (size, count) in enumerate(zip(value.shape, done.outputs[0].dims, strict=True)):
+        if size != count:
+            places, weights = axis_taps(size, count, params)
+            matrix = np.zeros((size, count), np.float32)
+            np.add.at(matrix, (places, np.arange(count)[:, None]), weights)
+            gradient = np.moveaxis(np.tensordot(matrix, gradient, (1, axis)), 0, axis)
+    return gradient
+
+
+def _reduced(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    axes = [int(axis) for axis in np.asarray(done.params["axes"]).reshape(-1)]
+    kept = [1 if axis in axes else size for axis, size in enumerate(value.shape)]
+    count = prod(value.shape[axis] for axis in axes) if done.op == "ReduceMean" else 1
+    return np.broadcast_to(gradient.reshape(kept) / np.float32(count), value.shape)
+
+
+def _pooled(done: Computed, value: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """As a convolution of every channel with equal taps; windows at edges count their padding."""
+    kernel = [int(n) for n in done.params["filter_size"]]
+    channels = value.shape[-1]
+    taps = np.full((*kernel, 1, channels), 1 / prod(kernel), np.float32)
+    pads, stride = pads_of(done.params, 2).copy(), done.params["stride"]
+    for axis, count in enumerate(done.outputs[0].dims[1:-1]):
+        # Rounding up lets the last window reach beyond the padding.
+        reach = (count - 1) * int(stride[axis]) + kernel[axis]
+        pads[axis, 1] = max(pads[axis, 1], reach - value.shape[axis + 1] - pads[axis, 0])
+    params = {"pad_amount": pads, "stride": stride}
+    found = _convolution(Computed(done.op, done.inputs, [value, taps], params, done.outputs, []), 0, gradient)
+    assert found is not None
+    return found.reshape(value.shape)
+
+
+def _measured(
+    done: Computed, index: int, value: np.ndarray, gradients: Sequence[np.ndarray | None], random: np.random.Generator
+) -> np.ndarray:
+    """A gradient of the right length in a direction by chance."""
+    size = _STEP * (float(np.sqrt(np.mean(np.square(value, dtype=np.float64)))) or 1.0)
+    power = 0.0
+    for _ in range(_SAMPLES):
+        noise = random.standard_normal(value.shape, np.float32)
+        results = zip(done.again(index, value + np.float32(size) * noise), done.results, gradients, strict=True)
+        worth = sum(float(np.vdot(np.nan_to_num(a - b), g)) for a, b, g in results if g is not None)
+        power += (worth / size) ** 2 / _SAMPLES
+    signs = random.integers(0, 2, value.shape).astype(np.float32) * 2 - 1
+    return signs * np.float32(np.sqrt(power / value.size))

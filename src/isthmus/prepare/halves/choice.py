@@ -1,0 +1,176 @@
+"""Which floats are kept as halves: as many as can be, as long as outputs stay near to what floats give.
+
+A graph is tried out with halves for everything. Where its outputs are off by too much, one pass backwards tells how
+much of that the rounding of each tensor makes, and those that make most for their bytes stay floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from isthmus.errors import QnnError
+from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.graph.ops import OPERATIONS
+from isthmus.prepare.halves.stored import is_exact
+from isthmus.prepare.halves.trial import Trial, trials
+from isthmus.prepare.storage import names_anew
+from isthmus.prepare.work import Work
+
+SMALL = 4096
+"""Constants up to so many elements, as factors of channels and small filters, would lose more than they save."""
+LIMIT = 8e-3
+"""How far off outputs may be in a trial, as a part of their largest value: other inputs are off by twice that."""
+LARGEST = 8192.0
+"""The largest value in a trial that is trusted to stay below what a half can hold, 65,504."""
+MOST_WORK = 2 << 30
+"""Multiplications of a graph that is tried out."""
+MOST_BYTES = 1 << 29
+"""Bytes of all its tensors."""
+ROUNDS = 5
+"""How often a choice is tried."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is kept as halves.
+
+    Parameters
+    ----------
+    halves
+        Intermediates and constants.
+    floats
+        Those that could have been.
+    off
+        How far off outputs were in the last trial, as a part of the largest value; None where there was none.
+    """
+
+    halves: frozenset[Tensor]
+    floats: frozenset[Tensor]
+    off: float | None
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Tensors that are stored alike, because they are the same bytes."""
+
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return max(tensor.nbytes for tensor in self.tensors)
+
+
+def choose(work: Work) -> Choice:
+    """Choose what is kept as halves."""
+    exact = {tensor for tensor in _constants(work) if tensor.data is not None and is_exact(tensor.data)}
+    groups = [*_intermediates(work), *(_Group((tensor,)) for tensor in _constants(work) if tensor not in exact)]
+    if not groups or not _may_try(work):
+        return _choice(exact, groups, (), None)
+    try:
+        made = trials(work)
+        with np.errstate(all="ignore"):
+            return _tried(made, exact, groups)
+    except (QnnError, ArithmeticError, LookupError, ValueError):
+        # The reference refuses what engines execute without looking, as an index that leads nowhere.
+        return _choice(exact, groups, (), None)
+
+
+def _choice(exact: Iterable[Tensor], groups: Iterable[_Group], floats: Iterable[_Group], off: float | None) -> Choice:
+    kept = frozenset(tensor for group in floats for tensor in group.tensors)
+    halves = frozenset(tensor for group in groups for tensor in group.tensors) - kept
+    return Choice(halves | frozenset(exact), kept, off)
+
+
+def _tried(made: list[Trial], exact: set[Tensor], groups: list[_Group]) -> Choice:
+    large = [g for g in groups if any(_largest(trial, tensor) > LARGEST for trial in made for tensor in g.tensors)]
+    small = [group for group in groups if group not in large]
+    choice = _choice(exact, groups, large, None)
+    errors = [trial.errors(choice.halves) for trial in made]
+    before = [max((float(np.abs(e).max(initial=0)) for e in each.values()), default=0.0) for each in errors]
+    if max(before) <= LIMIT:
+        return _choice(exact, groups, large, max(before))
+    shares: dict[_Group, float] = dict.fromkeys(small, 0.0)
+    for trial, each, off in zip(made, errors, before, strict=True):
+        # Of two trials the one that is further off says more.
+        losses = trial.losses(each, [tensor for group in small for tensor in group.tensors])
+        whole = sum(losses.values()) or 1.0
+        for group in small:
+            shares[group] += sum(losses[t] for t in group.tensors) / whole * (min(off, 1.0) / LIMIT) ** 2
+    order = sorted(small, key=lambda group: shares[group] / group.nbytes)
+    allowed = 1.0
+    for _ in range(ROUNDS):
+        kept, total = 0, 0.0
+        while kept < len(order) and total + shares[order[kept]] <= allowed:
+            total += shares[order[kept]]
+            kept += 1
+        choice = _choice(exact, groups, [*large, *order[kept:]], None)
+        off = max(_off(trial, choice) for trial in made)
+        if off <= LIMIT or not kept:
+            break
+        allowed = total / 2 * min(1.0, LIMIT / off)
+    return _choice(exact, groups, [*large, *order[kept:]], off)
+
+
+def _off(trial: Trial, choice: Choice) -> float:
+    errors = trial.errors(choice.halves).values()
+    return max((float(np.abs(error).max(initial=0)) for error in errors), default=0.0)
+
+
+def _largest(trial: Trial, tensor: Tensor) -> float:
+    value = np.abs(trial.values[tensor]).max(initial=0)
+    return float(value) if np.isfinite(value) else inf
+
+
+def _constants(work: Work) -> list[Tensor]:
+    """Constants that could be halves: not those that are few, nor biases, which are added once to sums of floats."""
+    found: dict[Tensor, bool] = {}
+    for step in work.ordered():
+        biased = OPERATIONS[step.op].traits.product is not None
+        for index, tensor in enumerate(step.inputs):
+            if tensor is not None and tensor.is_static and tensor.dtype is DataType.FLOAT_32:
+                fits = tensor.elements > SMALL and not (biased and index == 2)
+                found[tensor] = found.get(tensor, True) and fits
+    updates = set(work.updates.values())
+    return [tensor for tensor, fits in found.items() if fits and tensor not in updates]
+
+
+def _intermediates(work: Work) -> Iterator[_Group]:
+    """Intermediates that could be halves, those that may share bytes together.
+
+    What may share bytes with an input, an output or a state is stored as that is.
+    """
+    group_of: dict[Tensor, set[Tensor]] = {}
+    steps = work.ordered()
+    for step in steps:
+        for tensor in (*step.inputs, *step.outputs):
+            if tensor is not None and not tensor.is_static:
+                group_of.setdefault(tensor, {tensor})
+        if names_anew(step):
+            tied = [tensor for tensor in (*step.inputs, *step.outputs) if tensor is not None and not tensor.is_static]
+            for tensor in tied[1:]:
+                one, other = group_of[tied[0]], group_of[tensor]
+                if one is not other:
+                    one |= other
+                    group_of.update(dict.fromkeys(other, one))
+    updates = set(work.updates.values())
+    for group in {id(group): group for group in group_of.values()}.values():
+        members = tuple(tensor for tensor in group_of if tensor in group)
+        if all(t.type is TensorType.NATIVE and t.dtype is DataType.FLOAT_32 and t not in updates for t in members):
+            yield _Group(members)
+
+
+def _may_try(work: Work) -> bool:
+    """Whether a graph is small enough to be computed in numpy a few times."""
+    multiplications = nbytes = 0
+    for step in work.steps:
+        nbytes += sum(tensor.nbytes for tensor in step.outputs)
+        product = OPERATIONS[step.op].traits.product
+        weights = step.inputs[1] if len(step.inputs) > 1 else None
+        if product is not None and weights is not None:
+            last = step.outputs[0].dims[-1] if step.outputs[0].rank else 1
+            multiplications += step.outputs[0].elements * weights.elements // max(last, 1)
+    return multiplications <= MOST_WORK and nbytes <= MOST_BYTES

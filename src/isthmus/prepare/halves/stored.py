@@ -1,0 +1,61 @@
+"""A tensor of floats that is stored as halves, and a graph whose tensors are replaced by such.
+
+The declared type stays what it is, so every rule of an operation holds as before; only the bytes are fewer. Planning
+counts those, and an engine that knows halves looks which kind it has before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from isthmus.graph import Tensor, TensorType
+from isthmus.prepare.work import Work
+
+
+class Half(Tensor):
+    """A FLOAT_32 tensor whose elements are stored as halves; the data of a constant are floats that halves can hold."""
+
+    @property
+    def itemsize(self) -> int:
+        """How many bytes one element takes."""
+        return 2
+
+
+def as_halves(array: np.ndarray) -> np.ndarray:
+    """Floats as halves; what is too large for one becomes the largest."""
+    limit = np.finfo(np.float16).max
+    return np.clip(array, -limit, limit).astype(np.float16)
+
+
+def rounded(array: np.ndarray) -> np.ndarray:
+    """Floats as they come back out of halves."""
+    return as_halves(array).astype(np.float32)
+
+
+def is_exact(array: np.ndarray) -> bool:
+    """Whether halves hold floats without a loss."""
+    return bool(np.array_equal(rounded(array), array))
+
+
+def store_halves(work: Work, tensors: Collection[Tensor]) -> None:
+    """Let intermediates and constants be stored as halves."""
+    halves: dict[Tensor, Tensor] = {}
+
+    def half(tensor: Tensor | None) -> Tensor | None:
+        if tensor is None or tensor not in tensors:
+            return tensor
+        assert tensor.type in (TensorType.NATIVE, TensorType.STATIC)
+        if tensor not in halves:
+            data = None if tensor.data is None else rounded(tensor.data)
+            halves[tensor] = Half(tensor.name, tensor.type, tensor.dtype, tensor.dims, None, data)
+        return halves[tensor]
+
+    for step in list(work.steps):
+        if not any(tensor in tensors for tensor in (*step.inputs, *step.outputs)):
+            continue
+        outputs = [tensor for tensor in map(half, step.outputs) if tensor is not None]
+        work.change(step, inputs=[half(tensor) for tensor in step.inputs], outputs=outputs)
+    for state, value in work.updates.items():
+        work.updates[state] = halves.get(value, value)

@@ -1,0 +1,166 @@
+"""A graph tried out in numpy on made-up inputs: what it answers with floats, and how far off it is with halves.
+
+Nobody knows what a graph will be given. Two inputs are made for it: noise around zero, and what pictures and sounds are
+like, neighbours that differ little. They are the same every time, so that a graph is prepared the same every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from isthmus.graph import DataType, Tensor
+from isthmus.graph.backward import Computed, backward
+from isthmus.graph.evaluate import evaluate
+from isthmus.prepare.halves.stored import rounded
+from isthmus.prepare.schedule import Step
+from isthmus.prepare.work import Work
+
+Values = dict[Tensor, np.ndarray]
+_TINY = 1e-6
+"""The least that counts as the largest value of an output."""
+
+
+@dataclass
+class Trial:
+    """One input, and what became of it.
+
+    Parameters
+    ----------
+    steps
+        All steps in order.
+    ends
+        What the client or the next execution sees.
+    values
+        All tensors as they are computed with floats.
+    """
+
+    steps: list[Step]
+    ends: list[Tensor]
+    values: Values
+    seed: int
+    _scales: dict[Tensor, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for tensor in self.ends:
+            largest = np.abs(self.values[tensor].astype(np.float64)).max(initial=0)
+            if tensor.dtype.is_float and np.isfinite(largest):
+                self._scales[tensor] = max(float(largest), _TINY)
+
+    def errors(self, halves: Collection[Tensor]) -> Values:
+        """How far off every float output is with some tensors as halves, as a part of its largest value."""
+        made = {tensor for step in self.steps for tensor in step.outputs}
+        given = {tensor: value for tensor, value in self.values.items() if tensor not in made}
+        found = _run(self.steps, given, set(self._scales), halves)
+        return {
+            tensor: np.nan_to_num((found[tensor].astype(np.float64) - self.values[tensor]) / scale, nan=np.inf)
+            for tensor, scale in self._scales.items()
+        }
+
+    def losses(self, off: Values, tensors: Collection[Tensor]) -> dict[Tensor, float]:
+        """What rounding each tensor to halves adds to a square of errors, outputs counting by how far off they are."""
+        random = np.random.default_rng(self.seed)
+        gradients: Values = {}
+        for tensor, error in off.items():
+            signs = random.integers(0, 2, error.shape) * 2 - 1
+            gradients[tensor] = (signs * np.minimum(np.abs(error), 1) / self._scales[tensor]).astype(np.float32)
+        losses = dict.fromkeys(tensors, 0.0)
+        for step in reversed(self.steps):
+            results = [self.values[tensor] for tensor in step.outputs]
+            arriving = [gradients.pop(tensor, None) for tensor in step.outputs]
+            for tensor, result, gradient in zip(step.outputs, results, arriving, strict=True):
+                if gradient is not None and tensor in losses:
+                    losses[tensor] += _loss(result, gradient)
+            if step.clamp is not None and arriving[0] is not None:
+                low, high = step.clamp
+                arriving[0] = np.where((results[0] > low) & (results[0] < high), arriving[0], np.float32(0))
+            if all(gradient is None for gradient in arriving):
+                continue
+            arrays = [None if t is None else self.values[t] for t in step.inputs]
+            done = Computed(step.op, step.inputs, arrays, step.params, step.outputs, results)
+            for index, source in enumerate(step.inputs):
+                if source is None or source.dtype is not DataType.FLOAT_32:
+                    continue
+                if source.is_static:
+                    if source in losses:
+                        losses[source] += _weights_loss(done, index, arriving)
+                else:
+                    gradient = backward(done, index, arriving, random).astype(np.float32)
+                    gradients[source] = gradients[source] + gradient if source in gradients else gradient
+        return losses
+
+
+def trials(work: Work) -> list[Trial]:
+    """A graph tried with each of the inputs that are made up."""
+    steps = work.ordered()
+    ends = [*work.outputs, *(value for value in work.updates.values() if not value.is_static)]
+    made = []
+    for seed, smooth in enumerate((False, True)):
+        random = np.random.default_rng(seed)
+        given = {tensor: _made_up(tensor, smooth, random) for tensor in work.inputs}
+        for state in work.states:
+            given[state] = np.zeros(state.dims, state.dtype.numpy) if state.data is None else state.data
+        given.update({t: t.data for s in steps for t in s.inputs if t is not None and t.data is not None})
+        made.append(Trial(steps, ends, _run(steps, given, None, ()), seed))
+    return made
+
+
+def _made_up(tensor: Tensor, smooth: bool, random: np.random.Generator) -> np.ndarray:
+    if not tensor.dtype.is_float:
+        # Small enough for an index, and as good as any for a mask.
+        return random.integers(0, 2, tensor.dims).astype(tensor.dtype.numpy)
+    noise = random.uniform(-1, 1, tensor.dims)
+    if smooth:
+        value = random.standard_normal(tensor.dims)
+        for axis, size in enumerate(tensor.dims):
+            if size > 8:
+                value = _blurred(value, axis, size // 8)
+        low, high = value.min(initial=0), value.max(initial=0)
+        noise = (value - low) / (high - low or 1.0) + noise / 100
+    return noise.astype(tensor.dtype.numpy)
+
+
+def _blurred(value: np.ndarray, axis: int, width: int) -> np.ndarray:
+    """Means of `width` neighbours, around the end."""
+    size = value.shape[axis]
+    sums = np.cumsum(np.concatenate([value, np.take(value, range(width), axis)], axis), axis)
+    return np.take(sums, range(width, width + size), axis) - np.take(sums, range(size), axis)
+
+
+def _run(steps: list[Step], given: Values, wanted: Collection[Tensor] | None, halves: Collection[Tensor]) -> Values:
+    """All values, or the wanted ones, with some tensors rounded to halves."""
+    values = {tensor: rounded(value) if tensor in halves else value for tensor, value in given.items()}
+    last = {tensor: step for step in steps for tensor in step.inputs if tensor is not None}
+    for step in steps:
+        arrays = [None if tensor is None else values[tensor] for tensor in step.inputs]
+        for tensor, result in zip(
+            step.outputs, evaluate(step.op, step.inputs, arrays, dict(step.params), step.outputs), strict=True
+        ):
+            if step.clamp is not None and tensor.dtype.is_float:
+                result = np.clip(result, *step.clamp).astype(result.dtype)
+            values[tensor] = rounded(result) if tensor in halves else result
+        if wanted is not None:
+            for tensor in {t for t in (*step.inputs, *step.outputs) if t is not None}:
+                if last.get(tensor) in (step, None) and tensor not in wanted and tensor not in given:
+                    del values[tensor]
+    return values
+
+
+def _loss(value: np.ndarray, gradient: np.ndarray) -> float:
+    """What rounding adds: each element is off by up to half of its last digit, by chance."""
+    digit = np.ldexp(np.float32(1), np.frexp(np.maximum(np.abs(value), np.float32(2.0**-14)))[1] - 11)
+    return float(np.square(gradient * digit, dtype=np.float64).sum()) / 12
+
+
+def _weights_loss(done: Computed, index: int, gradients: list[np.ndarray | None]) -> float:
+    """What rounding a constant adds: all results are off together."""
+    value = done.arrays[index]
+    assert value is not None
+    total = 0.0
+    for there, here, gradient in zip(done.again(index, rounded(value)), done.results, gradients, strict=True):
+        if gradient is not None:
+            shares = np.nan_to_num(there - here).astype(np.float64) * gradient
+            total += float(np.square(shares).sum() + shares.sum() ** 2)
+    return total
