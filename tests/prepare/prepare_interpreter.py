@@ -12,6 +12,7 @@ import numpy as np
 
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
+from isthmus.prepare.halves import Half, as_halves
 from isthmus.prepare.schedule import Place, Pool, Schedule, Step
 from isthmus.prepare.work import Work
 
@@ -86,12 +87,17 @@ def compute(step: Step, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]
     return [np.clip(results[0], low, high).astype(results[0].dtype), *results[1:]]
 
 
+def _as_stored(tensor: Tensor, value: np.ndarray) -> np.ndarray:
+    """Elements as they lie in memory."""
+    return as_halves(value) if isinstance(tensor, Half) else value
+
+
 def _run(steps: Sequence[Step], values: dict[Tensor, np.ndarray]) -> None:
     for step in steps:
         arrays = [None if t is None else t.data if t.is_static else values[t] for t in step.inputs]
         for tensor, array in zip(step.outputs, compute(step, arrays), strict=False):
             assert array.shape == tensor.dims, f"{step.op} {step.name}: {array.shape} for {tensor.describe()}"
-            values[tensor] = array
+            values[tensor] = _as_stored(tensor, array).astype(array.dtype)
 
 
 def _answer(outputs, updates: Mapping[Tensor, Tensor], values: dict[Tensor, np.ndarray]) -> Arrays:
@@ -176,7 +182,8 @@ class Memory:
         place = self.schedule.places[tensor]
         content = self.pools[place.pool][place.offset : place.offset + tensor.nbytes]
         assert content.size == tensor.nbytes
-        return np.frombuffer(content.tobytes(), tensor.dtype.numpy).reshape(tensor.dims)
+        stored = np.float16 if isinstance(tensor, Half) else tensor.dtype.numpy
+        return np.frombuffer(content.tobytes(), stored).astype(tensor.dtype.numpy).reshape(tensor.dims)
 
     def _execute(self, step: Step) -> None:
         """Write some elements, then read the operands again for the others, as a kernel does that copies nothing.
@@ -189,7 +196,7 @@ class Memory:
             with np.errstate(all="ignore"):
                 results = compute(step, arrays)
             for tensor, value, part in zip(step.outputs, results, chosen, strict=False):
-                self.write(self.schedule.places[tensor], value, part)
+                self.write(self.schedule.places[tensor], _as_stored(tensor, value), part)
 
     def run(self, inputs: Arrays, work_bytes: Callable[[Step], int]) -> Arrays:
         """One execution: outputs and the states after it."""

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from prepare_interpreter import Builder, Memory, assert_close, random_inputs, run_graph
+from prepare_interpreter import Builder, Memory, assert_close, random_inputs, run_graph, run_work
 
 from isthmus import prepare
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Graph, Tensor
+from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.prepare import Pool, Step
+from isthmus.prepare.halves import store_halves
 from isthmus.prepare.schedule import Schedule
+from isthmus.prepare.work import Work
 
 CONV = {"stride": [1, 1], "pad_amount": [[1, 1], [1, 1]]}
 
@@ -397,6 +399,41 @@ def graphs(draw) -> Graph:
 @given(graphs(), st.booleans(), st.booleans())
 def test_any_graph_gives_its_own_results_in_planned_memory(graph, io_in_scratch, optimize_order):
     check(graph, io_in_scratch=io_in_scratch, optimize_order=optimize_order, plan_nodes=1000)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(graphs(), st.randoms(use_true_random=False), st.booleans())
+def test_any_tensors_may_be_stored_as_halves_beside_floats(graph, random, optimize_order):
+    inputs, expected = random_inputs(graph.inputs), {}
+
+    def store(work: Work) -> None:
+        kept = {*work.updates.values()}
+        tensors = dict.fromkeys(t for step in work.ordered() for t in step.outputs if t.type is TensorType.NATIVE)
+        halves = [t for t in tensors if t.dtype is DataType.FLOAT_32 and t not in kept and random.random() < 0.6]
+        store_halves(work, set(halves))
+        expected.update(run_work(work, inputs))
+
+    made = prepare.schedule(graph, work_bytes=some_work, optimize_order=optimize_order, store=store)
+    found = Memory(made).run(inputs, some_work)
+    for state in graph.states:
+        expected.setdefault(f"state {state.name}", state.data)
+    assert_close(found, expected, 1e-6)
+    for tensor, place in made.places.items():
+        assert place.offset % tensor.itemsize == 0
+
+
+def test_a_tensor_of_halves_takes_half_of_the_scratch():
+    b = Builder()
+    first = b.op("ElementWiseSin", b.input(1, 64))
+    graph = b.finish(b.op("Softmax", first))
+
+    def store(work: Work) -> None:
+        store_halves(work, {work.ordered()[0].outputs[0]})
+
+    floats = prepare.schedule(graph, work_bytes=lambda step: 0)
+    halves = prepare.schedule(graph, work_bytes=lambda step: 0, store=store)
+    assert (floats.scratch_bytes, halves.scratch_bytes) == (256, 128)
+    assert [row.bytes for row in halves.plan.rows] == [128]
 
 
 def test_data_types_of_different_widths_share_scratch():

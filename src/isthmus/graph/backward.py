@@ -149,7 +149,7 @@ def _transposed(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray 
 def _by_group(rows: np.ndarray, matrices: np.ndarray) -> np.ndarray:
     """[..., group, a] by [group, a, b], with as few products of matrices as can be."""
     if matrices.shape[0] == 1:
-        return (rows[..., 0, :] @ matrices[0])[..., None, :]
+        return np.tensordot(rows[..., 0, :], matrices[0], 1)[..., None, :]
     if matrices.shape[1] == matrices.shape[2] == 1:
         return rows * matrices[:, 0]
     return np.einsum("...ga,gab->...gb", rows, matrices, optimize=True)

@@ -21,7 +21,8 @@ from isthmus.engine.opencl.program import Place, Pool, Program
 from isthmus.engine.opencl.serialization import assemble, from_bytes, schedule_from_bytes, to_bytes
 from isthmus.engine.opencl.traits import Precision
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Graph, TensorType
+from isthmus.graph import DataType, Graph, Tensor, TensorType
+from isthmus.prepare.halves import Half
 
 _generator = np.random.default_rng(1)
 
@@ -46,6 +47,25 @@ def test_a_program_comes_back_as_it_was(precision: Precision) -> None:
     assert np.array_equal(back.constants, made.constants)
     assert (back.scratch_bytes, back.precision) == (made.scratch_bytes, precision)
     assert back.schedule.plan == made.schedule.plan
+
+
+def test_a_program_of_halves_and_floats_comes_back_as_it_was() -> None:
+    graph = Graph("mixed")
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (8, 64))
+    weights = graph.constant("w", _generator.standard_normal((80, 64)).astype(np.float32) / 8)
+    large = graph.emit("ElementWiseMultiply", [x, graph.constant("thousands", np.float32([20000]))])
+    wide = graph.emit("FullyConnected", [*graph.emit("Tanh", large), weights])
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (8, 80))
+    graph.add_node("last", "Softmax", graph.emit("ElementWiseSin", wide), [y])
+    graph.finalize()
+    made = prepare(graph, traits("cpu"), Precision.FP16, fuse=False)
+    back = from_bytes(to_bytes(made), traits("cpu"), fuse=False)
+    kinds = [[type(t) for step in one.schedule.steps for t in (*step.inputs, *step.outputs)] for one in (made, back)]
+    assert kinds[0] == kinds[1]
+    assert {Half, Tensor} <= set(kinds[0])
+    assert back.launches == made.launches
+    assert np.array_equal(back.constants, made.constants)
+    assert len(to_bytes(made)) < len(to_bytes(prepare(graph, traits("cpu"), Precision.FP32, fuse=False))) * 0.7
 
 
 def test_a_program_can_be_lowered_for_another_device() -> None:
@@ -97,6 +117,8 @@ FORGERIES = {
     "an unknown precision": _set("precision", to="fp8"),
     "an unknown rounding": _set("numerics", to="random"),
     "tables of different lengths": _set("work", to=[]),
+    "halves that are neither there nor not": _set("tensors", 2, "half", to=1),
+    "an input of halves": _set("tensors", 0, "half", to=True),
     "a name that is no name": _set("tensors", 0, "type", to="APP_SHELL"),
 }
 
@@ -121,7 +143,7 @@ ROUNDS = int(os.environ.get("ISTHMUS_FORGERIES", "400"))
 
 
 def test_random_headers_are_refused_or_stay_within_their_pools() -> None:
-    originals = [split(to_bytes(made)) for made in (program(), stateful(), resized())]
+    originals = [split(to_bytes(made)) for made in (program(), program(Precision.FP16), stateful(), resized())]
 
     def deed() -> None:
         limit_memory(1 << 30)

@@ -50,7 +50,7 @@ def convolution(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
         window = x[strided(offset, counts, spatial_of(params, "stride", spatial))]
         tap = weights[index].reshape(weights.shape[-2], group, -1)
         if group == 1:
-            out[..., 0, :] += window[..., 0, :] @ tap[:, 0]
+            out[..., 0, :] += np.tensordot(window[..., 0, :], tap[:, 0], 1)
         elif weights.shape[-2] == 1:
             out += window * tap[0]
         else:

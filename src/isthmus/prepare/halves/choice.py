@@ -6,7 +6,7 @@ much of that the rounding of each tensor makes, and those that make most for the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -22,15 +22,15 @@ from isthmus.prepare.work import Work
 
 SMALL = 4096
 """Constants up to so many elements, as factors of channels and small filters, would lose more than they save."""
-LIMIT = 8e-3
-"""How far off outputs may be in a trial, as a part of their largest value: other inputs are off by twice that."""
+LIMIT = 1.25e-2
+"""How far off outputs may be in a trial, as a part of their largest value; others may be off by a little more."""
 LARGEST = 8192.0
 """The largest value in a trial that is trusted to stay below what a half can hold, 65,504."""
-MOST_WORK = 2 << 30
+MOST_WORK = 1 << 30
 """Multiplications of a graph that is tried out."""
 MOST_BYTES = 1 << 29
 """Bytes of all its tensors."""
-ROUNDS = 5
+ROUNDS = 3
 """How often a choice is tried."""
 
 
@@ -87,37 +87,35 @@ def _choice(exact: Iterable[Tensor], groups: Iterable[_Group], floats: Iterable[
 
 def _tried(made: list[Trial], exact: set[Tensor], groups: list[_Group]) -> Choice:
     large = [g for g in groups if any(_largest(trial, tensor) > LARGEST for trial in made for tensor in g.tensors)]
-    small = [group for group in groups if group not in large]
+    others = [group for group in groups if group not in large]
     choice = _choice(exact, groups, large, None)
     errors = [trial.errors(choice.halves) for trial in made]
-    before = [max((float(np.abs(e).max(initial=0)) for e in each.values()), default=0.0) for each in errors]
+    before = [_worst(each) for each in errors]
     if max(before) <= LIMIT:
         return _choice(exact, groups, large, max(before))
-    shares: dict[_Group, float] = dict.fromkeys(small, 0.0)
+    shares = dict.fromkeys(others, 0.0)
     for trial, each, off in zip(made, errors, before, strict=True):
-        # Of two trials the one that is further off says more.
-        losses = trial.losses(each, [tensor for group in small for tensor in group.tensors])
-        whole = sum(losses.values()) or 1.0
-        for group in small:
-            shares[group] += sum(losses[t] for t in group.tensors) / whole * (min(off, 1.0) / LIMIT) ** 2
-    order = sorted(small, key=lambda group: shares[group] / group.nbytes)
+        if off > LIMIT:
+            losses = trial.losses(each, [tensor for group in others for tensor in group.tensors])
+            whole = sum(losses.values()) or 1.0
+            for group in others:
+                # In squares of the limit: what is off by chance adds up in squares.
+                shares[group] += sum(losses[t] for t in group.tensors) / whole * (min(off, 1.0) / LIMIT) ** 2
+    order = sorted(others, key=lambda group: shares[group] / group.nbytes)
     allowed = 1.0
     for _ in range(ROUNDS):
-        kept, total = 0, 0.0
-        while kept < len(order) and total + shares[order[kept]] <= allowed:
-            total += shares[order[kept]]
-            kept += 1
+        reached = np.cumsum([shares[group] for group in order])
+        kept = int(np.searchsorted(reached, allowed, "right"))
         choice = _choice(exact, groups, [*large, *order[kept:]], None)
-        off = max(_off(trial, choice) for trial in made)
-        if off <= LIMIT or not kept:
+        off = max(_worst(trial.errors(choice.halves)) for trial in made)
+        if off <= LIMIT:
             break
-        allowed = total / 2 * min(1.0, LIMIT / off)
+        allowed /= 4
     return _choice(exact, groups, [*large, *order[kept:]], off)
 
 
-def _off(trial: Trial, choice: Choice) -> float:
-    errors = trial.errors(choice.halves).values()
-    return max((float(np.abs(error).max(initial=0)) for error in errors), default=0.0)
+def _worst(errors: Mapping[Tensor, np.ndarray]) -> float:
+    return max((float(np.abs(error).max(initial=0)) for error in errors.values()), default=0.0)
 
 
 def _largest(trial: Trial, tensor: Tensor) -> float:

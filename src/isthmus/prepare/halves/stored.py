@@ -40,13 +40,14 @@ def is_exact(array: np.ndarray) -> bool:
 
 
 def store_halves(work: Work, tensors: Collection[Tensor]) -> None:
-    """Let intermediates and constants be stored as halves."""
+    """Let intermediates and constants be stored as halves; new values of states are stored as states are."""
     halves: dict[Tensor, Tensor] = {}
 
     def half(tensor: Tensor | None) -> Tensor | None:
         if tensor is None or tensor not in tensors:
             return tensor
         assert tensor.type in (TensorType.NATIVE, TensorType.STATIC)
+        assert tensor not in work.updates.values()
         if tensor not in halves:
             data = None if tensor.data is None else rounded(tensor.data)
             halves[tensor] = Half(tensor.name, tensor.type, tensor.dtype, tensor.dims, None, data)
@@ -57,5 +58,3 @@ def store_halves(work: Work, tensors: Collection[Tensor]) -> None:
             continue
         outputs = [tensor for tensor in map(half, step.outputs) if tensor is not None]
         work.change(step, inputs=[half(tensor) for tensor in step.inputs], outputs=outputs)
-    for state, value in work.updates.items():
-        work.updates[state] = halves.get(value, value)

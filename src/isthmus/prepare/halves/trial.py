@@ -1,7 +1,7 @@
 """A graph tried out in numpy on made-up inputs: what it answers with floats, and how far off it is with halves.
 
-Nobody knows what a graph will be given. Two inputs are made for it: noise around zero, and what pictures and sounds are
-like, neighbours that differ little. They are the same every time, so that a graph is prepared the same every time.
+Nobody knows what a graph will be given. Three inputs are made up for it: noise, and two that are like pictures, with
+soft colours and sharp edges. They are the same every time, so that a graph is prepared the same every time.
 """
 
 from __future__ import annotations
@@ -97,9 +97,13 @@ def trials(work: Work) -> list[Trial]:
     steps = work.ordered()
     ends = [*work.outputs, *(value for value in work.updates.values() if not value.is_static)]
     made = []
-    for seed, smooth in enumerate((False, True)):
+    for seed, kind in enumerate(_INPUTS):
         random = np.random.default_rng(seed)
-        given = {tensor: _made_up(tensor, smooth, random) for tensor in work.inputs}
+        given = {}
+        for tensor in work.inputs:
+            # Of integers, small enough for an index and as good as any for a mask.
+            value = kind(tensor.dims, random) if tensor.dtype.is_float else random.integers(0, 2, tensor.dims)
+            given[tensor] = value.astype(tensor.dtype.numpy)
         for state in work.states:
             given[state] = np.zeros(state.dims, state.dtype.numpy) if state.data is None else state.data
         given.update({t: t.data for s in steps for t in s.inputs if t is not None and t.data is not None})
@@ -107,19 +111,35 @@ def trials(work: Work) -> list[Trial]:
     return made
 
 
-def _made_up(tensor: Tensor, smooth: bool, random: np.random.Generator) -> np.ndarray:
-    if not tensor.dtype.is_float:
-        # Small enough for an index, and as good as any for a mask.
-        return random.integers(0, 2, tensor.dims).astype(tensor.dtype.numpy)
-    noise = random.uniform(-1, 1, tensor.dims)
-    if smooth:
-        value = random.standard_normal(tensor.dims)
-        for axis, size in enumerate(tensor.dims):
-            if size > 8:
-                value = _blurred(value, axis, size // 8)
-        low, high = value.min(initial=0), value.max(initial=0)
-        noise = (value - low) / (high - low or 1.0) + noise / 100
-    return noise.astype(tensor.dtype.numpy)
+def _noise(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """From -1 to 1."""
+    return random.uniform(-1, 1, dims)
+
+
+def _picture(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """From 0 to 1: soft colours, and in places black and white strokes a few elements wide."""
+    colours, places, strokes = (_field(dims, widest, random) for widest in (None, None, 4))
+    colourless = tuple(axis for axis, size in enumerate(dims) if 1 < size <= 4)
+    places, strokes = (np.broadcast_to(f.mean(colourless, keepdims=True), dims) for f in (places, strokes))
+    return (colours + ((places > np.median(places)) & (strokes > np.median(strokes)))) / 2
+
+
+def _signed_picture(dims: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """From -1 to 1."""
+    return _picture(dims, random) * 2 - 1
+
+
+_INPUTS = (_noise, _picture, _signed_picture)
+
+
+def _field(dims: tuple[int, ...], widest: int | None, random: np.random.Generator) -> np.ndarray:
+    """From 0 to 1, neighbours along every long axis nearly the same."""
+    value = random.standard_normal(dims)
+    for axis, size in enumerate(dims):
+        if size > 8:
+            value = _blurred(value, axis, min(size // 8, widest or size))
+    low, high = value.min(initial=0), value.max(initial=0)
+    return (value - low) / (high - low or 1.0)
 
 
 def _blurred(value: np.ndarray, axis: int, width: int) -> np.ndarray:

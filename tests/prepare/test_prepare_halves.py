@@ -1,0 +1,127 @@
+"""Which floats are kept as halves: all that lose little by it, none that outputs depend on to the last digit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from prepare_interpreter import Builder
+
+from isthmus import prepare
+from isthmus.graph import Graph, Tensor
+from isthmus.prepare.halves import Choice, Half, choice, choose, store_halves, trial
+from isthmus.prepare.pipeline import rewritten
+from isthmus.prepare.work import Work
+
+_generator = np.random.default_rng(7)
+
+
+def floats(*dims: int) -> np.ndarray:
+    return _generator.standard_normal(dims).astype(np.float32)
+
+
+def dense(b: Builder, x: Tensor, columns: int, scale: float = 0.2) -> Tensor:
+    return b.op("FullyConnected", x, floats(columns, x.dims[-1]) * np.float32(scale))
+
+
+def steep() -> Graph:
+    """A network whose output is a small difference of large numbers, beside a branch that is no such thing."""
+    b = Builder()
+    x = b.input(32, 64)
+    large = b.op("ElementWiseSin", dense(b, x, 100, 4))
+    little = b.op("ElementWiseMultiply", b.op("Tanh", dense(b, x, 100)), np.float32([1e-2]))
+    both = b.op("ElementWiseAdd", b.op("ElementWiseMultiply", large, np.float32([1000])), little)
+    return b.finish(b.op("ElementWiseSubtract", both, b.op("ElementWiseMultiply", large, np.float32([1000]))))
+
+
+def plain() -> Graph:
+    b = Builder()
+    x = b.op("Relu", dense(b, b.input(16, 64), 128))
+    return b.finish(b.op("Softmax", dense(b, x, 80)))
+
+
+def chosen(graph: Graph) -> tuple[Work, Choice]:
+    work = rewritten(graph)
+    return work, choose(work)
+
+
+def test_where_halves_lose_little_everything_is_halves():
+    work, made = chosen(plain())
+    assert made.off < choice.LIMIT
+    assert not made.floats
+    assert {t for step in work.steps for t in step.outputs} - set(work.outputs) <= made.halves
+    assert all(
+        t in made.halves for step in work.steps for t in step.inputs if t.is_static and t.elements > choice.SMALL
+    )
+
+
+def test_what_a_small_difference_is_made_of_stays_floats():
+    work, made = chosen(steep())
+    everything = made.halves | made.floats
+    assert max(choice._worst(each.errors(everything)) for each in trial.trials(work)) > 0.1
+    assert made.off <= choice.LIMIT
+    [sum_of_both] = [step.outputs[0] for step in work.steps if step.op == "ElementWiseAdd"]
+    assert sum_of_both in made.floats
+    [bounded] = [step.outputs[0] for step in work.steps if step.op == "Tanh"]
+    assert bounded in made.halves
+
+
+def test_the_choice_is_the_same_every_time():
+    graph = steep()
+    assert len({frozenset(tensor.name for tensor in chosen(graph)[1].halves) for _ in range(3)}) == 1
+
+
+def test_values_that_halves_may_not_hold_stay_floats():
+    b = Builder()
+    x = b.op("ElementWiseMultiply", b.op("ElementWiseSin", b.input(8, 16)), np.float32([20000]))
+    work, made = chosen(b.finish(b.op("Softmax", b.op("ElementWiseMultiply", b.op("Tanh", x), np.float32([0.3])))))
+    [large] = [step.outputs[0] for step in work.steps if step.op == "ElementWiseMultiply" and step.inputs[1].data > 1]
+    assert large in made.floats
+
+
+def test_constants_that_halves_hold_are_halves_and_few_or_added_ones_are_floats():
+    b = Builder()
+    exact, inexact = np.rint(floats(128, 64) * 8) / 64, floats(5000, 128) / 64
+    bias, few = floats(5000), floats(1, 1)
+    x = b.op("FullyConnected", b.input(2, 64), exact)
+    x = b.op("FullyConnected", x, inexact, bias)
+    _, made = chosen(b.finish(b.op("ElementWiseMultiply", b.op("ElementWiseSin", x), few)))
+    held = [t for t in made.halves if t.is_static]
+    assert sorted(t.dims for t in held) == [(128, 64), (5000, 128)]
+
+
+def test_what_shares_bytes_with_an_input_or_output_is_stored_as_that_is():
+    b = Builder()
+    x = b.op("Reshape", b.input(4, 8), dims=(32,))
+    graph = b.finish(b.op("Reshape", b.op("ElementWiseSin", b.op("ElementWiseSin", x)), dims=(8, 4)))
+    work, made = chosen(graph)
+    assert [step.op for step in work.ordered() if step.outputs[0] in made.halves] == ["ElementWiseSin"]
+    steps = prepare.schedule(graph, work_bytes=lambda s: 0, store=lambda w: store_halves(w, choose(w).halves)).steps
+    assert [step.op for step in steps] == ["ElementWiseSin", "ElementWiseSin"]
+
+
+@pytest.mark.parametrize("bound", ["MOST_WORK", "MOST_BYTES"])
+def test_a_graph_that_is_too_large_to_be_tried_is_halves(monkeypatch, bound):
+    monkeypatch.setattr(choice, bound, 0)
+    _, made = chosen(steep())
+    assert made.off is None
+    assert not made.floats
+
+
+def test_a_graph_that_the_reference_refuses_is_halves(monkeypatch):
+    def fails(work: Work) -> list:
+        raise IndexError("an index that leads nowhere")
+
+    monkeypatch.setattr(choice, "trials", fails)
+    _, made = chosen(steep())
+    assert made.halves
+    assert not made.floats
+
+
+def test_a_constant_that_is_kept_as_halves_holds_what_halves_hold():
+    work, made = chosen(plain())
+    store_halves(work, made.halves)
+    constants = [t for step in work.steps for t in step.inputs if isinstance(t, Half) and t.is_static]
+    assert constants
+    for tensor in constants:
+        assert tensor.nbytes == tensor.elements * 2
+        assert np.array_equal(tensor.data, tensor.data.astype(np.float16))
