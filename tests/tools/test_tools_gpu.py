@@ -53,6 +53,19 @@ def test_a_plan_tells_of_the_device_and_keeps_its_alignment(model, capsys):
     assert report["gpu"]["device"] in capsys.readouterr().out
 
 
+def test_a_plan_tells_what_is_kept_as_halves(model, tmp_path, capsys):
+    config, reports = tmp_path / "gpu.json", {}
+    for precision in ("fp32", "fp16"):
+        config.write_text(json.dumps({"precision_mode": precision}))
+        assert main(["plan", str(model), "--backend", "gpu", "--config", str(config), "--json"]) == 0
+        reports[precision] = json.loads(capsys.readouterr().out)
+    assert reports["fp32"]["half_bytes"] == 0
+    assert reports["fp16"]["half_bytes"] > 0
+    assert reports["fp16"]["scratch_bytes"] < reports["fp32"]["scratch_bytes"]
+    assert main(["plan", str(model), "--backend", "gpu", "--config", str(config)]) == 0
+    assert "bytes of halves" in capsys.readouterr().out
+
+
 def test_net_run_takes_the_library_and_the_tools_configuration(model, tmp_path, capsys):
     (tmp_path / "x.raw").write_bytes(np.ones((1, 3, 8, 8), np.float32).tobytes())
     (tmp_path / "list.txt").write_text("x:=x.raw\n")

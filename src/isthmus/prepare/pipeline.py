@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Graph, Tensor
+from isthmus.graph import DataType, Graph, Tensor
 from isthmus.prepare import order
+from isthmus.prepare.halves.stored import Half
 from isthmus.prepare.inplace import write_in_place
 from isthmus.prepare.layers import Layered, hung, layered
 from isthmus.prepare.layout import Layout, lay_out, most_alive
@@ -216,6 +217,9 @@ def _placed(
                 block.pool, block.base)
             places[tensor] = Place(int(pool), base + low)
     io = [storage.block(t) for t in (*work.inputs, *work.outputs)]
+    floats = [t for t, place in places.items() if place.pool == Pool.SCRATCH and t.dtype is DataType.FLOAT_32]
+    half = sum(t.nbytes for t in floats if isinstance(t, Half))
+    plan = replace(layout.plan, half_bytes=half, float_bytes=sum(t.nbytes for t in floats) - half)
     return Schedule(
         name=graph.name,
         steps=tuple(steps),
@@ -229,7 +233,7 @@ def _placed(
         state_offsets=tuple(arranged.state_offsets[s] for s in work.states),
         io_offsets=tuple(layout.blocks[b] for b in io) if io_in_scratch else (),
         alignment=alignment,
-        plan=replace(layout.plan, regions=tuple(regions)) if regions else layout.plan,
+        plan=replace(plan, regions=tuple(regions)) if regions else plan,
         numerics=graph.numerics,
         repeats=tuple(repeats),
     )

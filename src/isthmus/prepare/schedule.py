@@ -190,6 +190,8 @@ class Plan:
     bounded
         Whether the search for strips left out long stretches, since the model has more steps than it may look at: with
         them there might be less scratch.
+    half_bytes, float_bytes
+        Bytes of the floats in scratch, each tensor by itself, that are stored as halves, and of those that are not.
     """
 
     bytes: int
@@ -207,6 +209,8 @@ class Plan:
     regions: tuple[Region, ...] = ()
     again: tuple[str, ...] = ()
     bounded: bool = False
+    half_bytes: int = 0
+    float_bytes: int = 0
 
 
 @dataclass(frozen=True)

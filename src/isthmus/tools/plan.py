@@ -117,6 +117,8 @@ def describe(model: Path, backend: str, prepared: Preparation, seconds: float) -
         "unshared_bytes": plan.unshared_bytes,
         "order_saved_bytes": plan.order_saved_bytes,
         "aliased_bytes": plan.aliased_bytes,
+        "half_bytes": plan.half_bytes,
+        "float_bytes": plan.float_bytes,
         "peak": peak,
         "regions": [
             {
@@ -165,6 +167,10 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
     print("  saved on the way:")
     print(f"  {'':10}{report['order_saved_bytes']:>13,}  live bytes at the peak, by the order of operations")
     print(f"  {'':10}{report['aliased_bytes']:>13,}  bytes by tensors that lie in each other's memory")
+    if report["half_bytes"]:
+        print("  floats in scratch, each tensor by itself:")
+        print(f"  {'':10}{report['half_bytes']:>13,}  bytes of halves")
+        print(f"  {'':10}{report['float_bytes']:>13,}  bytes that stay floats, for halves would lose too much")
     for region in report["regions"]:
         steps, strips, ends = len(region["steps"]), region["strips"], (region["steps"][0], region["steps"][-1])
         names = " to ".join(shorten(list(dict.fromkeys(ends)), max((columns - 60) // 2, 12)))

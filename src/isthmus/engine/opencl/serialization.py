@@ -336,7 +336,16 @@ def _plan(fields: dict[str, Any]) -> Plan:
     )
     numbers = {
         name: _whole(fields[name], MAX_BYTES)
-        for name in ("bytes", "lower_bound", "greedy_bytes", "unshared_bytes", "order_saved_bytes", "aliased_bytes")
+        for name in (
+            "bytes",
+            "lower_bound",
+            "greedy_bytes",
+            "unshared_bytes",
+            "order_saved_bytes",
+            "aliased_bytes",
+            "half_bytes",
+            "float_bytes",
+        )
     }
     return Plan(
         status=str(fields["status"]), peak_step=int(fields["peak_step"]),

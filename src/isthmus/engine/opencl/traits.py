@@ -13,7 +13,8 @@ class Precision(Enum):
 
     FP32 = "fp32"
     FP16 = "fp16"
-    """Constants and intermediates are stored as halves; inputs, outputs and state keep their declared types."""
+    """Constants and intermediates are stored as halves, but for those that would lose too much; inputs, outputs and
+    state keep their declared types."""
 
 
 @dataclass(frozen=True)
