@@ -14,6 +14,8 @@ import numpy as np
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.backward import Computed, backward
 from isthmus.graph.evaluate import evaluate
+from isthmus.graph.evaluation.convolution import PRODUCTS, single
+from isthmus.graph.ops import OPERATIONS
 from isthmus.prepare.halves.stored import rounded
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
@@ -155,9 +157,7 @@ def _run(steps: list[Step], given: Values, wanted: Collection[Tensor] | None, ha
     last = {tensor: step for step in steps for tensor in step.inputs if tensor is not None}
     for step in steps:
         arrays = [None if tensor is None else values[tensor] for tensor in step.inputs]
-        for tensor, result in zip(
-            step.outputs, evaluate(step.op, step.inputs, arrays, dict(step.params), step.outputs), strict=True
-        ):
+        for tensor, result in zip(step.outputs, _computed(step, arrays), strict=True):
             if step.clamp is not None and tensor.dtype.is_float:
                 result = np.clip(result, *step.clamp).astype(result.dtype)
             values[tensor] = rounded(result) if tensor in halves else result
@@ -166,6 +166,14 @@ def _run(steps: list[Step], given: Values, wanted: Collection[Tensor] | None, ha
                 if last.get(tensor) in (step, None) and tensor not in wanted and tensor not in given:
                     del values[tensor]
     return values
+
+
+def _computed(step: Step, arrays: list[np.ndarray | None]) -> list[np.ndarray]:
+    """What a step gives, without its clamp."""
+    if step.op in PRODUCTS and all(array is None or array.dtype == np.float32 for array in arrays):
+        params = OPERATIONS[step.op].complete(step.name, step.params)
+        return [single(step.op, arrays, params, step.outputs)]
+    return evaluate(step.op, step.inputs, arrays, dict(step.params), step.outputs)
 
 
 def _loss(value: np.ndarray, gradient: np.ndarray) -> float:
