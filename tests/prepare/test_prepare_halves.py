@@ -7,7 +7,7 @@ import pytest
 from prepare_interpreter import Builder
 
 from isthmus import prepare
-from isthmus.graph import Graph, Tensor
+from isthmus.graph import DataType, Graph, Tensor
 from isthmus.prepare.halves import Choice, Half, choice, choose, store_halves, trial
 from isthmus.prepare.pipeline import rewritten
 from isthmus.prepare.work import Work
@@ -97,6 +97,15 @@ def test_what_shares_bytes_with_an_input_or_output_is_stored_as_that_is():
     assert [step.op for step in work.ordered() if step.outputs[0] in made.halves] == ["ElementWiseSin"]
     steps = prepare.schedule(graph, work_bytes=lambda s: 0, store=lambda w: store_halves(w, choose(w).halves)).steps
     assert [step.op for step in steps] == ["ElementWiseSin", "ElementWiseSin"]
+
+
+def test_inputs_of_any_shape_and_type_are_made_up():
+    b = Builder()
+    scale, nothing, which = b.input(), b.input(0, 4), b.input(3, dtype=DataType.INT_32)
+    rows = b.op("Gather", floats(2, 4), which, axis=0)
+    scaled = b.op("ElementWiseSin", b.op("ElementWiseMultiply", rows, scale))
+    _, made = chosen(b.finish(b.op("Softmax", scaled), b.op("ElementWiseSin", nothing)))
+    assert made.off is not None
 
 
 @pytest.mark.parametrize("bound", ["MOST_WORK", "MOST_BYTES"])

@@ -100,12 +100,14 @@ def share(work: Work, steps: Iterable[Step], storage: Storage) -> list[Step]:
 
 def names_anew(step: Step) -> bool:
     """Whether a step may need no execution because its results are the bytes of its operands."""
-    source = next(tensor for tensor in step.inputs if tensor is not None)
+    source = step.inputs[0] if step.op in _RULES else None
+    if source is None:
+        return False
     if step.op == "StridedSlice":
         return slice_offset(source, np.asarray(step.params["ranges"])) is not None
     if step.op in ("Split", "Concat"):
         return _outermost(step.outputs[0] if step.op == "Concat" else source, step.params["axis"])
-    return step.op in _RULES
+    return True
 
 
 def same_encoding(a: Tensor, b: Tensor) -> bool:

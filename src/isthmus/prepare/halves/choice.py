@@ -28,8 +28,8 @@ LARGEST = 8192.0
 """The largest value in a trial that is trusted to stay below what a half can hold, 65,504."""
 MOST_WORK = 1 << 30
 """Multiplications of a graph that is tried out."""
-MOST_BYTES = 1 << 29
-"""Bytes of all its tensors."""
+MOST_BYTES = 1 << 27
+"""Bytes of all its results, which a trial keeps."""
 ROUNDS = 3
 """How often a choice is tried."""
 

@@ -43,7 +43,7 @@ class Trial:
     ends: list[Tensor]
     values: Values
     seed: int
-    _scales: dict[Tensor, float] = field(default_factory=dict)
+    _scales: dict[Tensor, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         for tensor in self.ends:
@@ -104,8 +104,9 @@ def trials(work: Work) -> list[Trial]:
         given = {}
         for tensor in work.inputs:
             # Of integers, small enough for an index and as good as any for a mask.
-            value = kind(tensor.dims, random) if tensor.dtype.is_float else random.integers(0, 2, tensor.dims)
-            given[tensor] = value.astype(tensor.dtype.numpy)
+            made_up = tensor.elements and tensor.dtype.is_float
+            value = kind(tensor.dims, random) if made_up else random.integers(0, 2, tensor.dims)
+            given[tensor] = np.asarray(value, tensor.dtype.numpy)
         for state in work.states:
             given[state] = np.zeros(state.dims, state.dtype.numpy) if state.data is None else state.data
         given.update({t: t.data for s in steps for t in s.inputs if t is not None and t.data is not None})
@@ -136,7 +137,7 @@ _INPUTS = (_noise, _picture, _signed_picture)
 
 def _field(dims: tuple[int, ...], widest: int | None, random: np.random.Generator) -> np.ndarray:
     """From 0 to 1, neighbours along every long axis nearly the same."""
-    value = random.standard_normal(dims)
+    value = np.asarray(random.standard_normal(dims))
     for axis, size in enumerate(dims):
         if size > 8:
             value = _blurred(value, axis, min(size // 8, widest or size))
