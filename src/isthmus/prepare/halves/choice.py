@@ -24,7 +24,7 @@ SMALL = 4096
 """Constants up to so many elements, as factors of channels and small filters, would lose more than they save."""
 LIMIT = 1.25e-2
 """How far off outputs may be in a trial, as a part of their largest value; others may be off by a little more."""
-LARGEST = 8192.0
+LARGEST = 16384.0
 """The largest value in a trial that is trusted to stay below what a half can hold, 65,504."""
 MOST_WORK = 1 << 30
 """Multiplications of a graph that is tried out."""
