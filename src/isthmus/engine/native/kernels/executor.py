@@ -114,13 +114,15 @@ def run(target: Target, variant: str) -> Any:
             atomic_store(control + DONE, 0)
             shared = (atomic_load(control + TICKET) >> (SHARE_BITS + ROW_BITS)) + 1
             shared &= (1 << COUNT_BITS) - 1
-            atomic_store(control + TICKET, (shared << ROW_BITS | i) << SHARE_BITS)
+            # The first share is this thread's: nobody has to be asked for it.
+            atomic_store(control + TICKET, (shared << ROW_BITS | i) << SHARE_BITS | 1)
             if atomic_load(control + SLEEPERS) > 0:
                 atomic_add(control + WAKE, 1)
                 system_call(futex, control + WAKE, _FUTEX_WAKE_PRIVATE, 1 << 30, 0)
+            call_kernel(load_i64(row, 0), load_i64(row, 1), bases, 0, shares)
             _take_shares(control)
             spins = 0
-            while atomic_load(control + DONE) < shares:
+            while atomic_load(control + DONE) < shares - 1:
                 pause()
                 spins += 1
                 if spins > _SPINS_BEFORE_YIELD:
