@@ -28,7 +28,7 @@ from isthmus.engine.native.program import OPERAND_BITS, Program
 from isthmus.engine.native.serialization import assemble, from_bytes, header_of
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import by_name
-from isthmus.engine.native.words import Table, Tables
+from isthmus.engine.native.words import LONGEST_LIST, Table, Tables
 from isthmus.frontends import load
 from isthmus.prepare.schedule import Pool
 
@@ -202,12 +202,14 @@ def run(program: Program, guard: Guard, chance: random.Random) -> None:
     for pool in pools:
         pool.bytes[:] = np.frombuffer(chance.randbytes(pool.bytes.size), np.uint8)
     pools[0].bytes[:] = program.constants
-    bases = np.array([0, *(pool.address for pool in pools)], np.int64)
-    words = np.concatenate([program.words, [0]])
+    # Instructions that change others find the words before the pools, and cursors are behind them.
+    words = GuardedBuffer(max(program.words.nbytes, 8), guard)
+    words.bytes[: program.words.nbytes] = program.words.view(np.uint8)
+    bases = np.array([words.address, 0, *(pool.address for pool in pools), *[0] * LONGEST_LIST], np.int64)[1:]
     for number, start, shares in program.table.tolist():
         entry = _ENTRY(found[program.kernels[number]])
         for share in range(shares):
-            entry(words.ctypes.data + 8 * start, bases.ctypes.data, share, shares)
+            entry(words.address + 8 * start, bases.ctypes.data, share, shares)
 
 
 def main(count: int, seed: int) -> None:

@@ -11,9 +11,10 @@ from isthmus import Code, QnnError
 from isthmus.backends import native
 from isthmus.engine.native import loader, signatures
 from isthmus.engine.native.describe import describe
-from isthmus.engine.native.program import Operand
+from isthmus.engine.native.program import VARY, Operand
 from isthmus.engine.native.serialization import assemble, from_bytes, header_of, to_bytes
 from isthmus.engine.native.signatures import KERNELS
+from isthmus.engine.native.signatures.strips import changes
 from isthmus.engine.native.verification import Unsafe, verify
 from isthmus.frontends import load
 from isthmus.prepare.schedule import Pool
@@ -39,8 +40,20 @@ def changed(program, index=0, **values):
     signature = KERNELS[program.kernels[number]]
     words = program.words.copy()
     for name, value in values.items():
-        words[start + signature.at[name]] = value
+        words[place_of(program, index, start + signature.at[name])] = value
     return replace(program, words=words)
+
+
+def place_of(program, index, place):
+    """Where the value of a word is that an instruction has: there, or in the last one before that changes it."""
+    found = place
+    for before in program.varies:
+        start = int(program.table[before, 1])
+        told = changes(program.words.tolist(), start)
+        places = [each for words in told.values() for each in words]
+        if before < index and place in places:
+            found = start + 2 + 2 * len(told) + places.index(place)
+    return found
 
 
 def refused(program, told):
@@ -239,11 +252,11 @@ def test_all_places_of_a_cursor_are_in_its_pool(honest):
 def test_a_cursor_is_known_where_it_is_moved_only(honest):
     program = honest["strips of bytes"]
     first, cursor = repeating(program)
-    number = int(program.table[0, 0])
-    assert first > 0
+    index = next(index for index in range(first) if index not in program.varies)
+    number = int(program.table[index, 0])
     word = next(name for name in KERNELS[program.kernels[number]].at if name in ("x", "a"))
     moved = Operand.at(cursor, 0)
-    refused(changed(program, 0, **{word: moved}), "is in no pool")
+    refused(changed(program, index, **{word: moved}), "is in no pool")
 
 
 def test_inputs_are_not_written_through_a_cursor(honest):
@@ -253,11 +266,76 @@ def test_inputs_are_not_written_through_a_cursor(honest):
         number, start, _ = program.table[index].tolist()
         at = KERNELS[program.kernels[number]].at
         source = next((name for name in ("x", "a") if name in at), None)
-        if source is None or program.words[start + at[source]] >> 48 < cursor:
+        read = 0 if source is None else int(program.words[place_of(program, index, start + at[source])])
+        if read >> 48 < cursor:
             continue
         result = next(name for name in ("result", "y", "c", "destination", "output") if name in at)
         # A smaller result, so that it would fit there.
-        few = changed(program, index, rows=1, **{result: int(program.words[start + at[source]])})
+        few = changed(program, index, rows=1, **{result: read})
         refused(few, "is written, but lies in")
         return
     raise AssertionError("no instruction reads an input through a cursor")
+
+
+def varying(program):
+    """The first instruction that changes others, where its words begin, and what they say."""
+    index = program.varies[0]
+    start = int(program.table[index, 1])
+    return index, start, KERNELS[VARY].decode(program.words.tolist(), start)[0]
+
+
+def with_word(program, place, value):
+    words = program.words.copy()
+    words[place] = value
+    return replace(program, words=words)
+
+
+@pytest.mark.parametrize("name", ["strips of bytes", "strips of floats"])
+def test_words_that_are_changed_are_held_to_what_they_are_changed_to(honest, name):
+    program = honest[name]
+    _, start, said = varying(program)
+    values = start + 2 + 2 * len(said["firsts"])
+    for number in range(len(said["values"])):
+        with pytest.raises(Unsafe):
+            verify(with_word(program, values + number, (1 << 47) - 1))
+
+
+def test_only_words_of_one_instruction_are_changed_and_always_the_same(honest):
+    program = honest["strips of bytes"]
+    _, start, said = varying(program)
+    first, mask = start + 1, start + 1 + len(said["firsts"])
+    refused(with_word(program, mask, said["masks"][0] | 1 << 62), "more or fewer words")
+    for place, value in (
+        (first, len(program.words)),
+        (first, said["firsts"][0] + 1),
+        (first, said["firsts"][1]),
+        (mask, said["masks"][0] << 1),
+        (mask, 1 << 40),
+        (start, said["targets"] - 1),
+    ):
+        with pytest.raises(Unsafe):
+            verify(with_word(program, place, value))
+
+
+def test_an_instruction_is_changed_before_it_is_used(honest):
+    program = honest["strips of bytes"]
+    index, _, said = varying(program)
+    rows = program.table.tolist()
+    used = next(i for i, row in enumerate(rows) if row[1] == said["firsts"][0])
+    # Used once more before: by what the last run left in it.
+    early = np.array([*rows[:index], rows[used], *rows[index:]])
+    refused(replace(program, table=early, labels=("", *program.labels)), "begins neither|used as it is")
+
+
+def test_what_changes_others_is_neither_repeated_nor_shared_nor_changed(honest):
+    program = honest["strips of bytes"]
+    index, start, _ = varying(program)
+    table = program.table.copy()
+    table[index, 2] = 2
+    refused(replace(program, table=table), "is itself repeated or shared")
+    first, _ = repeating(program)
+    rows = program.table.tolist()
+    inside = [*rows[: first + 1], rows[index], *rows[first + 1 :]]
+    nested = replace(program, table=np.array(inside), labels=("", *program.labels))
+    refused(nested, "is itself repeated or shared")
+    refused(with_word(program, start + 1, start), "not be changed|used as it is")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from isthmus.engine.native.program import Operand, Program
 from isthmus.engine.native.signatures import KERNELS
+from isthmus.engine.native.signatures.strips import changes
 from isthmus.prepare.schedule import Pool
 
 
@@ -13,7 +14,13 @@ def describe(program: Program, index: int) -> str:
     """An instruction with the names of its words; operands as a pool or a tensor and the byte in it."""
     number, start, shares = (int(n) for n in program.table[index])
     kernel = program.kernels[number]
-    values, _ = KERNELS[kernel].decode(program.words.tolist(), start)
+    program_words = program.words.tolist()
+    for before in program.varies:
+        if before < index:
+            for changed in changes(program_words, int(program.table[before, 1])).values():
+                for place, value in changed.items():
+                    program_words[place] = value
+    values, _ = KERNELS[kernel].decode(program_words, start)
     words = ", ".join(f"{name}={_text(program, value)}" for name, value in values.items())
     split = "" if shares == 1 else f" in {shares} shares"
     return f"{kernel}({words}){split}"

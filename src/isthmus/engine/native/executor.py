@@ -63,9 +63,11 @@ class Executor:
         self._control_buffer = host(control.CONTROL_BYTES, 64)
         self._control = self._control_buffer.address
         self._pools = Pool.IO + len(program.inputs) + len(program.outputs)
-        self._bases = np.zeros(self._pools + MOST_CURSORS * bool(len(program.repeats)), np.int64)
+        bases = np.zeros(1 + self._pools + MOST_CURSORS * bool(len(program.repeats)), np.int64)
+        self._bases = bases[1:]
         self._bases[Pool.CONSTANT] = constants
         self._table = self._native_table()
+        bases[0] = self._words.ctypes.data
         words = self._control_buffer.array.view(np.int64)
         words[control.TABLE // 8] = self._table.ctypes.data
         words[control.COUNT // 8] = len(self._table)
@@ -153,9 +155,15 @@ class Executor:
 
     def step(self, index: int) -> None:
         """Run one instruction alone, on the calling thread (for profiles); a repeated one as the first time."""
+        for before in self.program.varies:
+            if before < index:
+                self._call(before)
         for repeat in self.program.repeats:
             if repeat < index <= repeat - self._table[repeat, 2]:
                 self.step(repeat)
+        self._call(index)
+
+    def _call(self, index: int) -> None:
         _ENTRY(int(self._table[index, 0]))(int(self._table[index, 1]), self._bases.ctypes.data, 0, 1)
 
     def close(self) -> None:
@@ -164,12 +172,14 @@ class Executor:
 
     def _native_table(self) -> np.ndarray:
         program = self.program
-        self._words = np.ascontiguousarray(program.words, np.int64)
+        # Where instructions change others, each executor has words of its own.
+        own = np.array if program.varies else np.ascontiguousarray
+        self._words = own(program.words, np.int64)
         table = np.empty((len(program.table), ROW_WORDS), np.int64)
         code = np.array([self._code[name] for name in program.kernels], np.int64)
         if len(table):
             table[:, 0] = code[program.table[:, 0]]
-            table[:, 1] = self._words.ctypes.data + 8 * program.table[:, 1]
+            table[:, 1] = self._words.ctypes.data + 8 * program.table[:, 1].astype(np.int64)
             table[:, 2] = program.table[:, 2]
         for repeat in program.repeats:
             table[repeat, 2] = -self._words[program.table[repeat, 1]]

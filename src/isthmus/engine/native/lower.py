@@ -29,7 +29,7 @@ from isthmus.engine.native.lowering import (
 )
 from isthmus.engine.native.lowering.detours import moved, through_float
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.program import Program
+from isthmus.engine.native.program import NARROW, Program
 from isthmus.engine.native.target import Target
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorInfo, TensorType
@@ -191,6 +191,7 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
         lowering_of(step).emit(step, emitter)
         if index == end:
             emitter.end_repeat()
+    emitter.end()
     state = np.zeros(schedule.state_bytes, np.uint8)
     for tensor, offset in zip(schedule.states, schedule.state_offsets, strict=True):
         if tensor.data is not None:
@@ -201,7 +202,7 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
         target=target.name,
         threads=threads,
         kernels=tuple(emitter.kernels),
-        table=np.array(emitter.table, np.int64).reshape(-1, 3),
+        table=np.array(emitter.table, NARROW if schedule.plan.regions else np.int64).reshape(-1, 3),
         words=np.array(emitter.words, np.int64),
         labels=tuple(emitter.labels),
         constants=emitter.constants(),

@@ -39,6 +39,11 @@ class Operand(int):
 ABSENT = Operand(0)
 REPEAT = "strips:repeat"
 """The kernel whose instruction says how often those after it are executed."""
+VARY = "strips:vary"
+"""The kernel whose instruction changes words of others."""
+
+NARROW = np.dtype(np.int32)
+"""The numbers in the table of a program by strips, which has many rows; they have 64 bits in others."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,15 @@ class Program:
     @cached_property
     def repeats(self) -> list[int]:
         """The instructions that repeat those after them."""
-        number = self.kernels.index(REPEAT) if REPEAT in self.kernels else -1
+        return self._of(REPEAT)
+
+    @cached_property
+    def varies(self) -> list[int]:
+        """The instructions that change words of others."""
+        return self._of(VARY)
+
+    def _of(self, kernel: str) -> list[int]:
+        number = self.kernels.index(kernel) if kernel in self.kernels else -1
         return [int(index) for index in np.flatnonzero(self.table[:, 0] == number)]
 
     @property

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.program import Program
+from isthmus.engine.native.program import NARROW, Program
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.verification import Unsafe
 from isthmus.engine.native.verification import verify as verify_instructions
@@ -29,7 +29,7 @@ VERSION = 2
 _PREFIX = struct.Struct("<8sII32s")
 ALIGNMENT = 64
 """What a program's bytes must start at a multiple of for its constants to be used in place."""
-_ARRAYS = {"table": np.int64, "words": np.int64, "constants": np.uint8, "state_initial": np.uint8}
+_ARRAYS: dict[str, Any] = {"table": np.int64, "words": np.int64, "constants": np.uint8, "state_initial": np.uint8}
 _TENSORS = ("inputs", "outputs", "states")
 _AGAIN = "Generate it again."
 _SHOWN = 80  # characters of a name that nobody knows
@@ -56,6 +56,8 @@ def header_of(program: Program) -> dict[str, Any]:
 def assemble(header: dict[str, Any], contents: Mapping[str, np.ndarray]) -> bytes:
     """A header and the arrays behind it as bytes with the right checksum, whatever they say."""
     arrays = {name: np.ascontiguousarray(contents[name], dtype) for name, dtype in _ARRAYS.items()}
+    if contents["table"].dtype == NARROW:
+        arrays["table"] = np.ascontiguousarray(contents["table"])
     offsets: dict[str, list[int]] = {}
     position = 0
     for name, array in arrays.items():
@@ -103,6 +105,8 @@ def from_bytes(content: bytes | memoryview, verify: bool = True) -> Program:
             offset, nbytes = (int(n) for n in header["arrays"][name])
             if offset < 0 or nbytes < 0 or offset % 8 or body_start + offset + nbytes > len(view):
                 raise refuse(f"array '{name}' lies outside the file")
+            if name == "table" and nbytes == 3 * NARROW.itemsize * len(header["labels"]):
+                dtype = NARROW
             arrays[name] = np.frombuffer(view[body_start + offset : body_start + offset + nbytes], dtype)
         parts: dict[str, Any] = {**arrays, "table": arrays["table"].reshape(-1, 3)}
         parts |= {kind: tuple(_tensor_from_json(info) for info in header[kind]) for kind in _TENSORS}

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.program import OPERAND_BITS, REPEAT, Program
+from isthmus.engine.native.program import OPERAND_BITS, REPEAT, VARY, Program
 from isthmus.engine.native.signatures import KERNELS, arithmetic, parts_of
+from isthmus.engine.native.signatures.strips import changes
 from isthmus.engine.native.target import by_name
 from isthmus.engine.native.words import (
     LONGEST_LIST,
@@ -55,6 +56,7 @@ def verify(program: Program) -> None:
     memory = _Memory(program)
     words, position, end = program.words.tolist(), 0, -1
     known: set[tuple[int, int]] = set()
+    changed = _Changed(words)
     for index, (number, start, shares) in enumerate(program.table.tolist()):
         # Instructions that are the same have the words of the first of them.
         if start != position and (number, start) not in known:
@@ -63,9 +65,13 @@ def verify(program: Program) -> None:
         repeats = program.kernels[number] == REPEAT
         if repeats and index <= end:
             raise Unsafe(f"instruction {index} repeats others, and is itself repeated")
+        varies = program.kernels[number] == VARY
+        if varies and (index <= end or shares != 1):
+            raise Unsafe(f"instruction {index} changes others, and is itself repeated or shared")
         if index > end:
             memory.end_repeat()
         try:
+            changed.begin(start, repeats or varies)
             after = check(words, start, shares, target.lanes, parts, memory)
         except Unsafe as problem:
             raise Unsafe(f"instruction {index}, kernel '{program.kernels[number]}': {problem}") from None
@@ -74,6 +80,12 @@ def verify(program: Program) -> None:
         if start == position:
             known.add((number, start))
             position = after
+        try:
+            changed.end(start, after)
+            if varies:
+                changed.change(start)
+        except Unsafe as problem:
+            raise Unsafe(f"instruction {index}: {problem}") from None
         if repeats:
             end = index + words[start]
             if end >= len(program.table) or shares != 1:
@@ -81,6 +93,54 @@ def verify(program: Program) -> None:
             memory.begin_repeat(index, words[start:after])
     if position != len(words):
         raise Unsafe("it has words that belong to no instruction")
+    changed.finish()
+
+
+class _Changed:
+    """Words that instructions change, held against those that they are words of.
+
+    An instruction that is ever changed is changed before its first use, and always in the same places. So what it does
+    does not depend on what was executed before, in this run or the last one.
+    """
+
+    def __init__(self, words: list[int]) -> None:
+        self._words = words
+        self._now: dict[int, dict[int, int]] = {}
+        self._ends: dict[int, int] = {}
+
+    def change(self, start: int) -> None:
+        """Take the changes of the instruction at a word."""
+        values, _ = KERNELS[VARY].decode(self._words, start)
+        if sum(mask.bit_count() for mask in values["masks"]) != len(values["values"]):
+            raise Unsafe("it has more or fewer words than it changes")
+        if len(set(values["firsts"])) != len(values["firsts"]):
+            raise Unsafe("it changes an instruction twice")
+        for first, new in changes(self._words, start).items():
+            if first in self._ends and first not in self._now:
+                raise Unsafe("it changes an instruction that was used as it is")
+            if self._now.setdefault(first, new).keys() != new.keys():
+                raise Unsafe("it changes other words of an instruction than those that were changed before")
+            self._now[first] = new
+
+    def begin(self, start: int, special: bool) -> None:
+        """Make the words of an instruction those that it has now."""
+        new = self._now.get(start)
+        if new is None:
+            return
+        if special or max(new) >= len(self._words):
+            raise Unsafe("its words may not be changed")
+        for place, value in new.items():
+            self._words[place] = value
+
+    def end(self, start: int, after: int) -> None:
+        """See that the changed words were its own."""
+        if self._ends.setdefault(start, after) != after or max(self._now.get(start, {}), default=start) >= after:
+            raise Unsafe("words are changed that are not its own")
+
+    def finish(self) -> None:
+        """See that everything changed was an instruction."""
+        if not self._now.keys() <= self._ends.keys():
+            raise Unsafe("it changes words that no instruction begins with")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from isthmus.engine.native.kernels.base import (
 )
 from isthmus.engine.native.kernels.mathematics import f32
 from isthmus.engine.native.kernels.quantized_elementwise import READ, STORED, WRITE
-from isthmus.engine.native.signatures.strips import ADD_BYTES, ADD_ROWS, MEAN_OF_SUMS, REPEAT
+from isthmus.engine.native.signatures.strips import ADD_BYTES, ADD_ROWS, MEAN_OF_SUMS, REPEAT, VARY
 from isthmus.engine.native.target import Target
 
 _BLOCK = 128
@@ -43,6 +43,27 @@ def repeat(target: Target, variant: str) -> Any:
         for i in range(cursors):
             pool, stride = word(p, words.pools + i), word(p, words.pools + cursors + i)
             store_i64(b, first + i, load_i64(b, pool) + turn * stride)
+
+    return kernel
+
+
+@generated
+def vary(target: Target, variant: str) -> Any:
+    """Write words of other instructions. The address of the program's words stands before those of the pools."""
+    words = VARY.place
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        program, targets = load_i64(b, -1), word(p, words.targets)
+        value = words.firsts + 2 * targets + 1
+        for i in range(targets):
+            place, mask = word(p, words.firsts + i), word(p, words.firsts + targets + i)
+            while mask > 0:
+                if mask & 1:
+                    store_i64(program, place, word(p, value))
+                    value += 1
+                mask >>= 1
+                place += 1
 
     return kernel
 

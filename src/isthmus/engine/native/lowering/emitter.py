@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.engine.native.lowering.varied import Instruction, varied
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import Target
@@ -27,6 +28,14 @@ def _nothing(step: Step) -> str | None:
     return None
 
 
+Effort = Callable[[np.ndarray], np.ndarray]
+"""What some numbers of rows take, each by itself, in any unit."""
+
+
+def _in_proportion(step: Step, axis: int, target: Target) -> Effort | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Lowering:
     """How one operation becomes instructions.
@@ -40,11 +49,15 @@ class Lowering:
     refuses
         Why a step cannot be executed, or None. It looks at types, shapes and parameters and at which operands are
         constants, never at what these hold.
+    effort
+        What strips of a step take, by their rows along an axis of its result: those of a tile that are not there cost
+        what the others do. None where it is in proportion.
     """
 
     emit: Callable[[Step, Emitter], None]
     work: Callable[[Step, Target, int], int] = _no_work
     refuses: Callable[[Step], str | None] = _nothing
+    effort: Callable[[Step, int, Target], Effort | None] = _in_proportion
 
 
 class Emitter:
@@ -69,7 +82,6 @@ class Emitter:
         self._chunks: list[np.ndarray] = []
         self._constant_bytes = 0
         self._known: dict[tuple[int, bytes], int] = {}
-        self._same: dict[tuple[int, tuple[int, ...]], int] = {}
         self._by_strips = by_strips
         self._step: Step | None = None
         self._work = 0
@@ -98,6 +110,19 @@ class Emitter:
         self.words[self.table[self._repeat][1]] = len(self.table) - self._repeat - 1
         self._advances, self._cursors = {}, {}
 
+    def end(self) -> None:
+        """Let instructions of strips share words."""
+        if not self._by_strips:
+            return
+        starts = sorted({begin for _, begin, _ in self.table})
+        ends = dict(zip(starts, [*starts[1:], len(self.words)], strict=True))
+        instructions = [
+            Instruction(kernel, tuple(self.words[begin : ends[begin]]), shares, label)
+            for (kernel, begin, shares), label in zip(self.table, self.labels, strict=True)
+        ]
+        found = varied(instructions, self.kernels)
+        self.table, self.words, self.labels = found.table, found.words, found.labels
+
     @contextmanager
     def nested(self, step: Step, offset: int) -> Iterator[None]:
         """Lower another step in the place of the present one, with its work space `offset` bytes into this one's."""
@@ -116,14 +141,9 @@ class Emitter:
             raise QnnError(Code.COMMON_NOT_SUPPORTED, f"kernel '{kernel}'", "no such kernel is declared")
         encoded = KERNELS[kernel].encode(words)
         number = self.kernels.setdefault(kernel, len(self.kernels))
-        begin = len(self.words)
-        if self._by_strips and self._step is not None:
-            # Strips hold many instructions that are the same to the last word.
-            begin = self._same.setdefault((number, tuple(encoded)), begin)
-        self.table.append((number, begin, self._shares))
+        self.table.append((number, len(self.words), self._shares))
         self.labels.append(f"{self._step.op} {self._step.name}" if self._step else kernel)
-        if begin == len(self.words):
-            self.words += encoded
+        self.words += encoded
 
     def at(self, tensor: Tensor | None, offset: int = 0) -> Operand:
         """The operand word of a tensor (plus a byte offset), or that of an absent one."""

@@ -1,10 +1,13 @@
 """Words of the kernels in `kernels.strips`: what computing by strips needs besides the kernels of whole steps.
 
-`REPEAT` is the one instruction that is about others: those that follow it are executed several times. Cursors are
-pools that move: operands in them are bytes of another pool, a stride further each time.
+Two instructions are about others. Those that follow `REPEAT` are executed several times. Cursors are pools that move:
+operands in them are bytes of another pool, a stride further each time. `VARY` writes words of instructions that differ
+from strip to strip in these alone.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from isthmus.engine.native.words import LARGEST, Count, Number, Numbers, Read, Real, Signature, Write, flag, signed
 
@@ -21,6 +24,18 @@ REPEAT = Signature(
         Count("cursors"),
         Numbers("pools", "cursors", 2),
         Numbers("strides", "cursors", -LARGEST),
+    ),
+)
+VARY = Signature(
+    "strips:vary",
+    (
+        Count("targets"),
+        # Where the words of each changed instruction begin, and which of them change, a bit for each.
+        Numbers("firsts", "targets"),
+        Numbers("masks", "targets", 1, (1 << 63) - 1),
+        Count("changes"),
+        # What they are from now on, for one instruction after the other.
+        Numbers("values", "changes", -(1 << 63), (1 << 63) - 1),
     ),
 )
 ADD_ROWS = Signature(
@@ -60,4 +75,19 @@ MEAN_OF_SUMS = Signature(
     ),
     variants={"s8": {}, "u8": {}},
 )
-SIGNATURES = (REPEAT, ADD_ROWS, ADD_BYTES, MEAN_OF_SUMS)
+
+
+def changes(words: Sequence[int], start: int) -> dict[int, dict[int, int]]:
+    """What an instruction that changes others makes of them: by where each begins, its changed words and their places.
+
+    A number of values that is not the number of places leaves some of either out.
+    """
+    values, _ = VARY.decode(words, start)
+    left = iter(values["values"])
+    return {
+        first: dict(zip((first + bit for bit in range(mask.bit_length()) if mask >> bit & 1), left, strict=False))
+        for first, mask in zip(values["firsts"], values["masks"], strict=True)
+    }
+
+
+SIGNATURES = (REPEAT, VARY, ADD_ROWS, ADD_BYTES, MEAN_OF_SUMS)

@@ -1,0 +1,154 @@
+"""Makes a program by strips smaller: instructions of one step in several strips keep the words that they share once.
+
+They differ in where they read and write, and in a few numbers of rows. An instruction before them writes those into the
+words of one, which the others then are too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from isthmus.engine.native.program import REPEAT, VARY
+from isthmus.engine.native.signatures import KERNELS
+from isthmus.engine.native.words import LONGEST_LIST
+
+LONGEST = 63
+"""Words of an instruction that may change."""
+_A_ROW = 12
+"""Bytes of an instruction besides its words."""
+_TOGETHER = 4
+"""Instructions that are changed by one other, or more."""
+
+Key = tuple[int, str]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One row of a table with its words."""
+
+    kernel: int
+    words: tuple[int, ...]
+    shares: int
+    label: str
+
+
+@dataclass
+class _Change:
+    """An instruction that changes others: for each what tells them apart, and the words from now on."""
+
+    wanted: dict[Key, tuple[int, ...]] = field(default_factory=dict)
+    words: int = 0
+
+
+@dataclass(frozen=True)
+class Varied:
+    """A table and its words, in which some instructions change others."""
+
+    table: list[tuple[int, int, int]]
+    words: list[int]
+    labels: list[str]
+
+
+def varied(instructions: Sequence[Instruction], kernels: dict[str, int]) -> Varied:
+    """The table of instructions; `kernels` numbers their names, and gets the one that changes others."""
+    repeat = kernels.get(REPEAT, -1)
+    places = _places(instructions, repeat)
+    rows = list(_with_changes(instructions, repeat, places))
+    if any(isinstance(row, _Change) for row in rows):
+        kernels.setdefault(VARY, len(kernels))
+    return _laid_out(rows, kernels.get(VARY, -1), places)
+
+
+def _uses(instructions: Sequence[Instruction], repeat: int) -> Iterator[tuple[int, list[Instruction]]]:
+    """The instructions in order, those of a repeated strip together, with where each begins."""
+    at = 0
+    while at < len(instructions):
+        end = at + 1 + (instructions[at].words[0] if instructions[at].kernel == repeat else 0)
+        yield at, list(instructions[at:end])
+        at = end
+
+
+def _places(instructions: Sequence[Instruction], repeat: int) -> dict[Key, tuple[int, ...]]:
+    """Which words of which instructions change, where that makes a program smaller."""
+    forms: dict[Key, list[tuple[int, ...]]] = {}
+    excluded: set[Key] = set()
+    for _, together in _uses(instructions, repeat):
+        here: dict[Key, tuple[int, ...]] = {}
+        for one in together:
+            key = one.kernel, one.label
+            # In a repeated strip there is nothing between two instructions that could change the second.
+            if one.kernel == repeat or here.setdefault(key, one.words) != one.words:
+                excluded.add(key)
+        for key, words in here.items():
+            known = forms.setdefault(key, [])
+            if not known or known[-1] != words:
+                known.append(words)
+    found: dict[Key, tuple[int, ...]] = {}
+    for key, known in forms.items():
+        length = len(known[0])
+        if key in excluded or len(known) < 2 or length > LONGEST or any(len(words) != length for words in known):
+            continue
+        places = tuple(place for place in range(length) if len({words[place] for words in known}) > 1)
+        change = 8 * (2 + len(places)) + _A_ROW // _TOGETHER
+        if len(places) <= LONGEST_LIST and len(known) * change < 8 * length * (len(set(known)) - 1):
+            found[key] = places
+    return found
+
+
+def _with_changes(
+    instructions: Sequence[Instruction], repeat: int, places: dict[Key, tuple[int, ...]]
+) -> Iterator[Instruction | _Change]:
+    """The instructions, with changes before those that need them: as many in one as it can be early for."""
+    now: dict[Key, tuple[int, ...]] = {}
+    rows: list[Instruction | _Change] = []
+    change, used = _Change(), set[Key]()
+    for _, together in _uses(instructions, repeat):
+        for one in together:
+            key = one.kernel, one.label
+            if key not in places or now.get(key) == one.words:
+                continue
+            full = len(change.wanted) == LONGEST_LIST or change.words + len(places[key]) > LONGEST_LIST
+            if not change.wanted or full or key in used:
+                change, used = _Change(), set()
+                rows.append(change)
+            change.wanted[key] = now[key] = one.words
+            change.words += len(places[key])
+        used.update((one.kernel, one.label) for one in together)
+        rows += together
+    return iter(rows)
+
+
+def _laid_out(rows: list[Instruction | _Change], vary: int, places: dict[Key, tuple[int, ...]]) -> Varied:
+    starts: dict[Key | tuple[int, tuple[int, ...]], int] = {}
+    begins: list[int] = []
+    end = 0
+    for row in rows:
+        if isinstance(row, _Change):
+            begins.append(end)
+            end += 2 + 2 * len(row.wanted) + row.words
+            continue
+        key = row.kernel, row.label
+        begin = starts.setdefault(key if key in places else (row.kernel, row.words), end)
+        begins.append(begin)
+        if begin == end:
+            end += len(row.words)
+    result = Varied([], [], [])
+    for row, begin in zip(rows, begins, strict=True):
+        if isinstance(row, _Change):
+            words = KERNELS[VARY].encode(
+                {
+                    "firsts": [starts[key] for key in row.wanted],
+                    "masks": [sum(1 << place for place in places[key]) for key in row.wanted],
+                    "values": [words[place] for key, words in row.wanted.items() for place in places[key]],
+                }
+            )
+            result.table.append((vary, begin, 1))
+            result.labels.append(VARY)
+        else:
+            words = list(row.words)
+            result.table.append((row.kernel, begin, row.shares))
+            result.labels.append(row.label)
+        if begin == len(result.words):
+            result.words.extend(words)
+    return result
