@@ -11,7 +11,7 @@ import strip_networks
 
 from isthmus.backends import native
 from isthmus.engine.native import lower
-from isthmus.engine.native.cost import estimated, pieces
+from isthmus.engine.native.cost import SHARING, estimated, is_shared
 from isthmus.engine.native.target import host
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
@@ -27,7 +27,7 @@ def scheduled(
 ) -> Schedule:
     strips = None
     if limit is not None:
-        strips = Strips(ScratchLimit.of(limit, slower), estimated, lower.splits, pieces, threads)
+        strips = Strips(ScratchLimit.of(limit, slower), estimated, lower.splits, is_shared, SHARING, threads)
     return schedule(
         graph, work_bytes=lambda step: lower.work_bytes(step, host(), threads), strips=strips,
         io_in_scratch=io_in_scratch,

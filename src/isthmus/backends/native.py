@@ -13,7 +13,7 @@ from isthmus.backends.entry import Preparation, Section
 from isthmus.backends.limit import Limit, aborted
 from isthmus.binary import GraphBinary
 from isthmus.engine.native import lower
-from isthmus.engine.native.cost import estimated, pieces
+from isthmus.engine.native.cost import SHARING, estimated, is_shared
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, by_name, runnable
@@ -77,7 +77,17 @@ def prepare(
         refusal=lower.refusal,
         alignment=alignment,
         io_in_scratch=io_in_scratch,
-        strips=None if limit is None else Strips(limit, estimated, lower.splits, pieces, count),
+        strips=None
+        if limit is None
+        else Strips(
+            limit,
+            estimated,
+            lower.splits,
+            is_shared,
+            SHARING,
+            count,
+            lambda step, axis: lower.effort(step, axis, target),
+        ),
     )
     return Prepared(lower.lower(planned, target, count), planned.plan, planned.io_offsets)
 

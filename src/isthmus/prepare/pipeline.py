@@ -122,7 +122,9 @@ def schedule(
         if not reuse_memory:
             rule = "memory that is never used again cannot be limited"
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{graph.name}'", rule)
-        engine = Engine(work_bytes, strips.nanoseconds, strips.splits, strips.pieces, strips.threads)
+        engine = Engine(
+            work_bytes, strips.nanoseconds, strips.splits, strips.shared, strips.sharing, strips.threads, strips.effort
+        )
         return fitted(site(work), strips)
     arranged = _arranged(work, SEARCHED, work_bytes, alignment, planned, optimize_order)
     assert arranged is not None

@@ -84,7 +84,7 @@ def started_since(before):
 @pytest.fixture
 def everything_is_shared(monkeypatch):
     """However small a step, its work is split between threads."""
-    monkeypatch.setattr(lower, "WORTH_SHARING", 0.0)
+    monkeypatch.setattr(lower, "is_shared", lambda step: True)
 
 
 @pytest.mark.usefixtures("everything_is_shared")

@@ -14,13 +14,16 @@ from harness import GuardedBuffer
 
 from isthmus.backends import native
 from isthmus.backends.native import Prepared
+from isthmus.engine.native import lower
 from isthmus.engine.native.describe import describe
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import REPEAT, Program
 from isthmus.engine.native.serialization import from_bytes, to_bytes
+from isthmus.engine.native.target import host
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.memory import window
+from isthmus.prepare import schedule
 from isthmus.prepare.strips import ScratchLimit
 
 NETWORKS = int(os.environ.get("ISTHMUS_STRIP_NETWORKS", "100"))
@@ -171,3 +174,80 @@ def test_two_threads_compute_the_same_strips():
     model = Guarded(split.program)
     assert [model.run(0), model.run(1)] == _expected(native.prepare(graph).program)
     model.close()
+
+
+def test_strips_too_narrow_for_a_tile_have_smaller_ones_with_the_same_bits():
+    graph = strip_networks.narrowed(5, (0, 0))
+    whole, split = native.prepare(graph), native.prepare(graph, limit=ScratchLimit.of("30%"))
+    assert "depthwise:convolve.4x5s1" in whole.program.kernels
+    assert "depthwise:convolve.2x5s1" in split.program.kernels
+    assert _expected(split.program) == _expected(whole.program)
+
+
+@pytest.mark.parametrize("bytes_", [False, True])
+def test_instructions_of_one_step_share_the_words_in_which_they_are_alike(bytes_):
+    graph = strip_networks.squeezed(bytes_)
+    program = native.prepare(graph, limit=ScratchLimit.of("30%")).program
+    assert program.varies
+    said: dict[int, set[str]] = {}
+    for index, (_, start, _) in enumerate(program.table.tolist()):
+        said.setdefault(start, set()).add(describe(program, index))
+    assert sum(len(texts) > 1 for texts in said.values()) > 2
+    # One executor changes nothing that another one reads.
+    models, expected = [Guarded(program), Guarded(program)], _expected(native.prepare(graph).program)
+    before = program.words.copy()
+    for _ in range(2):
+        for seed, model in enumerate(models):
+            assert model.run(seed) == expected[seed]
+    assert (program.words == before).all()
+    for model in models:
+        model.close()
+
+
+def test_an_aborted_run_leaves_nothing_for_the_next():
+    graph = strip_networks.squeezed(True)
+    expected = _expected(native.prepare(graph).program)
+    program = native.prepare(graph, limit=ScratchLimit.of("30%")).program
+    model = Guarded(program)
+    for index in program.varies:
+        model.executor.step(index)
+    assert model.run(1) == expected[1]
+    model.close()
+
+
+def test_programs_that_are_not_split_have_none_of_it():
+    program = native.prepare(strip_networks.squeezed(True)).program
+    assert not program.varies
+    assert program.table.dtype == np.int64
+    split = native.prepare(strip_networks.squeezed(True), limit=ScratchLimit.of("30%")).program
+    again = from_bytes(to_bytes(split))
+    assert again.table.dtype == split.table.dtype == np.int32
+    assert (again.table == split.table).all()
+
+
+@pytest.mark.parametrize("bytes_", [False, True])
+def test_the_effort_of_strips_counts_the_rows_of_tiles(bytes_):
+    plan = schedule(strip_networks.squeezed(bytes_), work_bytes=lambda step: 0)
+    known = 0
+    for step in plan.steps:
+        effort = lower.effort(step, 1, host())
+        if effort is None:
+            continue
+        known += 1
+        rows = np.arange(step.outputs[0].dims[1] + 1)
+        taken = effort(rows)
+        assert taken[0] == 0
+        assert (np.diff(taken) >= 0).all()
+        # Whatever is cut in two takes no less than the whole.
+        assert (taken[rows // 2] + taken[rows - rows // 2] >= taken * 0.999).all()
+    assert known >= 2
+
+
+def test_strips_of_little_work_are_not_shared():
+    graph = strip_networks.squeezed(False)
+    whole, split = native.prepare(graph, 2), native.prepare(graph, 2, limit=ScratchLimit.of("30%"))
+    shared, alone = (
+        {label for label, row in zip(program.labels, program.table.tolist(), strict=True) if row[2] == number}
+        for program, number in ((whole.program, 2), (split.program, 1))
+    )
+    assert shared & alone

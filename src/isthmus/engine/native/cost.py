@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.traits import Product
@@ -10,14 +11,33 @@ from isthmus.prepare.schedule import Step
 
 WORTH_SHARING = 8_000.0
 """Nanoseconds below which handing out shares costs more than it saves."""
+SHARING = 1_200.0
+"""Nanoseconds that it takes to hand out the shares of an instruction and to wait for the last one."""
 
 _PRODUCTS_PER_NANOSECOND = 25.0
 _BYTES_PER_NANOSECOND = 8.0
 
 
-_FLOATS = 55.0, 50.0
-_FIXED_POINT = 150.0, 20.0
-"""Products and bytes in a nanosecond on a machine with wide vectors, for what is compared with the time of a model."""
+@dataclass(frozen=True)
+class _Rates:
+    """What a kind of step does in a nanosecond on a machine with wide vectors."""
+
+    products: float
+    bytes: float
+
+
+_FLOATS, _FIXED_POINT = (
+    {"product": _Rates(55, 170), "depth-wise": _Rates(56, 90), "elements": _Rates(55, 120), "other": _Rates(55, 50),
+     "rows": _Rates(55, 25)},
+    {"product": _Rates(220, 23), "depth-wise": _Rates(72, 34), "elements": _Rates(220, 33), "other": _Rates(220, 33),
+     "rows": _Rates(220, 10)},
+)  # fmt: skip
+"""Measured over the steps of some twenty models, for what is compared with the time of a model."""
+_BY_ROWS = frozenset(
+    ("Softmax", "LogSoftmax", "LayerNorm", "RmsNorm", "InstanceNorm", "GroupNorm", "Resize", "ResizeBilinear",
+     "ResizeNearestNeighbor")
+)  # fmt: skip
+_LANES = 16
 _A_STEP = 60.0
 
 
@@ -47,14 +67,30 @@ def nanoseconds(step: Step) -> float:
     return products(step) / _PRODUCTS_PER_NANOSECOND + nbytes / _BYTES_PER_NANOSECOND
 
 
-def pieces(step: Step) -> float:
-    """Into how many equal pieces a step may be cut that are each worth sharing between threads."""
-    return nanoseconds(step) / WORTH_SHARING
+def is_shared(step: Step) -> bool:
+    """Whether threads share a whole step."""
+    return nanoseconds(step) > WORTH_SHARING
+
+
+def is_worth_sharing(step: Step, threads: int) -> bool:
+    """Whether threads share a step of a strip: there are many of them, and what each takes to share adds up."""
+    return estimated(step) * (1 - 1 / threads) > SHARING
 
 
 def estimated(step: Step) -> float:
     """The time of a step in nanoseconds, near enough to weigh what strips cost against it."""
-    source = step.inputs[0] if step.inputs else None
-    multiplied, moved = _FIXED_POINT if source is not None and source.dtype.is_fixed_point else _FLOATS
+    source, traits = step.inputs[0] if step.inputs else None, OPERATIONS[step.op].traits
+    rates = _FIXED_POINT if source is not None and source.dtype.is_fixed_point else _FLOATS
+    columns = step.outputs[0].dims[-1] if step.outputs[0].rank else 1
+    # Vectors hold results side by side; those of a last one that are not there take as long.
+    formed = products(step) * (-(-columns // _LANES) * _LANES / max(columns, 1))
+    if traits.product is Product.DEPTH_WISE:
+        rate = rates["depth-wise"]
+    elif formed:
+        rate = rates["product"]
+    elif traits.element_wise:
+        rate = rates["elements"]
+    else:
+        rate = rates["rows" if step.op in _BY_ROWS else "other"]
     nbytes = sum(t.nbytes for t in (*step.inputs, *step.outputs) if t is not None)
-    return products(step) / multiplied + nbytes / moved + _A_STEP
+    return formed / rate.products + nbytes / rate.bytes + _A_STEP

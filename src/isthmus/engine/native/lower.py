@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from isthmus.engine.native.cost import WORTH_SHARING, nanoseconds
+from isthmus.engine.native.cost import is_shared, is_worth_sharing
 from isthmus.engine.native.lowering import (
     convolution,
     elementwise,
@@ -28,7 +28,7 @@ from isthmus.engine.native.lowering import (
     selection,
 )
 from isthmus.engine.native.lowering.detours import moved, through_float
-from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
 from isthmus.engine.native.program import NARROW, Program
 from isthmus.engine.native.target import Target
 from isthmus.errors import Code, QnnError
@@ -178,16 +178,23 @@ def work_bytes(step: Step, target: Target, threads: int) -> int:
     return lowering_of(step).work(step, target, threads)
 
 
+def effort(step: Step, axis: int, target: Target) -> Effort | None:
+    """What strips of a step take, by their rows along an axis of its result; None where it is in proportion."""
+    return lowering_of(step).effort(step, axis, target)
+
+
 def lower(schedule: Schedule, target: Target, threads: int) -> Program:
     """The program of a schedule."""
     emitter = Emitter(target, threads, schedule.places, schedule.numerics, bool(schedule.plan.regions))
     repeats = {repeat.first: repeat for repeat in schedule.repeats}
+    by_strips = {index for region in schedule.plan.regions for index in range(region.first, region.last + 1)}
     end = -1
     for index, (step, work) in enumerate(zip(schedule.steps, schedule.work, strict=True)):
         if index in repeats:
             emitter.begin_repeat(repeats[index].times, repeats[index].advances, schedule.cursor_pool)
             end = repeats[index].last
-        emitter.begin(step, work, threads if nanoseconds(step) > WORTH_SHARING else 1)
+        shared = is_worth_sharing(step, threads) if index in by_strips else is_shared(step)
+        emitter.begin(step, work, threads if shared else 1)
         lowering_of(step).emit(step, emitter)
         if index == end:
             emitter.end_repeat()

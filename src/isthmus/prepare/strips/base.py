@@ -10,7 +10,7 @@ import numpy as np
 
 from isthmus.graph import Tensor, TensorType
 from isthmus.graph.operation import Call
-from isthmus.graph.rows import RowMap, mean_map, row_map
+from isthmus.graph.rows import Rate, RowMap, mean_map, row_map
 from isthmus.prepare.inplace import write_in_place
 from isthmus.prepare.layers import Overlaid
 from isthmus.prepare.liveness import Life
@@ -19,6 +19,12 @@ from isthmus.prepare.storage import Block, Storage
 
 WIDTH = 2
 """The axis of images that strips run along where the height is too small; the usual one is 1."""
+
+Effort = Callable[[np.ndarray], np.ndarray]
+"""What some numbers of rows take, each by itself, in any unit."""
+
+CACHED = 1 << 20
+"""The bytes of a cache that tensors come from fast."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +39,21 @@ class Engine:
         About how long a step takes.
     splits
         Whether a step computed by rows along an axis of its result has the same bits as the whole.
-    pieces
-        Into how many equal pieces a step may be cut that several threads still share.
+    shared, sharing
+        Whether several threads share a whole step, and how long it takes to share one besides.
     threads
         How many threads share a step.
+    effort
+        What strips of a step take, by their rows along an axis of its result; None where it is in proportion.
     """
 
     work_bytes: Callable[[Step], int]
     nanoseconds: Callable[[Step], float]
     splits: Callable[[Step, int], bool]
-    pieces: Callable[[Step], float]
+    shared: Callable[[Step], bool]
+    sharing: float
     threads: int
+    effort: Callable[[Step, int], Effort | None] = lambda step, axis: None
 
 
 @dataclass(frozen=True)
@@ -134,8 +144,10 @@ class Base:
         The first and the last step that touches a block.
     size
         The bytes of scratch that a block takes.
-    time, pieces
-        About how long each step takes on one thread, and into how many pieces it may be cut that threads still share.
+    time, together
+        About how long each step takes on one thread, and on all that share it.
+    beyond
+        The bytes that each step touches beyond those that a cache holds.
     begun
         The blocks that are first touched by each step.
     entering
@@ -167,6 +179,9 @@ class Base:
             self.operands.append(
                 [(k, t, storage.block(t)) for k, t in enumerate(step.inputs) if t is not None and not t.is_static]
             )
+        pairs = zip(steps, self.operands, strict=True)
+        touched = ((*step.outputs, *(tensor for _, tensor, _ in own)) for step, own in pairs)
+        self.beyond = [max(0, sum(tensor.nbytes for tensor in each) - CACHED) for each in touched]
         count = len(steps)
         change = [0] * (count + 2)
         self.begun: list[list[Block]] = [[] for _ in steps]
@@ -192,13 +207,14 @@ class Base:
             self.entering.append(now)
         self.peak = max(live, default=0)
         self.time = np.array([engine.nanoseconds(step) for step in steps])
-        # A step that threads do not share gains nothing by them, however many strips it is cut into.
-        self.pieces = np.array([engine.pieces(step) for step in steps])
+        shared = np.array([engine.threads > 1 and engine.shared(step) for step in steps], bool)
+        self.together = np.where(shared, self.time / engine.threads + engine.sharing, self.time)
         self._maps: dict[tuple[int, int], RowMap | None] = {}
         self._sinks: dict[tuple[int, int], tuple[int, RowMap] | None] = {}
         self._spaces: dict[tuple[int, int], tuple[float, float]] = {}
         self._shapes: dict[tuple[Tensor, int], tuple[int, bool]] = {}
         self._reads: dict[tuple[int, tuple[tuple[int, int], ...]], list[Read]] = {}
+        self._losses: dict[tuple[int, int, Rate, int], np.ndarray | None] = {}
 
     def made(self, block: Block) -> Tensor:
         """The tensor that the one writer of a block writes."""
@@ -250,6 +266,22 @@ class Base:
         own = self.axis_in(source, tensor, axis) if by_rows and axis is not None else None
         bytes_, run = (0, True) if axis is None else self.shape(tensor, axis)
         return Read(tensor, source, self.writer.get(source, -1), by_rows, own, bytes_, run)
+
+    def loss(self, index: int, axis: int, rate: Rate, counted: int) -> np.ndarray | None:
+        """The nanoseconds by which a strip of a step takes longer than its share of the whole.
+
+        It is by the rows of the tensor that counts, of which it has `rate` times as many: from none to `counted`.
+        """
+        key = index, axis, rate, counted
+        if key not in self._losses:
+            step = self.steps[index]
+            effort, height = self.engine.effort(step, axis), step.outputs[0].dims[axis]
+            self._losses[key] = None
+            if effort is not None:
+                rows = np.minimum(np.ceil(np.arange(counted + 1) * float(rate)).astype(np.int64), height)
+                whole = max(float(effort(np.array([height]))[0]), 1.0)
+                self._losses[key] = self.time[index] * (effort(rows) / whole - rows / height)
+        return self._losses[key]
 
     def shape(self, tensor: Tensor, axis: int) -> tuple[int, bool]:
         """The bytes of a row, and whether rows are one run of memory."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil, floor, lcm
+from math import ceil, floor, lcm, prod
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from isthmus.graph.rows import Rate, RowMap
 from isthmus.graph.traits import Product
 from isthmus.prepare.storage import Block
 from isthmus.prepare.strips.base import Base, aligned
-from isthmus.prepare.strips.stretch import Inner, Overlay, Stretch
+from isthmus.prepare.strips.stretch import BYTES_A_NANOSECOND_NEARER, BYTES_A_RUN, Inner, Overlay, Stretch
 
 _WORTH_OVERLAYING = 20
 """A result over an operand saves at least this part of the most bytes alive."""
@@ -80,7 +80,8 @@ class Ending:
         self._height = 0
         self._grain, self._regular = 1, True
         self._made = self._carried = self._instructions = 0
-        self._copied = self._copied_a_row = self._ahead = 0.0
+        self._copied = self._copied_a_row = self._ahead = self._won = 0.0
+        self._loss: np.ndarray | None = None
         self._plain: dict[int, Stretch] = {}
         self._over: dict[int, _Over] = {}
         self._overlaid: dict[int, Stretch] = {}
@@ -160,9 +161,10 @@ class Ending:
             copied -= copy.copied
             copied_a_row -= copy.copied_a_row
         if kept:
-            instructions += 2 if run else 3
+            instructions += 2 if run else 4
             copied += (2.0 if run else 3.0) * keeps
             if not run:
+                copied += 3 * BYTES_A_RUN * prod(tensor.dims[: wanted.axis])
                 lines[:2, -1] += base.alignment, a_row
                 copied_a_row += a_row
         carried = plain.carried + aligned(keeps, base.alignment)
@@ -196,10 +198,13 @@ class Ending:
             lines=self._lines[:, :count].copy(),
             instructions=self._instructions,
             copied=(self._copied, self._copied_a_row),
+            loss=self._loss,
+            won=self._won,
             ahead=self._ahead,
             time=self._base.time[self._first : self._last + 1],
-            pieces=self._base.pieces[self._first : self._last + 1],
+            together=self._base.together[self._first : self._last + 1],
             threads=self._base.engine.threads,
+            sharing=self._base.engine.sharing,
         )
 
     def _grow(self, index: int) -> bool:
@@ -248,6 +253,11 @@ class Ending:
             self._hold(index, block, result, own)
             if whole and block in base.simple and base.size[block] > self._whole_bytes():
                 self._whole_result = index
+            more = base.loss(index, axis, rate, self._height)
+            if more is not None:
+                # Snapshots keep what they have.
+                self._loss = more if self._loss is None else self._loss + more
+            self._won += base.beyond[index] / BYTES_A_NANOSECOND_NEARER / base.engine.threads
         space, a_row = base.space(index, axis)
         self._lines[:, position] += space, a_row * float(rate), space + a_row * max(ahead, 0)
         return self._ask(index, rows, own)
@@ -277,6 +287,7 @@ class Ending:
             if not run:
                 self._lines[:, position] += base.alignment, a_row, own.ahead * bytes_
                 self._instructions += 1
+                self._copied += BYTES_A_RUN * prod(result.dims[: own.axis])
                 self._copied_a_row += a_row
             return
         for copy in self._copies.pop(block, ()):
@@ -287,12 +298,12 @@ class Ending:
         keeps = own.kept * bytes_
         if own.kept:
             self._carried += aligned(keeps, base.alignment)
-            self._instructions += 2 if run else 3
+            self._instructions += 2 if run else 4
             self._copied += 2.0 * keeps
             if not run:
                 # What is new is computed apart, and then put behind what was kept.
                 self._lines[:, position] += base.alignment, a_row, 0
-                self._copied += keeps
+                self._copied += keeps + 3 * BYTES_A_RUN * prod(result.dims[: own.axis])
                 self._copied_a_row += a_row
         end = self._last - base.end[block]
         line = np.array([keeps + base.alignment, a_row, own.ahead * bytes_ + base.alignment])
@@ -326,14 +337,15 @@ class Ending:
                     self._copied += 2.0 * read.tensor.nbytes
             if not read.run:
                 around = float(max(0, rows.before + rows.after)) * read.bytes
+                runs = BYTES_A_RUN * prod(read.tensor.dims[: own.axis])
                 first = max(0.0, float(rows.rate * own.ahead + rows.after)) * read.bytes
                 a_row = float(rate) * read.bytes
                 line = np.array([around + base.alignment, a_row, first + base.alignment])
                 self._lines[:, position] += line
                 self._instructions += 1
-                self._copied += around
+                self._copied += around + runs
                 self._copied_a_row += a_row
-                self._copies.setdefault(source, []).append(_Copy(position, line, around, a_row))
+                self._copies.setdefault(source, []).append(_Copy(position, line, around + runs, a_row))
         return True
 
     def _want(self, source: Block, axis: int | None, rate: Rate, end: int, begin: int) -> None:

@@ -10,7 +10,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Region, Repeat, Schedule, Step
 from isthmus.prepare.storage import Block
 from isthmus.prepare.strips.again import Again, affordable, candidates
-from isthmus.prepare.strips.base import Arranged, Base, Engine, profile
+from isthmus.prepare.strips.base import Arranged, Base, Effort, Engine, profile
 from isthmus.prepare.strips.limit import SLOWER, ScratchLimit
 from isthmus.prepare.strips.material import Native
 from isthmus.prepare.strips.orders import ORDERS
@@ -28,6 +28,8 @@ AGAIN = (0.05, 0.12, 0.3)
 """What a limit may cost in computing tensors again, as parts of the model's time, one after the other."""
 CHEAP = 0.02
 """What a limit costs, as a part of the model's time, where no cheaper way is looked for."""
+_CLOSER, _CLOSENESS = 3, 64
+"""How often another limit is tried where a plan has turned out larger than estimated, each so much above the last."""
 UNLIMITED = Budget(slower=float("inf"), small_program=False)
 
 
@@ -43,17 +45,21 @@ class Strips:
         About how long a step takes.
     splits
         Whether a step computed by rows along an axis of its result has the same bits as the whole.
-    pieces
-        Into how many equal pieces a step may be cut that several threads still share.
+    shared, sharing
+        Whether several threads share a whole step, and how long it takes to share one besides.
     threads
         How many threads share a step: strips have at least as many rows.
+    effort
+        What strips of a step take, by their rows along an axis of its result; None where it is in proportion.
     """
 
     limit: ScratchLimit
     nanoseconds: Callable[[Step], float]
     splits: Callable[[Step, int], bool] = lambda step, axis: True
-    pieces: Callable[[Step], float] = lambda step: 0.0
+    shared: Callable[[Step], bool] = lambda step: False
+    sharing: float = 0.0
     threads: int = 1
+    effort: Callable[[Step, int], Effort | None] = lambda step, axis: None
 
 
 @dataclass(frozen=True)
@@ -352,14 +358,34 @@ def _least(places: Sequence[_Place], slower: float, unsplit: Schedule) -> Schedu
     if not search.affordable(chosen, bytes_, budget):
         cheapest = search.bargain(bytes_, budget)
     for _ in range(2):
-        made = None if cheapest is None else _written(place, search, cheapest[1])
-        if cheapest is None or made is None or made.bytes >= unsplit.scratch_bytes:
+        closest = None if cheapest is None else _closest(place, search, *cheapest, budget)
+        if closest is None or closest[0].bytes >= unsplit.scratch_bytes:
             break
-        if search.is_small(cheapest[1], unsplit.scratch_bytes - made.bytes):
+        made, chosen = closest
+        if search.is_small(chosen, unsplit.scratch_bytes - made.bytes):
             return made.schedule
         # The plan has turned out larger than estimated, and its program too large for what is saved.
         cheapest = search.bargain(made.bytes, budget)
     return _Way(places, unsplit.scratch_bytes).least(bytes_, slower) or unsplit
+
+
+def _closest(
+    place: _Place, search: Search, limit: int, chosen: list[Choice], budget: Budget
+) -> tuple[_Made, list[Choice]] | None:
+    """The schedule of a choice; where a plan has turned out much larger, the best of those for limits in between."""
+    made = _written(place, search, chosen)
+    if made is None:
+        return None
+    best = made, chosen
+    for _ in range(_CLOSER):
+        limit += limit // _CLOSENESS
+        if best[0].bytes <= limit:
+            break
+        other = search.solve(limit)
+        if other is not None and search.affordable(other, limit, budget):
+            made = _written(place, search, other)
+            best = best if made is None or made.bytes >= best[0].bytes else (made, other)
+    return best
 
 
 def _written(place: _Place, search: Search, chosen: list[Choice]) -> _Made | None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.strips.base import WIDTH, Base
 from isthmus.prepare.strips.ending import Ending
@@ -78,8 +76,8 @@ class Search:
         self.base = base
         self.kind = kind
         self.spent = spent
-        self.fewest = threads = base.engine.threads
-        self.time = float(np.where(base.pieces > 1, base.time / threads, base.time).sum()) - spent
+        self.fewest = base.engine.threads
+        self.time = float(base.together.sum()) - spent
         self._endings: dict[tuple[int, int], Ending] = {}
         self._modes = [(1, WIDTH) if _is_wide(step) else (1,) for step in base.steps]
         self._left: dict[int, dict[int, int]] = {}

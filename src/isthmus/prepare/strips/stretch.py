@@ -15,10 +15,16 @@ import numpy as np
 
 from isthmus.graph.rows import Rate, RowMap
 
-NANOSECONDS_A_STEP, NANOSECONDS_SHARED = 65.0, 800.0
-"""What an instruction takes by itself, and what one takes more that threads share."""
-BYTES_A_NANOSECOND = 50.0
-BYTES_A_STEP = 200
+NANOSECONDS_A_STEP = 15.0
+"""What an instruction takes by itself."""
+BYTES_A_NANOSECOND = 57.0
+BYTES_A_RUN = 250
+"""What a copy takes more for each run of memory that it is of, as so many bytes do."""
+BYTES_A_NANOSECOND_NEARER = 200.0
+"""Whole tensors of a step that do not fit a cache come from one further away. Strips do not, and win so much."""
+MOST_WON = 0.5
+"""The part of what strips cost that they win at most, since nobody knows the caches."""
+BYTES_A_STEP = 90
 """What an instruction takes in a program."""
 _NO_SLOPE = 1e-9
 """What bytes for each row are divided by where there are none: less than any step takes for a row."""
@@ -92,11 +98,15 @@ class Stretch:
         For each step the bytes alive there besides: in any case, for each row of a strip, and in the first strip.
     instructions, copied
         For each strip: instructions, and bytes that are copied besides, fixed and for each row.
+    loss
+        The nanoseconds that a strip takes more than its share of the whole steps, by its rows; None for nothing.
+    won
+        The nanoseconds that whole steps take more because their tensors do not fit a cache.
     ahead
         How far the strips of some tensor are ahead, in rows of the tensor that counts.
-    time, pieces, threads
-        How long each step takes on one thread, into how many strips it may be cut that threads still share, and how
-        many threads there are.
+    time, together, threads, sharing
+        How long each step takes on one thread, on all that share it as a whole, how many there are, and how long it
+        takes to share a step besides.
     """
 
     first: int
@@ -112,10 +122,13 @@ class Stretch:
     lines: np.ndarray
     instructions: int
     copied: tuple[float, float]
+    loss: np.ndarray | None
+    won: float
     ahead: float
     time: np.ndarray
-    pieces: np.ndarray
+    together: np.ndarray
     threads: int
+    sharing: float
     overlay: Overlay | None = None
 
     def rows(self, limit: int) -> int:
@@ -162,11 +175,13 @@ class Stretch:
     def nanoseconds(self, rows: int, start: int) -> float:
         """The time that it takes more than whole steps do."""
         strips = self.strips(rows, start)
-        moved = (strips - 1) * (self.copied[0] + self.copied[1] * rows)
+        moved = (strips - 1) * self.copied[0] + self.copied[1] * self.height
         more = strips * self.instructions - (self.last - self.first + 1)
         together = 0.0
         if self.threads > 1:
-            shared = self.pieces >= strips
-            together = self.time[(self.pieces > 1) & ~shared].sum() * (1 - 1 / self.threads)
-            together += NANOSECONDS_SHARED * (strips - 1) * shared.sum()
-        return more * NANOSECONDS_A_STEP + moved / BYTES_A_NANOSECOND + together
+            # A strip of a step is shared where that is faster, which it is less often than the whole step.
+            of_strips = np.minimum(self.time, self.time / self.threads + strips * self.sharing)
+            together = float(of_strips.sum() - self.together.sum())
+        uneven = 0.0 if self.loss is None else max(0.0, strips * float(self.loss[rows]))
+        cost = more * NANOSECONDS_A_STEP + moved / BYTES_A_NANOSECOND + uneven
+        return max(cost - self.won, (1 - MOST_WON) * cost) + together

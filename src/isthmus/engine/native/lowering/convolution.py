@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.engine.native.lowering.depthwise import depth_wise_work, emit_depth_wise, is_depth_wise
-from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.depthwise import depth_wise_effort, depth_wise_work, emit_depth_wise, is_depth_wise
+from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
 from isthmus.engine.native.lowering.layout import whole_dims
 from isthmus.engine.native.lowering.matmul import Matrices, Product, emit_product
 from isthmus.engine.native.lowering.panels import Tile, choose_tile, limits, pack_panels
@@ -182,6 +182,17 @@ def _work(step: Step, target: Target, threads: int) -> int:
     return Cut.of(window, target).work_bytes * threads
 
 
+def _effort(step: Step, axis: int, target: Target) -> Effort | None:
+    window = window_of(step)
+    if window.pixels == 0:
+        return None
+    if is_depth_wise(window):
+        return depth_wise_effort(window, axis == step.outputs[0].rank - 2)
+    tile = choose_tile(window.whole_pixels, window.filters // window.groups, target)
+    pixels = window.pixels // step.outputs[0].dims[axis]
+    return lambda rows: tile.effort(rows * pixels)
+
+
 def phases(step: Step) -> Iterator[Phase]:
     """The plain convolutions that a transposed one consists of."""
     source = step.inputs[0]
@@ -247,7 +258,7 @@ def _transposed_work(step: Step, target: Target, threads: int) -> int:
     return max((Cut.of(p.window, target).work_bytes for p in phases(step) if p.window.pixels), default=0) * threads
 
 
-_PLAIN, _TRANSPOSED = Lowering(_emit, _work, _refuses), Lowering(_emit_transposed, _transposed_work, _refuses)
+_PLAIN, _TRANSPOSED = Lowering(_emit, _work, _refuses, _effort), Lowering(_emit_transposed, _transposed_work, _refuses)
 LOWERINGS: dict[str, Lowering] = {
     **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d", "DepthWiseConv1d", "DepthWiseConv2d"), _PLAIN),
     **dict.fromkeys(("TransposeConv1d", "TransposeConv2d", "TransposeConv3d"), _TRANSPOSED),

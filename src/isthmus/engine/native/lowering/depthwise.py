@@ -6,15 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.engine.native.lowering.emitter import Emitter
+from isthmus.engine.native.lowering.emitter import Effort, Emitter
 from isthmus.engine.native.lowering.panels import limits
 from isthmus.engine.native.lowering.windows import Window
 from isthmus.engine.native.program import Operand
-from isthmus.engine.native.signatures.depthwise import SPECIAL
+from isthmus.engine.native.signatures.depthwise import SPECIAL, TILES
 from isthmus.engine.native.target import Target
 
-TILE = 4
+TILE = TILES[0]
 """Neighbouring outputs computed together; they share the input columns under their windows."""
+
+_SHORT_TILE, _A_SINGLE_ONE = 1.5, 2.7
+"""What an output takes in a short tile and by itself, as a multiple of one in a whole tile."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +52,22 @@ def _axes(window: Window, target: Target) -> tuple[Axis, Axis]:
         )
         for i in (1, 2)
     )  # fmt: skip
+    return (width, height) if _is_upright(window) else (height, width)
+
+
+def _is_upright(window: Window) -> bool:
+    """Whether tiles run along the height."""
     _, rows, columns = window.whole or window.out
-    upright = (rows >= TILE) and (columns < TILE or (width.kernel == 1 and height.kernel > 1))
-    return (width, height) if upright else (height, width)
+    return rows >= TILE and (columns < TILE or (window.kernel[2] == 1 and window.kernel[1] > 1))
 
 
-def _variant(axis: Axis) -> str:
-    tile = TILE if axis.out >= TILE else 1
-    if axis.dilation == 1 and tile > 1 and (axis.kernel, axis.stride) in SPECIAL:
-        return f"{tile}x{axis.kernel}s{axis.stride}"
-    return f"{tile}"
+def _variant(axis: Axis, strip: bool) -> str:
+    special = axis.dilation == 1 and (axis.kernel, axis.stride) in SPECIAL
+    # A whole image that narrow is a small one.
+    for tile in TILES if strip else TILES[:1]:
+        if special and axis.out >= tile:
+            return f"{tile}x{axis.kernel}s{axis.stride}"
+    return f"{TILE if axis.out >= TILE else 1}"
 
 
 def _list_bytes(window: Window, target: Target) -> int:
@@ -69,6 +78,18 @@ def _list_bytes(window: Window, target: Target) -> int:
 def depth_wise_work(window: Window, target: Target, threads: int) -> int:
     """Bytes of work space."""
     return _list_bytes(window, target) * threads
+
+
+def depth_wise_effort(window: Window, along_width: bool) -> Effort | None:
+    """What strips take where they cut the axis that tiles run along."""
+    if _is_upright(window) == along_width:
+        return None
+
+    def effort(outs: np.ndarray) -> np.ndarray:
+        short = np.where(outs < TILES[-1], _A_SINGLE_ONE * outs, _SHORT_TILE * (outs + outs % TILES[-1]))
+        return np.where(outs < TILE, short, -(-outs // TILE) * TILE)
+
+    return effort
 
 
 def emit_depth_wise(
@@ -85,7 +106,7 @@ def emit_depth_wise(
     outer, inner = _axes(window, e.target)
     least, most = limits(clamp)
     e.emit(
-        f"depthwise:convolve.{_variant(inner)}",
+        f"depthwise:convolve.{_variant(inner, window.whole is not None)}",
         x=source,
         weights=e.constant(packed),
         result=result,

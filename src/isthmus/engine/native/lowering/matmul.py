@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
 from isthmus.engine.native.lowering.layout import whole_dims
 from isthmus.engine.native.lowering.panels import Tile, choose_tile, limits, pack_panels, single_row_vectors
 from isthmus.engine.native.program import ABSENT, Operand
@@ -222,6 +222,14 @@ def _work(step: Step, target: Target, threads: int) -> int:
     return (1 if _one_by_one(step, product) else product.rights) * product.panel_bytes(target)
 
 
+def _effort(step: Step, axis: int, target: Target) -> Effort | None:
+    product, result = _product(step, target), step.outputs[0]
+    if product.left.batch.size > 1 or not result.elements:
+        return None
+    rows_of_one = product.left.rows // result.dims[axis]
+    return lambda rows: product.tile.effort(rows * rows_of_one)
+
+
 LOWERINGS: dict[str, Lowering] = dict.fromkeys(
-    ("MatMul", "FullyConnected"), Lowering(_emit, _work, _refuses)
+    ("MatMul", "FullyConnected"), Lowering(_emit, _work, _refuses, _effort)
 )

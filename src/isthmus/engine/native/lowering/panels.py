@@ -59,6 +59,13 @@ class Tile:
         return -(-whole // -(-whole // fitting))
 
 
+    def effort(self, rows: np.ndarray) -> np.ndarray:
+        """The rows that are computed for so many: the last ones take half a tile or a whole one."""
+        half = max(1, self.rows // 2)
+        rest = rows % self.rows
+        return rows - rest + np.where(rest > half, self.rows, np.where(rest > 0, half, 0))
+
+
 _TILES: dict[int, tuple[Tile, ...]] = {
     64: (Tile(8, 3), Tile(10, 2), Tile(10, 1)),
     32: (Tile(6, 2), Tile(10, 1)),

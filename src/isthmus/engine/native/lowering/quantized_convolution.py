@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import (
     bias_fits,
     bias_of,
@@ -26,6 +26,7 @@ from isthmus.engine.native.lowering.quantized_product import (
     offsets,
     panels,
     product_of,
+    tiles_like,
 )
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
@@ -52,6 +53,19 @@ def _origin(x: Tensor, target: Target) -> int:
 def work_of(step: Step, target: Target, threads: int) -> int:
     """Scratch for rows that cannot be read in place."""
     return cut(product_of(step), _form(operand(step, 0), target), target, threads).work_bytes * threads
+
+
+def effort(step: Step, axis: int, target: Target) -> Effort | None:
+    """What strips take: tiles go along rows of the image, or along all pixels where each is by itself."""
+    product = product_of(step)
+    tiles = tiles_like(cut(product, _form(operand(step, 0), target), target, 1).vectors, target)
+    if product.rows == 1:
+        along = product.out_width // step.outputs[0].dims[axis]
+    elif axis == step.outputs[0].rank - 2:
+        along = 1
+    else:
+        return None
+    return lambda rows: np.min([-(-rows * along // tile) * tile for tile in tiles], axis=0)
 
 
 def emit(step: Step, e: Emitter) -> None:
@@ -112,8 +126,8 @@ def _covers_matmul(step: Step) -> bool:
 
 
 QUANTIZED = {
-    "Conv2d": (covers_convolution, Lowering(emit, work_of)),
-    "FullyConnected": (_covers_fully_connected, Lowering(emit, work_of)),
-    "MatMul": (_covers_matmul, Lowering(emit, work_of)),
+    "Conv2d": (covers_convolution, Lowering(emit, work_of, effort=effort)),
+    "FullyConnected": (_covers_fully_connected, Lowering(emit, work_of, effort=effort)),
+    "MatMul": (_covers_matmul, Lowering(emit, work_of, effort=effort)),
 }
 """For each operation, which steps its 8-bit lowering covers, and that lowering."""

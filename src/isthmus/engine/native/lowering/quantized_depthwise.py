@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.lowering import quantized_convolution
-from isthmus.engine.native.lowering.emitter import Emitter, Lowering
+from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import (
     bias_of,
     centred_weights,
@@ -28,6 +28,9 @@ _L1_SHARE_OF_STRIP = 12 << 10
 _MOST_OUTPUTS = 4
 _NARROWEST = 16
 _MOST_GROUPS = 64
+
+_GROUPING = 0.3
+"""What bringing the bytes of rows together takes, as a part of what computing them does."""
 
 
 @dataclass(frozen=True)
@@ -190,5 +193,13 @@ def _covers(step: Step) -> bool:
     return quantized_convolution.covers_convolution(step) and (few or not _multiplies_channels(step))
 
 
-QUANTIZED = {"DepthWiseConv2d": (_covers, Lowering(_emit, _work))}
+def _effort(step: Step, axis: int, target: Target) -> Effort | None:
+    """What strips take: the groups under rows that are computed together are brought together for fewer too."""
+    if _multiplies_channels(step):
+        return quantized_convolution.effort(step, axis, target)
+    together = _cut(step, target).together
+    return (lambda rows: rows + _GROUPING * together * -(-rows // together)) if axis == 1 else None
+
+
+QUANTIZED = {"DepthWiseConv2d": (_covers, Lowering(_emit, _work, effort=_effort))}
 """For each operation, which steps its 8-bit lowering covers, and that lowering."""

@@ -20,6 +20,7 @@ _TILES = {
 }
 """Rows by vectors of results that a tile keeps in registers, by lanes of the target."""
 _LATENCY = 5
+_FEW_ROWS = 3
 _L1_SHARE = 16 << 10
 _L1_SHARE_OF_STRIP = 8 << 10
 """Less for strips: what matters there is that little is alive."""
@@ -142,8 +143,13 @@ class Cut:
     work_bytes: int
 
 
+def tiles_like(vectors: int, target: Target) -> list[int]:
+    """The rows of all tiles of so many vectors, for which weights are packed alike."""
+    return [rows for rows, width in _TILES[target.lanes] if width == vectors]
+
+
 def _tile(product: Product, groups: int, target: Target) -> tuple[int, int]:
-    """The tile that computes a product in the least time."""
+    """The tile that computes a product in the least time. Weights of a strip are packed as for the whole step."""
     vectors = -(-product.columns // target.lanes)
 
     def cost(tile: tuple[int, int]) -> float:
@@ -156,7 +162,11 @@ def _tile(product: Product, groups: int, target: Target) -> tuple[int, int]:
                 total += count * (product.taps * groups * group + 4 * rows * v + 20)
         return -(-(product.whole_width or product.out_width) // rows) * total
 
-    return min(_TILES[target.lanes], key=cost)
+    found = min(_TILES[target.lanes], key=cost)
+    if not product.whole_width:
+        return found
+    best = min(tiles_like(found[1], target), key=lambda rows: (-(-product.out_width // rows) * rows, rows != found[0]))
+    return best, found[1]
 
 
 def cut(product: Product, form: int, target: Target, threads: int) -> Cut:
@@ -169,7 +179,9 @@ def cut(product: Product, form: int, target: Target, threads: int) -> Cut:
     in_place = form == 0 and product.stays_inside and contiguous and run % 4 == 0 and product.out_width >= rows
     under_result = product.kernel[0] * product.stride[1] * product.channels * size
     share = _L1_SHARE_OF_STRIP if product.whole_width else _L1_SHARE
-    wanted = min(share // under_result, -(-product.out_width * product.rows // (4 * threads)))
+    # Parts of rows of a strip would be short: what lies under both ends is copied twice. The least rows need the room.
+    parts = threads if product.whole_width and product.kernel[0] > 1 and product.rows >= _FEW_ROWS else 4 * threads
+    wanted = min(share // under_result, -(-product.out_width * product.rows // parts))
     segment = min(max(wanted // rows, 1) * rows, product.out_width)
     if in_place:
         return Cut(rows, vectors, 0, size, groups, segment, 0, 0)

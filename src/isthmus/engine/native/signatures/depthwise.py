@@ -24,6 +24,8 @@ def _axis(name: str) -> tuple[Number, ...]:
 
 SPECIAL = ((3, 1), (3, 2), (5, 1), (5, 2), (7, 1))
 """Kernel width and stride with a micro-kernel of their own."""
+TILES = (4, 2)
+"""Neighbouring outputs that one computes together: fewer for strips that are not as wide."""
 
 CONVOLVE = Signature(
     "depthwise:convolve",
@@ -52,7 +54,7 @@ CONVOLVE = Signature(
     variants={
         "1": {"tile": 1, "special": 0, "special_stride": 0},
         "4": {"tile": 4, "special": 0, "special_stride": 0},
-        **{f"4x{k}s{s}": {"tile": 4, "special": k, "special_stride": s} for k, s in SPECIAL},
+        **{f"{t}x{k}s{s}": {"tile": t, "special": k, "special_stride": s} for t in TILES for k, s in SPECIAL},
     },
     where={
         "vectors_bytes": "padded(channels, lanes) * 4",
