@@ -14,9 +14,9 @@ pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 VECTOR = np.float32([[0.1, 0.2, 0.3, 0.4]])
 NORMALIZED = chain("NEG", "LOG_SOFTMAX", "ABS")
 """Three operators that do not become one kernel: what lies between them is kept in the precision of the graph."""
-HALF, SINGLE = 2.0**-11, 2.0**-20
-"""How far off an answer near 1 may be that is kept with the digits of a half, and of a float, of which a device's
-logarithm and exponential may lose some."""
+HALF, SINGLE = 2.0**-10, 2.0**-20
+"""How far off an answer near 1 may be, where what lies between operators has the digits of a half, rounded twice, and
+those of a float, of which a device's logarithm and exponential may lose some."""
 
 
 def distance(delegate) -> float:
