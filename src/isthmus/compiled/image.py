@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class Image:
-    """Code that was loaded together: one space of names, which lives as long as this object."""
+    """Code that was loaded together, which lives as long as this object.
+
+    What an object file refers to is at most 2 GiB away. LLVM's younger linker (JITLink) lays each file out as one piece
+    of memory, also where drivers have taken large parts of the address space. Its older one asks for memory for the
+    code of a file and then for its constants, and ends the process if the second is far from the first.
+    """
 
     def __init__(self) -> None:
         import llvmlite.binding as llvm  # here, so that preparing and planning without running do without it
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self._engine = llvm.create_mcjit_compiler(
-            llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine()
-        )
+        machine = llvm.Target.from_default_triple().create_target_machine()
+        self._linker = llvm.create_lljit_compiler(machine, use_jit_link=True)
+        self._libraries: list[Any] = []
 
-    def add(self, objects: Iterable[bytes]) -> None:
-        """Load object files."""
+    def add(self, objects: Iterable[bytes], symbols: Iterable[str]) -> dict[str, int]:
+        """Load object files: the address of each of some functions in them. They may call each other."""
         import llvmlite.binding as llvm
 
+        library = llvm.JITLibraryBuilder().add_current_process()
         for code in objects:
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self._engine.finalize_object()
-
-    def address(self, symbol: str) -> int:
-        """Where a function is."""
-        return self._engine.get_function_address(symbol)
+            library.add_object_img(code)
+        wanted = list(symbols)
+        for symbol in wanted:
+            library.export_symbol(symbol)
+        loaded = library.link(self._linker, f"objects {len(self._libraries)}")
+        self._libraries.append(loaded)
+        return {symbol: loaded[symbol] for symbol in wanted}

@@ -31,12 +31,13 @@ class Loop:
 
     def __init__(self, objects: list[bytes]) -> None:
         self._image = Image()
-        self._image.add(objects)
+        names = ("execute", "enqueue", "wait", "notify")
+        execute, enqueue, wait, notify = self._image.add(objects, map(symbol, names)).values()
         entry = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
-        self.execute: Callable[..., None] = entry(self._image.address(symbol("execute")))
-        self.enqueue: Callable[..., None] = entry(self._image.address(symbol("enqueue")))
-        self.wait: Callable[..., None] = entry(self._image.address(symbol("wait")))
-        self.notify: int = self._image.address(symbol("notify"))
+        self.execute: Callable[..., None] = entry(execute)
+        self.enqueue: Callable[..., None] = entry(enqueue)
+        self.wait: Callable[..., None] = entry(wait)
+        self.notify: int = notify
         """Where the function is that the driver calls back."""
 
 

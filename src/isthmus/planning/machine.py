@@ -31,18 +31,18 @@ SEARCH = Ahead(
 def load() -> Advance:
     """The search as machine code. The first call of a process loads LLVM; the first of a user compiles."""
     image = Image()
-    image.add(SEARCH.objects())
+    found = image.add(SEARCH.objects(), [SYMBOL])
     # The image must live as long as the function does.
-    return _Search(image)
+    return _Search(image, found[SYMBOL])
 
 
 class _Search:
     """`advance` on a state of arrays, without Python's lock."""
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: Image, address: int) -> None:
         self._image = image
         words = [ctypes.c_int64] * 4
-        self._function = ctypes.CFUNCTYPE(None, *words)(image.address(SYMBOL))
+        self._function = ctypes.CFUNCTYPE(None, *words)(address)
 
     def __call__(self, state: State, nodes: int) -> int:
         table = np.array([field.__array_interface__["data"][0] for field in state], dtype=np.int64)

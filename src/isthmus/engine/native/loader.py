@@ -92,10 +92,9 @@ def _load(objects: dict[str, bytes], target: Target) -> None:
     # A kernel has the same symbol on every target, so each target has an image of its own.
     if target.name not in _images:
         _images[target.name] = Image()
-    image = _images[target.name]
-    image.add(objects.values())
-    for kernel in objects:
-        _addresses[kernel, target.name] = image.address(cache.symbol(kernel))
+    symbols = {kernel: cache.symbol(kernel) for kernel in objects}
+    found = _images[target.name].add(objects.values(), symbols.values())
+    _addresses.update(((kernel, target.name), found[symbol]) for kernel, symbol in symbols.items())
 
 
 def compile_into_cache(kernels: Sequence[str], target: Target) -> None:
