@@ -3,8 +3,10 @@
 import logging
 import subprocess
 import sys
+import threading
 
 import pytest
+from interruption import everywhere
 
 from isthmus import QnnError
 from isthmus.log import Log, LogLevel
@@ -78,3 +80,71 @@ def test_python_prints_by_itself_only_what_nobody_else_hears(arguments, printed,
 def test_a_message_whose_callback_fails_is_not_lost():
     done = subprocess.run([sys.executable, "-c", SCRIPT, "broken"], capture_output=True, text=True, check=True)
     assert "the log callback failed at: an error" in done.stderr
+
+
+class Listening(logging.Handler):
+    """Hears, and says whether another thread could be heard."""
+
+    def emit(self, record):
+        record.getMessage()
+
+    def hears_others(self):
+        heard = []
+
+        def ask():
+            heard.append(self.lock.acquire(timeout=1))
+            if heard[-1]:
+                self.lock.release()
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        asking.join()
+        return heard[0]
+
+    def let_go(self):
+        while self.lock._is_owned():
+            self.lock.release()
+
+
+@pytest.fixture
+def handler():
+    logger, handler = logging.getLogger("isthmus"), Listening()
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+def test_an_interrupt_within_a_message_leaves_logging_to_the_other_threads(handler):
+    log, places = Log(), 0
+    for where in everywhere(lambda: log(LogLevel.ERROR, "said")):
+        assert handler.hears_others(), where
+        places += 1
+    assert places > 20
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="logging takes its locks by `with`")
+def test_the_plain_way_does_keep_a_lock(handler):
+    """The test above would notice."""
+    logger, lost = logging.getLogger("isthmus"), []
+    for where in everywhere(lambda: logger.error("said"), outside=("_pytest",)):
+        if not handler.hears_others():
+            lost.append(where)
+            handler.let_go()
+    assert lost
+
+
+def test_a_message_from_within_a_handler_leaves_it_its_lock(handler):
+    log, found = Log(), []
+
+    def emit(record):
+        if record.getMessage() == "outer":
+            with pytest.raises(KeyboardInterrupt):
+                log(LogLevel.ERROR, "inner")
+            found.append(handler.lock._is_owned())
+        else:
+            raise KeyboardInterrupt
+
+    handler.emit = emit
+    log(LogLevel.ERROR, "outer")
+    assert found == [True]
+    assert handler.hears_others()

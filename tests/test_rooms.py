@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "prepare": {"graph", "planning", "errors"},
     "engine": {"interrupts", "compiled", "isolated", "graph", "prepare", "memory", "lock", "errors"},
     "binary": {"interrupts", "engine", "graph", "reading", "errors", "version"},
-    "accelerator": {"interrupts", "isolated", "binary", "engine", "graph", "memory", "errors"},
+    "accelerator": {"interrupts", "isolated", "binary", "engine", "graph", "memory", "log", "errors"},
     "backends": {
         "interrupts", "accelerator", "binary", "engine", "prepare", "graph", "memory", "opencl", "compiled", "lock",
         "log", "reading", "errors", "version",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import IntEnum
+from typing import Any
 
 from isthmus.errors import Code, QnnError
 
@@ -72,13 +73,13 @@ class Log:
         """Say something."""
         # Whoever is called back should not find the same on standard error, where Python puts what has no handler.
         if self._callback is None or _logger.hasHandlers():
-            _logger.log(PYTHON_LEVELS[level], "%s", text)
+            tell(PYTHON_LEVELS[level], text)
         if self._callback is not None and level <= self.level:
             try:
                 self._callback(level, text)
             except Exception:
                 # A log must not change what the caller of the library sees.
-                _logger.exception("the log callback failed at: %s", text)
+                tell(logging.ERROR, f"the log callback failed at: {text}", failed=True)
 
     def free(self) -> None:
         """Stop calling back; safe to call again."""
@@ -89,3 +90,29 @@ class Log:
 
     def __exit__(self, *exception: object) -> None:
         self.free()
+
+
+def tell(level: int, text: str, failed: bool = False, logger: logging.Logger = _logger) -> None:
+    """Give a message to Python's logging, with what is being handled if that has failed; an interrupt keeps no lock.
+
+    Up to Python 3.12 logging takes a lock and enters ``try`` afterwards. An interrupt in between leaves the lock with
+    this thread, and every other one that logs would wait for ever.
+    """
+    before = [lock for lock in _locks(logger) if lock._is_owned()]
+    try:
+        logger.log(level, "%s", text, exc_info=failed)
+    except BaseException:
+        for lock in _locks(logger):
+            if lock not in before and lock._is_owned():
+                lock.release()
+        raise
+
+
+def _locks(logger: logging.Logger) -> Iterator[Any]:
+    """The locks that logging takes for a message, as far as they tell who has them."""
+    found: list[Any] = [getattr(logging, "_lock", None), getattr(logging.lastResort, "lock", None)]
+    asked: logging.Logger | None = logger
+    while asked is not None:
+        found += [handler.lock for handler in asked.handlers]
+        asked = asked.parent if asked.propagate else None
+    return (lock for lock in found if hasattr(lock, "_is_owned"))

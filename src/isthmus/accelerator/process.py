@@ -18,12 +18,12 @@ from isthmus.engine.native.target import Target
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.interrupts import Descriptor, Ending, owned, warn_forgotten
+from isthmus.log import tell
 from isthmus.memory.shareable import shared_file
 
 SERVING = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run", "executor:work", "executor:stop")
 _SECONDS_TO_END = 2.0
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
-_logger = logging.getLogger("isthmus")
 
 
 class Accelerator:
@@ -59,7 +59,8 @@ class Accelerator:
             self.kill("it was not wanted any more")
             raise
         for right in self.unconfined:
-            _logger.warning("The accelerator process %d keeps rights that it does not need: %s", self.pid, right)
+            text = f"The accelerator process {self.pid} keeps rights that it does not need: {right}"
+            tell(logging.WARNING, text)
 
     @property
     def alive(self) -> bool:

@@ -31,7 +31,7 @@ from isthmus.capi.functions import TABLE, Function
 from isthmus.capi.handles import Handles
 from isthmus.capi.records import ClientLog
 from isthmus.errors import Code, QnnError
-from isthmus.log import Log, LogLevel
+from isthmus.log import Log, LogLevel, tell
 
 LIBRARIES = {
     "QnnCpu": "cpu", "QnnGpu": "gpu", "QnnHtp": "htp", "QnnLpai": "lpai",
@@ -135,7 +135,7 @@ class Server:
             # The library has it come up again where it was called from; raised here it would be nobody's.
             raise problem
         text = "".join(traceback.format_exception(type(problem), problem, problem.__traceback__))
-        logging.getLogger("isthmus").error("%s failed:\n%s", function.name, text)
+        tell(logging.ERROR, f"{function.name} failed:\n{text}")
         return int(Code.COMMON_GENERAL)
 
     def failed(self, function: str, problem: QnnError, expected: bool = False) -> int:

@@ -26,6 +26,7 @@ from isthmus.capi.functions import serves
 from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
 from isthmus.capi.values import ClientTensorInfo
 from isthmus.errors import QnnError
+from isthmus.log import tell
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
@@ -197,7 +198,7 @@ class Validation:
         begun.mistaken = True
         if len(self.mistakes) < MOST_MISTAKES:
             self.mistakes.append(f"{begun.label}: {rule}")
-            _logger.warning("%s", self.mistakes[-1])
+            tell(logging.WARNING, self.mistakes[-1], logger=_logger)
 
     # -- arguments -----------------------------------------------------------------------------------------------------
 
