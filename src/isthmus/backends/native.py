@@ -49,6 +49,19 @@ class Prepared:
     io_offsets: tuple[int, ...] = ()
 
 
+def _strips(limit: ScratchLimit, target: Target, threads: int) -> Strips:
+    """A limit on scratch with what the search for strips asks of this engine."""
+    return Strips(
+        limit,
+        nanoseconds=estimated,
+        splits=lower.splits,
+        shared=is_shared,
+        sharing=SHARING,
+        threads=threads,
+        effort=lambda step, axis: lower.effort(step, axis, target),
+    )
+
+
 def prepare(
     graph: Graph,
     threads: int = 1,
@@ -77,17 +90,7 @@ def prepare(
         refusal=lower.refusal,
         alignment=alignment,
         io_in_scratch=io_in_scratch,
-        strips=None
-        if limit is None
-        else Strips(
-            limit,
-            estimated,
-            lower.splits,
-            is_shared,
-            SHARING,
-            count,
-            lambda step, axis: lower.effort(step, axis, target),
-        ),
+        strips=None if limit is None else _strips(limit, target, count),
     )
     return Prepared(lower.lower(planned, target, count), planned.plan, planned.io_offsets)
 

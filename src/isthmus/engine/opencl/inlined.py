@@ -7,10 +7,7 @@ are.
 
 from __future__ import annotations
 
-import numpy as np
-
-_LARGE = 3 << 22
-_LARGE_BITS = int(np.float32(_LARGE).view(np.int32))
+from isthmus.engine.opencl.storage import BITS_OF_LARGE, LARGE
 
 _CHOICES = """#undef min
 #undef max
@@ -34,9 +31,9 @@ T OVERLOADED in_floor(T x) {{
 }}
 T OVERLOADED in_exp(T x) {{
   T y = x < -104.0f ? (T)(-104.0f) : (x > 89.0f ? (T)(89.0f) : x);
-  T shifted = y * 1.44269504f + {_LARGE}.0f;
-  I n = AS_I(shifted) - {_LARGE_BITS}, half_n = n >> 1;
-  T whole = shifted - {_LARGE}.0f;
+  T shifted = y * 1.44269504f + {LARGE}.0f;
+  I n = AS_I(shifted) - {BITS_OF_LARGE}, half_n = n >> 1;
+  T whole = shifted - {LARGE}.0f;
   T r = (y - whole * 0.693359375f) - whole * -2.12194440e-4f;
   T p = 1.9875691500e-4f * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;

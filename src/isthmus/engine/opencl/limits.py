@@ -33,20 +33,15 @@ def refuses_size(step: Step) -> str | None:
     return None if runs <= MOST_RUNS else f"it would need a table of {runs:,} places, {MOST_RUNS:,} are possible"
 
 
-def check_device(schedule: Schedule, scratch_bytes: int, traits: DeviceTraits) -> None:
+def check_device(schedule: Schedule, traits: DeviceTraits) -> None:
     """Refuse a graph that needs a larger buffer than the device allocates.
-
-    Parameters
-    ----------
-    scratch_bytes
-        What scratch takes in the precision that intermediates are kept in; it was planned for floats.
 
     Raises
     ------
     QnnError
         COMMON_MEM_ALLOC with what it is that needs it.
     """
-    _check(schedule, "its scratch", scratch_bytes, traits)
+    _check(schedule, "its scratch", schedule.scratch_bytes, traits)
     _check(schedule, "its state", schedule.state_bytes, traits)
     for tensor in (*schedule.inputs, *schedule.outputs):
         _check(schedule, f"tensor '{tensor.name}'", tensor.nbytes, traits)

@@ -149,7 +149,7 @@ def lower(
     QnnError
         COMMON_MEM_ALLOC if the device has no memory of such a size.
     """
-    check_device(schedule, schedule.scratch_bytes, traits)
+    check_device(schedule, traits)
     emitter = Emitter(traits, precision, schedule.places, len(schedule.inputs), schedule.numerics)
     for group in _groups(schedule, emitter, fuse):
         step = schedule.steps[group.head]

@@ -39,9 +39,9 @@ VECTORS = "".join(
 ``vload`` is a call, as it is on PoCL."""
 
 
-_LARGE = 3 << 22
+LARGE = 3 << 22
 """Floats of this size are whole numbers: a sum with it is rounded to one, half to even, as its last bits say."""
-_BITS_OF_LARGE = int(np.float32(_LARGE).view(np.int32))
+BITS_OF_LARGE = int(np.float32(LARGE).view(np.int32))
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ class Storage:
         return (
             f"{{ {real} steps = {value};"
             f" steps = steps > {low} ? steps : {low}; steps = steps < {high} ? steps : {high};"
-            f" {element} = convert_{self.c_type}{wide}(as_int{wide}(steps + {_LARGE}.0f)"
-            f" + ((int){name}_zero - {_BITS_OF_LARGE})); }}"
+            f" {element} = convert_{self.c_type}{wide}(as_int{wide}(steps + {LARGE}.0f)"
+            f" + ((int){name}_zero - {BITS_OF_LARGE})); }}"
         )
 
 

@@ -54,18 +54,18 @@ def varied(instructions: Sequence[Instruction], kernels: dict[str, int]) -> Vari
     """The table of instructions; `kernels` numbers their names, and gets the one that changes others."""
     repeat = kernels.get(REPEAT, -1)
     places = _places(instructions, repeat)
-    rows = list(_with_changes(instructions, repeat, places))
+    rows = _with_changes(instructions, repeat, places)
     if any(isinstance(row, _Change) for row in rows):
         kernels.setdefault(VARY, len(kernels))
     return _laid_out(rows, kernels.get(VARY, -1), places)
 
 
-def _uses(instructions: Sequence[Instruction], repeat: int) -> Iterator[tuple[int, list[Instruction]]]:
-    """The instructions in order, those of a repeated strip together, with where each begins."""
+def _uses(instructions: Sequence[Instruction], repeat: int) -> Iterator[Sequence[Instruction]]:
+    """The instructions in order, those of a repeated strip together."""
     at = 0
     while at < len(instructions):
         end = at + 1 + (instructions[at].words[0] if instructions[at].kernel == repeat else 0)
-        yield at, list(instructions[at:end])
+        yield instructions[at:end]
         at = end
 
 
@@ -73,7 +73,7 @@ def _places(instructions: Sequence[Instruction], repeat: int) -> dict[Key, tuple
     """Which words of which instructions change, where that makes a program smaller."""
     forms: dict[Key, list[tuple[int, ...]]] = {}
     excluded: set[Key] = set()
-    for _, together in _uses(instructions, repeat):
+    for together in _uses(instructions, repeat):
         here: dict[Key, tuple[int, ...]] = {}
         for one in together:
             key = one.kernel, one.label
@@ -98,12 +98,12 @@ def _places(instructions: Sequence[Instruction], repeat: int) -> dict[Key, tuple
 
 def _with_changes(
     instructions: Sequence[Instruction], repeat: int, places: dict[Key, tuple[int, ...]]
-) -> Iterator[Instruction | _Change]:
+) -> list[Instruction | _Change]:
     """The instructions, with changes before those that need them: as many in one as it can be early for."""
     now: dict[Key, tuple[int, ...]] = {}
     rows: list[Instruction | _Change] = []
     change, used = _Change(), set[Key]()
-    for _, together in _uses(instructions, repeat):
+    for together in _uses(instructions, repeat):
         for one in together:
             key = one.kernel, one.label
             if key not in places or now.get(key) == one.words:
@@ -116,7 +116,7 @@ def _with_changes(
             change.words += len(places[key])
         used.update((one.kernel, one.label) for one in together)
         rows += together
-    return iter(rows)
+    return rows
 
 
 def _laid_out(rows: list[Instruction | _Change], vary: int, places: dict[Key, tuple[int, ...]]) -> Varied:
