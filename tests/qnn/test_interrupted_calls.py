@@ -70,7 +70,7 @@ def as_before(backend, given):
             gc.collect()
         assert held() == before, where
         results = []
-        given.inputs["x"][...] = 3
+        given.inputs["x"][...], given.outputs["y"][...] = 3, 0
 
         def execute():
             given.binding.execute()
@@ -163,6 +163,77 @@ def test_an_execution_on_other_memory(backend, given, request):
     assert (y.view(np.float32, DIMS) == 4).all()
     x.close()
     y.close()
+
+
+def test_an_execution_that_is_interrupted_leaves_others_their_memory(backend, given):
+    graph = given.binding.graph
+    x, y = (memory.host(64, 128) for _ in range(2))
+    with graph.bind([ClientTensor("x", x)], [ClientTensor("y", y)]) as binding:
+        x.view(np.float32, DIMS)[...] = 2
+        count = 0
+
+        def deed():
+            given.binding.execute()
+            binding.execute()
+
+        for where in everywhere(deed, outside=PURE, most=150):
+            given.inputs["x"][...], given.outputs["y"][...] = 3, 0
+            y.view(np.float32, DIMS)[...] = -1
+            given.binding.execute()
+            assert (given.outputs["y"] == 6).all(), where
+            assert (y.view(np.float32, DIMS) == -1).all(), f"written by another binding: interrupted at {where}"
+            count += 1
+        assert count > 5
+    x.close()
+    y.close()
+
+
+def test_a_replacement_of_scratch_that_is_interrupted_leaves_one_of_both_in_use(backend):
+    if backend.name != "lpai":
+        pytest.skip("only LPAI has scratch that is the client's")
+    graph = _with_scratch(backend.create_context())
+    made, kept = graph.allocate(), graph.get_property(lpai.SCRATCH_MEM)
+    size = graph.get_property(lpai.SCRATCH_MEM_SIZE)
+    other = rpcmem.alloc(rpcmem.HEAP_ID_SYSTEM, 0, size)
+    x, y = (memory.host(64, 128) for _ in range(2))
+    binding = graph.bind([ClientTensor("x", x)], [ClientTensor("y", y)])
+    x.view(np.float32, DIMS)[...] = 3
+
+    def deed():
+        graph.set_config(lpai.SCRATCH_MEM, lpai.Mem(lpai.MemType.DDR, size, other))
+        graph.set_config(lpai.SCRATCH_MEM, kept)
+
+    count = 0
+    for where in everywhere(deed, outside=PURE, most=150):
+        contents = {"kept": kept.addr, "other": other}
+        used = "other" if graph.get_property(lpai.SCRATCH_MEM).addr is other else "kept"
+        views = {name: np.frombuffer(buffer, np.uint8)[:size] for name, buffer in contents.items()}
+        for view in views.values():
+            view[...] = 0xA5
+        y.view(np.float32, DIMS)[...] = 0
+        binding.execute()
+        assert (y.view(np.float32, DIMS) == 72).all(), where
+        for name, view in views.items():
+            assert (view == 0xA5).all() == (name != used), f"{name} beside {used}: interrupted at {where}"
+        graph.set_config(lpai.SCRATCH_MEM, kept)
+        count += 1
+    assert count > 5
+    graph.context.free()
+    for buffer in (x, y, made):
+        buffer.close()
+    rpcmem.free(other)
+
+
+def _with_scratch(context):
+    """A graph that has something in scratch."""
+    graph = context.create_graph("scratch")
+    x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS)
+    y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, DIMS)
+    two, four = (graph.create_tensor(name, TensorType.NATIVE, DataType.FLOAT_32, DIMS) for name in ("2x", "4x"))
+    graph.add_node("first", "ElementWiseAdd", [x, x], [two])
+    graph.add_node("second", "ElementWiseAdd", [two, two], [four])
+    graph.add_node("third", "ElementWiseMultiply", [two, four], [y])
+    return graph
 
 
 def test_a_count_is_not_lost_where_it_is_asked_for(backend, given):

@@ -200,6 +200,8 @@ class CpuBinding(Binding):
 
     def _take_over(self) -> None:
         assert self._io is not None
+        # Nobody's, until it is known to be this one's: an interrupt may come in between.
+        self._graph.bound = None
         self._graph.executor().bind_all_io(self._io)
         self._graph.bound = self
 

@@ -24,7 +24,7 @@ from isthmus.backends.lpai_options import (
     PerfCfg,
     Prepare,
 )
-from isthmus.backends.lpai_pools import Pool
+from isthmus.backends.lpai_pools import Pool, Taken
 from isthmus.backends.native import NativeGraphDriver, Prepared
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
@@ -69,6 +69,8 @@ class LpaiGraphDriver(NativeGraphDriver):
         self._executor: Executor | RemoteExecutor | None = None
         self.bound: LpaiBinding | None = None
         """The binding whose memory the executor has now."""
+        self._brought: Taken | None = None
+        """The scratch that it has now; None where that is not known, since an interrupt may have come."""
 
     @property
     def alignment(self) -> BufferAlignmentReq:
@@ -188,7 +190,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             taken = pool.take(memory, required, self.alignment)
             try:
                 if self._executor is not None:
-                    self._executor.bind_scratch(taken.window)
+                    self._bring(taken)
             except BaseException:
                 taken.release()
                 raise
@@ -200,7 +202,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             with self._turn:
                 if pool.present is taken:
                     if self._executor is not None:
-                        self._executor.bind_scratch(before.window)
+                        self._bring(before)
                     pool.present = before
                 else:
                     # Replaced once more meanwhile, beside this one and not beside the one before.
@@ -209,6 +211,17 @@ class LpaiGraphDriver(NativeGraphDriver):
                 holds.changed()
 
         return Change(before.release, undo)
+
+    def bring_scratch(self) -> None:
+        """See to it that the executor has the scratch that is set: it has another where setting one was interrupted."""
+        if self._brought is not self._scratch.present:
+            self._bring(self._scratch.present)
+
+    def _bring(self, scratch: Taken) -> None:
+        executor = self.executor()
+        self.bound = self._brought = None
+        executor.bind_scratch(scratch.window)
+        self._brought = scratch
 
     def _provided(self, pool: Pool) -> Window | None:
         """A pool as set, checked once more against what the graph needs now."""
@@ -241,7 +254,7 @@ class LpaiGraphDriver(NativeGraphDriver):
                     executor.close()
                 model.close()
                 raise
-            self._executor, self._model = executor, model
+            self._executor, self._model, self._brought = executor, model, self._scratch.present
             self.inputs_survive = bool(model.io) or not self.prepared().io_offsets
             self.finalized = True
 
@@ -297,7 +310,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             self._ledger.close()
             if self._executor is not None:
                 self._executor.close()
-                self._executor = self.bound = None
+                self._executor = self.bound = self._brought = None
             if self._model is not None:
                 self._model.close()
                 self._model = None
@@ -363,6 +376,9 @@ class LpaiBinding(Binding):
             native.run_within(executor, limit, self._what)
 
     def _take_over(self) -> None:
+        # Nobody's, until it is known to be this one's: an interrupt may come in between.
+        self._graph.bound = None
+        self._graph.bring_scratch()
         self._graph.executor().bind_all_io(self._io)  # type: ignore[arg-type]
         self._graph.bound = self
 
