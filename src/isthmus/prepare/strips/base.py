@@ -104,6 +104,42 @@ class Read:
     run: bool
 
 
+@dataclass(frozen=True)
+class Along:
+    """A step that is computed by rows along an axis.
+
+    Parameters
+    ----------
+    count
+        Its rows: those of the operand where they are brought together.
+    plain
+        Whether all rows of a strip are whole ones, however many there are.
+    bytes, run, runs
+        The bytes of a row of its result, whether rows are one run of memory, and of how many a row is.
+    space, space_a_row
+        About its work space: so much in any case, and so much for each row.
+    sums
+        Bytes that it has alive all the time where rows are brought together.
+    reads
+        What it reads.
+    losses
+        What `Base.loss` has found.
+    """
+
+    axis: int
+    rows: RowMap
+    count: int
+    plain: bool
+    bytes: int
+    run: bool
+    runs: int
+    space: float
+    space_a_row: float
+    sums: int
+    reads: list[Read]
+    losses: dict[tuple[Rate, int], np.ndarray | None]
+
+
 def profile(
     arranged: Arranged, engine: Engine, alignment: int, planned: Callable[[Block], bool]
 ) -> tuple[list[int], list[int]]:
@@ -211,10 +247,9 @@ class Base:
         self.together = np.where(shared, self.time / engine.threads + engine.sharing, self.time)
         self._maps: dict[tuple[int, int], RowMap | None] = {}
         self._sinks: dict[tuple[int, int], tuple[int, RowMap] | None] = {}
-        self._spaces: dict[tuple[int, int], tuple[float, float]] = {}
+        self._alongs: dict[tuple[int, int], Along | None] = {}
+        self._last_alongs: dict[tuple[int, int], Along | None] = {}
         self._shapes: dict[tuple[Tensor, int], tuple[int, bool]] = {}
-        self._reads: dict[tuple[int, tuple[tuple[int, int], ...]], list[Read]] = {}
-        self._losses: dict[tuple[int, int, Rate, int], np.ndarray | None] = {}
 
     def made(self, block: Block) -> Tensor:
         """The tensor that the one writer of a block writes."""
@@ -253,13 +288,32 @@ class Base:
         found = self.map(index, axis) if result.dims[axis] > 1 else None
         return None if found is None else (axis, found)
 
-    def reads(self, index: int, rows: RowMap) -> list[Read]:
-        """What a step reads when it is computed by a map."""
-        key = index, rows.sliced
-        if key not in self._reads:
-            sliced = dict(rows.sliced)
-            self._reads[key] = [self._read(sliced.get(k), t, b) for k, t, b in self.operands[index]]
-        return self._reads[key]
+    def along(self, index: int, axis: int) -> Along | None:
+        """A step that is computed by rows along an axis of its result; None where it cannot be."""
+        key = index, axis
+        if key not in self._alongs:
+            found = self.map(index, axis)
+            self._alongs[key] = None if found is None else self._along(index, axis, found)
+        return self._alongs[key]
+
+    def last_along(self, index: int, mode: int) -> Along | None:
+        """A step whose result nobody reads by rows, by strips along `mode`; None where it cannot be."""
+        key = index, mode
+        if key not in self._last_alongs:
+            found = self.sink(index, mode)
+            self._last_alongs[key] = None if found is None else self._along(index, *found)
+        return self._last_alongs[key]
+
+    def _along(self, index: int, axis: int, rows: RowMap) -> Along:
+        result, sliced = self.steps[index].outputs[0], dict(rows.sliced)
+        reads = [self._read(sliced.get(k), t, b) for k, t, b in self.operands[index]]
+        bytes_, run = (0, True) if rows.reduces else self.shape(result, axis)
+        sums = 4 * result.elements if rows.reduces and result.dtype.is_fixed_point else 0
+        return Along(
+            axis, rows, rows.height if rows.reduces else result.dims[axis],
+            rows.rate.__class__ is int and rows.grain == 1, bytes_, run, prod(result.dims[:axis]),
+            *self._space(index, axis), aligned(sums, self.alignment), reads, {},
+        )  # fmt: skip
 
     def _read(self, axis: int | None, tensor: Tensor, source: Block) -> Read:
         by_rows = axis is not None and source in self.simple
@@ -267,21 +321,20 @@ class Base:
         bytes_, run = (0, True) if axis is None else self.shape(tensor, axis)
         return Read(tensor, source, self.writer.get(source, -1), by_rows, own, bytes_, run)
 
-    def loss(self, index: int, axis: int, rate: Rate, counted: int) -> np.ndarray | None:
+    def loss(self, index: int, along: Along, rate: Rate, counted: int) -> np.ndarray | None:
         """The nanoseconds by which a strip of a step takes longer than its share of the whole.
 
         It is by the rows of the tensor that counts, of which it has `rate` times as many: from none to `counted`.
         """
-        key = index, axis, rate, counted
-        if key not in self._losses:
-            step = self.steps[index]
-            effort, height = self.engine.effort(step, axis), step.outputs[0].dims[axis]
-            self._losses[key] = None
+        key = rate, counted
+        if key not in along.losses:
+            effort, height = self.engine.effort(self.steps[index], along.axis), along.count
+            along.losses[key] = None
             if effort is not None:
                 rows = np.minimum(np.ceil(np.arange(counted + 1) * float(rate)).astype(np.int64), height)
                 whole = max(float(effort(np.array([height]))[0]), 1.0)
-                self._losses[key] = self.time[index] * (effort(rows) / whole - rows / height)
-        return self._losses[key]
+                along.losses[key] = self.time[index] * (effort(rows) / whole - rows / height)
+        return along.losses[key]
 
     def shape(self, tensor: Tensor, axis: int) -> tuple[int, bool]:
         """The bytes of a row, and whether rows are one run of memory."""
@@ -299,20 +352,14 @@ class Base:
         matches = (a for a in range(own.rank) if own.dims[a] == rows and prod(own.dims[:a]) == outer)
         return next(matches, None) if self.storage.span(own) == self.storage.span(tensor) else None
 
-    def space(self, index: int, axis: int) -> tuple[float, float]:
+    def _space(self, index: int, axis: int) -> tuple[float, float]:
         """About the work space of a step: so much in any case, and so much for each row of its result.
 
         It is the line through the space of an eighth of the rows and that of the whole.
         """
-        if not self.work[index]:
-            return 0.0, 0.0
-        key = index, axis
-        if key not in self._spaces:
-            self._spaces[key] = self._space(index, axis)
-        return self._spaces[key]
-
-    def _space(self, index: int, axis: int) -> tuple[float, float]:
         step, whole = self.steps[index], self.work[index]
+        if not whole:
+            return 0.0, 0.0
         found = self.map(index, axis)
         height = step.outputs[0].dims[axis] if axis < step.outputs[0].rank else 0
         few = max(1, height // 8)

@@ -1,57 +1,50 @@
 """How stretches grow: from the step that they end with, by one step more in front each time.
 
 What a stretch needs is counted as it grows, so that all stretches with the same end cost little more than the longest.
+What is counted never becomes less, but for copies that turn out not to be needed. So a stretch that cannot keep to a
+limit is known before it has grown to its first step, and grows no further for that limit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, lcm, prod
 
 import numpy as np
 
-from isthmus.graph import Tensor
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.rows import Rate, RowMap
 from isthmus.graph.traits import Product
 from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.base import Base, aligned
-from isthmus.prepare.strips.stretch import BYTES_A_NANOSECOND_NEARER, BYTES_A_RUN, Inner, Overlay, Stretch
+from isthmus.prepare.strips.base import Along, Base, aligned
+from isthmus.prepare.strips.floors import Floors
+from isthmus.prepare.strips.over import Copy, Over, Wanted, overlaid
+from isthmus.prepare.strips.stretch import BYTES_A_NANOSECOND_NEARER, BYTES_A_RUN, Inner, Stretch
 
 _WORTH_OVERLAYING = 20
 """A result over an operand saves at least this part of the most bytes alive."""
 
 
-@dataclass
-class _Wanted:
-    """What the readers in a stretch want of a tensor: rate, end and begin of the rows, along one axis of it."""
+@dataclass(slots=True)
+class _Grown:
+    """What a stretch came to when it had grown so far: it is made of that once somebody asks for it."""
 
-    axis: int
-    rate: Rate
-    end: int
-    begin: int
-
-
-@dataclass(frozen=True)
-class _Copy:
-    """Rows of a tensor that are copied out of it for a reader at a position: what it adds to the line there."""
-
-    position: int
-    line: np.ndarray
+    floor: int
+    most: float
+    carried: int
+    lines: np.ndarray
+    instructions: int
     copied: float
     copied_a_row: float
-
-
-@dataclass(frozen=True)
-class _Over:
-    """A result that can lie over an operand, as things are with a stretch: what that takes, and the bytes it saves."""
-
-    source: Block
-    result: int
-    wanted: _Wanted
-    copies: tuple[_Copy, ...]
-    saved: int
+    loss: np.ndarray | None
+    won: float
+    ahead: float
+    grain: int
+    regular: bool
+    over: Over | None
+    plain: Stretch | None = None
+    overlaid: Stretch | None = None
 
 
 class Ending:
@@ -61,64 +54,70 @@ class Ending:
     stretch grows to hold its writer, it becomes one that exists by strips.
     """
 
-    def __init__(self, base: Base, last: int, mode: int, longest: int) -> None:
+    def __init__(self, base: Base, last: int, mode: int, longest: int, floors: Floors) -> None:
         self._base, self._last, self._mode = base, last, mode
         self._first = last + 1
-        self._longest = longest
+        self._longest, self._floors = longest, floors
         self._ended = False
         self.cut_short = False
         """Whether a longer stretch was asked for than it may have."""
-        self._wanted: dict[Block, _Wanted | None] = {}
+        self._wanted: dict[Block, Wanted | None] = {}
         self._sources: dict[Block, None] = {}
         """What is read by rows, was made before, and is read by nobody afterwards."""
-        self._copies: dict[Block, list[_Copy]] = {}
+        self._copies: dict[Block, list[Copy]] = {}
         self._maps: list[RowMap] = []
         self._inner: list[Inner] = []
-        self._lines = np.zeros((3, longest))
+        self._lines = np.zeros((longest, 3))
+        """For each position what `Stretch.lines` has, without copies."""
+        self._one_row: list[float] = []
+        self._most = 0.0
+        """For each position what that comes to with strips of one row, and the most of these."""
         self._in_place: set[int] = set()
-        self._whole_result = -1
+        self._whole_result, self._whole_bytes = -1, 0
+        """The step with the largest whole result so far, and its bytes."""
         self._height = 0
         self._grain, self._regular = 1, True
-        self._made = self._carried = self._instructions = 0
+        self._sums = self._carried = self._instructions = 0
         self._copied = self._copied_a_row = self._ahead = self._won = 0.0
         self._loss: np.ndarray | None = None
-        self._plain: dict[int, Stretch] = {}
-        self._over: dict[int, _Over] = {}
-        self._overlaid: dict[int, Stretch] = {}
+        self._grown: dict[int, _Grown] = {}
 
     def stretches(self, first: int, limit: int) -> list[Stretch]:
         """The stretch that begins with a step, and the same with a result over an operand, below a limit."""
-        while self._first > first and not self._ended and self._stays_below(limit):
-            if len(self._inner) == self._longest:
-                self.cut_short = True
-                break
-            self._ended = self._first == 0 or not self._grow(self._first - 1)
-            if not self._ended:
+        if self._first > first and not self._ended:
+            # All that has been counted up to here, a longer stretch has alive too.
+            room = limit - self._floors.least(self._last - first + 1)
+            while self._first > first and self._sums + self._carried + self._most <= room:
+                if len(self._inner) == self._longest:
+                    self.cut_short = True
+                    break
+                if not self._grow(self._first - 1):
+                    self._ended = True
+                    break
                 self._first -= 1
-                self._plain[self._first] = self._snapshot()
-                over = self._overlay()
-                if over is not None:
-                    self._over[self._first] = over
-        return self._known(first, limit)
+                self._note()
+        grown = self._grown.get(first)
+        return [] if grown is None else self._known(first, grown, limit)
 
-    def _stays_below(self, limit: int) -> bool:
-        """Whether a longer stretch may have less alive all through it than a limit: one result lies over an operand."""
-        return self._made + self._carried - self._whole_bytes() < limit
-
-    def _known(self, first: int, limit: int) -> list[Stretch]:
-        """The same, of those that have been looked at before."""
-        plain, over = self._plain.get(first), self._over.get(first)
-        found = [] if plain is None or plain.floor >= limit else [plain]
-        if plain is not None and over is not None and plain.floor - over.saved < limit:
-            if first not in self._overlaid:
-                self._overlaid[first] = self._with(plain, over)
-            found.append(self._overlaid[first])
+    def _known(self, first: int, grown: _Grown, limit: int) -> list[Stretch]:
+        """The same, of what has grown before."""
+        found = []
+        needed = grown.floor + grown.most
+        if needed <= limit:
+            plain = self._plain(first, grown)
+            if plain.least <= limit:
+                found.append(plain)
+        if grown.over is not None and needed - grown.over.saved <= limit:
+            if grown.overlaid is None:
+                grown.overlaid = overlaid(self._base, self._plain(first, grown), grown.over)
+            if grown.overlaid.least <= limit:
+                found.append(grown.overlaid)
         return found
 
-    def _overlay(self) -> _Over | None:
+    def _overlay(self) -> Over | None:
         """The largest result over an operand that nobody reads any more, where that is worth it."""
         base, result = self._base, self._whole_result
-        if result < 0 or self._whole_bytes() * _WORTH_OVERLAYING < base.peak:
+        if self._floors.saved[self._last - self._first] * _WORTH_OVERLAYING < base.peak or result < 0:
             return None
         made, own = base.steps[result].outputs[0], self._inner[self._last - result]
         result_block = base.result[result]
@@ -142,130 +141,102 @@ class Ending:
             fits = alike and wanted.rate == own.rate and own.ahead <= wanted.end
         if not fits or tensor.dims[wanted.axis] < 2:
             return None
-        return _Over(source, result, replace(wanted), tuple(self._copies.get(source, ())), saved)
+        return Over(source, result, wanted.copy(), tuple(self._copies.get(source, ())), saved)
 
-    def _with(self, plain: Stretch, over: _Over) -> Stretch:
-        """A stretch with a result over an operand."""
-        base, source, wanted = self._base, over.source, over.wanted
-        tensor = base.made(source)
-        bytes_, run = base.shape(tensor, wanted.axis)
-        kept = max(0, wanted.end - wanted.begin)
-        a_row, keeps = float(wanted.rate) * bytes_, kept * bytes_
-        line = np.array([keeps + base.alignment, a_row, wanted.end * bytes_ + base.alignment])
-        lines = np.concatenate([plain.lines, line[:, None]], axis=1)
-        lines[:, self._last - base.end[source] : -1] += line[:, None]
-        copied, copied_a_row, instructions = plain.copied[0], plain.copied[1] + a_row, plain.instructions + 1
-        for copy in over.copies:
-            lines[:, copy.position] -= copy.line
-            instructions -= 1
-            copied -= copy.copied
-            copied_a_row -= copy.copied_a_row
-        if kept:
-            instructions += 2 if run else 4
-            copied += (2.0 if run else 3.0) * keeps
-            if not run:
-                copied += 3 * BYTES_A_RUN * prod(tensor.dims[: wanted.axis])
-                lines[:2, -1] += base.alignment, a_row
-                copied_a_row += a_row
-        carried = plain.carried + aligned(keeps, base.alignment)
-        return replace(
-            plain,
-            maps=(_fetching(tensor, wanted.axis), *plain.maps),
-            inner=(Inner(wanted.axis, wanted.rate, wanted.end, kept, False), *plain.inner),
-            floor=plain.floor - over.saved + aligned(keeps, base.alignment),
-            carried=carried,
-            lines=lines,
-            instructions=instructions,
-            copied=(copied, copied_a_row),
-            ahead=max(plain.ahead, wanted.end / float(wanted.rate)),
-            overlay=Overlay(base.writer[source], over.result),
-        )
-
-    def _snapshot(self) -> Stretch:
-        count = len(self._inner)
+    def _note(self) -> None:
+        """Keep what has been counted, unless no limit that is below what is alive anyway has room for it."""
+        position = self._last - self._first
+        floor = self._floors.alive[position] + self._sums + self._carried
+        if floor - self._floors.saved[position] + self._most > self._base.peak:
+            return
+        lines = self._lines[: position + 1].copy()
+        for copies in self._copies.values():
+            for copy in copies:
+                lines[copy.position] += copy.line
         regular = self._regular and self._grain * 3 <= self._height
-        return Stretch(
-            first=self._first,
-            last=self._last,
-            mode=self._mode,
-            maps=tuple(self._maps[::-1]),
-            inner=tuple(self._inner[::-1]),
-            height=self._height,
-            grain=self._grain if regular else 1,
-            regular=regular,
-            floor=self._base.entering[self._first] + self._made + self._carried,
-            carried=self._carried,
-            lines=self._lines[:, :count].copy(),
-            instructions=self._instructions,
-            copied=(self._copied, self._copied_a_row),
-            loss=self._loss,
-            won=self._won,
-            ahead=self._ahead,
-            time=self._base.time[self._first : self._last + 1],
-            together=self._base.together[self._first : self._last + 1],
-            threads=self._base.engine.threads,
-            sharing=self._base.engine.sharing,
-        )
+        self._grown[self._first] = _Grown(
+            floor, self._most, self._carried, lines, self._instructions, self._copied, self._copied_a_row, self._loss,
+            self._won, self._ahead, self._grain if regular else 1, regular, self._overlay(),
+        )  # fmt: skip
+
+    def _plain(self, first: int, grown: _Grown) -> Stretch:
+        """The stretch without a result over an operand."""
+        if grown.plain is None:
+            base, after, count = self._base, self._last + 1, len(grown.lines)
+            grown.plain = Stretch(
+                first=first,
+                last=self._last,
+                mode=self._mode,
+                maps=tuple(self._maps[count - 1 :: -1]),
+                inner=tuple(self._inner[count - 1 :: -1]),
+                height=self._height,
+                grain=grown.grain,
+                regular=grown.regular,
+                floor=grown.floor,
+                carried=grown.carried,
+                lines=grown.lines.T,
+                instructions=grown.instructions,
+                copied=(grown.copied, grown.copied_a_row),
+                loss=grown.loss,
+                won=grown.won,
+                ahead=grown.ahead,
+                time=base.time[first:after],
+                together=base.together[first:after],
+                threads=base.engine.threads,
+                sharing=base.engine.sharing,
+            )
+        return grown.plain
 
     def _grow(self, index: int) -> bool:
         """Take a step more; False where none can be taken."""
-        base, position = self._base, self._last - index
-        block, step = base.result[index], base.steps[index]
+        base = self._base
+        block = base.result[index]
         if block is None:
             return False
         self._sources.pop(block, None)
-        result = step.outputs[0]
-        whole = base.end[block] > self._last
-        if not whole and block not in base.simple:
+        whole, simple = base.end[block] > self._last, block in base.simple
+        if not whole and not simple:
             return False
-        if block in self._wanted:
-            wanted = self._wanted[block]
-            if wanted is None:
-                return False
-            axis, rate, ahead, low = wanted.axis, wanted.rate, wanted.end, wanted.begin
-            rows = base.map(index, axis)
-            if rows is None or rows.reduces:
+        wanted = self._wanted.get(block)
+        if wanted is not None:
+            rate, ahead, low = wanted.rate, wanted.end, wanted.begin
+            along = base.along(index, wanted.axis)
+            if along is None:
                 return False
         else:
-            sink = base.sink(index, self._mode)
-            if sink is None or not whole:
+            along = base.last_along(index, self._mode)
+            if along is None or not whole or block in self._wanted:
                 return False
-            axis, rows = sink
-            own_rows = rows.height if rows.reduces else result.dims[axis]
-            self._height = self._height or own_rows
-            rate, ahead = self._beside(index, rows) or (_ratio(own_rows, self._height), 0)
+            self._height = self._height or along.count
+            rate, ahead = self._beside(index, along.rows) or (_ratio(along.count, self._height), 0)
             low = ahead
+        rows = along.rows
         if rows.grain > 1:
             ahead = -(-ahead // rows.grain) * rows.grain
-        own = Inner(axis, rate, ahead, 0 if whole else max(0, ahead - low), whole)
+        own = Inner(along.axis, rate, ahead, 0 if whole else max(0, ahead - low), whole)
         self._maps.append(rows)
         self._inner.append(own)
         self._instructions += 1
-        self._ahead = max(self._ahead, ahead / float(rate))
+        if ahead > 0:
+            self._ahead = max(self._ahead, ahead / float(rate))
         self._regular = self._regular and rows.regular
-        if not rate.__class__ is rows.rate.__class__ is int or rows.grain > 1:
+        if not along.plain or rate.__class__ is not int:
             self._grain = _common(self._grain, rate, rate * rows.rate, Fraction(rate) / rows.grain)
-        self._made += sum(base.size[b] for b in base.begun[index] if base.end[b] > self._last)
-        if rows.reduces:
-            if result.dtype.is_fixed_point:
-                self._made += aligned(4 * result.elements, base.alignment)
-        else:
-            self._hold(index, block, result, own)
-            if whole and block in base.simple and base.size[block] > self._whole_bytes():
-                self._whole_result = index
-            more = base.loss(index, axis, rate, self._height)
+        space, a_row = along.space, along.space_a_row
+        if space or a_row:
+            self._lines[self._last - index] = space, a_row * rate, space + a_row * max(ahead, 0)
+        self._one_row.append(space + a_row * rate)
+        if not rows.reduces:
+            self._hold(index, block, along, own)
+            if whole and simple and base.size[block] > self._whole_bytes:
+                self._whole_result, self._whole_bytes = index, base.size[block]
+            more = base.loss(index, along, rate, self._height)
             if more is not None:
-                # Snapshots keep what they have.
+                # What has been noted keeps what it has.
                 self._loss = more if self._loss is None else self._loss + more
             self._won += base.beyond[index] / BYTES_A_NANOSECOND_NEARER / base.engine.threads
-        space, a_row = base.space(index, axis)
-        self._lines[:, position] += space, a_row * float(rate), space + a_row * max(ahead, 0)
-        return self._ask(index, rows, own)
-
-    def _whole_bytes(self) -> int:
-        """The bytes of the largest whole result so far."""
-        block = self._base.result[self._whole_result] if self._whole_result >= 0 else None
-        return 0 if block is None else self._base.size[block]
+        self._sums += along.sums
+        return self._ask(index, along, own)
 
     def _beside(self, index: int, rows: RowMap) -> tuple[Rate, int] | None:
         """Rate and lead of a result that is made of what another one is made of."""
@@ -278,20 +249,19 @@ class Ending:
                 return _whole(Fraction(known.rate) / rows.rate), floor((known.end - rows.after) / rows.rate)
         return None
 
-    def _hold(self, index: int, block: Block, result: Tensor, own: Inner) -> None:
+    def _hold(self, index: int, block: Block, along: Along, own: Inner) -> None:
         """Count the bytes of a result: whole ones are alive all the time, others from here to their last reader."""
         base, position = self._base, self._last - index
-        bytes_, run = base.shape(result, own.axis)
+        bytes_, run = along.bytes, along.run
         a_row = float(own.rate) * bytes_
         if own.whole:
             if not run:
-                self._lines[:, position] += base.alignment, a_row, own.ahead * bytes_
+                self._add(position, position, base.alignment, a_row, own.ahead * bytes_)
                 self._instructions += 1
-                self._copied += BYTES_A_RUN * prod(result.dims[: own.axis])
+                self._copied += BYTES_A_RUN * along.runs
                 self._copied_a_row += a_row
             return
         for copy in self._copies.pop(block, ()):
-            self._lines[:, copy.position] -= copy.line
             self._instructions -= 1
             self._copied -= copy.copied
             self._copied_a_row -= copy.copied_a_row
@@ -302,15 +272,22 @@ class Ending:
             self._copied += 2.0 * keeps
             if not run:
                 # What is new is computed apart, and then put behind what was kept.
-                self._lines[:, position] += base.alignment, a_row, 0
-                self._copied += keeps + 3 * BYTES_A_RUN * prod(result.dims[: own.axis])
+                self._add(position, position, base.alignment, a_row, 0)
+                self._copied += keeps + 3 * BYTES_A_RUN * along.runs
                 self._copied_a_row += a_row
         end = self._last - base.end[block]
-        line = np.array([keeps + base.alignment, a_row, own.ahead * bytes_ + base.alignment])
-        self._lines[:, end : position + 1] += line[:, None]
         if not own.kept and end not in self._in_place and self._overwritten(base.end[block], own, bytes_):
             self._in_place.add(end)
-            self._lines[:, end] -= line
+            end += 1
+        self._add(end, position, keeps + base.alignment, a_row, own.ahead * bytes_ + base.alignment)
+
+    def _add(self, end: int, position: int, fixed: float, a_row: float, at_first: float) -> None:
+        """Count bytes as alive from a position to the end of their time."""
+        self._lines[end : position + 1] += fixed, a_row, at_first
+        one_row = self._one_row
+        for touched in range(end, position + 1):
+            one_row[touched] += fixed + a_row
+        self._most = max(self._most, *one_row[end : position + 1])
 
     def _overwritten(self, reader: int, own: Inner, bytes_: int) -> bool:
         """Whether the last reader of a tensor writes its result over it."""
@@ -319,17 +296,17 @@ class Ending:
             return False
         return self._base.shape(step.outputs[0], result.axis)[0] == bytes_
 
-    def _ask(self, index: int, rows: RowMap, own: Inner) -> bool:
+    def _ask(self, index: int, along: Along, own: Inner) -> bool:
         """Note what a step wants of its operands, whether or not they are made in the stretch."""
-        base, position = self._base, self._last - index
+        base, rows, last = self._base, along.rows, self._last
         rate = _whole(own.rate * rows.rate)
         end, begin = ceil(rows.rate * own.ahead + rows.after), floor(rows.rate * own.ahead - rows.before)
-        for read in base.reads(index, rows):
+        for read in along.reads:
             source = read.source
             if read.by_rows:
                 self._want(source, read.axis, rate, end, begin)
             else:
-                if self._first <= read.writer <= self._last:
+                if self._first <= read.writer <= last:
                     return False
                 self._wanted[source] = None
                 if OPERATIONS[base.steps[index].op].traits.product is Product.MATRIX:
@@ -341,31 +318,25 @@ class Ending:
                 first = max(0.0, float(rows.rate * own.ahead + rows.after)) * read.bytes
                 a_row = float(rate) * read.bytes
                 line = np.array([around + base.alignment, a_row, first + base.alignment])
-                self._lines[:, position] += line
                 self._instructions += 1
                 self._copied += around + runs
                 self._copied_a_row += a_row
-                self._copies.setdefault(source, []).append(_Copy(position, line, around + runs, a_row))
+                self._copies.setdefault(source, []).append(Copy(last - index, line, around + runs, a_row))
         return True
 
     def _want(self, source: Block, axis: int | None, rate: Rate, end: int, begin: int) -> None:
-        if axis is None:
+        known = self._wanted.get(source)
+        if known is not None and known.axis == axis and known.rate == rate:
+            if end > known.end:
+                known.end = end
+            if begin < known.begin:
+                known.begin = begin
+        elif axis is None or source in self._wanted:
             self._wanted[source] = None
-        elif source not in self._wanted:
-            self._wanted[source] = _Wanted(axis, rate, end, begin)
+        else:
+            self._wanted[source] = Wanted(axis, rate, end, begin)
             if self._base.end[source] <= self._last:
                 self._sources[source] = None
-        else:
-            known = self._wanted[source]
-            if known is not None and (known.axis, known.rate) == (axis, rate):
-                known.end, known.begin = max(known.end, end), min(known.begin, begin)
-            else:
-                self._wanted[source] = None
-
-
-def _fetching(tensor: Tensor, axis: int) -> RowMap:
-    """The map of a step that copies a tensor."""
-    return RowMap(((0, axis),), tensor.dims[axis], 1, 0, 0, lambda a, b: (a, b), lambda rows, source: {})
 
 
 def _common(grain: int, *rates: Rate) -> int:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
 
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.strips.base import WIDTH, Base
 from isthmus.prepare.strips.ending import Ending
-from isthmus.prepare.strips.stretch import BYTES_A_STEP, MOST_UNROLLED, NANOSECONDS_A_STEP, Stretch
+from isthmus.prepare.strips.floors import floors
+from isthmus.prepare.strips.stretch import BYTES_A_STEP, MOST_UNROLLED, MOST_WON, NANOSECONDS_A_STEP, Stretch
 
 LONGEST = 90
 """Steps of a stretch."""
@@ -36,12 +39,12 @@ class Choice:
     rows: int
     start: int
 
-    @property
+    @cached_property
     def nanoseconds(self) -> float:
         """The time that it takes more than whole steps do."""
         return self.stretch.nanoseconds(self.rows, self.start)
 
-    @property
+    @cached_property
     def cost(self) -> float:
         """What choices are compared by: its time, with a little for the program that it takes."""
         return self.nanoseconds + _A_STRETCH + _A_BYTE * self.table_bytes
@@ -80,9 +83,12 @@ class Search:
         self.time = float(base.together.sum()) - spent
         self._endings: dict[tuple[int, int], Ending] = {}
         self._modes = [(1, WIDTH) if _is_wide(step) else (1,) for step in base.steps]
-        self._left: dict[int, dict[int, int]] = {}
         self._barriers = [self._barrier(index) for index in range(len(base.steps))]
-        self._share = self._shared()
+        self._reaches = self._reached()
+        self._share = share_of(
+            MOST_GROWTH, [reach for reach, modes in zip(self._reaches, self._modes, strict=True) for _ in modes]
+        )
+        self._floors = floors(base, self._reaches)
         self.reached = 0
 
     @property
@@ -105,13 +111,13 @@ class Search:
         sinks = any(self.base.sink(index, mode) is not None for mode in (1, WIDTH))
         return not sinks and all(self.base.map(index, axis) is None for axis in axes)
 
-    def _shared(self) -> int:
-        """The most steps of a stretch, the same wherever it ends, so that all together stay within the work allowed."""
+    def _reached(self) -> list[int]:
+        """How many steps a stretch that ends with each step has at the most."""
         reaches, run = [], 0
-        for barrier, modes in zip(self._barriers, self._modes, strict=True):
+        for barrier in self._barriers:
             run = 0 if barrier else min(run + 1, LONGEST)
-            reaches += [run] * len(modes)
-        return share_of(MOST_GROWTH, reaches)
+            reaches.append(run)
+        return reaches
 
     @property
     def bounded(self) -> bool:
@@ -122,52 +128,52 @@ class Search:
         key = last, mode
         ending = self._endings.get(key)
         if ending is None:
-            ending = self._endings[key] = Ending(self.base, last, mode, self._share)
+            ending = self._endings[key] = Ending(self.base, last, mode, self._share, self._floors[last])
         return ending.stretches(first, limit)
 
-    def cheapest(self, first: int, last: int, limit: int) -> Choice | None:
-        """The cheapest strips of a stretch that stay within a limit."""
+    def cheapest(self, first: int, last: int, limit: int, below: float = inf) -> Choice | None:
+        """The cheapest strips of a stretch that stay within a limit and cost less than others do."""
         best: Choice | None = None
-        every = (found for mode in self._modes[last] for found in self._stretches(first, last, mode, limit))
-        for found in every:
-            fewest = -(-self.fewest // found.grain) * found.grain
-            rows = found.rows(limit)
-            if rows < fewest or (not found.regular and rows * MOST_UNROLLED < found.height):
-                continue
-            for even in found.even(rows, fewest):
-                choice = Choice(found, even, found.start(limit, even))
-                if found.strips(even, choice.start) > 1 and (best is None or choice.cost < best.cost):
-                    best = choice
+        if last - first >= self._reaches[last]:
+            return None
+        for mode in self._modes[last]:
+            for found in self._stretches(first, last, mode, limit):
+                fewest = -(-self.fewest // found.grain) * found.grain
+                rows = found.rows(limit)
+                if rows < fewest or (not found.regular and rows * MOST_UNROLLED < found.height):
+                    continue
+                for even in found.even(rows, fewest):
+                    # There are no fewer strips than with a first one that is as long as the others.
+                    if found.nanoseconds(even, even) + _A_STRETCH >= below:
+                        continue
+                    choice = Choice(found, even, found.start(limit, even))
+                    if found.strips(even, choice.start) > 1 and choice.cost < below:
+                        best, below = choice, choice.cost
         return best
 
     def solve(self, limit: int) -> list[Choice] | None:
         """The cheapest stretches with which no step has more than `limit` bytes alive; None where there are none."""
-        live, count, entering = self.base.live, len(self.base.live), self.base.entering
-        hot = [0]
-        for bytes_ in live:
-            hot.append(hot[-1] + (bytes_ > limit))
+        live, count = self.base.live, len(self.base.live)
         best: list[tuple[float, Choice | None, int] | None] = [(0.0, None, -1), *[None] * count]
-        self.reached = 0
+        self.reached, hot = 0, -1
         for end in range(count):
             entry: tuple[float, Choice | None, int] | None = None
             before = best[end]
-            if live[end] <= limit and before is not None:
+            if live[end] > limit:
+                hot = end
+            elif before is not None:
                 entry = before[0], None, end
-            leaving = self._leaving(end)
-            # One result may lie over an operand.
-            made = -max(leaving.values(), default=0)
-            for first in range(end, max(-1, end - LONGEST), -1):
-                made += leaving.get(first, 0)
-                if self._barriers[first] or made > limit:
-                    break
-                least = max(entering[first] + made, entering[first])
+            known = self._floors[end]
+            # A stretch of steps none of which has too much alive is of no use.
+            for first in range(hot, end - self._reaches[end], -1):
                 earlier = best[first]
-                if earlier is None or hot[end + 1] == hot[first] or least > limit:
+                if earlier is None or known.least(end - first + 1) > limit:
                     continue
-                # Of two strips each step is an instruction more, at the least.
-                if entry is not None and earlier[0] + _A_STRETCH + (end - first + 1) * NANOSECONDS_A_STEP >= entry[0]:
+                # Of two strips each step is an instruction more, at the least, and not all of that is won back.
+                below = inf if entry is None else entry[0] - earlier[0]
+                if _A_STRETCH + (end - first + 1) * NANOSECONDS_A_STEP * (1 - MOST_WON) >= below:
                     continue
-                choice = self.cheapest(first, end, limit)
+                choice = self.cheapest(first, end, limit, below)
                 if choice is None:
                     continue
                 cost = earlier[0] + choice.cost
@@ -181,18 +187,6 @@ class Search:
     def cost(self, chosen: list[Choice]) -> float:
         """The time that a choice takes more, with what is spent already."""
         return self.spent + sum(choice.nanoseconds for choice in chosen)
-
-    def _leaving(self, end: int) -> dict[int, int]:
-        """The bytes of blocks that are read after a step, by the step that each begins with."""
-        if end not in self._left:
-            base = self.base
-            found: dict[int, int] = {}
-            for first in range(end, max(-1, end - LONGEST), -1):
-                bytes_ = sum(base.size[block] for block in base.begun[first] if base.end[block] > end)
-                if bytes_:
-                    found[first] = bytes_
-            self._left[end] = found
-        return self._left[end]
 
     def affordable(self, chosen: list[Choice] | None, limit: int, budget: Budget) -> bool:
         """Whether a choice keeps to a budget."""

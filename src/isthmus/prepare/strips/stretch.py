@@ -9,6 +9,7 @@ strip, and the most rows that fit a limit follow without trying.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, floor
 
 import numpy as np
@@ -32,7 +33,7 @@ MOST_UNROLLED = 12
 """Strips of a stretch that cannot be repeated because no two are alike."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Inner:
     """A tensor as strips see it.
 
@@ -131,13 +132,27 @@ class Stretch:
     sharing: float
     overlay: Overlay | None = None
 
+    @cached_property
+    def least(self) -> float:
+        """The bytes that are alive with the fewest rows that a strip may have."""
+        return self.floor + float((self.lines[0] + self.lines[1] * self.grain).max())
+
+    @cached_property
+    def _slopes(self) -> np.ndarray:
+        """The bytes for each row, for dividing by them."""
+        return np.maximum(self.lines[1], _NO_SLOPE)
+
+    @cached_property
+    def _first_strip(self) -> tuple[np.ndarray, np.ndarray]:
+        """The bytes for each row of steps that have any, and what they have alive besides in the first strip."""
+        steep = self.lines[1] > 0
+        return self.lines[1, steep], self.lines[2, steep]
+
     def rows(self, limit: int) -> int:
         """The most rows of a strip with which no more than `limit` bytes are alive; 0 if there are none."""
-        left = (limit - self.floor) - self.lines[0]
-        slope = self.lines[1]
-        if (left < slope * self.grain).any():
+        if limit < self.least:
             return 0
-        most = (left / np.maximum(slope, _NO_SLOPE)).min()
+        most = (((limit - self.floor) - self.lines[0]) / self._slopes).min()
         return int(min(most, self.height)) // self.grain * self.grain
 
     def even(self, most: int, fewest: int) -> list[int]:
@@ -145,17 +160,18 @@ class Stretch:
         grain, count = self.grain, -(-self.height // max(most, 1))
         balanced = -(-self.height // max(count, 2) // grain) * grain
         found = [max(min(balanced, most), fewest)]
-        divides = (rows for rows in range(found[0], fewest - 1, -grain) if self.height % rows == 0)
-        exact = next(divides, 0)
-        return found if exact in (0, found[0]) or 2 * exact < found[0] else [*found, exact]
+        if self.height % found[0] == 0:
+            return found
+        fewest = max(fewest, -(-found[0] // 2))
+        exact = next((rows for rows in range(found[0], fewest - 1, -grain) if self.height % rows == 0), None)
+        return found if exact is None else [*found, exact]
 
     def start(self, limit: int, rows: int) -> int:
         """Where the first strip ends: at a row that may lie before the first, so that it does not need more."""
-        left = (limit - self.floor + self.carried) - self.lines[2]
-        slope = self.lines[1]
-        most = np.where(slope > 0, left / np.maximum(slope, _NO_SLOPE), rows).min()
+        slopes, besides = self._first_strip
+        most = (((limit - self.floor + self.carried) - besides) / slopes).min(initial=rows)
         lowest = -ceil(self.ahead / max(rows, 1)) * rows
-        return max(min(floor(most), rows), lowest)
+        return max(floor(most), lowest)
 
     def strips(self, rows: int, start: int) -> int:
         """How many strips that makes."""

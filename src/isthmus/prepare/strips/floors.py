@@ -1,0 +1,58 @@
+"""What a stretch has alive all through it, known before anything else about it: which bytes go in and which come out.
+
+It bounds what a stretch takes from below, so that those which cannot keep to a limit are not looked at any closer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isthmus.prepare.strips.base import Base
+
+
+@dataclass(frozen=True)
+class Floors:
+    """The stretches that end with a step, the shortest first.
+
+    Parameters
+    ----------
+    alive
+        The bytes that lie there all through each, without what is kept between strips.
+    saved
+        Of these the most that a result over an operand may save.
+    """
+
+    alive: list[int]
+    saved: list[int]
+
+    def least(self, steps: int) -> int:
+        """The fewest bytes alive all through the stretch of so many steps."""
+        return self.alive[steps - 1] - self.saved[steps - 1]
+
+
+def floors(base: Base, reaches: Sequence[int]) -> list[Floors]:
+    """For each step the floors of all stretches that end with it, of up to so many steps."""
+    ended: list[list[tuple[int, int]]] = [[] for _ in base.steps]
+    for block in base.simple:
+        if base.end[block] < len(ended):
+            ended[base.end[block]].append((base.begin[block], base.size[block]))
+    found = []
+    # For each step the largest block that was there before it, and that nobody reads after the last one.
+    operands = [0] * len(base.steps)
+    longest = max(reaches, default=0)
+    for last, reach in enumerate(reaches):
+        for begin, size in ended[last]:
+            for first in range(max(begin, last - longest) + 1, last + 1):
+                operands[first] = max(operands[first], size)
+        alive, saved = [], []
+        made = largest = 0
+        for first in range(last, last - reach, -1):
+            for block in base.begun[first]:
+                if base.end[block] > last:
+                    made += base.size[block]
+                    largest = max(largest, base.size[block])
+            alive.append(base.entering[first] + made)
+            saved.append(min(largest, operands[first]))
+        found.append(Floors(alive, saved))
+    return found

@@ -1,0 +1,92 @@
+"""A stretch with a result over an operand: what fetching the operand by rows takes, and the bytes that are saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from isthmus.graph import Tensor
+from isthmus.graph.rows import Rate, RowMap
+from isthmus.prepare.storage import Block
+from isthmus.prepare.strips.base import Base, aligned
+from isthmus.prepare.strips.stretch import BYTES_A_RUN, Inner, Overlay, Stretch
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What the readers in a stretch want of a tensor: rate, end and begin of the rows, along one axis of it."""
+
+    axis: int
+    rate: Rate
+    end: int
+    begin: int
+
+    def copy(self) -> Wanted:
+        """The same, whatever is wanted from now on."""
+        return Wanted(self.axis, self.rate, self.end, self.begin)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Rows of a tensor that are copied out of it for a reader at a position: what it adds to the line there."""
+
+    position: int
+    line: np.ndarray
+    copied: float
+    copied_a_row: float
+
+
+@dataclass(frozen=True)
+class Over:
+    """A result that can lie over an operand, as things are with a stretch: what that takes, and the bytes it saves."""
+
+    source: Block
+    result: int
+    wanted: Wanted
+    copies: tuple[Copy, ...]
+    saved: int
+
+
+def overlaid(base: Base, plain: Stretch, over: Over) -> Stretch:
+    """A stretch with a result over an operand."""
+    source, wanted = over.source, over.wanted
+    tensor = base.made(source)
+    bytes_, run = base.shape(tensor, wanted.axis)
+    kept = max(0, wanted.end - wanted.begin)
+    a_row, keeps = float(wanted.rate) * bytes_, kept * bytes_
+    line = np.array([keeps + base.alignment, a_row, wanted.end * bytes_ + base.alignment])
+    lines = np.concatenate([plain.lines, line[:, None]], axis=1)
+    lines[:, plain.last - base.end[source] : -1] += line[:, None]
+    copied, copied_a_row, instructions = plain.copied[0], plain.copied[1] + a_row, plain.instructions + 1
+    for copy in over.copies:
+        lines[:, copy.position] -= copy.line
+        instructions -= 1
+        copied -= copy.copied
+        copied_a_row -= copy.copied_a_row
+    if kept:
+        instructions += 2 if run else 4
+        copied += (2.0 if run else 3.0) * keeps
+        if not run:
+            copied += 3 * BYTES_A_RUN * prod(tensor.dims[: wanted.axis])
+            lines[:2, -1] += base.alignment, a_row
+            copied_a_row += a_row
+    carried = plain.carried + aligned(keeps, base.alignment)
+    return replace(
+        plain,
+        maps=(_fetching(tensor, wanted.axis), *plain.maps),
+        inner=(Inner(wanted.axis, wanted.rate, wanted.end, kept, False), *plain.inner),
+        floor=plain.floor - over.saved + aligned(keeps, base.alignment),
+        carried=carried,
+        lines=lines,
+        instructions=instructions,
+        copied=(copied, copied_a_row),
+        ahead=max(plain.ahead, wanted.end / float(wanted.rate)),
+        overlay=Overlay(base.writer[source], over.result),
+    )
+
+
+def _fetching(tensor: Tensor, axis: int) -> RowMap:
+    """The map of a step that copies a tensor."""
+    return RowMap(((0, axis),), tensor.dims[axis], 1, 0, 0, lambda a, b: (a, b), lambda rows, source: {})
