@@ -102,8 +102,10 @@ def schedule(
         return block.pool is None or (io_in_scratch and block.pool >= Pool.IO)
 
     def site(work: Work) -> Site:
+        orders: dict[str, _Order | None] = {}
+
         def arrange(kind: str = SEARCHED) -> Arranged | None:
-            return _arranged(work, kind, work_bytes, alignment, planned, optimize_order)
+            return _arranged(work, kind, work_bytes, alignment, planned, optimize_order, orders)
 
         def place(arranged: Arranged, repeats: Sequence[Repeat] = (), regions: Sequence[Region] = ()) -> Schedule:
             return _placed(
@@ -126,12 +128,16 @@ def schedule(
             work_bytes, strips.nanoseconds, strips.splits, strips.shared, strips.sharing, strips.threads, strips.effort
         )
         return fitted(site(work), strips)
-    arranged = _arranged(work, SEARCHED, work_bytes, alignment, planned, optimize_order)
+    arranged = _arranged(work, SEARCHED, work_bytes, alignment, planned, optimize_order, {})
     assert arranged is not None
     return _placed(
         graph, work, arranged, (), (), work_bytes=work_bytes, alignment=alignment, planned=planned,
         io_in_scratch=io_in_scratch, nodes=plan_nodes, reuse_memory=reuse_memory,
     )  # fmt: skip
+
+
+_Order = tuple[Sequence[int], int]
+"""The numbers of steps in an order, and the bytes that it saves."""
 
 
 def _arranged(
@@ -141,27 +147,48 @@ def _arranged(
     alignment: int,
     planned: Callable[[Block], bool],
     optimize_order: bool,
+    orders: dict[str, _Order | None],
 ) -> Arranged | None:
-    """The steps in an order, with tensors that share memory; None where there is no such order."""
+    """The steps in an order, with tensors that share memory; None where there is no such order.
+
+    Orders that were found are in `orders` from then on: the same steps are arranged several times, in storage of their
+    own each time.
+    """
     storage, state_offsets, state_bytes = _bind(work, alignment)
     steps = share(work, work.ordered(), storage)
     given: tuple[Tensor, ...] = (*work.inputs, *work.states)
-    saved = 0
+    if kind not in orders:
+        orders[kind] = _order(work, steps, storage, kind, work_bytes, given, alignment, planned, optimize_order)
+    found = orders[kind]
+    if found is None:
+        return None
+    chosen, saved = found
+    steps = settle(work, [steps[i] for i in chosen], storage, state_offsets)
+    return Arranged(steps, storage, given, work.outputs, state_offsets, state_bytes, saved)
+
+
+def _order(
+    work: Work,
+    steps: Sequence[Step],
+    storage: Storage,
+    kind: str,
+    work_bytes: Callable[[Step], int],
+    given: Sequence[Tensor],
+    alignment: int,
+    planned: Callable[[Block], bool],
+    optimize_order: bool,
+) -> _Order | None:
+    """An order of steps; None where there is none of its kind."""
+    if kind == SEARCHED and not (optimize_order and len(steps) <= order.LONGEST):
+        return range(len(steps)), 0
     if kind != SEARCHED and len(steps) > LONGEST:
         return None
-    if (optimize_order and len(steps) <= order.LONGEST) or kind != SEARCHED:
-        kept = (*work.outputs, *(v for v in work.updates.values() if not v.is_static))
-        graph_flow = order.flow(steps, storage, work_bytes, kept, given, alignment, planned)
-        if kind == SEARCHED:
-            chosen, saved = order.choose(graph_flow)
-        else:
-            whole = whole_operands(steps, graph_flow)
-            if kind == WHOLE_FIRST and not any(whole):
-                return None
-            chosen = depth_first(graph_flow, kind, whole)
-        steps = [steps[i] for i in chosen]
-    steps = settle(work, steps, storage, state_offsets)
-    return Arranged(steps, storage, given, work.outputs, state_offsets, state_bytes, saved)
+    kept = (*work.outputs, *(v for v in work.updates.values() if not v.is_static))
+    graph_flow = order.flow(steps, storage, work_bytes, kept, given, alignment, planned)
+    if kind == SEARCHED:
+        return order.choose(graph_flow)
+    whole = whole_operands(steps, graph_flow)
+    return None if kind == WHOLE_FIRST and not any(whole) else (depth_first(graph_flow, kind, whole), 0)
 
 
 def _placed(
