@@ -72,6 +72,15 @@ def test_convolutions(
         close(compute(f"DepthWiseConv{rank}d", [last(x), weights, b], params)[0], last(theirs))
 
 
+@pytest.mark.parametrize("op", ["Conv2d", "TransposeConv2d"])
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_convolution_over_no_channels_is_its_bias(op: str, group: int) -> None:
+    bias, filters = rand(8), 8 // group if op.startswith("Transpose") else 8
+    params = {"stride": [1, 1], "pad_amount": [[1, 1], [1, 1]], "group": group}
+    [result] = compute(op, [rand(1, 5, 4, 0), rand(3, 3, 0, filters), bias], params)
+    np.testing.assert_array_equal(result, np.broadcast_to(bias, (1, 5, 4, 8)))
+
+
 @pytest.mark.parametrize(
     ("rank", "sizes", "kernel", "group", "stride", "extra", "pads"),
     [

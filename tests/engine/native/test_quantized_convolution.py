@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from harness import Operand, Result
 
-from isthmus.engine.native.lower import lowering_of
+from isthmus.engine.native.lower import lowering_of, refusal
 from isthmus.engine.native.target import Target, by_name, runnable
 from isthmus.graph import DataType, Quantization
 
@@ -272,3 +273,49 @@ def test_a_bias_in_reals_counts_to_the_step_of_the_result(op: str, scale: float)
     for target in TARGETS:
         [got] = harness.run(step, arrays, target)
         assert np.abs(got.astype(int) - wanted).max() <= (1 if scale == 0.5 else 0)
+
+
+WINDOW = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]}
+AROUND = {"stride": [2, 2], "pad_amount": [[1, 1], [1, 1]]}
+KINDS = {"8-bit": (SIGNED, SIGNED), "unsigned": (UNSIGNED, SIGNED), "hybrid": (np.float32, SIGNED),
+         "float": (np.float32, np.float32)}  # fmt: skip
+WITHOUT_RESULTS = [
+    ("Conv2d", (1, 6, 6, 4), (1, 1, 4, 0), WINDOW), ("Conv2d", (1, 6, 6, 4), (3, 3, 2, 0), AROUND | {"group": 2}),
+    ("Conv2d", (0, 6, 6, 4), (3, 3, 4, 8), AROUND), ("Conv2d", (1, 6, 6, 4), (3, 3, 4, 0), AROUND),
+    ("DepthWiseConv2d", (0, 6, 6, 4), (3, 3, 1, 4), AROUND), ("TransposeConv2d", (1, 6, 6, 4), (3, 3, 4, 0), WINDOW),
+    ("FullyConnected", (3, 4), (0, 4), {}), ("FullyConnected", (0, 4), (5, 4), {}),
+    ("MatMul", (3, 4), (4, 0), {}), ("MatMul", (0, 0), (0, 5), {}),
+]  # fmt: skip
+SUMS_OF_NOTHING = [
+    ("Conv2d", (1, 6, 6, 0), (1, 1, 0, 8), WINDOW), ("Conv2d", (1, 6, 6, 0), (3, 3, 0, 8), AROUND),
+    ("Conv2d", (1, 6, 6, 0), (3, 3, 0, 8), WINDOW | {"group": 2}), ("Conv2d", (1, 0, 6, 4), (1, 1, 4, 8), AROUND),
+    ("TransposeConv2d", (1, 6, 6, 0), (3, 3, 0, 8), WINDOW),
+    ("TransposeConv2d", (1, 6, 6, 0), (3, 3, 0, 4), WINDOW | {"group": 2}), ("MatMul", (3, 0), (0, 5), {}),
+]  # fmt: skip
+
+
+def product_step(op: str, x: tuple[int, ...], weights: tuple[int, ...], params: dict[str, Any], kind: str) -> Any:
+    """A product with constant weights, of quantized operands where bytes are meant."""
+    operands = [
+        Operand(np.ones(dims, stored), fixed, None if stored is np.float32 else Quantization.per_tensor(0.5))
+        for dims, stored, fixed in zip((x, weights), KINDS[kind], (False, True), strict=True)
+    ]
+    quantization = operands[0].quantization
+    result = Result(dtype=operands[0].tensor("x").dtype, quantization=quantization)
+    return harness.make_step(op, operands, params, None if quantization is None else [result])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", WITHOUT_RESULTS, ids=lambda case: f"{case[0]} {case[1]} {case[2]}")
+def test_products_without_results_touch_nothing(case: tuple, kind: str) -> None:
+    step, arrays = product_step(*case, kind)
+    [got] = harness.run(step, arrays)
+    assert got.shape == step.outputs[0].dims
+    assert got.size == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", SUMS_OF_NOTHING, ids=lambda case: f"{case[0]} {case[1]} {case[2]}")
+def test_sums_of_nothing_are_refused_for_every_type(case: tuple, kind: str) -> None:
+    step, _ = product_step(*case, kind)
+    assert re.fullmatch("a (product|convolution) over no elements is not supported", refusal(step) or "")

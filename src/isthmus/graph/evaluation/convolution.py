@@ -43,14 +43,14 @@ def convolution(values: Values, params: Params, outputs: Outputs, summed: Summed
     """Conv and DepthWiseConv without bias."""
     x, weights = summed(values[0]), summed(values[1])
     spatial = x.ndim - 2
-    group = params.get("group", x.shape[-1] // weights.shape[-2])
+    group = params["group"] if "group" in params else x.shape[-1] // weights.shape[-2]
     counts = outputs[0].dims[1:-1]
     x = np.pad(x, [(0, 0), *pads_of(params, spatial).tolist(), (0, 0)])
     x = x.reshape(*x.shape[:-1], group, weights.shape[-2])
     out = np.zeros((x.shape[0], *counts, group, weights.shape[-1] // group), x.dtype)
     for index, offset in taps_of(weights.shape[:spatial], spatial_of(params, "dilation", spatial)):
         window = x[strided(offset, counts, spatial_of(params, "stride", spatial))]
-        tap = weights[index].reshape(weights.shape[-2], group, -1)
+        tap = weights[index].reshape(weights.shape[-2], *out.shape[-2:])
         if group == 1:
             out[..., 0, :] += np.tensordot(window[..., 0, :], tap[:, 0], 1)
         elif weights.shape[-2] == 1:
@@ -72,7 +72,7 @@ def transpose_convolution(values: Values, params: Params, outputs: Outputs, summ
     full = np.zeros((x.shape[0], *room, group, weights.shape[-1]), x.dtype)
     x = x.reshape(*x.shape[:-1], group, x.shape[-1] // group)
     for index, offset in taps_of(kernel, dilation):
-        tap = weights[index].reshape(group, -1, weights.shape[-1])
+        tap = weights[index].reshape(*x.shape[-2:], weights.shape[-1])
         full[strided(offset, sizes, stride)] += np.einsum("...gi,gio->...go", x, tap)
     crop = [slice(int(b), int(b) + o) for b, o in zip(before, outputs[0].dims[1:-1], strict=True)]
     kept = (slice(None), *crop)

@@ -95,6 +95,8 @@ def _refuses(step: Step) -> str | None:
         return "only FLOAT_32 and fixed-point operands are supported"
     if any(t is not None and not t.is_static for t in step.inputs[1:]):
         return "weights and bias must be constants"
+    if step.outputs[0].elements and not all(t is not None and t.elements for t in step.inputs[:2]):
+        return "a convolution over no elements is not supported"
     return None
 
 

@@ -96,9 +96,14 @@ def emit(step: Step, e: Emitter) -> None:
 
 
 def _covers_weights(step: Step, *column_axes: int | None) -> bool:
-    """Whether a step multiplies bytes by constant bytes, scaled by tensor or along one of the axes."""
+    """Whether a step multiplies bytes by constant bytes, scaled by tensor or along one of the axes.
+
+    Of what has no elements the way through float knows whether there is nothing to do.
+    """
     x, weights = step.inputs[0], step.inputs[1]
     bias = step.inputs[2] if len(step.inputs) > 2 else None
+    if not all(t is not None and t.elements for t in (x, weights, *step.outputs)):
+        return False
     if not (is_eight_bit(x) and is_eight_bit(step.outputs[0]) and weights is not None and weights.is_static):
         return False
     if centred_weights(weights) is None or not (bias is None or bias.is_static):

@@ -136,8 +136,10 @@ def covers(step: Step) -> bool:
     floats = all(t is None or t.dtype is DataType.FLOAT_32 for t in (x, bias, *step.outputs))
     if not floats or not weights.is_static or centred_weights(weights) is None or not (bias is None or bias.is_static):
         return False
-    deep = weights.elements // max(weights.dims[axis], 1) >= _DEEPEST
-    return quantization_of(weights).axis in (None, axis) and not deep and x.elements > 0
+    if not all(t.elements for t in (x, weights, *step.outputs)):
+        return False
+    deep = weights.elements // weights.dims[axis] >= _DEEPEST
+    return quantization_of(weights).axis in (None, axis) and not deep
 
 
 HYBRID = Lowering(_emit, _work)
