@@ -127,6 +127,21 @@ def test_a_refusal_names_a_step_of_the_model_and_bytes_that_can_be_had(seed):
             assert scheduled(graph, needed_by(refusal), None).scratch_bytes > limit
 
 
+@pytest.mark.parametrize("seed", [3, 8, 9, 11, 17, 27, 36, 54])
+def test_a_refusal_names_the_fewest_bytes_that_any_limit_comes_to(seed):
+    graph = strip_networks.network(seed)
+    assert graph is not None
+    refusal = refused_within(graph, 1)
+    assert refusal is not None
+    fewest = needed_by(refusal)
+    assert fewest <= scheduled(graph, "least").scratch_bytes <= scheduled(graph).scratch_bytes
+    assert scheduled(graph, fewest, None).scratch_bytes == fewest
+    for limit in (fewest // 2, fewest - 1):
+        refusal = refused_within(graph, limit)
+        assert refusal is not None
+        assert needed_by(refusal) == fewest
+
+
 @pytest.mark.parametrize("io_in_scratch", [False, True])
 @pytest.mark.parametrize("seed", [None, 0, 5, 8, 11, 12, 18, 23])
 def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
@@ -157,6 +172,7 @@ def test_what_the_least_comes_to_every_limit_from_there_on_allows(seed, slower):
     whole, least = scheduled(graph).scratch_bytes, scheduled(graph, "least", slower).scratch_bytes
     for limit in (least, least * 5 // 4, least * 3 // 2):
         assert scheduled(graph, limit, slower).scratch_bytes <= min(limit, whole)
+    assert scheduled(graph, least, None).scratch_bytes <= least, "that may cost anything"
 
 
 def test_a_long_chain_fits_what_its_pieces_fit():

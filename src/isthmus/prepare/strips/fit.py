@@ -11,7 +11,7 @@ from isthmus.prepare.schedule import Region, Repeat, Schedule, Step
 from isthmus.prepare.storage import Block
 from isthmus.prepare.strips.again import Again, affordable, candidates
 from isthmus.prepare.strips.base import Arranged, Base, Effort, Engine, profile
-from isthmus.prepare.strips.limit import SLOWER, ScratchLimit
+from isthmus.prepare.strips.limit import MOST_SLOWER, SLOWER, ScratchLimit
 from isthmus.prepare.strips.material import Native
 from isthmus.prepare.strips.orders import ORDERS
 from isthmus.prepare.strips.search import Budget, Choice, Search
@@ -120,8 +120,8 @@ def _fitted(site: Site, strips: Strips, tried: list[_Place]) -> Schedule:
     if not plain.searches:
         return unsplit
     time, slower = plain.searches[0].time, strips.limit.slower
-    may_cost = SLOWER if slower is None else slower
     if wanted is None:
+        may_cost = SLOWER if slower is None else slower
         return _least([plain, *again(may_cost * time)], may_cost, unsplit)
     # What is computed twice costs more than copies do: so it comes last, and as little of it as will do.
     ways = [_Way([plain], unsplit.scratch_bytes)]
@@ -136,13 +136,16 @@ def _fitted(site: Site, strips: Strips, tried: list[_Place]) -> Schedule:
         made = made or way.thoroughly(wanted)
     for way in ways:
         made = made or way.widely(wanted)
+    fewest = unsplit.scratch_bytes
     if made is None or not made.is_within(slower, time):
         # The least looks elsewhere too: what it comes to fits every limit from there on.
-        least = _least([plain, *again(may_cost * time)], may_cost, unsplit)
-        if least.scratch_bytes <= wanted:
-            return least
+        for cost in (SLOWER, MOST_SLOWER) if slower is None else (slower,):
+            least = _least([plain, *again(cost * time)], cost, unsplit)
+            if least.scratch_bytes <= wanted:
+                return least
+            fewest = min(fewest, least.scratch_bytes)
     if made is None:
-        raise _refused(ways, wanted)
+        raise _refused(ways, wanted, fewest)
     return _affordable(made, slower, time, wanted, site.name)
 
 
@@ -265,6 +268,14 @@ class _Way:
                 return max(made.bytes, ceil((self._target(number) - self._slack) / ABOVE))
             number -= 1
         return self._unsplit
+
+    def fewest(self, bytes_: int) -> int:
+        """The least limit that there is a schedule for, where there is one for so many bytes."""
+        found = min((made.bytes for made in self._made.values() if made is not None), default=bytes_)
+        found = min(found, bytes_)
+        while (made := self.thoroughly(found - 1) or self.widely(found - 1)) is not None:
+            found = made.bytes
+        return found
 
     def at(self, bytes_: int) -> _Made | None:
         """The schedule that was to take so many bytes."""
@@ -404,8 +415,8 @@ def _written(place: _Place, search: Search, chosen: list[Choice]) -> _Made | Non
     return _Made(made, search.cost(chosen))
 
 
-def _refused(ways: Sequence[_Way], wanted: int) -> QnnError:
-    """The error of a limit that nothing fits."""
+def _refused(ways: Sequence[_Way], wanted: int, fewest: int) -> QnnError:
+    """The error of a limit that nothing fits. It names the fewest bytes that any limit comes to: up to a number."""
     places = ways[-1].places
     best: tuple[int, Search] | None = None
     for place in places:
@@ -415,7 +426,9 @@ def _refused(ways: Sequence[_Way], wanted: int) -> QnnError:
                 best = found[0], search
     search = places[0].searches[0] if best is None else best[1]
     lowest = search.peak if best is None else best[0]
-    needed = max(wanted + 1, ways[-1].needed(max(lowest, wanted)))
+    needed = min(fewest, ways[-1].needed(max(lowest, wanted)))
+    for way in ways:
+        needed = way.fewest(needed)
     op, name = _held_up(ways[-1], search, wanted)
     looked = ", as far as was looked" if _bounded(places) else ""
     return QnnError(
