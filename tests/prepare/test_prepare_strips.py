@@ -17,10 +17,11 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.prepare.pipeline import schedule
 from isthmus.prepare.schedule import Schedule
-from isthmus.prepare.strips import ScratchLimit, Strips, fit, search
+from isthmus.prepare.strips import ScratchLimit, Strips, fit, place, search, way
 from isthmus.prepare.strips.again import candidates
 from isthmus.prepare.strips.ending import Ending
 from isthmus.prepare.strips.floors import Floors
+from isthmus.prepare.strips.place import Made
 from isthmus.prepare.strips.search import LEAST_SHARE, LONGEST, Budget, Choice, Search, share_of
 from isthmus.prepare.strips.stretch import Stretch
 
@@ -209,7 +210,8 @@ def test_a_search_that_leaves_out_long_stretches_says_so(monkeypatch):
 def test_a_plan_that_is_much_larger_than_was_estimated_ends_the_search(monkeypatch):
     graph = strip_networks.squeezed(False)
     whole = scheduled(graph).scratch_bytes
-    monkeypatch.setattr(fit, "_written", lambda *chosen: fit._Made(Huge(scheduled(graph), whole), 0.0))
+    for module in (fit, way):
+        monkeypatch.setattr(module, "written", lambda *chosen: Made(Huge(scheduled(graph), whole), 0.0))
     with pytest.raises(QnnError, match="holds it up") as refused:
         scheduled(graph, "50%")
     assert needed_by(refused.value) == whole, "that much can be had"
@@ -451,7 +453,7 @@ def test_what_the_search_leaves_out_would_not_have_been_cheaper(monkeypatch, see
 
 def test_what_is_computed_again_is_a_twelfth_of_all_and_three_times_its_source(monkeypatch):
     searches = []
-    monkeypatch.setattr(fit, "candidates", lambda search: searches.append(search) or [])
+    monkeypatch.setattr(place, "candidates", lambda search: searches.append(search) or [])
     graph, wide = gated()
     with pytest.raises(QnnError):
         scheduled(graph, "20%")

@@ -4,9 +4,10 @@ A stretch is a run of neighbouring steps. What it reads and what is read after i
 exists for a strip of rows at a time, and the last rows of a strip are kept for the next. No product is formed twice.
 """
 
-from isthmus.prepare.strips.fit import Site, Strips, fitted
+from isthmus.prepare.strips.fit import Strips, fitted
 from isthmus.prepare.strips.limit import SLOWER, ScratchLimit
 from isthmus.prepare.strips.orders import LONGEST, SEARCHED, WHOLE_FIRST, depth_first, whole_operands
+from isthmus.prepare.strips.place import Site
 
 __all__ = [
     "LONGEST", "SEARCHED", "SLOWER", "WHOLE_FIRST", "ScratchLimit", "Site", "Strips", "depth_first", "fitted",

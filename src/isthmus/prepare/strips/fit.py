@@ -1,33 +1,23 @@
-"""Brings the scratch of a model below a limit by strips: looks for them in several orders, writes them, and checks."""
+"""Brings the scratch of a model below a limit by strips: the cheapest way that fits, the least, or why nothing fits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, floor, log
+from math import ceil
 
 from isthmus.errors import Code, QnnError
-from isthmus.prepare.schedule import Region, Repeat, Schedule, Step
-from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.again import Again, affordable, candidates
-from isthmus.prepare.strips.base import Arranged, Base, Effort, Engine, profile
+from isthmus.prepare.schedule import Schedule, Step
+from isthmus.prepare.strips.again import Again
+from isthmus.prepare.strips.base import Effort
 from isthmus.prepare.strips.limit import MOST_SLOWER, SLOWER, ScratchLimit
-from isthmus.prepare.strips.material import Native
 from isthmus.prepare.strips.orders import ORDERS
+from isthmus.prepare.strips.place import Made, Place, Site, again_at, is_bounded, place_of, written
 from isthmus.prepare.strips.search import Budget, Choice, Search
-from isthmus.prepare.strips.write import write
+from isthmus.prepare.strips.way import Way
 
-ATTEMPTS = 4
-"""How often a limit is tightened where a plan has turned out larger than estimated, before all the others are tried."""
-FINENESS, ABOVE, SLACK, GIVE_UP = 0.98, 1.25, 8, 3
-"""Choices are looked for at bytes each of which is this part of the one before: from so much above a limit, and so many
-units of alignment, since a plan may turn out smaller than estimated, down to where so many in a row have none."""
-WIDELY = 1_500
-"""Steps that are written in all when choices are tried that should take far more than a limit."""
 AGAIN = (0.05, 0.12, 0.3)
 """What a limit may cost in computing tensors again, as parts of the model's time, one after the other."""
-CHEAP = 0.02
-"""What a limit costs, as a part of the model's time, where no cheaper way is looked for."""
 _CLOSER, _CLOSENESS = 3, 64
 """How often another limit is tried where a plan has turned out larger than estimated, each so much above the last."""
 UNLIMITED = Budget(slower=float("inf"), small_program=False)
@@ -62,32 +52,6 @@ class Strips:
     effort: Callable[[Step, int], Effort | None] = lambda step, axis: None
 
 
-@dataclass(frozen=True)
-class Site:
-    """What fitting works with: ways to arrange the steps of a graph, and to place an arrangement in memory.
-
-    Parameters
-    ----------
-    again
-        The same graph with some tensors computed again.
-    arrange
-        The steps in an order of `ORDERS`, in storage of their own each time; None where there is no such order.
-    place
-        The schedule of an arrangement with repeats and regions.
-    planned
-        Whether a block lies in scratch.
-    """
-
-    name: str
-    again: Callable[[Sequence[Again]], Site]
-    arrange: Callable[[str], Arranged | None]
-    place: Callable[[Arranged, Sequence[Repeat], Sequence[Region]], Schedule]
-    native: Native
-    engine: Engine
-    alignment: int
-    planned: Callable[[Block], bool]
-
-
 def fitted(site: Site, strips: Strips) -> Schedule:
     """The schedule of a graph within a limit.
 
@@ -96,12 +60,12 @@ def fitted(site: Site, strips: Strips) -> Schedule:
     QnnError
         COMMON_MEM_ALLOC where nothing fits, with the step that holds it up and by how much.
     """
-    tried: list[_Place] = []
+    tried: list[Place] = []
     made = _fitted(site, strips, tried)
-    return replace(made, plan=replace(made.plan, bounded=True)) if _bounded(tried) else made
+    return replace(made, plan=replace(made.plan, bounded=True)) if is_bounded(tried) else made
 
 
-def _fitted(site: Site, strips: Strips, tried: list[_Place]) -> Schedule:
+def _fitted(site: Site, strips: Strips, tried: list[Place]) -> Schedule:
     """The same; notes the places whose searches were asked."""
     arranged = site.arrange(ORDERS[0])
     assert arranged is not None
@@ -109,11 +73,11 @@ def _fitted(site: Site, strips: Strips, tried: list[_Place]) -> Schedule:
     wanted = strips.limit.bytes_of(unsplit.scratch_bytes)
     if wanted is not None and wanted >= unsplit.scratch_bytes:
         return unsplit
-    plain = _Place(site, _searches(site, strips))
+    plain = place_of(site)
     tried.append(plain)
 
-    def again(nanoseconds: float, than: tuple[Again, ...] = ()) -> list[_Place]:
-        found = _again(plain, strips, nanoseconds, than)
+    def again(nanoseconds: float, than: tuple[Again, ...] = ()) -> list[Place]:
+        found = again_at(plain, nanoseconds, than)
         tried.extend(found)
         return found
 
@@ -124,13 +88,13 @@ def _fitted(site: Site, strips: Strips, tried: list[_Place]) -> Schedule:
         may_cost = SLOWER if slower is None else slower
         return _least([plain, *again(may_cost * time)], may_cost, unsplit)
     # What is computed twice costs more than copies do: so it comes last, and as little of it as will do.
-    ways = [_Way([plain], unsplit.scratch_bytes)]
+    ways = [Way([plain], unsplit.scratch_bytes)]
     made = ways[0].quickly(wanted)
     for share in AGAIN:
         if made is None:
             others = again(share * time, than=ways[-1].places[-1].again)
             if others:
-                ways.append(_Way([plain, *others], unsplit.scratch_bytes))
+                ways.append(Way([plain, *others], unsplit.scratch_bytes))
                 made = ways[-1].quickly(wanted)
     for way in ways:
         made = made or way.thoroughly(wanted)
@@ -149,28 +113,7 @@ def _fitted(site: Site, strips: Strips, tried: list[_Place]) -> Schedule:
     return _affordable(made, slower, time, wanted, site.name)
 
 
-@dataclass(frozen=True)
-class _Made:
-    """A schedule by strips, and the time that it takes more, by estimate."""
-
-    schedule: Schedule
-    nanoseconds: float
-
-    @property
-    def bytes(self) -> int:
-        """Its scratch."""
-        return self.schedule.scratch_bytes
-
-    def share(self, time: float) -> float:
-        """How much longer it takes than the model's time."""
-        return max(0.0, self.nanoseconds) / time
-
-    def is_within(self, slower: float | None, time: float) -> bool:
-        """Whether it takes no more than it may."""
-        return slower is None or self.share(time) <= slower
-
-
-def _affordable(made: _Made, slower: float | None, time: float, wanted: int, name: str) -> Schedule:
+def _affordable(made: Made, slower: float | None, time: float, wanted: int, name: str) -> Schedule:
     """The schedule, unless it costs more than a limit may."""
     cost = made.share(time)
     if slower is not None and cost > slower:
@@ -184,179 +127,9 @@ def _affordable(made: _Made, slower: float | None, time: float, wanted: int, nam
     return made.schedule
 
 
-@dataclass(frozen=True, eq=False)
-class _Place:
-    """A site, the searches of its orders, and what is computed again there."""
-
-    site: Site
-    searches: list[Search]
-    again: tuple[Again, ...] = ()
-
-
-_Chosen = tuple[_Place, Search, list[Choice]]
-
-
-class _Way:
-    """The schedules of some places for limits.
-
-    What is tried for a limit are choices for bytes of a fixed series. So whatever is found for a limit is found for any
-    larger one.
-    """
-
-    def __init__(self, places: Sequence[_Place], unsplit: int) -> None:
-        self.places = list(places)
-        self._unsplit = unsplit
-        self._slack = SLACK * self.places[0].site.alignment
-        self._steps = len(self.places[0].searches[0].base.steps)
-        self._found: dict[int, _Chosen | None] = {}
-        self._made: dict[tuple[object, ...], _Made | None] = {}
-
-    def quickly(self, wanted: int) -> _Made | None:
-        """A schedule within a limit, where few attempts lead to it."""
-        number = self._number(wanted)
-        for _ in range(ATTEMPTS):
-            if self._chosen(number) is None:
-                break
-            made = self._at(number)
-            if made is not None and made.bytes <= wanted:
-                return made
-            over = 0 if made is None else made.bytes - wanted
-            number = max(number + 1, self._number(max(self._target(number) - over, 0)))
-        return None
-
-    def thoroughly(self, wanted: int) -> _Made | None:
-        """A schedule within a limit, if there is one."""
-        number, missing = self._number(int(wanted * ABOVE) + self._slack), 0
-        while missing < GIVE_UP and self._target(number):
-            made = self._at(number)
-            if made is not None and made.bytes <= wanted:
-                return made
-            missing = missing + 1 if self._chosen(number) is None else 0
-            number += 1
-        return None
-
-    def widely(self, wanted: int) -> _Made | None:
-        """A schedule within a limit that was estimated at far more than it takes, as it happens with small tensors."""
-        number, steps = self._number(int(wanted * ABOVE) + self._slack) - 1, 0
-        while number > 0 and steps < WIDELY:
-            known = len(self._made)
-            made = self._at(number)
-            if made is not None and made.bytes <= wanted:
-                return made
-            if len(self._made) > known:
-                steps += self._steps if made is None else len(made.schedule.steps)
-            number -= 1
-        return None
-
-    def least(self, lowest: int, slower: float) -> Schedule | None:
-        """The first schedule of those for at least so many bytes that is worth it: costs no more than it may."""
-        for number in range(self._number(lowest), 0, -1):
-            found, made = self._chosen(number), self._at(number)
-            if found is None or made is None or made.bytes >= self._unsplit:
-                continue
-            _, search, choices = found
-            if made.is_within(slower, search.time) and search.is_small(choices, self._unsplit - made.bytes):
-                return made.schedule
-        return None
-
-    def needed(self, lowest: int) -> int:
-        """A limit that there is a schedule for, about the least of at least so many bytes."""
-        number = self._number(lowest)
-        while number:
-            made = self._at(number)
-            if made is not None and made.bytes < self._unsplit:
-                return max(made.bytes, ceil((self._target(number) - self._slack) / ABOVE))
-            number -= 1
-        return self._unsplit
-
-    def fewest(self, bytes_: int) -> int:
-        """The least limit that there is a schedule for, where there is one for so many bytes."""
-        found = min((made.bytes for made in self._made.values() if made is not None), default=bytes_)
-        found = min(found, bytes_)
-        while (made := self.thoroughly(found - 1) or self.widely(found - 1)) is not None:
-            found = made.bytes
-        return found
-
-    def at(self, bytes_: int) -> _Made | None:
-        """The schedule that was to take so many bytes."""
-        return self._at(self._number(bytes_))
-
-    def _target(self, number: int) -> int:
-        """The bytes of a place in the series."""
-        return int(self._unsplit * FINENESS**number)
-
-    def _number(self, bytes_: int) -> int:
-        """The place in the series of the most bytes up to a number."""
-        number = max(0, floor(log(max(bytes_, 1) / self._unsplit) / log(FINENESS)))
-        while self._target(number) > bytes_:
-            number += 1
-        return number
-
-    def _chosen(self, number: int) -> _Chosen | None:
-        """The cheapest choice for the bytes of a place in the series."""
-        if number not in self._found:
-            self._found[number] = _cheapest(self.places, self._target(number))
-        return self._found[number]
-
-    def _at(self, number: int) -> _Made | None:
-        """The schedule of that choice; None also where a strip of it would read nothing."""
-        found = self._chosen(number)
-        if found is None:
-            return None
-        place, search, choices = found
-        key = place, search, *((id(one.stretch), one.rows, one.start) for one in choices)
-        if key not in self._made:
-            self._made[key] = _written(*found)
-        return self._made[key]
-
-
-def _bounded(places: Sequence[_Place]) -> bool:
-    """Whether some stretches would have been too much work to look at."""
-    return any(search.bounded for place in places for search in place.searches)
-
-
-def _again(plain: _Place, strips: Strips, nanoseconds: float, than: tuple[Again, ...]) -> list[_Place]:
-    """The place with what a time allows to compute again, where there is something else `than` known."""
-    chosen = tuple(affordable(candidates(plain.searches[0]), nanoseconds))
-    if chosen == than:
-        return []
-    site = plain.site.again(chosen)
-    return [_Place(site, _searches(site, strips, sum(one.nanoseconds for one in chosen)), chosen)]
-
-
-def _searches(site: Site, strips: Strips, spent: float = 0.0) -> list[Search]:
-    """A search for each order that differs from those before."""
-    searches: list[Search] = []
-    seen: list[list[tuple[str, str]]] = []
-    for kind in ORDERS:
-        arranged, twin = site.arrange(kind), site.arrange(kind)
-        if arranged is None or twin is None:
-            continue
-        names = [(step.op, step.name) for step in arranged.steps]
-        if names in seen:
-            continue
-        seen.append(names)
-        live, work = profile(twin, site.engine, site.alignment, site.planned)
-        base = Base(arranged, live, work, site.engine, site.alignment, site.planned)
-        searches.append(Search(base, kind, spent))
-    return searches
-
-
-def _cheapest(places: Sequence[_Place], limit: int) -> _Chosen | None:
-    best: tuple[float, _Place, Search, list[Choice]] | None = None
-    for place in places:
-        for search in place.searches:
-            chosen = search.solve(limit)
-            if chosen is not None and (best is None or search.cost(chosen) < best[0]):
-                best = search.cost(chosen), place, search, chosen
-            if best is not None and best[0] <= CHEAP * search.time:
-                return best[1:]
-    return None if best is None else best[1:]
-
-
-def _least(places: Sequence[_Place], slower: float, unsplit: Schedule) -> Schedule:
+def _least(places: Sequence[Place], slower: float, unsplit: Schedule) -> Schedule:
     budget = Budget(slower)
-    best: tuple[int, _Place, Search, list[Choice]] | None = None
+    best: tuple[int, Place, Search, list[Choice]] | None = None
     for place in places:
         for search in place.searches:
             found = search.least(budget, None if best is None else min(best[0], search.peak))
@@ -377,14 +150,14 @@ def _least(places: Sequence[_Place], slower: float, unsplit: Schedule) -> Schedu
             return made.schedule
         # The plan has turned out larger than estimated, and its program too large for what is saved.
         cheapest = search.bargain(made.bytes, budget)
-    return _Way(places, unsplit.scratch_bytes).least(bytes_, slower) or unsplit
+    return Way(places, unsplit.scratch_bytes).least(bytes_, slower) or unsplit
 
 
 def _closest(
-    place: _Place, search: Search, limit: int, chosen: list[Choice], budget: Budget
-) -> tuple[_Made, list[Choice]] | None:
+    place: Place, search: Search, limit: int, chosen: list[Choice], budget: Budget
+) -> tuple[Made, list[Choice]] | None:
     """The schedule of a choice; where a plan has turned out much larger, the best of those for limits in between."""
-    made = _written(place, search, chosen)
+    made = written(place, search, chosen)
     if made is None:
         return None
     best = made, chosen
@@ -394,28 +167,12 @@ def _closest(
             break
         other = search.solve(limit)
         if other is not None and search.affordable(other, limit, budget):
-            made = _written(place, search, other)
+            made = written(place, search, other)
             best = best if made is None or made.bytes >= best[0].bytes else (made, other)
     return best
 
 
-def _written(place: _Place, search: Search, chosen: list[Choice]) -> _Made | None:
-    """The schedule with the chosen stretches by strips."""
-    site = place.site
-    arranged = site.arrange(search.kind)
-    assert arranged is not None
-    base = Base(arranged, search.base.live, search.base.work, site.engine, site.alignment, site.planned)
-    written = write(base, chosen, site.native)
-    if written is None:
-        return None
-    arranged = replace(arranged, steps=written.steps, overlaid=written.overlaid, alike=written.alike)
-    made = site.place(arranged, written.repeats, written.regions)
-    names = tuple(one.chain[-1] for one in place.again)
-    made = replace(made, plan=replace(made.plan, again=names)) if names else made
-    return _Made(made, search.cost(chosen))
-
-
-def _refused(ways: Sequence[_Way], wanted: int, fewest: int) -> QnnError:
+def _refused(ways: Sequence[Way], wanted: int, fewest: int) -> QnnError:
     """The error of a limit that nothing fits. It names the fewest bytes that any limit comes to: up to a number."""
     places = ways[-1].places
     best: tuple[int, Search] | None = None
@@ -430,7 +187,7 @@ def _refused(ways: Sequence[_Way], wanted: int, fewest: int) -> QnnError:
     for way in ways:
         needed = way.fewest(needed)
     op, name = _held_up(ways[-1], search, wanted)
-    looked = ", as far as was looked" if _bounded(places) else ""
+    looked = ", as far as was looked" if is_bounded(places) else ""
     return QnnError(
         Code.COMMON_MEM_ALLOC,
         f"graph '{places[0].site.name}'",
@@ -440,7 +197,7 @@ def _refused(ways: Sequence[_Way], wanted: int, fewest: int) -> QnnError:
     )
 
 
-def _held_up(way: _Way, search: Search, wanted: int) -> tuple[str, str]:
+def _held_up(way: Way, search: Search, wanted: int) -> tuple[str, str]:
     """The operation and the name of the step that cannot be had within a limit."""
     steps = {(step.op, step.name): step for step in search.base.steps}
     step = search.base.steps[-1]
