@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor
@@ -124,6 +125,8 @@ def schedule(
         if not reuse_memory:
             rule = "memory that is never used again cannot be limited"
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{graph.name}'", rule)
+        # The same steps are asked for in every arrangement; from here on none is changed.
+        work_bytes = cache(work_bytes)
         engine = Engine(
             work_bytes, strips.nanoseconds, strips.splits, strips.shared, strips.sharing, strips.threads, strips.effort
         )
