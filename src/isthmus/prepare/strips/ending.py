@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, floor, lcm, prod
+from math import ceil, floor, inf, lcm, prod
 
 import numpy as np
 
@@ -113,6 +113,19 @@ class Ending:
             if grown.overlaid.least <= limit:
                 found.append(grown.overlaid)
         return found
+
+    def least(self, first: int) -> float:
+        """The bytes without which there is no stretch that begins with a step, as far as is known."""
+        grown = self._grown.get(first)
+        if grown is not None:
+            needed = grown.floor + grown.most if grown.plain is None else grown.plain.least
+            if grown.over is None:
+                return needed
+            saved = grown.floor + grown.most - grown.over.saved if grown.overlaid is None else grown.overlaid.least
+            return min(needed, saved)
+        if first >= self._first or self._ended or self.cut_short:
+            return inf
+        return self._floors.least(self._last - first + 1) + self._sums + self._carried + self._most
 
     def _overlay(self) -> Over | None:
         """The largest result over an operand that nobody reads any more, where that is worth it."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
+from operator import sub
 
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.strips.base import WIDTH, Base
@@ -89,6 +90,8 @@ class Search:
             MOST_GROWTH, [reach for reach, modes in zip(self._reaches, self._modes, strict=True) for _ in modes]
         )
         self._floors = floors(base, self._reaches)
+        self._least: list[list[float]] = [[*map(sub, one.alive, one.saved)] for one in self._floors]
+        """For each step the bytes that stretches which end with it take at the least, as far as is known."""
         self.reached = 0
 
     @property
@@ -136,8 +139,10 @@ class Search:
         best: Choice | None = None
         if last - first >= self._reaches[last]:
             return None
+        none = True
         for mode in self._modes[last]:
             for found in self._stretches(first, last, mode, limit):
+                none = False
                 fewest = -(-self.fewest // found.grain) * found.grain
                 rows = found.rows(limit)
                 if rows < fewest or (not found.regular and rows * MOST_UNROLLED < found.height):
@@ -149,6 +154,9 @@ class Search:
                     choice = Choice(found, even, found.start(limit, even))
                     if found.strips(even, choice.start) > 1 and choice.cost < below:
                         best, below = choice, choice.cost
+        if none:
+            known = (self._endings[last, mode].least(first) for mode in self._modes[last])
+            self._least[last][last - first] = min(known)
         return best
 
     def solve(self, limit: int) -> list[Choice] | None:
@@ -163,11 +171,11 @@ class Search:
                 hot = end
             elif before is not None:
                 entry = before[0], None, end
-            known = self._floors[end]
+            least = self._least[end]
             # A stretch of steps none of which has too much alive is of no use.
             for first in range(hot, end - self._reaches[end], -1):
                 earlier = best[first]
-                if earlier is None or known.least(end - first + 1) > limit:
+                if earlier is None or least[end - first] > limit:
                     continue
                 # Of two strips each step is an instruction more, at the least, and not all of that is won back.
                 below = inf if entry is None else entry[0] - earlier[0]
