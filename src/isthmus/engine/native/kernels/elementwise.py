@@ -23,8 +23,10 @@ from isthmus.engine.native.target import Target
 
 SIZES = {"f32": 4, "f64": 8, "bool": 1} | {f"{s}{8 * n}": n for s in "iu" for n in (1, 2, 4, 8)}
 """Bytes of an element of each kind."""
-_UNIT = 512
-"""Elements are dealt out to threads in pieces of this many, so that small tensors stay with one of them."""
+_UNIT = 64
+"""Elements are dealt out to threads in pieces of this many: whole cache lines of every kind."""
+_BLOCK = 512
+"""Elements that are looked at together before a slower way is taken for all of them."""
 
 
 def reader(kind: str) -> Callable:
@@ -162,7 +164,7 @@ def trigonometric(target: Target, variant: str) -> Any:
             output, x, count = (
                 address(p, b, words.output) + begin * 4,
                 address(p, b, words.x) + begin * 4,
-                min(end - begin, _UNIT),
+                min(end - begin, _BLOCK),
             )
             large = 0
             for i in range(count):

@@ -20,8 +20,10 @@ from isthmus.engine.native.signatures.movement import COPY, FILL, JOIN, PAD, REM
 from isthmus.engine.native.target import Target
 
 _KINDS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
-_UNIT_BYTES = 8192
+_UNIT_BYTES = 1024
 """Copies are dealt out to threads in pieces of about this size."""
+_BLOCK_BYTES = 8192
+"""What is interleaved is dealt out, and done, in pieces of about this size."""
 
 
 def mover(size: int) -> Callable:
@@ -194,7 +196,7 @@ def interleave(target: Target, variant: str) -> Any:
         3: device(lambda d, n, r, s: loop(d, n, r, r + s, r + 2 * s)),
         4: device(lambda d, n, r, s: loop(d, n, r, r + s, r + 2 * s, r + 3 * s)),
     }
-    run, unit = calls[parts], _UNIT_BYTES // size
+    run, unit = calls[parts], _BLOCK_BYTES // size
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]

@@ -12,7 +12,7 @@ from isthmus.engine.native.kernels.mathematics import f32, select, square_root
 from isthmus.engine.native.signatures.pooling import POOL
 from isthmus.engine.native.target import Target
 
-_PIXELS = 16
+_PIXELS = 4
 """Output pixels are dealt out to threads in pieces of this many."""
 
 
