@@ -15,17 +15,35 @@ from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Plan, Row, Step
 from isthmus.prepare.storage import Block
 
+_LINE = 64
 PATIENCE = 10.0
 """Seconds after which planning stops in any case: the limit that counts is one of work, the same on every machine."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where blocks and work spaces lie in scratch, and the facts about it."""
+    """Where blocks and work spaces lie in scratch, and the facts about it.
+
+    Parameters
+    ----------
+    lanes
+        Where the first lane of each of `Lanes` begins, and how many bytes a lane is.
+    """
 
     blocks: dict[Block, int]
     work: tuple[int, ...]
     plan: Plan
+    lanes: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Steps `first` to `last` that several threads execute at once, and the blocks of which each has its own."""
+
+    first: int
+    last: int
+    threads: int
+    blocks: Sequence[Block]
 
 
 def lay_out(
@@ -40,13 +58,16 @@ def lay_out(
     aliased: int,
     reuse: bool = True,
     layered: Sequence[Layered] = (),
+    lanes: Sequence[Lanes] = (),
     alike: Sequence[Sequence[tuple[int, int]]] = (),
     made_in: Callable[[Step], Block | None] = lambda step: None,
 ) -> Layout:
     """Place blocks, and a work space for each step that wants one; blocks share memory over time unless told not to."""
     began = time.perf_counter()
     fixed = {one.block: one.offset for one in layered}
-    blocks = [block for block in blocks if block not in fixed]
+    own = [_lane(one, life, work, alignment, nodes) for one in lanes]
+    every = list(blocks)
+    blocks = [block for block in blocks if block not in fixed and not any(block in one.blocks for one in own)]
     names = [_name(block) for block in blocks]
     first, last = min(map(life.first, blocks), default=0), max(map(life.last, blocks), default=0)
     buffers = [
@@ -59,7 +80,7 @@ def lay_out(
         )
         for i, (block, name) in enumerate(zip(blocks, names, strict=True))
     ]
-    users = [index for index, size in enumerate(work) if size]
+    users = [index for index, size in enumerate(work) if size and not any(index in one.work for one in own)]
     for index in users:
         names.append(f"{steps[index].name} (work)")
         buffers.append(Buffer(f"work {index}", index, index + 1, work[index], alignment))
@@ -69,6 +90,10 @@ def lay_out(
             where = f"{number} {names[-1]} from {layer.low}"
             at = one.offset + layer.low
             buffers.append(Buffer(where, layer.first, layer.last + 1, layer.high - layer.low, alignment, at))
+    for number, (several, lane) in enumerate(zip(lanes, own, strict=True)):
+        names.append(f"strips of {several.threads} threads")
+        size = several.threads * lane.bytes
+        buffers.append(Buffer(f"lanes {number}", several.first, several.last + 1, size, alignment))
     problem = Problem(tuple(buffers))
     solution = solve(problem, timeout=PATIENCE, node_limit=nodes)
     if solution.offsets is None or solution.peak is None:
@@ -90,7 +115,7 @@ def lay_out(
         lower_bound=solution.lower_bound,
         status=str(solution.status),
         greedy_bytes=max((o + b.size for o, b in zip(greedy, buffers, strict=True)), default=0),
-        unshared_bytes=sum(t.nbytes for block in (*blocks, *fixed) for t in block.members) + sum(work),
+        unshared_bytes=sum(t.nbytes for block in every for t in block.members) + sum(work),
         peak_step=peak_step,
         peak_live=peak_live,
         rows=tuple(rows),
@@ -103,7 +128,38 @@ def lay_out(
     spaces = [0] * len(steps)
     for index, offset in zip(users, offsets[len(blocks) :], strict=False):
         spaces[index] = offset
-    return Layout(places, tuple(spaces), plan)
+    begins = offsets[len(offsets) - len(own) :]
+    for lane, begin in zip(own, begins, strict=True):
+        places |= {block: begin + offset for block, offset in lane.blocks.items()}
+        for index, offset in lane.work.items():
+            spaces[index] = begin + offset
+    found = tuple((begin, lane.bytes) for lane, begin in zip(own, begins, strict=True))
+    return Layout(places, tuple(spaces), plan, found)
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """What one thread has for itself: where blocks and work spaces lie in its lane, and how many bytes that is."""
+
+    blocks: dict[Block, int]
+    work: dict[int, int]
+    bytes: int
+
+
+def _lane(lanes: Lanes, life: Life, work: Sequence[int], alignment: int, nodes: int) -> _Lane:
+    blocks = lanes.blocks
+    users = [index for index in range(lanes.first, lanes.last + 1) if work[index]]
+    buffers = [
+        *(Buffer(f"{i}", life.first(b), life.last(b) + 1, b.size, alignment) for i, b in enumerate(blocks)),
+        *(Buffer(f"work {index}", index, index + 1, work[index], alignment) for index in users),
+    ]
+    solution = solve(Problem(tuple(buffers)), timeout=PATIENCE, node_limit=nodes)
+    if solution.offsets is None or solution.peak is None:
+        raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, "scratch", "the planner found no layout")
+    # Threads that write beside each other share no cache line.
+    unit = max(alignment, _LINE)
+    work_places = dict(zip(users, solution.offsets[len(blocks) :], strict=True))
+    return _Lane(dict(zip(blocks, solution.offsets, strict=False)), work_places, -(-solution.peak // unit) * unit)
 
 
 def _buffers_alike(

@@ -12,7 +12,7 @@ from isthmus.prepare import order
 from isthmus.prepare.halves.stored import Half
 from isthmus.prepare.inplace import write_in_place
 from isthmus.prepare.layers import Layered, hung, layered
-from isthmus.prepare.layout import Layout, lay_out, most_alive
+from isthmus.prepare.layout import Lanes, Layout, lay_out, most_alive
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.passes import run
 from isthmus.prepare.refused import check_executable
@@ -22,6 +22,7 @@ from isthmus.prepare.storage import Block, Storage, share
 from isthmus.prepare.strips import LONGEST, SEARCHED, WHOLE_FIRST, Site, Strips, depth_first, fitted, whole_operands
 from isthmus.prepare.strips.again import Again, compute_again
 from isthmus.prepare.strips.base import Arranged, Engine
+from isthmus.prepare.turns import awaited, own_blocks
 from isthmus.prepare.work import Work
 
 DEFAULT_ALIGNMENT = 64
@@ -228,10 +229,16 @@ def _placed(
             aliased=sum(sum(t.nbytes for t in b.members) - b.size for b in storage.blocks() if b in life),
             reuse=reuse_memory,
             layered=layers,
+            lanes=lanes,
             alike=arranged.alike,
             made_in=lambda step: storage.block(step.outputs[0]),
         )
 
+    shared = [repeat for repeat in repeats if repeat.threads > 1]
+    lanes = [
+        Lanes(one.first, one.last, one.threads, [b for b in own_blocks(steps, storage, life, one) if planned(b)])
+        for one in shared
+    ]
     layers = layered(storage, life, arranged.overlaid, alignment)
     layout = laid_out(layers)
     if layers:
@@ -248,6 +255,8 @@ def _placed(
             pool, base = (Pool.SCRATCH, layout.blocks[block] - block.low) if block.pool is None else (
                 block.pool, block.base)
             places[tensor] = Place(int(pool), base + low)
+    placed = {one.first: replace(one, lane=lane) for one, lane in zip(shared, layout.lanes, strict=True)}
+    placed = {at: replace(one, awaited=awaited(steps, one, places)) for at, one in placed.items()}
     io = [storage.block(t) for t in (*work.inputs, *work.outputs)]
     floats = [t for t, place in places.items() if place.pool == Pool.SCRATCH and t.dtype is DataType.FLOAT_32]
     half = sum(t.nbytes for t in floats if isinstance(t, Half))
@@ -267,7 +276,7 @@ def _placed(
         alignment=alignment,
         plan=replace(plan, regions=tuple(regions)) if regions else plan,
         numerics=graph.numerics,
-        repeats=tuple(repeats),
+        repeats=tuple(placed.get(repeat.first, repeat) for repeat in repeats),
     )
 
 

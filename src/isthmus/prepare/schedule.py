@@ -84,12 +84,22 @@ class Repeat:
     advances
         The tensors that lie elsewhere each time, with the bytes by which they move on; their places are those of the
         first time.
+    threads
+        How many threads may take turns at it.
+    lane
+        Where what a turn makes for itself alone lies in scratch, and how many bytes that is: those of the first thread,
+        with those of the others behind. None where only one takes all turns.
+    awaited
+        For each of the steps, the last that the turn before must have done by then, both counted from the first.
     """
 
     first: int
     last: int
     times: int
     advances: Mapping[Tensor, int]
+    threads: int = 1
+    lane: tuple[int, int] | None = None
+    awaited: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

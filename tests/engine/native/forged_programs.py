@@ -24,12 +24,14 @@ from harness import Guard, GuardedBuffer
 from isthmus import QnnError
 from isthmus.backends import native
 from isthmus.engine.native import cache, loader
+from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import OPERAND_BITS, Program
 from isthmus.engine.native.serialization import assemble, from_bytes, header_of
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import by_name
 from isthmus.engine.native.words import LONGEST_LIST, Table, Tables
 from isthmus.frontends import load
+from isthmus.memory import window
 from isthmus.prepare.schedule import Pool
 
 MODELS = (
@@ -197,6 +199,9 @@ def _sizes(program: Program) -> list[int]:
 
 def run(program: Program, guard: Guard, chance: random.Random) -> None:
     """Execute a program once: every pool and tensor flush with a guard page, every share of an instruction in turn."""
+    if program.turns:
+        _run_by_turns(program, guard)
+        return
     found = loader.addresses(program.kernels, by_name(program.target))
     pools = [GuardedBuffer(size, guard) for size in _sizes(program)]
     for pool in pools:
@@ -210,6 +215,16 @@ def run(program: Program, guard: Guard, chance: random.Random) -> None:
         entry = _ENTRY(found[program.kernels[number]])
         for share in range(shares):
             entry(words.address + 8 * start, bases.ctypes.data, share, shares)
+
+
+def _run_by_turns(program: Program, guard: Guard) -> None:
+    """The same on the threads that it is for, each instruction as often as it is repeated."""
+    sizes = _sizes(program)[1:]
+    pools = [GuardedBuffer(-(-size // 64) * 64 if place < 2 else size, guard) for place, size in enumerate(sizes)]
+    scratch, state, *io = (window(pool.bytes) for pool in pools)
+    executor = Executor(program, scratch if sizes[0] else None, state if sizes[1] else None, io)
+    executor.run()
+    executor.close()
 
 
 def main(count: int, seed: int) -> None:

@@ -171,8 +171,9 @@ def programs(target: Target | None = None, threads: int = 2) -> Iterator[tuple[s
         results, numerics = [*rest, *(None, "exact")[len(rest) :]]
         step, _ = make_step(op, inputs, params, results)
         yield name, _lowered(step, target or host(), threads, numerics)
-    for bytes_ in (False, True):
+    # One thread repeats strips, several take turns at it.
+    for name, bytes_, several in (
+        ("strips of floats", False, 1), ("strips of bytes", True, 1), ("turns of floats", False, threads)
+    ):  # fmt: skip
         graph = strip_networks.squeezed(bytes_)
-        yield f"strips of {'bytes' if bytes_ else 'floats'}", native.prepare(
-            graph, threads, target, limit=ScratchLimit.of("30%")
-        ).program
+        yield name, native.prepare(graph, several, target, limit=ScratchLimit.of("30%")).program

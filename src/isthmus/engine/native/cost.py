@@ -11,8 +11,12 @@ from isthmus.prepare.schedule import Step
 
 WORTH_SHARING = 8_000.0
 """Nanoseconds below which handing out shares costs more than it saves."""
+WORTH_SHARING_OF_STRIPS = 50.0
+"""Nanoseconds that several threads must save with an instruction of a strip. To hand it out takes more, but what comes
+before it and after it is shared: one thread alone would have the other's bytes to fetch."""
 SHARING = 1_200.0
-"""Nanoseconds that it takes to hand out the shares of an instruction and to wait for the last one."""
+"""Nanoseconds that an instruction of a strip loses when it is shared: its shares are handed out and the last is waited
+for, what a thread has written lies in its cache, and the next instruction divides the bytes in another way."""
 
 _PRODUCTS_PER_NANOSECOND = 25.0
 _BYTES_PER_NANOSECOND = 8.0
@@ -74,7 +78,7 @@ def is_shared(step: Step) -> bool:
 
 def is_worth_sharing(step: Step, threads: int) -> bool:
     """Whether threads share a step of a strip: there are many of them, and what each takes to share adds up."""
-    return estimated(step) * (1 - 1 / threads) > SHARING
+    return estimated(step) * (1 - 1 / threads) > WORTH_SHARING_OF_STRIPS
 
 
 def estimated(step: Step) -> float:

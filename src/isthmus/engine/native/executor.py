@@ -60,14 +60,20 @@ class Executor:
         self.program = program
         self._code = loader.addresses((*program.kernels, *KERNELS), by_name(program.target))
         self._constants, constants = _aligned(program.constants)
-        self._control_buffer = host(control.CONTROL_BYTES, 64)
+        self._control_buffer = host(control.control_bytes(program.threads), 64)
         self._control = self._control_buffer.address
         self._pools = Pool.IO + len(program.inputs) + len(program.outputs)
-        bases = np.zeros(1 + self._pools + MOST_CURSORS * bool(len(program.repeats)), np.int64)
-        self._bases = bases[1:]
+        cursors = (1 + MOST_CURSORS) * bool(program.repeats or program.turns)
+        # Threads that take turns have cursors of their own, and with them all the rest.
+        tables = np.zeros(
+            (program.threads if program.turns else 1, control.HEADER_WORDS + self._pools + cursors), np.int64
+        )
+        self._bases = tables[0, control.HEADER_WORDS :]
         self._bases[Pool.CONSTANT] = constants
         self._table = self._native_table()
-        bases[0] = self._words.ctypes.data
+        tables[0, control.HEADER_WORDS + control.WORDS] = self._words.ctypes.data
+        tables[0, control.HEADER_WORDS + control.CONTROL] = self._control
+        tables[0, control.HEADER_WORDS + control.BASE_WORDS] = tables.shape[1]
         words = self._control_buffer.array.view(np.int64)
         words[control.TABLE // 8] = self._table.ctypes.data
         words[control.COUNT // 8] = len(self._table)
@@ -158,8 +164,8 @@ class Executor:
         for before in self.program.varies:
             if before < index:
                 self._call(before)
-        for repeat in self.program.repeats:
-            if repeat < index <= repeat - self._table[repeat, 2]:
+        for repeat in (*self.program.repeats, *self.program.turns):
+            if repeat < index <= repeat + self.program.words[self.program.table[repeat, 1]]:
                 self.step(repeat)
         self._call(index)
 
@@ -183,6 +189,8 @@ class Executor:
             table[:, 2] = program.table[:, 2]
         for repeat in program.repeats:
             table[repeat, 2] = -self._words[program.table[repeat, 1]]
+        for turns in program.turns:
+            table[turns, 2] |= self._words[program.table[turns, 1]] << control.SKIP_BITS
         return table
 
 

@@ -37,7 +37,7 @@ from isthmus.graph.operation import Call
 from isthmus.graph.ops import having
 from isthmus.prepare.pipeline import rewritten
 from isthmus.prepare.refused import Refused, refused
-from isthmus.prepare.schedule import Schedule, Step
+from isthmus.prepare.schedule import Repeat, Schedule, Step
 
 _FAMILIES = (
     convolution, elementwise, integer_matmul, matmul, movement, normalization, pooling, recurrent, reduction, resize,
@@ -188,16 +188,18 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
     emitter = Emitter(target, threads, schedule.places, schedule.numerics, bool(schedule.plan.regions))
     repeats = {repeat.first: repeat for repeat in schedule.repeats}
     by_strips = {index for region in schedule.plan.regions for index in range(region.first, region.last + 1)}
-    end = -1
+    repeat: Repeat | None = None
     for index, (step, work) in enumerate(zip(schedule.steps, schedule.work, strict=True)):
         if index in repeats:
-            emitter.begin_repeat(repeats[index].times, repeats[index].advances, schedule.cursor_pool)
-            end = repeats[index].last
+            repeat = repeats[index]
+            emitter.begin_repeat(repeat, schedule.cursor_pool)
+        by_turns = repeat is not None and repeat.threads > 1
         shared = is_worth_sharing(step, threads) if index in by_strips else is_shared(step)
-        emitter.begin(step, work, threads if shared else 1)
+        emitter.begin(step, work, threads if shared and not by_turns else 1)
         lowering_of(step).emit(step, emitter)
-        if index == end:
-            emitter.end_repeat()
+        if repeat is not None and index == repeat.last:
+            emitter.end_repeat(repeat)
+            repeat = None
     emitter.end()
     state = np.zeros(schedule.state_bytes, np.uint8)
     for tensor, offset in zip(schedule.states, schedule.state_offsets, strict=True):

@@ -39,6 +39,8 @@ class Operand(int):
 ABSENT = Operand(0)
 REPEAT = "strips:repeat"
 """The kernel whose instruction says how often those after it are executed."""
+TURNS = "turns:take"
+"""The same, where threads take turns at it."""
 VARY = "strips:vary"
 """The kernel whose instruction changes words of others."""
 
@@ -90,6 +92,11 @@ class Program:
     def repeats(self) -> list[int]:
         """The instructions that repeat those after them."""
         return self._of(REPEAT)
+
+    @cached_property
+    def turns(self) -> list[int]:
+        """The instructions that repeat those after them on several threads."""
+        return self._of(TURNS)
 
     @cached_property
     def varies(self) -> list[int]:

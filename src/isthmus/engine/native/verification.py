@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.program import OPERAND_BITS, REPEAT, VARY, Program
+from isthmus.engine.native.program import OPERAND_BITS, REPEAT, TURNS, VARY, Program
 from isthmus.engine.native.signatures import KERNELS, arithmetic, parts_of
 from isthmus.engine.native.signatures.strips import changes
 from isthmus.engine.native.target import by_name
@@ -54,7 +54,7 @@ def verify(program: Program) -> None:
         raise Unsafe(problem.rule) from None
     checks = [(_check_of(KERNELS[kernel]), parts_of(kernel)) for kernel in program.kernels]
     memory = _Memory(program)
-    words, position, end = program.words.tolist(), 0, -1
+    words, position, end, by_turns = program.words.tolist(), 0, -1, False
     known: set[tuple[int, int]] = set()
     changed = _Changed(words)
     for index, (number, start, shares) in enumerate(program.table.tolist()):
@@ -62,14 +62,17 @@ def verify(program: Program) -> None:
         if start != position and (number, start) not in known:
             raise Unsafe(f"instruction {index} begins neither where those before it end nor as one of them")
         check, parts = checks[number]
-        repeats = program.kernels[number] == REPEAT
+        turns = program.kernels[number] == TURNS
+        repeats = turns or program.kernels[number] == REPEAT
         if repeats and index <= end:
             raise Unsafe(f"instruction {index} repeats others, and is itself repeated")
         varies = program.kernels[number] == VARY
         if varies and (index <= end or shares != 1):
             raise Unsafe(f"instruction {index} changes others, and is itself repeated or shared")
         if index > end:
-            memory.end_repeat()
+            _end_repeat(memory, index)
+        elif by_turns and shares != 1:
+            raise Unsafe(f"instruction {index} is shared, and executed by a thread whose turn it is")
         try:
             changed.begin(start, repeats or varies)
             after = check(words, start, shares, target.lanes, parts, memory)
@@ -88,12 +91,22 @@ def verify(program: Program) -> None:
             raise Unsafe(f"instruction {index}: {problem}") from None
         if repeats:
             end = index + words[start]
-            if end >= len(program.table) or shares != 1:
+            if end >= len(program.table) or (shares != 1) != turns:
                 raise Unsafe(f"instruction {index} repeats {words[start]} that follow it, which there are not")
-            memory.begin_repeat(index, words[start:after])
+            by_turns = turns
+            memory.begin_repeat(index, words[start:after], shares)
+    _end_repeat(memory, len(program.table))
     if position != len(words):
         raise Unsafe("it has words that belong to no instruction")
     changed.finish()
+
+
+def _end_repeat(memory: _Memory, index: int) -> None:
+    """End what is repeated before an instruction."""
+    try:
+        memory.end_repeat()
+    except Unsafe as problem:
+        raise Unsafe(f"before instruction {index}: {problem}") from None
 
 
 class _Changed:
@@ -162,25 +175,33 @@ class _Memory:
         self._first_output = Pool.IO + len(program.inputs)
         self._tables: dict[tuple[int, int, int, str], Entries] = {}
         self._cursors: list[tuple[int, int]] = []
+        self._lanes: _Lanes | None = None
         # Honest tables do not overlap; a few readings of all constants bound what a program may cost its reader.
         self._unread = _READINGS * self._constants.nbytes
 
-    def begin_repeat(self, index: int, words: list[int]) -> None:
-        """Know the cursors of an instruction that repeats others."""
-        values, _ = KERNELS[REPEAT].decode(words)
+    def begin_repeat(self, index: int, words: list[int], threads: int) -> None:
+        """Know the cursors of an instruction that repeats others, on so many threads."""
+        values, _ = KERNELS[REPEAT if threads == 1 else TURNS].decode(words)
         if values["first_cursor"] != len(self._sizes) or any(pool >= len(self._sizes) for pool in values["pools"]):
             raise Unsafe(f"instruction {index} has cursors that are pools, or in no pool")
         reaches = [(values["times"] - 1) * stride for stride in values["strides"]]
         self._cursors = list(zip(values["pools"], reaches, strict=True))
+        if threads > 1:
+            self._lanes = _Lanes(threads, values["lane_bytes"])
+            self._cursors.insert(0, (Pool.SCRATCH, (threads - 1) * values["lane_bytes"]))
 
     def end_repeat(self) -> None:
         """Forget them."""
         self._cursors = []
+        if self._lanes is not None:
+            self._lanes.check()
+            self._lanes = None
 
     def read(self, name: str, word: int, extent: Any) -> Span:
         """The span of an operand that is read; of one that moves on, all that it takes in all its places."""
         pool, offset = word >> OPERAND_BITS, word & _OFFSET
         low, high = extent if extent.__class__ is tuple else (0, extent)
+        named, taken = pool, (offset + low, offset + high)
         if len(self._sizes) <= pool < len(self._sizes) + len(self._cursors):
             pool, moved = self._cursors[pool - len(self._sizes)]
             low, high = low + min(moved, 0), high + max(moved, 0)
@@ -191,11 +212,24 @@ class _Memory:
                 f"'{name}' takes bytes {offset + low} to {offset + high} of {_pool_name(pool)},"
                 f" which has {self._sizes[pool]}"
             )
+        if self._lanes is not None and named == len(self._sizes):
+            # Every thread has its own, which no other one touches.
+            self._lanes.inside.append(taken)
+            return named, *taken
         return pool, offset + low, offset + high
+
+    def work(self, name: str, word: int, extent: Any) -> Span:
+        """The span of work space, which nobody else may write while an instruction uses it."""
+        span = self.write(name, word, extent)
+        if self._lanes is not None and span[0] != len(self._sizes) and span[1] < span[2]:
+            raise Unsafe(f"'{name}' is work space of several threads at once")
+        return span
 
     def write(self, name: str, word: int, extent: Any) -> Span:
         """The span of an operand that is written."""
         span = self.read(name, word, extent)
+        if self._lanes is not None and span[0] == Pool.SCRATCH:
+            self._lanes.outside.append(span[1:])
         if span[0] == Pool.CONSTANT or Pool.IO <= span[0] < self._first_output:
             raise Unsafe(f"'{name}' is written, but lies in {_pool_name(span[0])}")
         return span
@@ -221,6 +255,28 @@ class _Memory:
         known = Entries(entries, least, most) if columns > 1 else Entries(entries, least[0], most[0])
         self._tables[key] = known
         return known
+
+
+class _Lanes:
+    """What threads that take turns do in scratch: each has a lane of its own, and the others keep out of it."""
+
+    def __init__(self, threads: int, nbytes: int) -> None:
+        self._threads, self._bytes = threads, nbytes
+        self.inside: list[tuple[int, int]] = []
+        """What is read or written in the lane of the first thread."""
+        self.outside: list[tuple[int, int]] = []
+        """What is written elsewhere, in all turns."""
+
+    def check(self) -> None:
+        """Raise `Unsafe` where one thread's bytes would be another's."""
+        if not self.inside:
+            return
+        low, high = min(low for low, _ in self.inside), max(high for _, high in self.inside)
+        if high - low > self._bytes:
+            raise Unsafe(f"its turns use {high - low} bytes of lanes that have {self._bytes}")
+        lanes = [(low + thread * self._bytes, high + thread * self._bytes) for thread in range(self._threads)]
+        if any(begin < their_end and theirs < end for begin, end in lanes for theirs, their_end in self.outside):
+            raise Unsafe("its turns write into lanes that may be of another thread")
 
 
 def _pool_name(pool: int) -> str:
@@ -292,7 +348,7 @@ def _lines(signature: Signature) -> list[str]:
     written, work = [], []
     for word in signature.words:
         if isinstance(word, Memory) and not isinstance(word, Table):
-            access = "write" if isinstance(word, Write) else "read"
+            access = "work" if isinstance(word, Work) else "write" if isinstance(word, Write) else "read"
             span = f"_memory.{access}({word.name!r}, {word.name}, ({word.extent}))"
             line(f"_span_{word.name} = {span}" + _unless_absent(word, "(0, 0, 0)"))
             if isinstance(word, Work):

@@ -6,7 +6,7 @@ stretches is a shortest path over the steps. The least memory within a budget of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -34,16 +34,17 @@ _A_STRETCH, _A_BYTE = 200.0, 0.05
 
 @dataclass(frozen=True)
 class Choice:
-    """A stretch with the rows of its strips and where the first one ends."""
+    """A stretch with the rows of its strips and where the first one ends, and how many threads take strips by turns."""
 
     stretch: Stretch
     rows: int
     start: int
+    lanes: int = 1
 
     @cached_property
     def nanoseconds(self) -> float:
         """The time that it takes more than whole steps do."""
-        return self.stretch.nanoseconds(self.rows, self.start)
+        return self.stretch.nanoseconds(self.rows, self.start, self.lanes)
 
     @cached_property
     def cost(self) -> float:
@@ -80,7 +81,7 @@ class Search:
         self.base = base
         self.kind = kind
         self.spent = spent
-        self.fewest = base.engine.threads
+        self.threads = base.engine.threads
         self.time = float(base.together.sum()) - spent
         self._endings: dict[tuple[int, int], Ending] = {}
         self._modes = [(1, WIDTH) if _is_wide(step) else (1,) for step in base.steps]
@@ -143,21 +144,29 @@ class Search:
         for mode in self._modes[last]:
             for found in self._stretches(first, last, mode, limit):
                 none = False
-                fewest = -(-self.fewest // found.grain) * found.grain
-                rows = found.rows(limit)
-                if rows < fewest or (not found.regular and rows * MOST_UNROLLED < found.height):
-                    continue
-                for even in found.even(rows, fewest):
-                    # There are no fewer strips than with a first one that is as long as the others.
-                    if found.nanoseconds(even, even) + _A_STRETCH >= below:
-                        continue
-                    choice = Choice(found, even, found.start(limit, even))
-                    if found.strips(even, choice.start) > 1 and choice.cost < below:
+                for choice in self._choices(found, limit, below):
+                    if choice.cost < below:
                         best, below = choice, choice.cost
         if none:
             known = (self._endings[last, mode].least(first) for mode in self._modes[last])
             self._least[last][last - first] = min(known)
         return best
+
+    def _choices(self, found: Stretch, limit: int, below: float) -> Iterator[Choice]:
+        """Strips of a stretch that stay within a limit, but for some that cost no less than others do."""
+        # Threads share the steps of a strip, or each takes another strip.
+        for lanes in (1, self.threads) if self.threads > 1 and found.regular else (1,):
+            fewest = -(-(self.threads if lanes == 1 else 1) // found.grain) * found.grain
+            rows = found.rows(limit, lanes)
+            if rows < fewest or (not found.regular and rows * MOST_UNROLLED < found.height):
+                continue
+            for even in found.even(rows, fewest):
+                # There are no fewer strips than with a first one that is as long as the others.
+                if lanes == 1 and found.nanoseconds(even, even) + _A_STRETCH >= below:
+                    continue
+                choice = Choice(found, even, found.start(limit, even), lanes)
+                if found.strips(even, choice.start) > 1:
+                    yield choice
 
     def solve(self, limit: int) -> list[Choice] | None:
         """The cheapest stretches with which no step has more than `limit` bytes alive; None where there are none."""
@@ -177,9 +186,11 @@ class Search:
                 earlier = best[first]
                 if earlier is None or least[end - first] > limit:
                     continue
-                # Of two strips each step is an instruction more, at the least, and not all of that is won back.
+                # Of two strips each step is an instruction more, at the least, and not all of that is won back. Threads
+                # that take turns may win more than that.
                 below = inf if entry is None else entry[0] - earlier[0]
-                if _A_STRETCH + (end - first + 1) * NANOSECONDS_A_STEP * (1 - MOST_WON) >= below:
+                least_cost = _A_STRETCH + (end - first + 1) * NANOSECONDS_A_STEP * (1 - MOST_WON)
+                if self.threads == 1 and least_cost >= below:
                     continue
                 choice = self.cheapest(first, end, limit, below)
                 if choice is None:

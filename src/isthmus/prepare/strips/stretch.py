@@ -21,6 +21,10 @@ NANOSECONDS_A_STEP = 15.0
 BYTES_A_NANOSECOND = 57.0
 BYTES_A_RUN = 250
 """What a copy takes more for each run of memory that it is of, as so many bytes do."""
+BYTES_A_NANOSECOND_FROM_OTHERS = 14.0
+"""What a thread reads that another has written."""
+BEHIND = 3
+"""By how many instructions a turn is behind the one before where that keeps something for it."""
 BYTES_A_NANOSECOND_NEARER = 200.0
 """Whole tensors of a step that do not fit a cache come from one further away. Strips do not, and win so much."""
 MOST_WON = 0.5
@@ -148,11 +152,11 @@ class Stretch:
         steep = self.lines[1] > 0
         return self.lines[1, steep], self.lines[2, steep]
 
-    def rows(self, limit: int) -> int:
-        """The most rows of a strip with which no more than `limit` bytes are alive; 0 if there are none."""
+    def rows(self, limit: int, lanes: int = 1) -> int:
+        """The most rows of strips, so many at once, with which no more than `limit` bytes are alive; 0 for none."""
         if limit < self.least:
             return 0
-        most = (((limit - self.floor) - self.lines[0]) / self._slopes).min()
+        most = max(0, (((limit - self.floor) // lanes - self.lines[0]) / self._slopes).min())
         return int(min(most, self.height)) // self.grain * self.grain
 
     def even(self, most: int, fewest: int) -> list[int]:
@@ -182,22 +186,37 @@ class Stretch:
         strips = self.strips(rows, start)
         if not self.regular:
             return strips * self.instructions
+        return min(strips, 1 + self.ramps(rows, start)) * self.instructions
+
+    def ramps(self, rows: int, start: int) -> int:
+        """How many strips differ from the others: the first, until all steps have begun, and a short last one."""
         short = self.height % rows != 0
         if not self.carried and not self.ahead:
-            return min(strips, 1 + short) * self.instructions
-        ramps = 1 + ceil(max(0.0, self.ahead - max(start, 0)) / rows) + short
-        return min(strips, 1 + ramps) * self.instructions
+            return int(short)
+        return 1 + ceil(max(0.0, self.ahead - max(start, 0)) / rows) + short
 
-    def nanoseconds(self, rows: int, start: int) -> float:
+    def nanoseconds(self, rows: int, start: int, lanes: int = 1) -> float:
         """The time that it takes more than whole steps do."""
         strips = self.strips(rows, start)
         moved = (strips - 1) * self.copied[0] + self.copied[1] * self.height
         more = strips * self.instructions - (self.last - self.first + 1)
-        together = 0.0
-        if self.threads > 1:
-            # A strip of a step is shared where that is faster, which it is less often than the whole step.
-            of_strips = np.minimum(self.time, self.time / self.threads + strips * self.sharing)
-            together = float(of_strips.sum() - self.together.sum())
         uneven = 0.0 if self.loss is None else max(0.0, strips * float(self.loss[rows]))
         cost = more * NANOSECONDS_A_STEP + moved / BYTES_A_NANOSECOND + uneven
-        return max(cost - self.won, (1 - MOST_WON) * cost) + together
+        cost = max(cost - self.won, (1 - MOST_WON) * cost)
+        if self.threads > 1:
+            # A strip of a step is shared where that is faster, which it is less often than the whole step.
+            shared = min(strips, self.ramps(rows, start)) if lanes > 1 else strips
+            part = shared / strips
+            of_strips = np.minimum(part * self.time, part * self.time / self.threads + shared * self.sharing)
+            a_turn = (cost + float(self.time.sum())) / strips + self.carried / BYTES_A_NANOSECOND_FROM_OTHERS
+            cost = cost * part + float(of_strips.sum() - self.together.sum())
+            cost += a_turn * self._one_after_the_other(strips - shared, lanes)
+        return cost
+
+    def _one_after_the_other(self, turns: int, lanes: int) -> float:
+        """How many turns take as long as so many that threads take at once."""
+        if not turns:
+            return 0.0
+        # A turn is behind the one before until that has kept what is to be kept, and some threads have one turn more.
+        behind = BEHIND / self.instructions if self.carried else 0.0
+        return max(ceil(turns / lanes), 1 + (turns - 1) * behind)

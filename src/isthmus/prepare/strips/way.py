@@ -129,7 +129,7 @@ class Way:
         if found is None:
             return None
         place, search, choices = found
-        key = place, search, *((id(one.stretch), one.rows, one.start) for one in choices)
+        key = place, search, *((id(one.stretch), one.rows, one.start, one.lanes) for one in choices)
         if key not in self._made:
             self._made[key] = written(*found)
         return self._made[key]

@@ -104,7 +104,8 @@ class _Writer:
                 if self._strides() > MOST_STRIDES:
                     number, run = number + 1, Run(0, 0)
                     continue
-                self._written.repeats.append(Repeat(at, len(steps) - 1, run.times, self._advances))
+                threads = self._choice.lanes
+                self._written.repeats.append(Repeat(at, len(steps) - 1, run.times, self._advances, threads))
                 repeated = self._done.pop()
                 number += run.times
                 last = self._strips[number - 1]
@@ -152,9 +153,13 @@ class _Writer:
         for entry in strip.entries:
             begin = len(steps)
             self._compute(entry, held)
+            if self._choice.lanes > 1 and entry.step in strip.kept:
+                # As soon as they are there: another thread is about to read them.
+                self._keep(entry.step, held[entry.step], strip.kept[entry.step])
             for k, user in last_use.items():
                 if user == entry.step and k in held:
-                    self._keep(k, held[k], strip.kept.get(k))
+                    if self._choice.lanes == 1 or k not in strip.kept:
+                        self._keep(k, held[k], strip.kept.get(k))
                     del held[k]
             for index in range(begin, len(steps)):
                 place = sum(1 for step, op, _ in done if (step, op) == (entry.step, steps[index].op))

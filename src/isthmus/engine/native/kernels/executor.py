@@ -16,13 +16,20 @@ from numba.extending import intrinsic
 
 from isthmus.compiled.instructions import FUTEX, YIELD, atomic_add, atomic_load, atomic_store, system_call
 from isthmus.engine.native.control import (
+    ABORT,
+    ABORT_NUMBER,
     BASES,
+    BODY,
     COUNT,
     COUNT_BITS,
     DONE,
+    LINE,
+    NEXT_TURN,
+    PROGRESS,
     ROW_BITS,
     ROW_WORDS,
     SHARE_BITS,
+    SKIP_BITS,
     SLEEPERS,
     STOP,
     TABLE,
@@ -30,11 +37,11 @@ from isthmus.engine.native.control import (
     WAKE,
 )
 from isthmus.engine.native.kernels.atomics import architecture, pause_of
-from isthmus.engine.native.kernels.base import I64, device, generated, load_i64
+from isthmus.engine.native.kernels.base import I64, device, generated, load_i64, store_i64
 from isthmus.engine.native.target import Target
 
 _SPINS_BEFORE_SLEEP = 4_000
-_SPINS_BEFORE_YIELD = 400
+SPINS_BEFORE_YIELD = 400
 _FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
 
 
@@ -55,6 +62,12 @@ def _row(table, ticket):  # type: ignore[no-untyped-def]
 
 
 @device
+def _shares(row):  # type: ignore[no-untyped-def]
+    """Into how many shares the instruction of a row is split."""
+    return load_i64(row, 2) & ((1 << SKIP_BITS) - 1)
+
+
+@device
 def _take_shares(control):  # type: ignore[no-untyped-def]
     """Compute shares of the instruction being shared until none is left to take."""
     table, bases = load_i64(control + TABLE, 0), load_i64(control + BASES, 0)
@@ -62,17 +75,28 @@ def _take_shares(control):  # type: ignore[no-untyped-def]
     while True:
         # Looking first keeps the share number from running on while nothing is shared.
         ticket = atomic_load(control + TICKET)
-        if ticket & last_share >= load_i64(_row(table, ticket), 2):
+        if ticket & last_share >= _shares(_row(table, ticket)):
             return
         # A ticket names its own row, so it stays right however late its holder gets to it; and an instruction does not
         # end before every share that was taken is finished.
         ticket = atomic_add(control + TICKET, 1)
         row, share = _row(table, ticket), ticket & last_share
-        shares = load_i64(row, 2)
+        shares = _shares(row)
         if share >= shares:
             return
         call_kernel(load_i64(row, 0), load_i64(row, 1), bases, share, shares)
         atomic_add(control + DONE, 1)
+
+
+@device
+def _begin_turns(control, body, abort, number, threads):  # type: ignore[no-untyped-def]
+    """Make ready what threads that take turns share, while nobody computes."""
+    store_i64(control + BODY, 0, body)
+    store_i64(control + ABORT, 0, abort)
+    store_i64(control + ABORT_NUMBER, 0, number)
+    for thread in range(threads):
+        atomic_store(control + PROGRESS + LINE * thread, 0)
+    atomic_store(control + NEXT_TURN, 0)
 
 
 @generated
@@ -111,6 +135,11 @@ def run(target: Target, variant: str) -> Any:
                 repeat, last, turn = row, i - shares, load_i64(load_i64(row, 1), 1)
                 call_kernel(load_i64(row, 0), load_i64(row, 1), bases, 0, turn)
                 continue
+            skip = shares >> SKIP_BITS
+            if skip > 0:
+                # The instructions after this one, so many, are executed by its shares: by those who take turns.
+                shares = _shares(row)
+                _begin_turns(control, row + 8 * ROW_WORDS, abort, number, shares)
             atomic_store(control + DONE, 0)
             shared = (atomic_load(control + TICKET) >> (SHARE_BITS + ROW_BITS)) + 1
             shared &= (1 << COUNT_BITS) - 1
@@ -125,10 +154,11 @@ def run(target: Target, variant: str) -> Any:
             while atomic_load(control + DONE) < shares - 1:
                 pause()
                 spins += 1
-                if spins > _SPINS_BEFORE_YIELD:
+                if spins > SPINS_BEFORE_YIELD:
                     # Whoever computes the last share may be waiting for this very processor.
                     system_call(yield_number, 0, 0, 0, 0)
                     spins = 0
+            i += skip
 
     return run_program
 

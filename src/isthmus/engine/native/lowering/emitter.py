@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.lowering.varied import Instruction, varied
-from isthmus.engine.native.program import ABSENT, Operand
+from isthmus.engine.native.program import ABSENT, REPEAT, TURNS, Operand
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import Target
 from isthmus.engine.native.words import Value
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor
-from isthmus.prepare.schedule import Place, Pool, Step
+from isthmus.prepare.schedule import Place, Pool, Repeat, Step
 
 CONSTANT_ALIGNMENT = 64
 
@@ -89,26 +89,41 @@ class Emitter:
         self._advances: Mapping[Tensor, int] = {}
         self._cursors: dict[tuple[int, int], int] = {}
         self._repeat = 0
+        self._lane: tuple[int, int, int] | None = None
+        self._begun: list[int] = []
 
     def begin(self, step: Step, work_offset: int, shares: int = 1) -> None:
         """Start the instructions of a step: where its work space lies in scratch, and how many threads share it."""
         self._step, self._work, self._shares = step, work_offset, shares
+        self._begun.append(len(self.table))
 
-    def begin_repeat(self, times: int, advances: Mapping[Tensor, int], first_cursor: int) -> None:
+    def begin_repeat(self, repeat: Repeat, first_cursor: int) -> None:
         """Let what is emitted up to `end_repeat` be executed several times, with tensors that move on each time."""
-        self._advances = advances
-        moves = dict.fromkeys((self._places[tensor].pool, stride) for tensor, stride in advances.items())
+        self._advances, self._repeat, self._begun = repeat.advances, len(self.table), []
+        moves = dict.fromkeys((self._places[tensor].pool, stride) for tensor, stride in repeat.advances.items())
+        lists = {"pools": [pool for pool, _ in moves], "strides": [stride for _, stride in moves]}
+        self._step, self._shares = None, repeat.threads
+        if repeat.lane is None:
+            self.emit(REPEAT, instructions=1, times=repeat.times, first_cursor=first_cursor, **lists)
+        else:
+            offset, bytes_ = repeat.lane
+            self._lane = first_cursor, offset, offset + bytes_
+            self.emit(
+                TURNS, instructions=1, times=repeat.times, first_cursor=first_cursor, lane_bytes=bytes_, lead=0, **lists
+            )  # fmt: skip
+            first_cursor += 1
         self._cursors = {move: first_cursor + number for number, move in enumerate(moves)}
-        self._step, self._shares, self._repeat = None, 1, len(self.table)
-        self.emit(
-            "strips:repeat", instructions=1, times=times, first_cursor=first_cursor,
-            pools=[pool for pool, _ in moves], strides=[stride for _, stride in moves],
-        )  # fmt: skip
 
-    def end_repeat(self) -> None:
+    def end_repeat(self, repeat: Repeat) -> None:
         """End what is repeated."""
-        self.words[self.table[self._repeat][1]] = len(self.table) - self._repeat - 1
-        self._advances, self._cursors = {}, {}
+        number, begin, _ = self.table[self._repeat]
+        ends = [*self._begun[1:], len(self.table)]
+        signature, instructions = KERNELS[list(self.kernels)[number]], len(self.table) - self._repeat - 1
+        self.words[begin + signature.place.instructions] = instructions
+        if self._lane is not None:
+            lead = max(ends[after] - 1 - self._begun[step] for step, after in enumerate(repeat.awaited))
+            self.words[begin + signature.place.lead] = min(lead, instructions)
+        self._advances, self._cursors, self._lane = {}, {}, None
 
     def end(self) -> None:
         """Let instructions of strips share words."""
@@ -154,8 +169,17 @@ class Emitter:
             return Operand(self.constant(tensor.data) + offset)
         place = self._places[tensor]
         stride = self._advances.get(tensor)
-        pool = place.pool if stride is None else self._cursors[place.pool, stride]
-        return Operand.at(pool, place.offset + offset)
+        if stride is None:
+            return self._in_lane(place, offset)
+        return Operand.at(self._cursors[place.pool, stride], place.offset + offset)
+
+    def _in_lane(self, place: Place, offset: int) -> Operand:
+        """The operand word of a place that does not move, which may be one of each thread's."""
+        if self._lane is not None and place.pool == Pool.SCRATCH:
+            cursor, low, high = self._lane
+            if low <= place.offset < high:
+                return Operand.at(cursor, place.offset + offset)
+        return Operand.at(place.pool, place.offset + offset)
 
     def constant(self, array: np.ndarray, alignment: int = CONSTANT_ALIGNMENT) -> Operand:
         """The operand word of a constant; equal contents are kept once."""
@@ -170,7 +194,7 @@ class Emitter:
 
     def work(self, offset: int = 0) -> Operand:
         """The operand word of the step's work space."""
-        return Operand.at(Pool.SCRATCH, self._work + offset)
+        return self._in_lane(Place(Pool.SCRATCH, self._work), offset)
 
     def constants(self) -> np.ndarray:
         """All constants in one array."""

@@ -6,10 +6,10 @@ words of one, which the others then are too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from isthmus.engine.native.program import REPEAT, VARY
+from isthmus.engine.native.program import REPEAT, TURNS, VARY
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.words import LONGEST_LIST
 
@@ -52,7 +52,7 @@ class Varied:
 
 def varied(instructions: Sequence[Instruction], kernels: dict[str, int]) -> Varied:
     """The table of instructions; `kernels` numbers their names, and gets the one that changes others."""
-    repeat = kernels.get(REPEAT, -1)
+    repeat = {kernels.get(REPEAT, -1), kernels.get(TURNS, -1)}
     places = _places(instructions, repeat)
     rows = _with_changes(instructions, repeat, places)
     if any(isinstance(row, _Change) for row in rows):
@@ -60,16 +60,16 @@ def varied(instructions: Sequence[Instruction], kernels: dict[str, int]) -> Vari
     return _laid_out(rows, kernels.get(VARY, -1), places)
 
 
-def _uses(instructions: Sequence[Instruction], repeat: int) -> Iterator[Sequence[Instruction]]:
+def _uses(instructions: Sequence[Instruction], repeat: Collection[int]) -> Iterator[Sequence[Instruction]]:
     """The instructions in order, those of a repeated strip together."""
     at = 0
     while at < len(instructions):
-        end = at + 1 + (instructions[at].words[0] if instructions[at].kernel == repeat else 0)
+        end = at + 1 + (instructions[at].words[0] if instructions[at].kernel in repeat else 0)
         yield instructions[at:end]
         at = end
 
 
-def _places(instructions: Sequence[Instruction], repeat: int) -> dict[Key, tuple[int, ...]]:
+def _places(instructions: Sequence[Instruction], repeat: Collection[int]) -> dict[Key, tuple[int, ...]]:
     """Which words of which instructions change, where that makes a program smaller."""
     forms: dict[Key, list[tuple[int, ...]]] = {}
     excluded: set[Key] = set()
@@ -78,7 +78,7 @@ def _places(instructions: Sequence[Instruction], repeat: int) -> dict[Key, tuple
         for one in together:
             key = one.kernel, one.label
             # In a repeated strip there is nothing between two instructions that could change the second.
-            if one.kernel == repeat or here.setdefault(key, one.words) != one.words:
+            if one.kernel in repeat or here.setdefault(key, one.words) != one.words:
                 excluded.add(key)
         for key, words in here.items():
             known = forms.setdefault(key, [])
@@ -97,7 +97,7 @@ def _places(instructions: Sequence[Instruction], repeat: int) -> dict[Key, tuple
 
 
 def _with_changes(
-    instructions: Sequence[Instruction], repeat: int, places: dict[Key, tuple[int, ...]]
+    instructions: Sequence[Instruction], repeat: Collection[int], places: dict[Key, tuple[int, ...]]
 ) -> list[Instruction | _Change]:
     """The instructions, with changes before those that need them: as many in one as it can be early for."""
     now: dict[Key, tuple[int, ...]] = {}

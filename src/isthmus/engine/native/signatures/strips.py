@@ -1,8 +1,9 @@
 """Words of the kernels in `kernels.strips`: what computing by strips needs besides the kernels of whole steps.
 
-Two instructions are about others. Those that follow `REPEAT` are executed several times. Cursors are pools that move:
-operands in them are bytes of another pool, a stride further each time. `VARY` writes words of instructions that differ
-from strip to strip in these alone.
+Some instructions are about others. Those that follow `REPEAT` are executed several times. Cursors are pools that move:
+operands in them are bytes of another pool, a stride further each time. Those that follow `TURNS` are too, by several
+threads at once: one takes a turn after the other, with what a turn makes for itself in a lane of its own. `VARY` writes
+words of instructions that differ from strip to strip in these alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,21 @@ REPEAT = Signature(
         Number("instructions", 1),
         Number("times", 1, MOST_TIMES),
         Number("first_cursor"),
+        Count("cursors"),
+        Numbers("pools", "cursors", 2),
+        Numbers("strides", "cursors", -LARGEST),
+    ),
+)
+TURNS = Signature(
+    "turns:take",
+    (
+        Number("instructions", 1),
+        Number("times", 1, MOST_TIMES),
+        # The first cursor is the thread's lane: bytes of scratch, so many further for each thread.
+        Number("first_cursor"),
+        Number("lane_bytes"),
+        # How many instructions a turn must be ahead of the next one, besides the one that this is about to execute.
+        Number("lead"),
         Count("cursors"),
         Numbers("pools", "cursors", 2),
         Numbers("strides", "cursors", -LARGEST),
@@ -90,4 +106,4 @@ def changes(words: Sequence[int], start: int) -> dict[int, dict[int, int]]:
     }
 
 
-SIGNATURES = (REPEAT, VARY, ADD_ROWS, ADD_BYTES, MEAN_OF_SUMS)
+SIGNATURES = (REPEAT, TURNS, VARY, ADD_ROWS, ADD_BYTES, MEAN_OF_SUMS)

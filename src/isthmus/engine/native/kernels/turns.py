@@ -1,0 +1,92 @@
+"""Strips on several threads at once: each takes the next turn of a repetition, with its results in a lane of its own.
+
+What a turn keeps for the next one goes from thread to thread. So a turn stays behind the one before it by as many
+instructions as the program says, and never waits for one that nobody has taken: turns are taken in order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus.compiled.instructions import YIELD, atomic_add, atomic_load, atomic_store, system_call
+from isthmus.engine.native.control import (
+    ABORT,
+    ABORT_NUMBER,
+    BASE_WORDS,
+    BODY,
+    CONTROL,
+    HEADER_WORDS,
+    LINE,
+    NEXT_TURN,
+    PROGRESS,
+    ROW_WORDS,
+)
+from isthmus.engine.native.kernels.atomics import architecture, pause_of
+from isthmus.engine.native.kernels.base import device, generated, load_i64, store_i64, word
+from isthmus.engine.native.kernels.executor import SPINS_BEFORE_YIELD, call_kernel
+from isthmus.engine.native.signatures.strips import TURNS
+from isthmus.engine.native.target import Target
+from isthmus.prepare.schedule import Pool
+
+_WORDS = TURNS.place
+_SCRATCH = int(Pool.SCRATCH)
+
+
+@device
+def _point(p, b, turn):  # type: ignore[no-untyped-def]
+    """Point the cursors of a thread at where they lie in a turn."""
+    first, cursors = word(p, _WORDS.first_cursor) + 1, word(p, _WORDS.cursors)
+    for i in range(cursors):
+        pool, stride = word(p, _WORDS.pools + i), word(p, _WORDS.pools + cursors + i)
+        store_i64(b, first + i, load_i64(b, pool) + turn * stride)
+
+
+@generated
+def take(target: Target, variant: str) -> Any:
+    """Take turns until none is left. Alone it only points the cursors at the first turn (for profiles)."""
+    pause, yield_number = pause_of(target), YIELD[architecture(target)]
+
+    @device
+    def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
+        instructions, times, lead = word(p, _WORDS.instructions), word(p, _WORDS.times), word(p, _WORDS.lead)
+        lane = word(p, _WORDS.first_cursor)
+        own = b + 8 * tid * load_i64(b, BASE_WORDS)
+        if tid > 0:
+            for i in range(-HEADER_WORDS, lane):
+                store_i64(own, i, load_i64(b, i))
+        store_i64(own, lane, load_i64(own, _SCRATCH) + tid * word(p, _WORDS.lane_bytes))
+        if nt == 1:
+            _point(p, own, 0)
+            return
+        control = load_i64(b, CONTROL)
+        body, abort, number = (
+            load_i64(control + BODY, 0),
+            load_i64(control + ABORT, 0),
+            load_i64(control + ABORT_NUMBER, 0),
+        )
+        # Before a turn is taken: whoever has taken one is waited for.
+        while abort == 0 or atomic_load(abort) != number:
+            turn = atomic_add(control + NEXT_TURN, 1)
+            if turn >= times:
+                return
+            _point(p, own, turn)
+            # A word is used again by a turn that cannot begin before this one has ended.
+            here = control + PROGRESS + LINE * (turn % nt)
+            before = control + PROGRESS + LINE * ((turn + nt - 1) % nt)
+            done = 0
+            for i in range(instructions):
+                wanted = (turn - 1) * instructions + min(i + 1 + lead, instructions)
+                spins = 0
+                while turn > 0 and done < wanted:
+                    done = atomic_load(before)
+                    if done < wanted:
+                        pause()
+                        spins += 1
+                        if spins > SPINS_BEFORE_YIELD:
+                            system_call(yield_number, 0, 0, 0, 0)
+                            spins = 0
+                row = body + 8 * ROW_WORDS * i
+                call_kernel(load_i64(row, 0), load_i64(row, 1), own, 0, 1)
+                atomic_store(here, turn * instructions + i + 1)
+
+    return kernel

@@ -1,0 +1,89 @@
+"""Repeated steps on several threads: what a turn makes for itself, and how far the turn before must be ahead of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from isthmus.graph import Tensor
+from isthmus.prepare.liveness import Life
+from isthmus.prepare.schedule import Place, Pool, Repeat, Step
+from isthmus.prepare.storage import Block, Storage
+
+
+def own_blocks(steps: Sequence[Step], storage: Storage, life: Life, repeat: Repeat) -> list[Block]:
+    """The blocks that every turn writes before it reads them, and that nobody else touches."""
+    found: dict[Block, bool] = {}
+    for step in steps[repeat.first : repeat.last + 1]:
+        for operand in step.inputs:
+            if operand is not None and not operand.is_static:
+                found.setdefault(storage.block(operand), False)
+        for result in step.outputs:
+            found.setdefault(storage.block(result), True)
+    return [
+        block
+        for block, written in found.items()
+        if written and repeat.first <= life.first(block) and life.last(block) <= repeat.last
+    ]
+
+
+@dataclass(frozen=True)
+class _Access:
+    """Bytes that a repeated step reads or writes in the first turn, and by how much they move on with each."""
+
+    step: int
+    writes: bool
+    low: int
+    high: int
+    stride: int
+
+
+def awaited(steps: Sequence[Step], repeat: Repeat, places: Mapping[Tensor, Place]) -> tuple[int, ...]:
+    """For each of the steps, the last that the turn before must have done when it begins.
+
+    One turn follows the other through the same steps, so only steps further on are in question: those that still read
+    what this one is about to write, or write what it reads or writes.
+    """
+    by_pool: dict[int, list[_Access]] = {}
+    for pool, access in _accesses(steps, repeat, places):
+        by_pool.setdefault(pool, []).append(access)
+    found = list(range(repeat.last - repeat.first + 1))
+    for accesses in by_pool.values():
+        written = [one for one in accesses if one.writes]
+        for one in accesses:
+            for other in accesses if one.writes else written:
+                if other.step > found[one.step] and _meet(one, other, repeat):
+                    found[one.step] = other.step
+    return tuple(found)
+
+
+def _accesses(steps: Sequence[Step], repeat: Repeat, places: Mapping[Tensor, Place]) -> Iterator[tuple[int, _Access]]:
+    for number, step in enumerate(steps[repeat.first : repeat.last + 1]):
+        for operand, writes in (*((t, False) for t in step.inputs), *((t, True) for t in step.outputs)):
+            if operand is None or operand.is_static:
+                continue
+            place, stride = places[operand], repeat.advances.get(operand, 0)
+            if not stride and _in_lane(place, repeat):
+                continue
+            yield place.pool, _Access(number, writes, place.offset, place.offset + operand.nbytes, stride)
+
+
+def _in_lane(place: Place, repeat: Repeat) -> bool:
+    if repeat.lane is None or place.pool != Pool.SCRATCH:
+        return False
+    offset, bytes_ = repeat.lane
+    return offset <= place.offset < offset + bytes_
+
+
+def _meet(one: _Access, other: _Access, repeat: Repeat) -> bool:
+    """Whether some turn has an access on the same bytes as another has in a turn before, while both are being taken."""
+    for apart in range(1, min(repeat.threads, repeat.times)):
+        # With every turn the distance between the two changes evenly.
+        low, high = one.low + apart * one.stride, one.high + apart * one.stride
+        change, turns = one.stride - other.stride, repeat.times - apart
+        if change == 0:
+            if low < other.high and other.low < high:
+                return True
+        elif any(low + turn * change < other.high and other.low < high + turn * change for turn in range(turns)):
+            return True
+    return False

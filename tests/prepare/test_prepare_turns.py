@@ -1,0 +1,124 @@
+"""What a turn of repeated steps has for itself, and how far the turn before must be when it goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.layout import Lanes, lay_out
+from isthmus.prepare.liveness import Life
+from isthmus.prepare.schedule import Place, Pool, Repeat, Step
+from isthmus.prepare.storage import Storage
+from isthmus.prepare.turns import awaited, own_blocks
+
+
+def tensor(name: str, size: int = 64) -> Tensor:
+    return Tensor(name, TensorType.NATIVE, DataType.UINT_8, (size,))
+
+
+def step(inputs: list[Tensor], output: Tensor) -> Step:
+    return Step("Relu", output.name, list(inputs), [output])
+
+
+X, A, B, KEPT, Y = (tensor(name) for name in ("x", "a", "b", "kept", "y"))
+# Rows of x become rows of y by way of two tensors; the first needs what the turn before has kept of the second.
+TURN = [step([X, KEPT], A), step([A], B), step([B], KEPT), step([B], Y)]
+PLACES = {
+    X: Place(Pool.IO, 0), Y: Place(Pool.IO + 1, 0),
+    A: Place(Pool.SCRATCH, 0), B: Place(Pool.SCRATCH, 64), KEPT: Place(Pool.SCRATCH, 256),
+}  # fmt: skip
+
+
+def repeat(advances=None, threads: int = 2, times: int = 9, lane=(0, 128)) -> Repeat:
+    return Repeat(0, 3, times, {X: 64, Y: 64} if advances is None else advances, threads, lane)
+
+
+def test_a_turn_waits_for_what_the_turn_before_keeps_for_it():
+    # The first step reads what the third writes; the others follow those of the turn before.
+    assert awaited(TURN, repeat(), PLACES) == (2, 1, 2, 3)
+
+
+def test_tensors_outside_the_lanes_are_waited_for_until_nobody_reads_them():
+    assert awaited(TURN, repeat(lane=(0, 64)), PLACES) == (2, 3, 2, 3)
+
+
+@pytest.mark.parametrize(("move", "first"), [(64, 1), (63, 3), (32, 3), (0, 3), (-64, 1), (-63, 3)])
+def test_rows_that_move_on_are_waited_for_only_where_they_meet(move, first):
+    # The second step writes a whole tensor by rows that the fourth reads again.
+    whole = tensor("whole")
+    steps = [step([X], A), step([A], whole), step([A], B), step([whole], Y)]
+    places = PLACES | {whole: Place(Pool.SCRATCH, 1024)}
+    assert awaited(steps, repeat({X: 64, Y: 64, whole: move}), places)[1] == first
+
+
+def test_rows_that_move_at_another_pace_are_waited_for_if_they_ever_meet():
+    behind, ahead = tensor("behind"), tensor("ahead")
+    steps = [step([X], ahead), step([ahead], A), step([A], behind), step([A], Y)]
+    places = PLACES | {ahead: Place(Pool.SCRATCH, 4096), behind: Place(Pool.SCRATCH, 4096 + 640)}
+    moves = {X: 64, Y: 64, ahead: 128, behind: 64}
+    # What moves by 64 bytes a turn is reached by what moves by 128 in the tenth turn, and not before.
+    assert awaited(steps, repeat(moves, times=9), places)[0] == 0
+    assert awaited(steps, repeat(moves, times=10), places)[0] == 2
+
+
+def test_more_threads_are_further_apart():
+    whole = tensor("whole")
+    steps = [step([X], A), step([A], whole), step([A], B), step([whole], Y)]
+    places = PLACES | {whole: Place(Pool.SCRATCH, 1024)}
+    # Rows of 64 bytes that come back after two turns: two threads are never so far apart, three are.
+    moves = {X: 64, Y: 64, whole: 64}
+    far = places | {Y: Place(Pool.IO + 1, 0)}
+    other = tensor("other")
+    steps[3] = step([other], Y)
+    far = far | {other: Place(Pool.SCRATCH, 1024 + 128)}
+    assert awaited(steps, repeat(moves | {other: 0}, threads=2, times=2), far)[1] == 1
+    assert awaited(steps, repeat(moves | {other: 0}, threads=3, times=3), far)[1] == 3
+
+
+def test_a_turn_has_for_itself_what_it_writes_first_and_nobody_else_touches():
+    storage = Storage()
+    before, after = step([X], KEPT), step([Y, B], tensor("z"))
+    steps = [before, *TURN]
+    one = Repeat(1, 4, 9, {}, 2)
+    for every, own in ((steps, {A, B}), ([*steps, after], {A})):
+        life = Life(every, storage, [X], [Y], [one])
+        found = {t for block in own_blocks(every, storage, life, one) for t in block.members}
+        assert found == own
+
+
+def test_what_a_turn_reads_before_it_is_written_is_not_its_own():
+    storage = Storage()
+    one = Repeat(0, 3, 9, {}, 2)
+    life = Life(TURN, storage, [X], [Y], [one])
+    assert {t for block in own_blocks(TURN, storage, life, one) for t in block.members} == {A, B}
+
+
+def test_each_thread_has_a_lane_with_room_for_all_that_a_turn_makes():
+    storage = Storage()
+    life = Life(TURN, storage, [X], [Y], [repeat()])
+    blocks = [storage.block(t) for t in (A, B, KEPT)]
+    own = [storage.block(t) for t in (A, B)]
+    layout = lay_out(
+        TURN, blocks, life, [0, 192, 0, 0], alignment=64, nodes=1000, order_saved=0, aliased=0,
+        lanes=[Lanes(0, 3, 3, own)],
+    )  # fmt: skip
+    ((begin, lane),) = layout.lanes
+    # A, B and a work space of 192 bytes are there at once.
+    assert lane == 320
+    assert layout.plan.bytes == 3 * 320 + 64
+    assert {begin <= layout.blocks[block] < begin + lane for block in own} == {True}
+    assert begin <= layout.work[1] <= begin + lane - 192
+    kept = layout.blocks[storage.block(KEPT)]
+    assert kept + 64 <= begin or kept >= begin + 3 * lane
+
+
+def test_lanes_share_no_cache_line():
+    storage = Storage()
+    life = Life(TURN, storage, [X], [Y], [repeat()])
+    small = [step([X, KEPT], A), *TURN[1:]]
+    own = [storage.block(t) for t in (A, B)]
+    layout = lay_out(
+        small, own, life, [0, 1, 0, 0], alignment=1, nodes=1000, order_saved=0, aliased=0,
+        lanes=[Lanes(0, 3, 2, own)],
+    )  # fmt: skip
+    assert [size % 64 for _, size in layout.lanes] == [0]
