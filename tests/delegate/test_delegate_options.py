@@ -33,7 +33,27 @@ from isthmus.delegate.c_names import (
     kHtpBackend,
     kUndefinedBackend,
 )
+from isthmus.delegate.options import GpuPerformanceMode, GpuPrecision
 from isthmus.errors import Code, QnnError
+
+NUMBERS = {
+    BackendType: {"UNDEFINED": 0, "GPU": 1, "HTP": 2, "DSP": 3, "LPAI": 100, "CPU": 101},
+    DelegateLogLevel: {"OFF": 0, "ERROR": 1, "WARN": 2, "INFO": 3, "VERBOSE": 4, "DEBUG": 5},
+    Profiling: {"OFF": 0, "BASIC": 1, "PER_OP": 2},
+    HtpPerformanceMode: {
+        "DEFAULT": 0, "SUSTAINED_HIGH_PERFORMANCE": 1, "BURST": 2, "HIGH_PERFORMANCE": 3, "POWER_SAVER": 4,
+        "LOW_POWER_SAVER": 5, "HIGH_POWER_SAVER": 6, "LOW_BALANCED": 7, "BALANCED": 8, "EXTREME_POWER_SAVER": 9,
+    },
+    HtpPrecision: {"QUANTIZED": 0, "FP16": 1},
+    GpuPerformanceMode: {"DEFAULT": 0, "HIGH": 1, "NORMAL": 2, "LOW": 3},
+    GpuPrecision: {"USER_PROVIDED": 0, "FP32": 1, "FP16": 2, "HYBRID": 3},
+    GraphPriority: {"DEFAULT": 0, "LOW": 1, "NORMAL": 2, "NORMAL_HIGH": 3, "HIGH": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", NUMBERS, ids=lambda kind: kind.__name__)
+def test_options_have_the_numbers_of_the_header(kind) -> None:
+    assert {name: int(number) for name, number in kind.__members__.items()} == NUMBERS[kind]
 
 
 def test_defaults_are_those_of_the_header() -> None:

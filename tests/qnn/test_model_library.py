@@ -5,6 +5,7 @@ import contextlib
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import interruption
 import model_libraries
@@ -17,7 +18,8 @@ from waiting import eventually
 from isthmus import Session, qnn
 from isthmus.errors import Code, QnnError
 from isthmus.graph import MemType
-from isthmus.qnn import model_library
+from isthmus.qnn import model_library, model_process
+from isthmus.qnn.recorder import Recorder
 from isthmus.tools.cli import main
 
 
@@ -124,6 +126,18 @@ def test_a_limit_of_time_must_be_one(library, monkeypatch):
 
 def test_a_library_that_refuses_tells_where(tmp_path):
     assert "QnnModel_composeGraphs answers 2, an error in parameters" in refused(build(tmp_path, DEED=3)).rule
+
+
+@pytest.mark.parametrize(
+    ("answer", "where"),
+    [*enumerate(("a tensor", "parameters", "nodes", "a graph", "the context", "generation", "set-up", "an argument",
+                 "a file", "memory"), 1), (11, "something")],
+)  # fmt: skip
+def test_each_answer_of_a_library_is_told_by_what_is_wrong(monkeypatch, answer, where):
+    library = SimpleNamespace(QnnModel_composeGraphs=lambda *arguments: answer)
+    monkeypatch.setattr(model_process.ctypes, "CDLL", lambda path: library)
+    said = model_process.compose("model.so", Recorder())
+    assert said == f"QnnModel_composeGraphs answers {answer}, an error in {where}"
 
 
 def test_a_node_of_a_tensor_that_was_not_created_is_refused_by_name(tmp_path):

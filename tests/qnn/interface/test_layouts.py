@@ -49,6 +49,7 @@ NOT_IN_C = {system.ModelGraphInfo, system.ModelGraphConfigInfo, tables.Composing
 """What model libraries and no header of ours declare, and what is laid over tables of any size."""
 ENUMERATIONS = {
     "QNN_BACKEND_CONFIG_OPTION_": objects.BackendOption,
+    "QNN_CONTEXT_CONFIG_OPTION_": objects.ContextOption,
     "QNN_SIGNAL_CONFIG_OPTION_": objects.SignalOption,
     "QNN_GRAPH_CONFIG_OPTION_": objects.GraphOption,
     "QNN_DEVICE_CONFIG_OPTION_": objects.DeviceOption,
@@ -63,6 +64,12 @@ ENUMERATIONS = {
     "QNN_HTP_CONTEXT_CONFIG_OPTION_": custom.HtpContextOption,
     "QNN_HTP_DEVICE_CONFIG_OPTION_": custom.HtpDeviceOption,
 }
+OTHER_NUMBERS = {
+    f"QNN_CONTEXT_CONFIG_OPTION_{name}": f"QNN_CONTEXT_CONFIG_{name}"
+    for name in ("ASYNC_EXECUTION_QUEUE_DEPTH", "ENABLE_GRAPHS", "MEMORY_LIMIT_HINT", "PERSISTENT_BINARY",
+                 "BINARY_COMPATIBILITY")
+}  # fmt: skip
+"""What has no OPTION in its name."""
 
 
 def structures() -> Iterator[tuple[type[ctypes.Structure], str]]:
@@ -121,8 +128,9 @@ def test_numbers_are_those_of_the_header(tmp_path: Path) -> None:
         for member in kind:
             if member.name in {"UNDEFINED", "BACKEND"}:
                 continue
-            body += f'  printf("{prefix}{member.name} %d\\n", (int){prefix}{member.name});\n'
-            expected.append(f"{prefix}{member.name} {int(member)}")
+            name = f"{prefix}{member.name}"
+            body += f'  printf("{name} %d\\n", (int){OTHER_NUMBERS.get(name, name)});\n'
+            expected.append(f"{name} {int(member)}")
     assert run_c(tmp_path, body) == expected
 
 
@@ -183,3 +191,14 @@ def test_profile_events_have_their_numbers() -> None:
         "EXECUTE_PREPROCESS": 406, "EXECUTE_DEVICE": 407, "EXECUTE_POSTPROCESS": 408, "DEINIT": 500, "TRACE": 600,
         "BACKEND": 1000,
     }  # fmt: skip
+
+
+def test_units_of_events_and_answers_on_properties_have_their_numbers() -> None:
+    units = {unit.name: int(unit) for unit in objects.EventUnit}
+    answers = {answer.name: int(answer) for answer in objects.PropertyAnswer}
+    assert units == {"MICROSEC": 1, "BYTES": 2, "CYCLES": 3, "COUNT": 4, "OBJECT": 5}
+    assert answers == {"SUPPORTED": 0, "NOT_SUPPORTED": 1000, "UNKNOWN_KEY": 2000}
+
+
+def test_ways_to_set_power_have_their_numbers() -> None:
+    assert [int(option) for option in custom.HtpPowerOption] == [1, 2, 3, 4]
