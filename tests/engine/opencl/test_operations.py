@@ -97,6 +97,23 @@ def test_kernels_for_gpus_match_the_reference(op: str) -> None:
     check(op, arrays, params, statics=_statics(op, len(arrays)), declared=declared, kinds=("tiles",))
 
 
+@pytest.mark.parametrize(
+    ("left", "right", "vectors"),
+    [
+        ((24,), (24,), "float4"), ((3, 8), (3, 1), "float4"), ((3, 6), (3, 1), "float4_u"),
+        ((4, 3), (4, 1), None), ((5, 2), (5, 1), None),
+    ],
+)  # fmt: skip
+def test_a_gpu_takes_four_elements_at_a_time_where_rows_have_them(
+    left: tuple[int, ...], right: tuple[int, ...], vectors: str | None
+) -> None:
+    arrays = [np.random.default_rng(5).standard_normal(dims).astype(np.float32) for dims in (left, right)]
+    check("ElementWiseAdd", arrays, kinds=("tiles",))
+    source = "".join(unit.source for unit in prepare(graph_of("ElementWiseAdd", arrays), traits("tiles")).units)
+    used = [name for name in ("float2", "float4", "float4_u", "float8") if f"(global {name} *)" in source]
+    assert used == ([vectors] if vectors else [])
+
+
 @pytest.mark.parametrize("case", ELEMENT_WISE, ids=lambda case: case[0])
 def test_a_function_of_elements_matches_the_reference(case: tuple[str, list, dict]) -> None:
     op, dims, params = case
