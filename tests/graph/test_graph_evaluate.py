@@ -220,6 +220,24 @@ def test_movement() -> None:
     assert shuffled.tolist() == [0, 3, 1, 4, 2, 5]
 
 
+@pytest.mark.parametrize(
+    ("given", "python"),
+    [
+        ([-1, -1, -1], slice(0, 0)),
+        ([-1, 2, -1], slice(0, 0)),
+        ([5, 5, 1], slice(0, 0)),
+        ([0, 0, -1], slice(0, 0)),
+        ([4, -1, -(2**31)], slice(4, None, -5)),
+        ([4, -1, -(2**30) - 1], slice(4, None, -5)),
+        ([0, 5, 2**31 - 1], slice(0, 1)),
+    ],
+)
+def test_a_slice_may_be_empty_and_its_stride_any_whole_number(given: list[int], python: slice) -> None:
+    x = rand(5, 2)
+    (ours,) = compute("StridedSlice", [x], {"ranges": [given, [0, 2, 1]]})
+    np.testing.assert_array_equal(ours, x[python])
+
+
 def test_gathers_and_scatters() -> None:
     x = rand(4, 5)
     rows = np.int64([[0, -1], [2, 1]])

@@ -1,14 +1,15 @@
 """The memory map shows every block where it lies and when, marks the peak, and fits the terminal."""
 
 import re
+from dataclasses import replace
 from itertools import combinations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.prepare.schedule import Plan, Row
+from isthmus.prepare.schedule import Plan, Region, Row
 from isthmus.report import draw, tabulate
-from isthmus.report.memory_map import _UNICODE, _blocks, _peak_line, _Scale
+from isthmus.report.memory_map import _GUTTER, _UNICODE, _blocks, _peak_line, _Scale, _strips
 
 
 def plan(*rows: Row, steps: int | None = None) -> Plan:
@@ -46,6 +47,15 @@ def test_the_peak_is_marked_over_its_step_and_in_the_legend():
     assert lines[0].index("▼") == 12 + 6 + 3
     marked = [line.split()[0] for line in lines[5:] if "▼" in line and "bytes" not in line and "live" not in line]
     assert marked == ["A", "B"]
+
+
+def test_how_many_strips_there_are_stands_where_their_steps_leave_room_for_it():
+    """A step is a column wide: five have room for the number between two marks, four have not."""
+    strips = tuple(() for _ in range(12))
+    regions = [Region((), (), strips, (0, 0), first, last, 0, 0) for first, last in ((0, 4), (6, 9), (11, 11))]
+    whole = replace(plan(Row("a", 64, 0, 11, 0)), regions=tuple(regions))
+    (line,) = _strips(whole, _Scale(0, 12, 12, 4, 64), _UNICODE)
+    assert line.removeprefix(f"{'strips':>{_GUTTER}}  ") == "═×12═ ════ ═"
 
 
 def test_colours_show_the_same_blocks_with_twice_the_lines():
