@@ -37,8 +37,8 @@ def _unpack(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray
 
 
 def _strided_slice(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
-    ranges = params["ranges"].tolist()
-    slices = tuple(slice(b, None if e < 0 else e, s) if b >= 0 else slice(0, 0) for b, e, s in ranges)
+    # None begins below 0: such a range has no elements, and nothing is left to compute.
+    slices = tuple(slice(b, None if e < 0 else e, s) for b, e, s in params["ranges"].tolist())
     return values[0][slices].reshape(outputs[0].dims)
 
 
