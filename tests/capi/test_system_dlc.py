@@ -263,6 +263,71 @@ def test_quantization_is_told_fact_by_fact(reader: Client, tmp_path: Path) -> No
     assert reader.systemDlcGetTensorInfoQuantParams(tensor, byref(quantization)) == INVALID_HANDLE
 
 
+def held(reader: Client, handle: int) -> bytes:
+    """The bytes of a DLC as its own size says."""
+    size, written = c_uint64(), c_uint64()
+    assert reader.systemDlcGetBinarySize(handle, byref(size)) == 0
+    buffer = create_string_buffer(size.value)
+    assert reader.systemDlcGetBinary(handle, buffer, size.value, byref(written)) == 0
+    assert written.value == size.value
+    return buffer.raw
+
+
+def test_a_dlc_with_a_folder_to_unpack_into_is_the_same_and_leaves_the_folder_alone(
+    reader: Client, file: Path, tmp_path: Path
+) -> None:
+    folder, out, content = tmp_path / "folder", c_void_p(), file.read_bytes()
+    folder.mkdir()
+    for name in (str(folder).encode(), None):
+        call = reader.systemDlcCreateFromFileWithDestinationDir(None, str(file).encode(), name, byref(out))
+        assert (call, held(reader, out.value)) == (0, content)
+        assert reader.systemDlcFree(out) == 0
+        call = reader.systemDlcCreateFromBinaryWithDestinationDir(None, content, len(content), name, byref(out))
+        assert (call, held(reader, out.value)) == (0, content)
+        assert reader.systemDlcFree(out) == 0
+    assert list(folder.iterdir()) == []
+
+
+def test_a_buffer_too_small_for_a_dlc_is_refused_and_stays_as_it_was(reader: Client, file: Path) -> None:
+    handle, content = opened(reader, file), file.read_bytes()
+    written, buffer = c_uint64(7), create_string_buffer(b"x" * len(content))
+    short = reader.systemDlcGetBinary(handle, buffer, len(content) - 1, byref(written))
+    assert (short, written.value, set(buffer.raw[:-1])) == (Code.COMMON_INVALID_ARGUMENT, 0, {ord("x")})
+    none = reader.systemDlcCreateFromBinary(None, content, 0, byref(c_void_p()))
+    assert none == Code.COMMON_INVALID_ARGUMENT
+    assert reader.systemDlcFree(handle) == 0
+
+
+def test_records_are_found_by_name_and_by_kind(reader: Client, file: Path) -> None:
+    handle = opened(reader, file)
+    entries = {name: bytes(data) for name, data in dlc.records(memoryview(file.read_bytes()), "file").items()}
+    assert list(entries) == ["model", "model.params", "model.params.bin"]
+
+    def content(record: int) -> bytes:
+        size, place, mapped = c_uint64(), c_void_p(), c_uint64()
+        assert reader.systemDlcGetRecordDataSize(record, byref(size)) == 0
+        assert reader.systemDlcReadRecordDataMemoryMapped(record, byref(place), byref(mapped)) == 0
+        assert size.value == mapped.value
+        return string_at(place, size.value)
+
+    by_name = {}
+    for name in entries:
+        record = c_void_p()
+        assert reader.systemDlcGetRecordByName(handle, name.encode(), byref(record)) == 0
+        by_name[name] = content(record.value)
+        assert reader.systemDlcFreeRecord(record) == 0
+        assert reader.systemDlcFreeRecord(record) == INVALID_HANDLE
+    assert by_name == entries
+    kinds = {1: [], 2: ["model"], 3: ["model.params"], 4: ["model.params.bin"], 7: []}
+    for kind, names in kinds.items():
+        found, count = POINTER(c_void_p)(), c_uint32()
+        assert reader.systemDlcGetRecordsByType(handle, kind, 0, byref(found), byref(count)) == 0
+        assert [content(found[index]) for index in range(count.value)] == [entries[name] for name in names], kind
+        assert bool(found) == bool(names)
+    assert reader.systemDlcGetRecordsByType(handle, 99, 0, byref(found), byref(count)) == Code.COMMON_INVALID_ARGUMENT
+    assert reader.systemDlcFree(handle) == 0
+
+
 def test_files_that_are_none_and_handles_that_are_none_are_refused(
     reader: Client, client: Client, file: Path, tmp_path: Path
 ) -> None:
