@@ -2,7 +2,10 @@
 
 import math
 
-from isthmus.planning import Buffer, Gap, Problem
+from squares import square_in_pieces
+
+from isthmus.planning import Buffer, Gap, Problem, portfolio
+from isthmus.planning.attempt import Task
 from isthmus.planning.component import Parts, Scale, take_apart
 from isthmus.planning.conflicts import find_conflicts
 
@@ -61,6 +64,18 @@ def test_what_meets_all_others_lies_below_them():
     parts = parts_of(18, Buffer("under", 0, 9, 5), *(Buffer(*each) for each in CHAIN))
     assert parts.settled == {0: 0}
     assert [(c.members, c.base) for c in parts.components] == [([1, 2, 3, 4], 5)]
+
+
+def test_of_what_attempts_learnt_the_latest_of_each_lane_is_kept():
+    problem = square_in_pieces(40, seed=1)
+    scale, conflicts = Scale.of(problem), find_conflicts(problem)
+    component = max(take_apart(problem, scale, conflicts, 256).components, key=lambda each: len(each.members))
+    task = Task(problem, scale, component, conflicts)
+    for first, attempts in ((0, 5), (5, 2)):
+        limits = portfolio.Limits(math.inf, 10**6, 1)
+        found = portfolio.answer(task, 256, first, attempts, 10, limits)
+        assert (found.offsets, found.turns, found.nodes) == (None, attempts, 10 * attempts)
+        assert sorted(task.blame) == [first + attempts - 2, first + attempts - 1]
 
 
 def test_units_lose_nothing():
