@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 from split_networks import tflite_network
 
+from isthmus.split.network import Network, Rule, Step, Value
 from isthmus.split.search import Search
-from isthmus.split.strips import Cut, Join, Ready, Run, most_alive
+from isthmus.split.strips import Compute, Cut, Join, Ready, Run, Wholes, most_alive
 from isthmus.split.tflite import TfliteFile
 
 
@@ -37,3 +38,60 @@ def test_a_sketch_of_two_or_three_strips_is_exact(seed):
                 assert sketch.bytes >= most
                 exact.append(sketch.bytes == most)
     assert any(exact)
+
+
+def chain(*more: dict[str, int], kept: str = "c") -> Network:
+    """Two functions of elements over six rows, "a" to "b" to "c", with what their rules have besides."""
+    steps = [
+        Step(name, (source,), (name,), Rule((source,), lambda low, high: (low, high), **rule))
+        for source, name, rule in zip("ab", "bc", more or ({}, {}), strict=True)
+    ]
+    values = {name: Value(name, 60, 6) for name in "abc"}
+    return Network(tuple(steps), values, ("a",), frozenset(kept))
+
+
+def computed(network: Network, count: int) -> list[tuple[int, tuple[int, int]]] | None:
+    """The rows of each step in the order in which so many strips compute them."""
+    instructions = Run(network, 0, 1, Wholes(network)).expand(count)
+    return None if instructions is None else [(i.step, i.rows) for i in instructions if isinstance(i, Compute)]
+
+
+def test_a_strip_may_be_a_single_row():
+    assert computed(chain(), 6) == [(step, (row, row + 1)) for row in range(6) for step in (0, 1)]
+
+
+def test_no_strip_has_fewer_rows_than_a_rule_wants():
+    two = chain({"fewest": 2}, {})
+    assert computed(two, 3) == [(step, (row, row + 2)) for row in (0, 2, 4) for step in (0, 1)]
+    assert computed(two, 4) is None
+    assert computed(chain({"fewest": 9}, {}), 1) == [(0, (0, 6)), (1, (0, 6))], "all of them are enough"
+
+
+def test_rows_that_belong_together_are_computed_together():
+    assert computed(chain({"grain": 3}, {}), 3) == [
+        (0, (0, 3)), (1, (0, 2)), (0, (3, 6)), (1, (2, 4)), (1, (4, 6)),
+    ]  # fmt: skip
+
+
+def test_rows_that_are_cheap_are_computed_again():
+    network = chain({"again": True}, {})
+    assert computed(network, 2) == [(0, (0, 3)), (1, (0, 3)), (0, (3, 6)), (1, (3, 6))]
+    assert Run(chain({"again": True}, {}, kept="bc"), 0, 1, Wholes(network)).again == [False, False]
+
+
+def test_a_run_ends_what_nobody_reads_after_it():
+    network = chain()
+    search = Search(network)
+    assert [piece.value for piece in search._ending(Run(network, 0, 1, Wholes(network)))] == ["a"]
+    assert [piece.value for piece in search._ending(Run(network, 1, 1, Wholes(network)))] == ["b"]
+    both = chain(kept="ac")
+    assert search.network.end["a"] == 0
+    assert both.end["a"] == 2
+    assert Search(both)._ending(Run(both, 0, 1, Wholes(both))) == []
+
+
+def test_what_is_alive_is_counted_from_its_maker_to_its_last_reader():
+    network = chain()
+    assert (network.begin, network.end) == ({"a": -1, "b": 0, "c": 1}, {"a": 0, "b": 1, "c": 2})
+    assert (network.live, network.peak) == ([120, 120], 120)
+    assert chain(kept="abc").live == [120, 180]
