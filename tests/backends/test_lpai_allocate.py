@@ -7,6 +7,7 @@ from lpai_harness import IN_TCM, OUT_OF_SCRATCH, WIDTH, counter
 from processes import held, holds_since
 
 from isthmus import Code, QnnError, memory, qnn
+from isthmus.memory import rpcmem
 from isthmus.qnn import lpai
 
 BYTES = 2 * 4 * WIDTH
@@ -51,6 +52,19 @@ def test_every_configuration_gets_memory_of_its_kind(name, io, fresh_tcm):
         assert graph.stats.copied_bytes == (0 if where else 2 * BYTES)
         assert made.inputs_survive is (where != "scratch")
     made.close()
+    made.close()
+
+
+@pytest.mark.parametrize(("name", "room"), [("default", 0), ("page", 1 << 16)])
+def test_shared_memory_has_room_for_its_alignment_only_where_a_page_has_not(name, room, monkeypatch):
+    asked, share = [], rpcmem.share
+    monkeypatch.setattr(rpcmem, "share", lambda nbytes: asked.append(nbytes) or share(nbytes))
+    with qnn.Backend("lpai", CONFIGS[name]) as backend:
+        graph = counter(backend.create_context())
+        made = graph.allocate("memhandle")
+        alignment = graph.driver.alignment
+        assert asked == [alignment.padded(4 * WIDTH) + room] * 2
+        assert all(array.ctypes.data % alignment.start_addr_alignment == 0 for array in made.inputs.values())
     made.close()
 
 
