@@ -47,6 +47,27 @@ def test_a_busy_lane_does_not_hold_up_another():
     assert log == ["other lane", "same lane"]
 
 
+def test_a_turn_that_does_not_come_in_time_is_not_had():
+    gate = Gate(1)
+    assert gate.enter("first", 100)
+    for seconds in (0, 0.01):
+        assert not gate.enter("other", 100, seconds)
+        assert not gate._waiting, "nobody waits any longer"
+    gate.leave("other")
+    assert not gate.enter("other", 100, 0), "what one has not, one cannot end"
+    gate.leave("first")
+    assert gate.enter("other", 100, 0)
+
+
+def test_a_thread_that_has_a_turn_has_it_when_it_asks_again():
+    gate = Gate(1)
+    assert gate.enter("lane", 100)
+    assert gate.enter("lane", 100, 0)
+    gate.leave("lane")
+    gate.leave("lane")
+    assert gate.enter("other", 100, 0)
+
+
 def test_no_more_run_than_there_are_units():
     gate, running, most = Gate(3), [], []
     lock, full = threading.Lock(), threading.Event()
