@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from checking import assert_close, expected, run, traits
 
 from isthmus.engine.opencl.describe import describe
 from isthmus.engine.opencl.lower import prepare
-from isthmus.graph import DataType, Graph, TensorType
+from isthmus.engine.opencl.lowering.chains import operand_class
+from isthmus.graph import DataType, Graph, Tensor, TensorType
 
 _generator = np.random.default_rng(5)
 F32 = DataType.FLOAT_32
@@ -74,3 +76,16 @@ def test_a_launch_is_described_with_the_names_of_its_arguments() -> None:
     assert text.startswith("isthmus_product(x=in0+0:")
     assert "M=42, N=8, K=72" in text
     assert "written" in text
+
+
+@pytest.mark.parametrize(
+    ("dims", "of", "kind"),
+    [
+        ((1,), (2, 3, 4), "one"), ((1, 1, 1), (2, 3, 4), "one"), ((), (2, 3), "one"), ((2, 3, 4), (2, 3, 4), "full"),
+        ((3, 4), (1, 3, 4), "full"), ((4,), (2, 3, 4), "channel"), ((1, 1, 4), (2, 3, 4), "channel"),
+        ((4,), (4,), "full"), ((4,), (2, 4), "channel"), ((3, 1), (2, 3, 4), None), ((3, 4), (2, 3, 4), None),
+        ((2, 1, 1), (2, 3, 4), None),
+    ],
+)  # fmt: skip
+def test_an_operand_of_a_chain_follows_all_elements_or_channels_or_is_one(dims, of, kind) -> None:
+    assert operand_class(Tensor("x", TensorType.NATIVE, DataType.FLOAT_32, dims), of) == kind
