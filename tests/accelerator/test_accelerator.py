@@ -240,6 +240,21 @@ def test_it_never_outlives_its_client(way):
             os.kill(child, signal.SIGKILL)
 
 
+def test_a_closed_lane_takes_no_call_and_asks_nothing_of_the_accelerator(accelerator, content, monkeypatch):
+    site, other = Site(accelerator, content), Site(accelerator, content)
+    site.close()
+    asked: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(accelerator, "answer", asked.append)
+        for call in (lambda: site.lane.reset(other.graph), lambda: site.lane.rebind(other.graph, 0), site.run):
+            with pytest.raises(QnnError, match="its context has been freed") as refusal:
+                call()
+            assert refusal.value.code is Code.CONTEXT_INVALID_HANDLE
+    assert asked == []
+    other.check()
+    other.close()
+
+
 def test_who_waits_for_a_lane_that_is_closed_is_told(accelerator, content):
     site = Site(accelerator, content)
     site.run()
