@@ -374,33 +374,77 @@ def test_no_word_that_a_driver_may_still_write_is_lost_by_an_interrupt(desk, bel
         asked.clear()
 
 
+class Driver:
+    """The functions of a driver that a block waits by: an event that is complete after so many questions."""
+
+    def __init__(self, done, refuses=0):
+        self.questions = self.asked = self.released = 0
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 10)
+
+        def tell(event, name, size, place, *unused):
+            self.questions += 1
+            ctypes.c_int32.from_address(place).value = numbers.COMPLETE if done(self) else 2
+            return 0
+
+        def call_back(*operands):
+            self.asked += 1
+            return refuses
+
+        def release(*operands):
+            self.released += 1
+            return 0
+
+        word = waiting.Word
+        self.functions = {word.EVENT_INFO: kind(tell), word.CALL_BACK: kind(call_back), word.RELEASE: kind(release)}
+
+    def block(self, desk, on_host, is_single=False):
+        """A block with an event of this driver."""
+        block = waiting.Block(desk.context.queue, on_host, is_single)
+        for word, function in self.functions.items():
+            block.words[word] = ctypes.cast(function, ctypes.c_void_p).value
+        block.words[waiting.Word.EVENT] = 1
+        return block
+
+
 def test_a_driver_that_calls_back_late_is_asked_in_between(desk, monkeypatch):
-    asked = []
-
-    @ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 10)
-    def call_back(*operands):
-        asked.append(0)
-        return 0
-
-    @ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 10)
-    def tell(event, name, size, place, *unused):
-        if asked:
-            asked[0] += 1
-        ctypes.c_int32.from_address(place).value = numbers.COMPLETE if asked and asked[0] > 3 else 2
-        return 0
-
-    @ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 10)
-    def release(*operands):
-        return 0
-
     monkeypatch.setattr(waiting, "PIECE", 60.0)
-    block, word = waiting.Block(desk.context.queue, on_host=False), waiting.Word
-    for each, function in ((word.EVENT_INFO, tell), (word.CALL_BACK, call_back), (word.RELEASE, release)):
-        block.words[each] = ctypes.cast(function, ctypes.c_void_p).value
-    block.words[word.EVENT] = 1
+    since: list[int] = []
+    driver = Driver(lambda driver: bool(driver.asked) and (since.append(0) or len(since) > 3))
+    block = driver.block(desk, on_host=False)
     assert block.wait(60.0), "it has looked more often than at both ends of the time it was given"
-    assert not block.words[word.EVENT]
-    block.words[word.ARMED] = 0
+    assert not block.words[waiting.Word.EVENT]
+    assert (driver.asked, driver.released) == (1, 1)
+    assert block.words[waiting.Word.ARMED] == 1, "the driver will write that word some time"
+    block.words[waiting.Word.ARMED] = 0
+
+
+@pytest.mark.parametrize(("on_host", "is_single"), [(False, False), (False, True), (True, True)])
+def test_what_ends_soon_is_waited_for_without_sleep(desk, monkeypatch, on_host, is_single):
+    monkeypatch.setattr(waiting, "SPIN", 60.0)
+    monkeypatch.setattr(waiting, "SPIN_ON_HOST", 60.0)
+    driver = Driver(lambda driver: driver.questions > 30)
+    block = driver.block(desk, on_host, is_single)
+    assert block.wait(60.0)
+    assert (driver.questions, driver.asked, driver.released) == (31, 0, 1)
+    assert block.words[waiting.Word.ARMED] == 0
+
+
+def test_the_processors_that_compute_are_left_alone_at_once(desk):
+    driver = Driver(lambda driver: driver.questions > 1)
+    block = driver.block(desk, on_host=True)
+    assert not block.wait(0.0)
+    assert (driver.questions, driver.asked) == (1, 1)
+    assert block.wait(0.0)
+    assert (driver.questions, driver.asked) == (2, 1)
+    block.words[waiting.Word.ARMED] = 0
+
+
+def test_a_driver_that_cannot_call_back_is_told(desk):
+    driver = Driver(lambda driver: False, refuses=-5)
+    block = driver.block(desk, on_host=True)
+    assert block.wait(60.0)
+    assert (block.words[waiting.Word.STATUS], driver.asked, driver.released) == (-5, 1, 0)
+    block.words[waiting.Word.EVENT] = block.words[waiting.Word.ARMED] = 0
 
 
 def test_an_event_may_be_forgotten_before_it_happens(desk):
