@@ -124,6 +124,11 @@ def test_a_dense_layer_matches_the_reference_in_either_precision() -> None:
     check("FullyConnected", inputs, statics=(1, 2), kinds=("cpu", "thin"), precisions=BOTH)
 
 
+@pytest.mark.parametrize("features", [1, 2])
+def test_a_dense_layer_may_have_hardly_a_feature(features: int) -> None:
+    check("FullyConnected", [_random(5, features), _random(3, features), _random(3)], statics=(1, 2))
+
+
 def test_a_convolution_of_halves_is_as_near_as_halves_are() -> None:
     params = {"stride": [1, 1], "pad_amount": _pads(1, 1)}
     inputs = [_random(1, 9, 9, 16), _random(3, 3, 16, 24), _random(24)]

@@ -75,7 +75,7 @@ def _sides(step: Step) -> tuple[Matrices, Matrices]:
     if step.op == "FullyConnected":
         units, features = right.dims
         one = np.zeros(1, np.int64)
-        rows = left.elements // max(1, features)
+        rows = left.elements // features
         return Matrices(one, rows, features, features, 1), Matrices(one, features, units, 1, features)
     batch = np.broadcast_shapes(left.dims[:-2], right.dims[:-2])
     a = Matrices.of(left.dims, bool(step.params.get("transpose_in0")), batch)
