@@ -249,6 +249,18 @@ def test_the_least_limit_with_a_small_program_is_found_in_a_narrow_gap(low):
     assert Narrow(0, 0).bargain(10_000, Budget(1.0)) is None
 
 
+def test_a_program_stays_small_unless_a_budget_says_otherwise():
+    search_ = Narrow(0, 0)
+    search_.spent, search_.time = 0.0, 100.0
+    choices = {size: [SimpleNamespace(nanoseconds=10.0, table_bytes=size)] for size in (0, 10**6)}
+    for size, slower, small, wanted in (
+        (0, 0.1, True, True), (0, 0.09, True, False), (10**6, 0.1, True, False), (10**6, 0.1, False, True),
+    ):  # fmt: skip
+        assert Search.affordable(search_, choices[size], 50_000, Budget(slower, small)) is wanted
+    assert not Search.affordable(search_, choices[10**6], 50_000, Budget(1.0)), "nothing was said"
+    assert not Search.affordable(search_, None, 50_000, Budget(1.0))
+
+
 def test_a_limit_that_costs_more_than_it_may_is_refused():
     graph = strip_networks.squeezed(False)
     with pytest.raises(QnnError) as refused:
