@@ -161,6 +161,18 @@ def test_a_convolution_of_bytes_is_within_a_step(op: str) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_weights_that_are_no_bytes_once_they_are_centred_are_multiplied_as_floats(stride: int) -> None:
+    image = _generator.integers(0, 256, (1, 9, 8, 6)).astype(np.uint8)
+    weights = _generator.integers(-128, 128, (3, 3, 6, 5)).astype(np.int8)
+    params = {"stride": [stride, stride], "pad_amount": _pads(1, 1)}
+    check(
+        "Conv2d", [image, weights], params, statics=(1,), kinds=("cpu", "tiles"), steps=1,
+        quantizations=[Quantization.per_tensor(0.05, -120), Quantization.per_tensor(0.02, 40)],
+        results=[Quantization.per_tensor(0.5, -100)],
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("op", ["MatMul", "FullyConnected"])
 def test_a_bias_in_reals_keeps_what_is_less_than_a_unit_of_the_sums_of_bytes(op: str) -> None:
     left, right = (_generator.integers(-3, 4, dims).astype(np.int8) for dims in ((3, 2), (2, 5)))
