@@ -11,7 +11,8 @@ from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import portable
 from isthmus.engine.native.words import Count, Number, Numbers, Read, Real, Signature, Table, Write
-from isthmus.prepare.schedule import Pool
+from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.schedule import Place, Pool
 
 SCRATCH, CONSTANT = Operand.at(Pool.SCRATCH, 64), Operand.at(Pool.CONSTANT, 128)
 SCALED = Signature(
@@ -62,6 +63,20 @@ def test_a_word_that_is_missing_unknown_or_of_another_kind_is_refused(change, to
     given = {name: value for name, value in (GIVEN | change).items() if value is not None}
     with pytest.raises(QnnError, match=told):
         SCALED.encode(given)
+
+
+def test_an_operand_lies_so_many_bytes_into_its_tensor_wherever_that_is():
+    def tensor(kind: TensorType, data: np.ndarray | None = None) -> Tensor:
+        return Tensor(kind.name, kind, DataType.FLOAT_32, (8,), None, data)
+
+    x, held = tensor(TensorType.NATIVE), tensor(TensorType.STATIC, np.arange(8, dtype=np.float32))
+    emitter = Emitter(portable(), 1, {x: Place(Pool.SCRATCH, 64)})
+    emitter.constant(np.zeros(3, np.float32))
+    first = emitter.at(held)
+    assert first > Operand.at(Pool.CONSTANT, 0), "behind another"
+    assert (emitter.at(held, 12), emitter.at(held, 12).pool) == (first + 12, Pool.CONSTANT)
+    assert (emitter.at(x), emitter.at(x, 12)) == (Operand.at(Pool.SCRATCH, 64), Operand.at(Pool.SCRATCH, 76))
+    assert emitter.at(None, 12) == ABSENT
 
 
 def test_an_emitter_writes_only_declared_kernels():
