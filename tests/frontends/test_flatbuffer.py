@@ -109,6 +109,18 @@ def test_texts_are_read_in_their_order_and_those_stored_once_are_read_once() -> 
     assert written({1: ("u8", 1)}).texts(0) == []
 
 
+def test_a_text_longer_than_the_file_is_refused() -> None:
+    data = bytearray(dlc_write.flatbuffer({0: ("texts", ["first", "second"])}, b"TEST"))
+    place = data.index(b"second") - 4
+    for length, right in ((6, True), (len(data) - place - 4, True), (len(data) - place - 3, False), (1 << 31, False)):
+        data[place : place + 4] = struct.pack("<I", length)
+        table = File(memoryview(bytes(data)), "f").root(b"TEST")
+        if right:
+            assert table.texts(0)[1][:6] == "second"
+        else:
+            assert f"a string of {length} bytes" in refused(lambda table=table: table.texts(0)).rule
+
+
 def test_bytes_are_a_view_of_the_file() -> None:
     table = written({0: ("bytes", b"12345")})
     assert table.blob(0).obj is table.file.data.obj
