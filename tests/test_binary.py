@@ -102,6 +102,17 @@ def test_another_version_is_refused_as_such(content):
     assert refusal.value.code is Code.CONTEXT_BINARY_VERSION
 
 
+def test_a_header_that_does_not_fit_is_refused_before_it_is_read(content):
+    magic, version, _, total, _ = binary._PREFIX.unpack_from(content)
+    rest = content[binary._PREFIX.size :]
+    too_long = "longer than itself"
+    for length, rule in ((len(rest), "is damaged"), (len(rest) + 1, too_long), (2**31, too_long)):
+        prefix = binary._PREFIX.pack(magic, version, length, total, binary._digest(version, total, b"something"))
+        with pytest.raises(QnnError, match=rule) as refusal:
+            binary.read(prefix + rest)
+        assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
+
+
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_a_flipped_bit_or_a_missing_end_is_always_found(content, data):
