@@ -51,6 +51,15 @@ def test_a_result_before_another_cannot_be_absent():
     assert "Split x1 (an output before another is absent: 'cut')" in error.rule
 
 
+def test_a_node_that_lost_a_result_is_not_said_to_lack_it_too():
+    cut = {"axis": 1, "split_index": np.uint32([1])}
+    strange = replace(tensor("z", READ, (2, 2)), dtype=0x0404)
+    tensors = X, tensor("y", READ, (2, 1)), strange
+    error = refused(*tensors, nodes=(node("cut", "Split", ["x"], ["y", "z"], cut),))
+    assert "'z'" in error.rule
+    assert "Split" not in error.rule
+
+
 def test_nodes_of_one_name_are_told_apart():
     between = tensor("a", NATIVE, (2, 3))
     graph = built(X, Y, between, nodes=(node("n", "Relu", ["x"], ["a"]), node("n", "Tanh", ["a"], ["y"])))
