@@ -6,11 +6,19 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import GraphEntry, NodeEntry, TensorEntry
 from isthmus.graph import DataType, TensorType
 from isthmus.qnn.composer import Composer
+from isthmus.qnn.interface.tables import CORE_VERSION
 from isthmus.qnn.interface.types import DATATYPE_STRING
 from isthmus.qnn.recorder import Recorder
 
 X = TensorEntry("x", TensorType.APP_WRITE, DataType.FLOAT_32, (2,))
 Y = TensorEntry("y", TensorType.APP_READ, DataType.FLOAT_32, (2,))
+
+
+def test_a_recorder_looks_like_the_library_of_htp():
+    provided = Recorder().interface
+    assert (provided.backendId, provided.providerName) == (6, b"RECORDER_ISTHMUS")
+    versions = [(v.major, v.minor, v.patch) for v in (provided.coreApiVersion, provided.backendApiVersion)]
+    assert versions == [CORE_VERSION, (5, 0, 0)]
 
 
 class Told(Composer):
