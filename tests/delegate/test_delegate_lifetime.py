@@ -134,6 +134,23 @@ def test_an_interpreter_keeps_a_delegate_that_nobody_else_has() -> None:
     assert not backend.alive
 
 
+def test_an_interpreter_keeps_a_delegate_that_it_was_given_later() -> None:
+    delegate = QnnDelegate(Options(BackendType.CPU))
+    interpreter = plain(doubled(1, 4))
+    interpreter.allocate_tensors()
+    modify_graph_with_delegate(interpreter, delegate)
+    seen = weakref.ref(delegate)
+    del delegate
+    gc.collect()
+    # Its nodes keep it too, as long as there are any.
+    assert seen() is not None
+    assert interpreter._delegates == [seen()]
+    assert (run(interpreter, VECTOR)[0] == 2 * VECTOR).all()
+    del interpreter
+    gc.collect()
+    assert seen() is None
+
+
 def test_an_array_of_a_tensor_keeps_nodes_going_after_their_interpreter(make) -> None:
     delegate = make()
     interpreter = with_delegate(doubled(1, 4), delegate)
