@@ -1,6 +1,4 @@
-"""The recorder writes down what clients compose: whole, or a refusal; nothing is left out without a word."""
-
-from __future__ import annotations
+"""What a library tells of tensors is copied, or refused by name where it cannot be."""
 
 import ctypes
 
@@ -8,90 +6,101 @@ import numpy as np
 import pytest
 
 from isthmus.errors import Code
-from isthmus.graph import DataType, TensorType
-from isthmus.qnn import interface
-from isthmus.qnn.interface import types
-from isthmus.qnn.recorder import MAX_SCALES, Recorder
+from isthmus.frontends.composed.entries import TensorEntry
+from isthmus.graph import DataType
+from isthmus.qnn.interface.tables import function
+from isthmus.qnn.interface.types import (
+    AxisScaleOffset,
+    Definition,
+    QuantizationEncoding,
+    ScaleOffset,
+    Tensor,
+    TensorKind,
+    TensorMemType,
+)
+from isthmus.qnn.recorder import MAX_RANK, MAX_SCALES, Recorder
+
+DIMS = (ctypes.c_uint32 * 2)(2, 3)
+BYTES = (ctypes.c_ubyte * 6)(*range(6))
 
 
-class Client:
-    """Composes one graph on a recorder."""
-
-    def __init__(self) -> None:
-        self.recorder = Recorder()
-        out = ctypes.c_void_p()
-        assert interface.function(self.recorder.table, "graphCreate")(0x20, b"g", None, ctypes.byref(out)) == 0
-        self.graph = out.value
-
-    def create(self, tensor: types.Tensor) -> int:
-        """Create a tensor; the answer."""
-        create = interface.function(self.recorder.table, "tensorCreateGraphTensor")
-        return int(create(self.graph, ctypes.byref(tensor)))
+def described(**fields) -> Tensor:
+    """A tensor of bytes as C describes it."""
+    tensor = Tensor()
+    tensor.version = fields.pop("version", 2)
+    told = tensor.v2
+    told.name, told.type, told.dataType, told.rank, told.dimensions = b"t", TensorKind.NATIVE, DataType.UINT_8, 2, DIMS
+    for name, value in fields.items():
+        setattr(told, name, value)
+    return tensor
 
 
-def tensor(rank: int = 2, version: int = 1) -> types.Tensor:
-    made = types.Tensor()
-    made.version = version
-    made.v1.name, made.v1.type, made.v1.dataType = b"t", int(TensorType.NATIVE), int(DataType.SFIXED_POINT_8)
-    made.v1.rank, made.v1.dimensions = rank, (ctypes.c_uint32 * rank)(*([3] * rank))
-    made.v1.quantizeParams.encodingDefinition = types.UNDEFINED
-    return made
+def told(tensor: Tensor) -> tuple[int, TensorEntry | None, str]:
+    """The answer to a tensor's creation, what was recorded of it, and why it was refused."""
+    recorder, graph = Recorder(), ctypes.c_void_p()
+    assert function(recorder.table, "graphCreate")(0x20, b"g", None, ctypes.byref(graph)) == 0
+    error = function(recorder.table, "tensorCreateGraphTensor")(graph, ctypes.byref(tensor))
+    tensors = recorder.graphs[0].tensors
+    return error, tensors[0] if tensors else None, "" if recorder.problem is None else str(recorder.problem)
 
 
-def encoded(count: int, bits: int) -> types.Tensor:
-    """A tensor with so many channels of its own scale and offset."""
-    made = tensor()
-    params = made.v1.quantizeParams
-    params.encodingDefinition = types.Definition.DEFINED
-    if bits:
-        params.quantizationEncoding = types.QuantizationEncoding.BW_AXIS_SCALE_OFFSET
-        scales, offsets = (ctypes.c_float * count)(*range(count)), (ctypes.c_int32 * count)(*range(count))
-        params.bwAxisScaleOffsetEncoding = types.BwAxisScaleOffset(bits, 1, count, scales, offsets)
-    else:
-        params.quantizationEncoding = types.QuantizationEncoding.AXIS_SCALE_OFFSET
-        pairs = np.zeros(count, [("scale", np.float32), ("offset", np.int32)])
-        pairs["scale"], pairs["offset"] = np.arange(count), np.arange(count)
-        held = (types.ScaleOffset * count).from_buffer_copy(pairs.tobytes())
-        params.axisScaleOffsetEncoding = types.AxisScaleOffset(1, count, held)
-    return made
+def along(axis: int, count: int, pairs: object) -> Tensor:
+    """A tensor with scales along an axis."""
+    tensor = described()
+    tensor.v2.quantizeParams.encodingDefinition = Definition.DEFINED
+    tensor.v2.quantizeParams.quantizationEncoding = QuantizationEncoding.AXIS_SCALE_OFFSET
+    tensor.v2.quantizeParams.axisScaleOffsetEncoding = AxisScaleOffset(axis, count, pairs)
+    return tensor
 
 
-@pytest.mark.parametrize("bits", [0, 4])
-def test_as_many_channels_as_a_vocabulary_has_are_kept(bits: int) -> None:
-    client, count = Client(), 100_000
-    assert client.create(encoded(count, bits)) == 0
-    encoding = client.recorder.graphs[0].tensors[0].encoding
-    assert encoding is not None
-    assert (encoding.axis, encoding.bits) == (1, bits)
-    np.testing.assert_array_equal(encoding.scales, np.arange(count, dtype=np.float32))
-    np.testing.assert_array_equal(encoding.offsets, np.arange(count))
+def test_a_tensor_is_told_with_its_bytes():
+    tensor = described(type=TensorKind.STATIC)
+    tensor.v2.clientBuf.data, tensor.v2.clientBuf.dataSize = ctypes.addressof(BYTES), 6
+    error, entry, _ = told(tensor)
+    assert (error, entry.name, entry.type, entry.dims) == (0, "t", TensorKind.STATIC, (2, 3))
+    assert entry.dtype == DataType.UINT_8
+    assert bytes(entry.data) == bytes(range(6))
+    scalar = told(described(rank=0, dimensions=None))[1]
+    assert (scalar.dims, scalar.data) == ((), None)
 
 
-def test_more_channels_than_any_tensor_has_are_refused() -> None:
-    client, given = Client(), encoded(1, 0)
-    given.v1.quantizeParams.axisScaleOffsetEncoding.numScaleOffsets = MAX_SCALES + 1
-    assert client.create(given) == Code.COMMON_INVALID_ARGUMENT
+def test_scales_are_copied_and_there_may_be_none():
+    pairs = (ScaleOffset * 3)(ScaleOffset(0.5, 1), ScaleOffset(0.25, 2), ScaleOffset(2.0, -3))
+    error, entry, _ = told(along(1, 3, pairs))
+    assert (error, entry.encoding.axis, entry.encoding.kind) == (0, 1, QuantizationEncoding.AXIS_SCALE_OFFSET)
+    np.testing.assert_array_equal(entry.encoding.scales, np.float32([0.5, 0.25, 2.0]))
+    np.testing.assert_array_equal(entry.encoding.offsets, np.int32([1, 2, -3]))
+    error, entry, _ = told(along(0, 0, None))
+    assert (error, len(entry.encoding.scales), len(entry.encoding.offsets)) == (0, 0, 0)
 
 
-def test_dynamic_dimensions_are_refused_and_fixed_ones_are_not() -> None:
-    client = Client()
-    for flags, answer in (((0, 0), 0), ((0, 1), Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)):
-        given = tensor(version=2)
-        given.v2.isDynamicDimensions = (ctypes.c_uint8 * 2)(*flags)
-        assert client.create(given) == answer
-    assert client.recorder.problem is not None
-    assert client.recorder.problem.rule == "it has dynamic dimensions"
-    assert len(client.recorder.graphs[0].tensors) == 1
+@pytest.mark.parametrize(
+    ("tensor", "rule", "code"),
+    [
+        (along(1, 1, None), "1 of them cannot be", Code.COMMON_INVALID_ARGUMENT),
+        (along(1, MAX_SCALES + 1, (ScaleOffset * 1)()), "of them cannot be", Code.COMMON_INVALID_ARGUMENT),
+        (described(version=3), "its version 3 is neither 1 nor 2", Code.TENSOR_INVALID_TENSOR_PARAM),
+        (described(name=None), "it has no name", Code.COMMON_INVALID_ARGUMENT),
+        (described(dimensions=None), "its rank 2 cannot be", Code.TENSOR_INVALID_TENSOR_PARAM),
+        (described(rank=MAX_RANK + 1), f"its rank {MAX_RANK + 1} cannot be", Code.TENSOR_INVALID_TENSOR_PARAM),
+        (described(dataFormat=1), "its data format 1 is not dense", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM),
+        (
+            described(isDynamicDimensions=(ctypes.c_uint8 * 2)(0, 1)),
+            "it has dynamic dimensions",
+            Code.TENSOR_UNSUPPORTED_TENSOR_PARAM,
+        ),
+        (
+            described(type=TensorKind.STATIC, memType=TensorMemType.MEMHANDLE),
+            "a STATIC tensor needs its data",
+            Code.TENSOR_INVALID_TENSOR_PARAM,
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(tensor, rule, code):
+    error, entry, problem = told(tensor)
+    assert (error, entry) == (code, None)
+    assert rule in problem
 
 
-def test_what_lies_behind_a_tensor_of_the_first_version_is_not_read() -> None:
-    client, given = Client(), tensor(version=1)
-    offset = types.Tensor.versions.offset + types.TensorV2.isDynamicDimensions.offset
-    ctypes.c_uint64.from_address(ctypes.addressof(given) + offset).value = 16
-    assert client.create(given) == 0
-
-
-def test_sparse_tensors_are_refused() -> None:
-    client, given = Client(), tensor(version=2)
-    given.v1.dataFormat = 3
-    assert client.create(given) == Code.TENSOR_UNSUPPORTED_TENSOR_PARAM
+def test_dimensions_that_are_all_fixed_are_not_dynamic():
+    assert told(described(isDynamicDimensions=(ctypes.c_uint8 * 2)(0, 0)))[0] == 0
