@@ -138,7 +138,7 @@ VERSIONS: dict[str, ModelProto] = {
     ),
     "InstanceNormalization": single("InstanceNormalization", (2, 3, 4, 4), 13, {"s": weights(3), "b": weights(3)}),
     "LpNormalization": single("LpNormalization", (3, 4), 13, axis=0, p=1),
-    "LRN": single("LRN", (1, 6, 3, 3), 13, size=3, alpha=0.5),
+    "LRN": single("LRN", (1, 6, 3, 3), 13, size=5, alpha=0.5, beta=0.6, bias=2.0),
     "DepthToSpace-CRD": single("DepthToSpace", (1, 8, 2, 3), 13, blocksize=2, mode="CRD"),
     "SpaceToDepth": single("SpaceToDepth", (1, 2, 4, 6), 13, blocksize=2),
     "GatherElements": single("GatherElements", (3, 4), 13, {"i": i64(-1, 0, 2, 1).reshape(2, 2)}, axis=1),
