@@ -249,6 +249,24 @@ def test_the_least_limit_with_a_small_program_is_found_in_a_narrow_gap(low):
     assert Narrow(0, 0).bargain(10_000, Budget(1.0)) is None
 
 
+def test_what_two_readers_want_at_other_rates_or_along_other_axes_is_taken_whole():
+    def wanted(*asked):
+        ending = SimpleNamespace(_wanted={}, _base=SimpleNamespace(end={"x": 3}), _last=5, _sources={})
+        for each in asked:
+            Ending._want(ending, "x", *each)
+        found = ending._wanted["x"]
+        assert list(ending._sources) == (["x"] if asked[0][0] is not None else [])
+        return found if found is None else (found.axis, found.rate, found.end, found.begin)
+
+    assert wanted((1, 2, 10, 4)) == (1, 2, 10, 4)
+    assert wanted((1, 2, 10, 4), (1, 2, 12, 5)) == (1, 2, 12, 4)
+    assert wanted((1, 2, 10, 4), (1, 2, 9, 3)) == (1, 2, 10, 3)
+    assert wanted((1, 2, 10, 4), (1, 1, 10, 4)) is None
+    assert wanted((1, 2, 10, 4), (2, 2, 10, 4)) is None
+    assert wanted((None, 2, 10, 4)) is None
+    assert wanted((1, 2, 10, 4), (None, 2, 10, 4), (1, 2, 10, 4)) is None
+
+
 def test_a_program_stays_small_unless_a_budget_says_otherwise():
     search_ = Narrow(0, 0)
     search_.spent, search_.time = 0.0, 100.0
