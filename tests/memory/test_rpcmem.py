@@ -5,6 +5,7 @@ import gc
 import mmap
 import os
 import re
+import struct
 
 import numpy as np
 import pytest
@@ -149,6 +150,33 @@ def test_a_source_that_the_machine_lacks_is_refused(monkeypatch, tmp_path):
         with pytest.raises(QnnError, match="dma_heap") as refusal:
             alloc(100)
         assert refusal.value.code is Code.COMMON_MEM_ALLOC
+
+
+@pytest.mark.parametrize("size", [1, mmap.PAGESIZE, mmap.PAGESIZE + 1])
+def test_memory_of_a_dma_heap_is_asked_for_in_pages_and_shared_by_the_answered_descriptor(monkeypatch, tmp_path, size):
+    heap, asked = tmp_path / "heap", []
+    heap.touch()
+
+    def ioctl(fd, code, request):
+        length, nothing, flags, heap_flags = struct.unpack("=QIIQ", request)
+        asked.append((os.readlink(f"/proc/self/fd/{fd}"), code, length, nothing, flags, heap_flags))
+        made = os.memfd_create("heap")
+        os.ftruncate(made, length)
+        struct.pack_into("=I", request, 8, made)
+        return 0
+
+    monkeypatch.setattr(rpcmem, "_DMA_HEAP", str(heap))
+    monkeypatch.setattr(rpcmem.fcntl, "ioctl", ioctl)
+    monkeypatch.setenv("ISTHMUS_RPCMEM", "dma_heap")
+    before = descriptors()
+    with alloc(size) as buffer:
+        pages = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        assert asked == [(str(heap), 0xC0184800, pages, 0, os.O_RDWR | os.O_CLOEXEC, 0)]
+        assert (buffer.nbytes, os.fstat(buffer.fd).st_size) == (size, pages)
+        buffer.array[-1] = 7
+        with mmap.mmap(rpcmem.to_fd(buffer), 0) as other:
+            assert other[size - 1] == 7
+    assert not opened_since(before)
 
 
 class DeviceLibrary:
