@@ -7,7 +7,7 @@ import pytest
 from prepare_interpreter import Builder
 
 from isthmus import prepare
-from isthmus.graph import DataType, Graph, Tensor
+from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.prepare.halves import Choice, Half, choice, choose, store_halves, trial
 from isthmus.prepare.pipeline import rewritten
 from isthmus.prepare.work import Work
@@ -134,3 +134,32 @@ def test_a_constant_that_is_kept_as_halves_holds_what_halves_hold():
     for tensor in constants:
         assert tensor.nbytes == tensor.elements * 2
         assert np.array_equal(tensor.data, tensor.data.astype(np.float16))
+
+
+class Told:
+    """A trial whose errors depend on how many of some tensors are halves, and whose losses are given."""
+
+    def __init__(self, losses: dict[Tensor, float], enough: int) -> None:
+        self.values = {tensor: np.ones(1, np.float32) for tensor in losses}
+        self._losses, self._enough, self.tried = losses, enough, []
+
+    def errors(self, halves: frozenset[Tensor]) -> dict[Tensor, np.ndarray]:
+        self.tried.append(len(halves))
+        off = 2.0 if len(halves) == len(self._losses) else 1.5 if len(halves) > self._enough else 0.5
+        return {next(iter(self._losses)): np.array([off * choice.LIMIT])}
+
+    def losses(self, errors: object, tensors: list[Tensor]) -> dict[Tensor, float]:
+        return {tensor: self._losses[tensor] for tensor in tensors}
+
+
+@pytest.mark.parametrize(("enough", "tried"), [(4, [5, 4]), (3, [5, 4, 3]), (0, [5, 4, 3, 1])])
+def test_what_may_be_lost_is_quartered_until_outputs_are_near_enough(enough, tried):
+    """Four times the square of the limit is lost, a part by each tensor; what is kept may add up to 1 at first."""
+    shares = (0.05, 0.08, 0.08, 0.09, 3.7)
+    tensors = [Tensor(f"t{i}", TensorType.NATIVE, DataType.FLOAT_32, (64,)) for i in range(len(shares))]
+    told = Told(dict(zip(tensors, shares, strict=True)), enough)
+    groups = [choice._Group((tensor,)) for tensor in reversed(tensors)]
+    found = choice._tried([told], set(), groups)
+    assert told.tried == tried
+    assert found.halves == set(tensors[: tried[-1]])
+    assert found.floats == set(tensors[tried[-1] :])
