@@ -12,6 +12,7 @@ import tiny
 from isthmus import binary
 from isthmus.accelerator import Accelerator, Lane
 from isthmus.backends import native
+from isthmus.engine.native.target import Target
 from isthmus.frontends import load
 from isthmus.memory import rpcmem
 
@@ -20,9 +21,9 @@ LONG_SIZE, LONG_REPEATS = 1 << 22, 20_000
 """Of an execution that takes longer than anybody waits for it, in many short instructions."""
 
 
-def gate_binary(folder: Path, size: int = SIZE, repeats: int = 1) -> bytes:
+def gate_binary(folder: Path, size: int = SIZE, repeats: int = 1, target: Target | None = None) -> bytes:
     """y = sigmoid(x) * x + s, computed again and again, as a context binary."""
-    program = native.prepare(load(tiny.gate(folder / "gate.onnx", size))).program
+    program = native.prepare(load(tiny.gate(folder / "gate.onnx", size)), target=target).program
     # Each instruction has words of its own, one behind the other.
     table = np.tile(program.table, (repeats, 1))
     table[:, 1] += np.repeat(np.arange(repeats) * len(program.words), len(program.table))

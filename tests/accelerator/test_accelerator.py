@@ -9,13 +9,14 @@ import threading
 
 import numpy as np
 import pytest
-from accelerator_harness import SIZE, Site, children, exists, expected, under_way
+from accelerator_harness import SIZE, Site, children, exists, expected, gate_binary, under_way
 from processes import descriptors, least_growth, opened_since, stop
 from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError, binary
 from isthmus.accelerator import Accelerator, Lane
 from isthmus.engine.native import doorbell
+from isthmus.engine.native.target import portable
 from isthmus.memory import rpcmem
 
 
@@ -293,6 +294,12 @@ def test_a_damaged_program_is_refused_by_both_sides(accelerator, content, tmp_pa
             accelerator.call("load", [file.fileno()], lane=lane._id)
         assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
     assert accelerator.alive
+
+
+def test_a_program_for_less_than_this_machine_has_is_executed(accelerator, tmp_path):
+    site = Site(accelerator, gate_binary(tmp_path, target=portable()))
+    site.check()
+    site.close()
 
 
 def test_a_program_for_another_machine_is_refused(accelerator, content):
