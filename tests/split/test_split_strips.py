@@ -1,6 +1,7 @@
 """What is told of strips before they are written is true of them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from split_networks import tflite_network
@@ -95,3 +96,13 @@ def test_what_is_alive_is_counted_from_its_maker_to_its_last_reader():
     assert (network.begin, network.end) == ({"a": -1, "b": 0, "c": 1}, {"a": 0, "b": 1, "c": 2})
     assert (network.live, network.peak) == ([120, 120], 120)
     assert chain(kept="abc").live == [120, 180]
+
+
+def test_a_run_takes_whole_what_was_made_before_it_and_nothing_that_it_makes_itself():
+    network = chain()
+    step = network.steps[1]
+    assert Run(network, 0, 1, Wholes(network)).possible
+    before = Step("c", ("b", "a"), ("c",), step.rule)
+    assert Run(replace(network, steps=(network.steps[0], before)), 0, 1, Wholes(network)).possible
+    whole = Step("c", ("a", "b"), ("c",), Rule(("a",), lambda low, high: (low, high)))
+    assert not Run(replace(network, steps=(network.steps[0], whole)), 0, 1, Wholes(network)).possible
