@@ -206,6 +206,8 @@ def test_movement() -> None:
     x = rand(2, 3, 4)
     (ours,) = compute("StridedSlice", [x], {"ranges": [[1, -1, -1], [0, 3, 2], [3, 0, -2]]})
     np.testing.assert_array_equal(ours, x[::-1, ::2, 3:0:-2])
+    np.testing.assert_array_equal(compute("Concat", [x], {"axis": 1})[0], x)
+    np.testing.assert_array_equal(compute("Pack", [x], {"axis": 1})[0], x[:, None])
     np.testing.assert_array_equal(compute("Pack", [x, x], {"axis": 1})[0], np.stack([x, x], 1))
     np.testing.assert_array_equal(compute("UnPack", [x], {"axis": 1})[1], x[:, 1])
     np.testing.assert_array_equal(compute("Split", [x], {"axis": 2, "split_index": [1]})[1], x[:, :, 1:])
