@@ -10,6 +10,7 @@ from checking import check, graph_of, run, traits
 from opencl_device import DEVICE
 
 from isthmus.backends import gpu_prepare
+from isthmus.engine.opencl import lower
 from isthmus.engine.opencl.lower import prepare
 from isthmus.engine.opencl.lowering.byte_product import DEEPEST, covers
 from isthmus.engine.opencl.traits import DeviceTraits
@@ -66,6 +67,16 @@ def test_matrices_of_batches_are_told_apart() -> None:
     quantizations = [Quantization.per_tensor(0.5, 5), Quantization.per_tensor(0.25, 0)]
     results = [Quantization.per_tensor(4.0, 1)]
     check("MatMul", inputs, statics=(1,), kinds=KINDS, quantizations=quantizations, results=results)
+
+
+def test_a_product_of_bytes_costs_a_quarter_of_its_multiplications(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs: list[list[int]] = []
+    monkeypatch.setattr(lower, "merged", lambda units, launches, told, *more: costs.append(told) or (units, launches))
+    quantizations = [Quantization.per_tensor(0.5, 5), Quantization.per_tensor(0.25, 0)]
+    for left, right in (((3, 1, 5, 12), (2, 12, 20)), ((5, 12), (12, 20))):
+        described = {"statics": (1,), "quantizations": quantizations, "results": [Quantization.per_tensor(4.0, 1)]}
+        prepare(graph_of("MatMul", [_bytes(*left), _bytes(*right)], **described), traits("cpu"))
+    assert [each[-1] for each in costs] == [6 * 5 * 20 * 12 // 4, 5 * 20 * 12 // 4]
 
 
 def test_a_transposed_convolution_of_bytes_is_what_whole_numbers_give() -> None:
