@@ -1,5 +1,6 @@
 """Backends are found by name: our own, those that others register, and those that others install."""
 
+import errno
 import subprocess
 import sys
 
@@ -71,3 +72,22 @@ def test_without_a_descriptor_left_to_look_a_backend_up_by_it_is_refused():
     )
     told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert told.stdout.split() == ["1010", "1010", "htp"], told.stderr
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind", "match"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), QnnError, "of other packages: cannot be looked up: Too many"),
+        (TimeoutError("a handler's own"), TimeoutError, "a handler's own"),
+    ],
+)
+def test_packages_that_cannot_be_looked_up_are_told_and_looked_up_again(monkeypatch, problem, kind, match):
+    def fails(group):
+        raise problem
+
+    registry._installed.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "entry_points", fails)
+        with pytest.raises(kind, match=match):
+            registry._installed()
+    assert isinstance(registry._installed(), dict)
