@@ -1,0 +1,61 @@
+"""Custom configs of graphs mean what their structures in C hold, field by field."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from isthmus.capi import options
+from isthmus.capi.serve import Server
+from isthmus.errors import QnnError
+from isthmus.qnn import gpu, lpai
+from isthmus.qnn.interface import custom
+
+
+def lpai_config(option: int, value: ctypes.Structure | None = None) -> dict[Any, Any]:
+    config = custom.LpaiCustom()
+    config.option, config.value = option, None if value is None else ctypes.addressof(value)
+    return options._lpai_graph(Server("QnnLpai"), ctypes.addressof(config))
+
+
+def filled(kind: type[ctypes.Structure], **fields: Any) -> ctypes.Structure:
+    made = kind()
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "wanted"),
+    [
+        (lpai.SCRATCH_MEM, filled(custom.LpaiMem, memType=1, size=64, addr=4096), lpai.Mem(lpai.MemType.DDR, 64, 4096)),
+        (lpai.PERSISTENT_MEM, filled(custom.LpaiMem, memType=3, size=0, addr=None), lpai.Mem(lpai.MemType.TCM, 0, 0)),
+        (lpai.PERF_CFG, filled(custom.LpaiPerfCfg, fps=30, ftrtRatio=5, clientType=2),
+         lpai.PerfCfg(30, 5, lpai.ClientType.NON_REAL_TIME)),
+        (lpai.CORE_AFFINITY, filled(custom.LpaiCoreAffinity, affinity=2, coreSelection=1),
+         lpai.CoreAffinity(lpai.Affinity.HARD, 1)),
+        (lpai.PREPARE, filled(custom.LpaiPrepare, enableBatchnormFold=0, excludeIo=1), lpai.Prepare(False, True)),
+        (lpai.PREPARE, filled(custom.LpaiPrepare, enableBatchnormFold=1, excludeIo=0), lpai.Prepare(True, False)),
+        (lpai.RESET_STATE, None, None),
+    ],
+)  # fmt: skip
+def test_a_config_of_lpai_is_read_field_by_field(option: int, given: Any, wanted: Any) -> None:
+    assert lpai_config(option, given) == {option: wanted}
+
+
+def test_an_option_that_lpai_has_not_is_refused() -> None:
+    with pytest.raises(QnnError, match="LPAI graph"):
+        lpai_config(4711)
+
+
+def test_a_config_of_the_gpu_is_read_field_by_field() -> None:
+    given = filled(
+        custom.GpuGraphConfig, precision=1, disableMemoryOptimizations=0, disableNodeOptimizations=1,
+        disableQueueRecording=0,
+    )  # fmt: skip
+    assert options._gpu_graph(Server("QnnGpu"), ctypes.addressof(given)) == {
+        gpu.GraphConfig.PRECISION: 1, gpu.GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS: 0,
+        gpu.GraphConfig.DISABLE_NODE_OPTIMIZATIONS: 1, gpu.GraphConfig.DISABLE_QUEUE_RECORDING: 0,
+    }  # fmt: skip
