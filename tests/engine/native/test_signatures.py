@@ -1,5 +1,6 @@
 """What kernels declare is what their sources read, what lowerings emit, and all that programs may call."""
 
+import itertools
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from isthmus.engine.native.compiler import _device_function
 from isthmus.engine.native.lowering import elementwise
 from isthmus.engine.native.program import TURNS
 from isthmus.engine.native.signatures import KERNELS, SIGNATURES, arithmetic, parts_of
+from isthmus.engine.native.signatures.convolution import _crossing
 from isthmus.engine.native.target import TARGETS, by_name
 from isthmus.engine.native.verification import _check_of, verify
 from isthmus.engine.native.words import Bits, Count, Memory, Number, Numbers, Real, Tables, Word
@@ -129,3 +131,14 @@ def test_every_function_that_the_lowering_takes_has_a_kernel():
         for kind in elementwise.KINDS_OF[name]:
             variant = kernel if form == "trigonometric" else f"{kernel}_{kind}"
             assert f"elementwise:{form}.{variant}" in KERNELS
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("pad", [-1, 0, 1, 4])
+def test_windows_that_cross_an_edge_are_counted_one_by_one(stride, pad):
+    for size, kernel, dilation, after in itertools.product((1, 2, 7, 8), (1, 2, 3), (1, 2), (0, 2)):
+        reach = (kernel - 1) * dilation
+        out = (size + pad + after - reach - 1) // stride + 1
+        starts = [position * stride - pad for position in range(out)]
+        crossing = sum(start < 0 or start + reach > size - 1 for start in starts)
+        assert _crossing(size, max(out, 0), kernel, stride, dilation, pad) == crossing
