@@ -107,6 +107,9 @@ def test_malformed_binaries_answer_by_the_systems_codes(libraries: Path) -> None
     info = ctypes.POINTER(interface.system.BinaryInfo)()
     wrong = ctypes.create_string_buffer(b"no binary", 64)
     assert system.systemContextGetBinaryInfo(handle, wrong, 64, ctypes.byref(info), None) == 30010
+    for nbytes in (0, (1 << 64) - 1):
+        answer = system.systemContextGetBinaryInfo(handle, wrong, nbytes, ctypes.byref(info), None)
+        assert answer == Code.COMMON_INVALID_ARGUMENT
     assert system.systemContextFree(handle) == 0
     assert system.systemContextGetBinaryInfo(handle, wrong, 64, ctypes.byref(info), None) == 30000
     assert system.systemContextFree(handle) == 30000
