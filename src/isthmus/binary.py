@@ -196,7 +196,7 @@ def _whole(value: object) -> int:
 
 def _graph(name: str, section: memoryview, io_offsets: tuple[int, ...], verify: bool) -> GraphBinary:
     try:
-        graph = GraphBinary(serialization.from_bytes(section, verify), io_offsets)
+        graph = GraphBinary(serialization.from_bytes(section, verify, io_offsets), io_offsets)
     except QnnError as problem:
         rule = f"graph '{name}': {problem.rule}"
         if problem.code is Code.COMMON_INCOMPATIBLE_BINARIES:

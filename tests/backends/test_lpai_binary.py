@@ -8,7 +8,9 @@ from lpai_harness import IN_TCM, count, counter, pools, ready
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus import binary as context_binary
+from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import TARGETS, runnable
+from isthmus.graph import DataType, TensorType
 from isthmus.qnn import ClientTensor, lpai
 
 
@@ -104,3 +106,26 @@ def test_a_binary_for_another_machine_is_refused(binary):
         refused(Code.COMMON_INCOMPATIBLE_BINARIES, f"prepared for {foreign.name}"),
     ):
         backend.create_context_from_binary(context_binary.to_bytes(graphs, "lpai"))
+
+
+def test_an_output_over_the_work_space_of_an_instruction_is_refused():
+    """A convolution keeps addresses there: what it writes over them it would go on with."""
+    with qnn.Backend("lpai") as backend:
+        context = backend.create_context()
+        graph = context.create_graph("g")
+        x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 32, 32, 8))
+        y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 32, 32, 16))
+        weights = np.ones((3, 3, 8, 16), np.float32)
+        w = graph.create_tensor("w", TensorType.STATIC, DataType.FLOAT_32, weights.shape, None, weights)
+        graph.add_node("c", "Conv2d", [x, w], [y], {"stride": [1, 1], "pad_amount": [[1, 1], [1, 1]]})
+        ready(backend, graph)
+        raw = context.get_binary()
+    with context_binary.ContextBinary(raw) as honest:
+        made = honest.graphs["g"]
+        program, (source, _) = made.program, made.io_offsets
+        (row,) = program.table.tolist()
+        values, _ = KERNELS[program.kernels[row[0]]].decode(program.words.tolist(), row[1])
+        over = min(values["work"].offset, program.scratch_bytes - program.outputs[0].nbytes) // 64 * 64
+        forged = bytes(context_binary.to_bytes([replace(made, io_offsets=(source, over))], "lpai"))
+    with qnn.Backend("lpai") as backend, refused(Code.CONTEXT_CREATE_FROM_BINARY, "written into work space"):
+        backend.create_context_from_binary(forged)

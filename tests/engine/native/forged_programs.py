@@ -150,6 +150,16 @@ class Forgery:
             content[at : at + 8] = self.chance.choice((0, 1, 127, 255))
         return "other constants"
 
+    def kernel_twice(self) -> str:
+        names, declarations, table = self.header["kernels"], self.header["declarations"], self.arrays["table"]
+        if not names:
+            return "no kernel"
+        number = self.chance.randrange(len(names))
+        table[table[:, 0] == number, 0] = len(names)
+        names.append(names[number])
+        declarations.append(declarations[number])
+        return f"kernel '{names[number]}' twice"
+
     def kernel_name(self) -> str:
         kernels = self.header["kernels"]
         if not kernels:
@@ -187,7 +197,7 @@ class Forgery:
 
 _WAYS: dict[Callable[[Forgery], str], float] = {
     Forgery.word: 60, Forgery.swapped_words: 8, Forgery.table_entry: 6, Forgery.index_in_constants: 14,
-    Forgery.constants: 4, Forgery.kernel_name: 3, Forgery.size: 5,
+    Forgery.constants: 4, Forgery.kernel_name: 3, Forgery.kernel_twice: 3, Forgery.size: 5,
 }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import json
 import struct
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -110,3 +110,15 @@ def test_an_array_that_goes_on_behind_the_file_is_refused_as_such():
 
     with pytest.raises(QnnError, match="lies outside the file"):
         from_bytes(forged(longer))
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_kernel_that_is_named_twice_is_refused(number):
+    """Who looks a kernel up by its name would find the first, and not what the instructions do."""
+    program = small_program()
+    table = program.table.copy()
+    table[table[:, 0] == number, 0] = len(program.kernels)
+    twice = replace(program, kernels=(*program.kernels, program.kernels[number]), table=table)
+    with pytest.raises(QnnError, match="the same name") as refusal:
+        from_bytes(to_bytes(twice))
+    assert refusal.value.code is Code.COMMON_LOADING_BINARIES

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,13 +73,15 @@ def assemble(header: dict[str, Any], contents: Mapping[str, np.ndarray]) -> byte
     return _PREFIX.pack(MAGIC, VERSION, len(text), hashlib.sha256(body).digest()) + bytes(body)
 
 
-def from_bytes(content: bytes | memoryview, verify: bool = True) -> Program:
+def from_bytes(content: bytes | memoryview, verify: bool = True, io_offsets: Sequence[int] = ()) -> Program:
     """The program in a block of bytes; its arrays are views of that block.
 
     Parameters
     ----------
     verify
         Whether to compute the checksum. Everything else is checked in any case.
+    io_offsets
+        Where each input, then each output may lie in scratch.
     """
 
     def refuse(rule: str, code: Code = Code.COMMON_LOADING_BINARIES) -> QnnError:
@@ -118,9 +120,11 @@ def from_bytes(content: bytes | memoryview, verify: bool = True) -> Program:
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as problem:
         raise refuse(f"its header is not well-formed: {problem}") from None
     _check(program, refuse)
+    if len(io_offsets) not in (0, len(program.inputs) + len(program.outputs)):
+        raise refuse("it has not as many inputs and outputs as there are offsets")
     _check_declarations(program.kernels, declarations, refuse)
     try:
-        verify_instructions(program)
+        verify_instructions(program, io_offsets)
     except Unsafe as problem:
         raise refuse(str(problem)) from None
     return program
@@ -130,6 +134,8 @@ def _check_declarations(kernels: tuple[str, ...], declarations: list[str], refus
     """Refuse kernels that there are not, and those whose words have changed since the program was made."""
     if len(declarations) != len(kernels):
         raise refuse("its tables differ in length")
+    if len(set(kernels)) != len(kernels):
+        raise refuse("two of its kernels have the same name")
     for kernel, digest in zip(kernels, declarations, strict=True):
         if kernel not in KERNELS:
             raise refuse(f"there is no kernel '{kernel[:_SHOWN]}'")

@@ -7,7 +7,7 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -43,17 +43,18 @@ class Unsafe(Exception):
     """What an instruction may not do."""
 
 
-def verify(program: Program) -> None:
+def verify(program: Program, io_offsets: Sequence[int] = ()) -> None:
     """Raise `Unsafe` unless every instruction is well-formed and stays within the program's memory.
 
-    Its kernels must be declared, their numbers and the shares in bounds.
+    Its kernels must be declared, each once, their numbers and the shares in bounds. Where inputs and outputs may lie in
+    scratch, `io_offsets` says where.
     """
     try:
         target = by_name(program.target)
     except QnnError as problem:
         raise Unsafe(problem.rule) from None
     checks = [(_check_of(KERNELS[kernel]), parts_of(kernel)) for kernel in program.kernels]
-    memory = _Memory(program)
+    memory = _Memory(program, io_offsets)
     words, position, end, by_turns = program.words.tolist(), 0, -1, False
     known: set[tuple[int, int]] = set()
     changed = _Changed(words)
@@ -168,7 +169,8 @@ class Entries:
 class _Memory:
     """The pools of a program, and what operands may name in them."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, io_offsets: Sequence[int] = ()) -> None:
+        self._io_offsets = io_offsets
         self._constants = np.ascontiguousarray(program.constants)
         tensors = [info.nbytes for info in (*program.inputs, *program.outputs)]
         self._sizes = [-1, self._constants.nbytes, program.scratch_bytes, program.state_bytes, *tensors]
@@ -228,10 +230,13 @@ class _Memory:
     def write(self, name: str, word: int, extent: Any) -> Span:
         """The span of an operand that is written."""
         span = self.read(name, word, extent)
-        if self._lanes is not None and span[0] == Pool.SCRATCH:
-            self._lanes.outside.append(span[1:])
         if span[0] == Pool.CONSTANT or Pool.IO <= span[0] < self._first_output:
             raise Unsafe(f"'{name}' is written, but lies in {_pool_name(span[0])}")
+        if self._io_offsets and Pool.IO <= span[0] < len(self._sizes):
+            offset = self._io_offsets[span[0] - Pool.IO]
+            span = Pool.SCRATCH, offset + span[1], offset + span[2]
+        if self._lanes is not None and span[0] == Pool.SCRATCH:
+            self._lanes.outside.append(span[1:])
         return span
 
     def table(self, name: str, word: int, rows: int, columns: int, kind: str) -> Entries:

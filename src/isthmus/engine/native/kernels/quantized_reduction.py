@@ -139,6 +139,12 @@ def average_pool(target: Target, variant: str) -> Any:
     return kernel
 
 
+@device
+def _below(top, value):  # type: ignore[no-untyped-def]
+    """How far a stored value is below the largest: a place in a table of 256, whoever writes to it meanwhile."""
+    return np.int64(top - np.int32(value)) & 255
+
+
 @generated
 def softmax(target: Target, variant: str) -> Any:
     """Softmax over the last axis, by a table of exponentials of the distance from the largest stored value."""
@@ -163,10 +169,10 @@ def softmax(target: Target, variant: str) -> Any:
                 top = max(top, np.int32(read(source, i)))
             total = np.float32(0)
             for i in range(length):
-                total += load_f32(table, np.int64(top - np.int32(read(source, i))))
+                total += load_f32(table, _below(top, read(source, i)))
             factor = inverse / total
             for i in range(length):
-                value = np.rint(load_f32(table, np.int64(top - np.int32(read(source, i)))) * factor) + zero
+                value = np.rint(load_f32(table, _below(top, read(source, i))) * factor) + zero
                 write(result, i, stored(np.int32(min(max(value, least), most))))
 
     return kernel
@@ -200,9 +206,9 @@ def softmax_of_integers(target: Target, variant: str) -> Any:
                 top = max(top, np.int32(read(source, i)))
             total = 0
             for i in range(length):
-                total += np.int64(load_i32(table, np.int64(top - np.int32(read(source, i)))))
+                total += np.int64(load_i32(table, _below(top, read(source, i))))
             for i in range(length):
-                power = np.int64(load_i32(table, np.int64(top - np.int32(read(source, i)))))
+                power = np.int64(load_i32(table, _below(top, read(source, i))))
                 value = (power * factor + (total >> 1)) // total + zero
                 write(result, i, stored(min(max(value, least), most)))
 
