@@ -194,15 +194,16 @@ class LpaiGraphDriver(NativeGraphDriver):
             except BaseException:
                 taken.release()
                 raise
-            pool.present = taken
-            # Bindings know where inputs and outputs lie in scratch.
+            # Bindings know where inputs and outputs lie in scratch. First, since an interrupt may come in between.
             holds.changed()
+            pool.present = taken
 
         def undo() -> None:
             with self._turn:
                 if pool.present is taken:
                     if self._executor is not None:
                         self._bring(before)
+                    holds.changed()
                     pool.present = before
                 else:
                     # Replaced once more meanwhile, beside this one and not beside the one before.
