@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from isthmus.graph import DataType, Tensor, TensorType
@@ -9,7 +11,7 @@ from isthmus.prepare.layout import Lanes, lay_out
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Place, Pool, Repeat, Step
 from isthmus.prepare.storage import Storage
-from isthmus.prepare.turns import awaited, own_blocks
+from isthmus.prepare.turns import _Access, _meet, awaited, own_blocks
 
 
 def tensor(name: str, size: int = 64) -> Tensor:
@@ -62,17 +64,31 @@ def test_rows_that_move_at_another_pace_are_waited_for_if_they_ever_meet():
 
 
 def test_more_threads_are_further_apart():
-    whole = tensor("whole")
-    steps = [step([X], A), step([A], whole), step([A], B), step([whole], Y)]
-    places = PLACES | {whole: Place(Pool.SCRATCH, 1024)}
-    # Rows of 64 bytes that come back after two turns: two threads are never so far apart, three are.
-    moves = {X: 64, Y: 64, whole: 64}
-    far = places | {Y: Place(Pool.IO + 1, 0)}
-    other = tensor("other")
-    steps[3] = step([other], Y)
-    far = far | {other: Place(Pool.SCRATCH, 1024 + 128)}
-    assert awaited(steps, repeat(moves | {other: 0}, threads=2, times=2), far)[1] == 1
-    assert awaited(steps, repeat(moves | {other: 0}, threads=3, times=3), far)[1] == 3
+    # What moves by 64 bytes a turn comes to what stands still in two turns: two threads are never so far apart.
+    moving, still = tensor("moving"), tensor("still")
+    steps = [step([X], A), step([A], moving), step([A], B), step([still], Y)]
+    places = PLACES | {moving: Place(Pool.SCRATCH, 1024), still: Place(Pool.SCRATCH, 1024 + 128)}
+    moves = {X: 64, Y: 64, moving: 64}
+    assert awaited(steps, repeat(moves, threads=2, times=2), places)[1] == 1
+    assert awaited(steps, repeat(moves, threads=3, times=3), places)[1] == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_accesses_meet_where_trying_every_turn_says_so(seed):
+    rng = random.Random(seed)
+    for _ in range(200):
+        one, other = (
+            _Access(0, True, low, low + rng.randint(1, 9), rng.randint(-6, 6))
+            for low in (rng.randint(0, 40), rng.randint(0, 40))
+        )
+        many = repeat(threads=rng.randint(2, 4), times=rng.randint(1, 12))
+        tried = any(
+            one.low + later * one.stride < other.high + turn * other.stride
+            and other.low + turn * other.stride < one.high + later * one.stride
+            for turn in range(many.times)
+            for later in range(turn + 1, min(turn + many.threads, many.times))
+        )
+        assert _meet(one, other, many) == tried, (one, other, many)
 
 
 def test_a_turn_has_for_itself_what_it_writes_first_and_nobody_else_touches():

@@ -59,6 +59,7 @@ def _strips(limit: ScratchLimit, target: Target, threads: int) -> Strips:
         sharing=SHARING,
         threads=threads,
         effort=lambda step, axis: lower.effort(step, axis, target),
+        work_alone=lambda step: lower.work_bytes(step, target, 1),
     )
 
 

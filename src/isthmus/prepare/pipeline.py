@@ -111,7 +111,8 @@ def schedule(
 
         def place(arranged: Arranged, repeats: Sequence[Repeat] = (), regions: Sequence[Region] = ()) -> Schedule:
             return _placed(
-                graph, work, arranged, repeats, regions, work_bytes=work_bytes, alignment=alignment, planned=planned,
+                graph, work, arranged, repeats, regions, work_bytes=work_bytes,
+                work_alone=None if strips is None else strips.work_alone, alignment=alignment, planned=planned,
                 io_in_scratch=io_in_scratch, nodes=plan_nodes, reuse_memory=reuse_memory,
             )  # fmt: skip
 
@@ -203,6 +204,7 @@ def _placed(
     regions: Sequence[Region],
     *,
     work_bytes: Callable[[Step], int],
+    work_alone: Callable[[Step], int] | None = None,
     alignment: int,
     planned: Callable[[Block], bool],
     io_in_scratch: bool,
@@ -216,6 +218,10 @@ def _placed(
         write_in_place(steps, storage, life, arranged.overlaid)
     blocks = [b for b in storage.blocks() if b in life and planned(b)]
     spaces = [work_bytes(step) for step in steps]
+    for one in repeats:
+        if one.threads > 1:
+            # A turn is one thread's.
+            spaces[one.first : one.last + 1] = map(work_alone or work_bytes, steps[one.first : one.last + 1])
 
     def laid_out(layers: Sequence[Layered]) -> Layout:
         return lay_out(

@@ -79,11 +79,13 @@ def _meet(one: _Access, other: _Access, repeat: Repeat) -> bool:
     """Whether some turn has an access on the same bytes as another has in a turn before, while both are being taken."""
     for apart in range(1, min(repeat.threads, repeat.times)):
         # With every turn the distance between the two changes evenly.
-        low, high = one.low + apart * one.stride, one.high + apart * one.stride
-        change, turns = one.stride - other.stride, repeat.times - apart
-        if change == 0:
-            if low < other.high and other.low < high:
-                return True
-        elif any(low + turn * change < other.high and other.low < high + turn * change for turn in range(turns)):
+        mine, theirs = (one.low + apart * one.stride, one.high + apart * one.stride), (other.low, other.high)
+        change = one.stride - other.stride
+        if change < 0:
+            change, mine, theirs = -change, (-mine[1], -mine[0]), (-theirs[1], -theirs[0])
+        # The first turn in which the one has come so far as to reach the other.
+        behind = theirs[0] - mine[1]
+        first = 0 if behind < 0 else behind // change + 1 if change else repeat.times
+        if first < repeat.times - apart and mine[0] + first * change < theirs[1]:
             return True
     return False

@@ -79,6 +79,7 @@ def test_profiles_run_the_instructions_of_a_turn_one_by_one(expected):
     for index in range(len(program.table)):
         model.executor.step(index)
     assert model.outputs() != expected[False][0], "but for one turn nothing was computed"
+    assert any(any(output) for output in model.outputs()), "that turn was"
     assert model.run(0) == expected[False][0]
     model.close()
 
@@ -170,3 +171,19 @@ def test_one_thread_repeats_strips_without_turns():
     assert program.repeats
     assert not program.turns
     assert np.all(program.table[:, 2] == 1)
+
+
+def test_a_lane_has_the_work_space_of_one_thread():
+    # Every convolution lists addresses in work space, for each thread that shares it.
+    one, several = (
+        native.prepare(strip_networks.chain(6), threads, limit=ScratchLimit.of("60%")) for threads in (1, 2)
+    )
+    assert several.program.turns
+    assert several.program.scratch_bytes < 1.5 * one.program.scratch_bytes
+
+
+def test_the_estimate_of_a_stretch_counts_all_lanes():
+    split = native.prepare(strip_networks.squeezed(False), 4, limit=ScratchLimit.of("40%"))
+    assert split.program.turns
+    (region,) = split.plan.regions
+    assert split.plan.bytes * 0.7 < region.peak_bytes < split.plan.bytes * 1.5

@@ -77,7 +77,7 @@ def is_shared(step: Step) -> bool:
 
 
 def is_worth_sharing(step: Step, threads: int) -> bool:
-    """Whether threads share a step of a strip: there are many of them, and what each takes to share adds up."""
+    """Whether threads share a step of a strip that they do not take by turns."""
     return estimated(step) * (1 - 1 / threads) > WORTH_SHARING_OF_STRIPS
 
 

@@ -41,6 +41,8 @@ class Strips:
         How many threads share a step: strips have at least as many rows.
     effort
         What strips of a step take, by their rows along an axis of its result; None where it is in proportion.
+    work_alone
+        How many bytes of scratch a step needs besides its tensors where one thread computes it by itself.
     """
 
     limit: ScratchLimit
@@ -50,6 +52,7 @@ class Strips:
     sharing: float = 0.0
     threads: int = 1
     effort: Callable[[Step, int], Effort | None] = lambda step, axis: None
+    work_alone: Callable[[Step], int] | None = None
 
 
 def fitted(site: Site, strips: Strips) -> Schedule:

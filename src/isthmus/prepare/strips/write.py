@@ -127,7 +127,7 @@ class _Writer:
 
     def _region(self, begin: int, run: Run) -> Region:
         stretch = self._choice.stretch
-        peak = (stretch.lines[0] + stretch.lines[1] * self._choice.rows).max()
+        peak = self._choice.lanes * (stretch.lines[0] + stretch.lines[1] * self._choice.rows).max()
         return Region(
             steps=tuple((step.op, step.name) for step in self._whole.steps),
             axes=tuple(inner.axis for inner in stretch.inner),
@@ -170,7 +170,7 @@ class _Writer:
 
     def _sources(self, k: int) -> list[int]:
         """The steps of the stretch whose results a step reads by rows, where those are held for a strip only."""
-        found = {self._whole.results.get(block) for block in self._whole.operands[k].values()}
+        found = dict.fromkeys(self._whole.results.get(block) for block in self._whole.operands[k].values())
         return [s for s in found if s is not None and not self._choice.stretch.inner[s].whole]
 
     def _compute(self, entry: Entry, held: dict[int, _Held]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.engine.native.control import WORDS
 from isthmus.engine.native.kernels.base import (
     address,
     device,
@@ -54,7 +55,7 @@ def vary(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        program, targets = load_i64(b, -1), word(p, words.targets)
+        program, targets = load_i64(b, WORDS), word(p, words.targets)
         value = words.firsts + 2 * targets + 1
         for i in range(targets):
             place, mask = word(p, words.firsts + i), word(p, words.firsts + targets + i)

@@ -64,8 +64,7 @@ def take(target: Target, variant: str) -> Any:
             load_i64(control + ABORT, 0),
             load_i64(control + ABORT_NUMBER, 0),
         )
-        # Before a turn is taken: whoever has taken one is waited for.
-        while abort == 0 or atomic_load(abort) != number:
+        while True:
             turn = atomic_add(control + NEXT_TURN, 1)
             if turn >= times:
                 return
@@ -85,8 +84,10 @@ def take(target: Target, variant: str) -> Any:
                         if spins > SPINS_BEFORE_YIELD:
                             system_call(yield_number, 0, 0, 0, 0)
                             spins = 0
-                row = body + 8 * ROW_WORDS * i
-                call_kernel(load_i64(row, 0), load_i64(row, 1), own, 0, 1)
+                # Of a run that is aborted all turns are still taken, since others wait for them, but nothing is done.
+                if abort == 0 or atomic_load(abort) != number:
+                    row = body + 8 * ROW_WORDS * i
+                    call_kernel(load_i64(row, 0), load_i64(row, 1), own, 0, 1)
                 atomic_store(here, turn * instructions + i + 1)
 
     return kernel
