@@ -436,6 +436,23 @@ def test_a_tensor_of_halves_takes_half_of_the_scratch():
     assert [row.bytes for row in halves.plan.rows] == [128]
 
 
+def test_a_half_that_is_joined_with_itself_is_copied_as_a_half():
+    b = Builder()
+    first = b.op("ElementWiseSin", b.input(1, 8))
+    graph = b.finish(b.op("Softmax", b.op("Concat", first, first, axis=0)))
+    inputs, expected = random_inputs(graph.inputs), {}
+
+    def store(work: Work) -> None:
+        store_halves(work, {t for step in work.ordered() for t in step.outputs if t.type is TensorType.NATIVE})
+        expected.update(run_work(work, inputs))
+
+    made = prepare.schedule(graph, work_bytes=some_work, store=store)
+    # The second of both has a step of its own, between tensors that are stored alike.
+    copies = [step for step in made.steps if step.op == "Reshape"]
+    assert [(step.inputs[0].itemsize, step.outputs[0].itemsize) for step in copies] == [(2, 2)]
+    assert_close(Memory(made).run(inputs, some_work), expected, 1e-6)
+
+
 def test_data_types_of_different_widths_share_scratch():
     b = Builder()
     x = b.input(40)

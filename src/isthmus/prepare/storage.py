@@ -166,7 +166,7 @@ def _outermost(tensor: Tensor, axis: int) -> bool:
 
 
 def _view(work: Work, name: str, like: Tensor) -> Tensor:
-    return work.native(name, like.dims, like.dtype, like.quantization)
+    return work.alike(name, like)
 
 
 def _share_split(work: Work, step: Step, storage: Storage) -> list[Step]:

@@ -170,6 +170,10 @@ class Work:
         """A new intermediate tensor."""
         return Tensor(self._fresh(name), TensorType.NATIVE, dtype, tuple(dims), quantization)
 
+    def alike(self, name: str, like: Tensor) -> Tensor:
+        """A new intermediate tensor that is stored as another one is."""
+        return type(like)(self._fresh(name), TensorType.NATIVE, like.dtype, like.dims, like.quantization)
+
     def constant(
         self,
         name: str,
