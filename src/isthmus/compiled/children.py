@@ -45,7 +45,9 @@ def compile_into(folder: Folder, module: str, arguments: Sequence[str], jobs: Se
     thread = threading.Thread(target=work.run, name="isthmus-compilers", daemon=True)
     try:
         start(thread)
-        thread.join()
+        # Again and again: an interrupt that comes just before a wait begins is seen only when it is over.
+        while thread.is_alive():
+            thread.join(_LOOK_EVERY)
     except RuntimeError as problem:
         rule = f"it needs a thread, and the system starts no more: {problem}"
         raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"compiling {what}", rule) from None
