@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interruption import Alarm, Interrupt, everywhere
 from qnn_calls import Client, at, doubling, opened
 
 from isthmus import capi, qnn
@@ -468,3 +469,45 @@ def test_a_profile_keeps_no_more_than_its_latest_events() -> None:
             present = [number for number, _ in handles.of_kind(records.Event)]
             assert present == list(profile.events) == profile._kept
             assert len(present) == count
+
+
+@pytest.mark.parametrize("by", [Interrupt, Alarm])
+def test_what_is_added_in_an_interrupted_call_ends_with_its_owner(by) -> None:
+    handles = Handles()
+
+    owner, count = 1, 0
+    for where in everywhere(lambda: handles.add("owned", owner), by=by):
+        handles.remove(owner)
+        assert not handles.of_kind(str), f"interrupted at {where}"
+        count += 1
+    assert count > 3
+
+
+def test_an_object_is_forgotten_by_itself_with_all_that_it_owns() -> None:
+    handles, thing, other = Handles(), object(), object()
+    number = handles.add(thing)
+    handles.add("owned", number)
+    kept = handles.add(other)
+    handles.forget(thing)
+    assert handles.of_kind(object) == [(kept, other)]
+    handles.forget(thing)
+
+
+def test_a_back_end_whose_number_never_got_to_the_client_is_freed() -> None:
+    server = serve.Server("QnnCpu")
+    out = ctypes.c_void_p()
+
+    def deed() -> None:
+        for number, _ in server.handles.of_kind(qnn.Backend):
+            server.backendFree(number)
+        out.value = 0
+        server.backendCreate(0, 0, ctypes.addressof(out))
+
+    count = 0
+    for where in everywhere(deed, outside=("json", "enum.py", "dataclasses", "functools", "config", "ctypes")):
+        known = {number for number, _ in server.handles.of_kind(qnn.Backend)}
+        assert known <= {out.value}, f"interrupted at {where}"
+        count += 1
+    assert count > 5
+    for number, _ in server.handles.of_kind(qnn.Backend):
+        assert server.backendFree(number) == 0

@@ -96,7 +96,13 @@ def backend_create(server: Server, log: int, configs: int, out: int) -> None:
                 Code.BACKEND_CANNOT_INITIALIZE, problem.what, problem.rule, problem.hint
             ) from None
         raise
-    write_number(out, server.handles.add(made))
+    try:
+        write_number(out, server.handles.add(made))
+    except BaseException:
+        # Interrupted: a client that has no number for it could never free it.
+        server.handles.forget(made)
+        made.free()
+        raise
 
 
 def backend_of(server: Server, handle: int, code: Code = Code.BACKEND_INVALID_HANDLE) -> qnn.Backend:

@@ -27,11 +27,17 @@ class Handles:
     def add(self, thing: Any, owner: int = 0) -> int:
         """A number for an object, which ends with its owner at the latest."""
         number = next(self._numbers)
-        self._objects[number] = thing
         if owner:
+            # First, so that wherever an interrupt comes there is nothing that its owner does not know.
             self._owned.setdefault(owner, set()).add(number)
             self._owner[number] = owner
+        self._objects[number] = thing
         return number
+
+    def forget(self, thing: Any) -> None:
+        """Forget an object whose number may never have got to whoever asked for it."""
+        for number in [number for number, known in list(self._objects.items()) if known is thing]:
+            self.remove(number)
 
     def get(self, number: int, kind: type[_Kind], code: Code, noun: str) -> _Kind:
         """The object of a number, if it is of this kind."""
