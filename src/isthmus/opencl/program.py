@@ -29,6 +29,8 @@ from isthmus.opencl.status import refusal
 _LONGEST_LOG = 4000
 _BUILDERS = 4
 """Programs that are built at a time."""
+_LOOK_EVERY = 0.1
+"""Seconds that a wait for one lasts before signals are looked for."""
 
 
 @dataclass
@@ -125,8 +127,9 @@ def build_each(
 
 def _join(builders: Sequence[threading.Thread]) -> None:
     for builder in builders:
-        if builder.ident is not None:
-            builder.join()
+        # Again and again: an interrupt that comes just before a wait begins is seen only when it is over.
+        while builder.ident is not None and builder.is_alive():
+            builder.join(_LOOK_EVERY)
 
 
 def build(
