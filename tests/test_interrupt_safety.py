@@ -11,7 +11,7 @@ import pytest
 from interruption import Alarm, Interrupt, account, everywhere, unharmed
 from processes import descriptors, opened_since
 
-from isthmus.interrupts import Ending, owned, settle, start, warn_forgotten
+from isthmus.interrupts import Ending, join, owned, settle, start, warn_forgotten
 
 BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])
 
@@ -255,3 +255,21 @@ def test_an_ending_that_fails_is_told_by_pythons_own_hook_too():
     assert (ran.returncode, ran.stdout) == (0, "goes on\n")
     assert "Exception ignored" in ran.stderr.splitlines()[0]
     assert ran.stderr.splitlines()[-1].startswith("ZeroDivisionError")
+
+
+def test_a_wait_for_a_thread_lets_handlers_run(monkeypatch):
+    """One that comes just before a wait begins would else be seen only when the thread ends."""
+    waits, ended = [], threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+
+    def wait(seconds=None):
+        waits.append(seconds)
+        if len(waits) == 3:
+            ended.set()
+            threading.Thread.join(thread)
+
+    monkeypatch.setattr(thread, "join", wait)
+    join(thread)
+    assert len(waits) == 3
+    assert all(seconds is not None and seconds < 1 for seconds in waits)

@@ -21,6 +21,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+_A_WAIT = 0.1
+"""Seconds that handlers may have to wait."""
+
 
 class Descriptor(Protocol):
     """A file descriptor with an owner: it is closed by `close`, at the end of a ``with``, or when it is forgotten."""
@@ -95,6 +98,15 @@ def start(thread: threading.Thread) -> None:
         raise
     if problems:
         raise problems[0]
+
+
+def join(thread: threading.Thread) -> None:
+    """Wait for a thread to end, and let handlers run meanwhile.
+
+    A signal that comes just before a wait begins is handled when the wait is over; so this one is short, and repeated.
+    """
+    while thread.is_alive():
+        thread.join(_A_WAIT)
 
 
 class Ending(weakref.ref):  # type: ignore[type-arg]

@@ -20,7 +20,7 @@ from isthmus import isolated
 from isthmus.compiled.folder import Folder
 from isthmus.compiled.patience import seconds_of_patience
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import start
+from isthmus.interrupts import join, start
 
 _LOOK_EVERY = 0.1  # seconds
 
@@ -45,9 +45,7 @@ def compile_into(folder: Folder, module: str, arguments: Sequence[str], jobs: Se
     thread = threading.Thread(target=work.run, name="isthmus-compilers", daemon=True)
     try:
         start(thread)
-        # Again and again: an interrupt that comes just before a wait begins is seen only when it is over.
-        while thread.is_alive():
-            thread.join(_LOOK_EVERY)
+        join(thread)
     except RuntimeError as problem:
         rule = f"it needs a thread, and the system starts no more: {problem}"
         raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, f"compiling {what}", rule) from None

@@ -18,7 +18,7 @@ from typing import Any
 
 from isthmus.compiled.folder import Folder, Unavailable
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import start
+from isthmus.interrupts import join, start
 from isthmus.lock import Lock
 from isthmus.opencl import numbers
 from isthmus.opencl.context import Context
@@ -29,8 +29,6 @@ from isthmus.opencl.status import refusal
 _LONGEST_LOG = 4000
 _BUILDERS = 4
 """Programs that are built at a time."""
-_LOOK_EVERY = 0.1
-"""Seconds that a wait for one lasts before signals are looked for."""
 
 
 @dataclass
@@ -127,9 +125,8 @@ def build_each(
 
 def _join(builders: Sequence[threading.Thread]) -> None:
     for builder in builders:
-        # Again and again: an interrupt that comes just before a wait begins is seen only when it is over.
-        while builder.ident is not None and builder.is_alive():
-            builder.join(_LOOK_EVERY)
+        if builder.ident is not None:
+            join(builder)
 
 
 def build(

@@ -195,8 +195,6 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
             emitter.begin_repeat(repeat, schedule.cursor_pool)
         by_turns = repeat is not None and repeat.threads > 1
         shared = is_worth_sharing(step, threads) if index in by_strips else is_shared(step)
-        # What a turn does is one thread's: it is cut for one, as its work space is.
-        emitter.threads = 1 if by_turns else threads
         emitter.begin(step, work, threads if shared and not by_turns else 1)
         lowering_of(step).emit(step, emitter)
         if repeat is not None and index == repeat.last:

@@ -107,7 +107,8 @@ class Emitter:
             self.emit(REPEAT, instructions=1, times=repeat.times, first_cursor=first_cursor, **lists)
         else:
             offset, bytes_ = repeat.lane
-            self._lane = first_cursor, offset, offset + bytes_
+            # What a turn does is one thread's: it is cut for one, as its work space is.
+            self._lane, self.threads = (first_cursor, offset, offset + bytes_), 1
             self.emit(
                 TURNS, instructions=1, times=repeat.times, first_cursor=first_cursor, lane_bytes=bytes_, lead=0, **lists
             )  # fmt: skip
@@ -123,6 +124,7 @@ class Emitter:
         if self._lane is not None:
             lead = max(ends[after] - 1 - self._begun[step] for step, after in enumerate(repeat.awaited))
             self.words[begin + signature.place.lead] = min(lead, instructions)
+            self.threads = repeat.threads
         self._advances, self._cursors, self._lane = {}, {}, None
 
     def end(self) -> None:
