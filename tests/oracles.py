@@ -2,6 +2,10 @@
 
 Tests ask them for the right answer (`run`), benchmarks for their best time (`prepare` once, then `invoke`,
 which copies nothing in Python). Tensors carry the model file's own names.
+
+Every ONNX Runtime session of the tests is opened here, by `onnx_session`, with 8-bit products that are exact on every
+processor. ONNX Runtime's default is not: without VNNI, its x86 kernels add pairs of u8 x s8 products in 16 bits, which
+saturates. Benchmarks race against that default (`exact=False`).
 """
 
 from __future__ import annotations
@@ -23,6 +27,83 @@ Array = npt.NDArray[Any]
 Feeds = dict[str, Array]
 Specs = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 Shapes = Mapping[str, tuple[int, ...]]
+
+
+class Inexact(Exception):
+    """ONNX Runtime has no exact arithmetic for a model on every processor."""
+
+
+def onnx_session(
+    model: Path | str | bytes, options: Any = None, *, threads: int = 1, fuse: bool = True, exact: bool = True
+) -> Any:
+    """Open a model in ONNX Runtime; on its CPU provider unless `options` name another one.
+
+    Parameters
+    ----------
+    model
+        A file, or the bytes of one.
+    options
+        `SessionOptions` with providers or a log level of their own.
+    threads
+        Threads inside an operation.
+    fuse
+        Whether operations between DequantizeLinear and QuantizeLinear are computed in integers, not in floats.
+    exact
+        Whether 8-bit products are exact; if not, ONNX Runtime computes as it does by default on this processor.
+
+    Raises
+    ------
+    Inexact
+        If they are to be exact and cannot be.
+    """
+    onnxruntime: Any = importlib.import_module("onnxruntime")
+    settings = {}
+    if options is None:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        settings["providers"] = ["CPUExecutionProvider"]
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    source = str(model) if isinstance(model, Path) else model
+    products = _types_of_products(source) if exact else set()
+    if any(left != "int8" and right == "int8" and not constant for left, right, constant in products):
+        raise Inexact("products of u8 and s8 are exact on every processor only if the s8 operand is a constant")
+    # With the option ONNX Runtime has no kernels for QLinear nodes of s8 by s8, which are exact without it.
+    signed = {left for left, _, _ in products} == {"int8"}
+    # Optimizations stay on: one of them makes products exact.
+    options.add_session_config_entry("session.disable_quant_qdq", "0" if fuse else "1")
+    options.add_session_config_entry("session.x64quantprecision", "1" if exact and not signed else "0")
+    return onnxruntime.InferenceSession(source, options, **settings)
+
+
+def onnx_answers(model: Path | str | bytes, feeds: Mapping[str, Array], *, fuse: bool = True) -> Feeds:
+    """Ask ONNX Runtime for the outputs of a model, by name."""
+    session = onnx_session(model, fuse=fuse)
+    names = [output.name for output in session.get_outputs()]
+    arrays = {name: np.asarray(value) for name, value in feeds.items()}
+    return dict(zip(names, session.run(names, arrays), strict=True))
+
+
+def _types_of_products(model: str | bytes) -> set[tuple[str, str, bool]]:
+    """Find the integer products of a model: the types of both operands, and whether the second one is a constant."""
+    import onnx
+
+    read = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
+    graph = read.graph
+    constants = {constant.name: constant.data_type for constant in graph.initializer}
+    types = constants | {value.name: value.type.tensor_type.elem_type for value in graph.input}
+    names = {onnx.TensorProto.UINT8: "uint8", onnx.TensorProto.INT8: "int8"}
+    found = set()
+    for node in graph.node:
+        if node.op_type in ("QLinearConv", "QLinearMatMul", "QGemm"):
+            second, typed = node.input[3], (node.input[2], node.input[5])  # zero points have their operands' types
+        elif node.op_type in ("ConvInteger", "MatMulInteger"):
+            second, typed = node.input[1], (node.input[0], node.input[1])
+        else:
+            continue
+        left, right = (names.get(types.get(name, 0), "unknown") for name in typed)
+        found.add((left, right, second in constants))
+    return found
 
 
 class Oracle(ABC):
@@ -95,19 +176,14 @@ class OnnxRuntime(Oracle):
 
     runtime = "ONNX Runtime"
 
-    def __init__(self, path: Path, threads: int = 1, shapes: Shapes | None = None) -> None:
+    def __init__(self, path: Path, threads: int = 1, shapes: Shapes | None = None, exact: bool = True) -> None:
         onnxruntime: Any = importlib.import_module("onnxruntime")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        providers = ["CPUExecutionProvider"]
         try:
-            source = _with_fixed_shapes(path, shapes) if shapes else str(path)
-            self._session = onnxruntime.InferenceSession(source, options, providers=providers)
+            source = _with_fixed_shapes(path, shapes) if shapes else path
+            self._session = onnx_session(source, threads=threads, exact=exact)
         except onnxruntime.capi.onnxruntime_pybind11_state.Fail:
             # Shape inference also visits branches that never run, and there the shapes may make no sense.
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=providers)
+            self._session = onnx_session(path, threads=threads, exact=exact)
         fixed = dict(shapes or {})
         self.inputs = {
             spec.name: (fixed.get(spec.name) or _positive(spec.shape), _onnx_dtype(spec.type))
@@ -187,11 +263,19 @@ class OpenVINO(Oracle):
         }
 
 
-def reference(model: zoo.Model, threads: int = 1) -> Oracle:
-    """The runtime that says what is right for this kind of model; `zoo.Unavailable` if it cannot be had."""
+def reference(model: zoo.Model) -> Oracle:
+    """Load a model in the runtime that says what is right for its format; `zoo.Unavailable` if that is missing."""
     runtime, module = PEERS[model.kind]
     _require(module)
-    return runtime(zoo.path(model.key), threads, model.shapes)
+    return runtime(zoo.path(model.key), shapes=model.shapes)
+
+
+def peer(model: zoo.Model, threads: int) -> Oracle:
+    """Load a model in the same runtime as `reference`, as its users run it: with its default arithmetic."""
+    runtime, module = PEERS[model.kind]
+    _require(module)
+    defaults = {"exact": False} if runtime is OnnxRuntime else {}
+    return runtime(zoo.path(model.key), threads, model.shapes, **defaults)
 
 
 def openvino(model: zoo.Model, threads: int = 1) -> Oracle:

@@ -7,7 +7,7 @@ import threading
 import time
 
 import numpy as np
-import onnxruntime
+import oracles
 import pytest
 import tiny
 from processes import stop
@@ -32,8 +32,7 @@ def gate(tmp_path_factory):
 
 
 def reference(path, feeds):
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
+    return list(oracles.onnx_answers(path, feeds).values())
 
 
 def image(seed=0):

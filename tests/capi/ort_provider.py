@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import oracles
 import zoo
 
 PROVIDER = "QNNExecutionProvider"
@@ -36,18 +37,18 @@ def session(
     options: Mapping[str, str] | None = None,
     config: Mapping[str, str] | None = None,
     severity: int = 4,
+    exact: bool = True,
 ) -> Any:
     """A session whose nodes are offered to the provider on a library."""
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = severity
-    settings.intra_op_num_threads = 1
     settings.add_provider_for_devices([device()], {"backend_path": str(backend), **(options or {})})
     settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     for name, value in (config or {}).items():
         settings.add_session_config_entry(name, value)
-    return onnxruntime.InferenceSession(str(model) if isinstance(model, Path) else model, settings)
+    return oracles.onnx_session(model, settings, exact=exact)
 
 
 def assigned(opened: Any) -> tuple[int, int]:

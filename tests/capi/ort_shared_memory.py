@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import onnxruntime_qnn
+import oracles
 
 from isthmus import capi
 
@@ -93,7 +94,7 @@ def main(folder: str, model: str) -> None:
     api("SessionOptionsAppendExecutionProvider_V2", options, env, mine, ctypes.c_size_t(1), keys, values, len(settings))
     session = api.made("CreateSession", env, model.encode(), options)
 
-    python = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    python = oracles.onnx_session(model)
     (given,), (made,) = python.get_inputs(), python.get_outputs()
     x = np.random.default_rng(0).standard_normal(given.shape).astype(np.float32)
     (expected,) = python.run(None, {given.name: x})

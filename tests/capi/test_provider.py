@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import oracles
 import ort_provider
 import pytest
 import stimuli
@@ -21,7 +22,6 @@ import zoo
 
 pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
 onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
 
 REFUSED = {
     "silero_vad": "the provider ends the process on it, with the vendor's library too",
@@ -87,10 +87,7 @@ def image() -> dict[str, np.ndarray]:
 
 
 def reference(model: Path, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    answers: list[np.ndarray] = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(
-        None, feed
-    )
-    return answers
+    return list(oracles.onnx_answers(model, feed).values())
 
 
 # -- models ------------------------------------------------------------------------------------------------------------
@@ -142,7 +139,7 @@ def test_threads_that_share_a_session_get_their_own_answers(htp_library: Path, t
             if difference > 1e-4:
                 wrong.append(difference)
 
-    expected = onnxruntime.InferenceSession(str(tiny), providers=["CPUExecutionProvider"])
+    expected = oracles.onnx_session(tiny)
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
@@ -229,7 +226,7 @@ def test_a_damaged_cache_is_refused_and_said_why(
 
 def test_the_shared_memory_allocator_copies_no_byte(libraries: Path, tiny: Path) -> None:
     here = Path(__file__).parent
-    path = os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, here / "ort_shared_memory.py", libraries, tiny],
         capture_output=True,

@@ -6,23 +6,27 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
+import oracles
 
 
 def ort(op: str, arrays: list, outputs: int = 1, opset: int = 17, **attributes: Any) -> list[np.ndarray]:
-    """The results of one ONNX node in ONNX Runtime."""
+    """Run one node in ONNX Runtime."""
     names = ["" if a is None else f"in{i}" for i, a in enumerate(arrays)]
     results = [f"out{i}" for i in range(outputs)]
     node = onnx.helper.make_node(op, names, results, **attributes)
-    inputs = [
-        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for n, a in zip(names, arrays, strict=True)
-        if n
-    ]
-    graph = onnx.helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=r) for r in results])
+    (name, x), *constants = [(n, np.asarray(a)) for n, a in zip(names, arrays, strict=True) if n]
+    dtype = onnx.helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = onnx.helper.make_graph(
+        [node],
+        "g",
+        [onnx.helper.make_tensor_value_info(name, dtype, x.shape)],
+        [onnx.ValueInfoProto(name=r) for r in results],
+        # All operands but the first: 8-bit products are exact on every processor only with constant weights.
+        [onnx.numpy_helper.from_array(a, n) for n, a in constants],
+    )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=8)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, {n: np.asarray(a) for n, a in zip(names, arrays, strict=True) if n})
+    session = oracles.onnx_session(model.SerializeToString())
+    return session.run(None, {name: x})
 
 
 def last(x: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 import json
 
 import numpy as np
-import onnxruntime
+import oracles
 import pytest
 import tiny
 from onnx import helper
@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def expected(folder):
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    session = oracles.onnx_session(folder / "model.onnx")
     inputs = [np.fromfile(folder / f"in{n}.raw", np.float32).reshape(1, 3, 8, 8) for n in range(3)]
     return [session.run(None, {"x": x})[0] for x in inputs]
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import oracles
 import pytest
 import stimuli
 import zoo
@@ -44,14 +45,6 @@ def exported(request, tmp_path_factory):
     return key, static, file
 
 
-def reference(path, feeds):
-    """What ONNX Runtime's own processor makes of a model."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, feeds), strict=True))
-
-
 def inputs(key):
     feeds = stimuli.stimuli(key)[-1]
     shapes = FRAMES.get(key, {})
@@ -62,7 +55,7 @@ def inputs(key):
 def test_results_are_those_of_onnx_runtime(exported):
     key, onnx, file = exported
     feeds = inputs(key)
-    expected = reference(onnx, feeds)
+    expected = oracles.onnx_answers(onnx, feeds)
     with Session(file) as session:
         tensors = {info.name: info for info in (*session.info.inputs, *session.info.outputs)}
         given = {}
