@@ -3,18 +3,30 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-gpu test-arm64 random soak reach mutants bench lint clean
+.PHONY: demo test say-test test-long say-test-long test-gpu test-arm64 random soak reach mutants bench models lint clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/lpai_wake_word.py
 	@echo
 	$(BIN)/python examples/wake_word.py
 
-test: $(VENV)/test.stamp
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python tests/zoo.py fetch
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
+
+# Each behaviour once, on the best target of this machine and on the portable one.
+test: say-test $(VENV)/test.stamp
+	$(MAKE) --no-print-directory -j 2 lint models
+	$(PYTEST) -m 'not long'
+
+say-test:
+	@echo 'make test: sets up .venv (1 minute), checks types, fetches models and runs about 8,700 short tests (6 minutes).'
+	@echo 'Times are for two cores and a fresh clone; later runs find compiled kernels. The other tests: make test-long.'
+
+# All models on all targets, all node tests, more random cases, forged programs, interrupts everywhere, a short soak.
+test-long: say-test-long $(VENV)/test.stamp models
+	$(PYTEST) -m long
+
+say-test-long:
+	@echo 'make test-long: runs the 3,100 tests that make test leaves out, in about 9 minutes on two cores.'
 
 # Many more random operations than `make test` takes, and deliberate mistakes that the tests should catch.
 random: $(VENV)/test.stamp
@@ -32,18 +44,15 @@ mutants: $(VENV)/test.stamp
 	$(BIN)/python tests/mutation/mutants.py --count 100 --seed $(or $(SEED),1)
 
 # All models on the GPU backend, in floats and in halves, and the long way of what leaves nothing behind.
-test-gpu: $(VENV)/test.stamp
-	$(BIN)/python tests/zoo.py fetch
+test-gpu: $(VENV)/test.stamp models
 	ISTHMUS_GPU_MODELS=all ISTHMUS_GPU_EXECUTIONS=10000 ISTHMUS_GPU_CYCLES=1000 \
 		$(BIN)/python -m pytest -q -n 0 tests/backends/test_gpu_models.py tests/backends/test_gpu_growth.py
 
 # Sets an emulated arm64 machine up from Debian's packages, without being root, and takes half an hour the first time.
-test-arm64: $(VENV)/test.stamp
-	$(BIN)/python tests/zoo.py fetch
+test-arm64: $(VENV)/test.stamp models
 	PYTHONPATH=tests $(BIN)/python tests/arm64/arm64_run.py
 
-bench: $(VENV)/bench.stamp
-	$(BIN)/python tests/zoo.py fetch
+bench: $(VENV)/bench.stamp models
 	$(BIN)/python bench/models.py
 	$(BIN)/python bench/bindings.py
 	$(BIN)/python bench/allocations.py
@@ -57,6 +66,10 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python bench/provider.py
 	$(BIN)/python bench/delegate.py --only coverage --only shared --only session
 	$(BIN)/python bench/gpu.py
+
+# The models that tests and benchmarks run, from public packages.
+models: $(VENV)/test.stamp
+	$(BIN)/python tests/zoo.py fetch
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

@@ -1,11 +1,11 @@
-"""What all tests share: kernel caches inside the project, a time limit, an order, and the account of the node tests.
+"""What all tests share: kernel caches inside the project, a time limit, an order, and the figures at the end.
 
 No test may take longer than `ISTHMUS_TEST_SECONDS`, 900 where that is not set. A hang in native code, which no signal
 can interrupt, ends the process a little later (`faulthandler_timeout` in pyproject.toml). With `ISTHMUS_SHUFFLE` set to
 a number, tests run in a random order that the number decides; in one process (`-n 0`) also in random company.
 
-The node tests record on their reports what they are (see `nodes/test_onnx_nodes.py`), so that the account is the same
-when several processes run them.
+The summary says how much memory the largest worker took. The node tests record on their reports what they are (see
+`nodes/test_onnx_nodes.py`), so that the account is the same when several processes run them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import resource as limits
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import suites
 from hypothesis import HealthCheck, settings
 
 from isthmus.engine.native import lower, target
@@ -47,6 +49,9 @@ collect_ignore_glob = ["conftest.py", "*/conftest.py", "*/*/conftest.py"]
 _SECONDS = float(os.environ.get("ISTHMUS_TEST_SECONDS", "900"))
 
 
+_peaks: list[int] = []
+"""The most memory that each worker, and this process, had, in bytes."""
+
 _lower = lower.lower
 
 
@@ -57,6 +62,29 @@ def _lowered_and_verified(*arguments: Any, **keywords: Any) -> Program:
 
 
 lower.lower = _lowered_and_verified  # whatever a test lowers must pass as a program of strangers
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    chosen = {"not long": "short tests", "long": "long tests"}.get(config.option.markexpr, "short and long tests")
+    folder = os.environ["ISTHMUS_CACHE_DIR"]
+    return [f"isthmus: {chosen} on target {target.host().name}; kernels are compiled once, into {folder}"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _peaks.append(getattr(node, "workeroutput", {}).get("peak", 0))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    peak = limits.getrusage(limits.RUSAGE_SELF).ru_maxrss * 1024
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["peak"] = peak
+    else:
+        _peaks.append(peak)
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    suites.deselected += len(items)
 
 
 def pytest_collection_finish() -> None:
@@ -130,10 +158,12 @@ def fresh_tcm() -> Iterator[tcm.TcmPool]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    write = terminalreporter.write_line
+    if _peaks:
+        write(f"memory of the largest worker: {max(_peaks) / 1e9:.2f} GB")
     found = _node_reports(terminalreporter)
     if not found:
         return
-    write = terminalreporter.write_line
     terminalreporter.section("ONNX node tests")
     passed, missed = found["in scope", "passed"], found["in scope", "failed"] | found["in scope", "xfailed"]
     share = 100 * len(passed) / max(1, len(passed) + len(missed))

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from interruption import everywhere
+from suites import LONG
 
 from isthmus import QnnError
 from isthmus.log import Log, LogLevel
@@ -122,6 +123,7 @@ def test_an_interrupt_within_a_message_leaves_logging_to_the_other_threads(handl
     assert places > 20
 
 
+@LONG
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="logging takes its locks by `with`")
 def test_the_plain_way_does_keep_a_lock(handler):
     """The test above would notice."""

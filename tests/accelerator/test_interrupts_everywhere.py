@@ -5,6 +5,7 @@ import threading
 import pytest
 from accelerator_harness import Site, children
 from interruption import Alarm, Interrupt, everywhere, twice_everywhere, unharmed
+from suites import LONG
 from waiting import PATIENCE
 
 from isthmus import binary, isolated
@@ -14,7 +15,7 @@ from isthmus.accelerator.gate import Gate
 from isthmus.interrupts import settle
 from isthmus.memory import rpcmem
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+pytestmark = [LONG, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])
 PURE = ("json", "serialization", "words", "dataclasses")
 """What only computes."""

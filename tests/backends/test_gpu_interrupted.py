@@ -8,6 +8,7 @@ from gpu_harness import DIMS, bound, buffer, cl, descriptor, doubled, expected, 
 from gpu_harness import small as small
 from interruption import Interrupt, account, everywhere, left
 from opencl_device import Gate, client_context
+from suites import long
 
 from isthmus import QnnError, qnn
 from isthmus.interrupts import settle
@@ -60,7 +61,7 @@ def surely(end):
         raise
 
 
-@pytest.mark.parametrize("io", ["memhandle", "raw"])
+@pytest.mark.parametrize("io", ["memhandle", long("raw")])
 def test_a_graph_from_its_creation_to_its_end(backend, io):
     def deed():
         made, context = None, backend.create_context()

@@ -1,8 +1,8 @@
 """Real models on the GPU backend: the answers of the CPU backend, in floats, in halves and in 8 bits.
 
-The models that must run are tried, and of the others those whose shapes are least like theirs; with
-`ISTHMUS_GPU_MODELS=all` (`make test-gpu`) all there are. A first run builds their kernels, which takes PoCL about five
-seconds of processor time for each model; later ones find them in the cache.
+`make test` runs three of them. `make test-long` runs the models that must work, and of the others those whose shapes
+are least like theirs; with `ISTHMUS_GPU_MODELS=all` (`make test-gpu`), all there are. A first run builds their kernels,
+which takes PoCL about five seconds of processor time for each model; later ones find them in the cache.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 import stimuli
 import zoo
 from oracles import Feeds
+from suites import only
 
 import isthmus
 from isthmus import QnnError
@@ -79,17 +80,17 @@ def difference(key: str, **more: Any) -> float:
     return worst
 
 
-@pytest.mark.parametrize("key", FLOATS)
+@pytest.mark.parametrize("key", only(SMALL, FLOATS))
 def test_a_float_model_answers_as_on_the_cpu(key):
     assert difference(key) <= 1e-3
 
 
-@pytest.mark.parametrize("key", HALVES)
+@pytest.mark.parametrize("key", only(SMALL, HALVES))
 def test_a_float_model_kept_in_halves_answers_nearly_as_on_the_cpu(key):
     assert difference(key, config={"precision_mode": "fp16"}) <= 2e-2
 
 
-@pytest.mark.parametrize("key", INTEGERS)
+@pytest.mark.parametrize("key", only(("kws_qdq",), INTEGERS))
 def test_an_integer_model_answers_within_one_step(key):
     model = zoo.MODELS[key]
     for one, other in zip(expected(key), answers(key, "gpu"), strict=True):

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from host_programs import Build, accelerators, complaints, execute
+from suites import long
 
-KINDS = [("gcc", False), ("g++", False), ("g++", True)]
-kinds = pytest.mark.parametrize(("compiler", "sanitize"), KINDS, ids=["c", "c++", "c++-asan"])
+KINDS = [pytest.param("gcc", False, id="c"), long("g++", False, id="c++"), long("g++", True, id="c++-asan")]
+kinds = pytest.mark.parametrize(("compiler", "sanitize"), KINDS)
 
 # -- OpenCL buffers of the client's own --------------------------------------------------------------------------------
 
@@ -89,7 +90,7 @@ LINES = [
 """What the tutorial shows."""
 
 
-@pytest.mark.parametrize("sanitize", [False, True], ids=["c++", "c++-asan"])
+@pytest.mark.parametrize("sanitize", [pytest.param(False, id="c++"), long(True, id="c++-asan")])
 def test_the_delegate_runs_a_model_in_shared_memory(
     libraries: Path, litert: list[Path | int], build: Build, sanitize: bool
 ) -> None:

@@ -1,7 +1,4 @@
-"""ONNX Runtime's QNN provider runs its models on our library: right, whole, cached, profiled, in shared memory.
-
-`ISTHMUS_PROVIDER_MODELS=all` runs every model of the zoo that the provider accepts; without it, small ones are run.
-"""
+"""ONNX Runtime's QNN provider runs its models on our library: right, whole, cached, profiled, in shared memory."""
 
 from __future__ import annotations
 
@@ -19,6 +16,7 @@ import ort_provider
 import pytest
 import stimuli
 import zoo
+from suites import only
 
 pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
 onnx = pytest.importorskip("onnx")
@@ -29,7 +27,6 @@ REFUSED = {
 }
 SMALL = ["kws_qdq", "kws_fp32", "mixed_ops", "silero_vad_16k", "silero_vad_half"]
 MODELS = [key for key, model in zoo.MODELS.items() if model.kind == "onnx" and key not in REFUSED]
-CHOSEN = MODELS if os.environ.get("ISTHMUS_PROVIDER_MODELS") == "all" else SMALL
 LEAST_PART = 0.95
 FEEDS = 3
 
@@ -93,7 +90,7 @@ def reference(model: Path, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", CHOSEN)
+@pytest.mark.parametrize("key", only(SMALL, MODELS))
 def test_a_model_runs_on_the_provider_and_answers_as_the_reference(key: str, htp_library: Path, tmp_path: Path) -> None:
     try:
         model = ort_provider.fixed(key, tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 import dlc_graphs
 import dlc_write
 import pytest
+from suites import long
 
 import isthmus
 
@@ -22,10 +23,10 @@ SECONDS = 280
     # A context of HTP is a process, which takes its time.
     [
         ("libQnnCpu.so", 1, 570),
-        ("libQnnCpu.so", 10_000, 570),
-        ("libQnnLpai.so", 20_000, 490),
-        ("libQnnHtp.so", 30_000, 10),
-        ("libQnnGpu.so", 40_000, 60),
+        long("libQnnCpu.so", 10_000, 570),
+        long("libQnnLpai.so", 20_000, 490),
+        long("libQnnHtp.so", 30_000, 10),
+        long("libQnnGpu.so", 40_000, 60),
         ("libQnnSystem.so", 50_000, 300),
     ],
 )

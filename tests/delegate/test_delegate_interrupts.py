@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from delegate_harness import chain, doubled, plain, run, with_delegate
 from interruption import Alarm, Interrupt, account, everywhere, left
+from suites import LONG, long
 
 from isthmus.delegate import BackendType, Options, QnnDelegate, callbacks, modify_graph_with_delegate
 from isthmus.delegate.partition import Partition
@@ -44,6 +45,7 @@ def life(backend: str) -> None:
     delegate.close()
 
 
+@LONG
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(
     ("backend", "by", "most"), [("CPU", Interrupt, 40), ("LPAI", Alarm, 25), ("HTP", Interrupt, 3)]
@@ -64,7 +66,7 @@ def test_nothing_is_left_of_a_delegate_and_its_interpreter(backend, by, most) ->
     life(backend)
 
 
-@pytest.mark.parametrize(("backend", "most"), [("CPU", 50), ("LPAI", 150), ("HTP", 150)])
+@pytest.mark.parametrize(("backend", "most"), [("CPU", 50), long("LPAI", 150), long("HTP", 150)])
 def test_an_invocation_fails_or_gives_the_right_answer_and_the_next_one_does(backend, most, make) -> None:
     interpreter = with_delegate(doubled(1, 4), make(backend))
     steps = iter(range(10**6))

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from delegate_harness import Told, chain, doubled, plain, run, with_delegate
 from growth import growth
+from suites import long
 
 from isthmus.delegate import BackendType, Options, QnnDelegate, callbacks, modify_graph_with_delegate
 from isthmus.errors import Code, QnnError
@@ -49,7 +50,7 @@ def invocations(backend: str) -> Iterator[Callable[[], None]]:
     yield interpreter.invoke
 
 
-@pytest.mark.parametrize(("backend", "rounds"), [("CPU", 60), ("LPAI", 30), ("HTP", 3)])
+@pytest.mark.parametrize(("backend", "rounds"), [("CPU", 60), long("LPAI", 30), long("HTP", 3)])
 def test_creating_invoking_and_destroying_leaves_nothing(backend, rounds) -> None:
     left = growth(__file__, "cycles", backend, rounds=rounds)
     assert (left.descriptors, left.threads) == (0, 0)
@@ -57,7 +58,7 @@ def test_creating_invoking_and_destroying_leaves_nothing(backend, rounds) -> Non
     assert left.resident < 1 << 20
 
 
-@pytest.mark.parametrize(("backend", "rounds"), [("CPU", 3000), ("HTP", 1000)])
+@pytest.mark.parametrize(("backend", "rounds"), [("CPU", 3000), long("HTP", 1000)])
 def test_invoking_leaves_nothing(backend, rounds) -> None:
     left = growth(__file__, "invocations", backend, rounds=rounds)
     assert (left.descriptors, left.threads) == (0, 0)

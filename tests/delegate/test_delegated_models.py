@@ -15,6 +15,7 @@ from ai_edge_litert.interpreter import Interpreter
 from delegate_harness import Told
 from models.test_models import assert_close, assert_within_a_step, available, programs, stack
 from oracles import Feeds
+from suites import MODELS, only
 
 from isthmus.delegate import set_custom_allocation
 from isthmus.engine.native.target import host
@@ -66,7 +67,7 @@ def check(model: zoo.Model, given: Sequence[Feeds], expected: Sequence[Feeds]) -
             assert_close(ours, reference, model.tolerance, name)
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", only(MODELS, KEYS))
 def test_a_delegated_model_gives_what_litert_gives(key: str, make) -> None:
     model, feeds, expected = available(key)
     delegate = make("CPU")
@@ -83,7 +84,7 @@ def test_a_delegated_model_gives_what_litert_gives(key: str, make) -> None:
     del interpreter
 
 
-@pytest.mark.parametrize("key", CORE)
+@pytest.mark.parametrize("key", only(MODELS, CORE))
 @pytest.mark.parametrize("backend", ["HTP", "LPAI"])
 def test_the_accelerators_give_it_too(key: str, backend: str, make) -> None:
     model, feeds, expected = available(key)
@@ -94,7 +95,7 @@ def test_the_accelerators_give_it_too(key: str, backend: str, make) -> None:
     del interpreter
 
 
-@pytest.mark.parametrize("key", ["okay_nabu", "dtln_1", "efficientnet_lite0"])
+@pytest.mark.parametrize("key", only(MODELS, ("okay_nabu", "dtln_1", "efficientnet_lite0")))
 def test_in_shared_memory_too_without_a_copy(key: str, make) -> None:
     model, feeds, expected = available(key)
     delegate = make("HTP")

@@ -4,11 +4,12 @@ import os
 
 import pytest
 from interruption import Alarm, Interrupt, account, everywhere, left, twice_everywhere, unharmed
+from suites import long
 
 from isthmus import memory, reading
 from isthmus.memory import holds, resource, rpcmem, tcm
 
-BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])
+BOTH = pytest.mark.parametrize("by", [Interrupt, long(Alarm)])
 
 
 @BOTH

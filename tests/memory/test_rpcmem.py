@@ -10,6 +10,7 @@ import struct
 import numpy as np
 import pytest
 from processes import descriptors, opened_since
+from suites import LONG
 
 from isthmus import Code, QnnError
 from isthmus.memory import holds, rpcmem, shareable, window
@@ -100,10 +101,14 @@ def test_memory_in_use_is_not_freed_and_its_users_are_named():
     rpcmem.free(buffer)
 
 
-def test_alloc_ends_at_two_gibibytes_and_alloc2_does_not():
+def test_alloc_ends_at_two_gibibytes():
     with pytest.raises(QnnError, match="rpcmem_alloc2 takes 64 bits") as refusal:
         alloc(1 << 31)
     assert refusal.value.code is Code.COMMON_MEM_ALLOC
+
+
+@LONG
+def test_alloc2_does_not_end_at_two_gibibytes():
     with rpcmem.alloc2(25, 1, (1 << 31) + 4096) as buffer:
         buffer.array[-1] = 9
         assert buffer.nbytes == (1 << 31) + 4096

@@ -5,7 +5,7 @@ Full int8 models: at most one quantization step away, and 99.9 % of all elements
 refused, which is skipped with the refusal as the reason, but never be wrong. Whatever opens has a plan of scratch that
 is proved to be the smallest.
 
-Each model is run with the best code that this machine has, with the code for most machines, and with the portable code.
+Each model is run on every target of this machine; in `make test`, small ones on the best and on the portable one.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ import pytest
 import stimuli
 import zoo
 from oracles import Array, Feeds
+from suites import MODELS, only
 
 import isthmus
 from isthmus.backends import native
 from isthmus.engine.native.program import Program
-from isthmus.engine.native.target import by_name, host, portable, runnable
+from isthmus.engine.native.target import TARGETS, by_name, host, portable, runnable
 from isthmus.frontends import load
 from isthmus.prepare.schedule import Plan
 
 SAME_SHARE = 0.999
+CORE = [model.key for model in zoo.CORE]
 
 STATEFUL = ("okay_nabu", "alexa", "hey_jarvis", "hey_mycroft")
 
-CODE_PATHS = list(dict.fromkeys(t.name for t in (host(), by_name("avx2"), portable()) if runnable(t)))
+CODE_PATHS = [target.name for target in TARGETS if runnable(target)]
 
 ROUNDINGS = {"portable": 2}
 """The roundings of a multiply-add where it is not fused: the reference has half as many."""
@@ -124,8 +126,8 @@ def assert_least_scratch(plan: Plan) -> None:
     assert plan.bytes <= plan.greedy_bytes
 
 
-@pytest.mark.parametrize("path", CODE_PATHS)
-@pytest.mark.parametrize("key", zoo.MODELS)
+@pytest.mark.parametrize("path", only((host().name, portable().name), CODE_PATHS))
+@pytest.mark.parametrize("key", only(MODELS, zoo.MODELS))
 def test_answers_are_those_of_the_reference_runtime(key: str, path: str, take_code_path: Callable[[str], None]) -> None:
     take_code_path(path)
     model, feeds, expected = available(key)
@@ -143,7 +145,7 @@ def test_answers_are_those_of_the_reference_runtime(key: str, path: str, take_co
             assert_close(ours, reference, model.tolerance * ROUNDINGS.get(path, 1), name)
 
 
-@pytest.mark.parametrize("key", [model.key for model in zoo.CORE])
+@pytest.mark.parametrize("key", only(MODELS, CORE))
 def test_inputs_and_outputs_are_views_with_the_files_own_names_shapes_and_types(key: str) -> None:
     model, feeds, expected = available(key)
     with open_session(model, feeds[0]) as session:
@@ -163,7 +165,7 @@ def test_inputs_and_outputs_are_views_with_the_files_own_names_shapes_and_types(
         np.testing.assert_array_equal(in_place[name], value)
 
 
-@pytest.mark.parametrize("key", [model.key for model in zoo.CORE])
+@pytest.mark.parametrize("key", only(MODELS, CORE))
 def test_two_threads_give_the_same_bits_as_one(key: str) -> None:
     model, feeds, _ = available(key)
     with open_session(model, feeds[0], threads=1) as one, open_session(model, feeds[0], threads=2) as two:
@@ -172,7 +174,7 @@ def test_two_threads_give_the_same_bits_as_one(key: str) -> None:
                 np.testing.assert_array_equal(alone[name], together[name], err_msg=name)
 
 
-@pytest.mark.parametrize("key", STATEFUL)
+@pytest.mark.parametrize("key", only(MODELS, STATEFUL))
 def test_a_stream_heard_again_after_reset_gives_the_same_answers(key: str) -> None:
     model, feeds, expected = available(key)
     with open_session(model, feeds[0]) as session:

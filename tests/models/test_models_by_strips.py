@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import zoo
+from suites import MODELS, only
 
 from isthmus.backends import native
 from isthmus.engine.native.executor import Executor
@@ -62,7 +63,7 @@ def _outputs(program: Program, seed: int) -> list[bytes]:
     return [buffer.array.tobytes() for buffer in io[len(program.inputs) :]]
 
 
-@pytest.mark.parametrize("key", zoo.MODELS)
+@pytest.mark.parametrize("key", only(MODELS, zoo.MODELS))
 def test_models_have_the_same_bits_within_a_limit(key):
     graph = _graph(key)
     whole = native.prepare(graph)
@@ -109,7 +110,7 @@ def without_strips(monkeypatch):
     monkeypatch.setattr(Repeat, "__init__", fail)
 
 
-@pytest.mark.parametrize("key", [model.key for model in zoo.CORE])
+@pytest.mark.parametrize("key", only(MODELS, (model.key for model in zoo.CORE)))
 def test_without_a_limit_a_program_is_what_it_is_where_strips_cannot_be(key, request):
     graph = _graph(key)
     after = native.prepare(graph)

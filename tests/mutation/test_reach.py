@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from mutation.reach import Reach
+from suites import LONG
 
 ROOT = Path(__file__).parents[2]
 A, B, C, D = "tests/x/test_a.py::test_1", "tests/x/test_a.py::test_2", "tests/x/test_b.py::test_3", "tests/y/t.py::test"
@@ -77,6 +78,7 @@ def test_a_record_is_read_as_it_was_written_and_without_tests_that_failed(tmp_pa
     assert Reach.read(tmp_path / "none").first("f.py", "f", (), 90) == []
 
 
+@LONG
 def test_tests_are_recorded_and_run_by_lists(tmp_path: Path) -> None:
     """The two plugins, on tests of their own."""
     (tmp_path / "test_own.py").write_text(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from mutation.rooms import watching
 from mutation.sites import mistakes
+from suites import LONG
 
 PACKAGE = Path(__file__).parents[2] / "src" / "isthmus"
 TESTS = Path(__file__).parents[1]
@@ -37,6 +38,7 @@ def test_each_mistake_changes_one_thing(source: str, wanted: set[str]) -> None:
     assert made == wanted
 
 
+@LONG
 def test_a_file_with_a_mistake_is_still_a_file_of_python() -> None:
     for file in PACKAGE.rglob("*.py"):
         source = file.read_text()

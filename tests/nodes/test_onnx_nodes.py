@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import zoo
 from node_cases import Array, Case
+from suites import LONG
 
 import isthmus
 from isthmus.backends import native
@@ -106,6 +107,7 @@ def kernels(request: pytest.FixtureRequest) -> None:
     compilation.compile_for(programs(selected(request, test_node), host()))
 
 
+@LONG
 @pytest.mark.parametrize("case", _all_cases(), ids=lambda case: case.name)
 def test_node(case: Case, record_property: Callable[[str, str], None], request: pytest.FixtureRequest) -> None:
     record_property("onnx node", case.name)
@@ -139,6 +141,7 @@ def portable_kernels(request: pytest.FixtureRequest) -> None:
     compilation.compile_for(programs(cases, portable()))
 
 
+@LONG
 @pytest.mark.parametrize("case", _one_of_each_operation(), ids=lambda case: case.operation)
 def test_a_case_of_each_operation_passes_on_the_portable_path(
     case: Case, portable_kernels: None, take_code_path: Callable[[str], None]

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import strip_networks
+from suites import long
 
 from isthmus.backends import native
 from isthmus.engine.native import lower
@@ -144,7 +145,7 @@ def test_a_refusal_names_the_fewest_bytes_that_any_limit_comes_to(seed):
 
 
 @pytest.mark.parametrize("io_in_scratch", [False, True])
-@pytest.mark.parametrize("seed", [None, 0, 5, 8, 11, 12, 18, 23])
+@pytest.mark.parametrize("seed", [None, 0, *map(long, (5, 8, 11, 12, 18, 23))])
 def test_what_a_limit_allows_every_larger_one_allows(seed, io_in_scratch):
     graph = strip_networks.squeezed(True) if seed is None else strip_networks.network(seed)
     assert graph is not None

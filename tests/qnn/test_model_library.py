@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from model_libraries import BYTES, IMAGE, build, bytes_result, image_result
 from processes import descriptors, opened_since
+from suites import long
 from waiting import eventually
 
 from isthmus import Session, qnn
@@ -179,7 +180,9 @@ def test_shapes_are_what_a_library_was_compiled_for(library):
         Session(library, graph="third")
 
 
-@pytest.mark.parametrize("command", [["/bin/true"], ["/bin/sleep", "0.05"]], ids=["at-once", "later"])
+@pytest.mark.parametrize(
+    "command", [pytest.param(["/bin/true"], id="at-once"), long(["/bin/sleep", "0.05"], id="later")]
+)
 def test_an_interrupt_anywhere_leaves_no_process_and_no_descriptor(library, monkeypatch, command):
     # The process itself is of no concern here, and another starts faster.
     monkeypatch.setattr(model_library.isolated, "command", lambda *arguments: command)

@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import tiny
+from suites import long
 from waiting import PATIENCE, eventually
 
 import isthmus
@@ -164,7 +165,7 @@ def test_a_context_cannot_be_created_on_a_backend_that_is_being_freed():
         assert backend.driver._device.pid is None
 
 
-@pytest.mark.parametrize("ending", ["", "raise ValueError", "import sys; sys.exit(3)"])
+@pytest.mark.parametrize("ending", ["", *map(long, ("raise ValueError", "import sys; sys.exit(3)"))])
 def test_a_program_that_frees_nothing_ends(tmp_path, ending):
     model = tiny.gate(tmp_path / "gate.onnx", 16)
     script = (

@@ -16,15 +16,15 @@ STEPS, SIDE = 200, 192
 ARM = {"lpai_backend": {"target_env": "arm"}}
 
 
-def slow(context):
+def slow(context, steps=STEPS):
     """A graph of many products, of which each takes milliseconds."""
     graph = context.create_graph("slow")
     generator = np.random.default_rng(0)
     weights = generator.standard_normal((SIDE, SIDE)).astype(np.float32) / SIDE
     tensor = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (SIDE, SIDE))
     w = graph.create_tensor("w", TensorType.STATIC, DataType.FLOAT_32, (SIDE, SIDE), None, weights)
-    for step in range(STEPS):
-        kind = TensorType.APP_READ if step == STEPS - 1 else TensorType.NATIVE
+    for step in range(steps):
+        kind = TensorType.APP_READ if step == steps - 1 else TensorType.NATIVE
         result = graph.create_tensor(f"t{step}", kind, DataType.FLOAT_32, (SIDE, SIDE))
         graph.add_node(f"n{step}", "MatMul", [tensor, w], [result])
         tensor = result
@@ -99,8 +99,8 @@ def test_a_signal_serves_one_execution_at_a_time(backend):
 
 
 def test_a_configuration_bounds_every_execution():
-    with qnn.Backend("htp", {"htp": {"timeout": 5}}) as backend:
-        memory = slow(backend.create_context())
+    with qnn.Backend("htp", {"htp": {"timeout": 1}}) as backend:
+        memory = slow(backend.create_context(), steps=1)
         memory.binding.execute()
         silence(backend)
         with pytest.raises(QnnError) as refusal:

@@ -11,16 +11,18 @@ import os
 import pytest
 from random_operations.comparison import Account
 from random_operations.kinds import MAKERS, seed_of
+from suites import long
 
-CASES = int(os.environ.get("ISTHMUS_RANDOM_CASES", "80"))
+CASES = int(os.environ.get("ISTHMUS_RANDOM_CASES", "160"))
 SEED = int(os.environ.get("ISTHMUS_RANDOM_SEED", "20"))
 
 
+@pytest.mark.parametrize("cases", [6, long(CASES)])
 @pytest.mark.parametrize("kind", MAKERS)
-def test_random_operations_agree_with_the_reference(kind: str) -> None:
+def test_random_operations_agree_with_the_reference(kind: str, cases: int) -> None:
     account = Account()
-    for number in range(CASES):
+    for number in range(cases):
         account.add(seed_of(kind, SEED, number), MAKERS[kind])
     assert not account.failures, "\n\n".join(f"{seed}: {what}" for seed, what in list(account.failures.items())[:3])
     # A kind that is refused most of the time would prove nothing.
-    assert account.counts["agreed"] >= CASES / 2, (account.counts, account.refusals)
+    assert account.counts["agreed"] >= cases / 2, (account.counts, account.refusals)

@@ -7,6 +7,7 @@ it has more of in the end it has lost.
 
 import pytest
 from run import soak
+from suites import LONG
 
 ROUNDS, STEPS = 8, 10
 BLOCKS, HEAP = 100, 64 << 10
@@ -17,6 +18,7 @@ GROUPS = {
 }
 
 
+@LONG
 @pytest.mark.parametrize("kinds", GROUPS.values(), ids=GROUPS)
 def test_random_programs_get_right_results_or_the_refusals_they_expect_and_lose_nothing(kinds):
     rounds = [*range(1, ROUNDS + 1)] * 3

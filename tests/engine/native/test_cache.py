@@ -10,6 +10,7 @@ from enum import IntEnum
 from pathlib import Path
 
 import pytest
+from suites import long
 from waiting import PATIENCE, eventually
 
 from isthmus.engine.native import cache, control, doorbell, loader, program, signatures, words
@@ -35,7 +36,7 @@ def test_a_kernel_is_compiled_once_and_found_again(empty_cache, capfd):
     assert code.startswith(b"\x7fELF")
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "foreign header"])
+@pytest.mark.parametrize("damage", ["flip", *map(long, ("cut", "empty", "foreign header"))])
 def test_damaged_code_is_not_trusted_and_rebuilt(empty_cache, damage):
     loader.compile_into_cache([KERNEL], host())
     file = cache.path(KERNEL, host())
@@ -191,7 +192,9 @@ LOAD = (
 WITHOUT_LOCKS = "import fcntl; fcntl.flock = lambda *_: None"
 
 
-@pytest.mark.parametrize(("before", "compilers"), [("", 1), (WITHOUT_LOCKS, 2)], ids=["locks", "no locks"])
+@pytest.mark.parametrize(
+    ("before", "compilers"), [pytest.param("", 1, id="locks"), long(WITHOUT_LOCKS, 2, id="no locks")]
+)
 def test_processes_that_need_the_same_kernels_at_once_do_not_disturb_each_other(empty_cache, before, compilers):
     command = [sys.executable, "-c", LOAD.format(before=before)]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]

@@ -6,6 +6,7 @@ import harness
 import numpy as np
 import pytest
 from harness import check, static
+from suites import sampled
 
 from isthmus.engine.native.lowering.windows import Window
 from isthmus.engine.native.target import by_name, runnable
@@ -43,7 +44,7 @@ CONVOLUTIONS = {
 }
 
 
-@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("case", sampled(CONVOLUTIONS, 2))
 def test_a_convolution_matches_the_reference(case: str) -> None:
     dims, weights, stride, pads, dilation, groups = CONVOLUTIONS[case]
     strides = [stride, stride] if isinstance(stride, int) else list(stride)
@@ -79,7 +80,7 @@ DEPTH_WISE = {
 }
 
 
-@pytest.mark.parametrize("case", DEPTH_WISE)
+@pytest.mark.parametrize("case", sampled(DEPTH_WISE, 3))
 def test_a_depth_wise_convolution_matches_the_reference(case: str) -> None:
     dims, kernel, stride, dilation, pad = DEPTH_WISE[case]
     params = {"stride": [stride, stride], "pad_amount": _pads(pad, pad), "dilation": [dilation, dilation]}

@@ -9,7 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from suites import long
+
 HERE = Path(__file__).parent
+COUNT = int(os.environ.get("ISTHMUS_FORGERIES", "2000"))
+SEED = os.environ.get("ISTHMUS_FORGERY_SEED", "1")
 
 
 def environment():
@@ -17,12 +22,11 @@ def environment():
     return {**os.environ, "PYTHONPATH": os.pathsep.join(search)}
 
 
-def test_a_forged_program_is_refused_or_stays_inside_its_memory():
-    count = int(os.environ.get("ISTHMUS_FORGERIES", "600"))
-    seed = os.environ.get("ISTHMUS_FORGERY_SEED", "1")
+@pytest.mark.parametrize("count", [100, long(COUNT)])
+def test_a_forged_program_is_refused_or_stays_inside_its_memory(count):
     script = HERE / "forged_programs.py"
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", str(script), str(count), seed],
+        [sys.executable, "-X", "faulthandler", str(script), str(count), SEED],
         capture_output=True,
         text=True,
         env=environment(),

@@ -2,6 +2,7 @@
 
 import pytest
 from interruption import Alarm, Interrupt, unharmed
+from suites import long
 from tiny import gate
 
 from isthmus import memory
@@ -10,8 +11,8 @@ from isthmus.engine.native.executor import Executor
 from isthmus.frontends import load
 
 
-@pytest.mark.parametrize("by", [Interrupt, Alarm])
-@pytest.mark.parametrize("closes", [True, False])
+@pytest.mark.parametrize("by", [Interrupt, long(Alarm)])
+@pytest.mark.parametrize("closes", [True, long(False)])
 def test_no_thread_of_a_program_is_left(tmp_path, by, closes):
     program = native.prepare(load(gate(tmp_path / "gate.onnx", 1000)), threads=3).program
 

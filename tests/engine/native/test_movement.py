@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from harness import Result, check, quantized, static
+from suites import only
 
 from isthmus.graph import DataType, Quantization
 
@@ -18,7 +19,7 @@ def numbers(*dims: int, dtype: type = np.float32) -> np.ndarray:
     return RNG.integers(0, 100, dims).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", only((np.float32,), TYPES))
 @pytest.mark.parametrize(
     ("dims", "perm"),
     [((3, 20, 37), (1, 2, 0)), ((20, 37, 3), (2, 0, 1)), ((2, 2, 50), (0, 2, 1)), ((2, 50, 4), (0, 2, 1)),

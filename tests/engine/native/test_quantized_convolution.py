@@ -11,6 +11,7 @@ import harness
 import numpy as np
 import pytest
 from harness import Operand, Result
+from suites import long
 
 from isthmus.engine.native.lower import lowering_of, refusal
 from isthmus.engine.native.target import Target, by_name, runnable
@@ -258,7 +259,7 @@ def test_weights_stored_without_sign_mean_the_same() -> None:
 
 
 @pytest.mark.parametrize("op", ["MatMul", "FullyConnected", "Conv2d", "DepthWiseConv2d"])
-@pytest.mark.parametrize("scale", [0.1, 0.5])
+@pytest.mark.parametrize("scale", [0.1, long(0.5)])
 def test_a_bias_in_reals_counts_to_the_step_of_the_result(op: str, scale: float) -> None:
     """Sums count by halves here: a finer result shows more of a bias than whole units of them can say."""
     rng, image = np.random.default_rng(3), "Conv" in op

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from frontends.tflite.tflite_build import T, options, single
 from harness import Result
+from suites import long
 
 import isthmus
 from isthmus.engine.native.lower import lowering_of
@@ -46,7 +47,7 @@ def run(
 
 
 @pytest.mark.parametrize(("rows", "depth", "width"), [(1, 20, 60), (1, 257, 33), (5, 64, 64), (40, 19, 7), (3, 1, 1)])
-@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("per_channel", [long(False), True])
 def test_fully_connected_layers_round_each_row_by_its_range(
     rows: int, depth: int, width: int, per_channel: bool
 ) -> None:

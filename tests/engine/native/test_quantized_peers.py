@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from frontends.tflite.tflite_build import T, options, single
+from suites import sampled
 
 import isthmus
 
@@ -311,7 +312,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "case"), CASES)
+@pytest.mark.parametrize(("kind", "case"), sampled(CASES, 3))
 def test_an_operator_agrees_with_litert(kind: str, case: Case, tmp_path: Path) -> None:
     content = single(case.code, case.inputs, [case.output], case.options)
     path = tmp_path / "single.tflite"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from harness import compile_apart
+from suites import sampled
 
 from isthmus.engine.native.target import TARGETS, Target, runnable
 
@@ -16,7 +17,7 @@ ABSENT = [target for target in TARGETS if not runnable(target)]
 
 
 @pytest.mark.parametrize("target", ABSENT, ids=lambda target: target.name)
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", sampled(KERNELS, 4))
 def test_a_kernel_becomes_code_for_a_machine_that_is_not_here(kernel: str, target: Target) -> None:
     assembly = compile_apart(kernel, target, assembly=True)
     assert isinstance(assembly, str)

@@ -6,6 +6,7 @@ import harness
 import numpy as np
 import pytest
 from harness import Operand, Result, check, static
+from suites import long
 
 from isthmus.errors import QnnError
 
@@ -79,7 +80,7 @@ GRUS = {
 }
 
 
-@pytest.mark.parametrize("linear", [0, 1])
+@pytest.mark.parametrize("linear", [0, long(1)])
 @pytest.mark.parametrize("case", GRUS)
 def test_a_gru_matches_the_reference(case: str, linear: int) -> None:
     sizes, initial, direction = GRUS[case]

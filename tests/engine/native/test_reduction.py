@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from harness import check, quantized
+from suites import long
 
 RNG = np.random.default_rng(2)
 
@@ -32,7 +33,7 @@ def test_long_rows_and_many_channels() -> None:
 
 @pytest.mark.parametrize(
     ("op", "dtype"),
-    [("ReduceSum", np.int32), ("ReduceMax", np.int32), ("ReduceMin", np.int64), ("ReduceProd", np.int64)],
+    [("ReduceSum", np.int32), ("ReduceMax", np.int32), long("ReduceMin", np.int64), long("ReduceProd", np.int64)],
 )
 def test_integers(op: str, dtype: type) -> None:
     x = RNG.integers(-9, 9, (3, 35, 5)).astype(dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from harness import Result, check, make_step, quantized, run, static
+from suites import long
 
 from isthmus.graph import DataType
 
@@ -60,7 +61,7 @@ def test_indices_outside_touch_nothing_outside(operation: str) -> None:
 
 
 @pytest.mark.parametrize("reduction", range(5))
-@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+@pytest.mark.parametrize("dtype", [np.float32, long(np.int64)])
 def test_scatters(reduction: int, dtype: type) -> None:
     x = numbers(5, 6, 7, dtype=dtype)
     params = {"reduction": reduction}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import strip_networks
 from harness import GuardedBuffer
+from suites import only
 
 from isthmus.backends import native
 from isthmus.backends.native import Prepared
@@ -73,7 +74,7 @@ def prepared(graph: Graph, limit: object, threads: int = 1) -> Prepared | None:
         return None
 
 
-@pytest.mark.parametrize("first", range(SEED, SEED + NETWORKS, AT_A_TIME))
+@pytest.mark.parametrize("first", only((SEED,), range(SEED, SEED + NETWORKS, AT_A_TIME)))
 def test_random_networks_by_strips_have_the_same_bits(first):
     split = 0
     for seed in range(first, first + AT_A_TIME):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from suites import LONG
 from test_supports import CASES, calls, graph_of
 
 from isthmus.engine.native import lower
@@ -61,6 +62,7 @@ def account() -> list[str]:
     return lines
 
 
+@LONG
 def test_the_engine_takes_the_types_that_are_written_down_by_the_kernels_that_are() -> None:
     assert account() == WRITTEN.read_text().splitlines()
 

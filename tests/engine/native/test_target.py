@@ -2,6 +2,7 @@
 
 import pytest
 from harness import compile_apart
+from suites import long
 
 from isthmus.engine.native import target as targets
 from isthmus.engine.native.target import TARGETS, by_name
@@ -90,12 +91,12 @@ def test_a_processor_rests_while_it_spins(kernel, target, instruction):
     ("target", "instruction"),
     [
         ("avx512-vnni", "vpdpbusd"),
-        ("avx512", "vpmaddwd"),
-        ("avx2-vnni", "vpdpbusd"),
+        long("avx512", "vpmaddwd"),
+        long("avx2-vnni", "vpdpbusd"),
         ("avx2", "vpmaddwd"),
         ("neon-dot", "sdot"),
-        ("neon", "mla"),
-        ("portable", "pmaddwd"),
+        long("neon", "mla"),
+        long("portable", "pmaddwd"),
     ],
 )
 def test_eight_bit_products_use_the_targets_instruction(target, instruction):

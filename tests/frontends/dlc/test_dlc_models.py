@@ -15,6 +15,7 @@ import zoo
 from dlc_graphs import connected, convolution, single
 from dlc_write import OLD, dlc
 from qnn_export import export_dlc, fixed, library
+from suites import only
 from test_dlc_files import ENCODED, FAMILIES
 from vendor_compose import SECONDS, compared
 
@@ -31,7 +32,7 @@ FRAMES = {"nsnet2_48k": {"input": (1, 4, 513)}}
 """Each step of a GRU becomes a node; a few of them will do."""
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=only(("kws_fp32", "kws_qdq"), MODELS))
 def exported(request, tmp_path_factory):
     """A model's key, its ONNX file with fixed shapes, and its one DLC."""
     key = request.param

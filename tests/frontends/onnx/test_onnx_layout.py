@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import zoo
 from onnx_graphs import check, convert, floats, interpret, model, node, operations
+from suites import MODELS, only
 
 from isthmus.frontends import load
 from isthmus.graph import TensorType
@@ -200,7 +201,7 @@ TRANSPOSES = {
 }
 
 
-@pytest.mark.parametrize("name", TRANSPOSES)
+@pytest.mark.parametrize("name", only(MODELS, TRANSPOSES))
 def test_real_models_have_no_more_transposes_than_they_need(name: str) -> None:
     shapes, most = TRANSPOSES[name]
     try:

@@ -70,7 +70,8 @@ def nested_loops(innermost: Sequence[NodeProto], carried: str, turns: int = 1000
     ],
     ids=["functions", "folding functions", "loops", "loops around nothing"],
 )
-def test_work_that_adds_no_node_is_limited(made: ModelProto) -> None:
+def test_work_that_adds_no_node_is_limited(made: ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importer, "MAX_STEPS", 3000)
     error = refusal(made)
     assert error.code is Code.GRAPH_CREATE_FAILED
     assert f"over {importer.MAX_STEPS} nodes" in error.rule
@@ -96,7 +97,8 @@ def test_folded_operations_within_a_node_are_counted(monkeypatch: pytest.MonkeyP
     assert "more than 100 operations" in error.rule
 
 
-def test_constants_that_grow_turn_by_turn_are_limited() -> None:
+def test_constants_that_grow_turn_by_turn_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "MAX_FOLDED_BYTES", 1 << 26)
     sizable = [node("ConstantOfShape", "size", "big"), node("ReduceMax", "big", "least"), node("Add", "c0 least", "d0")]
     error = refusal(nested_loops(sizable, "d0"))
     assert error.code is Code.COMMON_MEM_ALLOC
