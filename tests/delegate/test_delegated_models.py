@@ -13,7 +13,7 @@ import stimuli
 import zoo
 from ai_edge_litert.interpreter import Interpreter
 from delegate_harness import Told
-from models.test_models import assert_close, assert_within_a_step, available, programs, stack
+from models.test_models import assert_answers, available, programs
 from oracles import Feeds
 from suites import MODELS, only
 
@@ -58,21 +58,12 @@ def answers(interpreter: Interpreter, feeds: Sequence[Feeds]) -> list[Feeds]:
     return given
 
 
-def check(model: zoo.Model, given: Sequence[Feeds], expected: Sequence[Feeds]) -> None:
-    for name in expected[0]:
-        ours, reference = stack(given, name), stack(expected, name)
-        if model.numerics == "int8":
-            assert_within_a_step(ours, reference, model.step, name)
-        else:
-            assert_close(ours, reference, model.tolerance, name)
-
-
 @pytest.mark.parametrize("key", only(MODELS, KEYS))
 def test_a_delegated_model_gives_what_litert_gives(key: str, make) -> None:
     model, feeds, expected = available(key)
     delegate = make("CPU")
     interpreter = opened(key, delegate)
-    check(model, answers(interpreter, feeds), expected)
+    assert_answers(model, answers(interpreter, feeds), expected, host().name)
     taken, nodes = (sum(each[index] for each in delegate.taken) for index in (0, 1))
     print(f"{key}: {taken} of {nodes} nodes delegated")
     assert delegate.stats.copied_bytes == 0, "the interpreter's own memory was used"
@@ -90,7 +81,7 @@ def test_the_accelerators_give_it_too(key: str, backend: str, make) -> None:
     model, feeds, expected = available(key)
     delegate = make(backend)
     interpreter = opened(key, delegate)
-    check(model, answers(interpreter, feeds), expected)
+    assert_answers(model, answers(interpreter, feeds), expected, host().name)
     assert delegate.stats.copied_bytes > 0, "memory of the interpreter's is copied there"
     del interpreter
 
@@ -106,7 +97,7 @@ def test_in_shared_memory_too_without_a_copy(key: str, make) -> None:
         memories.append(delegate.alloc_custom_mem(nbytes))
         set_custom_allocation(interpreter, detail["index"], memories[-1])
     interpreter.allocate_tensors()
-    check(model, answers(interpreter, feeds), expected)
+    assert_answers(model, answers(interpreter, feeds), expected, host().name)
     assert delegate.stats.copied_bytes == 0
     del interpreter
     for memory in memories:

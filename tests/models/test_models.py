@@ -120,6 +120,19 @@ def assert_close(ours: Array, reference: Array, tolerance: float, name: str) -> 
     )
 
 
+def assert_answers(model: zoo.Model, given: Sequence[Feeds], expected: Sequence[Feeds], path: str) -> None:
+    """Compare answers of a target with the reference's, by the rules of the model's numbers."""
+    assert set(given[0]) == set(expected[0])
+    for name in expected[0]:
+        ours, reference = stack(given, name), stack(expected, name)
+        assert ours.dtype == reference.dtype
+        assert ours.shape == reference.shape
+        if model.numerics == "int8":
+            assert_within_a_step(ours, reference, model.step, name)
+        else:
+            assert_close(ours, reference, model.tolerance * ROUNDINGS.get(path, 1), name)
+
+
 def assert_least_scratch(plan: Plan) -> None:
     assert plan.status == "optimal", "the plan is not proved"
     assert plan.bytes == plan.lower_bound
@@ -134,15 +147,7 @@ def test_answers_are_those_of_the_reference_runtime(key: str, path: str, take_co
     with open_session(model, feeds[0]) as session:
         assert_least_scratch(session.plan)
         answers = run_all(session, model, feeds)
-    assert set(answers[0]) == set(expected[0])
-    for name in expected[0]:
-        ours, reference = stack(answers, name), stack(expected, name)
-        assert ours.dtype == reference.dtype
-        assert ours.shape == reference.shape
-        if model.numerics == "int8":
-            assert_within_a_step(ours, reference, model.step, name)
-        else:
-            assert_close(ours, reference, model.tolerance * ROUNDINGS.get(path, 1), name)
+    assert_answers(model, answers, expected, path)
 
 
 @pytest.mark.parametrize("key", only(MODELS, CORE))

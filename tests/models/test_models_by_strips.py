@@ -79,18 +79,23 @@ def test_models_have_the_same_bits_within_a_limit(key):
             assert limit != "least" or grown <= 0.1 * (whole.program.scratch_bytes - split.program.scratch_bytes)
 
 
-@pytest.mark.parametrize(("key", "limits"), [("kws_fp32", (56_000, 84_639, 90_000)), ("kws_qdq", (10_016, 13_000))])
-def test_inputs_and_outputs_in_scratch_fit_limits_of_all_sizes(key, limits):
+@pytest.mark.parametrize("key", ["kws_fp32", "kws_qdq"])
+def test_inputs_and_outputs_in_scratch_fit_limits_of_all_sizes(key):
     graph = _graph(key)
-    for limit in limits:
-        split = native.prepare(graph, alignment=128, io_in_scratch=True, limit=ScratchLimit.of(limit))
-        assert split.program.scratch_bytes <= limit
+
+    def scratch(limit: int | None) -> int:
+        wanted = None if limit is None else ScratchLimit.of(limit)
+        return native.prepare(graph, alignment=128, io_in_scratch=True, limit=wanted).program.scratch_bytes
+
     with pytest.raises(QnnError) as refused:
-        native.prepare(graph, alignment=128, io_in_scratch=True, limit=ScratchLimit.of(limits[0] // 2))
+        scratch(128)
     assert refused.value.code is Code.COMMON_MEM_ALLOC
-    needed = int(refused.value.hint.split()[1].replace(",", ""))
-    split = native.prepare(graph, alignment=128, io_in_scratch=True, limit=ScratchLimit.of(needed))
-    assert split.program.scratch_bytes <= needed
+    needed, whole = int(refused.value.hint.split()[1].replace(",", "")), scratch(None)
+    assert needed < whole, "strips save nothing"
+    for limit in (needed, (needed + whole) // 2, whole - 1, whole, whole + 1):
+        assert scratch(limit) <= limit
+    with pytest.raises(QnnError, match=f"{needed:,} bytes"):
+        scratch(needed - 1)
 
 
 @pytest.fixture
