@@ -3,16 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test say-test test-long say-test-long test-gpu test-arm64 random soak reach mutants bench models lint clean
+.PHONY: demo test test-long test-targets test-gpu test-arm64 random soak reach mutants bench models lint clean
+.PHONY: say-test say-test-long say-test-targets
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/lpai_wake_word.py
 	@echo
 	$(BIN)/python examples/wake_word.py
 
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --durations=20
 
-# Each behaviour once, on the best target of this machine and on the portable one.
+# Each rule, with a sample of operations and models, on the best target of this machine and on the portable one.
 test: say-test $(VENV)/test.stamp
 	$(MAKE) --no-print-directory -j 2 lint models
 	$(PYTEST) -m 'not long'
@@ -28,6 +29,13 @@ test-long: say-test-long $(VENV)/test.stamp models
 say-test-long:
 	@echo 'make test-long: runs the 3,100 tests that make test leaves out, in about 9 minutes on two cores.'
 
+# What depends on the processor, on every target that this machine runs.
+test-targets: say-test-targets $(VENV)/test.stamp models
+	$(BIN)/python tests/targets.py
+
+say-test-targets:
+	@echo 'make test-targets: runs about 4,000 tests for each target of this machine, each in about 6 minutes on two cores.'
+
 # Many more random operations than `make test` takes, and deliberate mistakes that the tests should catch.
 random: $(VENV)/test.stamp
 	$(BIN)/python tests/random_operations/long_run.py --cases 500 --seed $(or $(SEED),1)
@@ -38,7 +46,7 @@ soak: $(VENV)/test.stamp
 
 # What each test enters, once in a while: where it is known, mistakes are judged in a fraction of the time.
 reach: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -p tests.mutation.recording
+	$(PYTEST) -p tests.mutation.recording
 
 mutants: $(VENV)/test.stamp
 	$(BIN)/python tests/mutation/mutants.py --count 100 --seed $(or $(SEED),1)
