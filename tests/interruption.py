@@ -22,6 +22,8 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
+from waiting import eventually
+
 from isthmus.interrupts import settle
 from isthmus.memory import holds, tcm
 
@@ -234,6 +236,21 @@ def unharmed(deed: Callable[[], object], check: Callable[[str], object] = lambda
         check(where)
         count += 1
     return count
+
+
+def restored(count: Callable[[], object], before: object) -> bool:
+    """Wait until a count is what it was.
+
+    In Python before 3.13 an interrupt inside `Thread.is_alive` makes a running thread look ended, so a thread that was
+    waited for may still hold what is counted.
+    """
+
+    def is_as_before() -> bool:
+        if count() != before:
+            gc.collect()
+        return count() == before
+
+    return eventually(is_as_before)
 
 
 def left(before: dict[str, Any]) -> str:

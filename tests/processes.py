@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from waiting import eventually
 
@@ -83,3 +86,11 @@ def in_child(deed: Callable[[], object], seconds: int = 120) -> int:
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def answer(output: str) -> Any:
+    """Read the last line of JSON that a child printed; QNN's libraries print lines of their own, some at the end."""
+    for line in reversed(output.splitlines()):
+        with suppress(ValueError):
+            return json.loads(line)
+    raise AssertionError(f"no line of JSON in {output!r}")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gpu_harness import DIMS, bound, buffer, cl, descriptor, doubled, expected, gpu, opencl_queue, values
 from gpu_harness import small as small
-from interruption import Interrupt, account, everywhere, left
+from interruption import Interrupt, account, everywhere, left, restored
 from opencl_device import Gate, client_context
 from suites import long
 
@@ -45,10 +45,7 @@ def unharmed(backend, deed, most, more=lambda: ()):
     for where in everywhere(deed, outside=OUTSIDE, most=most):
         for handle in set(backend._owned) - set(kept):
             handle.free()
-        for _ in range(20):
-            if counted() != before:
-                gc.collect()
-        assert counted() == before, where
+        assert restored(counted, before), where
         assert not left(tasks), where
 
 

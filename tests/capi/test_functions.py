@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import re
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from interruption import Alarm, Interrupt, everywhere
+from processes import answer
 from qnn_calls import Client, at, doubling, opened
 
 from isthmus import capi, qnn
@@ -354,7 +354,7 @@ def test_wrong_handles_are_answered_as_the_vendors_library_does(htp: Client) -> 
         [sys.executable, "-c", code, package.get_qnn_htp_path()], capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": path}, check=True,
     )  # fmt: skip
-    assert answers == json.loads(done.stdout.splitlines()[-1])
+    assert answers == answer(done.stdout)
 
 
 @pytest.mark.parametrize("problem", [MemoryError, RuntimeError, OSError])

@@ -16,6 +16,7 @@ import ort_provider
 import pytest
 import stimuli
 import zoo
+from processes import answer
 from suites import only
 
 pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
@@ -234,7 +235,7 @@ def test_the_shared_memory_allocator_copies_no_byte(libraries: Path, tiny: Path)
     if "another table" in done.stderr:
         pytest.skip("this ONNX Runtime has another table of functions")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    told = answer(done.stdout)
     assert told["difference"] < 1e-4
     assert (told["executions"], told["copied"], told["staging"]) == (5, 0, 0)
     assert told["in_place"] == {"shared": told["used"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import subprocess
 import sys
 import threading
@@ -28,6 +27,7 @@ import dlc_write
 import numpy as np
 import pytest
 from host_programs import Build, execute
+from processes import answer
 from qnn_calls import Client
 from qnn_calls import opened as made
 
@@ -236,7 +236,7 @@ def test_a_file_is_described_as_the_vendors_library_describes_it(libraries: Path
         command = [sys.executable, "-c", VENDOR, library, *files]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
-        answers.append(json.loads(done.stdout.splitlines()[-1]))
+        answers.append(answer(done.stdout))
     assert answers[1] == answers[0]
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from interruption import Alarm, Interrupt, account, everywhere, left
+from interruption import Alarm, Interrupt, account, everywhere, left, restored
 from opencl_device import DEVICE, cl
 from opencl_faults import failing
 
@@ -48,9 +48,7 @@ def unharmed(deed, count, most=40):
     before, tasks = count(), account()
     for by in (Interrupt, Alarm):
         for where in everywhere(deed, by=by, outside=OUTSIDE, most=most):
-            if count() != before:
-                gc.collect()
-            assert count() == before, where
+            assert restored(count, before), where
             assert not left(tasks), where
 
 
