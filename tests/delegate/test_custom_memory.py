@@ -444,7 +444,10 @@ def test_memory_that_is_freed_before_litert_takes_it_is_refused(make, monkeypatc
 
 
 def test_memory_that_nobody_has_ends_by_itself_after_the_interpreter_that_uses_it(make) -> None:
-    delegate = make("HTP")
+    check_memory_ends_with_its_interpreter(make("HTP"))
+
+
+def check_memory_ends_with_its_interpreter(delegate) -> None:
     before = descriptors()
     delegate.alloc_custom_mem(NBYTES)
     assert descriptors() == before
@@ -471,6 +474,7 @@ def test_an_interrupted_allocation_leaves_nothing(make) -> None:
         delegate.free_custom_mem(memory)
 
     assert unharmed(deed) > 20
+    check_memory_ends_with_its_interpreter(delegate)
 
 
 # -- order -------------------------------------------------------------------------------------------------------------

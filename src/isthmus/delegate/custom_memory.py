@@ -107,7 +107,7 @@ def free(memory: Any) -> None:
         if known is None or (isinstance(memory, CustomMemory) and known is not memory):
             hint = "Free each once, by what alloc_custom_mem has answered."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is not allocated", hint)
-        held = [use for uses in _uses.values() for use in uses if use.memory is known]
+        held = [use for use in _all_uses() if use.memory is known]
         if held:
             tensors = ", ".join(f"tensor {use.tensor}" for use in held)
             raise QnnError(
@@ -157,4 +157,14 @@ def settle(interpreter: Any, wanted: Use, lies_there: bool) -> None:
 def uses_of(context: int) -> list[Use]:
     """The tensors of a subgraph that lie in custom memory."""
     with _lock:
-        return [use for uses in _uses.values() for use in uses if use.context == context]
+        return [use for use in _all_uses() if use.context == context]
+
+
+def _all_uses() -> list[Use]:
+    """List the uses of all living interpreters.
+
+    Not by `_uses.values()`: an interrupt in its midst would leave the dictionary thinking that it is iterated over, and
+    it would keep the memory of every interpreter that ends from then on.
+    """
+    interpreters = [reference() for reference in _uses.keyrefs()]
+    return [use for interpreter in interpreters if interpreter is not None for use in _uses.get(interpreter, ())]
