@@ -202,7 +202,10 @@ def test_death_is_noticed_at_once_by_one_who_waits(content, sign):
     with contextlib.suppress(ProcessLookupError):
         os.kill(accelerator.pid, signal.SIGCONT)
     waiting.join(PATIENCE)
-    assert answer == [Code.COMMON_SYSTEM_COMMUNICATION], "the caller must not hang"
+    assert not waiting.is_alive(), "the caller must not hang"
+    # Before a signal that is no SIGKILL reaches a thread of the continued process, another one may have answered.
+    assert answer == [Code.COMMON_SYSTEM_COMMUNICATION] or (not answer and sign != signal.SIGKILL)
+    assert eventually(lambda: not exists(accelerator.pid))
     for later in (site.run, lambda: accelerator.call("counts"), lambda: Lane(accelerator)):
         with pytest.raises(QnnError) as refusal:
             later()

@@ -152,9 +152,10 @@ class Forgery:
 
     def kernel_twice(self) -> str:
         names, declarations, table = self.header["kernels"], self.header["declarations"], self.arrays["table"]
-        if not names:
+        if not names or not declarations:
             return "no kernel"
-        number = self.chance.randrange(len(names))
+        # Another way of this forgery may have taken one of them away.
+        number = self.chance.randrange(min(len(names), len(declarations)))
         table[table[:, 0] == number, 0] = len(names)
         names.append(names[number])
         declarations.append(declarations[number])
