@@ -23,7 +23,7 @@ def client(tmp_path_factory):
     install(folder / "libraries")
     build = folder / "build"
     for command in (
-        ["cmake", "-S", EXAMPLE, "-B", build, f"-DQNN_INCLUDE={INCLUDE}", "-DCMAKE_CXX_FLAGS=-Werror"],
+        ["cmake", "-S", EXAMPLE, "-B", build, f"-DQNN_INCLUDE={INCLUDE / 'QNN'}", "-DCMAKE_CXX_FLAGS=-Werror"],
         ["cmake", "--build", build],
     ):
         subprocess.run(command, check=True, capture_output=True)

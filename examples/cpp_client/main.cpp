@@ -11,8 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "HTP/QnnHtp.h"
+#include "HTP/QnnHtpMem.h"
 #include "QnnInterface.h"
+#include "QnnOpDef.h"
 
 namespace {
 
@@ -77,7 +78,7 @@ Qnn_MemHandle_t register_part(Qnn_ContextHandle_t context, int fd, uint64_t size
   place.type = QNN_HTP_MEM_SHARED_BUFFER;
   place.size = size;
   place.sharedBufferConfig = {fd, offset};
-  Qnn_MemDescriptor_t descriptor{};
+  Qnn_MemDescriptor_t descriptor = QNN_MEM_DESCRIPTOR_INIT;
   descriptor.memShape = {static_cast<uint32_t>(dims.size()), dims.data(), nullptr};
   descriptor.dataType = QNN_DATATYPE_FLOAT_32;
   descriptor.memType = QNN_MEM_TYPE_CUSTOM;
@@ -106,9 +107,8 @@ void run(const std::string &folder) {
   check(qnn.tensorCreateGraphTensor(graph, &x), "tensorCreateGraphTensor");
   check(qnn.tensorCreateGraphTensor(graph, &y), "tensorCreateGraphTensor");
   Qnn_Tensor_t operands[] = {x, x};
-  Qnn_OpConfig_t add{};
-  add.version = QNN_OPCONFIG_VERSION_1;
-  add.v1 = {"add", "qti.aisw", "ElementWiseAdd", 0, nullptr, 2, operands, 1, &y};
+  Qnn_OpConfig_t add = QNN_OPCONFIG_INIT;
+  add.v1 = {"add", QNN_OP_PACKAGE_NAME_QTI_AISW, QNN_OP_ELEMENT_WISE_ADD, 0, nullptr, 2, operands, 1, &y};
   check(qnn.graphAddNode(graph, add), "graphAddNode");
   check(qnn.graphFinalize(graph, nullptr, nullptr), "graphFinalize");
 

@@ -121,6 +121,25 @@ def test_one_library_may_be_forwarded_to_by_another_of_the_same_folder(libraries
     assert "13 mistakes, 1 leaks" in done.stderr
 
 
+@pytest.mark.parametrize("forward", ["/nowhere/libQnnCpu.so", "itself"])
+def test_calls_by_name_are_not_served_where_they_are_to_be_forwarded_and_cannot_be(
+    libraries: Path, forward: str
+) -> None:
+    backend = libraries / "libQnnCpu.so"
+    code = (
+        "import ctypes, sys; made = ctypes.c_void_p()\n"
+        "print(ctypes.CDLL(sys.argv[1]).QnnBackend_create(None, None, ctypes.byref(made)), made.value)\n"
+        "print(ctypes.CDLL(sys.argv[2]).QnnSystemContext_create(ctypes.byref(made)), bool(made.value))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, backend, libraries / "libQnnSystem.so"], capture_output=True, text=True,
+        timeout=120, env={**os.environ, "ISTHMUS_QNN_FORWARD": str(backend) if forward == "itself" else forward},
+    )  # fmt: skip
+    # The system library beside our own is our own.
+    assert done.stdout.splitlines() == ["1009 None", "0 True" if forward == "itself" else "1009 False"]
+    assert len(done.stderr.splitlines()) == (1 if forward == "itself" else 2), done.stderr
+
+
 def test_a_report_that_cannot_be_written_is_said(libraries: Path, behind: Path, build: Build, tmp_path: Path) -> None:
     done = execute(
         build("mistakes"), libraries, "libQnnCpu.so", ISTHMUS_QNN_FORWARD=str(behind / "libQnnCpu.so"),

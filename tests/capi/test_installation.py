@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from isthmus import Code, QnnError, capi
-from isthmus.capi import building, installation
+from isthmus.capi import building, headers, installation
+from isthmus.qnn import interface
 from isthmus.tools import cli
 
 NAMES = ("QnnCpu", "QnnGpu", "QnnHtp", "QnnLpai", "QnnSystem", "QnnTFLiteDelegate", "cdsprpc")
@@ -26,11 +27,11 @@ def test_the_command_makes_libraries_headers_and_settings(
     assert cli.main(["capi", "install", str(tmp_path / "made")]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert {Path(line).name for line in printed[:8]} == {*FILES, "include"}
-    assert (tmp_path / "made" / "include" / "System" / "QnnSystemInterface.h").is_file()
+    assert (tmp_path / "made" / "include" / "QNN" / "System" / "QnnSystemInterface.h").is_file()
     settings = (tmp_path / "made" / "isthmus.conf").read_text()
     assert f"\nexecutable={sys.executable}\n" in settings
     assert cli.main(["capi", "include"]) == 0
-    assert (Path(capsys.readouterr().out.strip()) / "QnnInterface.h").is_file()
+    assert (Path(capsys.readouterr().out.strip()) / "QNN" / "QnnInterface.h").is_file()
 
 
 def test_what_stands_is_replaced_and_a_loaded_library_stays(
@@ -59,7 +60,11 @@ def test_each_library_offers_its_own_functions_only(libraries: Path) -> None:
             assert all(name.startswith(("TfLiteQnnDelegate", "tflite_plugin_")) for name in names)
         else:
             system = file == "libQnnSystem.so"
-            assert names == {"QnnSystemInterface_getProviders" if system else "QnnInterface_getProviders"}
+            entries = interface.SYSTEM_FUNCTIONS if system else interface.BACKEND_FUNCTIONS
+            expected = {headers.function_name(entry) for entry in entries if entry in interface.ARGUMENTS}
+            expected.add("QnnSystemInterface_getProviders" if system else "QnnInterface_getProviders")
+            assert names - {"QnnMem_deregister"} == expected
+            assert len(expected) > 50
 
 
 def test_without_a_compiler_the_user_is_told_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ SOURCE, INCLUDE = HERE / "library.c", HERE / "include"
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = (
     "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,nodelete",
-    "-Wl,-z,now",
+    "-Wl,-z,now", "-Wl,-Bsymbolic-functions",
 )  # fmt: skip
 
 

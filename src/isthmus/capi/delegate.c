@@ -1,7 +1,7 @@
 /* libQnnTFLiteDelegate.so: the functions of QNN's delegate header. A part of library.c, which has the way to Python.
  *
  * A delegate is TFLite's structure of that name: its address is the handle, and TFLite calls what stands in it. */
-#include "TFLiteDelegate/QnnTFLiteDelegate.h"
+#include "QNN/TFLiteDelegate/QnnTFLiteDelegate.h"
 
 enum {
   NUMBER_TfLiteQnnDelegateCreate, NUMBER_TfLiteQnnDelegateDelete, NUMBER_TfLiteQnnDelegateAllocCustomMem,

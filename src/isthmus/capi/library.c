@@ -11,10 +11,8 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#include "GPU/QnnGpu.h"
-#include "HTP/QnnHtp.h"
-#include "LPAI/QnnLpai.h"
-#include "System/QnnSystemInterface.h"
+#include "QNN/HTP/QnnHtpDevice.h"
+#include "QNN/System/QnnSystemInterface.h"
 #include "interpreter.h"
 #include "rpcmem.h"
 
@@ -206,6 +204,7 @@ __attribute__((unused)) static const char *forward_path(void) {
 #ifdef SERVES_BACKEND
 enum { NUMBER_before = MOST_FUNCTIONS - 2, NUMBER_after };
 static const QNN_INTERFACE_VER_TYPE *forward; /* the table that calls go to, if they do */
+static int cannot_serve(void);
 
 /* Have Python look at a call: before it is made, then with its answer. */
 static void look(int index, const char *name, E error, int count, const uint64_t *values) {
@@ -215,14 +214,22 @@ static void look(int index, const char *name, E error, int count, const uint64_t
 }
 
 #define FORWARDED(name, arguments, count)                     \
+  if (cannot_serve()) return QNN_COMMON_ERROR_LOADING_BINARIES; \
   if (forward) {                                              \
     look(NUMBER_before, #name, 0, count, values);             \
     E error = forward->name arguments;                        \
     look(NUMBER_after, #name, error, count, values);          \
     return error;                                             \
   }
-#else
-#define FORWARDED(name, arguments, count)
+#elif defined SERVES_SYSTEM
+/* Python does not look at what the system library is asked. */
+static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error);
+#define FORWARDED(name, arguments, count)                                  \
+  {                                                                        \
+    E error = QNN_SUCCESS;                                                 \
+    const QNN_SYSTEM_INTERFACE_VER_TYPE *forward = forwarding(&error);     \
+    if (forward || error) return forward ? forward->name arguments : error; \
+  }
 #endif
 
 /* The answer to who asks for the tables. */
@@ -339,18 +346,19 @@ NOT_OFFERED(contextGetBinarySectionSize,
             (Qnn_ContextHandle_t a, Qnn_GraphHandle_t b, uint32_t c, Qnn_ContextBinarySize_t *d), (a, b, c, d), 4, V(a),
             V(b), c, V(d))
 NOT_OFFERED(contextGetBinarySection,
-            (Qnn_ContextHandle_t a, Qnn_GraphHandle_t b, uint32_t c, const void *d, Qnn_ContextBinarySize_t *g,
-             Qnn_ProfileHandle_t h, Qnn_SignalHandle_t i),
+            (Qnn_ContextHandle_t a, Qnn_GraphHandle_t b, uint32_t c, const QnnContext_Buffer_t *d,
+             Qnn_ContextBinarySize_t *g, Qnn_ProfileHandle_t h, Qnn_SignalHandle_t i),
             (a, b, c, d, g, h, i), 7, V(a), V(b), c, V(d), V(g), V(h), V(i))
 NOT_OFFERED(contextApplyBinarySection,
-            (Qnn_ContextHandle_t a, Qnn_GraphHandle_t b, uint32_t c, const void *d, Qnn_ProfileHandle_t g,
-             Qnn_SignalHandle_t h),
+            (Qnn_ContextHandle_t a, Qnn_GraphHandle_t b, uint32_t c, const QnnContext_Buffer_t *d,
+             Qnn_ProfileHandle_t g, Qnn_SignalHandle_t h),
             (a, b, c, d, g, h), 6, V(a), V(b), c, V(d), V(g), V(h))
 NOT_OFFERED(contextGetIncrementalBinary,
             (Qnn_ContextHandle_t a, const void **b, Qnn_ContextBinarySize_t *c, Qnn_ContextBinarySize_t *d),
             (a, b, c, d), 4, V(a), V(b), V(c), V(d))
 NOT_OFFERED(contextReleaseIncrementalBinary, (Qnn_ContextHandle_t a, const void *b, Qnn_ContextBinarySize_t c),
             (a, b, c), 3, V(a), V(b), c)
+NOT_OFFERED(contextAddToDlc, (Qnn_ContextHandle_t a, Qnn_Handle_t b), (a, b), 2, V(a), V(b))
 NOT_OFFERED(globalConfigSet, (const void **a), (a), 1, V(a))
 
 static QnnHtpDevice_Infrastructure_t infrastructure;
@@ -369,7 +377,7 @@ static E deviceGetInfrastructure(const QnnDevice_Infrastructure_t *answer) {
 F3(createPowerConfigId, uint32_t, uint32_t, uint32_t *)
 FREE1(destroyPowerConfigId, uint32_t)
 F2(setPowerConfig, uint32_t, const QnnHtpPerfInfrastructure_PowerConfig_t **)
-F3(setMemoryConfig, uint32_t, uint32_t, const void **)
+F3(setMemoryConfig, uint32_t, uint32_t, const QnnHtpPerfInfrastructure_MemoryConfig_t **)
 
 static QnnHtpDevice_Infrastructure_t infrastructure = {
     0, {{createPowerConfigId, destroyPowerConfigId, setPowerConfig, setMemoryConfig}}};
@@ -419,6 +427,7 @@ static E graphExecute(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint3
                              outputs_count, V(profile), V(signal)};
   uint64_t words[2 + WORDS * MOST_TENSORS];
   size_t bytes = 0;
+  if (cannot_serve()) return QNN_COMMON_ERROR_LOADING_BINARIES;
   if (forward) {
     look(NUMBER_before, "graphExecute", 0, 7, values);
     E error = forward->graphExecute(graph, inputs, inputs_count, outputs, outputs_count, profile, signal);
@@ -487,7 +496,7 @@ static void fill_table(void) {
   OFFER(contextGetProperty), OFFER(contextFinalize), OFFER(backendRegisterOpPackage), OFFER(graphCreateSubgraph);
   OFFER(tensorUpdateGraphTensors), OFFER(tensorUpdateContextTensors), OFFER(contextGetBinarySectionSize);
   OFFER(contextGetBinarySection), OFFER(contextApplyBinarySection), OFFER(contextGetIncrementalBinary);
-  OFFER(contextReleaseIncrementalBinary), OFFER(globalConfigSet);
+  OFFER(contextReleaseIncrementalBinary), OFFER(contextAddToDlc), OFFER(globalConfigSet);
 }
 
 /* How many entries the table of a version has, as far as that is known. */
@@ -499,7 +508,8 @@ static pid_t this_thread(void) { return (pid_t)syscall(SYS_gettid); }
 
 /* Whether it is this library that calls are to be forwarded to. Asked for its table by the one that forwards, it serves
  * them. Asked by a client, there is nothing to forward to, and to serve would look as if all was well. */
-static int is_the_one_behind;
+static int is_the_one_behind, cannot_forward;
+static _Atomic int has_forwarder; /* a library that forwards has asked for this one's table */
 
 static void find_forward(const char *path) {
   static QNN_INTERFACE_VER_TYPE table;
@@ -539,19 +549,30 @@ static void open_table(void) {
   interface.providerName = PROVIDER_NAME;
   interface.apiVersion = (Qnn_ApiVersion_t){{2, 40, 0}, {PROVIDER_VERSION}};
   if (forward_path()) find_forward(forward_path());
+  cannot_forward = forward_path() && !forward && !is_the_one_behind;
+}
+static pthread_once_t table_opened = PTHREAD_ONCE_INIT;
+
+static E names_itself(void) {
+  complain("ISTHMUS_QNN_FORWARD names this library itself: ", forward_path() ? forward_path() : "it is forwarded to",
+           "; name the one to forward to, and load another");
+  return QNN_COMMON_ERROR_LOADING_BINARIES;
+}
+
+/* Whether a call is to be forwarded and cannot be. Clients may call functions by name, and never ask for the table. */
+static int cannot_serve(void) {
+  pthread_once(&table_opened, open_table);
+  return cannot_forward || (is_the_one_behind && !atomic_load(&has_forwarder) && names_itself());
 }
 
 EXPORTED E QnnInterface_getProviders(const QnnInterface_t ***list, uint32_t *count) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (!list || !count) return QNN_COMMON_ERROR_INVALID_ARGUMENT;
-  pthread_once(&once, open_table);
-  if (is_the_one_behind && atomic_load(&process->forwarder) != this_thread()) {
-    complain("ISTHMUS_QNN_FORWARD names this library itself: ", forward_path() ? forward_path() : "it is forwarded to",
-             "; name the one to forward to, and load another");
-    return QNN_COMMON_ERROR_LOADING_BINARIES;
+  pthread_once(&table_opened, open_table);
+  if (is_the_one_behind) {
+    if (atomic_load(&process->forwarder) != this_thread()) return names_itself();
+    atomic_store(&has_forwarder, 1);
   }
-  if (forward_path() && !forward && !is_the_one_behind) return QNN_COMMON_ERROR_LOADING_BINARIES;
-  return provided(list, interfaces, count);
+  return cannot_forward ? QNN_COMMON_ERROR_LOADING_BINARIES : provided(list, interfaces, count);
 }
 
 /* Who looks for libcdsprpc.so by its bare name finds the one beside this library, if nothing else has that name. */
@@ -640,6 +661,15 @@ EXPORTED E QnnSystemInterface_getProviders(const QnnSystemInterface_t ***list, u
   return forward_path() ? forwarded_providers(forward_path(), list, count) : own_providers(list, count);
 }
 
+/* The table that a call by name goes to, if not to this library. */
+static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error) {
+  const QnnSystemInterface_t **found = NULL;
+  uint32_t count = 0;
+  if (!forward_path()) return NULL;
+  *error = forwarded_providers(forward_path(), &found, &count);
+  return *error || found == interfaces ? NULL : &found[0]->QNN_SYSTEM_INTERFACE_VER_NAME;
+}
+
 #endif
 
 /* -- shared memory ------------------------------------------------------------------------------------------------ */
@@ -684,3 +714,10 @@ EXPORTED void remote_register_buf_attr2(void *memory, size_t size, int fd, int a
 #ifdef SERVES_DELEGATE
 #include "delegate.c"
 #endif
+
+/* -- functions by name -------------------------------------------------------------------------------------------- */
+
+/* An alias: a program that is linked with several of these libraries gets the first one's functions by name, and each
+ * table keeps its own. */
+#define EXPORT(function, name) extern EXPORTED __typeof__(function) function __attribute__((alias(#name)));
+#include "exports.h"

@@ -31,7 +31,7 @@ static E systemDlcComposeGraphs(QnnSystemDlc_Handle_t a, const QnnSystemDlc_Grap
                                 Qnn_BackendHandle_t d, Qnn_ContextHandle_t e, QnnInterface_t f, uint32_t g,
                                 QnnSystemContext_GraphInfo_t **h, uint32_t *i)
     GOES(0, systemDlcComposeGraphs, (a, b, c, d, e, f, g, h, i), 9, V(a), V(b), V(c), V(d), V(e), V(&f), V(g), V(h), V(i))
-F3(systemDlcGetOpMappings, QnnSystemDlc_Handle_t, const void **, uint32_t *)
+F3(systemDlcGetOpMappings, QnnSystemDlc_Handle_t, const Qnn_OpMapping_t **, uint32_t *)
 FREE1(systemDlcFree, QnnSystemDlc_Handle_t)
 F3(systemDlcGetRecordByName, QnnSystemDlc_Handle_t, const char *, QnnSystemDlc_RecordHandle_t *)
 F5(systemDlcGetRecordsByType, QnnSystemDlc_Handle_t, uint32_t, uint8_t, QnnSystemDlc_RecordHandle_t **, uint32_t *)

@@ -7,7 +7,7 @@
  *
  * With "late" the graph is finalized, and executed once in raw memory, before the first buffer is registered. With
  * "forget" nothing is freed at the end. */
-#include "GPU/QnnGpu.h"
+#include "QNN/GPU/QnnGpuMem.h"
 #include "opencl_client.h"
 
 enum { ROWS = 64, COLUMNS = 128, ELEMENTS = ROWS * COLUMNS };

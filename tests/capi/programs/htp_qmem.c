@@ -1,7 +1,7 @@
 /* HTP's Qmem graph (online prepare, then from a binary): tensors prepared as MEMHANDLE, executed in shared memory.
  *
  *     htp_qmem FOLDER [forget]        with "forget" nothing is freed at the end */
-#include "HTP/QnnHtp.h"
+#include "QNN/HTP/QnnHtpMem.h"
 #include "qnn_client.h"
 
 enum { ELEMENTS = 64 };

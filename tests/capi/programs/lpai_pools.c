@@ -2,7 +2,9 @@
  *
  *     lpai_pools FOLDER BINARY          a binary with one graph "count": y = x + state, and the state becomes y
  *     lpai_pools FOLDER BINARY tcm      the same in TCM, with the configuration that ISTHMUS_LPAI_CONFIG names */
-#include "LPAI/QnnLpai.h"
+#include "QNN/LPAI/QnnLpaiBackend.h"
+#include "QNN/LPAI/QnnLpaiContext.h"
+#include "QNN/LPAI/QnnLpaiGraph.h"
 #include "qnn_client.h"
 
 static QNN_INTERFACE_VER_TYPE qnn;

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "QnnInterface.h"
-#include "System/QnnSystemInterface.h"
+#include "QNN/QnnInterface.h"
+#include "QNN/System/QnnSystemInterface.h"
 #include "rpcmem.h"
 
 #define CHECK(what)                                                                              \

@@ -5,7 +5,7 @@
  *
  * Input and output are floats. The same model runs on TFLite's own kernels first, in ordinary memory: what both
  * compute is compared. With "forget" nothing is freed and nothing deleted. With "fork" a child tries all of it. */
-#include "TFLiteDelegate/QnnTFLiteDelegate.h"
+#include "QNN/TFLiteDelegate/QnnTFLiteDelegate.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,0 +1,283 @@
+"""Writes the C headers that follow from Python's tables: function tables, operations, accessors, exported names.
+
+``python -m isthmus.capi.headers`` writes them into the tree, and a test compares the tree with them. The other headers
+are written by hand: each declares its functions, and the tables take their types from those declarations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from isthmus.capi.building import HERE, INCLUDE
+from isthmus.graph.operation import QTI
+from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.ops.elementwise import NUMBERED
+from isthmus.qnn.interface import ARGUMENTS, BACKEND_FUNCTIONS, CORE_VERSION, SYSTEM_FUNCTIONS, SYSTEM_VERSION
+from isthmus.qnn.interface.types import OpConfigV1, TensorV2
+
+BACKEND_HEADERS = ("Backend", "Context", "Device", "Error", "GlobalConfig", "Graph", "Log", "Mem", "Profile",
+                   "Property", "Signal", "Tensor")  # fmt: skip
+SYSTEM_HEADERS = ("Context", "Dlc", "Log", "Profile", "Tensor")
+
+MORE_OPERATIONS = {
+    "ArgbToRgb": "input_order reverse_output", "AxisAlignedBboxTransform": "weights", "BatchPermutation": "",
+    "BboxTransform": "weights apply_scale angle_bounds angle_clip_threshold",
+    "BoxWithNmsLimit": "nms_kernel_method nms_score_threshold score_threshold pre_nms_limit iou_threshold sigma",
+    "Buffer": "buffer_size buffer_dim stride mode", "Col2Im": "kernel_size stride pad_amount dilation",
+    "CollectRpnProposals": "rpn_min_level rpn_max_level post_nms_top",
+    "CombinedNms": "max_boxes_per_class max_total_boxes iou_threshold score_threshold pad_per_class clip_boxes",
+    "Conv2d": "reuse_sparse_indices", "Conv3d": "reuse_sparse_indicies", "CreateSparse": "",
+    "DetectionOutput": "delta_scaling_factors confidence_threshold iou_threshold nms_type background_class_idx "
+                       "use_bg_in_nms output_background share_location nms_eta detection_limit",
+    "DistributeFpnProposals": "roi_min_level roi_max_level roi_canonical_scale roi_canonical_level",
+    "ExpandDims": "axes", "ExtractGlimpse": "size centered normalized noise",
+    "ExtractPatches": "size stride rate padding",
+    "GenerateProposals": "img_size_ratio min_size pre_nms_limit post_nms_limit iou_threshold bbox_xform_clip",
+    "GetSparseIndices": "", "GetSparseValues": "", "Gru": "time_major", "HeatMapMaxKeyPoint": "",
+    "If": "then_graph else_graph", "Im2Col": "kernel_size stride pad_amount dilation",
+    "ImageProjectionTransform": "interpolation_mode", "Lstm": "time_major", "MaskedSoftmax": "mode",
+    "Moments": "axes keep_dims", "MultiClassNms": "iou_threshold score_threshold soft_nms_sigma",
+    "ReduceSumSquare": "axes keep_dims", "ResizeBilinear": "antialias",
+    "RoiAlign": "img_size_ratio num_samples_y num_samples_x aligned allow_invalid_roi", "RoiPooling": "img_size_ratio",
+    "SpaceToDepth": "mode", "SparseToDense": "", "Squeeze": "axes",
+}  # fmt: skip
+"""Operations and parameters that QNN names and that are not computed here: a client that names one is refused."""
+
+_ROUNDING = "FLOOR CEIL"
+_DEPTH = "DCR CRD"
+_REDUCTION = "NONE ADD MUL"
+_DIRECTION = "FORWARD REVERSE"
+_ORDER = "RGB BGR"
+_INTERPOLATION = "BILINEAR NEAREST_NEIGHBOR"
+VALUES = {
+    "ArgbToRgb.input_order": "ARGB RGBA",
+    "BoxWithNmsLimit.nms_kernel_method": "HARD LINEAR GAUSSIAN",
+    "Buffer.mode": "BLOCKING NON_BLOCKING_LEFT NON_BLOCKING_RIGHT",
+    "CropAndResize.interpolation_mode": _INTERPOLATION,
+    "DepthToSpace.mode": _DEPTH,
+    "DetectionOutput.nms_type": "FAST REGULAR",
+    "ExtractGlimpse.noise": "UNIFORM GAUSSIAN ZEROES",
+    "ExtractPatches.padding": "VALID SAME",
+    "GridSample.mode": "BILINEAR NEAREST",
+    "GridSample.padding_mode": "ZEROS BORDER REFLECTION",
+    "Gru.direction": _DIRECTION,
+    "ImageProjectionTransform.interpolation_mode": _INTERPOLATION,
+    "InstanceNorm.mode": "MU_SIGMA RMS",
+    "InstanceNorm.region": "ACROSS_SPATIAL ACROSS_CHANNEL ACROSS_ALL",
+    "Lrn.region": "ACROSS_CHANNEL WITHIN_CHANNEL",
+    "Lstm.direction": _DIRECTION,
+    "MaskedSoftmax.mode": "UNCOMPRESSED COMPRESSED",
+    "Nv12ToRgb.output_order": _ORDER,
+    "Nv21ToRgb.output_order": _ORDER,
+    "Pad.scheme": "CONSTANT MIRROR_SYMMETRIC MIRROR_REFLECT EDGE",
+    "PoolAvg2d.rounding_mode": _ROUNDING,
+    "PoolAvg3d.rounding_mode": _ROUNDING,
+    "PoolMax2d.rounding_mode": _ROUNDING,
+    "PoolMax3d.rounding_mode": _ROUNDING,
+    "Resize.transformation_mode": "HALF_PIXEL PYTORCH_HALF_PIXEL ALIGN_CORNERS ASYMMETRIC",
+    "Resize.interpolation_mode": "NEAREST LINEAR CUBIC",
+    "Resize.nearest_mode": "ROUND_PREFER_FLOOR ROUND_PREFER_CEIL FLOOR CEIL",
+    "ScatterElements.reduction": _REDUCTION,
+    "ScatterNd.reduction": _REDUCTION,
+    "SpaceToDepth.mode": _DEPTH,
+}
+"""The names of a parameter's values, counted from 0."""
+
+
+def function_name(entry: str) -> str:
+    """Name the C function behind an entry of a table.
+
+    Examples
+    --------
+    >>> function_name("memDeRegister"), function_name("systemDlcCreateFromFile")
+    ('QnnMem_deRegister', 'QnnSystemDlc_createFromFile')
+    """
+    found = re.fullmatch(r"(system[A-Z][a-z]+|globalConfig|[a-z]+)([A-Z])(\w+)", entry)
+    assert found, entry
+    group, initial, rest = found.groups()
+    return f"Qnn{group[0].upper()}{group[1:]}_{initial.lower()}{rest}"
+
+
+def _macro(name: str) -> str:
+    """Spell an operation's name as its macro does: words apart, and the dimension of its kernel too."""
+    words = re.sub(r"(?<=[a-z])(\d[dD])$", r"_\1", name)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z]|[A-Z]$)(?<!_\d)", "_", words).upper()
+
+
+def _type_name(entry: str) -> str:
+    group, method = function_name(entry).split("_")
+    return f"{group}_{method[0].upper()}{method[1:]}Fn_t"
+
+
+def _table(kind: str, entries: Sequence[str], version: tuple[int, int, int]) -> Iterator[str]:
+    """Write the types of a table's functions, and the table."""
+    major, minor, _ = version
+    macro = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).upper()
+    known = [entry for entry in entries if entry in ARGUMENTS]
+    for entry in known:
+        yield f"typedef __typeof__(&{function_name(entry)}) {_type_name(entry)};"
+    yield ""
+    yield "/* The order is part of the interface. What is not declared above answers 1000. */"
+    yield "typedef struct {"
+    for entry in entries:
+        yield f"  {_type_name(entry) if entry in ARGUMENTS else 'Qnn_NotOffered_t'} {entry};"
+    yield f"}} {kind}_ImplementationV{major}_{minor}_t;"
+    yield ""
+    yield f"#define {macro}_VER_TYPE {kind}_ImplementationV{major}_{minor}_t"
+    yield f"#define {macro}_VER_NAME v{major}_{minor}"
+
+
+def _header(doc: str, guard: str, includes: Iterable[str], body: Iterable[str], linkage: bool = True) -> str:
+    opening = ["", "#ifdef __cplusplus", 'extern "C" {', "#endif", ""] if linkage else [""]
+    ending = ["", "#ifdef __cplusplus", "}", "#endif"] if linkage else [""]
+    lines = [
+        f"/* {doc}", " * Written by `python -m isthmus.capi.headers`; change that, not this. */",
+        f"#ifndef {guard}", f"#define {guard}", "", *(f'#include "{file}"' for file in includes), *opening, *body,
+        *ending, "#endif", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def interface() -> str:
+    """Write the header of the backend's table."""
+    body = [
+        "typedef enum {",
+        "  QNN_INTERFACE_NO_ERROR = 0, QNN_INTERFACE_ERROR_NOT_SUPPORTED = 1000,",
+        "  QNN_INTERFACE_ERROR_INVALID_PARAMETER = 60000, QNN_INTERFACE_ERROR_UNDEFINED = QNN_UNDEFINED",
+        "} QnnInterface_Error_t;",
+        "typedef Qnn_ErrorHandle_t (*Qnn_NotOffered_t)(void);",
+        "",
+        *_table("QnnInterface", BACKEND_FUNCTIONS, CORE_VERSION),
+        f"#define QNN_TABLE_ENTRIES {len(BACKEND_FUNCTIONS)}",
+        "QNN_LAYOUT(QNN_INTERFACE_VER_TYPE, 8 * QNN_TABLE_ENTRIES);",
+        "",
+        "typedef struct {",
+        "  uint32_t backendId; const char *providerName; Qnn_ApiVersion_t apiVersion;",
+        "  union { QNN_INTERFACE_VER_TYPE QNN_INTERFACE_VER_NAME; };",
+        "} QnnInterface_t;",
+        "QNN_LAYOUT(QnnInterface_t, 40 + 8 * QNN_TABLE_ENTRIES);",
+        "",
+        "QNN_API Qnn_ErrorHandle_t QnnInterface_getProviders(const QnnInterface_t ***providerList,"
+        " uint32_t *numProviders);",
+        "typedef __typeof__(&QnnInterface_getProviders) QnnInterface_getProvidersFn_t;",
+    ]
+    includes = [f"Qnn{name}.h" for name in BACKEND_HEADERS]
+    ids = ["CPU/QnnCpuCommon.h", "GPU/QnnGpuCommon.h", "HTP/QnnHtpCommon.h", "LPAI/QnnLpaiCommon.h"]
+    doc = "The backend's functions: the table that a library hands to its client."
+    return _header(doc, "QNN_INTERFACE_H", [*includes, *ids, "Saver/QnnSaverCommon.h"], body)
+
+
+def system_interface() -> str:
+    """Write the header of the system library's table."""
+    body = [
+        *_table("QnnSystemInterface", SYSTEM_FUNCTIONS, SYSTEM_VERSION),
+        f"#define QNN_SYSTEM_TABLE_ENTRIES {len(SYSTEM_FUNCTIONS)}",
+        "QNN_LAYOUT(QNN_SYSTEM_INTERFACE_VER_TYPE, 8 * QNN_SYSTEM_TABLE_ENTRIES);",
+        "",
+        "typedef struct {",
+        "  uint32_t backendId; const char *providerName; Qnn_Version_t systemApiVersion;",
+        "  union { QNN_SYSTEM_INTERFACE_VER_TYPE QNN_SYSTEM_INTERFACE_VER_NAME; };",
+        "} QnnSystemInterface_t;",
+        "QNN_LAYOUT(QnnSystemInterface_t, 32 + 8 * QNN_SYSTEM_TABLE_ENTRIES);",
+        "typedef const QNN_SYSTEM_INTERFACE_VER_TYPE *QnnSystemInterface; /* as QNN's documents call the table */",
+        "",
+        "QNN_SYSTEM_API Qnn_ErrorHandle_t QnnSystemInterface_getProviders(const QnnSystemInterface_t ***providerList,",
+        "                                                                 uint32_t *numProviders);",
+        "typedef __typeof__(&QnnSystemInterface_getProviders) QnnSystemInterface_getProvidersFn_t;",
+    ]
+    includes = ["../QnnInterface.h", *(f"QnnSystem{name}.h" for name in SYSTEM_HEADERS)]
+    return _header("The system library's functions.", "QNN_SYSTEM_INTERFACE_H", includes, body)
+
+
+def _operation(name: str, params: Sequence[str]) -> Iterator[str]:
+    macro = f"QNN_OP_{_macro(name)}"
+    yield f'#define {macro} "{name}"'
+    for param in params:
+        yield f'#define {macro}_PARAM_{param.upper()} "{param}"'
+        for number, value in enumerate(VALUES.get(f"{name}.{param}", "").split()):
+            yield f"#define {macro}_{param.upper()}_{value} {number}"
+    for number, function in enumerate(NUMBERED.get(name, ())):
+        short = _macro(function.removeprefix("ElementWise")).replace("SQUARE_ROOT", "SQRT")
+        yield f"#define {macro}_OPERATION_{short} {number}"
+
+
+def operations() -> str:
+    """Write the names of operations, of their parameters, and of these parameters' values."""
+    named = {name: [param.name for param in op.params] for name, op in OPERATIONS.items() if op.package == QTI}
+    for name, params in MORE_OPERATIONS.items():
+        named[name] = list(dict.fromkeys([*named.get(name, ()), *params.split()]))
+    body = [f'#define QNN_OP_PACKAGE_NAME_QTI_AISW "{QTI}"']
+    for name in sorted(named, key=_macro):
+        body += ["", *_operation(name, named[name])]
+    return _header("Operations by name.", "QNN_OP_DEF_H", (), body, linkage=False)
+
+
+ACCESSORS = {
+    "numOfParams": "NUM_PARAMS", "numOfInputs": "NUM_INPUTS", "inputTensors": "INPUTS", "numOfOutputs": "NUM_OUTPUTS",
+    "outputTensors": "OUTPUTS", "quantizeParams": "QUANT_PARAMS",
+}  # fmt: skip
+"""Fields whose accessors have a name of their own."""
+
+
+def _accessors(kind: str, struct: type, skip: Iterable[str] = ()) -> Iterator[str]:
+    for name, *_ in struct._fields_:  # type: ignore[attr-defined]
+        for field in ("clientBuf", "memHandle", "retrieveRaw") if name == "memory" else (name,):
+            if field in skip:
+                continue
+            macro = ACCESSORS.get(field) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", field).upper()
+            yield f"#define {kind}_GET_{macro}(object) (isthmus_qnn::at(object).v1.{field})"
+            yield f"#define {kind}_SET_{macro}(object, value) (isthmus_qnn::at(object).v1.{field} = (value))"
+
+
+def accessors() -> str:
+    """Write the accessors of tensors and operations, by value or by pointer, that sources in C++ use."""
+    body = ["namespace isthmus_qnn {"]
+    for kind in ("Qnn_Tensor_t", "Qnn_OpConfig_t"):
+        for const in ("", "const "):
+            body.append(f"inline {const}{kind} &at({const}{kind} &object) {{ return object; }}")
+            body.append(f"inline {const}{kind} &at({const}{kind} *object) {{ return *object; }}")
+    body += ["}  // namespace isthmus_qnn", "", "/* Version 1 of a tensor is the beginning of version 2. */"]
+    second = [name for name, *_ in TensorV2._fields_][-3:]
+    body += _accessors("QNN_TENSOR", TensorV2, second)
+    body += [
+        "#define QNN_TENSOR_GET_IS_DYNAMIC_DIMENSIONS(object) \\",
+        "  (isthmus_qnn::at(object).version == QNN_TENSOR_VERSION_2 ? "
+        "isthmus_qnn::at(object).v2.isDynamicDimensions \\",
+        "                                                              : static_cast<uint8_t *>(nullptr))",
+        "",
+        *_accessors("QNN_OP_CFG", OpConfigV1),
+    ]
+    doc = "Accessors of tensors and operations, for C++."
+    return _header(doc, "QNN_TYPE_MACROS_HPP", ["QnnTypes.h"], body, linkage=False)
+
+
+def exports() -> str:
+    """Write which function of a library is exported by which name."""
+    lines = ["/* Functions by name. Written by `python -m isthmus.capi.headers`; change that, not this. */"]
+    for serves, entries in (("SERVES_BACKEND", BACKEND_FUNCTIONS), ("SERVES_SYSTEM", SYSTEM_FUNCTIONS)):
+        lines.append(f"#ifdef {serves}")
+        lines += [f"EXPORT({function_name(entry)}, {entry})" for entry in entries if entry in ARGUMENTS]
+        lines += ["EXPORT(QnnMem_deregister, memDeRegister)"] * ("memDeRegister" in entries)
+        lines.append("#endif")
+    return "\n".join([*lines, ""])
+
+
+FILES = {
+    INCLUDE / "QNN" / "QnnInterface.h": interface,
+    INCLUDE / "QNN" / "System" / "QnnSystemInterface.h": system_interface,
+    INCLUDE / "QNN" / "QnnOpDef.h": operations,
+    INCLUDE / "QNN" / "QnnTypeMacros.hpp": accessors,
+    HERE / "exports.h": exports,
+}
+
+
+def main() -> None:
+    """Write every file."""
+    for file, text in FILES.items():
+        Path(file).write_text(text())
+
+
+if __name__ == "__main__":
+    main()

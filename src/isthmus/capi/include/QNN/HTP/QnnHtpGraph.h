@@ -1,0 +1,55 @@
+/* HTP's graph configs, behind QnnGraph_CustomConfig_t. */
+#ifndef QNN_HTP_GRAPH_H
+#define QNN_HTP_GRAPH_H
+
+#include <stdbool.h>
+
+#include "../QnnGraph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+  QNN_HTP_GRAPH_CONFIG_OPTION_OPTIMIZATION = 1, QNN_HTP_GRAPH_CONFIG_OPTION_PRECISION,
+  QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE_IN_MB, QNN_HTP_GRAPH_CONFIG_OPTION_FOLD_RELU_ACTIVATION_INTO_CONV_OFF,
+  QNN_HTP_GRAPH_CONFIG_OPTION_SHORT_DEPTH_CONV_ON_HMX_OFF, QNN_HTP_GRAPH_CONFIG_OPTION_NUM_HVX_THREADS,
+  QNN_HTP_GRAPH_CONFIG_OPTION_FINALIZE_CONFIG, QNN_HTP_GRAPH_CONFIG_OPTION_NUM_CORES,
+  QNN_HTP_GRAPH_CONFIG_OPTION_PARALLEL_GRAPH_EXECUTION_CONFIG, QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE_IN_BYTES,
+  QNN_HTP_GRAPH_CONFIG_OPTION_HMX_BOUNDING, QNN_HTP_GRAPH_CONFIG_OPTION_WEIGHTS_PACKING,
+  QNN_HTP_GRAPH_CONFIG_OPTION_ASSUME_SAME_QUANT, QNN_HTP_GRAPH_CONFIG_OPTION_SHARE_IO_BUFFER,
+  QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE = QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE_IN_MB,
+  QNN_HTP_GRAPH_CONFIG_OPTION_UNKNOWN = QNN_UNDEFINED
+} QnnHtpGraph_ConfigOption_t;
+#define QNN_HTP_GRAPH_CONFIG_OPTION_MAX 0
+typedef uint32_t QnnHtpGraph_OptimizationType_t;
+enum {
+  QNN_HTP_GRAPH_OPTIMIZATION_TYPE_SCHEDULE_THRESHOLD = 1, QNN_HTP_GRAPH_OPTIMIZATION_TYPE_FINALIZE_RETRIES = 2,
+  QNN_HTP_GRAPH_OPTIMIZATION_TYPE_FINALIZE_OPTIMIZATION_FLAG = 3, QNN_HTP_GRAPH_OPTIMIZATION_TYPE_ENABLE_DLBC = 4,
+  QNN_HTP_GRAPH_OPTIMIZATION_TYPE_ENABLE_DLBC_WEIGHTS = 5, QNN_HTP_GRAPH_OPTIMIZATION_TYPE_UNKNOWN = QNN_UNDEFINED
+};
+typedef struct { QnnHtpGraph_OptimizationType_t type; float floatValue; } QnnHtpGraph_OptimizationOption_t;
+#define QNN_HTP_GRAPH_OPTIMIZATION_OPTION_INIT {QNN_HTP_GRAPH_OPTIMIZATION_TYPE_UNKNOWN, 0}
+typedef struct { const char *key; Qnn_Scalar_t value; } QnnHtpGraph_FinalizeConfig_t;
+typedef struct { uint32_t sizeInBytes, offsetInBytes, sizeTotalInBytes, reserved[3]; } QnnHtpGraph_VtcmConfig_t;
+typedef struct {
+  uint32_t concurrency; QnnHtpGraph_VtcmConfig_t vtcmConfig; uint32_t reserved[4];
+} QnnHtpGraph_ParallelGraphExecutionConfig_t;
+typedef struct { float targetHmxFreqHz, targetDspCoreFreq; } QnnHtp_HmxBoundingInfo_t;
+typedef struct {
+  QnnHtpGraph_ConfigOption_t option;
+  union {
+    QnnHtpGraph_OptimizationOption_t optimizationOption; Qnn_Precision_t precision; uint32_t vtcmSizeInMB;
+    bool foldReluActivationIntoConvOff; bool shortDepthConvOnHmxOff; uint64_t numHvxThreads; void *reserved;
+    QnnHtpGraph_FinalizeConfig_t finalizeConfig; uint32_t numCores;
+    QnnHtpGraph_ParallelGraphExecutionConfig_t parallelGraphExecutionConfig; uint32_t vtcmSizeInBytes;
+    QnnHtp_HmxBoundingInfo_t hmxBoundingInfo; bool weightsPacking; bool assumeSameQuant; bool shareIOBuffer;
+  };
+} QnnHtpGraph_CustomConfig_t;
+#define QNN_HTP_GRAPH_CUSTOM_CONFIG_INIT \
+  {QNN_HTP_GRAPH_CONFIG_OPTION_UNKNOWN, {QNN_HTP_GRAPH_OPTIMIZATION_OPTION_INIT}}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

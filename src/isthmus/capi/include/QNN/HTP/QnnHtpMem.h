@@ -1,0 +1,24 @@
+/* HTP's memory, behind Qnn_MemInfoCustom_t: several tensors in one buffer. */
+#ifndef QNN_HTP_MEM_H
+#define QNN_HTP_MEM_H
+
+#include "../QnnMem.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+  QNN_HTP_MEM_QURT = 0, QNN_HTP_MEM_SHARED_BUFFER = 1, QNN_HTP_MEM_UNDEFINED = QNN_UNDEFINED
+} QnnHtpMem_Type_t;
+typedef uint32_t QnnHtpMem_QurtAddress_t;
+typedef struct { int32_t fd; uint64_t offset; } QnnHtpMem_SharedBufferConfig_t;
+typedef struct {
+  QnnHtpMem_Type_t type; uint64_t size;
+  union { QnnHtpMem_QurtAddress_t qurtAddress; QnnHtpMem_SharedBufferConfig_t sharedBufferConfig; };
+} QnnMemHtp_Descriptor_t;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,22 @@
+/* Which backend SAVER is. */
+#ifndef QNN_SAVER_COMMON_H
+#define QNN_SAVER_COMMON_H
+
+#include "../QnnCommon.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define QNN_BACKEND_ID_SAVER 2
+#define QNN_SAVER_API_VERSION_MAJOR 1
+#define QNN_SAVER_API_VERSION_MINOR 1
+#define QNN_SAVER_API_VERSION_PATCH 0
+#define QNN_SAVER_API_VERSION_INIT \
+  {{QNN_API_VERSION_MAJOR, QNN_API_VERSION_MINOR, QNN_API_VERSION_PATCH}, \
+   {QNN_SAVER_API_VERSION_MAJOR, QNN_SAVER_API_VERSION_MINOR, QNN_SAVER_API_VERSION_PATCH}}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,97 @@
+"""The headers for C: under the SDK's names, each complete by itself, with initialisers, and as Python's tables say."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from isthmus.capi import headers
+from isthmus.capi.installation import INCLUDE
+from isthmus.graph.ops import OPERATIONS
+
+QNN = INCLUDE / "QNN"
+HEADERS = sorted(str(file.relative_to(QNN)) for file in QNN.rglob("*.h"))
+SDK = [
+    "QnnBackend", "QnnCommon", "QnnContext", "QnnDevice", "QnnError", "QnnGraph", "QnnInterface", "QnnLog", "QnnMem",
+    "QnnOpDef", "QnnOpPackage", "QnnProfile", "QnnProperty", "QnnSdkBuildId", "QnnSignal", "QnnTensor", "QnnTypes",
+    "CPU/QnnCpuCommon", "GPU/QnnGpuCommon", "GPU/QnnGpuGraph", "GPU/QnnGpuMem", "HTP/QnnHtpCommon", "HTP/QnnHtpContext",
+    "HTP/QnnHtpDevice", "HTP/QnnHtpGraph", "HTP/QnnHtpMem", "HTP/QnnHtpPerfInfrastructure", "HTP/QnnHtpProfile",
+    "HTP/QnnHtpSystemContext", "LPAI/QnnLpaiBackend", "LPAI/QnnLpaiCommon", "LPAI/QnnLpaiContext", "LPAI/QnnLpaiGraph",
+    "LPAI/QnnLpaiMem", "Saver/QnnSaver", "Saver/QnnSaverCommon", "System/QnnSystemCommon", "System/QnnSystemContext",
+    "System/QnnSystemDlc", "System/QnnSystemInterface", "System/QnnSystemLog", "System/QnnSystemProfile",
+    "System/QnnSystemTensor", "TFLiteDelegate/QnnTFLiteDelegate",
+]  # fmt: skip
+STANDARDS = {"gcc": "-std=c11", "g++": "-std=c++17"}
+
+
+def accept(compiler: str, sources: list[Path], *flags: str) -> None:
+    """Have a compiler check sources, with every warning an error."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"needs {compiler}")
+    command = [compiler, STANDARDS[compiler], "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *flags, *sources]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:3000]
+
+
+def test_the_headers_have_the_sdks_names_and_folders() -> None:
+    assert {f"{name}.h" for name in SDK} <= set(HEADERS)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "g++"])
+def test_every_header_is_complete_by_itself(tmp_path: Path, compiler: str) -> None:
+    sources = []
+    for number, header in enumerate(HEADERS):
+        # A program may look for headers in `include` or, as the SDK's samples do, in `include/QNN`.
+        for prefix in ("QNN/", ""):
+            sources.append(tmp_path / f"{number}{prefix[:-1]}.{'c' if compiler == 'gcc' else 'cpp'}")
+            sources[-1].write_text(f'#include "{prefix}{header}"\n')
+    accept(compiler, sources, f"-I{INCLUDE}", f"-I{QNN}")
+
+
+def test_former_places_of_headers_lead_to_the_new_ones(tmp_path: Path) -> None:
+    source = tmp_path / "former.c"
+    former = [file.relative_to(INCLUDE) for file in INCLUDE.rglob("*.h") if QNN not in file.parents]
+    source.write_text("".join(f'#include "{file}"\n' for file in former))
+    assert len(former) == 8
+    accept("gcc", [source], f"-I{INCLUDE}")
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "g++"])
+def test_every_initialiser_makes_a_value_of_its_type(tmp_path: Path, compiler: str) -> None:
+    text = "".join((QNN / header).read_text() for header in HEADERS)
+    types = {name.replace("_", "").lower(): name for name in re.findall(r"\}\s*(\w+)_t;", text)}
+    types |= {"qnnlpaibackendalignmentreq": "QnnLpaiBackend_BufferAlignmentReq"}
+    made = []
+    for macro in sorted(set(re.findall(r"#define (\w+)_INIT [^0-9]", text))):
+        plain = re.sub("^qnn[a-z]+apiversion$", "qnnapiversion", macro.replace("_", "").lower())
+        made.append(f"{types[plain]}_t value{len(made)} = {macro}_INIT;")
+    assert len(made) > 60
+    source = tmp_path / ("initialisers.c" if compiler == "gcc" else "initialisers.cpp")
+    includes = "".join(f'#include "{header}"\n' for header in HEADERS)
+    source.write_text(f"{includes}\n" + "\n".join(made) + "\n")
+    accept(compiler, [source], f"-I{QNN}")
+
+
+def test_what_is_generated_is_what_the_tree_has() -> None:
+    stale = [file.name for file, text in headers.FILES.items() if file.read_text() != text()]
+    assert not stale, "run `python -m isthmus.capi.headers`"
+
+
+def test_every_operation_and_parameter_has_a_name_in_c() -> None:
+    text = (QNN / "QnnOpDef.h").read_text()
+    for name, operation in OPERATIONS.items():
+        if operation.package == "qti.aisw":
+            (macro,) = re.findall(rf'#define (\w+) "{name}"\n', text)
+            for param in operation.params:
+                assert f'#define {macro}_PARAM_{param.name.upper()} "{param.name}"\n' in text
+    for line in (
+        'QNN_OP_CONV_2D "Conv2d"', 'QNN_OP_DEPTH_WISE_CONV_2D_PARAM_PAD_AMOUNT "pad_amount"', 'QNN_OP_L2_NORM "L2Norm"',
+        'QNN_OP_RELU6 "Relu6"', 'QNN_OP_NV12_TO_RGB "Nv12ToRgb"', 'QNN_OP_TOP_K "TopK"', 'QNN_OP_UN_PACK "UnPack"',
+        "QNN_OP_ELEMENT_WISE_UNARY_OPERATION_SQRT 15", "QNN_OP_PAD_SCHEME_EDGE 3",
+        'QNN_OP_CORRELATION_1D "Correlation1D"',
+    ):  # fmt: skip
+        assert f"#define {line}\n" in text
