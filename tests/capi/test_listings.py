@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from host_programs import Build, accelerators, complaints, execute
+from host_programs import DRIVERS_LEAK, Build, accelerators, complaints, execute
 from suites import long
 
 KINDS = [pytest.param("gcc", False, id="c"), long("g++", False, id="c++"), long("g++", True, id="c++-asan")]
@@ -40,7 +40,7 @@ def test_tensors_lie_in_the_clients_opencl_buffers(
     libraries: Path, opencl: tuple[Path, dict[str, str]], build: Build, compiler: str, sanitize: bool
 ) -> None:
     path, variables = opencl
-    done = execute(build("gpu_opencl", compiler, sanitize), libraries, path, **variables)
+    done = execute(build("gpu_opencl", compiler, sanitize), libraries, path, **variables, **DRIVERS_LEAK)
     assert (done.returncode, complaints(done)) == (0, [])
     assert "done" in done.stdout.splitlines()
     assert "is no object of OpenCL, or was released" in done.stdout
@@ -94,7 +94,7 @@ LINES = [
 def test_the_delegate_runs_a_model_in_shared_memory(
     libraries: Path, litert: list[Path | int], build: Build, sanitize: bool
 ) -> None:
-    done = execute(build("tflite_delegate", "g++", sanitize), libraries, *litert)
+    done = execute(build("tflite_delegate", "g++", sanitize), libraries, *litert, **DRIVERS_LEAK)
     assert done.returncode == 0, done.stderr
     assert "done" in done.stdout.splitlines()
     events = json.loads(done.stdout.splitlines()[0])

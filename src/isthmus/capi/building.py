@@ -11,6 +11,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SOURCE, INCLUDE = HERE / "library.c", HERE / "include"
+SUPPRESSIONS = HERE / "isthmus.supp"
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = (
     "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,nodelete",

@@ -1,7 +1,8 @@
 """The client's memory, read and written with care: a wild pointer is refused, where a plain access ends the process.
 
 The kernel copies, by process_vm_readv and its counterpart, and tells when there is nothing to copy. Where it is not
-allowed to, a plain access is all there is.
+allowed to, a plain access is all there is. What it has written is written again by a plain access, which valgrind and
+sanitizers see: of the kernel's they know nothing, and would call the client's answers uninitialised.
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ def _copy(ours: int, theirs: int, nbytes: int, write: bool) -> None:
         if copied < 0:
             break
         done += copied
-    if done < nbytes:
-        ours, theirs = ours + done, theirs + done
-        ctypes.memmove(*((theirs, ours) if write else (ours, theirs)), nbytes - done)
+    if write:
+        ctypes.memmove(theirs, ours, nbytes)
+    elif done < nbytes:
+        ctypes.memmove(ours + done, theirs + done, nbytes - done)
 
 
 def read_into(target: int, address: int, nbytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Puts the libraries into a folder, and beside them a file that says where Python is.
+"""Puts the libraries into a folder, with a file that says where Python is, and one that valgrind can be given.
 
 A wheel carries them compiled, beside this module; out of a source tree the first C compiler that is found makes them.
 Nothing in a library depends on the Python it is used with: `isthmus.conf` beside it names that.
@@ -12,7 +12,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from isthmus.capi.building import INCLUDE, LIBRARIES, NoCompiler, Refused, compile_all
+from isthmus.capi.building import INCLUDE, LIBRARIES, SUPPRESSIONS, NoCompiler, Refused, compile_all
 from isthmus.errors import Code, QnnError
 
 BUILT = Path(__file__).parent / "libraries"
@@ -40,6 +40,7 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
         target.mkdir(parents=True, exist_ok=True)
         made = _copied(target) if _are_built() else compile_all(target)
         _replace(target / SETTINGS, settings().encode("utf-8", "surrogateescape"), 0o644)
+        _replace(target / SUPPRESSIONS.name, SUPPRESSIONS.read_bytes(), 0o644)
     except NoCompiler as problem:
         hint = "Install gcc or clang, or set CC."
         raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "libraries for C", str(problem), hint) from None

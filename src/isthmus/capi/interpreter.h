@@ -30,6 +30,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "python_memory.h"
+
 #define QUOTED_(name) #name
 #define QUOTED(name) QUOTED_(name)
 #define NAME QUOTED(LIBRARY_NAME)
@@ -252,6 +254,7 @@ static PyStatus initialized(void) {
   before.utf8_mode = 1;
   PyStatus status = py.PreInitialize(&before);
   if (status.type) return status;
+  separate_python_memory(atomic_load(&process->functions));
   py.Config_Isolated(&config);
   status = py.Config_SetArgv(&config, 1, arguments);
   if (!status.type) status = py.Initialize(&config);

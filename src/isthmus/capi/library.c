@@ -20,26 +20,40 @@ typedef Qnn_ErrorHandle_t E;
 
 /* -- the client's memory ------------------------------------------------------------------------------------------- */
 
-/* Whether it can be read, by the kernel's word: this call has its second argument copied, or answers EFAULT, before it
- * sees that the rest makes no sense. A plain access would end the process. `page` is one that was found to be there. */
+/* Whether 8 bytes can be read, by the kernel's word: this call has its second argument copied, or answers EFAULT, before
+ * it sees that the rest makes no sense. A plain access would end the process. Valgrind complains of such a call, and
+ * of bytes that are not initialised; there the kernel copies them. */
+static int is_there(uintptr_t at) {
+  static _Atomic int copies = -1;
+  if (atomic_load_explicit(&copies, memory_order_relaxed) < 0) atomic_store(&copies, on_valgrind());
+  if (!atomic_load_explicit(&copies, memory_order_relaxed))
+    return !(syscall(SYS_rt_sigprocmask, ~0, at, NULL, 8) && errno == EFAULT);
+  char copy[8];
+  struct iovec ours = {copy, sizeof copy}, theirs = {(void *)at, sizeof copy};
+  return process_vm_readv(getpid(), &ours, 1, &theirs, 1, 0) >= 0 || errno != EFAULT;
+}
+
+/* Whether all of it can be read. `page` is one that was found to be there. */
 __attribute__((unused)) static int readable(const void *memory, size_t bytes, uintptr_t *page) {
   const uintptr_t smallest = 4095;
   uintptr_t first = (uintptr_t)memory & ~(uintptr_t)7, last = ((uintptr_t)memory + bytes - 1) & ~(uintptr_t)7;
   if (!first || last < first) return 0; /* of the null pointer the kernel would copy nothing, and not complain */
   for (uintptr_t at = first; at <= last; at = (at | smallest) + 1) {
     if ((at | smallest) == *page) continue;
-    if (syscall(SYS_rt_sigprocmask, ~0, at, NULL, 8) && errno == EFAULT) return 0;
+    if (!is_there(at)) return 0;
     *page = at | smallest;
   }
   return 1;
 }
 
-/* Write there; whether that could be done. Where the kernel does not do it for us, a plain access is all there is. */
+/* Write there; whether that could be done. The kernel tells, by writing first, and the plain write after it is what
+ * valgrind and sanitizers see. Where the kernel does not write for us, the plain one is all there is. */
 __attribute__((unused)) static int put(void *memory, const void *value, size_t bytes) {
   struct iovec ours = {(void *)value, bytes}, theirs = {memory, bytes};
   ssize_t done = process_vm_writev(getpid(), &ours, 1, &theirs, 1, 0);
-  if (done < 0 && errno != EFAULT) memcpy(memory, value, bytes);
-  return done == (ssize_t)bytes || (done < 0 && errno != EFAULT);
+  if (done != (ssize_t)bytes && (done >= 0 || errno == EFAULT)) return 0;
+  memcpy(memory, value, bytes);
+  return 1;
 }
 
 /* -- the way across ----------------------------------------------------------------------------------------------- */

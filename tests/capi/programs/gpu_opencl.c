@@ -7,6 +7,7 @@
  *
  * With "late" the graph is finalized, and executed once in raw memory, before the first buffer is registered. With
  * "forget" nothing is freed at the end. */
+#include "QNN/GPU/QnnGpuGraph.h"
 #include "QNN/GPU/QnnGpuMem.h"
 #include "opencl_client.h"
 

@@ -71,3 +71,11 @@ def test_the_kernel_and_llvm_agree_on_every_feature_that_targets_of_this_machine
 def test_picking_a_target_loads_no_llvm_where_the_kernel_tells():
     script = "import sys; from isthmus.engine.native.target import host; host(); assert 'llvmlite' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(("there", "expected"), [(True, {"avx2"}), (False, {"avx2", "avx512f", "avxvnni"})])
+def test_valgrind_has_no_instructions_beyond_avx2(monkeypatch, fresh, there, expected):
+    monkeypatch.setattr(processor, "architecture", lambda: "x86_64")
+    monkeypatch.setattr(processor, "_READERS", {"x86_64": lambda: frozenset({"avx2", "avx512f", "avxvnni"})})
+    monkeypatch.setattr(processor, "on_valgrind", lambda: there)
+    assert processor.features() == expected

@@ -36,6 +36,10 @@ _LINUX_NAMES = {
 """Features of x86 that Linux calls otherwise than LLVM."""
 
 
+_NOT_ON_VALGRIND = ("avx512", "avxvnni")
+"""How the names of features begin that the processor which valgrind emulates has not."""
+
+
 def architecture() -> str:
     """The processor's family as LLVM's triples name it."""
     return platform.machine().replace("arm64", "aarch64")
@@ -45,7 +49,16 @@ def architecture() -> str:
 def features() -> frozenset[str]:
     """The features of the processor that this process runs on."""
     found = _READERS[architecture()]() if architecture() in _READERS else None
-    return from_llvm() if found is None else found
+    if found is None:
+        return from_llvm()
+    if on_valgrind():
+        return frozenset(name for name in found if not name.startswith(_NOT_ON_VALGRIND))
+    return found
+
+
+def on_valgrind() -> bool:
+    """Answer whether valgrind runs this process; what Linux tells of processors is then of the real one."""
+    return hasattr(ctypes.CDLL(None), "_vgnU_freeres")  # a function of the library that valgrind preloads
 
 
 def from_auxiliary_vector(getauxval: Callable[[int], int] | None = None) -> frozenset[str] | None:
