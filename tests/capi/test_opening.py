@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,30 @@ def test_variables_of_a_program_are_neither_obeyed_nor_changed(libraries: Path, 
     (tmp_path / "sitecustomize.py").write_text("print('obeyed', flush=True)\n")
     done = execute(build("variables"), libraries, PYTHONHOME="/gone", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout, complaints(done)) == (0, "/gone\n", [])
+
+
+@pytest.mark.parametrize("denied", ["isthmus.conf", "executable"])
+def test_settings_and_a_python_without_permission_are_told_as_such(
+    libraries: Path, build: Build, tmp_path: Path, denied: str
+) -> None:
+    # Root may do anything: there, a user who may not runs the program.
+    user = 65534 if os.geteuid() == 0 else None
+    with tempfile.TemporaryDirectory() as public:
+        folder = Path(public)
+        folder.chmod(0o755)
+        for file in (libraries / "libQnnCpu.so", libraries / "isthmus.conf", build("variables")):
+            shutil.copy(file, folder)
+        (folder / "python").write_text("")
+        settings = folder / "isthmus.conf"
+        if denied == "executable":
+            settings.write_text(re.sub("executable=.*", f"executable={folder}/python", settings.read_text()))
+        else:
+            settings.chmod(0)
+        done = subprocess.run(
+            [folder / "variables", folder], capture_output=True, text=True, timeout=120, user=user, cwd="/"
+        )
+    expected = {
+        "isthmus.conf": f"permission denied: {settings}",
+        "executable": f"permission denied: the Python that it was installed with, {folder}/python; {AGAIN}",
+    }[denied]
+    assert done.stderr.splitlines()[0] == f"isthmus: libQnnCpu: {expected}"

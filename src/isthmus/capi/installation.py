@@ -86,7 +86,8 @@ def settings() -> str:
         f"import site, sys; here = {places!r}; site.ENABLE_USER_SITE = {bool(site.ENABLE_USER_SITE)}; "
         "[site.addsitedir(place) for place in here]; "
         f"sys.path[:] = here + [p for p in sys.path if p not in here and not p.endswith({_PACKAGES!r})]; "
-        "import isthmus.capi.serve"
+        # Python passes over folders that it may not read.
+        "import os; os.scandir(here[0]).close(); import isthmus.capi.serve"
     )
     found = libpython()
     return "\n".join(

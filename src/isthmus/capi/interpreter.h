@@ -20,6 +20,7 @@
 #define ISTHMUS_INTERPRETER_H
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -209,6 +210,7 @@ static int beside(const char *file, char *path) {
 /* A regular file, opened without waiting for anybody. */
 static FILE *opened(const char *path) {
   struct stat told;
+  errno = 0;
   int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return NULL;
   FILE *file = !fstat(descriptor, &told) && S_ISREG(told.st_mode) ? fdopen(descriptor, "r") : NULL;
@@ -220,6 +222,7 @@ static int read_settings(void) {
   char line[4 * PATH_MAX];
   if (!beside("isthmus.conf", settings.file)) return complain("its own place is not known", "", "");
   FILE *file = opened(settings.file);
+  if (!file && errno == EACCES) return complain("permission denied: ", settings.file, "");
   if (!file) return complain("run `isthmus capi install DIR` for a program without Python; there is no ", settings.file, "");
   *settings.libpython = *settings.executable = *settings.bootstrap = 0;
   while (fgets(line, sizeof line, file)) {
@@ -236,6 +239,8 @@ static int read_settings(void) {
   if (!*settings.libpython)
     return complain("no shared libpython was found when it was installed: install one ",
                     "(python3-dev, or a Python built with --enable-shared)", MENDED);
+  if (access(settings.executable, X_OK) && errno == EACCES)
+    return complain("permission denied: the Python that it was installed with, ", settings.executable, MENDED);
   if (access(settings.executable, X_OK))
     return complain("the Python that it was installed with is gone: ", settings.executable, MENDED);
   return 1;

@@ -29,6 +29,7 @@ from isthmus.capi import (  # noqa: F401 - these enter their functions
 from isthmus.capi.client import BadPointer
 from isthmus.capi.functions import TABLE, Function
 from isthmus.capi.handles import Handles
+from isthmus.capi.hints import in_c
 from isthmus.capi.records import ClientLog
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel, tell
@@ -140,6 +141,7 @@ class Server:
 
     def failed(self, function: str, problem: QnnError, expected: bool = False) -> int:
         """Note a refusal, so that the client can ask for its reason, and say it where the client listens."""
+        problem = in_c(problem)
         self._failures[int(problem.code)] = f"{function}: {problem}"
         self.say(LogLevel.VERBOSE if expected else LogLevel.ERROR, f"{function}: {problem}")
         return int(problem.code)

@@ -9,7 +9,6 @@ import hashlib
 import platform
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,10 +66,8 @@ class Ahead:
             return self._from(Folder.of_user())
         except Unavailable as problem:
             # Nothing to keep it in is no reason not to run.
-            what = self.what[:1].upper() + self.what[1:]
-            print(f"isthmus: {problem} {what} is compiled for this process alone.", file=sys.stderr)
-        with tempfile.TemporaryDirectory(prefix="isthmus-") as temporary:
-            return self._from(Folder(Path(temporary)))
+            with Folder.of_this_process(problem, f"Functions of {self.what}") as folder:
+                return self._from(folder)
 
     def _from(self, folder: Folder) -> list[bytes]:
         """The object files as a folder has them, compiled into it if need be."""

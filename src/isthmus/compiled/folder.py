@@ -14,6 +14,7 @@ import hashlib
 import os
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -73,6 +74,26 @@ class Folder:
                 "the user has no home folder to keep it in",
                 "Set ISTHMUS_CACHE_DIR to a folder that can be written.",
             ) from None
+
+    @classmethod
+    @contextmanager
+    def of_this_process(cls, instead: Unavailable, what: str) -> Iterator[Folder]:
+        """Provide a folder that is removed afterwards, where the user's is cold and cannot be filled.
+
+        Parameters
+        ----------
+        instead
+            Why the user's cannot; said on standard error, and raised where there is no place for another.
+        what
+            What is compiled, in the plural.
+        """
+        try:
+            temporary = tempfile.TemporaryDirectory(prefix="isthmus-")
+        except OSError:
+            raise instead from None
+        print(f"isthmus: {instead} {what} are compiled for this process alone.", file=sys.stderr, flush=True)
+        with temporary as path:
+            yield cls(Path(path))
 
     def read(self, name: str, key: str) -> bytes | None:
         """The code kept under a name and for a key, or None where there is none or it is damaged."""

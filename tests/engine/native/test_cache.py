@@ -1,5 +1,6 @@
 """Compiled kernels are cached by their sources and target; what is stale or damaged is rebuilt, never trusted."""
 
+import errno
 import os
 import select
 import signal
@@ -150,6 +151,36 @@ def test_without_a_home_folder_the_variable_to_set_is_named(monkeypatch):
 
     monkeypatch.setattr("pwd.getpwuid", no_entry)
     with pytest.raises(QnnError, match=r"no home folder.*ISTHMUS_CACHE_DIR"):
+        loader.compile_into_cache([KERNEL], host())
+
+
+def test_where_nothing_can_be_kept_kernels_are_compiled_for_this_process(tmp_path, monkeypatch, capfd):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("ISTHMUS_CACHE_DIR", "/proc/nowhere")
+    monkeypatch.setattr(loader, "_unkept", {})
+    code = loader.objects([KERNEL], host())[KERNEL]
+    said = capfd.readouterr().err
+    assert "cache of compiled code /proc/nowhere: cannot be written: No such file or directory" in said
+    assert "Kernels are compiled for this process alone." in said
+    assert list(temporary.iterdir()) == []
+    assert loader.objects([KERNEL], host())[KERNEL] == code
+    assert capfd.readouterr().err == ""
+
+
+def test_a_cache_without_permission_says_so_and_one_that_can_be_read_serves(tmp_path, monkeypatch, capfd):
+    loader.compile_into_cache([KERNEL], host())
+    kept = cache.read(KERNEL, host())
+
+    def denied(*arguments, **options):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(loader, "_unkept", {})
+    monkeypatch.setattr(Path, "mkdir", denied)
+    assert loader.objects([KERNEL], host()) == {KERNEL: kept}
+    assert capfd.readouterr().err == ""
+    with pytest.raises(QnnError, match=r"cannot be written: Permission denied\. Set ISTHMUS_CACHE_DIR"):
         loader.compile_into_cache([KERNEL], host())
 
 

@@ -91,9 +91,9 @@ def path(kernel: str, target: Target) -> Path:
     return Folder.of_user().path / _name(kernel, target)
 
 
-def read(kernel: str, target: Target) -> bytes | None:
-    """The object code of a kernel, or None where there is none that is whole."""
-    return Folder.of_user().read(_name(kernel, target), key(kernel, target))
+def read(kernel: str, target: Target, folder: Folder | None = None) -> bytes | None:
+    """The object code of a kernel in a folder, the user's if none is given; None where there is none that is whole."""
+    return (folder or Folder.of_user()).read(_name(kernel, target), key(kernel, target))
 
 
 def write(kernel: str, target: Target, code: bytes) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from isthmus.compiled.children import compile_into
-from isthmus.compiled.folder import Folder
+from isthmus.compiled.folder import Folder, Unavailable
 from isthmus.compiled.image import Image
 from isthmus.engine.native import cache
 from isthmus.engine.native.target import Target
@@ -23,6 +23,8 @@ _addresses: dict[tuple[str, str], int] = {}
 _ensured: set[tuple[str, str]] = set()
 _images: dict[str, Image] = {}
 _only_given = False
+_unkept: dict[tuple[str, str], bytes] = {}
+"""Code that was compiled for this process alone, since no folder could keep it."""
 
 
 def addresses(kernels: Iterable[str], target: Target) -> dict[str, int]:
@@ -68,6 +70,13 @@ def _objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
     if _only_given:
         rule = "its code was not sent to this process, which compiles none"
         raise QnnError(Code.COMMON_LOADING_BINARIES, f"kernel '{kernels[0]}'", rule)
+    try:
+        return _kept_objects(kernels, target)
+    except Unavailable as problem:
+        return _unkept_objects(kernels, target, problem)
+
+
+def _kept_objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
     objects: dict[str, bytes] = {}
     # A second try is for sources that were edited while the compiler read them.
     for _ in range(2):
@@ -80,6 +89,28 @@ def _objects(kernels: Sequence[str], target: Target) -> dict[str, bytes]:
         objects |= {kernel: code for kernel in absent if (code := cache.read(kernel, target)) is not None}
     if len(objects) != len(kernels):
         raise Folder.of_user().not_kept()
+    return objects
+
+
+def _unkept_objects(kernels: Sequence[str], target: Target, problem: Unavailable) -> dict[str, bytes]:
+    """Take what the cache has, if it can be read, and compile the rest for this process alone."""
+    objects = {}
+    for kernel in kernels:
+        try:
+            code = _unkept.get((kernel, target.name)) or cache.read(kernel, target)
+        except Unavailable:
+            code = None
+        if code is not None:
+            objects[kernel] = code
+    absent = [kernel for kernel in kernels if kernel not in objects]
+    if absent:
+        with Folder.of_this_process(problem, "Kernels") as folder:
+            compile_into(folder, _COMPILER, [target.name], absent, f"{len(absent)} kernels for {target.name}")
+            for kernel in absent:
+                code = cache.read(kernel, target, folder)
+                if code is None:
+                    raise folder.not_kept()
+                objects[kernel] = _unkept[kernel, target.name] = code
     return objects
 
 

@@ -1,0 +1,56 @@
+"""Errors of the C interface name calls of C, whichever room they come from."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import re
+from pathlib import Path
+
+from qnn_calls import Client, opened
+
+import isthmus
+from isthmus.capi.hints import in_c
+from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType, TensorType
+
+SOURCES = Path(isthmus.__file__).parent
+NEVER_IN_C = ("tools", "split", "delegate", "frontends", "session.py", "report", "isolated.py")
+"""Rooms whose errors no function of the C interface answers: a library says which Python is run, for one."""
+PYTHON = re.compile(r"\bisthmus\.\w+\.|\b\w+\(\)|\bset_config\(|\bMemType\.|\bqnn\.\w+\.\w+ |\bsys\.")
+
+
+def texts() -> list[str]:
+    """List the rules and remedies of errors in the package; what is computed in them is written as a number."""
+    found: list[ast.expr] = []
+    for file in SOURCES.rglob("*.py"):
+        if file.relative_to(SOURCES).parts[0] in NEVER_IN_C:
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "QnnError":
+                found += node.args[2:]
+            elif isinstance(node, ast.Assign) and "hint" in ast.unparse(node.targets[0]).lower():
+                found.append(node.value)
+    return [re.sub(r"\{[^{}]*\}", "64", ast.unparse(each)) for each in found]
+
+
+def test_no_error_that_reaches_a_client_in_c_names_a_call_of_python() -> None:
+    every = [text for text in texts() if PYTHON.search(text)]
+    assert len(every) > 6
+    for text in every:
+        problem = in_c(QnnError(Code.COMMON_GENERAL, "something", text, text))
+        assert not PYTHON.search(problem.hint), problem.hint
+
+
+def test_a_client_is_told_which_function_to_call(libraries: Path) -> None:
+    client = Client(libraries / "libQnnLpai.so")
+    backend, context = opened(client)
+    graph = client.make("graphCreate", context, b"unready", None)
+    x = client.tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))
+    y = client.tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 8))
+    for tensor in (x, y):
+        client.do("tensorCreateGraphTensor", graph, ctypes.byref(tensor))
+    client.do("graphAddNode", graph, client.operation("add", "ElementWiseAdd", [x, x], [y]))
+    assert client.graphFinalize(graph, None, None) == Code.GRAPH_FINALIZE_FAILED
+    assert "graphSetConfig with QNN_LPAI_GRAPH_SET_CFG_SCRATCH_MEM and " in client.reason(Code.GRAPH_FINALIZE_FAILED)
+    client.do("backendFree", backend)
