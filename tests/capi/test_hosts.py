@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from host_programs import Build, accelerators, complaints, execute
+from host_programs import PROGRAMS, Build, accelerators, complaints, execute
 
 from isthmus import qnn
+from isthmus.capi.installation import INCLUDE
 
 KINDS = [("gcc", False), ("g++", False), ("g++", True)]
 kinds = pytest.mark.parametrize(("compiler", "sanitize"), KINDS, ids=["c", "c++", "c++-asan"])
@@ -110,3 +112,29 @@ def test_a_program_in_python_that_frees_nothing_leaves_nothing(libraries: Path) 
     )  # fmt: skip
     assert (done.returncode, complaints(done)) == (0, [])
     assert int(done.stdout) not in accelerators()
+
+
+@pytest.fixture(scope="module")
+def by_name(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that is linked with the libraries, and calls functions by their names."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    program = tmp_path_factory.mktemp("linked") / "by_name"
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}", f"-L{libraries}", f"-Wl,-rpath,{libraries}"]
+    command = ["gcc", *flags, PROGRAMS / "by_name.c", "-o", program, "-lQnnHtp", "-lcdsprpc"]
+    subprocess.run(list(map(str, command)), check=True)
+    return program
+
+
+@pytest.mark.parametrize(("says", "reserved"), [("raw", 8192), ("memhandle", 0)])
+def test_a_node_tells_which_memory_its_inputs_and_outputs_will_have(by_name: Path, says: str, reserved: int) -> None:
+    done = execute(by_name, says)
+    assert (done.returncode, complaints(done)) == (0, [])
+    assert done.stdout.splitlines() == [f"staging reserved {reserved}", "staging reserved 0", "y 14"]
+
+
+def test_a_node_cannot_say_so_of_a_tensor_within_the_graph(by_name: Path) -> None:
+    done = execute(by_name, "native")
+    assert done.returncode == 1
+    assert "tensor 'between' is MEMHANDLE there, which only graph inputs and outputs may be" in done.stderr
+    assert "QnnGraph_addNode(graph, add) answers 6005" in done.stderr

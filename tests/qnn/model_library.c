@@ -22,6 +22,9 @@
 #ifndef IO_MEMORY
 #define IO_MEMORY QNN_TENSORMEMTYPE_RAW
 #endif
+#ifndef NODE_MEMORY /* what nodes say of inputs and outputs */
+#define NODE_MEMORY IO_MEMORY
+#endif
 #define EXPORTED __attribute__((visibility("default")))
 #define COUNT(list) (sizeof(list) / sizeof(*(list)))
 
@@ -62,6 +65,9 @@ static Qnn_Tensor_t scaled(Qnn_Tensor_t made, float scale, int32_t offset) {
 
 static uint32_t add(Qnn_GraphHandle_t graph, const char *name, const char *type, Qnn_Param_t *params, uint32_t count,
                     Qnn_Tensor_t *inputs, uint32_t inputCount, Qnn_Tensor_t *output) {
+  for (uint32_t i = 0; i < inputCount; i++)
+    if (inputs[i].v1.type == QNN_TENSOR_TYPE_APP_WRITE) inputs[i].v1.memType = NODE_MEMORY;
+  if (output->v1.type == QNN_TENSOR_TYPE_APP_READ) output->v1.memType = NODE_MEMORY;
   Qnn_OpConfig_t op = {QNN_OPCONFIG_VERSION_1, {{name, "qti.aisw", type, count, params, inputCount, inputs, 1, output}}};
   if (qnn.backendValidateOpConfig(backend, op)) return MODEL_NODES_ERROR;
   return qnn.graphAddNode(graph, op) ? MODEL_NODES_ERROR : MODEL_NO_ERROR;

@@ -84,6 +84,13 @@ def test_the_memory_type_that_a_library_embeds_is_what_graphs_are_prepared_for(t
         assert (graph.stats.staging_bytes == 0) == (kind is MemType.MEMHANDLE)
 
 
+def test_the_memory_type_that_a_library_gives_with_its_nodes_counts_too(tmp_path):
+    path = build(tmp_path, NODE_MEMORY="QNN_TENSORMEMTYPE_MEMHANDLE")
+    with qnn.Backend("htp") as backend:
+        for graph in backend.create_context().compose_all(path):
+            assert {info.mem_type for info in graph.info.tensors} == {MemType.MEMHANDLE}
+
+
 def test_what_is_asked_for_goes_before_what_a_library_embeds(tmp_path):
     path = build(tmp_path, IO_MEMORY="QNN_TENSORMEMTYPE_MEMHANDLE")
     with qnn.Backend("htp") as backend:

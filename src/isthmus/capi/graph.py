@@ -18,7 +18,7 @@ from isthmus.capi.records import Profile, Signal
 from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.recurrent import add_batch_first
-from isthmus.graph import Tensor, TensorType
+from isthmus.graph import MemType, Tensor, TensorType
 from isthmus.lock import Lock
 from isthmus.log import LogLevel
 from isthmus.qnn.interface import types
@@ -194,6 +194,10 @@ def graph_add_node(server: Server, handle: int, config: int) -> None:
         add_batch_first(graph.handle.driver.graph, node.name, node.op, x, inputs[1:], made, node.params, add)
     else:
         add(node.name, node.op, inputs, made, node.params)
+    for info, tensor in zip([*node.inputs, *node.outputs], [*inputs, *outputs], strict=True):
+        # The hint may come with the tensor or with a node; raw memory is what a description says that gives none.
+        if tensor is not None and info.mem_type is MemType.MEMHANDLE:
+            tensor.mem_type = MemType.MEMHANDLE
     graph.context.binary = None
 
 
@@ -211,6 +215,9 @@ def _created(graph: Graph, what: str, info: ClientTensorInfo) -> Tensor | None:
         )
     if info.name and info.name != tensor.name:
         rule = f"tensor '{info.name}' has the id {info.id}, which is that of '{tensor.name}'"
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
+    if info.mem_type is MemType.MEMHANDLE and tensor.type not in (TensorType.APP_WRITE, TensorType.APP_READ):
+        rule = f"tensor '{tensor.name}' is MEMHANDLE there, which only graph inputs and outputs may be"
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
     return tensor
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,9 @@ class Recorder:
                 if known is None and tensor.v1.type != TensorKind.NULL:
                     rule = f"its tensor {tensor.v1.id} was not created in graph '{recording.name}'"
                     raise QnnError(Code.GRAPH_INVALID_TENSOR, f"node '{name}'", rule)
+                if known is not None and tensor.v1.memType == TensorMemType.MEMHANDLE:
+                    # The hint may come with the tensor or with a node.
+                    recording.tensors[tensor.v1.id] = replace(known, mem_type=int(TensorMemType.MEMHANDLE))
                 found.append("" if known is None else known.name)
             return tuple(found)
 
