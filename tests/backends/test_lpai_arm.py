@@ -67,6 +67,33 @@ def test_private_pools_are_refused_with_a_hint(backend, graph):
     assert count(graph, 1) == 4
 
 
+def test_registered_memory_is_used_in_place_by_the_other_process(backend, graph):
+    ready(backend, graph)
+    nbytes = 4 * WIDTH
+    shared = rpcmem.alloc(25, 1, 2 * 4096)
+    values = shared.view(np.float32, (2, 1024))
+    values[0, :WIDTH] = 1
+    handles = graph.context.mem_register(
+        [
+            qnn.MemDescriptor(
+                (1, WIDTH), qnn.DataType.FLOAT_32, qnn.DescriptorType.CUSTOM, custom=lpai.MemInfo(shared.fd, offset)
+            )
+            for offset in (0, 4096)
+        ]
+    )
+    x, y = ClientTensor("x", mem_handle=handles[0]), ClientTensor("y", mem_handle=handles[1])
+    graph.execute([x], [y])
+    assert (values[1, :WIDTH] == 4).all()
+    graph.execute([x], [y])
+    assert (values[1, :WIDTH] == 6).all()
+    assert graph.stats.copied_bytes == 0
+    assert graph.stats.in_place_bytes == {"shared": 4 * nbytes}
+    graph.context.mem_deregister(handles)
+    with pytest.raises(QnnError, match="deregistered") as refusal:
+        graph.execute([x], [y])
+    assert refusal.value.code is Code.MEM_INVALID_HANDLE
+
+
 def test_raw_buffers_are_copied_and_counted_and_shared_ones_are_not(backend, graph):
     ready(backend, graph)
     nbytes = 4 * WIDTH

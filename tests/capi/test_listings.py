@@ -46,8 +46,8 @@ def test_tensors_lie_in_the_clients_opencl_buffers(
     assert "is no object of OpenCL, or was released" in done.stdout
 
 
-@pytest.mark.parametrize("how", ["late", "forget"])
-def test_buffers_are_registered_after_the_graph_is_ready_or_never_freed(
+@pytest.mark.parametrize("how", ["late", "forget", "offline"])
+def test_buffers_are_registered_after_the_graph_is_ready_or_never_freed_or_with_a_loaded_one(
     libraries: Path, opencl: tuple[Path, dict[str, str]], build: Build, how: str
 ) -> None:
     path, variables = opencl

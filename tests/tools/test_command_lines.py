@@ -6,13 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import model_libraries
 import numpy as np
 import oracles
 import pytest
 import tiny
 
 import isthmus
-from isthmus import qnn
+from isthmus import memory, qnn
 
 ROOT = Path(__file__).parents[2]
 GENERATE = (
@@ -108,6 +109,24 @@ def test_qmem_a_binary_for_memory_handles_is_generated_and_run_without_copies(fo
     )
     assert " 0 bytes copied" in out
     check_results(folder)
+
+
+def test_qmem_the_same_line_takes_a_compiled_model_library_with_raw_tensors(folder):
+    (folder / "libqnn_model.so").unlink()
+    model_libraries.build(folder, IO_MEMORY="QNN_TENSORMEMTYPE_RAW")
+    assert (folder / "libqnn_model.so").read_bytes()[:4] == b"\x7fELF"
+    shell(folder, GENERATE)
+    binary = folder / "output" / "qnngraph.serialized.bin"
+    graphs = qnn.SystemContext().get_binary_info(binary).graphs
+    assert [graph.name for graph in graphs] == ["image", "bytes"]
+    assert {tensor.mem_type.name for graph in graphs for tensor in graph.tensors} == {"MEMHANDLE"}
+    with memory.statistics("rpcmem") as reserved, qnn.Backend("htp") as backend:
+        image = backend.create_context_from_binary(binary).retrieve("image")
+        assert reserved.live_bytes == 0
+        y = np.empty((1, 5), np.float32)
+        image.execute([qnn.ClientTensor("x", model_libraries.IMAGE)], [qnn.ClientTensor("probabilities", y)])
+        np.testing.assert_allclose(y, model_libraries.image_result(), atol=1e-6)
+        assert reserved.live_bytes > 0, "raw memory at execution has it reserved then"
 
 
 def test_tcm_a_binary_runs_in_direct_mode_and_tells_of_its_buffers(folder):

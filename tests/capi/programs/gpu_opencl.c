@@ -74,7 +74,8 @@ static void execute_raw(Qnn_GraphHandle_t graph, Qnn_Tensor_t input, Qnn_Tensor_
 }
 
 int main(int argc, char **argv) {
-  int late = argc > 3 && !strcmp(argv[3], "late"), forget = argc > 3 && !strcmp(argv[3], "forget");
+  int offline = argc > 3 && !strcmp(argv[3], "offline"), forget = argc > 3 && !strcmp(argv[3], "forget");
+  int late = offline || (argc > 3 && !strcmp(argv[3], "late"));
   cl_platform_id platform = NULL;
   cl_device_id device = NULL;
   cl_int clStatus = 1;
@@ -133,6 +134,16 @@ int main(int argc, char **argv) {
   if (late) {
     CHECK(qnn.graphFinalize(graph, NULL, NULL));
     execute_raw(graph, inputTensor, outputTensor);
+  }
+  if (offline) {
+    Qnn_ContextBinarySize_t size = 0, written = 0;
+    CHECK(qnn.contextGetBinarySize(context, &size));
+    void *binary = malloc(size);
+    CHECK(qnn.contextGetBinary(context, binary, size, &written));
+    CHECK(qnn.contextFree(context, NULL));
+    CHECK(qnn.contextCreateFromBinary(backend, NULL, NULL, binary, written, &context, NULL));
+    CHECK(qnn.graphRetrieve(context, "double", &graph));
+    free(binary);
   }
 
   /* Fill the info of Qnn_MemDescriptor_t and register the buffers to QNN */
