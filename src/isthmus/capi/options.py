@@ -154,6 +154,13 @@ def context_settings(server: Server, custom: int) -> Settings:
     return {}
 
 
+_DEVICE_FIELDS: dict[IntEnum, Callable[[HtpDeviceConfig], Any]] = {
+    HtpDeviceOption.SOC: lambda c: c.socModel,
+    HtpDeviceOption.ARCH: lambda c: f"v{c.arch.arch} of device {c.arch.deviceId}",
+    HtpDeviceOption.SIGNEDPD: lambda c: c.useSignedProcessDomain.useSignedProcessDomain,
+}
+
+
 def note_device_config(server: Server, custom: int) -> None:
     """Say what a client wants of a device that this is not."""
     if server.backend_name != "htp":
@@ -161,7 +168,8 @@ def note_device_config(server: Server, custom: int) -> None:
         return
     config = read(checked(custom), HtpDeviceConfig)
     option = _member(HtpDeviceOption, config.option, "HTP device", Code.DEVICE_INVALID_CONFIG)
-    server.say(LogLevel.INFO, f"HTP device option {option.name}: understood, and without effect here")
+    shown = _DEVICE_FIELDS[option](config)
+    server.say(LogLevel.INFO, f"HTP device option {option.name} = {shown}: understood, and without effect here")
 
 
 # -- properties --------------------------------------------------------------------------------------------------------

@@ -204,3 +204,10 @@ def test_units_of_events_and_answers_on_properties_have_their_numbers() -> None:
 
 def test_ways_to_set_power_have_their_numbers() -> None:
     assert [int(option) for option in custom.HtpPowerOption] == [1, 2, 3, 4]
+
+
+def test_the_value_of_a_devices_config_is_where_the_vendors_library_reads_it() -> None:
+    assert {name: getattr(custom.HtpDeviceConfig, name).offset for name in fields(custom.HtpDeviceConfig)} == {
+        "option": 0, "socModel": 8, "arch": 8, "useSignedProcessDomain": 8, "reserved": 8,
+    }  # fmt: skip
+    assert ctypes.sizeof(custom.HtpDeviceConfig) == 16

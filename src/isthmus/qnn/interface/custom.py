@@ -163,9 +163,14 @@ class HtpSignedDomain(ctypes.Structure):
 
 
 class HtpDeviceConfigUnion(ctypes.Union):
-    """The value of an HTP device's config."""
+    """The value of an HTP device's config; a pointer among its members puts it at offset 8."""
 
-    _fields_ = [("socModel", c_uint32), ("arch", HtpMinimumArch), ("useSignedProcessDomain", HtpSignedDomain)]
+    _fields_ = [
+        ("socModel", c_uint32),
+        ("arch", HtpMinimumArch),
+        ("useSignedProcessDomain", HtpSignedDomain),
+        ("reserved", c_void_p),
+    ]
 
 
 class HtpDeviceConfig(ctypes.Structure):

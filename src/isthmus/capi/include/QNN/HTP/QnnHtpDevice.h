@@ -31,7 +31,7 @@ typedef struct { uint32_t deviceId; bool useSignedProcessDomain; } QnnHtpDevice_
 typedef struct {
   QnnHtpDevice_ConfigOption_t option;
   union {
-    uint32_t socModel; QnnHtpDevice_Minimum_Arch_t arch; QnnHtpDevice_UseSignedProcessDomain_t useSignedProcessDomain;
+    uint32_t socModel; QnnHtpDevice_Minimum_Arch_t arch; QnnHtpDevice_UseSignedProcessDomain_t useSignedProcessDomain;    void *reserved; /* puts the union at offset 8 */
   };
 } QnnHtpDevice_CustomConfig_t;
 typedef struct {
