@@ -150,9 +150,7 @@ def backend_validate_op_config(server: Server, handle: int, config: int) -> None
     """Refuse what a graph could not take or the back end not execute."""
     backend = backend_of(server, handle)
     node = node_at(config)
-    what = f"node '{node.name}' ({node.op})"
-    if node.op not in OPERATIONS:
-        raise QnnError(Code.BACKEND_OP_PACKAGE_NOT_FOUND, what, "there is no such operation")
+    node.check_package(Code.BACKEND_OP_PACKAGE_NOT_FOUND, Code.BACKEND_OP_PACKAGE_NOT_FOUND)
     inputs, made = list(node.inputs), list(node.outputs)
     if node.batch_first:
         inputs[0], made[:1] = _turned(inputs[0]), [_turned(info) for info in made[:1]]

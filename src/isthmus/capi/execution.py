@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isthmus import qnn
-from isthmus.capi.client import checked, listed_all, pointer, read, write
+from isthmus.capi.client import checked, listed_all, pointer, read, read_array, write
 from isthmus.capi.functions import TABLE, serves
-from isthmus.capi.graph import Graph, graph_of
+from isthmus.capi.graph import Graph, IoTensor, graph_of
 from isthmus.capi.memory import mem_handle_of
 from isthmus.capi.records import Profile, Signal
 from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType
 from isthmus.qnn.interface.objects import NOTIFY, EnvironmentOption, ExecuteEnvironment
-from isthmus.qnn.interface.types import Tensor, TensorMemType, TensorSetV1
+from isthmus.qnn.interface.types import Tensor, TensorMemType, TensorSetV1, TensorV1
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
@@ -28,8 +29,26 @@ _AGAIN = -1
 Key = tuple[tuple[int, int, int, int], ...]
 
 
+_UNTOLD = (0, int(DataType.UNDEFINED))
+"""What a data type is where a client does not say it."""
+
+
+def _check_description(what: str, fields: TensorV1, known: IoTensor) -> None:
+    """Refuse a tensor that is described otherwise than it was created; what a client leaves out is not compared."""
+    if fields.dataType not in (*_UNTOLD, int(known.dtype)):
+        names = {int(each): each.name for each in DataType}
+        told = names.get(fields.dataType, f"{fields.dataType:#x}")
+        raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its data type is {known.dtype.name}, not {told}")
+    dims = pointer(fields, "dimensions")
+    if fields.rank and dims:
+        same = fields.rank == len(known.dims)
+        if not same or tuple(read_array(dims, np.uint32, (fields.rank,)).tolist()) != known.dims:
+            rule = f"its dimensions are {list(known.dims)}, and not those that it is described with"
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
+
+
 def _tensors(
-    server: Server, graph: Graph, address: int, count: int, kind: str, names: dict[int, str]
+    server: Server, graph: Graph, address: int, count: int, kind: str, io: Mapping[int, IoTensor]
 ) -> tuple[list[qnn.ClientTensor], Key]:
     """What the client gives for inputs or outputs, and what tells it from other memory."""
     if count > MOST_TENSORS:
@@ -41,14 +60,16 @@ def _tensors(
         if tensor.version not in (1, 2):
             raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its version {tensor.version} is neither 1 nor 2")
         fields = tensor.v1
-        name = names.get(fields.id)
-        if name is None:
+        known = io.get(fields.id)
+        if known is None:
             raise QnnError(
                 Code.GRAPH_INVALID_TENSOR,
                 what,
                 f"the graph has no input or output of the id {fields.id}",
                 "Use the description that tensorCreateGraphTensor or the binary's information has filled in.",
             )
+        name = known.name
+        _check_description(f"{kind} '{name}' of {graph.handle._what}", fields, known)
         if fields.memType == TensorMemType.MEMHANDLE:
             number = fields.memHandle or 0
             if not number:
@@ -73,9 +94,9 @@ def _bound(
     if not graph.handle.finalized:
         rule = "only a finalized graph can be executed"
         raise QnnError(Code.GRAPH_NOT_FINALIZED, graph.handle._what, rule, "Call graphFinalize first.")
-    names = graph.io_names()
-    given, key = _tensors(server, graph, inputs, input_count, "input", names)
-    made, made_key = _tensors(server, graph, outputs, output_count, "output", names)
+    io = graph.io_tensors()
+    given, key = _tensors(server, graph, inputs, input_count, "input", io)
+    made, made_key = _tensors(server, graph, outputs, output_count, "output", io)
     both = (key, made_key)
     binding = graph.bindings.find(both)
     if binding is None:
@@ -153,13 +174,14 @@ def _environments(graph: Graph, environments: int, count: int) -> list[ExecuteEn
 
 
 def _planned(graph: Graph, tensors: TensorSetV1) -> Iterator[tuple[int, np.ndarray]]:
-    names = graph.io_names()
+    io = graph.io_tensors()
     for kind, count, views in (
         ("inputs", tensors.numInputs, graph.handle.inputs), ("outputs", tensors.numOutputs, graph.handle.outputs),
     ):  # fmt: skip
         for index in range(min(count, MOST_TENSORS)):
             address = checked(pointer(tensors, kind)) + index * ctypes.sizeof(Tensor)
-            name = names.get(read(address, Tensor).v1.id, "")
+            known = io.get(read(address, Tensor).v1.id)
+            name = "" if known is None else known.name
             if name not in views:
                 rule = "the back end has no memory of its own for it"
                 raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor '{name}' of {graph.handle._what}", rule)

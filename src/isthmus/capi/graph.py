@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from isthmus.capi.records import Profile, Signal
 from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.recurrent import add_batch_first
-from isthmus.graph import MemType, Tensor, TensorType
+from isthmus.graph import MemType, Tensor, TensorInfo, TensorType
 from isthmus.lock import Lock
 from isthmus.log import LogLevel
 from isthmus.qnn.interface import types
@@ -27,6 +28,8 @@ from isthmus.qnn.interface.objects import GraphConfig, GraphOption, Property
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
 
+IoTensor = Tensor | TensorInfo
+"""An input or output: of a graph that the client has composed, or of one out of a binary."""
 BINDINGS = 16
 """How many memories of a graph are remembered."""
 _ID_OFFSET = types.Tensor.versions.offset + types.TensorV1.id.offset
@@ -84,13 +87,13 @@ class Graph:
     bindings: Bindings = field(default_factory=Bindings)
     profile: int = 0
 
-    def io_names(self) -> dict[int, str]:
-        """The names of inputs and outputs by the ids that a client has for them."""
+    def io_tensors(self) -> Mapping[int, IoTensor]:
+        """Inputs and outputs by the ids that a client has for them."""
         if self.tensors:
             io = (TensorType.APP_WRITE, TensorType.APP_READ)
-            return {number: tensor.name for number, tensor in self.tensors.items() if tensor.type in io}
+            return {number: tensor for number, tensor in self.tensors.items() if tensor.type in io}
         # Out of a binary: counted as `systemContextGetBinaryInfo` counts them.
-        return {number: info.name for number, info in enumerate(self.handle.info.tensors, 1)}
+        return dict(enumerate(self.handle.info.tensors, 1))
 
 
 def graph_of(server: Server, handle: int) -> Graph:
@@ -157,9 +160,13 @@ def tensor_create_graph_tensor(server: Server, handle: int, tensor: int) -> None
     info = tensor_at(tensor)
     if info.type is TensorType.NULL:
         return
+    if info.type is TensorType.STATIC and info.mem_type is not types.TensorMemType.RAW:
+        raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, info.what, "the memory type of a static tensor must be RAW")
     data = info.contents() if info.type in (TensorType.STATIC, TensorType.APP_READWRITE) else None
+    # A client that leaves the memory type undefined has not decided for memory handles.
+    kind = MemType.MEMHANDLE if info.mem_type is types.TensorMemType.MEMHANDLE else MemType.RAW
     made = graph.handle.create_tensor(
-        info.name, info.type, info.dtype, info.dims, info.quantization, data, mem_type=info.mem_type
+        info.name, info.type, info.dtype, info.dims, info.quantization, data, mem_type=kind
     )
     number = len(graph.tensors) + 1
     graph.tensors[number] = made
@@ -183,11 +190,11 @@ def graph_add_node(server: Server, handle: int, config: int) -> None:
         return None if tensor is None else tensor.data
 
     node = node_at(config, static)
-    what = f"node '{node.name}' ({node.op})"
-    inputs = [_created(graph, what, info) for info in node.inputs]
-    outputs = [_created(graph, what, info) for info in node.outputs]
+    node.check_package(Code.GRAPH_UNCONNECTED_NODE, Code.GRAPH_INVALID_OP_CONFIG)
+    inputs = [_created(graph, node.what, info) for info in node.inputs]
+    outputs = [_created(graph, node.what, info) for info in node.outputs]
     if None in outputs:
-        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, "an output cannot be absent")
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, node.what, "an output cannot be absent")
     made = [out for out in outputs if out is not None]
     add, x = graph.handle.add_node, inputs[0] if inputs else None
     if node.batch_first and x is not None and made and x.rank == made[0].rank == 3:
@@ -218,6 +225,12 @@ def _created(graph: Graph, what: str, info: ClientTensorInfo) -> Tensor | None:
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
     if info.mem_type is MemType.MEMHANDLE and tensor.type not in (TensorType.APP_WRITE, TensorType.APP_READ):
         rule = f"tensor '{tensor.name}' is MEMHANDLE there, which only graph inputs and outputs may be"
+        raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
+    if (info.dtype, info.dims) != (tensor.dtype, tensor.dims):
+        rule = (
+            f"tensor '{tensor.name}' is described as {info.dtype.name}{list(info.dims)}, "
+            f"and was created as {tensor.dtype.name}{list(tensor.dims)}"
+        )
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
     return tensor
 

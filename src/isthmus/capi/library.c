@@ -399,7 +399,7 @@ static QnnHtpDevice_Infrastructure_t infrastructure = {
 /* -- executions --------------------------------------------------------------------------------------------------- */
 
 /* An execution that was made: of which graph, with which memory, and what makes it again. Looked at in the GIL. */
-enum { REMEMBERED = 32, MOST_TENSORS = 64, WORDS = 3 };
+enum { REMEMBERED = 32, MOST_TENSORS = 64, MOST_DIMS = 8, WORDS = 4 + MOST_DIMS / 2 };
 typedef struct { uint64_t words[2 + WORDS * MOST_TENSORS]; size_t bytes; PyObject *run; } Execution;
 static Execution executions[REMEMBERED];
 static int newest;
@@ -414,15 +414,20 @@ static void forget_executions(void) {
     }
 }
 
-/* What tells the memory of these tensors from other memory; NULL if they cannot be read. */
+/* What tells these tensors and their memory from others; NULL if they cannot be read. */
 static uint64_t *described(uint64_t *words, const Qnn_Tensor_t *tensors, uint32_t count, uintptr_t *page) {
   if (!words || (count && !readable(tensors, count * sizeof *tensors, page))) return NULL;
   for (uint32_t i = 0; i < count; i++) {
     const Qnn_TensorV1_t *tensor = &tensors[i].v1; /* a beginning of both versions */
     int raw = tensor->memType == QNN_TENSORMEMTYPE_RAW;
+    uint32_t dims = tensor->dimensions ? tensor->rank : 0;
+    if (dims > MOST_DIMS || (dims && !readable(tensor->dimensions, dims * sizeof(uint32_t), page))) return NULL;
     *words++ = (uint64_t)tensors[i].version << 48 | (uint64_t)tensor->memType << 32 | tensor->id;
     *words++ = V(raw ? tensor->clientBuf.data : tensor->memHandle);
     *words++ = raw ? tensor->clientBuf.dataSize : 0;
+    *words++ = (uint64_t)dims << 32 | (uint32_t)tensor->dataType;
+    for (uint32_t j = 0; j < dims; j += 2)
+      *words++ = (uint64_t)tensor->dimensions[j] << 32 | (j + 1 < dims ? tensor->dimensions[j + 1] : 0);
   }
   return words;
 }

@@ -13,8 +13,9 @@ import numpy as np
 from isthmus.capi.client import pointer, read, read_array, text
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.recurrent import RECURRENT, is_batch_first
-from isthmus.graph import DataType, MemType, Quantization, TensorType
+from isthmus.graph import DataType, Quantization, TensorType
 from isthmus.graph.neutral import without_neutral
+from isthmus.graph.ops import OPERATIONS
 from isthmus.qnn.interface.types import (
     DATATYPE_SFIXED_POINT_4,
     DATATYPE_UFIXED_POINT_4,
@@ -38,6 +39,8 @@ MOST_OPERANDS = 1 << 14
 MOST_SCALES = 1 << 24
 MOST_BYTES = 1 << 62
 """What no tensor exceeds, whatever dimensions it is given besides a 0: sizes beyond it have no number in C."""
+PACKAGES = frozenset(operation.package for operation in OPERATIONS.values())
+"""The op packages that are registered: QNN's, and this project's own."""
 _DENSE = 0
 _PACKED = {
     DATATYPE_SFIXED_POINT_4: DataType.SFIXED_POINT_8,
@@ -68,7 +71,7 @@ class ClientTensorInfo:
     dtype: DataType
     dims: tuple[int, ...]
     quantization: Quantization | None
-    mem_type: MemType
+    mem_type: TensorMemType
     data: int
     nbytes: int
     bits: int = 0
@@ -123,7 +126,7 @@ def described(tensor: Tensor) -> ClientTensorInfo:
         raise refuse(f"its version {tensor.version} is neither 1 nor 2")
     if fields.type == TensorKind.NULL:
         return ClientTensorInfo(
-            fields.id, name, TensorType.NULL, DataType.UNDEFINED, (), None, MemType.RAW, 0, 0
+            fields.id, name, TensorType.NULL, DataType.UNDEFINED, (), None, TensorMemType.RAW, 0, 0
         )
     if fields.type > TensorType.NULL:
         kinds = {int(kind): kind.name for kind in TensorKind}
@@ -149,9 +152,11 @@ def described(tensor: Tensor) -> ClientTensorInfo:
     if not dtype.is_fixed_point:
         # What a client leaves there of another type says nothing about plain numbers.
         quantization, bits = None, 0
-    raw = fields.memType != TensorMemType.MEMHANDLE
     if fields.memType == TensorMemType.RETRIEVE_RAW:
         raise refuse("callbacks for its data are not supported", Code.TENSOR_UNSUPPORTED_TENSOR_PARAM)
+    if fields.memType not in list(TensorMemType):
+        raise refuse(f"its memory type {fields.memType} is neither RAW nor MEMHANDLE")
+    raw = fields.memType != TensorMemType.MEMHANDLE
     return ClientTensorInfo(
         fields.id,
         name,
@@ -159,7 +164,7 @@ def described(tensor: Tensor) -> ClientTensorInfo:
         dtype,
         dims,
         quantization,
-        MemType.RAW if raw else MemType.MEMHANDLE,
+        TensorMemType(fields.memType),
         (fields.clientBuf.data or 0) if raw else 0,
         fields.clientBuf.dataSize if raw else 0,
         bits,
@@ -240,6 +245,26 @@ class ClientNode:
     inputs: list[ClientTensorInfo]
     outputs: list[ClientTensorInfo]
     batch_first: bool = False
+
+    @property
+    def what(self) -> str:
+        """The node, for messages."""
+        return f"node '{self.name}' ({self.op})"
+
+    def check_package(self, unknown: Code, missing: Code) -> None:
+        """Refuse a package that is not registered, and an operation that its package has not.
+
+        Parameters
+        ----------
+        unknown, missing
+            The codes for the one and the other.
+        """
+        if self.package not in PACKAGES:
+            hint = f"Registered are {' and '.join(sorted(PACKAGES))}."
+            raise QnnError(unknown, self.what, f"there is no op package '{self.package}'", hint)
+        operation = OPERATIONS.get(self.op)
+        if operation is None or operation.package != self.package:
+            raise QnnError(missing, self.what, f"op package '{self.package}' has no such operation")
 
 
 def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda number: None) -> ClientNode:

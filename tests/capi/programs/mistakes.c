@@ -23,7 +23,8 @@ int main(int argc, char **argv) {
   stranger.v1.id = 77;
   other_shape.v1.dimensions = wrong_dims;
   REQUIRE(qnn.graphAddNode(graph, operation("relu", "Relu", 1, &stranger, 1, &y))); /* an id that nobody has */
-  CHECK(qnn.graphAddNode(graph, operation("relu", "Relu", 1, &other_shape, 1, &y))); /* another shape than created */
+  REQUIRE(qnn.graphAddNode(graph, operation("relu", "Relu", 1, &other_shape, 1, &y))); /* another shape than created */
+  CHECK(qnn.graphAddNode(graph, operation("relu", "Relu", 1, &x, 1, &y)));
   float given[8] = {1, -1}, made[8];
   x.v1.clientBuf.data = given;
   y.v1.clientBuf.data = made;
