@@ -7,6 +7,7 @@ import gc
 import itertools
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ import pytest
 from qnn_calls import Client, at, doubling, in_handle, opened
 from waiting import PATIENCE
 
+from isthmus import qnn
 from isthmus.backends import limit
 from isthmus.backends.binding import Binding as DriverBinding
 from isthmus.capi import execution, serve
 from isthmus.capi.graph import BINDINGS, Graph
-from isthmus.errors import Code
+from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType
 from isthmus.memory import rpcmem
 from isthmus.qnn import interface
@@ -199,6 +201,168 @@ def test_asynchronous_executions_notify_in_order(client: Client) -> None:
     assert ended.wait(PATIENCE)
     assert told == [(number, 0) for number in range(1, 6)]
     assert all((made == 2 * given).all() for given, made in arrays)
+    client.do("backendFree", backend)
+
+
+class Notified:
+    """What an asynchronous execution answers by its notification."""
+
+    def __init__(self, within: Callable[[], object] = lambda: None) -> None:
+        self._ended, self._answers = threading.Event(), list[int]()
+
+        @objects.NOTIFY
+        def notify(parameter: int, error: int) -> None:
+            within()
+            self._answers.append(error)
+            self._ended.set()
+
+        self.callback = notify
+
+    def answer(self) -> int:
+        """Wait for it."""
+        assert self._ended.wait(PATIENCE)
+        [error] = self._answers
+        return error
+
+
+def start(
+    client: Client, graph: int, tensors: tuple[types.Tensor, types.Tensor], notified: Notified, *more: int | None
+) -> int:
+    """Execute in the background, with a profile and a signal; the error of the call."""
+    inputs, outputs = (types.Tensor * 1)(tensors[0]), (types.Tensor * 1)(tensors[1])
+    profile, signal = (*more, None, None)[:2]
+    return int(client.graphExecuteAsync(graph, inputs, 1, outputs, 1, profile, signal, notified.callback, None))
+
+
+def noted_events(client: Client, profile: int) -> list[bytes]:
+    """The names of what a profile holds."""
+    events, count, data = ctypes.POINTER(ctypes.c_uint64)(), ctypes.c_uint32(), objects.EventData()
+    client.do("profileGetEvents", profile, ctypes.byref(events), ctypes.byref(count))
+    names = []
+    for index in range(count.value):
+        client.do("profileGetEventData", events[index], ctypes.byref(data))
+        names.append(data.identifier)
+    return names
+
+
+def test_an_asynchronous_execution_is_noted_in_its_profile_before_it_notifies(client: Client) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    profile = client.make("profileCreate", backend, 1)
+    given, made = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
+    seen: list[list[bytes]] = []
+    notified = Notified(lambda: seen.append(noted_events(client, profile)))
+    assert start(client, graph, (at(x, given), at(y, made)), notified, profile) == 0
+    assert notified.answer() == 0
+    assert seen == [[b"execute"]]
+    assert made.tolist() == [[2.0] * 8]
+    client.do("backendFree", backend)
+
+
+def test_an_asynchronous_execution_that_fails_leaves_its_profile_as_it_was(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    profile = client.make("profileCreate", backend, 1)
+    given, made = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
+    assert start(client, graph, (at(x, given), at(y, made)), first := Notified(), profile) == 0
+    assert first.answer() == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(DriverBinding, "execute", lambda *_: (_ for _ in ()).throw(QnnError(Code.COMMON_SYSTEM, "", "")))
+        assert start(client, graph, (at(x, given), at(y, made)), second := Notified(), profile) == 0
+        assert second.answer() == Code.COMMON_SYSTEM
+    assert noted_events(client, profile) == [b"execute"]
+    server = next(server for server in serve.servers() if graph in dict(server.handles.of_kind(Graph)))
+    handle = dict(server.handles.of_kind(qnn.Backend))[backend]
+    assert sum(isinstance(owned, qnn.Profile) for owned in handle._owned) == 1, "those of the calls have ended"
+    client.do("backendFree", backend)
+
+
+def test_a_profile_that_is_freed_before_its_execution_has_ended_is_no_harm(client: Client) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    profile = client.make("profileCreate", backend, 1)
+    given, made, elsewhere = np.ones((1, 8), np.float32), *np.zeros((2, 1, 8), np.float32)
+    freed = threading.Event()
+    begun = threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert freed.wait(PATIENCE)
+
+    assert start(client, graph, (at(x, given), at(y, elsewhere)), first := Notified(hold)) == 0
+    assert begun.wait(PATIENCE)
+    assert start(client, graph, (at(x, given), at(y, made)), second := Notified(), profile) == 0
+    client.do("profileFree", profile)
+    freed.set()
+    assert (first.answer(), second.answer()) == (0, 0)
+    assert made.tolist() == [[2.0] * 8]
+    client.do("backendFree", backend)
+
+
+def test_a_signal_is_in_use_until_its_asynchronous_execution_has_ended(client: Client) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    signal = client.make("signalCreate", backend, None)
+    given, made, elsewhere = np.ones((1, 8), np.float32), *np.zeros((2, 1, 8), np.float32)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+
+    assert start(client, graph, (at(x, given), at(y, elsewhere)), first := Notified(hold)) == 0
+    assert begun.wait(PATIENCE)
+    reused: list[int] = []
+    second = Notified(lambda: reused.append(client.execute(graph, [at(x, given)], [at(y, made)], None, signal)))
+    assert start(client, graph, (at(x, given), at(y, made)), second, None, signal) == 0
+    third = Notified()
+    assert start(client, graph, (at(x, given), at(y, made)), third, None, signal) == Code.GRAPH_SIGNAL_IN_USE
+    client.do("signalTrigger", signal)
+    go_on.set()
+    assert first.answer() == 0
+    assert second.answer() == Code.GRAPH_ABORTED, "it was ended while it waited"
+    assert reused == [0], "the notification finds the signal free"
+    client.do("backendFree", backend)
+
+
+def test_the_time_of_an_asynchronous_execution_runs_from_its_call(client: Client) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    config = objects.SignalConfig(objects.SignalOption.TIMEOUT)
+    config.timeoutDurationUs = 1
+    signal = client.make("signalCreate", backend, (ctypes.POINTER(objects.SignalConfig) * 2)(ctypes.pointer(config)))
+    given, made, elsewhere = np.ones((1, 8), np.float32), *np.zeros((2, 1, 8), np.float32)
+    go_on = threading.Event()
+    first, second = Notified(lambda: go_on.wait(PATIENCE)), Notified()
+    assert start(client, graph, (at(x, given), at(y, elsewhere)), first) == 0
+    assert start(client, graph, (at(x, given), at(y, made)), second, None, signal) == 0
+    go_on.set()
+    assert (first.answer(), second.answer()) == (0, Code.GRAPH_TIMED_OUT)
+    assert not made.any(), "it has not begun"
+    client.do("backendFree", backend)
+
+
+def test_freeing_a_context_gives_the_signals_of_waiting_executions_back(client: Client) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    other = client.make("contextCreate", backend, None, None)
+    there, its_x, its_y = doubling(client, other)
+    signal = client.make("signalCreate", backend, None)
+    given, made, elsewhere = np.ones((1, 8), np.float32), *np.zeros((2, 1, 8), np.float32)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+
+    assert start(client, graph, (at(x, given), at(y, elsewhere)), first := Notified(hold)) == 0
+    assert begun.wait(PATIENCE)
+    assert start(client, graph, (at(x, given), at(y, made)), second := Notified(go_on.set), None, signal) == 0
+    client.do("contextFree", context, None)
+    assert (first.answer(), second.answer()) == (0, Code.GRAPH_ABORTED)
+    assert client.execute(there, [at(its_x, given)], [at(its_y, made)], None, signal) == 0
     client.do("backendFree", backend)
 
 

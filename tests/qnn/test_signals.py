@@ -10,7 +10,7 @@ from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError, qnn
 from isthmus.accelerator import Deadlines
-from isthmus.qnn import DataType, Signal, SignalConfig, TensorType
+from isthmus.qnn import DataType, Signal, SignalConfig, TensorType, asynchronous
 
 STEPS, SIDE = 200, 192
 ARM = {"lpai_backend": {"target_env": "arm"}}
@@ -143,3 +143,42 @@ def test_an_execution_whose_turn_comes_too_late_does_not_begin(backend):
         signal.trigger()
     thread.join(PATIENCE)
     assert codes == [Code.GRAPH_ABORTED]
+
+
+def test_a_signal_bounds_an_asynchronous_execution_from_its_call_to_its_end(backend):
+    memory = slow(backend.create_context())
+    signal, profile = Signal(backend), qnn.Profile(backend)
+    first = memory.binding.execute_async()
+    given = [[qnn.ClientTensor(*each) for each in views.items()] for views in (memory.inputs, memory.outputs)]
+    second = memory.binding.graph.execute_async(*given, profile=profile, signal=signal)
+    with pytest.raises(QnnError) as refusal:
+        memory.binding.execute_async(signal=signal)
+    assert refusal.value.code is Code.GRAPH_SIGNAL_IN_USE
+    signal.trigger()
+    first.result(PATIENCE)
+    with pytest.raises(QnnError) as refusal:
+        second.result(PATIENCE)
+    assert refusal.value.code is Code.GRAPH_ABORTED
+    assert profile.get_events() == ()
+    memory.binding.execute_async(profile=profile, signal=signal).result(PATIENCE)
+    assert [event.name for event in profile.get_events()] == ["execute"]
+
+
+def test_an_asynchronous_execution_that_is_not_begun_gives_its_signal_back(monkeypatch):
+    monkeypatch.setattr(asynchronous, "QUEUE_DEPTH", 0)
+    with qnn.Backend("cpu") as backend:
+        memory = slow(backend.create_context())
+        signal = Signal(backend)
+        with pytest.raises(QnnError) as refusal:
+            memory.binding.execute_async(signal=signal)
+        assert refusal.value.code is Code.GRAPH_EXECUTION_ASYNC_FIFO_FULL
+        memory.binding.execute(signal=signal)
+
+
+@pytest.mark.parametrize("wrong", [{"profile": 7}, {"signal": "soon"}], ids=str)
+def test_what_is_no_profile_and_no_signal_is_refused_by_the_call(wrong):
+    with qnn.Backend("cpu") as backend:
+        memory = slow(backend.create_context())
+        with pytest.raises(QnnError) as refusal:
+            memory.binding.execute_async(**wrong)
+        assert refusal.value.code is Code.GRAPH_INVALID_ARGUMENT

@@ -193,12 +193,9 @@ def graph_execute_async(
     server: Server, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
     signal: int, notify: int, parameter: int,
 ) -> None:  # fmt: skip
-    """Run once on another thread, in the order of such calls to the context, and tell the client at the end."""
+    """Run once on another thread, in the order of such calls to the context, and notify the client at the end."""
     graph, binding = _bound(server, handle, inputs, input_count, outputs, output_count)
-    if profile or signal:
-        raise QnnError(
-            Code.COMMON_NOT_SUPPORTED, graph.handle._what, "asynchronous executions take no profile and no signal"
-        )
+    noted, limit = Profile.of(server, profile or graph.profile), Signal.of(server, signal)
     told: Any = NOTIFY(notify) if notify else None
 
     def ended(execution: qnn.Execution) -> None:
@@ -210,7 +207,17 @@ def graph_execute_async(
             error = int(Code.COMMON_GENERAL)
         elif execution.cancelled():
             error = int(Code.GRAPH_ABORTED)
+        if noted is not None:
+            noted.end(events, failed=error != 0)
         if told is not None:
             told(ctypes.c_void_p(parameter), error)
 
-    binding.execute_async(ended)
+    if noted is None:
+        binding.execute_async(ended, signal=limit)
+        return
+    events = noted.begin()
+    try:
+        binding.execute_async(ended, events, limit)
+    except BaseException:
+        noted.end(events, failed=True)
+        raise

@@ -118,11 +118,28 @@ class Profile:
     @contextmanager
     def collecting(self) -> Iterator[qnn.Profile]:
         """What a call notes in it replaces what was there."""
-        with qnn.Profile(self.backend, self.handle.level) as noted:
+        noted, failed = self.begin(), True
+        try:
             yield noted
-            told = noted.get_events()
+            failed = False
+        finally:
+            self.end(noted, failed)
+
+    def begin(self) -> qnn.Profile:
+        """Where a call that begins notes what it takes."""
+        return qnn.Profile(self.backend, self.handle.level)
+
+    def end(self, noted: qnn.Profile, failed: bool = False) -> None:
+        """Replace the events by those of a call that has ended well, unless the client has freed the profile."""
+        try:
+            if not failed and self.handle.alive:
+                self._take(noted.get_events())
+        finally:
+            noted.free()
+
+    def _take(self, noted: tuple[qnn.Event, ...]) -> None:
         outer: list[Event] = []
-        for event in told:
+        for event in noted:
             made = Event(
                 _TYPES.get(event.name, EventType.BACKEND),
                 _UNITS[event.unit],

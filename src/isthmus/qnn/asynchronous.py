@@ -76,7 +76,7 @@ class ExecutionQueue:
         Ending(self, self._tasks.put, None)
 
     def submit(
-        self, graph: object, what: str, run: Callable[[], None], notify: Callable[[Execution], object] | None = None
+        self, graph: object, what: str, run: Callable[[], object], notify: Callable[[Execution], object] | None = None
     ) -> Execution:
         """Run after all that was submitted before, and have `notify` called with the execution at its end.
 
@@ -165,7 +165,7 @@ class _Task:
     """An execution that waits: what it does, and its place in the count."""
 
     execution: Execution
-    run: Callable[[], None]
+    run: Callable[[], object]
     place: list[object]
     leave: Callable[[list[object]], None]
 

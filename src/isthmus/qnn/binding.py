@@ -16,7 +16,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.interrupts import Ending
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.profile import Event, Profile, ProfileLevel
-from isthmus.qnn.signal import Signal
+from isthmus.qnn.signal import Reservation, Signal
 from isthmus.qnn.tensor import ClientTensor
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class Binding:
         # At exit the backend has ended it, or the process does.
         self._forgotten = Ending(self, driver.abandon)
 
-    def execute(self, profile: Profile | None = None, signal: Signal | None = None, wait_for: Any = None) -> Any:
+    def execute(
+        self, profile: Profile | None = None, signal: Signal | Reservation | None = None, wait_for: Any = None
+    ) -> Any:
         """Run once (QnnGraph_execute).
 
         Parameters
@@ -87,9 +89,22 @@ class Binding:
             self.graph._check()
             raise
 
-    def execute_async(self, notify: Callable[[Execution], object] | None = None) -> Execution:
-        """Run once on another thread, in the order of such calls to the context (QnnGraph_executeAsync)."""
-        return self.graph._submit(self.execute, notify)
+    def execute_async(
+        self,
+        notify: Callable[[Execution], object] | None = None,
+        profile: Profile | None = None,
+        signal: Signal | None = None,
+    ) -> Execution:
+        """Run once on another thread, in the order of such calls to the context (QnnGraph_executeAsync).
+
+        Parameters
+        ----------
+        notify
+            Called with the execution at its end.
+        profile, signal
+            As for `execute`. The signal's time runs from now on, and it is in use until the execution has ended.
+        """
+        return self.graph._submit(self.execute, notify, profile, signal)
 
     @property
     def stats(self) -> GraphStats:
@@ -119,7 +134,7 @@ def run(binding: DriverBinding, limit: Limit | None, timed: bool) -> Sequence[Op
 
 
 def enqueued(
-    enqueue: Callable[[Any], Any], wait_for: Any, profile: Profile | None, signal: Signal | None
+    enqueue: Callable[[Any], Any], wait_for: Any, profile: Profile | None, signal: Signal | Reservation | None
 ) -> Any:
     """Put an execution into the device's queue, after events."""
     if profile is not None or signal is not None:
@@ -128,16 +143,21 @@ def enqueued(
     return enqueue(wait_for)
 
 
+def check_kinds(profile: Any, signal: Any) -> None:
+    """Refuse what is no profile and no signal."""
+    for given, kinds in ((profile, (Profile,)), (signal, (Signal, Reservation))):
+        if given is not None and not isinstance(given, kinds):
+            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "execution", f"{given!r} is no {kinds[0].__name__}")
+
+
 def watched(
     execute: Callable[[Limit | None, bool], Sequence[OperationTime]],
     stats: Callable[[], GraphStats],
     profile: Profile | None,
-    signal: Signal | None,
+    signal: Signal | Reservation | None,
 ) -> None:
     """Run once within what a signal allows, and note what it took."""
-    for given, kind in ((profile, Profile), (signal, Signal)):
-        if given is not None and not isinstance(given, kind):
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "execution", f"{given!r} is no {kind.__name__}")
+    check_kinds(profile, signal)
     if signal is not None:
         with signal.in_use() as limit:
             watched(lambda _, timed: execute(limit, timed), stats, profile, None)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,11 @@ from isthmus.prepare.schedule import Plan
 from isthmus.prepare.strips import ScratchLimit
 from isthmus.qnn import options
 from isthmus.qnn.asynchronous import Execution
-from isthmus.qnn.binding import Binding, Bindings, check_finalized, enqueued, run, watched
+from isthmus.qnn.binding import Binding, Bindings, check_finalized, check_kinds, enqueued, run, watched
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.memory import GraphMemory
 from isthmus.qnn.profile import Event, Profile, ProfileLevel
-from isthmus.qnn.signal import Signal
+from isthmus.qnn.signal import Reservation, Signal
 from isthmus.qnn.tensor import ClientTensor
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ class Graph(Handle):
         inputs: Sequence[ClientTensor] = (),
         outputs: Sequence[ClientTensor] = (),
         profile: Profile | None = None,
-        signal: Signal | None = None,
+        signal: Signal | Reservation | None = None,
         wait_for: Any = None,
     ) -> Any:
         """Run once (QnnGraph_execute), on the binding of this memory; it is made when the memory is new.
@@ -271,13 +272,15 @@ class Graph(Handle):
         inputs: Sequence[ClientTensor] = (),
         outputs: Sequence[ClientTensor] = (),
         notify: Callable[[Execution], object] | None = None,
+        profile: Profile | None = None,
+        signal: Signal | None = None,
     ) -> Execution:
         """Run once on another thread (QnnGraph_executeAsync), in the order of such calls to the context.
 
         The answer is a future that can be awaited, and that `notify` is called with at the end. At most 64 executions
-        of a graph wait.
+        of a graph wait. A signal's time runs from now on, and it is in use until the execution has ended.
         """
-        return self._submit(lambda: self.execute(inputs, outputs), notify)
+        return self._submit(partial(self.execute, inputs, outputs), notify, profile, signal)
 
     def allocate(self, io: str | None = None) -> GraphMemory:
         """Give the graph all the memory that it needs, finalize it if it is not yet, and bind it.
@@ -360,11 +363,33 @@ class Graph(Handle):
             {info.name: place.view(info.dtype.numpy, info.dims) for info, place in places if place is not None}
         )
 
-    def _submit(self, run: Callable[[], None], notify: Callable[[Execution], object] | None) -> Execution:
+    def _submit(
+        self,
+        execute: Callable[[Profile | None, Reservation | None], object],
+        notify: Callable[[Execution], object] | None,
+        profile: Profile | None,
+        signal: Signal | None,
+    ) -> Execution:
         self._check()
         if notify is not None and not callable(notify):
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self._what, f"notify {notify!r} cannot be called")
-        return self.context.executions.submit(self, self._what, run, notify)
+        check_kinds(profile, signal)
+        submit = self.context.executions.submit
+        if signal is None:
+            return submit(self, self._what, lambda: execute(profile, None), notify)
+        reserved = signal.reserve()
+
+        def ended(execution: Execution) -> None:
+            # One that was cancelled has never used its reservation.
+            reserved.end()
+            if notify is not None:
+                notify(execution)
+
+        try:
+            return submit(self, self._what, lambda: execute(profile, reserved), ended)
+        except BaseException:
+            reserved.end()
+            raise
 
     def _tensors(self, inputs: Any, outputs: Any) -> tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import IntEnum
 from typing import Any
 
@@ -75,6 +75,16 @@ class Signal(Handle):
         self._check()
         self._limit.trigger()
 
+    def reserve(self) -> Reservation:
+        """Take it for an execution that is still to come: its time runs from now on.
+
+        Raises
+        ------
+        QnnError
+            GRAPH_SIGNAL_IN_USE if another execution has it.
+        """
+        return Reservation(self)
+
     @contextmanager
     def in_use(self) -> Iterator[Limit]:
         """Its limit, for one execution."""
@@ -90,3 +100,24 @@ class Signal(Handle):
         finally:
             if taken:
                 self._using.release()
+
+
+class Reservation:
+    """A signal that one execution has to itself from when it was asked for until it has ended.
+
+    What is forgotten gives the signal back, as what is ended does.
+    """
+
+    def __init__(self, signal: Signal) -> None:
+        self._held = ExitStack()
+        self._limit = self._held.enter_context(signal.in_use())
+
+    @contextmanager
+    def in_use(self) -> Iterator[Limit]:
+        """The signal's limit, for the execution; the reservation ends with it."""
+        with self._held:
+            yield self._limit
+
+    def end(self) -> None:
+        """Give the signal back; safe to call again."""
+        self._held.close()
