@@ -12,6 +12,7 @@ from isthmus.capi.serve import Server
 from isthmus.errors import QnnError
 from isthmus.qnn import gpu, lpai
 from isthmus.qnn.interface import custom
+from isthmus.qnn.interface.types import UNDEFINED
 
 
 def lpai_config(option: int, value: ctypes.Structure | None = None) -> dict[Any, Any]:
@@ -59,3 +60,51 @@ def test_a_config_of_the_gpu_is_read_field_by_field() -> None:
         gpu.GraphConfig.PRECISION: 1, gpu.GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS: 0,
         gpu.GraphConfig.DISABLE_NODE_OPTIMIZATIONS: 1, gpu.GraphConfig.DISABLE_QUEUE_RECORDING: 0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("noun", "kind", "option"),
+    [
+        ("graph", custom.HtpGraphConfig, 16),
+        ("graph", custom.HtpGraphConfig, 1000),
+        ("context", custom.HtpContextConfig, 26),
+    ],
+)
+def test_an_option_of_htp_without_a_name_is_ignored_with_a_warning(
+    caplog: pytest.LogCaptureFixture, noun: str, kind: Any, option: int
+) -> None:
+    given = filled(kind, option=option)
+    reader = options.graph_settings if noun == "graph" else options.context_settings
+    assert reader(Server("QnnHtp"), ctypes.addressof(given)) == {}
+    assert f"HTP {noun} option {option} is not known here, and ignored" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [(custom.HtpGraphConfig, UNDEFINED), (custom.HtpContextConfig, UNDEFINED), (custom.HtpContextConfig, 14)],
+)
+def test_an_option_that_htp_has_not_is_refused(kind: Any, option: int) -> None:
+    given = filled(kind, option=option)
+    reader = options.graph_settings if kind is custom.HtpGraphConfig else options.context_settings
+    with pytest.raises(QnnError, match=f"it has no option {option}"):
+        reader(Server("QnnHtp"), ctypes.addressof(given))
+
+
+@pytest.mark.parametrize("option", custom.HtpGraphOption)
+def test_an_option_of_an_htp_graph_is_understood_and_said(
+    caplog: pytest.LogCaptureFixture, option: custom.HtpGraphOption
+) -> None:
+    given = filled(custom.HtpGraphConfig, option=option)
+    with caplog.at_level(10, "isthmus"):
+        assert options.graph_settings(Server("QnnHtp"), ctypes.addressof(given)) == {}
+    assert f"HTP graph option {option.name} = " in caplog.text
+
+
+@pytest.mark.parametrize("option", custom.HtpContextOption)
+def test_an_option_of_an_htp_context_is_understood_and_said(
+    caplog: pytest.LogCaptureFixture, option: custom.HtpContextOption
+) -> None:
+    given = filled(custom.HtpContextConfig, option=option)
+    with caplog.at_level(10, "isthmus"):
+        assert options.context_settings(Server("QnnHtp"), ctypes.addressof(given)) == {}
+    assert f"HTP context option {option.name}: understood" in caplog.text

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from isthmus.capi.serve import Server
 
 DEFAULT_PRIORITY = 100
+_GRAPH_INIT, _CONTEXT_INIT = 0, 1
+"""QNN_CONTEXT_NOTIFY_TYPE_*."""
 MOST_BINARY_BYTES = 1 << 40
 
 
@@ -155,10 +157,16 @@ def context_create_from_binary_with_signal(
 def context_create_from_binary_list_async(
     server: Server, backend: int, device: int, params: int, configs: int, signal: int
 ) -> None:
-    """Contexts out of several binaries, one after the other, each told of when it is there."""
+    """Contexts out of several binaries, one after the other; the client is notified of each when it is there.
+
+    A notification of a graph names no context: clients take every context that they are given for one of their own to
+    free. The client may free what it has been told of within a notification.
+    """
     _read_configs(server, configs)
     Signal.of(server, signal)
     wanted = list(listed(checked(params), ContextParams))
+    if not wanted:
+        raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "list of binaries", "it is empty")
     for each in wanted:
         if each.version != 1 or not each.v1.notifyFunc:
             rule = "its version must be 1, and it must say whom to notify"
@@ -171,11 +179,15 @@ def context_create_from_binary_list_async(
             ctypes.addressof(out), each.v1.profile or 0,
         )  # fmt: skip
         error = server.contextCreateFromBinary(*arguments)
-        if not error:
-            for name, graph in list(context_of(server, out.value).handle.graphs.items()):
-                number = _graph_number(server, out.value, name, graph)
-                notify(out.value, number, name.encode(), 0, each.v1.notifyParam, 0)
-        notify(out.value, None, None, 1, each.v1.notifyParam, error)
+        for name, number in _numbered_graphs(server, out.value) if not error else ():
+            notify(None, number, name.encode(), _GRAPH_INIT, each.v1.notifyParam, 0)
+        notify(out.value, None, None, _CONTEXT_INIT, each.v1.notifyParam, error)
+
+
+def _numbered_graphs(server: Server, context: int) -> list[tuple[str, int]]:
+    """All graphs of a context that has just been made, with their handles."""
+    graphs = context_of(server, context).handle.graphs
+    return [(name, _graph_number(server, context, name, graph)) for name, graph in graphs.items()]
 
 
 def _graph_number(server: Server, context: int, name: str, graph: qnn.Graph) -> int:

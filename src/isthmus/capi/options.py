@@ -1,7 +1,8 @@
 """Custom configs and properties of the back ends: what clients in C pass, and what it means in Python.
 
 What has a meaning here is set. What has none on a machine without the accelerator (clocks, on-chip memory, vector
-threads) is understood and said in the log; what no back end knows is refused.
+threads) is understood and said in the log. What HTP's own library takes under a number whose name is not public is
+ignored, with a warning; what no back end knows is refused.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from isthmus.qnn.interface.custom import (
     LpaiPrepare,
 )
 from isthmus.qnn.interface.objects import Property
+from isthmus.qnn.interface.types import UNDEFINED
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
@@ -73,9 +75,17 @@ _FIELDS = {
 
 def _htp_graph(server: Server, custom: int) -> Settings:
     config = read(custom, HtpGraphConfig)
+    if config.option not in list(HtpGraphOption) and config.option != UNDEFINED:
+        # HTP's own library takes graph options of any number.
+        return _ignored(server, "graph", config.option)
     option = _member(HtpGraphOption, config.option, "HTP graph", Code.GRAPH_INVALID_ARGUMENT)
     shown = _FIELDS.get(option, lambda c: c.foldReluActivationIntoConvOff)(config)  # type: ignore[call-overload]
     server.say(LogLevel.INFO, f"HTP graph option {option.name} = {shown}: understood, and without effect here")
+    return {}
+
+
+def _ignored(server: Server, noun: str, option: int) -> Settings:
+    server.say(LogLevel.WARN, f"HTP {noun} option {option} is not known here, and ignored")
     return {}
 
 
@@ -133,11 +143,17 @@ _GRAPH: dict[str, Callable[[Server, int], Settings]] = {
 # -- contexts and devices ----------------------------------------------------------------------------------------------
 
 
+_UNNAMED_CONTEXT_OPTIONS = frozenset((13, 18, 20, 23, 26))
+"""Options of contexts that HTP's own library takes, and whose names are not public."""
+
+
 def context_settings(server: Server, custom: int) -> Settings:
     """What a custom config of a context sets."""
     address = checked(custom)
     if server.backend_name == "htp":
         config = read(address, HtpContextConfig)
+        if config.option in _UNNAMED_CONTEXT_OPTIONS:
+            return _ignored(server, "context", config.option)
         option = _member(HtpContextOption, config.option, "HTP context", Code.CONTEXT_INVALID_CONFIG)
         server.say(LogLevel.INFO, f"HTP context option {option.name}: understood, and without effect here")
         return {}

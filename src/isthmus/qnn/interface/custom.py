@@ -26,6 +26,10 @@ class HtpGraphOption(IntEnum):
     WEIGHTS_PACKING = 12
     ASSUME_SAME_QUANT = 13
     SHARE_IO_BUFFER = 14
+    ADVANCED_ACTIVATION_FUSION = 15
+    MONOLITHIC_LSTM = 17
+    PRECISION_COMPENSATION = 18
+    FP16_CLAMP_OVERFLOW = 20
 
 
 class HtpContextOption(IntEnum):
@@ -43,6 +47,8 @@ class HtpContextOption(IntEnum):
     SHARE_RESOURCES_OPTIMIZATION_TYPE = 10
     USE_EXTENDED_UDMA = 11
     REGISTER_CONCURRENT_RESOURCE_SHARING = 12
+    REUSED_IO_LIMIT = 17
+    GRAPH_SPLITTING_CONFIGS = 22
 
 
 class HtpDeviceOption(IntEnum):
@@ -116,6 +122,10 @@ class HtpGraphConfigUnion(ctypes.Union):
         ("weightsPacking", c_bool),
         ("assumeSameQuant", c_bool),
         ("shareIOBuffer", c_bool),
+        ("advancedActivationFusion", c_bool),
+        ("monolithicLstm", c_bool),
+        ("precisionCompensation", c_bool),
+        ("fp16ClampOverflow", c_bool),
     ]
 
 

@@ -18,6 +18,8 @@ typedef enum {
   QNN_HTP_GRAPH_CONFIG_OPTION_PARALLEL_GRAPH_EXECUTION_CONFIG, QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE_IN_BYTES,
   QNN_HTP_GRAPH_CONFIG_OPTION_HMX_BOUNDING, QNN_HTP_GRAPH_CONFIG_OPTION_WEIGHTS_PACKING,
   QNN_HTP_GRAPH_CONFIG_OPTION_ASSUME_SAME_QUANT, QNN_HTP_GRAPH_CONFIG_OPTION_SHARE_IO_BUFFER,
+  QNN_HTP_GRAPH_CONFIG_OPTION_ADVANCED_ACTIVATION_FUSION, QNN_HTP_GRAPH_CONFIG_OPTION_MONOLITHIC_LSTM = 17,
+  QNN_HTP_GRAPH_CONFIG_OPTION_PRECISION_COMPENSATION, QNN_HTP_GRAPH_CONFIG_OPTION_FP16_CLAMP_OVERFLOW = 20,
   QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE = QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE_IN_MB,
   QNN_HTP_GRAPH_CONFIG_OPTION_UNKNOWN = QNN_UNDEFINED
 } QnnHtpGraph_ConfigOption_t;
@@ -44,6 +46,7 @@ typedef struct {
     QnnHtpGraph_FinalizeConfig_t finalizeConfig; uint32_t numCores;
     QnnHtpGraph_ParallelGraphExecutionConfig_t parallelGraphExecutionConfig; uint32_t vtcmSizeInBytes;
     QnnHtp_HmxBoundingInfo_t hmxBoundingInfo; bool weightsPacking; bool assumeSameQuant; bool shareIOBuffer;
+    bool advancedActivationFusion; bool monolithicLstm; bool precisionCompensation; bool fp16ClampOverflow;
   };
 } QnnHtpGraph_CustomConfig_t;
 #define QNN_HTP_GRAPH_CUSTOM_CONFIG_INIT \
