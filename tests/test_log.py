@@ -10,7 +10,7 @@ from interruption import everywhere
 from suites import LONG
 
 from isthmus import QnnError
-from isthmus.log import Log, LogLevel
+from isthmus.log import Log, LogLevel, deferred
 
 
 @pytest.mark.parametrize("level", LogLevel)
@@ -150,3 +150,46 @@ def test_a_message_from_within_a_handler_leaves_it_its_lock(handler):
     log(LogLevel.ERROR, "outer")
     assert found == [True]
     assert handler.hears_others()
+
+
+def test_what_is_said_in_a_block_is_said_after_its_locks_are_released_in_order():
+    heard, lock = [], threading.Lock()
+    log = Log(lambda level, text: heard.append((text, lock.locked())))
+
+    def fail():
+        with deferred(), lock:
+            log(LogLevel.INFO, "first")
+            with deferred():
+                log(LogLevel.INFO, "second")
+            assert heard == []
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    log(LogLevel.INFO, "third")
+    assert heard == [("first", False), ("second", False), ("third", False)]
+
+
+def test_a_block_holds_back_its_own_thread_only():
+    heard = []
+    log = Log(lambda level, text: heard.append(text))
+    with deferred():
+        other = threading.Thread(target=log, args=(LogLevel.INFO, "elsewhere"))
+        other.start()
+        other.join()
+        assert heard == ["elsewhere"]
+
+
+def test_an_interrupt_in_a_block_leaves_no_thread_silent():
+    heard, lock = [], threading.Lock()
+    log = Log(lambda level, text: heard.append(text))
+
+    def deed():
+        with deferred(), lock:
+            log(LogLevel.INFO, "within")
+
+    for where in everywhere(deed):
+        heard.clear()
+        log(LogLevel.INFO, "after")
+        assert heard == ["after"], where
+        assert not lock.locked(), where

@@ -1,10 +1,17 @@
-"""QNN's log: five levels, a client's callback, and Python's own logging beside it under the name ``isthmus``."""
+"""QNN's log: five levels, a client's callback, and Python's own logging beside it under the name ``isthmus``.
+
+A listener may call any function of the API, so nothing is said while a lock is held: what takes a lock and may say
+something is in a block of `deferred`, which says it afterwards.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 from isthmus.errors import Code, QnnError
@@ -31,6 +38,41 @@ PYTHON_LEVELS = {
 
 Callback = Callable[[LogLevel, str], object]
 _logger = logging.getLogger("isthmus")
+
+
+class _Held(threading.local):
+    """What a thread has still to say; None outside of blocks of `deferred`."""
+
+    messages: list[Callable[[], None]] | None = None
+
+
+_held = _Held()
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Have what this thread says in a block said after it; of blocks within each other, after the outermost.
+
+    Examples
+    --------
+    >>> heard, lock = [], threading.Lock()
+    >>> log = Log(lambda level, text: heard.append((text, lock.locked())))
+    >>> with deferred(), lock:
+    ...     log(LogLevel.INFO, "started")
+    >>> heard
+    [('started', False)]
+    """
+    if _held.messages is not None:
+        yield
+        return
+    messages: list[Callable[[], None]] = []
+    try:
+        _held.messages = messages
+        yield
+    finally:
+        _held.messages = None
+        for say in messages:
+            say()
 
 
 class Log:
@@ -70,7 +112,10 @@ class Log:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"log level {level!r}", f"must be one of {known}") from None
 
     def __call__(self, level: LogLevel, text: str) -> None:
-        """Say something."""
+        """Say something: now, or after the outermost block of `deferred`."""
+        if _held.messages is not None:
+            _held.messages.append(partial(self, level, text))
+            return
         # Whoever is called back should not find the same on standard error, where Python puts what has no handler.
         if self._callback is None or _logger.hasHandlers():
             tell(PYTHON_LEVELS[level], text)
@@ -98,6 +143,9 @@ def tell(level: int, text: str, failed: bool = False, logger: logging.Logger = _
     Up to Python 3.12 logging takes a lock and enters ``try`` afterwards. An interrupt in between leaves the lock with
     this thread, and every other one that logs would wait for ever.
     """
+    if _held.messages is not None and not failed:
+        _held.messages.append(partial(tell, level, text, logger=logger))
+        return
     before = [lock for lock in _locks(logger) if lock._is_owned()]
     try:
         logger.log(level, "%s", text, exc_info=failed)

@@ -36,7 +36,7 @@ from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.interrupts import Ending
 from isthmus.lock import Lock
-from isthmus.log import Log, LogLevel
+from isthmus.log import Log, LogLevel, deferred
 from isthmus.memory import adopt, holds, opencl
 from isthmus.memory.opencl import OpenClBuffer
 from isthmus.opencl.context import Context
@@ -77,7 +77,7 @@ class GpuBackend(BackendDriver):
 
     def opencl(self) -> Context:
         """The OpenCL context; a new one where our own is lost."""
-        with self._lock:
+        with deferred(), self._lock:
             if self._opencl.lost is not None and self._opencl.is_own:
                 self.log(LogLevel.WARN, f"The device is lost: {self._opencl.lost}; opening it again")
                 self._opencl = self._open()

@@ -36,7 +36,7 @@ from isthmus.binary import ContextBinary, inspect, to_bytes
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
-from isthmus.log import Log, LogLevel
+from isthmus.log import Log, LogLevel, deferred
 from isthmus.prepare.strips import ScratchLimit
 
 
@@ -57,7 +57,7 @@ class HtpDevice(DeviceDriver):
 
     def accelerator(self) -> Accelerator:
         """The running accelerator."""
-        with self._lock:
+        with deferred(), self._lock:
             if self._closed:
                 raise QnnError(Code.DEVICE_INVALID_HANDLE, "HTP device", "it has been freed")
             if self._accelerator is None or not self._accelerator.alive:

@@ -177,10 +177,12 @@ def free_custom_mem(server: Server, address: int) -> int:
             if any(memory.address == address for memory in _waiting):
                 raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"custom memory at {address:#x}", "it has been freed")
             memory = custom_memory.find(address)
-            if not _freed(address):
+            freed = _freed(address)
+            if not freed:
                 assert memory is not None
                 _waiting.append(memory)
-                _say(LogLevel.INFO, f"Custom memory at {address:#x} goes with the interpreter that has a tensor there.")
+        if not freed:
+            _say(LogLevel.INFO, f"Custom memory at {address:#x} goes with the interpreter that has a tensor there.")
         return 0
 
     return _told(free)

@@ -32,7 +32,7 @@ from isthmus.capi.handles import Handles
 from isthmus.capi.hints import in_c
 from isthmus.capi.records import ClientLog
 from isthmus.errors import Code, QnnError
-from isthmus.log import Log, LogLevel, tell
+from isthmus.log import Log, LogLevel, deferred, tell
 
 LIBRARIES = {
     "QnnCpu": "cpu", "QnnGpu": "gpu", "QnnHtp": "htp", "QnnLpai": "lpai",
@@ -186,7 +186,7 @@ class Server:
 
     def leave(self) -> None:
         """Free what the client has left, and answer no more."""
-        with self._leaving:
+        with deferred(), self._leaving:
             if self._leave is not None:
                 self._leave()
                 self._leave = None

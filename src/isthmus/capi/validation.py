@@ -26,7 +26,7 @@ from isthmus.capi.functions import serves
 from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
 from isthmus.capi.values import ClientTensorInfo
 from isthmus.errors import QnnError
-from isthmus.log import tell
+from isthmus.log import deferred, tell
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
@@ -136,7 +136,7 @@ class Validation:
 
     def before(self, name: str, values: tuple[int, ...]) -> None:
         """Look at a call that is about to be made."""
-        with self._lock:
+        with deferred(), self._lock:
             self._number += 1
             uses = [(kind, values[index]) for index, kind, _ in HANDLES.get(name, ()) if values[index]]
             begun = Begun(self._number, name, uses)
@@ -159,7 +159,7 @@ class Validation:
     def after(self, name: str, error: int, values: tuple[int, ...]) -> None:
         """Look at what a call answered."""
         ended = time.perf_counter()
-        with self._lock:
+        with deferred(), self._lock:
             begun = self._stack[-1]
             try:
                 self._note(begun, name, ended - begun.at, error, values)

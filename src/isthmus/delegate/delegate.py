@@ -21,7 +21,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import OperatorEntry
 from isthmus.interrupts import Ending
 from isthmus.lock import Lock
-from isthmus.log import Log, LogLevel
+from isthmus.log import Log, LogLevel, deferred
 
 NAME = b"TfLiteQnnDelegate"
 REMEMBERED = 256
@@ -208,7 +208,7 @@ class QnnDelegate:
         """Take over what the backend supports of a subgraph (TfLiteDelegate.Prepare)."""
         self._check_open()
         callbacks.sweep()
-        with self._lock:
+        with deferred(), self._lock:
             if any(address in partition.initializers for partition in self._state.partitions):
                 # Only a CALL_ONCE that was taken over ran this subgraph: nobody runs it any more.
                 return structures.OK

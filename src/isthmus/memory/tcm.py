@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 from isthmus.errors import Code, QnnError
 from isthmus.lock import Lock
-from isthmus.log import LogLevel
+from isthmus.log import LogLevel, deferred
 from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer, PartBuffer, part_of
 from isthmus.memory.host import HostBuffer
@@ -88,7 +88,7 @@ class TcmPool(MemoryResource):
         if nbytes < 0 or not 1 <= alignment <= _POOL_ALIGNMENT or alignment & (alignment - 1):
             rule = f"the size must not be negative, the alignment a power of two up to {_POOL_ALIGNMENT}"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
-        with self._lock:
+        with deferred(), self._lock:
             memory = self._opened()
             if len(self._spans) >= MAX_ALLOCATIONS:
                 raise QnnError(

@@ -16,7 +16,7 @@ from isthmus import graph as ir
 from isthmus.backends.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory
 from isthmus.errors import Code, QnnError
 from isthmus.graph import folding
-from isthmus.log import LogLevel
+from isthmus.log import LogLevel, deferred
 from isthmus.memory.whole import is_whole
 from isthmus.prepare.schedule import Plan
 from isthmus.prepare.strips import ScratchLimit
@@ -184,7 +184,7 @@ class Graph(Handle):
     def finalize(self, profile: Profile | None = None) -> None:
         """Make it ready to execute (QnnGraph_finalize)."""
         self._check()
-        with self._finalizing:
+        with deferred(), self._finalizing:
             if self.finalized:
                 raise QnnError(Code.GRAPH_FINALIZED, self._what, "it is finalized already")
             begin = time.perf_counter()

@@ -14,6 +14,7 @@ import weakref
 from typing import ClassVar, TypeVar
 
 from isthmus.errors import Code, QnnError
+from isthmus.log import deferred
 
 _Self = TypeVar("_Self", bound="Handle")
 _handles: weakref.WeakSet[Handle] = weakref.WeakSet()
@@ -67,7 +68,7 @@ class Handle:
             self._owner._disown(self)
 
     def _end(self) -> None:
-        with self._ending:
+        with deferred(), self._ending:
             if self._ended:
                 return
             if self._alive:
@@ -78,7 +79,7 @@ class Handle:
                 self._closing = True
         # Not in the lock: what is waited for here may itself free this handle.
         self._quiet()
-        with self._ending:
+        with deferred(), self._ending:
             if self._ended:
                 return
             while self._owned:
