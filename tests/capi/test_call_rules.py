@@ -180,6 +180,32 @@ def message_of_nobody(watched: Watched, backend: int, context: int) -> None:
     watched.errorFreeVerboseMessage(0x1234)
 
 
+def node_twice(watched: Watched, backend: int, context: int) -> None:
+    graph = watched.make("graphCreate", context, b"g", None)
+    x, y = (watched.tensor(name, kind, F32, (1, 8)) for name, kind in (("x", 0), ("y", 1)))
+    for tensor in (x, y):
+        watched.do("tensorCreateGraphTensor", graph, ctypes.byref(tensor))
+    for _ in range(2):
+        watched.graphAddNode(graph, watched.operation("n", "Relu", [x], [y]))
+    watched.graphAddNode(graph, watched.operation("m", "Relu", [y], [x]))
+
+
+def other_description(watched: Watched, backend: int, context: int) -> None:
+    graph, x, y = doubling(watched, context)
+    given, made = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
+    for field, value in (("dataType", 0x216), ("dataType", 0), ("rank", 1), ("rank", 0), ("dimensions", None)):
+        tensor = at(x, given)
+        setattr(tensor.v1, field, value)
+        watched.execute(graph, [tensor], [at(y, made)])
+
+
+def left_behind(watched: Watched, backend: int, context: int) -> None:
+    watched.do("contextFree", context, None)
+    watched.make("profileCreate", backend, 1)
+    watched.make("signalCreate", backend, None)
+    watched.do("backendFree", backend)
+
+
 def not_offered(watched: Watched, backend: int, context: int) -> None:
     watched.tensorUpdateGraphTensors(context, None, 1)
     watched.graphCreateSubgraph(0, b"below", None)
@@ -205,6 +231,22 @@ def not_offered(watched: Watched, backend: int, context: int) -> None:
         ),
         (malformed_question, [r"node 'n' \(Relu\): the version 9 of its config is not 1"]),
         (message_of_nobody, ["message 0x1234: no call has made it"]),
+        (
+            node_twice,
+            [r"node 'n' \(Relu\): the graph has a node of that name",
+             r"node 'n' \(Relu\): tensor 'y' is written by node 'n' already",
+             r"node 'm' \(Relu\): tensor 'x' is APP_WRITE, and no node may write it"],
+        ),
+        (
+            other_description,
+            ["input 'x' is FLOAT_16, and was created as FLOAT_32",
+             r"input 'x' has the dimensions \[1\], and was created with \[1, 8\]"],
+        ),
+        (
+            left_behind,
+            [r"profile 0x.* of it lives still \(call \d+ \(profileCreate\)\)",
+             r"signal 0x.* of it lives still \(call \d+ \(signalCreate\)\)"],
+        ),
         (
             not_offered,
             ["graph 0x.*: no call has made it; a context has that number", "argument 2 is null", "a pointer is null",

@@ -14,6 +14,7 @@ from isthmus.capi.functions import TABLE, serves
 from isthmus.capi.graph import Graph, IoTensor, graph_of
 from isthmus.capi.memory import mem_handle_of
 from isthmus.capi.records import Profile, Signal
+from isthmus.capi.values import UNTOLD
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType
 from isthmus.qnn.interface.objects import NOTIFY, EnvironmentOption, ExecuteEnvironment
@@ -29,13 +30,9 @@ _AGAIN = -1
 Key = tuple[tuple[int, int, int, int], ...]
 
 
-_UNTOLD = (0, int(DataType.UNDEFINED))
-"""What a data type is where a client does not say it."""
-
-
 def _check_description(what: str, fields: TensorV1, known: IoTensor) -> None:
     """Refuse a tensor that is described otherwise than it was created; what a client leaves out is not compared."""
-    if fields.dataType not in (*_UNTOLD, int(known.dtype)):
+    if fields.dataType not in (*UNTOLD, int(known.dtype)):
         names = {int(each): each.name for each in DataType}
         told = names.get(fields.dataType, f"{fields.dataType:#x}")
         raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its data type is {known.dtype.name}, not {told}")

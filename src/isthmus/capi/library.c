@@ -4,7 +4,8 @@
  * isthmus.capi.serve, in the interpreter that interpreter.h finds or starts; here are the tables, the way across, and
  * the executions that need no way: those that bring the memory of an execution before.
  *
- * With ISTHMUS_QNN_FORWARD set to the path of another library of this kind, calls go there and Python only looks on. */
+ * With ISTHMUS_QNN_FORWARD set to the path of another library of this kind, calls go there and Python only looks on. With
+ * ISTHMUS_QNN_VALIDATE set to 1, Python looks on at the calls that this library answers itself. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>
@@ -188,7 +189,7 @@ __attribute__((unused)) static long long cross_for(int index, const char *name, 
     const uint64_t values[] = {__VA_ARGS__};                                              \
     FORWARDED(name, arguments, count)                                                     \
     usable();                                                                             \
-    return (E)cross(NUMBER_##name, #name, (long long)UNABLE(freeing), count, values);     \
+    LOOKED(#name, count, (E)cross(NUMBER_##name, #name, (long long)UNABLE(freeing), count, values)) \
   }
 #define F1(name, A) static E name(A a) GOES(0, name, (a), 1, V(a))
 #define FREE1(name, A) static E name(A a) GOES(1, name, (a), 1, V(a))
@@ -218,6 +219,7 @@ __attribute__((unused)) static const char *forward_path(void) {
 #ifdef SERVES_BACKEND
 enum { NUMBER_before = MOST_FUNCTIONS - 2, NUMBER_after };
 static const QNN_INTERFACE_VER_TYPE *forward; /* the table that calls go to, if they do */
+static int validating;                        /* whether Python looks on at the calls that are answered here */
 static int cannot_serve(void);
 
 /* Have Python look at a call: before it is made, then with its answer. */
@@ -235,6 +237,12 @@ static void look(int index, const char *name, E error, int count, const uint64_t
     look(NUMBER_after, #name, error, count, values);          \
     return error;                                             \
   }
+#define LOOKED(name, count, answer)                           \
+  if (!validating) return answer;                             \
+  look(NUMBER_before, name, 0, count, values);                \
+  E answered = answer;                                        \
+  look(NUMBER_after, name, answered, count, values);          \
+  return answered;
 #elif defined SERVES_SYSTEM
 /* Python does not look at what the system library is asked. */
 static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error);
@@ -244,6 +252,7 @@ static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error);
     const QNN_SYSTEM_INTERFACE_VER_TYPE *forward = forwarding(&error);     \
     if (forward || error) return forward ? forward->name arguments : error; \
   }
+#define LOOKED(name, count, answer) return answer;
 #endif
 
 /* The answer to who asks for the tables. */
@@ -346,7 +355,7 @@ F2(contextFinalize, Qnn_ContextHandle_t, Qnn_ProfileHandle_t)
   static E name parameters {                                  \
     const uint64_t values[] = {__VA_ARGS__};                  \
     FORWARDED(name, arguments, count)                         \
-    return (void)values, QNN_COMMON_ERROR_NOT_SUPPORTED;      \
+    LOOKED(#name, count, QNN_COMMON_ERROR_NOT_SUPPORTED)      \
   }
 NOT_OFFERED(backendRegisterOpPackage, (Qnn_BackendHandle_t a, const char *b, const char *c, const char *d),
             (a, b, c, d), 4, V(a), V(b), V(c), V(d))
@@ -379,15 +388,19 @@ static QnnHtpDevice_Infrastructure_t infrastructure;
 static E deviceGetInfrastructure(const QnnDevice_Infrastructure_t *answer) {
   const uint64_t values[] = {V(answer)};
   FORWARDED(deviceGetInfrastructure, (answer), 1)
-  if (strcmp(NAME, "QnnHtp")) return QNN_COMMON_ERROR_NOT_SUPPORTED;
   const QnnHtpDevice_Infrastructure_t *offered = &infrastructure;
-  return (void)values, put((void *)answer, &offered, sizeof offered) ? QNN_SUCCESS : QNN_COMMON_ERROR_INVALID_ARGUMENT;
+  LOOKED("deviceGetInfrastructure", 1,
+         strcmp(NAME, "QnnHtp")                               ? QNN_COMMON_ERROR_NOT_SUPPORTED
+         : put((void *)answer, &offered, sizeof offered)      ? QNN_SUCCESS
+                                                              : QNN_COMMON_ERROR_INVALID_ARGUMENT)
 }
 
 /* What HTP's clients set about clocks and voltages: understood, noted, without effect on a machine that has none. Of
  * a library that calls are forwarded to, the client has its own. */
 #undef FORWARDED
+#undef LOOKED
 #define FORWARDED(name, arguments, count)
+#define LOOKED(name, count, answer) return answer;
 F3(createPowerConfigId, uint32_t, uint32_t, uint32_t *)
 FREE1(destroyPowerConfigId, uint32_t)
 F2(setPowerConfig, uint32_t, const QnnHtpPerfInfrastructure_PowerConfig_t **)
@@ -440,19 +453,12 @@ static PyObject *remembered(const uint64_t *words, size_t bytes) {
   return NULL;
 }
 
-static E graphExecute(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint32_t inputs_count, Qnn_Tensor_t *outputs,
-                      uint32_t outputs_count, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal) {
-  const uint64_t values[] = {V(graph),   V(inputs),  inputs_count, V(outputs),
-                             outputs_count, V(profile), V(signal)};
+/* Execute: straight away with memory of an execution before, and else by the whole way, which `values` are for. */
+static E executed(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint32_t inputs_count, Qnn_Tensor_t *outputs,
+                  uint32_t outputs_count, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal,
+                  const uint64_t *values) {
   uint64_t words[2 + WORDS * MOST_TENSORS];
   size_t bytes = 0;
-  if (cannot_serve()) return QNN_COMMON_ERROR_LOADING_BINARIES;
-  if (forward) {
-    look(NUMBER_before, "graphExecute", 0, 7, values);
-    E error = forward->graphExecute(graph, inputs, inputs_count, outputs, outputs_count, profile, signal);
-    look(NUMBER_after, "graphExecute", error, 7, values);
-    return error;
-  }
   if (!usable()) return UNABLE(0);
   if (!profile && !signal && inputs && outputs && (uint64_t)inputs_count + outputs_count <= MOST_TENSORS) {
     words[0] = V(graph);
@@ -485,6 +491,20 @@ static E graphExecute(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint3
   }
   py.GILState_Release(held);
   return (E)error;
+}
+
+static E graphExecute(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint32_t inputs_count, Qnn_Tensor_t *outputs,
+                      uint32_t outputs_count, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal) {
+  const uint64_t values[] = {V(graph),   V(inputs),  inputs_count, V(outputs),
+                             outputs_count, V(profile), V(signal)};
+  if (cannot_serve()) return QNN_COMMON_ERROR_LOADING_BINARIES;
+  if (!forward && !validating)
+    return executed(graph, inputs, inputs_count, outputs, outputs_count, profile, signal, values);
+  look(NUMBER_before, "graphExecute", 0, 7, values);
+  E error = forward ? forward->graphExecute(graph, inputs, inputs_count, outputs, outputs_count, profile, signal)
+                    : executed(graph, inputs, inputs_count, outputs, outputs_count, profile, signal, values);
+  look(NUMBER_after, "graphExecute", error, 7, values);
+  return error;
 }
 
 /* -- the table ---------------------------------------------------------------------------------------------------- */
@@ -567,7 +587,9 @@ static void open_table(void) {
   interface.backendId = SERVES_BACKEND;
   interface.providerName = PROVIDER_NAME;
   interface.apiVersion = (Qnn_ApiVersion_t){{2, 40, 0}, {PROVIDER_VERSION}};
+  const char *wanted = getenv("ISTHMUS_QNN_VALIDATE");
   if (forward_path()) find_forward(forward_path());
+  else validating = wanted && *wanted && strcmp(wanted, "0");
   cannot_forward = forward_path() && !forward && !is_the_one_behind;
 }
 static pthread_once_t table_opened = PTHREAD_ONCE_INIT;

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isthmus.capi.client import listed_all, pointer, read, read_array, read_bytes, text
-from isthmus.capi.values import MAX_RANK, node_at, tensor_at
+from isthmus.capi.values import MAX_RANK, UNTOLD, ClientNode, ClientTensorInfo, node_at, tensor_at
 from isthmus.graph import DataType, TensorType
 from isthmus.log import LogLevel
 from isthmus.qnn.interface.objects import ContextParams, EventData, ExecuteEnvironment, MemDescriptor
-from isthmus.qnn.interface.types import Tensor, TensorMemType
+from isthmus.qnn.interface.types import Tensor, TensorMemType, TensorV1
 
 if TYPE_CHECKING:
     from isthmus.capi.validation import Object, Validation
@@ -47,8 +47,9 @@ def _after(*names: str) -> Callable[[Rule], Rule]:
 
 @_before("backendFree")
 def _backend_free(seen: Validation, values: Values) -> None:
-    for each in seen.living("context", values[0]):
-        seen.mistake(f"{each.what} of it lives still ({each.born})")
+    for kind in ("context", "profile", "signal"):
+        for each in seen.living(kind, values[0]):
+            seen.mistake(f"{each.what} of it lives still ({each.born})")
 
 
 @_before("deviceFree")
@@ -320,11 +321,28 @@ def _add_node(seen: Validation, values: Values) -> None:
                 f"{what} is {info.dtype.name}{list(info.dims)}, and was created as '{known.name}' "
                 f"{known.dtype.name}{list(known.dims)}"
             )
+    if node.name and node.name in graph.nodes:
+        seen.mistake(f"node '{node.name}' ({node.op}): the graph has a node of that name")
+    for info in node.outputs:
+        _check_written(seen, graph, node, info)
+
+
+def _check_written(seen: Validation, graph: Object, node: ClientNode, info: ClientTensorInfo) -> None:
+    """A tensor is written by one node, or by none: by the client, or when it is created."""
+    what = f"node '{node.name}' ({node.op}): {info.what}"
+    known = graph.tensors.get(info.id)
+    if info.id in graph.writers:
+        seen.mistake(f"{what} is written by node '{graph.writers[info.id]}' already")
+    elif known is not None and known.type in (TensorType.APP_WRITE, TensorType.STATIC):
+        seen.mistake(f"{what} is {known.type.name}, and no node may write it")
 
 
 @_after("graphAddNode")
 def _node_added(seen: Validation, values: Values) -> None:
-    seen.objects["graph", values[0]].nodes += 1
+    graph = seen.objects["graph", values[0]]
+    node = node_at(values[1], lambda number: np.empty(0))
+    graph.nodes.add(node.name)
+    graph.writers.update({info.id: node.name for info in node.outputs})
 
 
 @_before("graphFinalize")
@@ -376,6 +394,19 @@ def _execute(seen: Validation, values: Values) -> None:
                     seen.mistake(f"{kind} '{tensor.name}' of {graph.what} is not given")
 
 
+def _check_description(seen: Validation, what: str, fields: TensorV1, known: ClientTensorInfo) -> None:
+    """Compare what an execution says of a tensor with what it was created as; what is left out is not compared."""
+    if fields.dataType not in (*UNTOLD, int(known.dtype)):
+        names = {int(each): each.name for each in DataType}
+        told = names.get(fields.dataType, f"{fields.dataType:#x}")
+        seen.mistake(f"{what} is {told}, and was created as {known.dtype.name}")
+    dims = pointer(fields, "dimensions")
+    if fields.rank and dims:
+        given = read_array(dims, np.uint32, (min(fields.rank, MAX_RANK + 1),)).tolist()
+        if tuple(given) != known.dims:
+            seen.mistake(f"{what} has the dimensions {given}, and was created with {list(known.dims)}")
+
+
 def _check_operand(
     seen: Validation, graph: Object, kind: str, wanted: TensorType, address: int, index: int,
     places: list[tuple[int, int, str]],
@@ -387,10 +418,12 @@ def _check_operand(
     if graph.complete and (known is None or known.type is not wanted):
         seen.mistake(f"{kind} {index}: {graph.what} has no {kind} of the id {fields.id}")
         return int(fields.id)
-    info = tensor_at(address, index)
+    info = known or tensor_at(address, index)
     what = f"{kind} '{info.name}'"
+    if known is not None:
+        _check_description(seen, what, fields, known)
     count = info.dtype.itemsize
-    for dim in (known or info).dims:
+    for dim in info.dims:
         count *= dim
     if fields.memType == TensorMemType.MEMHANDLE:
         memory = seen.known("memory handle", fields.memHandle or 0)

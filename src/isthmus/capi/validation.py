@@ -1,4 +1,4 @@
-"""Looks on while a client calls another library, and names its mistakes: order, lifetimes, shapes, handles, leaks.
+"""Looks on while a client calls a library, another one or ours, and names its mistakes: order, lifetimes, shapes.
 
 `protocol` has what the functions have in common, `rules` what each has of its own; here is what the client has, which
 calls are under way, and the report. Nothing is changed on the way. A mistake is said when it is made, with the call's
@@ -52,8 +52,8 @@ class Object:
         The handle of what it ends with: of a context for graphs and memory handles, of a backend for the others.
     name
         A graph's.
-    tensors, nodes
-        A graph's tensors by id, and how many nodes it has.
+    tensors, nodes, writers
+        A graph's tensors by id, the names of its nodes, and by a tensor's id which of them writes it.
     complete
         Whether all of that was seen; of a graph out of a binary nothing was.
     nbytes
@@ -69,7 +69,8 @@ class Object:
     tensors: dict[int, ClientTensorInfo] = field(default_factory=dict)
     complete: bool = True
     name: str = ""
-    nodes: int = 0
+    nodes: set[str] = field(default_factory=set)
+    writers: dict[int, str] = field(default_factory=dict)
     nbytes: int = 0
 
     @property
@@ -326,7 +327,7 @@ class Validation:
             return
         total = sum(call["count"] for call in report["calls"].values())
         print(
-            f"isthmus: {total} calls of {len(report['calls'])} functions were forwarded; "
+            f"isthmus: {total} calls of {len(report['calls'])} functions were checked; "
             f"{len(report['mistakes'])} mistakes, {len(report['leaks'])} leaks",
             file=sys.stderr,
         )
@@ -352,7 +353,7 @@ def _named(address: int) -> str:
 
 @serves("validationBefore")
 def validation_before(server: Server, name: int, error: int, *values: int) -> None:
-    """Look at a call that is about to be forwarded."""
+    """Look at a call that is about to be made."""
     server.validation.before(_named(name), values)
 
 

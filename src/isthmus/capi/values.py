@@ -39,6 +39,8 @@ MOST_OPERANDS = 1 << 14
 MOST_SCALES = 1 << 24
 MOST_BYTES = 1 << 62
 """What no tensor exceeds, whatever dimensions it is given besides a 0: sizes beyond it have no number in C."""
+UNTOLD = (0, int(DataType.UNDEFINED))
+"""What a data type is where a client does not say it."""
 PACKAGES = frozenset(operation.package for operation in OPERATIONS.values())
 """The op packages that are registered: QNN's, and this project's own."""
 _DENSE = 0

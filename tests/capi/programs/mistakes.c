@@ -25,6 +25,7 @@ int main(int argc, char **argv) {
   REQUIRE(qnn.graphAddNode(graph, operation("relu", "Relu", 1, &stranger, 1, &y))); /* an id that nobody has */
   REQUIRE(qnn.graphAddNode(graph, operation("relu", "Relu", 1, &other_shape, 1, &y))); /* another shape than created */
   CHECK(qnn.graphAddNode(graph, operation("relu", "Relu", 1, &x, 1, &y)));
+  REQUIRE(qnn.graphAddNode(graph, operation("again", "Relu", 1, &x, 1, &y))); /* an output that another node writes */
   float given[8] = {1, -1}, made[8];
   x.v1.clientBuf.data = given;
   y.v1.clientBuf.data = made;
@@ -34,6 +35,12 @@ int main(int argc, char **argv) {
   REQUIRE(qnn.graphFinalize(graph, NULL, NULL)); /* twice */
   CHECK(qnn.graphExecute(graph, &x, 1, &y, 1, NULL, NULL));
   REQUIRE(made[0] == 1.0f && made[1] == 0.0f);
+  x.v1.dimensions = wrong_dims;
+  REQUIRE(qnn.graphExecute(graph, &x, 1, &y, 1, NULL, NULL)); /* other dimensions than created */
+  x.v1.dimensions = dims;
+  x.v1.dataType = QNN_DATATYPE_INT_8;
+  REQUIRE(qnn.graphExecute(graph, &x, 1, &y, 1, NULL, NULL)); /* another data type than created */
+  x.v1.dataType = QNN_DATATYPE_FLOAT_32;
   y.v1.clientBuf.dataSize = 4;
   REQUIRE(qnn.graphExecute(graph, &x, 1, &y, 1, NULL, NULL)); /* too small */
   y.v1.clientBuf.dataSize = sizeof made;
@@ -42,6 +49,9 @@ int main(int argc, char **argv) {
   y.v1.clientBuf.data = made;
   REQUIRE(qnn.graphExecute(graph, &x, 1, &y, 0, NULL, NULL)); /* an output is missing */
   REQUIRE(qnn.graphCreate(context, "without a place for the handle", NULL, NULL));
+  Qnn_LogHandle_t log = NULL;
+  CHECK(qnn.logCreate(NULL, QNN_LOG_LEVEL_ERROR, &log));
+  CHECK(qnn.logFree(log)); /* while a back end may speak to it; libraries take it */
   CHECK(qnn.contextFree(context, NULL));
   REQUIRE(qnn.contextFree(context, NULL)); /* twice */
   REQUIRE(qnn.graphExecute(graph, &x, 1, &y, 1, NULL, NULL)); /* its context has ended */
