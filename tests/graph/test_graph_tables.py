@@ -100,7 +100,9 @@ NUMBERED_KINDS = ("INT", "UINT", "FLOAT", "SFIXED_POINT", "UFIXED_POINT", "BOOL"
 BITS = {8: 1, 16: 2, 32: 4, 64: 8}
 
 
-@pytest.mark.parametrize("dtype", [t for t in DataType if t is not DataType.UNDEFINED], ids=lambda t: t.name)
+@pytest.mark.parametrize(
+    "dtype", [t for t in DataType if t not in (DataType.UNDEFINED, DataType.BFLOAT_16)], ids=lambda t: t.name
+)
 def test_a_data_type_is_what_its_name_says(dtype: DataType) -> None:
     kind, _, bits = dtype.name.rpartition("_")
     # QNN's numbers: the kind in the high byte, the bits in the low one, written in decimal digits.
@@ -113,6 +115,12 @@ def test_a_data_type_is_what_its_name_says(dtype: DataType) -> None:
         assert DataType.fixed_point(dtype.numpy) is dtype
     else:
         assert DataType.of(dtype.numpy) is dtype
+
+
+def test_the_upper_half_of_a_float_is_a_float_that_numpy_stores_as_bits() -> None:
+    half = DataType.BFLOAT_16
+    assert (half, half.itemsize, half.is_float, half.is_fixed_point, half.is_integer) == (0x226, 2, True, False, False)
+    assert DataType.of(half.numpy) is DataType.UINT_16, "bits alone do not tell"
 
 
 def test_other_enumerations_have_qnn_s_numbers() -> None:

@@ -151,6 +151,7 @@ def backend_validate_op_config(server: Server, handle: int, config: int) -> None
     backend = backend_of(server, handle)
     node = node_at(config)
     node.check_package(Code.BACKEND_OP_PACKAGE_NOT_FOUND, Code.BACKEND_OP_PACKAGE_NOT_FOUND)
+    node.check_floats(Code.OP_PACKAGE_VALIDATION_FAILURE)
     inputs, made = list(node.inputs), list(node.outputs)
     if node.batch_first:
         inputs[0], made[:1] = _turned(inputs[0]), [_turned(info) for info in made[:1]]
@@ -187,8 +188,8 @@ def _asked_about(info: ClientTensorInfo) -> Tensor:
     if info.type is TensorType.STATIC:
         data = info.contents()
         if data is None:
-            data = np.broadcast_to(np.zeros((), info.dtype.numpy), info.dims)
-    return Tensor(info.name or "unnamed", info.type, info.dtype, info.dims, info.quantization, data)
+            data = np.broadcast_to(np.zeros((), info.computed.numpy), info.dims)
+    return Tensor(info.name or "unnamed", info.type, info.computed, info.dims, info.quantization, data)
 
 
 @serves("backendFree", Code.BACKEND_INVALID_HANDLE)

@@ -19,7 +19,7 @@ from isthmus.capi.records import Profile, Signal
 from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.recurrent import add_batch_first
-from isthmus.graph import MemType, Tensor, TensorInfo, TensorType
+from isthmus.graph import DataType, MemType, Tensor, TensorInfo, TensorType
 from isthmus.lock import Lock
 from isthmus.log import LogLevel
 from isthmus.qnn.interface import types
@@ -67,6 +67,25 @@ class Bindings:
             return kept
 
 
+@dataclass(frozen=True)
+class Created:
+    """A tensor that a client has created.
+
+    Parameters
+    ----------
+    dtype
+        Its data type as the client has said it.
+    tensor
+        What the client gives or gets, or what nodes compute with.
+    computed
+        What nodes compute with. An input or output in BFLOAT_16 is cast; other tensors of that type are FLOAT_32 here.
+    """
+
+    dtype: DataType
+    tensor: Tensor
+    computed: Tensor
+
+
 @dataclass(eq=False)
 class Graph:
     """A graph as the client knows it.
@@ -83,7 +102,7 @@ class Graph:
 
     handle: qnn.Graph
     context: Context
-    tensors: dict[int, Tensor] = field(default_factory=dict)
+    tensors: dict[int, Created] = field(default_factory=dict)
     bindings: Bindings = field(default_factory=Bindings)
     profile: int = 0
 
@@ -91,7 +110,7 @@ class Graph:
         """Inputs and outputs by the ids that a client has for them."""
         if self.tensors:
             io = (TensorType.APP_WRITE, TensorType.APP_READ)
-            return {number: tensor for number, tensor in self.tensors.items() if tensor.type in io}
+            return {number: made.tensor for number, made in self.tensors.items() if made.tensor.type in io}
         # Out of a binary: counted as `systemContextGetBinaryInfo` counts them.
         return dict(enumerate(self.handle.info.tensors, 1))
 
@@ -165,12 +184,24 @@ def tensor_create_graph_tensor(server: Server, handle: int, tensor: int) -> None
     data = info.contents() if info.type in (TensorType.STATIC, TensorType.APP_READWRITE) else None
     # A client that leaves the memory type undefined has not decided for memory handles.
     kind = MemType.MEMHANDLE if info.mem_type is types.TensorMemType.MEMHANDLE else MemType.RAW
+    is_io = info.type in (TensorType.APP_WRITE, TensorType.APP_READ)
     made = graph.handle.create_tensor(
-        info.name, info.type, info.dtype, info.dims, info.quantization, data, mem_type=kind
+        info.name, info.type, info.dtype if is_io else info.computed, info.dims, info.quantization, data, mem_type=kind
     )
     number = len(graph.tensors) + 1
-    graph.tensors[number] = made
+    graph.tensors[number] = Created(info.dtype, made, _computed(graph, made))
     write_number(tensor + _ID_OFFSET, number, ctypes.c_uint32)
+
+
+def _computed(graph: Graph, tensor: Tensor) -> Tensor:
+    """What nodes compute with in place of an input or output that they cannot; a Cast makes it of an input."""
+    if tensor.dtype is not DataType.BFLOAT_16:
+        return tensor
+    name = graph.handle.driver.graph.fresh(f"{tensor.name}/float")
+    wide = graph.handle.create_tensor(name, TensorType.NATIVE, DataType.FLOAT_32, tensor.dims)
+    if tensor.type is TensorType.APP_WRITE:
+        graph.handle.add_node(name, "Cast", [tensor], [wide])
+    return wide
 
 
 @serves("tensorCreateContextTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
@@ -186,53 +217,60 @@ def graph_add_node(server: Server, handle: int, config: int) -> None:
     graph = graph_of(server, handle)
 
     def static(number: int) -> np.ndarray | None:
-        tensor = graph.tensors.get(number)
-        return None if tensor is None else tensor.data
+        made = graph.tensors.get(number)
+        return None if made is None else made.tensor.data
 
     node = node_at(config, static)
     node.check_package(Code.GRAPH_UNCONNECTED_NODE, Code.GRAPH_INVALID_OP_CONFIG)
-    inputs = [_created(graph, node.what, info) for info in node.inputs]
-    outputs = [_created(graph, node.what, info) for info in node.outputs]
-    if None in outputs:
+    given = [_created(graph, node.what, info) for info in node.inputs]
+    written = [_created(graph, node.what, info) for info in node.outputs]
+    if None in written:
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, node.what, "an output cannot be absent")
-    made = [out for out in outputs if out is not None]
+    node.check_floats(Code.GRAPH_INVALID_OP_CONFIG)
+    inputs = [None if each is None else each.computed for each in given]
+    made = [each.computed for each in written if each is not None]
     add, x = graph.handle.add_node, inputs[0] if inputs else None
     if node.batch_first and x is not None and made and x.rank == made[0].rank == 3:
         add_batch_first(graph.handle.driver.graph, node.name, node.op, x, inputs[1:], made, node.params, add)
     else:
         add(node.name, node.op, inputs, made, node.params)
-    for info, tensor in zip([*node.inputs, *node.outputs], [*inputs, *outputs], strict=True):
-        # The hint may come with the tensor or with a node; raw memory is what a description says that gives none.
-        if tensor is not None and info.mem_type is MemType.MEMHANDLE:
-            tensor.mem_type = MemType.MEMHANDLE
+    for each in written:
+        if each is not None and each.computed is not each.tensor:
+            add(f"{each.computed.name}/cast", "Cast", [each.computed], [each.tensor])
+    for info, each in zip([*node.inputs, *node.outputs], [*given, *written], strict=True):
+        # The hint may come with the tensor or with a node; a description without one says raw memory.
+        if each is not None and info.mem_type is types.TensorMemType.MEMHANDLE:
+            each.tensor.mem_type = MemType.MEMHANDLE
     graph.context.binary = None
 
 
-def _created(graph: Graph, what: str, info: ClientTensorInfo) -> Tensor | None:
+def _created(graph: Graph, what: str, info: ClientTensorInfo) -> Created | None:
     """The tensor that a client means."""
     if info.type is TensorType.NULL:
         return None
-    tensor = graph.tensors.get(info.id)
-    if tensor is None:
+    made = graph.tensors.get(info.id)
+    if made is None:
         raise QnnError(
             Code.GRAPH_INVALID_OP_CONFIG,
             what,
             f"tensor '{info.name}' has the id {info.id}, and the graph none of that id",
             "Create the tensor first; its id is written into its description.",
         )
+    tensor = made.tensor
     if info.name and info.name != tensor.name:
         rule = f"tensor '{info.name}' has the id {info.id}, which is that of '{tensor.name}'"
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
-    if info.mem_type is MemType.MEMHANDLE and tensor.type not in (TensorType.APP_WRITE, TensorType.APP_READ):
+    is_io = tensor.type in (TensorType.APP_WRITE, TensorType.APP_READ)
+    if info.mem_type is types.TensorMemType.MEMHANDLE and not is_io:
         rule = f"tensor '{tensor.name}' is MEMHANDLE there, which only graph inputs and outputs may be"
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
-    if (info.dtype, info.dims) != (tensor.dtype, tensor.dims):
+    if (info.dtype, info.dims) != (made.dtype, tensor.dims):
         rule = (
             f"tensor '{tensor.name}' is described as {info.dtype.name}{list(info.dims)}, "
-            f"and was created as {tensor.dtype.name}{list(tensor.dims)}"
+            f"and was created as {made.dtype.name}{list(tensor.dims)}"
         )
         raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, what, rule)
-    return tensor
+    return made
 
 
 @serves("graphFinalize", Code.GRAPH_INVALID_ARGUMENT)

@@ -14,6 +14,7 @@ from isthmus.capi.client import pointer, read, read_array, text
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.recurrent import RECURRENT, is_batch_first
 from isthmus.graph import DataType, Quantization, TensorType
+from isthmus.graph.datatypes import from_bfloat16
 from isthmus.graph.neutral import without_neutral
 from isthmus.graph.ops import OPERATIONS
 from isthmus.qnn.interface.types import (
@@ -84,8 +85,13 @@ class ClientTensorInfo:
         """The tensor, for messages."""
         return f"tensor '{self.name}'"
 
+    @property
+    def computed(self) -> DataType:
+        """The data type that nodes compute with: BFLOAT_16 is computed in 32 bits."""
+        return DataType.FLOAT_32 if self.dtype is DataType.BFLOAT_16 else self.dtype
+
     def contents(self) -> np.ndarray | None:
-        """A copy of its contents, if it has any."""
+        """A copy of its contents, if it has any, as nodes compute with them."""
         if not self.data:
             return None
         count = math.prod(self.dims)
@@ -98,6 +104,8 @@ class ClientTensorInfo:
             stored = np.stack([both & 15, both >> 4], axis=1).reshape(-1)[:count].reshape(self.dims)
             return _low_bits(stored.astype(np.uint8), self.dtype, 4)
         stored = read_array(self.data, self.dtype.numpy, self.dims)
+        if self.dtype is DataType.BFLOAT_16:
+            return from_bfloat16(stored)
         return _low_bits(stored, self.dtype, self.bits) if self.bits else stored
 
 
@@ -267,6 +275,12 @@ class ClientNode:
         operation = OPERATIONS.get(self.op)
         if operation is None or operation.package != self.package:
             raise QnnError(missing, self.what, f"op package '{self.package}' has no such operation")
+
+    def check_floats(self, code: Code) -> None:
+        """Refuse BFLOAT_16 beside other floats, but in a Cast, and in a Convert."""
+        floats = {info.dtype for info in (*self.inputs, *self.outputs) if info.dtype.is_float}
+        if DataType.BFLOAT_16 in floats and self.op != "Cast" and (len(floats) > 1 or self.op == "Convert"):
+            raise QnnError(code, self.what, "BFLOAT_16 becomes another type of floats by a Cast only")
 
 
 def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda number: None) -> ClientNode:

@@ -21,6 +21,8 @@ class DataType(IntEnum):
     UINT_32 = 0x0132
     UINT_64 = 0x0164
     FLOAT_16 = 0x0216
+    BFLOAT_16 = 0x0226
+    """The upper half of a FLOAT_32, which numpy has no type for: stored as 16 bits, and cast to be computed with."""
     FLOAT_32 = 0x0232
     FLOAT_64 = 0x0264
     SFIXED_POINT_8 = 0x0308
@@ -92,6 +94,7 @@ _NUMPY: dict[DataType, np.dtype] = {
     DataType.UINT_32: np.dtype(np.uint32),
     DataType.UINT_64: np.dtype(np.uint64),
     DataType.FLOAT_16: np.dtype(np.float16),
+    DataType.BFLOAT_16: np.dtype(np.uint16),
     DataType.FLOAT_32: np.dtype(np.float32),
     DataType.FLOAT_64: np.dtype(np.float64),
     DataType.SFIXED_POINT_8: np.dtype(np.int8),
@@ -103,8 +106,31 @@ _NUMPY: dict[DataType, np.dtype] = {
     DataType.BOOL_8: np.dtype(np.bool_),
 }
 _PLAIN: dict[np.dtype, DataType] = {
-    dtype: data_type for data_type, dtype in _NUMPY.items() if not data_type.is_fixed_point
+    dtype: data_type
+    for data_type, dtype in _NUMPY.items()
+    if not data_type.is_fixed_point and data_type is not DataType.BFLOAT_16
 }
+
+
+def from_bfloat16(stored: np.ndarray) -> np.ndarray:
+    """The numbers that 16 bits each stand for, in float32.
+
+    >>> from_bfloat16(np.array([0x3F80, 0xC049], np.uint16))
+    array([ 1.      , -3.140625], dtype=float32)
+    """
+    return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Numbers in 16 bits each, rounded to the nearest, ties to even; what is not a number stays none.
+
+    >>> [hex(bits) for bits in to_bfloat16(np.float32([1, 1.00390625, 1.01171875, np.nan]))]
+    ['0x3f80', '0x3f80', '0x3f82', '0x7fc0']
+    """
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    rounded = (bits + np.uint64(0x7FFF) + (bits >> np.uint64(16) & np.uint64(1))) >> np.uint64(16)
+    quiet = bits >> np.uint64(16) | np.uint64(0x40)
+    return np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
 
 
 FLOATS = (DataType.FLOAT_32, DataType.FLOAT_16, DataType.FLOAT_64)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.graph.datatypes import DataType
+from isthmus.graph.datatypes import DataType, from_bfloat16, to_bfloat16
 from isthmus.graph.evaluation import (
     Computation,
     convolution,
@@ -84,7 +84,8 @@ def evaluate(
         return [np.zeros(t.dims, t.dtype.numpy) for t in outputs]
     with np.errstate(all="ignore"):
         if op == "Cast":
-            return [_stored(arrays[0], outputs[0])]
+            given = np.asarray(arrays[0])
+            return [_stored(from_bfloat16(given) if call.tensor(0).dtype is DataType.BFLOAT_16 else given, outputs[0])]
         if op in PRODUCTS and all(t is not None and t.dtype.is_fixed_point for t in (*inputs[:2], outputs[0])):
             exact = _fixed_point_product(call, arrays)
             if exact is not None:
@@ -135,6 +136,8 @@ def _centred(array: np.ndarray, quantization: Quantization) -> np.ndarray:
 
 def _stored(result: Any, output: Tensor) -> np.ndarray:
     """A result as its tensor stores it: its type and dimensions, dense and row-major."""
+    if output.dtype is DataType.BFLOAT_16:
+        result = to_bfloat16(np.asarray(result, np.float32))
     return np.ascontiguousarray(result, output.dtype.numpy).reshape(output.dims)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from isthmus.graph import Tensor
+from isthmus.graph import DataType, Tensor
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
@@ -132,6 +132,8 @@ def _share_cast(work: Work, step: Step, storage: Storage) -> list[Step]:
     """A cast between a fixed-point type and the integers that store it gives the same bytes another meaning."""
     source, result = step.inputs[0], step.outputs[0]
     assert source is not None
+    if DataType.BFLOAT_16 in (source.dtype, result.dtype) and source.dtype is not result.dtype:
+        return [step]
     if source.is_static or source.dtype.numpy != result.dtype.numpy or source.itemsize != result.itemsize:
         return [step]
     if not storage.join(source, result):

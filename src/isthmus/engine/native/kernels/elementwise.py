@@ -449,12 +449,31 @@ def _converter(source: str, goal: str) -> Callable:
     return device(lambda x: kind(x))
 
 
+@device
+def _from_bf16(x):  # type: ignore[no-untyped-def]
+    return mathematics.float_of_bits(np.int32(np.int32(x) << np.int32(16)))
+
+
+@device
+def _to_bf16(x):  # type: ignore[no-untyped-def]
+    """The upper half, rounded to the nearest, ties to even; what is not a number stays none."""
+    bits = np.int64(mathematics.bits_of(x)) & np.int64(0xFFFFFFFF)
+    upper = bits >> np.int64(16)
+    rounded = (bits + np.int64(0x7FFF) + (upper & np.int64(1))) >> np.int64(16)
+    return np.uint16(select(x == x, rounded, upper | np.int64(0x40)))
+
+
 @generated
 def cast(target: Target, variant: str) -> Any:
-    """Elements of another kind. Variant: ``source_goal``, two kinds."""
+    """Elements of another kind. Variant: ``source_goal``, two kinds; bf16 goes with f32 only."""
     words = CAST.place
     source, _, goal = variant.partition("_")
-    read, write, convert = reader(source), writer(goal), _converter(source, goal)
+    if "bf16" in (source, goal):
+        convert = _from_bf16 if source == "bf16" else _to_bf16
+        source, goal = (kind.replace("bf16", "u16") for kind in (source, goal))
+    else:
+        convert = _converter(source, goal)
+    read, write = reader(source), writer(goal)
     in_size, out_size = SIZES[source], SIZES[goal]
 
     @device

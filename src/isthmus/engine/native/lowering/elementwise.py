@@ -167,7 +167,9 @@ def _emit_select(step: Step, e: Emitter) -> None:
 def _emit_cast(step: Step, e: Emitter) -> None:
     """Stored elements keep their number, those of fixed-point tensors too."""
     x, output = operand(step, 0), step.outputs[0]
-    source, goal = (KINDS[_stored_type(tensor)] for tensor in (x, output))
+    source, goal = (
+        "bf16" if tensor.dtype is DataType.BFLOAT_16 else KINDS[_stored_type(tensor)] for tensor in (x, output)
+    )
     e.emit(f"elementwise:cast.{source}_{goal}", output=e.at(output), x=e.at(x), elements=x.elements)
     clamp_in_place(step, e)
 
@@ -202,6 +204,9 @@ def _refuses_select(step: Step) -> str | None:
 
 
 def _refuses_cast(step: Step) -> str | None:
+    types = {operand(step, 0).dtype, step.outputs[0].dtype}
+    if types == {DataType.BFLOAT_16, DataType.FLOAT_32}:
+        return without_clamp(step)
     for tensor in (operand(step, 0), step.outputs[0]):
         if _stored_type(tensor) not in KINDS:
             return without_kind(tensor)

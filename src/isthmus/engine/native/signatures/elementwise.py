@@ -144,6 +144,7 @@ CAST = Signature(
     (Write("output", "elements * out_size"), Read("x", "elements * size"), Number("elements")),
     variants={
         f"{source}_{goal}": {"size": SIZES[source], "out_size": SIZES[goal]} for source in SIZES for goal in SIZES
-    },
+    }
+    | {"bf16_f32": {"size": 2, "out_size": 4}, "f32_bf16": {"size": 4, "out_size": 2}},
 )
 SIGNATURES = (UNARY, TRIGONOMETRIC, BINARY, CHOOSE, CAST)
