@@ -213,7 +213,10 @@ class Operation:
 
     def derive(self, call: Call) -> list[Dims]:
         """The outputs' dimensions of a call whose inputs are as many and of such types as it takes, or a refusal."""
-        self._check_count(call, "inputs", len(call.inputs), self.inputs)
+        # Newer definitions of an operation may have further optional inputs: absent, these do not count.
+        further = [] if self.inputs[1] is None else call.inputs[self.inputs[1] :]
+        unknown = 0 if any(tensor is not None for tensor in further) else len(further)
+        self._check_count(call, "inputs", len(call.inputs) - unknown, self.inputs)
         for index in range(self.inputs[0]):
             call.tensor(index)
         for index, allowed in self.input_types.items():
