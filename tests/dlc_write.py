@@ -147,7 +147,7 @@ def dlc(graphs: Sequence[GraphEntry], layout: str = RAW, more: Mapping[str, byte
         return {0: ("text", one.name), 3: ("table", place)}
 
     def params_of(graph: GraphEntry) -> dict[int, Field]:
-        held = [bytes_of(one) for one in graph.tensors if one.type == TensorType.STATIC]
+        held = [bytes_of(one) for one in graph.tensors if one.data is not None]
         nodes = [
             {0: ("tables", [bytes_of(v) for v in node.params.values() if isinstance(v, TensorEntry)])}
             for node in graph.nodes

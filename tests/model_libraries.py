@@ -12,7 +12,9 @@ import pytest
 import isthmus.capi
 
 SOURCE = Path(__file__).parent / "qnn" / "model_library.c"
+STATES = SOURCE.with_name("state_library.c")
 HEADERS = Path(isthmus.capi.__file__).parent / "include"
+PROGRAMS = Path(__file__).parent / "capi" / "programs"
 
 _RNG = np.random.default_rng(11)
 CONV_W = _RNG.standard_normal((3, 3, 3, 8)).astype(np.float32) / 3
@@ -24,21 +26,21 @@ BYTE_B = _RNG.integers(-2000, 2000, 4, np.int32)
 
 IMAGE = _RNG.standard_normal((1, 8, 8, 3)).astype(np.float32)
 BYTES = _RNG.integers(0, 256, (1, 16), np.uint8)
+WEIGHTS = b"".join(part.tobytes() for part in (CONV_W, CONV_B, FC_W, FC_B, BYTE_W, BYTE_B))
 
 
-def build(folder: Path, **macros: object) -> Path:
+def build(folder: Path, source: Path = SOURCE, weights: bytes = WEIGHTS, **macros: object) -> Path:
     """A compiled library; skips the test where there is no compiler."""
     if shutil.which("gcc") is None or shutil.which("ld") is None:
         pytest.skip("gcc and ld are needed to compile a model library")
     folder.mkdir(parents=True, exist_ok=True)
-    parts = (CONV_W, CONV_B, FC_W, FC_B, BYTE_W, BYTE_B)
-    (folder / "weights.raw").write_bytes(b"".join(part.tobytes() for part in parts))
+    (folder / "weights.raw").write_bytes(weights)
     library = folder / "libqnn_model.so"
     defined = [f"-D{name}={value}" for name, value in macros.items()]
     compiler = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-fvisibility=hidden", "-Wl,-z,noexecstack"]
     for command in (
         ["ld", "-r", "-b", "binary", "-z", "noexecstack", "-o", "weights.o", "weights.raw"],
-        [*compiler, *defined, f"-I{HEADERS}", str(SOURCE), "weights.o", "-o", str(library)],
+        [*compiler, *defined, f"-I{HEADERS}", f"-I{PROGRAMS}", str(source), "weights.o", "-o", str(library)],
     ):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from host_programs import PROGRAMS, Build, accelerators, complaints, execute
+from recurrent_states import LAYERS, Recurrent, check
 
 from isthmus import qnn
 from isthmus.capi.installation import INCLUDE
@@ -82,6 +83,21 @@ def test_lpai_runs_in_tcm_by_its_configuration(
     assert "log 3: TCM pool current size: 0 max_size: 2035712\n" in done.stdout
     assert done.stdout.count(" from tcm pool 0\n") == 3
     assert "memory types cannot be mixed" in done.stdout
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.op)
+@pytest.mark.parametrize("library", ["libQnnLpai.so", "libQnnHtp.so", "libQnnCpu.so"])
+def test_a_recurrent_layer_composed_in_c_keeps_its_states(
+    libraries: Path, build: Build, tmp_path: Path, library: str, layer: Recurrent
+) -> None:
+    (tmp_path / "values").write_bytes(layer.blob)
+    (tmp_path / "frames").write_bytes(layer.frames.tobytes())
+    done = execute(
+        build("recurrent_states"), libraries, library, layer.op, tmp_path / "values", tmp_path / "frames"
+    )
+    assert (done.returncode, complaints(done)) == (0, [])
+    for found in np.array(done.stdout.split(), np.float32).reshape(2, *layer.expected.shape):
+        check(layer, found)
 
 
 @pytest.mark.parametrize("library", ["libQnnHtp.so", "libQnnCpu.so"])

@@ -88,11 +88,11 @@ def test_two_nodes_may_not_write_one_tensor(graph: Graph, x: Tensor) -> None:
         graph.add_node("twice", "Split", [x], [parts, parts], {"axis": 3, "split_index": [1]})
 
 
-@pytest.mark.parametrize("kind", [TensorType.APP_WRITE, TensorType.APP_READWRITE])
-def test_only_intermediates_and_outputs_can_be_written(graph: Graph, x: Tensor, kind: TensorType) -> None:
-    target = graph.create_tensor("t", kind, F32, x.dims)
-    with refusal(Code.GRAPH_INVALID_OP_CONFIG, "node 'n'", "'t', .*not writable"):
-        graph.add_node("n", "Relu", [x], [target])
+def test_only_intermediates_outputs_and_states_can_be_written(graph: Graph, x: Tensor) -> None:
+    constant = graph.constant("c", np.zeros(x.dims, np.float32))
+    for target in (graph.create_tensor("t", TensorType.APP_WRITE, F32, x.dims), constant):
+        with refusal(Code.GRAPH_INVALID_OP_CONFIG, "node 'n'", f"'{target.name}', .*not writable"):
+            graph.add_node("n", "Relu", [x], [target])
 
 
 def test_an_unknown_operation_is_refused(graph: Graph, x: Tensor) -> None:
@@ -226,6 +226,47 @@ def test_a_state_takes_only_a_value_of_its_own_kind(graph: Graph, x: Tensor) -> 
         graph.update_state(state, graph.emit("ReduceSum", [x], {"axes": [0]})[0])
     with refusal(Code.GRAPH_INVALID_TENSOR, "'x'", "not a state"):
         graph.update_state(x, value)
+
+
+def state(graph: Graph, name: str = "s") -> Tensor:
+    return graph.create_tensor(name, TensorType.APP_READWRITE, F32, (1, 4, 4, 3))
+
+
+def test_a_state_that_a_node_writes_has_its_new_value_from_then_on(graph: Graph, x: Tensor) -> None:
+    s, other = state(graph), state(graph, "other")
+    before = graph.add_node("before", "ElementWiseAdd", [x, s], [output(graph, 1, 4, 4, 3, name="a")])
+    write = graph.add_node("write", "ElementWiseAdd", [x, s], [s])
+    after = graph.add_node("after", "ElementWiseAdd", [x, s], [output(graph, 1, 4, 4, 3, name="b")])
+    graph.update_state(other, s)
+    value = graph.state_updates["s"]
+    assert (before.inputs[1], write.inputs[1], after.inputs[1]) == (s, s, value)
+    assert write.outputs == [value]
+    assert value is not s
+    assert graph.state_updates["other"] is value
+    assert graph.states == [s, other]
+    assert list(graph.tensors) == ["x", "s", "other", "a", "b"], "the new value takes no name of the client's"
+
+
+def test_a_state_has_one_next_value(graph: Graph, x: Tensor) -> None:
+    s, other = state(graph), state(graph, "other")
+    graph.add_node("write", "Relu", [x], [s])
+    with refusal(Code.GRAPH_INVALID_OP_CONFIG, "node 'again'", "'s' is written by another node"):
+        graph.add_node("again", "Relu", [x], [s])
+    with refusal(Code.GRAPH_INVALID_TENSOR, "state 's'", "a node writes its next value"):
+        graph.update_state(s, x)
+    graph.update_state(other, x)
+    with refusal(Code.GRAPH_INVALID_OP_CONFIG, "node 'other'", "'other' is given by update_state"):
+        graph.add_node("other", "Relu", [x], [other])
+    assert [node.name for node in graph.nodes] == ["write"]
+
+
+def test_a_write_that_is_taken_back_leaves_the_state_as_it_was(graph: Graph, x: Tensor) -> None:
+    s = state(graph)
+    graph.add_node("write", "Relu", [x], [s])
+    graph.remove_last_node()
+    assert graph.state_updates == {}
+    node = graph.add_node("write", "ElementWiseAdd", [x, s], [s])
+    assert node.inputs[1] is s
 
 
 TENSOR_REFUSALS = {

@@ -1,8 +1,8 @@
 """A graph of QNN operations, built as QNN builds it: create tensors, add nodes, finalize.
 
 Nothing ill-formed gets in: every tensor and node is checked when it is added, with QNN's code and a sentence that
-names the node. State is functional: a state tensor is read like an input, and `update_state` names the value it has
-after an execution.
+names the node. State is functional: a state tensor (APP_READWRITE) is read like an input, and the graph names the value
+that it has after an execution. That value is what a node writes to the state, or what `update_state` says.
 """
 
 from __future__ import annotations
@@ -128,7 +128,11 @@ class Graph:
         outputs: Sequence[Tensor],
         params: dict[str, Any] | None = None,
     ) -> Node:
-        """Add a node whose tensors exist already (QnnGraph_addNode)."""
+        """Add a node whose tensors exist already (QnnGraph_addNode).
+
+        One node may write a state: the state has that value in the next execution. Nodes added up to that one, itself
+        included, read the value of the execution before; nodes added later read the new one.
+        """
         self._check_open()
         what = f"node '{name}' ({op})"
 
@@ -139,10 +143,15 @@ class Graph:
         self._check_operands(what, inputs, outputs)
         call = Call(name, op, inputs, operation.complete(name, params or {}), outputs)
         operation.verify(call)
-        node = Node(name, op, inputs, list(outputs), call.params)
+        values = [None if t is None else self._value(t) for t in inputs]
+        results = [_next_value(t) if t.type is TensorType.APP_READWRITE else t for t in outputs]
+        node = Node(name, op, values, results, call.params)
         self.nodes.append(node)
         self._node_names.add(name)
         self._written.update(t.name for t in outputs)
+        self.state_updates.update(
+            {state.name: value for state, value in zip(outputs, results, strict=True) if value is not state}
+        )
         return node
 
     def remove_last_node(self) -> None:
@@ -150,6 +159,9 @@ class Graph:
         node = self.nodes.pop()
         self._node_names.discard(node.name)
         self._written.difference_update(tensor.name for tensor in node.outputs)
+        for tensor in node.outputs:
+            if self.state_updates.get(tensor.name) is tensor:
+                del self.state_updates[tensor.name]
 
     @contextmanager
     def all_or_none(self, outputs: Sequence[Tensor]) -> Iterator[None]:
@@ -255,16 +267,18 @@ class Graph:
         return f"{name}.{count}"
 
     def update_state(self, state: Tensor, value: Tensor) -> None:
-        """Say which value a state tensor has after an execution."""
+        """Say which value a state tensor has after an execution; all nodes read the value of the one before."""
         self._check_open()
         if state.type is not TensorType.APP_READWRITE or self.tensors.get(state.name) is not state:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"tensor '{state.name}'", "it is not a state of this graph")
+        if state.name in self._written:
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"state '{state.name}'", "a node writes its next value already")
         if value.dims != state.dims or value.dtype is not state.dtype:
             raise QnnError(
                 Code.GRAPH_INVALID_TENSOR, f"state {state.describe()}", f"cannot take the value {value.describe()}"
             )
         self._check_readable(f"state '{state.name}'", 0, value)
-        self.state_updates[state.name] = value
+        self.state_updates[state.name] = self._value(value)
 
     def finalize(self) -> None:
         """Close the graph; refuse an empty one and one whose outputs nothing writes."""
@@ -280,6 +294,12 @@ class Graph:
     def _check_open(self) -> None:
         if self.finalized:
             raise QnnError(Code.GRAPH_FINALIZED, f"graph '{self.name}'", "a finalized graph cannot be changed")
+
+    def _value(self, tensor: Tensor) -> Tensor:
+        """What a node that is added now reads by a tensor: of a state that a node has written, the new value."""
+        if tensor.type is TensorType.APP_READWRITE and tensor.name in self._written:
+            return self.state_updates[tensor.name]
+        return tensor
 
     @staticmethod
     def _operation(name: str, op: str) -> Operation:
@@ -298,13 +318,17 @@ class Graph:
                 raise QnnError(
                     Code.GRAPH_INVALID_OP_CONFIG, what, f"out[{index}] '{out.name}' is not a tensor of this graph"
                 )
-            if out.type not in (TensorType.NATIVE, TensorType.APP_READ):
+            if out.type not in (TensorType.NATIVE, TensorType.APP_READ, TensorType.APP_READWRITE):
                 raise QnnError(
                     Code.GRAPH_INVALID_OP_CONFIG, what, f"out[{index}] '{out.name}', {out.type.name}, is not writable"
                 )
             if out.name in self._written or out.name in written:
                 raise QnnError(
                     Code.GRAPH_INVALID_OP_CONFIG, what, f"out[{index}] '{out.name}' is written by another node"
+                )
+            if out.name in self.state_updates:
+                raise QnnError(
+                    Code.GRAPH_INVALID_OP_CONFIG, what, f"the next value of state '{out.name}' is given by update_state"
                 )
             written.add(out.name)
 
@@ -320,6 +344,11 @@ class Graph:
                 f"in[{index}] '{tensor.name}' has not been written by an earlier node",
                 "Add nodes in the order of their data; a cycle has no such order.",
             )
+
+
+def _next_value(state: Tensor) -> Tensor:
+    """The value that a node gives a state. It is no tensor that a client could name, so it takes no name either."""
+    return Tensor(state.name, TensorType.NATIVE, state.dtype, state.dims, state.quantization)
 
 
 _Item = TypeVar("_Item")

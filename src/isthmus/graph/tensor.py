@@ -33,7 +33,7 @@ class Tensor:
     quantization
         What stored elements mean; needed by fixed-point types.
     data
-        The contents: of a STATIC tensor always, of an APP_READWRITE (state) tensor its initial value.
+        The contents: of a STATIC tensor always, of an APP_READWRITE (state) tensor its initial value, 0.0 without it.
     mem_type
         The memory type a client will use; MEMHANDLE only for graph inputs and outputs.
     """
@@ -84,6 +84,15 @@ class Tensor:
     def is_static(self) -> bool:
         """Whether it is a constant."""
         return self.type is TensorType.STATIC
+
+    def initial(self) -> np.ndarray:
+        """Give the value of a state before the first execution."""
+        if self.data is not None:
+            return self.data
+        zero = np.zeros((1,) * self.rank)
+        fixed = self.quantization if self.dtype.is_fixed_point else None
+        stored = zero.astype(self.dtype.numpy) if fixed is None else fixed.quantize(zero, self.dtype.numpy)
+        return np.broadcast_to(stored, self.dims)
 
     def describe(self) -> str:
         """A short text for messages: ``'x' FLOAT_32[1,3]``."""

@@ -185,6 +185,8 @@ def _tensor(tensor: Tensor) -> TensorEntry:
         if told.memType != TensorMemType.RAW or (buffer.dataSize and not buffer.data):
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{name}'", "a STATIC tensor needs its data")
         data = memoryview(_copied(buffer.data, buffer.dataSize))
+    elif told.type == TensorKind.APP_READWRITE and told.memType == TensorMemType.RAW and told.clientBuf.data:
+        data = memoryview(_copied(told.clientBuf.data, told.clientBuf.dataSize))
     dims = tuple(told.dimensions[: told.rank]) if told.rank else ()
     encoding = _encoding(told.quantizeParams, name)
     return TensorEntry(name, told.type, told.dataType, dims, encoding, data, told.memType)

@@ -78,10 +78,21 @@ def test_memory_types_are_those_of_the_tensors():
     assert error.code is Code.TENSOR_INVALID_TENSOR_PARAM
 
 
+def test_a_node_may_write_a_state_which_may_have_an_initial_value():
+    start = np.float32([[1, 2, 3], [4, 5, 6]])
+    nodes = (node("add", "ElementWiseAdd", ["x", "s"], ["s"]), node("copy", "Relu", ["s"], ["y"]))
+    for data in (start, None):
+        graph = built(X, Y, tensor("s", TensorType.APP_READWRITE, (2, 3), data=data), nodes=nodes)
+        [state] = graph.states
+        assert graph.nodes[1].inputs == [graph.state_updates["s"]]
+        np.testing.assert_array_equal(state.initial(), start if data is not None else start * 0)
+    error = refused(X, Y, tensor("s", TensorType.APP_READWRITE, (2, 4), data=start), nodes=nodes)
+    assert error.code is Code.COMMON_LOADING_BINARIES
+
+
 @pytest.mark.parametrize(
     ("tensors", "nodes", "named"),
     [
-        ((X, Y, tensor("s", TensorType.APP_READWRITE, (1,))), (), "tensor type 2 x1 ('s')"),
         ((X, Y, tensor("s", 77, (1,))), (), "tensor type 77 x1 ('s')"),
         ((X, Y, tensor("s", NATIVE, (1,), 0x0999)), (), "data type 0x0999 x1 ('s')"),
         ((X, Y), (node("n", "Relu", ["x", "x"], ["y"]),), "Relu x1 (2 inputs, at most 1: 'n')"),

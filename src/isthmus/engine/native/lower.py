@@ -203,9 +203,8 @@ def lower(schedule: Schedule, target: Target, threads: int) -> Program:
     emitter.end()
     state = np.zeros(schedule.state_bytes, np.uint8)
     for tensor, offset in zip(schedule.states, schedule.state_offsets, strict=True):
-        if tensor.data is not None:
-            content = np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8)
-            state[offset : offset + content.size] = content
+        content = np.ascontiguousarray(tensor.initial()).reshape(-1).view(np.uint8)
+        state[offset : offset + content.size] = content
     return Program(
         name=schedule.name,
         target=target.name,

@@ -139,8 +139,7 @@ class Program:
         """The contents of state memory before the first execution; made anew, for whoever has that memory."""
         content = np.zeros(self.state_bytes, np.uint8)
         for tensor, offset in zip(self.schedule.states, self.state_offsets, strict=True):
-            if tensor.data is not None:
-                content[offset : offset + tensor.nbytes] = np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8)
+            content[offset : offset + tensor.nbytes] = np.ascontiguousarray(tensor.initial()).reshape(-1).view(np.uint8)
         return content
 
     @property

@@ -59,7 +59,7 @@ class Builder:
         encoding = entry.encoding
         if entry.type == TensorType.NULL:
             return None
-        if entry.type not in tuple(TensorType) or entry.type == TensorType.APP_READWRITE:
+        if entry.type not in tuple(TensorType):
             self.unsupported.add(f"tensor type {entry.type}", entry.name)
         elif dtype is None or (entry.dtype in arrays.FOUR_BITS and entry.type != TensorType.STATIC):
             self.unsupported.add(f"data type {entry.dtype:#06x}", entry.name)
@@ -67,13 +67,15 @@ class Builder:
             self.unsupported.add(f"quantization encoding {encoding.kind}", entry.name)
         else:
             arrays.check_size(entry, dtype)
+            # A state may have an initial value, a constant must have one.
+            filled = entry.type == TensorType.STATIC or (entry.type == TensorType.APP_READWRITE and bool(entry.data))
             return self.graph.create_tensor(
                 entry.name,
                 TensorType(entry.type),
                 dtype,
                 entry.dims,
                 arrays.quantization(entry, dtype),
-                arrays.elements(entry, dtype, self._copies) if entry.type == TensorType.STATIC else None,
+                arrays.elements(entry, dtype, self._copies) if filled else None,
                 mem_type=entry.mem_type if entry.type in _IO else MemType.RAW,
             )
         return None

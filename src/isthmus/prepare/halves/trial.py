@@ -108,7 +108,7 @@ def trials(work: Work) -> list[Trial]:
             value = kind(tensor.dims, random) if made_up else random.integers(0, 2, tensor.dims)
             given[tensor] = np.asarray(value, tensor.dtype.numpy)
         for state in work.states:
-            given[state] = np.zeros(state.dims, state.dtype.numpy) if state.data is None else state.data
+            given[state] = state.initial()
         given.update({t: t.data for s in steps for t in s.inputs if t is not None and t.data is not None})
         made.append(Trial(steps, ends, _run(steps, given, None, ()), seed))
     return made
