@@ -1,6 +1,7 @@
 """The TCM pool: one size, 32 buffers, first fit, nothing lost."""
 
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -8,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus import Code, QnnError, memory
-from isthmus.log import LogLevel
+from isthmus.log import Log, LogLevel
 from isthmus.memory import holds, tcm
 
 POOL = 2_035_712
+PATIENCE = 60
 
 
 def test_the_pool_has_the_documented_size_and_is_one_a_process():
@@ -36,18 +38,32 @@ def test_the_whole_pool_can_be_one_buffer_and_not_a_byte_more(fresh_tcm):
     ]
 
 
-def test_the_33rd_buffer_is_a_fatal_error_and_the_pool_survives_it():
-    pool = tcm.TcmPool()
+def test_the_33rd_buffer_is_a_fatal_error_and_the_pool_survives_it(fresh_tcm):
+    pool, heard = fresh_tcm, []
     buffers = [pool.allocate(100, 64) for _ in range(32)]
     with pytest.raises(QnnError, match="32 individual buffers") as refusal:
-        pool.allocate(100, 64)
+        tcm.allocate(100, 64, lambda *message: heard.append(message))
     assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION_FATAL
+    assert heard == [(LogLevel.ERROR, "TCM system fatal error: more than 32 buffers")]
     buffers.pop().close()
     buffers.append(pool.allocate(100, 64))
     for buffer in buffers:
         buffer.close()
         buffer.close()
     assert pool.free_bytes == POOL
+
+
+def test_a_log_callback_may_wait_for_another_thread_that_allocates(fresh_tcm):
+    made = []
+
+    def wait(level, text):
+        thread = threading.Thread(target=lambda: made.append(fresh_tcm.allocate(64, 64)), daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+    tcm.allocate(64, 64, Log(wait, LogLevel.INFO))
+    assert len(made) == 2, "one for the line about the pool, one for the line about the buffer"
 
 
 def test_a_gap_is_used_again():

@@ -80,8 +80,8 @@ class TcmPool(MemoryResource):
         Raises
         ------
         QnnError
-            COMMON_MEM_ALLOC, and a line in the log, when it does not fit; COMMON_SYSTEM_COMMUNICATION_FATAL for a 33rd
-            buffer: on a device the whole core goes down with it. Here the pool stays as it was.
+            COMMON_MEM_ALLOC when it does not fit; COMMON_SYSTEM_COMMUNICATION_FATAL for a 33rd buffer: on a device the
+            whole core goes down with it. Here the pool stays as it was. The log gets a line for either.
         """
         what = f"TCM allocation of {nbytes!r} bytes aligned to {alignment!r}"
         nbytes, alignment = whole(nbytes, what), whole(alignment, what)
@@ -91,6 +91,7 @@ class TcmPool(MemoryResource):
         with deferred(), self._lock:
             memory = self._opened()
             if len(self._spans) >= MAX_ALLOCATIONS:
+                _say(LogLevel.ERROR, f"TCM system fatal error: more than {MAX_ALLOCATIONS} buffers")
                 raise QnnError(
                     Code.COMMON_SYSTEM_COMMUNICATION_FATAL,
                     what,
