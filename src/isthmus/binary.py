@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from isthmus import reading
 from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
@@ -123,13 +125,15 @@ def _refusal(rule: str, code: Code = Code.CONTEXT_CREATE_FROM_BINARY, hint: str 
     return QnnError(code, "context binary", rule, hint)
 
 
-def read(content: bytes | memoryview | mmap.mmap, verify: bool = True) -> Contents:
+def read(content: bytes | memoryview | mmap.mmap, verify: bool = True, backend: str | None = None) -> Contents:
     """The graphs of a binary; their arrays are views of `content`.
 
     Parameters
     ----------
     verify
         Whether to compute the checksums of the programs. Everything else is checked in any case.
+    backend
+        The backend that it must have been made for; any without it.
 
     Raises
     ------
@@ -155,7 +159,7 @@ def read(content: bytes | memoryview | mmap.mmap, verify: bool = True) -> Conten
     try:
         header = json.loads(text)
         entries = [_entry(fields) for fields in header["graphs"]]
-        backend, producer = _text(header["backend"]), _text(header["producer"])
+        maker, producer = _text(header["backend"]), _text(header["producer"])
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as problem:
         raise _refusal(f"its header is not well-formed: {problem}") from None
     graphs: dict[str, GraphBinary] = {}
@@ -171,7 +175,9 @@ def read(content: bytes | memoryview | mmap.mmap, verify: bool = True) -> Conten
         position = offset + nbytes
     if any(view[position:]):
         raise _refusal("there are bytes at its end that belong to nothing")
-    return Contents(version, backend, producer, total, graphs)
+    if backend not in (None, maker):
+        raise _refusal(f"it was made for backend '{maker}', not for '{backend}'")
+    return Contents(version, maker, producer, total, graphs)
 
 
 _Entry = tuple[str, int, int, tuple[int, ...]]
@@ -228,9 +234,9 @@ class ContextBinary:
     def __init__(self, source: Source, backend: str | None = None) -> None:
         self._own = _sealed(source)
         try:
-            self.contents = read(_mapped(self.fd))
-            if backend is not None and self.contents.backend != backend:
-                raise _refusal(f"it was made for backend '{self.contents.backend}', not for '{backend}'")
+            self.content = memoryview(_mapped(self.fd))
+            """Its bytes, which last as long as this view."""
+            self.contents = read(self.content, backend=backend)
         except BaseException:
             self.close()
             raise
@@ -254,6 +260,20 @@ class ContextBinary:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def in_place(source: Any) -> memoryview | None:
+    """The bytes of a binary in the memory where they are, if programs can be executed from there; else None.
+
+    Nobody copies or seals them: whoever has them must keep them as they are while their graphs are used.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        return None
+    try:
+        view = memoryview(source).cast("B")
+    except (TypeError, ValueError):
+        return None
+    return view if len(view) and np.frombuffer(view, np.uint8).ctypes.data % serialization.ALIGNMENT == 0 else None
 
 
 def inspect(source: Source) -> BinaryInfo | None:

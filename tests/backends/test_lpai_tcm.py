@@ -9,7 +9,6 @@ import zoo
 from lpai_harness import DIRECT, IN_TCM, count, counter, ddr, pools, ready
 
 from isthmus import Code, QnnError, memory, qnn
-from isthmus.engine.native import serialization
 from isthmus.graph import DataType, TensorType
 from isthmus.qnn import ClientTensor, LogLevel, lpai
 
@@ -51,7 +50,7 @@ def test_io_and_binary_are_in_tcm_scratch_and_state_in_ddr(fresh_pool):
         assert [count(graph, 1), count(graph, 1)] == [4, 6]
         assert graph.stats.in_place_bytes == {"tcm": 2 * 2 * 160}
         assert graph.stats.copied_bytes == 0
-        binary = padded(len(serialization.to_bytes(graph.driver.program)))
+        binary = padded(len(graph.context.get_binary()))
     assert heard == [
         (LogLevel.INFO, "TCM pool current size: 0 max_size: 2035712"),
         (LogLevel.INFO, f"Allocate size {binary} from tcm pool 0"),
@@ -190,7 +189,7 @@ def needed(extra):
     """What a picker takes of TCM in all."""
     with qnn.Backend("lpai", IN_TCM) as backend:
         graph = picker(backend.create_context(), extra)
-        return padded(len(serialization.to_bytes(graph.driver.program))) + padded(extra) + padded(256)
+        return padded(len(graph.context.prepare_offline())) + padded(extra) + padded(256)
 
 
 def test_exactly_the_whole_pool_fits_and_one_byte_more_does_not(fresh_pool):
@@ -228,7 +227,8 @@ def test_the_failing_line_names_the_size_that_was_asked_for():
 
 
 def test_a_model_of_too_many_tensors_is_a_fatal_error(fresh_pool):
-    with qnn.Backend("lpai", IN_TCM) as backend:
+    heard = Heard()
+    with qnn.Backend("lpai", IN_TCM, heard) as backend:
         graph = backend.create_context().create_graph("many")
         for i in range(16):
             x = graph.create_tensor(f"x{i}", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))
@@ -237,12 +237,61 @@ def test_a_model_of_too_many_tensors_is_a_fatal_error(fresh_pool):
         with refused(Code.COMMON_SYSTEM_COMMUNICATION_FATAL, "32 individual buffers"):
             ready(backend, graph)
         assert fresh_pool.allocations == 0
+    assert heard[-1] == (LogLevel.ERROR, "TCM system fatal error: more than 32 buffers")
 
 
-def test_hardware_before_v6_is_warned_of():
+@pytest.mark.parametrize("version", ["v4", "v5"])
+def test_hardware_before_v6_has_no_tcm(version, fresh_pool):
+    before = {"lpai_backend": {"target_env": "adsp", "enable_hw_ver": version}}
+    in_tcm = {lpai.MODEL_BUFFER_MEM_TYPE: lpai.MemType.TCM}
+    with qnn.Backend("lpai", before) as backend:
+        graph = counter(backend.create_context(in_tcm))
+        with refused(Code.COMMON_PLATFORM_NOT_SUPPORTED, f"TCM needs v6 or later, the hardware version is {version}"):
+            ready(backend, graph)
+        assert fresh_pool.allocations == 0
+        graph = counter(backend.create_context())
+        ready(backend, graph)
+        assert count(graph, 1) == 4
+
+
+def test_a_binary_of_several_graphs_is_in_tcm_once(fresh_pool):
     heard = Heard()
-    qnn.Backend("lpai", {**IN_TCM, "lpai_backend": {"target_env": "adsp", "enable_hw_ver": "v5"}}, heard).free()
-    assert [(level, "v6" in text) for level, text in heard] == [(LogLevel.WARN, True)]
+    with qnn.Backend("lpai", IN_TCM, heard) as backend:
+        context = backend.create_context()
+        for name in ("first", "second"):
+            counter(context, name)
+        binary = context.prepare_offline()
+        context = backend.create_context_from_binary(binary)
+        graphs = [context.retrieve(name) for name in ("first", "second")]
+        for graph in graphs:
+            ready(backend, graph)
+        sizes = [int(text.split()[2]) for _, text in heard[1:]]
+        assert sizes == [padded(len(binary)), *4 * [256]]
+        programs = [graph.driver.executor().program for graph in graphs]
+        assert all(fresh_pool.encloses(memory.window(p.constants, writable=False)) for p in programs)
+        assert [count(graphs[i], value) for i, value in ((0, 1), (1, 10), (0, 1))] == [4, 22, 6]
+        context.free()
+        assert fresh_pool.allocations == 0
+
+
+def test_a_graph_that_does_not_fit_leaves_the_binary_to_the_others(fresh_pool):
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        context = backend.create_context()
+        counter(context, "small")
+        counter(context, "large", width=100_000)
+        context = backend.create_context_from_binary(context.prepare_offline())
+        small, large = (context.retrieve(name) for name in ("small", "large"))
+        taken = fresh_pool.allocate(1_100_032, 128)
+        with refused(Code.COMMON_MEM_ALLOC, "tensor 'y' of graph 'large'"):
+            ready(backend, large)
+        assert fresh_pool.allocations == 1
+        ready(backend, small)
+        with refused(Code.COMMON_MEM_ALLOC, "tensor 'y' of graph 'large'"):
+            large.finalize()
+        assert count(small, 1) == 4
+        taken.close()
+        large.finalize()
+        assert [count(graph, 1) for graph in (small, large)] == [6, 4]
 
 
 def test_the_wake_word_runs_from_tcm():

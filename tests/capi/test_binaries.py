@@ -6,10 +6,13 @@ import ctypes
 from pathlib import Path
 
 import numpy as np
+import pytest
 from qnn_calls import Client, at, doubling, opened
 
+from isthmus import qnn
 from isthmus.errors import Code
 from isthmus.graph import DataType, TensorType
+from isthmus.memory import host
 from isthmus.qnn import interface
 from isthmus.qnn.interface import objects, types
 
@@ -130,3 +133,43 @@ class _ByValue(ctypes.Structure):
     """A tensor without unions, which ctypes does not pass by value."""
 
     _fields_ = [("words", ctypes.c_uint64 * 18)]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_lpai_uses_a_binary_where_its_client_keeps_it(
+    libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    config = tmp_path / "lpai.json"
+    config.write_text(f'{{"context_configs": {{"is_persistent_binary": {str(kept).lower()}}}}}')
+    monkeypatch.setenv("ISTHMUS_LPAI_CONFIG", str(config))
+    weights = np.arange(1000, 1064, dtype=np.float32).reshape(1, 64)
+    with qnn.Backend("lpai", {"lpai_graph": {"prepare": {"exclude_io": True}}}) as maker:
+        plus = maker.create_context().create_graph("plus")
+        inputs = [
+            plus.create_tensor("x", TensorType.APP_WRITE, F32, weights.shape),
+            plus.create_tensor("w", TensorType.STATIC, F32, weights.shape, data=weights),
+        ]
+        plus.add_node("add", "ElementWiseAdd", inputs, [plus.create_tensor("y", TensorType.APP_READ, F32, (1, 64))])
+        content = plus.context.prepare_offline()
+    memory = host(len(content), 64).array
+    memory[:] = np.frombuffer(content, np.uint8)
+    client = Client(libraries / "libQnnLpai.so")
+    backend = client.make("backendCreate", None, None)
+    context = ctypes.c_void_p()
+    arguments = (backend, None, None, memory.ctypes.data, len(content), ctypes.byref(context), None)
+    client.do("contextCreateFromBinary", *arguments)
+    start = content.index(weights.tobytes())
+    memory[start : start + 4].view(np.float32)[0] = 7
+    graph = client.make("graphRetrieve", context, b"plus")
+    client.do("graphFinalize", graph, None, None)
+    given, found = (host(weights.nbytes, 128).view(np.float32, weights.shape) for _ in range(2))
+    x = client.tensor("x", TensorType.APP_WRITE, F32, weights.shape)
+    y = client.tensor("y", TensorType.APP_READ, F32, weights.shape)
+    x.v1.id, y.v1.id = 1, 2
+    assert client.execute(graph, [at(x, given)], [at(y, found)]) == 0
+    assert found[0, :2].tolist() == [7 if kept else 1000, 1001]
+    client.do("contextFree", context, None)
+    # Nothing is read where nothing is.
+    nowhere = (backend, None, None, 4096, len(content), ctypes.byref(context), None)
+    assert client.contextCreateFromBinary(*nowhere) == Code.CONTEXT_INVALID_ARGUMENT
+    client.do("backendFree", backend)

@@ -426,6 +426,11 @@ class BackendDriver(Configurable, ABC):
         """A device; None where the backend has nothing to it."""
         return None
 
+    @property
+    def keeps_binaries(self) -> bool:
+        """Whether contexts use the memory of a binary where it is; then its owner keeps it until they are freed."""
+        return False
+
     def close(self) -> None:
         """Let go of everything; safe to call again. Most backends hold nothing outside their contexts."""
 

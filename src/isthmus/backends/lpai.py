@@ -31,14 +31,16 @@ from isthmus.backends.entry import BackendEntry, Preparation
 from isthmus.backends.lpai_config import LpaiConfig, read
 from isthmus.backends.lpai_graph import LpaiGraphDriver
 from isthmus.backends.lpai_io import LpaiIo
-from isthmus.backends.lpai_model import Allocator
+from isthmus.backends.lpai_model import Allocator, ModelBinary
 from isthmus.backends.lpai_options import BackendProperty, ContextConfig, MemType
 from isthmus.backends.lpai_report import describe_pools
 from isthmus.backends.lpai_shared import SharedBuffers
 from isthmus.backends.turn import FairTurn
-from isthmus.binary import ContextBinary, inspect, to_bytes
+from isthmus.binary import Contents, ContextBinary, in_place, inspect, to_bytes
+from isthmus.binary import read as read_binary
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
+from isthmus.engine.native.serialization import ALIGNMENT
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
@@ -66,12 +68,15 @@ class LpaiBackend(BackendDriver):
                 f"start_addr_alignment is {config.alignment.start_addr_alignment}",
                 'Only the target environment "arm" works in shared memory.',
             )
-        self.warn_of_tcm(config.mem_type)
 
     @property
     def remote(self) -> bool:
         """Whether another process plays the core, which sees shared memory only."""
         return self.config.target_env == "arm"
+
+    @property
+    def keeps_binaries(self) -> bool:
+        return self.config.is_persistent_binary
 
     def accelerator(self) -> Accelerator:
         """The process that plays the core in the "arm" environment, started when it is first needed or has died."""
@@ -100,19 +105,13 @@ class LpaiBackend(BackendDriver):
     def get_property(self, option: IntEnum) -> Any:
         answers = {
             BackendProperty.ALIGNMENT_REQ: self.config.alignment,
-            # The contents of a context binary are copied once, when the context is created.
-            BackendProperty.REQUIRE_PERSISTENT_BINARY: False,
+            BackendProperty.REQUIRE_PERSISTENT_BINARY: self.keeps_binaries,
             BackendProperty.SHARED_POOLS: self.remote,
         }
         return answers[BackendProperty(option)]
 
     def create_context(self, device: DeviceDriver | None = None) -> LpaiContext:
         return LpaiContext(self)
-
-    def warn_of_tcm(self, mem_type: MemType) -> None:
-        """Say that TCM is asked of hardware whose documents do not name it."""
-        if mem_type is MemType.TCM and self.config.hw_ver < "v6":
-            self.log(LogLevel.WARN, f"TCM is documented from v6 on; the configuration names {self.config.hw_ver}")
 
 
 class LpaiContext(ContextDriver):
@@ -147,7 +146,9 @@ class LpaiContext(ContextDriver):
     def allocator(self) -> Allocator:
         """Where IO and model binaries come from when they are not in DDR."""
         config = self.backend.config
-        return Allocator(self.mem_type, config.target_env, config.alignment, config.source, self.backend.log)
+        return Allocator(
+            self.mem_type, config.target_env, config.hw_ver, config.alignment, config.source, self.backend.log
+        )
 
     def get_config(self, option: IntEnum) -> Any:
         return self._settings[ContextConfig(option)]
@@ -168,7 +169,6 @@ class LpaiContext(ContextDriver):
         if self._graphs:
             rule = "must be set before the context has graphs"
             raise QnnError(Code.CONTEXT_INVALID_CONFIG, "model memory type", rule)
-        self.backend.warn_of_tcm(MemType(value))
         return MemType(value)
 
     def create_graph(self, graph: Graph) -> LpaiGraphDriver:
@@ -183,13 +183,24 @@ class LpaiContext(ContextDriver):
 
     def restore(self, binary: Source) -> Sequence[LpaiGraphDriver]:
         start = self.backend.config.alignment.start_addr_alignment
-        with ContextBinary(binary, "lpai") as content:
-            found = [
-                (native.outline(entry), native.restored(entry, 1, start, io_in_scratch=True))
-                for entry in content.graphs.values()
-            ]
-        self._graphs += [LpaiGraphDriver(self, graph, prepared) for graph, prepared in found]
+        content, contents = self._opened(binary)
+        found = [
+            (native.outline(entry), native.restored(entry, 1, start, io_in_scratch=True))
+            for entry in contents.graphs.values()
+        ]
+        model = ModelBinary(content, "model binary of the context")
+        self._graphs += [LpaiGraphDriver(self, graph, prepared, model) for graph, prepared in found]
         return list(self._graphs)
+
+    def _opened(self, binary: Source) -> tuple[memoryview, Contents]:
+        """The bytes of a context binary and what they hold: where the client keeps them, or in a copy."""
+        if self.backend.keeps_binaries:
+            kept = in_place(binary)
+            if kept is not None:
+                return kept, read_binary(kept, backend="lpai")
+            self.backend.log(LogLevel.INFO, f"the context binary is copied: it is no memory aligned to {ALIGNMENT}")
+        with ContextBinary(binary, "lpai") as opened:
+            return opened.content, opened.contents
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> Sequence[Registration]:
         return self._shared.register(descriptors)

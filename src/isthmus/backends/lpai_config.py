@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ HARDWARE = {
 }
 """Alignment by hardware version. The true values are not public: these are this project's, and settings."""
 
+HARDWARE_WITH_TCM = ("v6",)
 DEFAULT_HARDWARE = "v6"
 TARGET_ENVIRONMENTS = ("x86", "arm", "adsp")
 MEM_TYPES = {"ddr": MemType.DDR, "tcm": MemType.TCM}
@@ -48,7 +50,7 @@ class LpaiConfig:
     mem_type
         Where IO buffers and the model binary lie; UNDEFINED if the configuration named an unknown type.
     is_persistent_binary
-        Whether the client promises to keep a context binary's buffer until its context is freed.
+        Whether the client keeps the memory of a context binary until its context is freed: then it is not copied.
     source
         Where it comes from, for messages.
     """
@@ -73,6 +75,9 @@ def read(config: Any, log: Log) -> LpaiConfig:
     30
     """
     found = settings(config, _keys(log))
+    extensions = found.values.get("shared_library_path")
+    if extensions is not None and not os.path.exists(extensions):
+        log(LogLevel.INFO, f"there are no backend extensions at '{extensions}': what they do is built in")
     hw_ver = found.values.get("hw_ver", DEFAULT_HARDWARE)
     profile = HARDWARE[hw_ver]
     return LpaiConfig(

@@ -12,7 +12,7 @@ from isthmus.backends import lpai_rules, native
 from isthmus.backends.binding import Binding, Ledger
 from isthmus.backends.driver import Change, GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
 from isthmus.backends.limit import Limit
-from isthmus.backends.lpai_model import Allocator, Model
+from isthmus.backends.lpai_model import Allocator, Model, ModelBinary
 from isthmus.backends.lpai_options import (
     UINT32_MAX,
     BufferAlignmentReq,
@@ -26,6 +26,7 @@ from isthmus.backends.lpai_options import (
 )
 from isthmus.backends.lpai_pools import Pool, Taken
 from isthmus.backends.native import NativeGraphDriver, Prepared
+from isthmus.binary import to_bytes
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
@@ -42,9 +43,16 @@ class LpaiGraphDriver(NativeGraphDriver):
     properties = GraphProperty
     configs = GraphConfig
 
-    def __init__(self, context: LpaiContext, graph: Graph, prepared: Prepared | None = None) -> None:
+    def __init__(
+        self,
+        context: LpaiContext,
+        graph: Graph,
+        prepared: Prepared | None = None,
+        model_binary: ModelBinary | None = None,
+    ) -> None:
         super().__init__(graph, prepared)
         self.context = context
+        self._model_binary = model_binary
         config = context.backend.config
         # What is asked for by a config of one structure each.
         self._settings: dict[GraphConfig, Any] = {
@@ -245,7 +253,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             if self.finalized:
                 raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is finalized already")
             scratch, persistent = self._provided(self._scratch), self._provided(self._persistent)
-            model = self.allocator.place(program, self.what, with_io=not self._exclude_io)
+            model = self.allocator.place(program, self._binary_to_place, self.what, with_io=not self._exclude_io)
             executor: Executor | RemoteExecutor | None = None
             try:
                 executor = self.context.executor(model.program, scratch, persistent)
@@ -258,6 +266,12 @@ class LpaiGraphDriver(NativeGraphDriver):
             self._executor, self._model, self._brought = executor, model, self._scratch.present
             self.inputs_survive = bool(model.io) or not self.prepared().io_offsets
             self.finalized = True
+
+    def _binary_to_place(self) -> ModelBinary:
+        """The binary that its context was created from, or else the one that would hold this graph alone."""
+        if self._model_binary is not None:
+            return self._model_binary
+        return ModelBinary(to_bytes([self.binary()], "lpai"), f"model binary of {self.what}")
 
     def executor(self) -> Executor | RemoteExecutor:
         """What runs it."""

@@ -42,11 +42,9 @@ class LpaiIo(IoPolicy):
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"memory handles for {graph.what}", rule, 'Take io "raw".')
         memories: list[TensorMemory | None] = []
         buffers: list[Buffer] = []
-        make: Callable[[LpaiGraphDriver, TensorInfo], tuple[Buffer, TensorMemory]] = _raw
-        if in_tcm:
-            make = _in_tcm
-        elif kind == "memhandle" or (kind is None and graph.context.remote):
-            make = _registered
+        registered = kind == "memhandle" or (kind is None and graph.context.remote)
+        make: Callable[[LpaiGraphDriver, TensorInfo], tuple[Buffer, TensorMemory]]
+        make = _registered if registered else _allocated
         try:
             for index, info in enumerate(graph.info.tensors):
                 if kind is None and graph.place(index) is not None:
@@ -65,12 +63,7 @@ class LpaiIo(IoPolicy):
         return Provision(memories, buffers)
 
 
-def _raw(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
-    buffer = host(graph.alignment.padded(info.nbytes), graph.alignment.start_addr_alignment)
-    return buffer, TensorMemory(buffer.window())
-
-
-def _in_tcm(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
+def _allocated(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:
     buffer = graph.allocator.allocate(f"buffer of tensor '{info.name}' of {graph.what}", info.nbytes)
     return buffer, TensorMemory(buffer.window())
 

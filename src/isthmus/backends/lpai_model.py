@@ -1,18 +1,61 @@
-"""The model binary and its IO in the memory type that the configuration asks for: DDR, or TCM in direct mode."""
+"""The model binary and its IO in the memory type that the configuration asks for: DDR, or TCM in direct mode.
+
+The model binary is a whole context binary, header included: the one that a context was created from, for all its
+graphs; or, of a graph that was composed, the one that would hold this graph alone.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isthmus.backends.lpai_config import MEM_TYPES
+from isthmus import binary
+from isthmus.backends.lpai_config import HARDWARE_WITH_TCM, MEM_TYPES
 from isthmus.backends.lpai_options import BufferAlignmentReq, MemType
 from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
-from isthmus.memory import Buffer, Window, holds, tcm
+from isthmus.memory import Buffer, Window, holds, host, tcm
+
+
+class ModelBinary:
+    """A context binary, and its place in TCM while graphs execute from there.
+
+    Parameters
+    ----------
+    content
+        Its bytes.
+    what
+        What it is called in messages.
+    """
+
+    def __init__(self, content: bytes | memoryview, what: str) -> None:
+        self._content, self._what = content, what
+        self._users: set[str] = set()
+        self._placed: tuple[Buffer, holds.Hold, binary.Contents] | None = None
+
+    def program(self, name: str, allocator: Allocator) -> Program:
+        """Give a graph's program where it is in TCM. The first graph that asks has the binary copied there."""
+        if self._placed is None:
+            buffer = allocator.allocate(self._what, len(self._content))
+            place = buffer.array[: len(self._content)]
+            place[:] = np.frombuffer(self._content, np.uint8)
+            # Nobody else may use its memory.
+            self._placed = buffer, holds.claim(buffer.window(), self._what, self._what), binary.read(place.data)
+        self._users.add(name)
+        return self._placed[2].graphs[name].program
+
+    def release(self, name: str) -> None:
+        """Give its memory back when the last of its graphs has released it; safe to call again."""
+        self._users.discard(name)
+        if not self._users and self._placed is not None:
+            buffer, hold, _ = self._placed
+            hold.release()
+            buffer.close()
+            self._placed = None
 
 
 @dataclass(frozen=True)
@@ -20,6 +63,7 @@ class Model:
     """A program where it executes from, its own IO windows if it has any, and what it holds of TCM."""
 
     program: Program
+    binary: ModelBinary | None = None
     io: tuple[Window, ...] = ()
     buffers: tuple[Buffer, ...] = ()
     holds: tuple[holds.Hold, ...] = ()
@@ -30,6 +74,8 @@ class Model:
             hold.release()
         for buffer in self.buffers:
             buffer.close()
+        if self.binary is not None:
+            self.binary.release(self.program.name)
 
 
 @dataclass(frozen=True)
@@ -42,39 +88,42 @@ class Allocator:
         The type of both; they are never mixed.
     target_env
         Where the model runs: TCM is there in ADSP direct mode only.
+    hw_ver
+        The hardware version: TCM is there from v6 on.
     source
         Where the configuration comes from, for messages.
     """
 
     mem_type: MemType
     target_env: str
+    hw_ver: str
     alignment: BufferAlignmentReq
     source: str
     log: Log
 
-    def place(self, program: Program, graph: str, with_io: bool) -> Model:
-        """The program in its memory type, with IO buffers beside it if asked; all of it or nothing."""
+    def place(self, program: Program, model: Callable[[], ModelBinary], graph: str, with_io: bool) -> Model:
+        """The program in its memory type, with IO buffers beside it if asked; all of it or nothing.
+
+        Parameters
+        ----------
+        model
+            Gives the model binary, where that is needed.
+        """
         if self.mem_type is MemType.DDR:
             return Model(program)
-        model = Model(program)
+        whole = model()
+        made = Model(program, whole)
         try:
-            binary = serialization.to_bytes(program)
-            model = self._with(model, f"model binary of {graph}", len(binary))
-            place = model.buffers[0].array[: len(binary)]
-            place[:] = np.frombuffer(binary, np.uint8)
-            placed = serialization.from_bytes(place.data)
-            model = Model(placed, (), model.buffers, model.holds)
+            made = replace(made, program=whole.program(program.name, self))
             for info in (*program.inputs, *program.outputs) if with_io else ():
-                model = self._with(model, f"buffer of tensor '{info.name}' of {graph}", info.nbytes)
-                io = (*model.io, model.buffers[-1].window(0, info.nbytes))
-                model = Model(placed, io, model.buffers, model.holds)
+                made = self._with(made, f"buffer of tensor '{info.name}' of {graph}", info.nbytes)
         except BaseException:
-            model.close()
+            made.close()
             raise
-        return model
+        return made
 
     def allocate(self, what: str, nbytes: int) -> Buffer:
-        """A buffer of TCM that can hold so many bytes. There is no fallback to DDR.
+        """A buffer that can hold so many bytes. There is no fallback from TCM to DDR.
 
         Raises
         ------
@@ -82,6 +131,9 @@ class Allocator:
             COMMON_PLATFORM_NOT_SUPPORTED where there is no TCM, COMMON_MEM_ALLOC where the type is unknown or the pool
             has too little left.
         """
+        start = max(self.alignment.start_addr_alignment, serialization.ALIGNMENT)
+        if self.mem_type is MemType.DDR:
+            return host(self.alignment.padded(nbytes), start)
         if self.mem_type is not MemType.TCM:
             self.log(LogLevel.ERROR, "Memory type only supports DDR & TCM")
             raise QnnError(
@@ -90,6 +142,13 @@ class Allocator:
                 f"cannot be allocated: the memory type in {self.source} is unknown",
                 f"Set lpai_graph.execute.mem_type to {' or '.join(map(repr, MEM_TYPES))}.",
             )
+        self._check_tcm(what)
+        try:
+            return tcm.allocate(self.alignment.padded(nbytes), start, self.log)
+        except QnnError as problem:
+            raise QnnError(problem.code, what, problem.rule, problem.hint) from None
+
+    def _check_tcm(self, what: str) -> None:
         if self.target_env != "adsp":
             raise QnnError(
                 Code.COMMON_PLATFORM_NOT_SUPPORTED,
@@ -97,14 +156,17 @@ class Allocator:
                 f"TCM is only available in ADSP direct mode, the target environment is {self.target_env}",
                 'Set lpai_backend.target_env to "adsp", or lpai_graph.execute.mem_type to "ddr".',
             )
-        start = max(self.alignment.start_addr_alignment, serialization.ALIGNMENT)
-        try:
-            return tcm.allocate(self.alignment.padded(nbytes), start, self.log)
-        except QnnError as problem:
-            raise QnnError(problem.code, what, problem.rule, problem.hint) from None
+        if self.hw_ver not in HARDWARE_WITH_TCM:
+            raise QnnError(
+                Code.COMMON_PLATFORM_NOT_SUPPORTED,
+                what,
+                f"TCM needs {HARDWARE_WITH_TCM[0]} or later, the hardware version is {self.hw_ver}",
+                f'Set lpai_backend.enable_hw_ver to "{HARDWARE_WITH_TCM[0]}", or lpai_graph.execute.mem_type to "ddr".',
+            )
 
     def _with(self, model: Model, what: str, nbytes: int) -> Model:
-        """The model with one buffer more, which nobody else may use."""
+        """The model with one IO buffer more, which nobody else may use."""
         buffer = self.allocate(what, nbytes)
         hold = holds.claim(buffer.window(), what, what)
-        return Model(model.program, model.io, (*model.buffers, buffer), (*model.holds, hold))
+        io = (*model.io, buffer.window(0, nbytes))
+        return replace(model, io=io, buffers=(*model.buffers, buffer), holds=(*model.holds, hold))

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from isthmus.backends import native
-from isthmus.backends.lpai_config import LpaiConfig
+from isthmus.backends.lpai_config import HARDWARE_WITH_TCM, LpaiConfig
 from isthmus.backends.lpai_options import BufferAlignmentReq
 from isthmus.backends.native import Prepared
-from isthmus.engine.native import serialization
+from isthmus.binary import GraphBinary, to_bytes
 from isthmus.graph import Graph
 from isthmus.memory.tcm import MAX_ALLOCATIONS, POOL_BYTES
 
@@ -38,6 +38,8 @@ class TcmFit:
         Bytes left of the pool; negative if it is too small.
     remedies
         What would make it fit, if it does not.
+    hw_ver
+        The hardware version, if it has no TCM.
     """
 
     bytes: int
@@ -47,11 +49,12 @@ class TcmFit:
     buffers: int
     spare: int
     remedies: tuple[str, ...]
+    hw_ver: str = ""
 
     @property
     def fits(self) -> bool:
-        """Whether the pool can hold it all."""
-        return self.spare >= 0 and self.buffers <= MAX_ALLOCATIONS
+        """Whether there is a pool that can hold it all."""
+        return not self.hw_ver and self.spare >= 0 and self.buffers <= MAX_ALLOCATIONS
 
 
 @dataclass(frozen=True)
@@ -118,14 +121,15 @@ def describe_pools(graph: Graph, config: LpaiConfig, prepared: Prepared | None =
         persistent=PoolNeed(persistent, persistent - sum(info.nbytes for info in program.states)),
         io=PoolNeed(_total(sizes, alignment), _total(sizes, alignment) - sum(sizes)),
         io_in_scratch=not exclude_io,
-        tcm=_tcm_fit(graph, direct, sizes, alignment),
+        tcm=_tcm_fit(graph, direct, sizes, config),
     )
 
 
-def _tcm_fit(graph: Graph, prepared: Prepared, io: list[int], alignment: BufferAlignmentReq) -> TcmFit:
-    binary = len(serialization.to_bytes(prepared.program))
-    total = _total([binary, *io], alignment)
-    fit = TcmFit(total, total - binary - sum(io), binary, sum(io), 1 + len(io), POOL_BYTES - total, ())
+def _tcm_fit(graph: Graph, prepared: Prepared, io: list[int], config: LpaiConfig) -> TcmFit:
+    binary = len(to_bytes([GraphBinary(prepared.program, prepared.io_offsets)], "lpai"))
+    total = _total([binary, *io], config.alignment)
+    without = "" if config.hw_ver in HARDWARE_WITH_TCM else config.hw_ver
+    fit = TcmFit(total, total - binary - sum(io), binary, sum(io), 1 + len(io), POOL_BYTES - total, (), without)
     if fit.fits:
         return fit
     used = {tensor.name: tensor for node in graph.nodes for tensor in node.inputs if tensor is not None}
@@ -138,6 +142,8 @@ def _tcm_fit(graph: Graph, prepared: Prepared, io: list[int], alignment: BufferA
 def _remedies(fit: TcmFit, float_weights: int) -> list[str]:
     remedies = []
     over = -fit.spare
+    if fit.hw_ver:
+        remedies.append(f"take hardware of version {HARDWARE_WITH_TCM[0]} or later")
     if fit.buffers > MAX_ALLOCATIONS:
         remedies.append(f"have at most {MAX_ALLOCATIONS - 1} inputs and outputs")
     if over > 0:
@@ -152,6 +158,8 @@ def _remedies(fit: TcmFit, float_weights: int) -> list[str]:
 
 
 def _excess(fit: TcmFit) -> str:
+    if fit.hw_ver:
+        return f"{fit.hw_ver} has no TCM"
     if fit.spare < 0:
         return f"{-fit.spare:,} bytes too many"
     return f"{fit.buffers} buffers, the allocator has {MAX_ALLOCATIONS}"

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isthmus import qnn
 from isthmus.capi import options
 from isthmus.capi.backend import backend_of
@@ -16,6 +18,7 @@ from isthmus.capi.functions import serves
 from isthmus.capi.records import Profile, Signal
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
+from isthmus.memory import window
 from isthmus.qnn.interface.objects import (
     CONTEXT_NOTIFY,
     ContextConfig,
@@ -117,10 +120,14 @@ def _create(
     return number
 
 
-def _binary(address: int, nbytes: int) -> memoryview:
-    """A copy of the client's binary."""
+def _binary(server: Server, backend: int, address: int, nbytes: int) -> memoryview:
+    """A copy of the client's binary, or the client's own memory where the client keeps that."""
     if not 1 <= nbytes <= MOST_BINARY_BYTES:
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
+    if backend_of(server, backend, Code.CONTEXT_INVALID_HANDLE).driver.keeps_binaries:
+        code = Code.CONTEXT_INVALID_ARGUMENT
+        there = window(checked(address), "context binary", nbytes=nbytes, writable=False, code=code)
+        return there.view(np.uint8, (nbytes,)).data
     return read_large(checked(address), nbytes)
 
 
@@ -138,7 +145,7 @@ def context_create_from_binary(
     begin = time.perf_counter()
     write_number(out, 0)
     noted = Profile.of(server, profile)
-    _create(server, backend, device, configs, out, _binary(binary, nbytes))
+    _create(server, backend, device, configs, out, _binary(server, backend, binary, nbytes))
     if noted is not None:
         noted.replace([(EventType.INIT, "context created from binary", (time.perf_counter() - begin) * 1e6)])
 
@@ -216,7 +223,7 @@ def context_validate_binary(
 ) -> None:
     """Whether a binary could be used here: it is, and the context ends again."""
     out = ctypes.c_uint64()
-    number = _create(server, backend, device, configs, ctypes.addressof(out), _binary(binary, nbytes))
+    number = _create(server, backend, device, configs, ctypes.addressof(out), _binary(server, backend, binary, nbytes))
     context_free(server, number, 0)
 
 
