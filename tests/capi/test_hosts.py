@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -83,6 +84,45 @@ def test_lpai_runs_in_tcm_by_its_configuration(
     assert "log 3: TCM pool current size: 0 max_size: 2035712\n" in done.stdout
     assert done.stdout.count(" from tcm pool 0\n") == 3
     assert "memory types cannot be mixed" in done.stdout
+
+
+def lpai_config(tmp_path: Path, mem_type: str, **backend: str) -> str:
+    """A file for direct mode in which the client brings inputs and outputs."""
+    config = tmp_path / "lpai.conf"
+    settings = {
+        "lpai_backend": {"target_env": "adsp", **backend},
+        "lpai_graph": {"prepare": {"exclude_io": True}, "execute": {"mem_type": mem_type}},
+    }
+    config.write_text(json.dumps(settings))
+    return str(config)
+
+
+@pytest.mark.parametrize(("compiler", "mem_type"), [("gcc", "tcm"), ("g++", "tcm"), ("gcc", "ddr")])
+def test_a_program_brings_its_io_in_the_memory_type_of_its_context(
+    libraries: Path, build: Build, tmp_path: Path, compiler: str, mem_type: str
+) -> None:
+    program = build("lpai_tcm_io", compiler)
+    done = execute(program, libraries, ISTHMUS_LPAI_CONFIG=lpai_config(tmp_path, mem_type))
+    assert done.returncode == 0, done.stderr
+    assert ["is no context of libQnnLpai.so" in line for line in complaints(done)] == [True, True]
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "done"
+    if mem_type == "ddr":
+        assert {"finalize 0", "own memory 0", "allocated 33"} <= set(lines)
+        assert "tcm pool" not in done.stdout
+        return
+    # One of the 32 buffers is the model binary.
+    assert {"finalize 0", "own memory 6004", "allocated 31"} <= set(lines)
+    assert lines.count("log 3: Allocate size 256 from tcm pool 0") == 2 * 64 + 31
+    assert "log 1: TCM system fatal error: more than 32 buffers" in lines
+
+
+def test_a_program_gets_no_buffer_of_an_unknown_memory_type(libraries: Path, build: Build, tmp_path: Path) -> None:
+    done = execute(build("lpai_tcm_io"), libraries, ISTHMUS_LPAI_CONFIG=lpai_config(tmp_path, "vtcm"))
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert {"finalize 1002", "no buffers", "allocated 0", "log 1: Invalid memory type"} <= set(lines)
+    assert "log 1: Memory type only supports DDR & TCM" in lines
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.op)

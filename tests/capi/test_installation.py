@@ -16,7 +16,9 @@ from isthmus.capi import building, headers, installation
 from isthmus.qnn import interface
 from isthmus.tools import cli
 
-NAMES = ("QnnCpu", "QnnGpu", "QnnHtp", "QnnLpai", "QnnSystem", "QnnTFLiteDelegate", "cdsprpc")
+NAMES = (
+    "QnnCpu", "QnnGpu", "QnnHtp", "QnnLpai", "QnnLpaiNetRunExtensions", "QnnSystem", "QnnTFLiteDelegate", "cdsprpc",
+)  # fmt: skip
 FILES = {f"lib{name}.so" for name in NAMES}
 
 
@@ -26,7 +28,7 @@ def test_the_command_makes_libraries_headers_and_settings(
     monkeypatch.setattr(installation, "BUILT", libraries)
     assert cli.main(["capi", "install", str(tmp_path / "made")]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert {Path(line).name for line in printed[:8]} == {*FILES, "include"}
+    assert {Path(line).name for line in printed[:9]} == {*FILES, "include"}
     assert (tmp_path / "made" / "include" / "QNN" / "System" / "QnnSystemInterface.h").is_file()
     settings = (tmp_path / "made" / "isthmus.conf").read_text()
     assert f"\nexecutable={sys.executable}\n" in settings
@@ -55,6 +57,8 @@ def test_each_library_offers_its_own_functions_only(libraries: Path) -> None:
         names = {line.split()[-1] for line in symbols.stdout.splitlines() if " T " in line}
         if file == "libcdsprpc.so":
             assert {"rpcmem_alloc", "rpcmem_alloc2", "rpcmem_free", "rpcmem_to_fd"} <= names
+        elif file == "libQnnLpaiNetRunExtensions.so":
+            assert names == {f"QnnLpaiNetRunExtensions_{verb}Buffer" for verb in ("allocate", "free")}
         elif file == "libQnnTFLiteDelegate.so":
             assert "TfLiteQnnDelegateCreate" in names
             assert all(name.startswith(("TfLiteQnnDelegate", "tflite_plugin_")) for name in names)

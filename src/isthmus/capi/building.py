@@ -61,6 +61,7 @@ LIBRARIES = (
     _backend("Gpu", 4, "3,15,0"),
     _backend("Htp", 6, "5,51,0"),
     _backend("Lpai", 12, "2,5,0"),
+    Library("QnnLpaiNetRunExtensions", ("SERVES_LPAI_EXTENSIONS",)),
     Library("QnnSystem", ("SERVES_SYSTEM",)),
     Library("cdsprpc", ("SERVES_RPCMEM",)),
     Library("QnnTFLiteDelegate", ("SERVES_DELEGATE",)),

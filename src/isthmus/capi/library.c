@@ -750,6 +750,25 @@ EXPORTED void remote_register_buf_attr2(void *memory, size_t size, int fd, int a
 
 #endif
 
+/* -- LPAI's backend extensions ------------------------------------------------------------------------------------- */
+
+#ifdef SERVES_LPAI_EXTENSIONS
+#include "QNN/LPAI/QnnLpaiNetRunExtensions.h"
+
+enum { NUMBER_allocate_buffer, NUMBER_free_buffer };
+
+EXPORTED void *QnnLpaiNetRunExtensions_allocateBuffer(Qnn_ContextHandle_t context, uint32_t size) {
+  const uint64_t values[] = {V(context), size};
+  const char *name = "QnnLpaiNetRunExtensions_allocateBuffer";
+  return (void *)(uintptr_t)cross_for(NUMBER_allocate_buffer, name, 0, 2, values);
+}
+EXPORTED void QnnLpaiNetRunExtensions_freeBuffer(void *buffer) {
+  const uint64_t values[] = {V(buffer)};
+  if (buffer) cross(NUMBER_free_buffer, "QnnLpaiNetRunExtensions_freeBuffer", 0, 1, values);
+}
+
+#endif
+
 /* -- the TFLite delegate ------------------------------------------------------------------------------------------ */
 
 #ifdef SERVES_DELEGATE

@@ -20,6 +20,7 @@ from isthmus.capi import (  # noqa: F401 - these enter their functions
     dlc,
     dlc_descriptions,
     execution,
+    extensions,
     graph,
     memory,
     records,
@@ -36,7 +37,7 @@ from isthmus.log import Log, LogLevel, deferred, tell
 
 LIBRARIES = {
     "QnnCpu": "cpu", "QnnGpu": "gpu", "QnnHtp": "htp", "QnnLpai": "lpai",
-    "QnnSystem": "", "cdsprpc": "", "QnnTFLiteDelegate": "",
+    "QnnSystem": "", "cdsprpc": "", "QnnTFLiteDelegate": "", "QnnLpaiNetRunExtensions": "",
 }  # fmt: skip
 """The backend behind each library; none behind those that serve all."""
 

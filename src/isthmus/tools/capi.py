@@ -1,7 +1,8 @@
 """``isthmus capi``: libraries that clients of QNN in C load instead of the vendor's.
 
 ``isthmus capi install DIR`` puts libQnnHtp.so, libQnnLpai.so, libQnnGpu.so, libQnnCpu.so, libQnnSystem.so,
-libQnnTFLiteDelegate.so and libcdsprpc.so into a folder, with the headers of QNN's interface beside them in include.
+libQnnLpaiNetRunExtensions.so, libQnnTFLiteDelegate.so and libcdsprpc.so into a folder, with the headers of QNN's
+interface beside them in include.
 
 ``isthmus capi include`` tells where these headers are.
 """

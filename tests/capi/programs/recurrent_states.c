@@ -4,7 +4,7 @@
  *
  * VALUES has what the layer's inputs hold, FRAMES a sequence for each execution. On LPAI scratch is filled with garbage
  * before each execution, and the states are reset before the second time; elsewhere the graph is made anew. */
-#include "LPAI/QnnLpai.h"
+#include "QNN/LPAI/QnnLpaiGraph.h"
 #include "qnn_client.h"
 #include "recurrent_graph.h"
 

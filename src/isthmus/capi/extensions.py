@@ -1,0 +1,58 @@
+"""libQnnLpaiNetRunExtensions.so: buffers for inputs and outputs in the memory type that a context has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from isthmus.capi.context import Context
+from isthmus.capi.functions import serves
+from isthmus.errors import Code, QnnError
+from isthmus.memory import Buffer
+
+if TYPE_CHECKING:
+    from isthmus.backends.lpai import LpaiContext
+    from isthmus.backends.lpai_model import Allocator
+    from isthmus.capi.serve import Server
+
+_buffers: dict[int, Buffer] = {}
+"""What clients have, by its address."""
+
+
+@serves("QnnLpaiNetRunExtensions_allocateBuffer", failure=0)
+def allocate_buffer(server: Server, handle: int, size: int) -> int:
+    """A buffer in a context's memory type; its address, 0 when there is none."""
+    what = f"buffer of {size} bytes"
+    allocator, owner = _allocator(handle, what)
+    try:
+        buffer = allocator.allocate(what, size)
+    except QnnError as problem:
+        owner.failed("QnnLpaiNetRunExtensions_allocateBuffer", problem)
+        return 0
+    _buffers[buffer.address] = buffer
+    return buffer.address
+
+
+@serves("QnnLpaiNetRunExtensions_freeBuffer")
+def free_buffer(server: Server, address: int) -> None:
+    """Free a buffer. What is none is ignored."""
+    buffer = _buffers.pop(address, None)
+    if buffer is None:
+        return
+    try:
+        buffer.close()
+    except QnnError as problem:
+        # Memory of earlier executions is remembered; it ends with the last one that has it.
+        if problem.code is not Code.COMMON_OPERATION_NOT_PERMITTED:
+            raise
+
+
+def _allocator(handle: int, what: str) -> tuple[Allocator, Server]:
+    """The allocator of a context that one of LPAI's libraries has given out, and the server of that library."""
+    from isthmus.capi.serve import servers
+
+    for server in servers():
+        if server.backend_name == "lpai":
+            found = dict(server.handles.of_kind(Context)).get(handle)
+            if found is not None:
+                return cast("LpaiContext", found.handle.driver).allocator, server
+    raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, f"{handle:#x} is no context of libQnnLpai.so")
