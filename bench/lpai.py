@@ -46,7 +46,7 @@ def raw(graph: qnn.Graph) -> tuple[Run, np.ndarray]:
     tensors = []
     views = []
     for infos in (graph.input_tensors, graph.output_tensors):
-        buffers = [memory.host(info.nbytes, 128) for info in infos]
+        buffers = [memory.host(-(-info.nbytes // 128) * 128, 128) for info in infos]
         tensors.append([ClientTensor(info.name, buffer) for info, buffer in zip(infos, buffers, strict=True)])
         views += [b.view(i.dtype.numpy, tuple(i.dims)) for i, b in zip(infos, buffers, strict=True)]
     return lambda: graph.execute(*tensors), views[0]

@@ -97,13 +97,13 @@ def test_registered_memory_is_used_in_place_by_the_other_process(backend, graph)
 def test_raw_buffers_are_copied_and_counted_and_shared_ones_are_not(backend, graph):
     ready(backend, graph)
     nbytes = 4 * WIDTH
-    start = backend.get_property(lpai.ALIGNMENT_REQ).start_addr_alignment
-    x, y = memory.host(nbytes, start), memory.host(nbytes, start)
+    align = backend.get_property(lpai.ALIGNMENT_REQ)
+    x, y = (memory.host(align.padded(nbytes), align.start_addr_alignment) for _ in range(2))
     x.view(np.float32, (1, WIDTH))[:] = 1
     graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
     assert (y.view(np.float32, (1, WIDTH)) == 4).all()
     assert (graph.stats.copied_in_bytes, graph.stats.copied_out_bytes) == (nbytes, nbytes)
-    shared = rpcmem.alloc(25, 1, nbytes), rpcmem.alloc(25, 1, nbytes)
+    shared = [rpcmem.alloc(25, 1, align.padded(nbytes)) for _ in range(2)]
     shared[0].view(np.float32, (1, WIDTH))[:] = 1
     graph.execute([ClientTensor("x", shared[0])], [ClientTensor("y", shared[1])])
     assert (shared[1].view(np.float32, (1, WIDTH)) == 6).all()

@@ -73,7 +73,7 @@ def test_io_that_was_planned_out_stays_out():
         ready(backend, graph)
         with refused(Code.GRAPH_INVALID_TENSOR, "needs a buffer"):
             graph.execute()
-        x, y = memory.host(160, 128), memory.host(160, 128)
+        x, y = memory.host(256, 128), memory.host(256, 128)
         x.view(np.float32, (40,))[:] = 1
         graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
         assert (y.view(np.float32, (40,)) == 4).all()

@@ -18,6 +18,7 @@ from isthmus.memory import holds, rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, lpai
 
 BYTES = 4 * WIDTH
+PADDED = 256
 
 
 def refused(code, match):
@@ -25,7 +26,7 @@ def refused(code, match):
 
 
 def raw(name, value=0.0):
-    buffer = memory.host(BYTES, 128)
+    buffer = memory.host(PADDED, 128)
     buffer.view(np.float32, (1, WIDTH))[...] = value
     return buffer, ClientTensor(name, buffer)
 
@@ -394,14 +395,52 @@ def test_an_input_begins_where_the_start_alignment_says_not_the_size_alignment()
     ("nbytes", "right"), [(BYTES, True), (256, True), (384, True), (BYTES + 8, False), (250, False)]
 )
 def test_a_buffer_has_the_tensors_size_or_a_multiple_of_the_size_alignment(nbytes, right):
+    larger = memory.host(1000, 128)
     with running() as graph:
-        if right:
-            graph.execute([ClientTensor("x", memory.host(nbytes, 128))])
-            graph.execute([ClientTensor("x", memory.host(1000, 128), nbytes=nbytes)])
-        else:
-            rule = f"{nbytes} bytes, neither the tensor's {BYTES} nor a multiple of 128"
-            with refused(Code.GRAPH_INVALID_TENSOR, rule):
-                graph.execute([ClientTensor("x", memory.host(nbytes, 128))])
+        for given in (ClientTensor("x", larger, nbytes=nbytes), ClientTensor("x", larger.address, nbytes=nbytes)):
+            if right:
+                graph.execute([given])
+            else:
+                rule = f"{nbytes} bytes, neither the tensor's {BYTES} nor a multiple of 128"
+                with refused(Code.GRAPH_INVALID_TENSOR, rule):
+                    graph.execute([given])
+
+
+def brought(kind, nbytes, context):
+    """A tensor in memory of so many bytes, which is known by its kind."""
+    if kind == "registered":
+        x = context.graphs["counter"].input_tensors[0]
+        shared = rpcmem.alloc(25, 1, nbytes)
+        info = lpai.MemInfo(shared.fd)
+        [handle] = context.mem_register([qnn.MemDescriptor(x.dims, x.dtype, qnn.DescriptorType.CUSTOM, custom=info)])
+        return ClientTensor("x", mem_handle=handle)
+    if kind == "mapping":
+        return ClientTensor("x", mmap.mmap(-1, nbytes))
+    buffer = memory.host(nbytes, 128)
+    if kind == "view":
+        return ClientTensor("x", buffer.view(np.float32, (1, WIDTH)))
+    return ClientTensor("x", buffer if kind == "buffer" else buffer.window(0, BYTES))
+
+
+@pytest.mark.parametrize("kind", ["buffer", "window", "view", "mapping", "registered"])
+def test_an_allocation_has_the_size_of_its_tensor_rounded_up(kind):
+    with running() as graph:
+        graph.execute([brought(kind, 256, graph.context)])
+        for nbytes in (BYTES, 255):
+            with refused(Code.GRAPH_INVALID_TENSOR, "tensor 'x'.*bytes, (256 are needed|neither .* nor a multiple)"):
+                graph.execute([brought(kind, nbytes, graph.context)])
+        with refused(Code.GRAPH_INVALID_TENSOR, f"has {BYTES} bytes, 256 are needed: the tensor's {BYTES} as a"):
+            graph.execute([brought(kind, BYTES, graph.context)])
+
+
+def test_an_array_or_a_pointer_of_exactly_the_tensors_size_is_taken_as_in_the_documents_sample():
+    room = np.zeros(256 + BYTES, np.uint8)
+    start = -room.ctypes.data % 128
+    array = room[start : start + BYTES].view(np.float32).reshape(1, WIDTH)
+    with running() as graph:
+        for given in (ClientTensor("x", array), ClientTensor("x", array.ctypes.data, nbytes=BYTES)):
+            array[...] = 1
+            graph.execute([given])
 
 
 def test_a_pointer_object_is_no_memory():

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 
 from calls import compose, execute, register, replace_scratch
-from execution import Place, feeds_for, fill, tensors
+from execution import Place, feeds_for, fill, padded, tensors
 from subjects import Subject
 from world import FREED, GONE, Failure, Made, World
 
@@ -100,7 +100,7 @@ def _private(world: World, subject: Subject) -> dict[str, Place]:
     """Private memory for every tensor, allocated without disturbance."""
     places = {}
     for spec in subject.tensors:
-        buffer = memory.host(spec.nbytes, 128)
+        buffer = memory.host(padded(spec.nbytes), 128)
         tensor = qnn.ClientTensor(spec.name, buffer, nbytes=spec.nbytes)
         view = lambda buffer=buffer, spec=spec: buffer.view(spec.dtype.numpy, spec.dims)  # noqa: E731
         places[spec.name] = Place(tensor, view, buffer)

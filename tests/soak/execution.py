@@ -61,7 +61,7 @@ def place(world: World, rng: random.Random, graph: Made, spec: Spec, taken: list
     if not world.kind.in_tcm:
 
         def shared() -> Place | None:
-            got = world.call("rpcmem.alloc", lambda: rpcmem.alloc(25, 1, spec.nbytes))
+            got = world.call("rpcmem.alloc", lambda: rpcmem.alloc(25, 1, padded(spec.nbytes)))
             if not got.done:
                 return None
             buffer = got.value
@@ -71,6 +71,11 @@ def place(world: World, rng: random.Random, graph: Made, spec: Spec, taken: list
     return rng.choice(ways)()
 
 
+def padded(nbytes: int) -> int:
+    """The size of an allocation for a tensor, as LPAI asks for it with any hardware version."""
+    return -(-nbytes // 128) * 128
+
+
 def _array(spec: Spec) -> Place:
     array = np.zeros(spec.dims, spec.dtype.numpy)
     return Place(ClientTensor(spec.name, array), lambda: array, array)
@@ -78,7 +83,7 @@ def _array(spec: Spec) -> Place:
 
 def _host(world: World, rng: random.Random, spec: Spec) -> Place | None:
     start = rng.choice((0, 0, 2)) * max(world.alignment, 64)
-    got = world.call("memory.host", lambda: memory.host(spec.nbytes + start, max(world.alignment, 64)))
+    got = world.call("memory.host", lambda: memory.host(padded(spec.nbytes) + start, max(world.alignment, 64)))
     if not got.done:
         return None
     buffer = got.value
@@ -90,7 +95,7 @@ def _host(world: World, rng: random.Random, spec: Spec) -> Place | None:
 def _tcm(world: World, spec: Spec) -> Place | None:
     # The 33rd buffer is refused, and so is what does not fit.
     say = lambda level, text: None  # noqa: E731
-    got = world.call("tcm.allocate", lambda: tcm.allocate(spec.nbytes, 128, say), may=[1002, 1011])
+    got = world.call("tcm.allocate", lambda: tcm.allocate(padded(spec.nbytes), 128, say), may=[1002, 1011])
     if not got.done:
         return None
     buffer = got.value
@@ -253,8 +258,8 @@ def refuse_wrong_execution(world: World, rng: random.Random, graph: Made) -> Non
     alignment = max(world.alignment, 64)
     if world.kind.in_tcm:
         return
-    buffers = {spec.name: memory.host(spec.nbytes, alignment) for spec in subject.tensors}
-    right = {name: ClientTensor(name, buffer) for name, buffer in buffers.items()}
+    buffers = {spec.name: memory.host(padded(spec.nbytes), alignment) for spec in subject.tensors}
+    right = {spec.name: ClientTensor(spec.name, buffers[spec.name], nbytes=spec.nbytes) for spec in subject.tensors}
     closed = memory.host(first.nbytes, alignment)
     closed.close()
     short = memory.host(max(first.nbytes - 4, 1), alignment)

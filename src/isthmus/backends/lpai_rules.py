@@ -45,7 +45,9 @@ def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmen
 def io_window(what: str, given: Window, nbytes: int, alignment: BufferAlignmentReq, in_tcm: bool) -> Window:
     """The bytes of a client's buffer that a tensor takes, if it can lie there.
 
-    The size that a client gives is the tensor's own, as QNN's sample passes it, or a multiple of the size alignment.
+    An allocation must have room for the tensor's size rounded up to the size alignment. Of a view or a pointer the size
+    that the client gives is known alone: it is the tensor's own, as QNN's sample passes it, or a multiple of the size
+    alignment.
     """
 
     def refuse(rule: str, hint: str = "") -> QnnError:
@@ -59,6 +61,13 @@ def io_window(what: str, given: Window, nbytes: int, alignment: BufferAlignmentR
             f"its buffer has {given.nbytes} bytes, neither the tensor's {nbytes} nor "
             f"a multiple of {alignment.size_alignment}",
             f"Round it up to {alignment.padded(given.nbytes)}, or say how much of it is meant.",
+        )
+    padded, room = alignment.padded(nbytes), given.buffer.nbytes - given.offset
+    if given.buffer.is_allocation and room < padded:
+        raise refuse(
+            f"its buffer has {room} bytes, {padded} are needed: the tensor's {nbytes} as a multiple of "
+            f"{alignment.size_alignment}",
+            f"Allocate {padded} bytes: alignment.padded(nbytes).",
         )
     pool = tcm.pool()
     if not pool.encloses(given) if in_tcm else pool.touches(given):

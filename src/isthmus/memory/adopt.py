@@ -189,7 +189,8 @@ def _exported(owner: Any, writable: bool, refuse: _Refuse) -> Window:
         return Window(root, address - root.address, nbytes)
     private = isinstance(root, _PRIVATE_OWNERS) or (isinstance(root, np.ndarray) and root.flags.owndata)
     spans = () if private or nbytes == 0 else _mapped(address, nbytes, writable, refuse)
-    return Window(ClientBuffer(array, address, nbytes, spans), 0, nbytes)
+    is_view = isinstance(owner, (np.ndarray, memoryview))
+    return Window(ClientBuffer(array, address, nbytes, spans, is_allocation=not is_view), 0, nbytes)
 
 
 def _root(owner: Any) -> Any:

@@ -45,6 +45,8 @@ class Buffer:
     nbytes: int
     fd: int | None = None
     """A file descriptor that others can map it by, where it has one."""
+    is_allocation: bool = True
+    """Whether it is a whole allocation; else it is what a client names of one, and more may follow behind it."""
     _address: int | None
     _closed: bool = False
 
@@ -238,10 +240,14 @@ class ClientBuffer(Buffer):
         What keeps the memory alive.
     spans
         Which memory it is, where that is more than one; a private range at its address without it.
+    is_allocation
+        Whether the client handed over the object that has the memory, and not a view or a pointer.
     """
 
-    def __init__(self, owner: Any, address: int, nbytes: int, spans: tuple[Span, ...] = ()) -> None:
-        self.owner = owner
+    def __init__(
+        self, owner: Any, address: int, nbytes: int, spans: tuple[Span, ...] = (), is_allocation: bool = False
+    ) -> None:
+        self.owner, self.is_allocation = owner, is_allocation
         first = spans[0] if spans else Span(PRIVATE, address, nbytes)
         self._describe("client", nbytes, address, first.identity, first.start)
         self._spans = spans or (first,)
