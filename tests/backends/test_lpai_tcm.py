@@ -288,6 +288,7 @@ def test_a_graph_that_does_not_fit_leaves_the_binary_to_the_others(fresh_pool):
         ready(backend, small)
         with refused(Code.COMMON_MEM_ALLOC, "tensor 'y' of graph 'large'"):
             large.finalize()
+        assert fresh_pool.allocations == 4, "the binary is still there, and the small graph's buffers"
         assert count(small, 1) == 4
         taken.close()
         large.finalize()
