@@ -6,9 +6,11 @@ import threading
 import numpy as np
 import pytest
 import zoo
+from interruption import everywhere
 from lpai_harness import DIRECT, IN_TCM, count, counter, ddr, pools, ready
 
 from isthmus import Code, QnnError, memory, qnn
+from isthmus.backends.lpai_model import ModelBinary
 from isthmus.graph import DataType, TensorType
 from isthmus.qnn import ClientTensor, LogLevel, lpai
 
@@ -421,3 +423,21 @@ def test_a_pool_that_is_too_small_by_fragments_says_so(fresh_pool):
         fresh_pool.allocate(POOL // 2 - 1024, 128)
     held[1].close()
     held[3].close()
+
+
+def test_a_binary_is_in_tcm_whole_or_not_at_all_wherever_an_interrupt_comes(fresh_pool):
+    with qnn.Backend("lpai", IN_TCM) as backend:
+        context = backend.create_context()
+        graph = counter(context)
+        model, allocator = ModelBinary(context.prepare_offline(), "model binary"), context.driver.allocator
+
+        def place():
+            return allocator.place(graph.driver.program, lambda: model, "graph 'counter'", with_io=True)
+
+        for where in everywhere(lambda: place().close(), most=100):
+            # As a graph does when it ends.
+            model.release("counter")
+            assert fresh_pool.allocations == 0, where
+            placed = place()
+            assert fresh_pool.encloses(memory.window(placed.program.constants, writable=False)), where
+            placed.close()

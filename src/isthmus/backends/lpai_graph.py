@@ -329,6 +329,9 @@ class LpaiGraphDriver(NativeGraphDriver):
             if self._model is not None:
                 self._model.close()
                 self._model = None
+            if self._model_binary is not None:
+                # An interrupt may have taken the model that had it.
+                self._model_binary.release(self.graph.name)
             for pool in self.pools:
                 pool.release()
 

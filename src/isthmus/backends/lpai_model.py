@@ -52,10 +52,11 @@ class ModelBinary:
         """Give its memory back when the last of its graphs has released it; safe to call again."""
         self._users.discard(name)
         if not self._users and self._placed is not None:
-            buffer, hold, _ = self._placed
+            # First, so that no graph finds memory that an interrupt left half given back; forgotten, it ends by itself.
+            placed, self._placed = self._placed, None
+            buffer, hold, _ = placed
             hold.release()
             buffer.close()
-            self._placed = None
 
 
 @dataclass(frozen=True)
