@@ -79,4 +79,5 @@ def test_what_cannot_be_used_where_it_is_is_copied_and_said(content, tmp_path):
             assert result(backend, context) == 1000
             file.write_bytes(content)
             askew[:] = np.frombuffer(content, np.uint8)
-    assert heard == 2 * [(LogLevel.INFO, "the context binary is copied: it is no memory aligned to 64")]
+    reason = "it is a file, or memory that does not start at a multiple of 64"
+    assert heard == 2 * [(LogLevel.INFO, f"the context binary is copied: {reason}")]

@@ -144,7 +144,7 @@ class LpaiContext(ContextDriver):
 
     @property
     def allocator(self) -> Allocator:
-        """Where IO and model binaries come from when they are not in DDR."""
+        """Where IO buffers and model binaries come from."""
         config = self.backend.config
         return Allocator(
             self.mem_type, config.target_env, config.hw_ver, config.alignment, config.source, self.backend.log
@@ -198,7 +198,8 @@ class LpaiContext(ContextDriver):
             kept = in_place(binary)
             if kept is not None:
                 return kept, read_binary(kept, backend="lpai")
-            self.backend.log(LogLevel.INFO, f"the context binary is copied: it is no memory aligned to {ALIGNMENT}")
+            reason = f"it is a file, or memory that does not start at a multiple of {ALIGNMENT}"
+            self.backend.log(LogLevel.INFO, f"the context binary is copied: {reason}")
         with ContextBinary(binary, "lpai") as opened:
             return opened.content, opened.contents
 

@@ -87,7 +87,7 @@ class LpaiGraphDriver(NativeGraphDriver):
 
     @property
     def allocator(self) -> Allocator:
-        """Where its model binary and IO come from when they are not in DDR."""
+        """Where its IO buffers and model binary come from."""
         return self.context.allocator
 
     @property
