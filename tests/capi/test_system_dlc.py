@@ -28,8 +28,9 @@ import numpy as np
 import pytest
 from host_programs import Build, execute
 from processes import answer
-from qnn_calls import Client
+from qnn_calls import Client, at
 from qnn_calls import opened as made
+from recurrent_states import LAYERS, Recurrent, check
 
 from isthmus import Session
 from isthmus.capi.dlc import Dlc
@@ -95,6 +96,30 @@ def test_graphs_of_a_dlc_are_composed_finalized_and_executed(reader: Client, cli
         assert (told.graphInputs[0].v1.name, told.graphOutputs[0].v1.name) == (b"in_x_0", b"y")
         client.do("graphExecute", graph, told.graphInputs, 1, told.graphOutputs, 1, None, None)
         np.testing.assert_allclose(y, dlc_graphs.convolved(x), rtol=1e-5, atol=1e-6)
+    client.do("backendFree", backend)
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.op)
+def test_a_recurrent_layer_of_a_dlc_keeps_its_states(
+    reader: Client, client: Client, tmp_path: Path, layer: Recurrent
+) -> None:
+    path = tmp_path / "layer.dlc"
+    path.write_bytes(dlc_write.dlc([layer.entry()]))
+    handle = opened(reader, path)
+    backend, context = made(client)
+    error, [info] = composed(reader, handle, backend, context, client.provider, version=3)
+    assert error == 0
+    assert reader.systemDlcFree(handle) == 0
+    told = info.graphInfoV3
+    assert (told.numGraphInputs, told.numGraphOutputs) == (1, 1)
+    graph = client.make("graphRetrieve", context, told.graphName)
+    client.do("graphFinalize", graph, None, None)
+    results = []
+    for frame in layer.frames:
+        results.append(np.zeros(layer.expected.shape[1:], np.float32))
+        tensors = [at(told.graphInputs[0], frame)], [at(told.graphOutputs[0], results[-1])]
+        assert client.execute(graph, *tensors) == 0
+    check(layer, results)
     client.do("backendFree", backend)
 
 
