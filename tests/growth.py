@@ -3,9 +3,10 @@
 Inside a process that runs other tests the answer is noise: their threads end, their garbage is collected, and their
 allocators keep what they had. So it is asked of a process that does nothing else.
 
-    python growth.py FILE NAME ROUNDS [ARGUMENT ...]
+    python growth.py FILE NAME ROUNDS COLLECTED [ARGUMENT ...]
 
-prints as JSON what doing NAME of a test file so many times leaves behind.
+prints as JSON what doing NAME of a test file so many times leaves behind: with COLLECTED "no", without the help of the
+cyclic garbage collector.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Growth:
     threads: int
 
 
-def growth(file: str, name: str, *arguments: str, rounds: int, seconds: float = _SECONDS) -> Growth:
+def growth(
+    file: str, name: str, *arguments: str, rounds: int, seconds: float = _SECONDS, collected: bool = True
+) -> Growth:
     """What is left behind by rounds of a deed, in a process of its own.
 
     Parameters
@@ -50,9 +53,11 @@ def growth(file: str, name: str, *arguments: str, rounds: int, seconds: float = 
         How often the deed is done between the two counts.
     seconds
         How long that may take.
+    collected
+        Whether the cyclic garbage collector runs. Without it, objects that keep each other alive stay.
     """
     child = subprocess.run(
-        [sys.executable, __file__, file, name, str(rounds), *arguments],
+        [sys.executable, __file__, file, name, str(rounds), "yes" if collected else "no", *arguments],
         capture_output=True,
         text=True,
         timeout=seconds,
@@ -62,8 +67,9 @@ def growth(file: str, name: str, *arguments: str, rounds: int, seconds: float = 
     return Growth(**json.loads(child.stdout.splitlines()[-1]))
 
 
-def _now() -> Growth:
-    gc.collect()
+def _now(collected: bool) -> Growth:
+    if collected:
+        gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return Growth(
         pages * os.sysconf("SC_PAGE_SIZE"),
@@ -73,19 +79,21 @@ def _now() -> Growth:
     )
 
 
-def _left_by(deed: Callable[[], object], rounds: int) -> Growth:
+def _left_by(deed: Callable[[], object], rounds: int, collected: bool) -> Growth:
+    if not collected:
+        gc.disable()
     for _ in range(rounds // _SHARE_BEFORE + 5):
         deed()
     # To count takes memory too, which stays with the allocator: once for that.
-    _now()
-    before = _now()
+    _now(collected)
+    before = _now(collected)
     for _ in range(rounds):
         deed()
-    after = _now()
+    after = _now(collected)
     return Growth(*(getattr(after, field.name) - getattr(before, field.name) for field in fields(Growth)))
 
 
-def _main(file: str, name: str, rounds: str, *arguments: str) -> None:
+def _main(file: str, name: str, rounds: str, collected: str, *arguments: str) -> None:
     # As pytest has it: the folders of all tests.
     sys.path[:0] = [str(_TESTS), *sorted({str(file.parent) for file in _TESTS.rglob("*.py")})]
     specification = util.spec_from_file_location("grown", file)
@@ -94,7 +102,7 @@ def _main(file: str, name: str, rounds: str, *arguments: str) -> None:
     module = util.module_from_spec(specification)
     specification.loader.exec_module(module)
     with getattr(module, name)(*arguments) as deed:
-        print(json.dumps(asdict(_left_by(deed, int(rounds)))))
+        print(json.dumps(asdict(_left_by(deed, int(rounds), collected == "yes"))))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ from isthmus.opencl.handles import references
 
 EXECUTIONS = int(os.environ.get("ISTHMUS_GPU_EXECUTIONS", "400"))
 CYCLES = int(os.environ.get("ISTHMUS_GPU_CYCLES", "60"))
+WEIGHTS = 4 << 20
+"""Bytes of weights that a context of `test_freed` has."""
 MAY_GROW = 256 << 10
 """Bytes that allocators and the driver's threads may keep of all rounds together, however many."""
 A_GRAPH = 2 << 10
@@ -134,3 +137,10 @@ def test_memory_and_graphs_that_come_and_go_leave_nothing_behind():
     assert left.resident <= 4 * MAY_GROW + CYCLES * A_GRAPH
     assert (left.descriptors, left.threads) == (0, 0)
     assert left.objects <= 50
+
+
+def test_a_context_that_is_freed_gives_back_its_weights_without_the_collector() -> None:
+    file = Path(__file__).parents[1] / "qnn" / "test_freed.py"
+    left = growth(str(file), "contexts", "gpu", rounds=CYCLES // 10, collected=False)
+    assert left.resident < WEIGHTS
+    assert (left.descriptors, left.threads) == (0, 0)

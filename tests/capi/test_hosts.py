@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from host_programs import PROGRAMS, Build, accelerators, complaints, execute
 from recurrent_states import LAYERS, Recurrent, check
+from suites import long
 
 from isthmus import qnn
 from isthmus.capi.installation import INCLUDE
@@ -194,3 +195,19 @@ def test_a_node_cannot_say_so_of_a_tensor_within_the_graph(by_name: Path) -> Non
     assert done.returncode == 1
     assert "tensor 'between' is MEMHANDLE there, which only graph inputs and outputs may be" in done.stderr
     assert "QnnGraph_addNode(graph, add) answers 6005" in done.stderr
+
+
+CONTEXTS = [(6, 1024), long(25, 4096, id="25-contexts-of-64-megabytes")]
+
+
+@pytest.mark.parametrize(("rounds", "width"), CONTEXTS)
+@pytest.mark.parametrize("library", ["libQnnHtp.so", "libQnnCpu.so"])
+def test_contexts_one_after_the_other_take_the_memory_of_one(
+    libraries: Path, build: Build, library: str, rounds: int, width: int
+) -> None:
+    done = execute(build("contexts"), libraries, library, rounds, width)
+    assert (done.returncode, complaints(done)) == (0, [])
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == ["live", "freed"] * rounds
+    assert max(int(line[1]) for line in lines) <= 1.3 * int(lines[0][1])
+    assert len({line[2] for line in lines if line[0] == "freed"}) == 1

@@ -210,7 +210,9 @@ class Binding(DriverBinding):
 
     def abandon(self) -> None:
         self._release_uses()
-        self._ledger.abandoned.append(self)
+        # What has ended with its graph is not swept any more: it and the ledger would keep each other alive.
+        if not self.closed:
+            self._ledger.abandoned.append(self)
 
     def end(self) -> None:
         """Close, in a turn."""

@@ -80,6 +80,7 @@ class CpuContext(ContextDriver):
     def close(self) -> None:
         for graph in self._graphs:
             graph.close()
+        self._graphs.clear()
 
 
 class CpuGraphDriver(NativeGraphDriver):
@@ -145,7 +146,8 @@ class CpuGraphDriver(NativeGraphDriver):
                 self._executor = self.bound = None
             for buffer in self._buffers:
                 buffer.close()
-            self._own = []
+            self._buffers, self._own = [], []
+            super().close()
 
 
 def _not_bound() -> None:

@@ -247,6 +247,7 @@ class GpuContext(ContextDriver):
         self.memory.close()
         if self._followed is not None:
             self._followed.close()
+        self._graphs.clear()
 
 
 def _in_turns(graphs: Sequence[GpuGraphDriver], do: Callable[[], None]) -> None:

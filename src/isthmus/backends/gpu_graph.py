@@ -52,6 +52,7 @@ class GpuGraphDriver(GraphDriver):
         self.side = DeviceSide(Staging(context.opencl), program)
         """Replaced as a whole, in the graph's turn or while the context moves: whoever asks twice may see two."""
         self._is_restored = program is not None
+        self._closed = False
         self._preparing = threading.Lock()
         self._turn = PlainTurn()
         self.ledger = Ledger(self._turn)
@@ -91,6 +92,8 @@ class GpuGraphDriver(GraphDriver):
             side = self.side
             if side.program is not None:
                 return side.program
+            if self._closed:
+                raise QnnError(Code.GRAPH_INVALID_HANDLE, self.what, "its context has been freed")
             if not self.graph.finalized:
                 self.graph.finalize()
             program = gpu_prepare.prepare(self.graph, self.context.opencl.device, self.options)
@@ -185,7 +188,8 @@ class GpuGraphDriver(GraphDriver):
             self.ledger.close()
             side = self.side
             side.close()
-            self.side = replace(side, loaded=None)
+            # A client may keep handles and bindings long after it has freed them.
+            self._closed, self.side, self.graph = True, DeviceSide(side.staging), Graph(self.graph.name)
 
 
 _DEFAULTS: dict[GraphConfig, Any] = {

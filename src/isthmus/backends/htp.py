@@ -173,6 +173,7 @@ class HtpContext(ContextDriver):
         for graph in self._graphs:
             graph.close()
         self.memory.close()
+        self._graphs.clear()
 
 
 def _prepare(graph: Graph, config: HtpConfig, threads: int, limit: ScratchLimit | None) -> Preparation:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.accelerator import Lane
 from isthmus.backends.binding import Binding, Ledger
-from isthmus.backends.driver import GraphStats, Memories, TensorMemory, Traffic, check_apart
+from isthmus.backends.driver import GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
 from isthmus.backends.htp_memory import HtpRegistration
 from isthmus.backends.htp_staging import Staging
 from isthmus.backends.limit import Limit
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 class LaneTurn:
     """A graph's turn on its context's lane, by the priority that the graph has at the time."""
 
-    def __init__(self, lane: Lane, graph: HtpGraphDriver) -> None:
-        self._lane, self._graph = lane, graph
+    def __init__(self, lane: Lane, priority: int) -> None:
+        self._lane, self.priority = lane, priority
 
     def __enter__(self) -> None:
         try:
-            self._lane.enter(self._graph.priority)
+            self._lane.enter(self.priority)
         except BaseException:
             self._lane.leave()
             raise
@@ -48,11 +48,20 @@ class HtpGraphDriver(NativeGraphDriver):
     def __init__(self, context: HtpContext, graph: Graph, prepared: Prepared | None = None) -> None:
         super().__init__(graph, prepared, context.config.threads)
         self.context = context
-        self.turn = LaneTurn(context.lane, self)
+        # It knows the priority and not the graph, which would keep itself alive.
+        self.turn = LaneTurn(context.lane, GraphDriver.priority)
         self.ledger = Ledger(self.turn)
         self.staging = Staging(context.lane)
         self.number = -1
         """What the accelerator knows it by."""
+
+    @property  # type: ignore[override]
+    def priority(self) -> int:
+        return self.turn.priority
+
+    @priority.setter
+    def priority(self, priority: int) -> None:
+        self.turn.priority = priority
 
     def finalize(self) -> None:
         self.context.check(self.what)
@@ -91,8 +100,9 @@ class HtpGraphDriver(NativeGraphDriver):
         if self.context.lane.accelerator.forked:
             self.ledger.close()
         else:
-            self.ledger.in_turn(self.ledger.close)
+            self.context.lane.in_turn(self.ledger.close)
         self.staging.close()
+        super().close()
 
 
 class HtpBinding(Binding):

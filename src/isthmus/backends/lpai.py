@@ -237,6 +237,7 @@ class LpaiContext(ContextDriver):
         for graph in self._graphs:
             graph.close()
         self._shared.close()
+        self._graphs.clear()
 
 
 def _checked_island(value: Any) -> bool:

@@ -334,6 +334,7 @@ class LpaiGraphDriver(NativeGraphDriver):
                 self._model_binary.release(self.graph.name)
             for pool in self.pools:
                 pool.release()
+            super().close()
 
 
 def _not_bound() -> None:

@@ -211,6 +211,7 @@ class NativeGraphDriver(GraphDriver):
         self._preparing = threading.Lock()
         self._threads = threads if prepared is None else prepared.program.threads
         self._scratch_limit: ScratchLimit | None = None
+        self._closed = False
 
     @property
     def what(self) -> str:
@@ -232,16 +233,25 @@ class NativeGraphDriver(GraphDriver):
 
     def prepared(self) -> Prepared:
         """The prepared graph. To ask for what depends on it ends composition: sizes are those of a complete graph."""
-        if self._prepared is None:
+        prepared = self._prepared
+        if prepared is None:
             with self._preparing:
-                if self._prepared is None:
+                if self._closed:
+                    raise QnnError(Code.GRAPH_INVALID_HANDLE, self.what, "its context has been freed")
+                prepared = self._prepared
+                if prepared is None:
                     if not self.graph.finalized:
                         self.graph.finalize()
-                    self._prepared = self._prepare()
-        return self._prepared
+                    prepared = self._prepared = self._prepare()
+        return prepared
 
     def _prepare(self) -> Prepared:
         return prepare(self.graph, self._threads, limit=self._scratch_limit)
+
+    def close(self) -> None:
+        """Let go of weights and program: a client may keep handles and bindings long after it has freed them."""
+        with self._preparing:
+            self._closed, self._prepared, self.graph = True, None, Graph(self.graph.name)
 
     def binary(self) -> GraphBinary:
         """The graph as a context binary holds it."""

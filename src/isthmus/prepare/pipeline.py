@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor
@@ -100,49 +100,82 @@ def schedule(
     if store is not None:
         store(work)
 
-    def planned(block: Block) -> bool:
-        return block.pool is None or (io_in_scratch and block.pool >= Pool.IO)
-
-    def site(work: Work) -> Site:
-        orders: dict[str, _Order | None] = {}
-
-        def arrange(kind: str = SEARCHED) -> Arranged | None:
-            return _arranged(work, kind, work_bytes, alignment, planned, optimize_order, orders)
-
-        def place(arranged: Arranged, repeats: Sequence[Repeat] = (), regions: Sequence[Region] = ()) -> Schedule:
-            return _placed(
-                graph, work, arranged, repeats, regions, work_bytes=work_bytes,
-                work_alone=None if strips is None else strips.work_alone, alignment=alignment, planned=planned,
-                io_in_scratch=io_in_scratch, nodes=plan_nodes, reuse_memory=reuse_memory,
-            )  # fmt: skip
-
-        def again(chosen: Sequence[Again]) -> Site:
-            other = rewritten(graph)
-            compute_again(other, chosen)
-            return site(other)
-
-        return Site(graph.name, again, arrange, place, work.native, engine, alignment, planned)
-
-    if strips is not None:
-        if not reuse_memory:
-            rule = "memory that is never used again cannot be limited"
-            raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{graph.name}'", rule)
-        # The same steps are asked for in every arrangement; from here on none is changed.
-        work_bytes = cache(work_bytes)
-        engine = Engine(
-            work_bytes, strips.nanoseconds, strips.splits, strips.shared, strips.sharing, strips.threads, strips.effort
+    if strips is None:
+        planner = _Planner(
+            graph, work_bytes, alignment, io_in_scratch, optimize_order, plan_nodes, reuse_memory, work_bytes
         )
-        return fitted(site(work), strips)
-    arranged = _arranged(work, SEARCHED, work_bytes, alignment, planned, optimize_order, {})
-    assert arranged is not None
-    return _placed(
-        graph, work, arranged, (), (), work_bytes=work_bytes, alignment=alignment, planned=planned,
-        io_in_scratch=io_in_scratch, nodes=plan_nodes, reuse_memory=reuse_memory,
+        arranged = planner.arrange(work, {})
+        assert arranged is not None
+        return planner.place(work, arranged)
+    if not reuse_memory:
+        rule = "memory that is never used again cannot be limited"
+        raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{graph.name}'", rule)
+    # The same steps are asked for in every arrangement; from here on none is changed.
+    work_bytes = cache(work_bytes)
+    engine = Engine(
+        work_bytes, strips.nanoseconds, strips.splits, strips.shared, strips.sharing, strips.threads, strips.effort
+    )
+    planner = _Planner(
+        graph, work_bytes, alignment, io_in_scratch, optimize_order, plan_nodes, reuse_memory,
+        strips.work_alone or work_bytes,
     )  # fmt: skip
+    return fitted(planner.site(work, engine), strips)
 
 
 _Order = tuple[Sequence[int], int]
 """The numbers of steps in an order, and the bytes that it saves."""
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """What a graph is arranged and placed by. It knows no site: what a site calls keeps the planner, and no more.
+
+    Parameters
+    ----------
+    work_alone
+        What `work_bytes` is for a step that one thread executes alone.
+    """
+
+    graph: Graph
+    work_bytes: Callable[[Step], int]
+    alignment: int
+    io_in_scratch: bool
+    optimize_order: bool
+    nodes: int
+    reuse_memory: bool
+    work_alone: Callable[[Step], int]
+
+    def planned(self, block: Block) -> bool:
+        """Return whether a block gets a place in scratch."""
+        return block.pool is None or (self.io_in_scratch and block.pool >= Pool.IO)
+
+    def arrange(self, work: Work, orders: dict[str, _Order | None], kind: str = SEARCHED) -> Arranged | None:
+        """Arrange the steps in an order of one kind; None where there is no such order."""
+        return _arranged(work, kind, self.work_bytes, self.alignment, self.planned, self.optimize_order, orders)
+
+    def place(
+        self, work: Work, arranged: Arranged, repeats: Sequence[Repeat] = (), regions: Sequence[Region] = ()
+    ) -> Schedule:
+        """Place an arrangement in memory."""
+        return _placed(
+            self.graph, work, arranged, repeats, regions, work_bytes=self.work_bytes, work_alone=self.work_alone,
+            alignment=self.alignment, planned=self.planned, io_in_scratch=self.io_in_scratch, nodes=self.nodes,
+            reuse_memory=self.reuse_memory,
+        )  # fmt: skip
+
+    def site(self, work: Work, engine: Engine) -> Site:
+        """Offer a rewritten graph to the search for strips."""
+        orders: dict[str, _Order | None] = {}
+        return Site(
+            self.graph.name, partial(self.again, engine), partial(self.arrange, work, orders),
+            partial(self.place, work), work.native, engine, self.alignment, self.planned,
+        )  # fmt: skip
+
+    def again(self, engine: Engine, chosen: Sequence[Again]) -> Site:
+        """Offer the graph with some tensors computed again."""
+        other = rewritten(self.graph)
+        compute_again(other, chosen)
+        return self.site(other, engine)
 
 
 def _arranged(
@@ -204,7 +237,7 @@ def _placed(
     regions: Sequence[Region],
     *,
     work_bytes: Callable[[Step], int],
-    work_alone: Callable[[Step], int] | None = None,
+    work_alone: Callable[[Step], int],
     alignment: int,
     planned: Callable[[Block], bool],
     io_in_scratch: bool,
@@ -221,7 +254,7 @@ def _placed(
     for one in repeats:
         if one.threads > 1:
             # A turn is one thread's.
-            spaces[one.first : one.last + 1] = map(work_alone or work_bytes, steps[one.first : one.last + 1])
+            spaces[one.first : one.last + 1] = map(work_alone, steps[one.first : one.last + 1])
 
     def laid_out(layers: Sequence[Layered]) -> Layout:
         return lay_out(

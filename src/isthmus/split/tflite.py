@@ -199,7 +199,7 @@ class _Writer:
     def _code(self, name: str, kind: ElementType) -> int:
         """The number of an operator code for this type."""
         for index in range(len(self._old_codes)):
-            if self._model.operator_name(index) == name:
+            if self._model.shared.operator_name(index) == name:
                 return index
         wanted = OPERATORS.index(name), 1 if kind is ElementType.FLOAT32 else 2
         if wanted not in self._codes:

@@ -83,7 +83,7 @@ class OperatorFacts:
     def numbers(self, index: int) -> np.ndarray | None:
         """A constant operand of 32-bit numbers."""
         tensor = self.tensor(index)
-        data = self.subgraph.model.buffer(tensor.buffer)
+        data = self.subgraph.shared.buffer(tensor.buffer)
         if tensor.type is not ElementType.INT32 or len(data) != 4 * prod(tensor.shape):
             return None
         return np.frombuffer(data, "<i4").reshape(tensor.shape)

@@ -51,17 +51,63 @@ MAX_CHANNELS = 1 << 16
 _MAX_LEVELS = 64
 
 
+class SharedTables:
+    """What the subgraphs of a file share: its bytes, the names of its operators, its buffers.
+
+    They know this and not the file's model, which keeps them: the two would keep each other alive.
+    """
+
+    def __init__(self, root: Table) -> None:
+        self.file = root.file
+        self._buffers = root.tables(ModelField.BUFFERS, "buffer")
+        self._codes = root.tables(ModelField.OPERATOR_CODES, "operator code")
+        self._names: dict[int, str] = {}
+
+    def operator_name(self, index: int) -> str:
+        """The name behind an operator code; a custom operator's is its own name after "CUSTOM:"."""
+        name = self._names.get(index)
+        if name is None:
+            table = self._codes[index]
+            # Old files have only the 8-bit code; new files carry both, and the larger counts.
+            code = max(
+                table.integer(OperatorCodeField.DEPRECATED_BUILTIN_CODE, "i8"),
+                table.integer(OperatorCodeField.BUILTIN_CODE, "i32"),
+            )
+            if not 0 <= code < len(OPERATORS) or code == EXTENDED:
+                name = f"operator number {code}"
+            elif code == CUSTOM:
+                name = f"CUSTOM:{table.text(OperatorCodeField.CUSTOM_CODE) or 'without a name'}"
+            else:
+                name = OPERATORS[code]
+            self._names[index] = name
+        return name
+
+    def buffer(self, index: int) -> memoryview:
+        """The bytes of buffer `index`; empty where it has none."""
+        if index == 0:
+            return self.file.data[:0]
+        table = self._buffers[index]
+        data = table.array(BufferField.DATA, np.uint8)
+        if data is not None and data.size:
+            return data.data
+        offset, size = table.integer(BufferField.OFFSET, "u64"), table.integer(BufferField.SIZE, "u64")
+        if offset <= 1:  # 1 is what a writer that fills offsets in later leaves for "nowhere"
+            return self.file.data[:0]
+        self.file.check(offset, size, table.what)
+        return self.file.data[offset : offset + size]
+
+
 class SubgraphEntry(Subgraph):
     """One subgraph of a file."""
 
-    def __init__(self, model: ModelFile, index: int, table: Table) -> None:
-        self.model = model
+    def __init__(self, shared: SharedTables, index: int, table: Table) -> None:
+        self.shared = shared
         self.index = index
         self.name = table.text(SubgraphField.NAME) or f"subgraph {index}"
         self._tensors = table.tables(SubgraphField.TENSORS, f"tensor of subgraph {index}, number")
         self._operators = table.tables(SubgraphField.OPERATORS, f"operator of subgraph {index}, number")
         if len(self._operators) > MAX_OPERATORS:
-            model.file.refuse(f"{table.what} has {len(self._operators)} operators, more than {MAX_OPERATORS}")
+            shared.file.refuse(f"{table.what} has {len(self._operators)} operators, more than {MAX_OPERATORS}")
         self._read: dict[int, TensorEntry] = {}
         self._operators_read: dict[int, OperatorEntry] = {}
         self.inputs = self._indices(table, SubgraphField.INPUTS, "inputs")
@@ -72,10 +118,10 @@ class SubgraphEntry(Subgraph):
         if array is None:
             return ()
         if array.size > MAX_OPERANDS:
-            self.model.file.refuse(f"{table.what} has {array.size} {what}, more than {MAX_OPERANDS}", table.start)
+            self.shared.file.refuse(f"{table.what} has {array.size} {what}, more than {MAX_OPERANDS}", table.start)
         wrong = array[(array < -1) | (array >= len(self._tensors))]
         if wrong.size:
-            self.model.file.refuse(
+            self.shared.file.refuse(
                 f"the {what} of {table.what} name tensor {wrong[0]}, subgraph {self.index} has {len(self._tensors)}",
                 table.start,
             )
@@ -99,7 +145,7 @@ class SubgraphEntry(Subgraph):
         return entry
 
     def _tensor(self, index: int, table: Table) -> TensorEntry:
-        file = self.model.file
+        file = self.shared.file
         number = table.integer(TensorField.TYPE, "i8")
         try:
             type_ = ElementType(number)
@@ -142,9 +188,9 @@ class SubgraphEntry(Subgraph):
         if array is None:
             return ()
         if array.size > MAX_RANK:
-            self.model.file.refuse(f"{table.what} has rank {array.size}, above {MAX_RANK}", table.start)
+            self.shared.file.refuse(f"{table.what} has rank {array.size}, above {MAX_RANK}", table.start)
         if array.size and array.min() < -1:
-            self.model.file.refuse(f"{table.what} has the dimension {array.min()}", table.start)
+            self.shared.file.refuse(f"{table.what} has the dimension {array.min()}", table.start)
         return tuple(int(d) for d in array)
 
     def operators(self) -> Iterator[OperatorEntry]:
@@ -156,7 +202,7 @@ class SubgraphEntry(Subgraph):
             yield entry
 
     def _operator(self, index: int, table: Table) -> OperatorEntry:
-        code = self.model.operator_name(table.integer(OperatorField.OPCODE_INDEX, "u32"))
+        code = self.shared.operator_name(table.integer(OperatorField.OPCODE_INDEX, "u32"))
         custom = table.array(OperatorField.CUSTOM_OPTIONS, np.uint8)
         if custom is not None and custom.size > MAX_CUSTOM_OPTIONS:
             code, custom = oversized(code, custom.size), None
@@ -185,9 +231,7 @@ class ModelFile(Model):
         if version != VERSION:
             self.file.refuse(f"the schema version is {version}, expected {VERSION}")
         self._subgraphs = self.root.tables(ModelField.SUBGRAPHS, "subgraph")
-        self._buffers = self.root.tables(ModelField.BUFFERS, "buffer")
-        self._codes = self.root.tables(ModelField.OPERATOR_CODES, "operator code")
-        self._names: dict[int, str] = {}
+        self.shared = SharedTables(self.root)
         self._read: dict[int, SubgraphEntry] = {}
         if not len(self._subgraphs):
             self.file.refuse("it has no subgraph")
@@ -201,27 +245,8 @@ class ModelFile(Model):
         """Subgraph `index`."""
         entry = self._read.get(index)
         if entry is None:
-            entry = self._read[index] = SubgraphEntry(self, index, self._subgraphs[index])
+            entry = self._read[index] = SubgraphEntry(self.shared, index, self._subgraphs[index])
         return entry
-
-    def operator_name(self, index: int) -> str:
-        """The name behind an operator code; a custom operator's is its own name after "CUSTOM:"."""
-        name = self._names.get(index)
-        if name is None:
-            table = self._codes[index]
-            # Old files have only the 8-bit code; new files carry both, and the larger counts.
-            code = max(
-                table.integer(OperatorCodeField.DEPRECATED_BUILTIN_CODE, "i8"),
-                table.integer(OperatorCodeField.BUILTIN_CODE, "i32"),
-            )
-            if not 0 <= code < len(OPERATORS) or code == EXTENDED:
-                name = f"operator number {code}"
-            elif code == CUSTOM:
-                name = f"CUSTOM:{table.text(OperatorCodeField.CUSTOM_CODE) or 'without a name'}"
-            else:
-                name = OPERATORS[code]
-            self._names[index] = name
-        return name
 
     def refuse(self, rule: str) -> NoReturn:
         """Refuse the file."""
@@ -234,17 +259,7 @@ class ModelFile(Model):
 
     def buffer(self, index: int) -> memoryview:
         """The bytes of buffer `index`; empty where it has none."""
-        if index == 0:
-            return self.file.data[:0]
-        table = self._buffers[index]
-        data = table.array(BufferField.DATA, np.uint8)
-        if data is not None and data.size:
-            return data.data
-        offset, size = table.integer(BufferField.OFFSET, "u64"), table.integer(BufferField.SIZE, "u64")
-        if offset <= 1:  # 1 is what a writer that fills offsets in later leaves for "nowhere"
-            return self.file.data[:0]
-        self.file.check(offset, size, table.what)
-        return self.file.data[offset : offset + size]
+        return self.shared.buffer(index)
 
 
 def _options(operator: Table, known: OptionsTable | None) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def _lives(main: SubgraphEntry) -> dict[int, tuple[int, int]]:
 
 
 def _is_constant(subgraph: SubgraphEntry, entry: TensorEntry) -> bool:
-    return len(subgraph.model.buffer(entry.buffer)) > 0
+    return len(subgraph.shared.buffer(entry.buffer)) > 0
 
 
 def _bytes(entry: TensorEntry) -> int:
