@@ -1,5 +1,6 @@
 """What is opened has an owner, what is started is known, what is forgotten is ended: wherever an interrupt comes."""
 
+import _thread
 import gc
 import os
 import subprocess
@@ -10,7 +11,9 @@ import warnings
 import pytest
 from interruption import Alarm, Interrupt, account, everywhere, unharmed
 from processes import descriptors, opened_since
+from waiting import PATIENCE
 
+from isthmus import interrupts
 from isthmus.interrupts import Ending, join, owned, settle, start, warn_forgotten
 
 BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])
@@ -273,3 +276,23 @@ def test_a_wait_for_a_thread_lets_handlers_run(monkeypatch):
     join(thread)
     assert len(waits) == 3
     assert all(seconds is not None and seconds < 1 for seconds in waits)
+
+
+def test_a_thread_that_dies_before_it_begins_is_no_wait_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a system short of memory does: the thread is there, and nothing of it is run."""
+    start_thread = _thread.start_new_thread
+    monkeypatch.setattr(_thread, "start_new_thread", lambda begin, arguments: start_thread(int, ()))
+    thread = threading.Thread(target=int)
+    with pytest.raises(RuntimeError, match="ended before it began"):
+        start(thread)
+    assert thread.ident is None
+
+
+def test_a_thread_that_python_cannot_set_up_is_no_wait_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_SECONDS_TO_START", 0.05)
+    over = threading.Event()
+    thread = threading.Thread(target=int)
+    monkeypatch.setattr(thread, "start", lambda: over.wait(PATIENCE))
+    with pytest.raises(RuntimeError, match="has not begun within"):
+        start(thread)
+    over.set()

@@ -14,6 +14,7 @@ import _thread
 import atexit
 import select
 import threading
+import time
 import warnings
 import weakref
 from collections import deque
@@ -23,6 +24,7 @@ from typing import Any, Protocol
 
 _A_WAIT = 0.1
 """Seconds that handlers may have to wait."""
+_SECONDS_TO_START = 5.0
 
 
 class Descriptor(Protocol):
@@ -68,16 +70,14 @@ def owned(open_: Callable[..., int], *arguments: Any) -> Descriptor:
 def start(thread: threading.Thread) -> None:
     """Start a thread: after an interrupt it has been started, or never will be.
 
-    `Thread.start` itself, interrupted, may leave one that runs and counts as not started, or breaks its own record.
+    `Thread.start` itself, interrupted, may leave one that runs and counts as not started, or breaks its own record. And
+    it waits for ever for one that had not enough memory to begin.
 
     Raises
     ------
     RuntimeError
         If the system starts no more threads.
     """
-    if threading.get_ident() != threading.main_thread().ident:
-        thread.start()
-        return
     begun, starters, problems = _thread.allocate_lock(), list[int](), list[BaseException]()
 
     def begin() -> None:
@@ -89,15 +89,41 @@ def start(thread: threading.Thread) -> None:
             begun.release()
 
     begun.acquire()
+    # From here on the new thread alone keeps the function: it goes with that thread.
+    begins, alive = [begin], weakref.ref(begin)
+    del begin
     try:
-        starters.extend(map(_thread.start_new_thread, (begin,), ((),)))
-        begun.acquire()
+        starters.extend(map(_thread.start_new_thread, map(begins.pop, (-1,)), ((),)))
+        _await_start(begun, alive)
+    except _NotBegun:
+        raise
     except BaseException:
         if starters and thread.ident is None and not problems:
-            begun.acquire()
+            with suppress(_NotBegun):
+                _await_start(begun, alive)
         raise
     if problems:
         raise problems[0]
+
+
+class _NotBegun(RuntimeError):
+    """A thread that was started and does not run."""
+
+
+def _await_start(begun: _thread.LockType, alive: weakref.ref[Any]) -> None:
+    """Wait until a thread has begun; `_NotBegun` for one that has died before it could say so.
+
+    That happens where memory is short: the system starts the thread, and Python has nothing left to run it with.
+    """
+    limit = time.monotonic() + _SECONDS_TO_START
+    while not begun.acquire(timeout=_A_WAIT):
+        if alive() is None:
+            # It may have said so since.
+            if begun.acquire(blocking=False):
+                return
+            raise _NotBegun("a new thread has ended before it began")
+        if time.monotonic() > limit:
+            raise _NotBegun(f"a new thread has not begun within {_SECONDS_TO_START:g} s")
 
 
 def join(thread: threading.Thread) -> None:
