@@ -1,5 +1,6 @@
 """A child process of ours runs our code and the interpreter's, and nothing that lies about."""
 
+import ast
 import os
 import signal
 import site
@@ -142,3 +143,22 @@ def test_a_child_ends_with_its_parent():
 def test_a_child_whose_parent_has_died_before_does_not_begin():
     done = subprocess.run([sys.executable, "-c", CHILD, "1" if os.getpid() != 1 else "2"], capture_output=True)
     assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_every_child_is_started_in_a_session_of_its_own():
+    """So that Ctrl-C in a terminal, which goes to all processes of a group, is the client's alone to answer."""
+    lacking = []
+    for file in sorted(Path(isthmus.__file__).parent.rglob("*.py")):
+        for call in ast.walk(ast.parse(file.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("subprocess.Popen", "subprocess.run"):
+                given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+                if given.get("start_new_session") != "True":
+                    lacking.append(f"{file}:{call.lineno}")
+    assert not lacking
+
+
+def test_a_relative_name_of_the_interpreter_is_made_absolute(monkeypatch, tmp_path):
+    (tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", "python")
+    assert isolated.command("isthmus.accelerator")[0] == str(tmp_path / "python")

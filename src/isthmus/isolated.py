@@ -67,7 +67,8 @@ def command(module: str, *arguments: str) -> list[str]:
     root = str(Path(__file__).absolute().parents[1])
     user = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
     flags = ["-I", "-B"] if sys.dont_write_bytecode else ["-I"]
-    return [sys.executable, *flags, "-c", _BOOTSTRAP, root, user, module, *arguments]
+    # Found by a relative entry of PATH its name is relative, and the child begins in another folder.
+    return [os.path.abspath(sys.executable), *flags, "-c", _BOOTSTRAP, root, user, module, *arguments]
 
 
 def environment() -> dict[str, str]:

@@ -88,7 +88,8 @@ def compile_all(target: Path) -> list[Path]:
             compiler, *FLAGS, f"-Wl,-soname,{library.file}", f"-I{INCLUDE}", f"-I{HERE}", *defines, str(SOURCE),
             "-o", str(fresh), "-ldl", "-lpthread",
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True)
+        # In a session of its own: an interrupt from the terminal is this process's to answer.
+        done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
         if done.returncode:
             fresh.unlink(missing_ok=True)
             raise Refused(f"{compiler} refuses {library.file}: {done.stderr.strip()[:2000]}")

@@ -144,6 +144,7 @@ class _Child:
             stderr=subprocess.PIPE,
             env={**isolated.environment(), "ISTHMUS_CACHE_DIR": str(folder.path)},
             cwd="/",  # numba reads its settings from a file in the working folder
+            start_new_session=True,  # an interrupt from the terminal is this process's to answer
         )
         assert self._process.stdout is not None
         assert self._process.stderr is not None
