@@ -10,6 +10,8 @@ from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
 from isthmus.accelerator import Accelerator, Deadlines, Lane, deadlines
+from isthmus.accelerator.connection import Connection
+from isthmus.accelerator.process import request
 
 
 def silent(accelerator, content):
@@ -171,3 +173,85 @@ def test_time_in_which_the_client_itself_was_stopped_does_not_count(monkeypatch)
         clock[0] += seconds
         left = patience.left()
     assert left == 10 - 0.5 - 0.5 - 2 * deadlines.CHUNK - 0.5
+
+
+def in_time(deed):
+    """Do something in another thread, and see that it ends."""
+    thread = threading.Thread(target=deed, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_a_call_that_was_interrupted_gives_later_ones_no_time(content):
+    with Accelerator() as accelerator:
+        site = silent(accelerator, content)
+        interrupted = request("counts")
+        accelerator.connection.post(interrupted)
+        assert eventually(lambda: interrupted.begun)
+        accelerator.connection.abandon(interrupted)
+        in_time(site.lane.close)
+        assert not accelerator.alive
+        assert not exists(accelerator.pid)
+
+
+def test_a_load_that_was_interrupted_does_not_keep_its_lane_from_closing(content):
+    with Accelerator() as accelerator:
+        site = silent(accelerator, content)
+        site.lane._unsettled = interrupted = request("reset", graph=site.graph)
+        accelerator.connection.post(interrupted)
+        assert eventually(lambda: interrupted.begun)
+        accelerator.connection.abandon(interrupted)
+        accelerator.deadlines = Deadlines(closing=0.3)
+        in_time(site.lane.close)
+        assert not accelerator.alive
+
+
+def test_the_deadline_of_a_call_counts_the_time_of_those_before_it_that_others_wait_for():
+    connection = Connection()
+    first, second, third = (request("counts") for _ in range(3))
+    for each in (first, second):
+        each.seconds = 10
+        assert connection.post(each)
+    third.seconds = 1
+    assert connection.seconds_to_wait(third) == 21
+    connection.abandon(first)
+    assert connection.seconds_to_wait(third) == 11, "nobody waits for what was interrupted"
+    second.settle({}, None)
+    assert connection.seconds_to_wait(third) == 1
+
+
+def test_a_lane_is_closed_while_others_keep_all_units_busy(content, long_content):
+    with Accelerator(units=1, deadlines=Deadlines(closing=PATIENCE)) as accelerator:
+        site, long = Site(accelerator, content), Site(accelerator, long_content, LONG_SIZE)
+        codes = []
+
+        def wait():
+            try:
+                long.run()
+            except QnnError as problem:
+                codes.append(problem.code)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        assert eventually(lambda: under_way(long))
+        in_time(site.close)
+        assert under_way(long)
+        long.lane.abort()
+        waiting.join(PATIENCE)
+        assert codes == [Code.GRAPH_ABORTED]
+        long.close()
+
+
+def test_a_process_that_does_not_start_in_time_is_refused(monkeypatch):
+    over = threading.Event()
+
+    def slow(*_, **__):
+        over.wait(PATIENCE)
+        raise OSError("nobody waits for it any more")
+
+    monkeypatch.setattr("subprocess.Popen", slow)
+    with pytest.raises(QnnError, match=r"did not start within 0\.01 s") as refusal:
+        Connection().start(0.01)
+    over.set()
+    assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION

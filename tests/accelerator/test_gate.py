@@ -93,3 +93,21 @@ def test_no_more_run_than_there_are_units():
     for thread in threads:
         thread.join()
     assert max(most) == 3
+
+
+def test_what_is_no_execution_waits_for_its_own_lane_only():
+    gate = Gate(1)
+    assert gate.enter("busy", 200)
+    assert gate.enter("other", 0, 0, unit=False)
+    assert not in_another_thread(lambda: gate.enter("busy", 200, 0, unit=False)), "one of a lane at a time"
+    assert not in_another_thread(lambda: gate.enter("third", 200, 0)), "the unit is taken"
+    gate.leave("busy")
+    assert in_another_thread(lambda: gate.enter("third", 200, 0)), "a turn without a unit takes none away"
+
+
+def in_another_thread(ask):
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(ask()))
+    thread.start()
+    thread.join(PATIENCE)
+    return answers[0]

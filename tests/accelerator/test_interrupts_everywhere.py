@@ -83,13 +83,13 @@ def test_a_turn_at_the_gate(by):
 @BOTH
 def test_a_wait_at_the_gate_that_is_in_vain(by):
     gate = Gate(1)
-    gate._busy["other"] = -1
+    gate._busy["other"] = -1, True
 
     def deed():
         assert not gate.enter("lane", 100, 0.001)
 
     for where in everywhere(deed, by=by):
-        assert gate._busy == {"other": -1}, where
+        assert gate._busy == {"other": (-1, True)}, where
         assert not gate._waiting, where
 
 
@@ -107,9 +107,9 @@ def test_a_turn_at_the_gate_and_a_wait_in_vain_that_are_interrupted_twice():
         gate.leave("lane")
         assert not gate._busy, where
         assert not gate._waiting, where
-    gate._busy["other"] = -1
+    gate._busy["other"] = -1, True
     for where in twice_everywhere(lambda: gate.enter("lane", 100, 0.001), by=Alarm, step=3):
-        assert gate._busy == {"other": -1}, where
+        assert gate._busy == {"other": (-1, True)}, where
         assert not gate._waiting, where
 
 

@@ -1,9 +1,12 @@
 """Whoever drops an accelerator or a lane loses it; death in any moment is told; what was loaded does not change."""
 
+import ast
 import gc
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -84,7 +87,7 @@ def test_death_between_the_last_look_and_the_ring_is_told(content):
 def test_death_that_nobody_told_the_lane_of_is_noticed_all_the_same(content):
     with Accelerator() as accelerator:
         site = Site(accelerator, content)
-        accelerator.connection.forget(site.lane._page)
+        accelerator.connection.forget(site.lane._id)
         ring, codes = site.lane._call, []
 
         def ring_too_late(*arguments):
@@ -258,3 +261,100 @@ def test_a_lane_that_the_collector_has_closed_is_not_closed_twice():
             lane._ending.run()
         lane.close()
         assert accelerator.counts()["lanes"] == 0
+
+
+def test_an_accelerator_that_answers_nonsense_is_ended(content):
+    with Accelerator() as accelerator:
+        site = Site(accelerator, content)
+        ring = site.lane._call
+
+        def answer(address, number, spins, span):
+            ring(address, number, spins, span)
+            site.lane._status.value = 1234567
+
+        site.lane._call = answer
+        with pytest.raises(QnnError, match="status 1234567") as refusal:
+            site.run()
+        assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+        assert not accelerator.alive
+        assert not exists(accelerator.pid)
+        site.close()
+
+
+ECHO = """
+import socket, struct, sys
+end = socket.socket(fileno=int(sys.argv[1]))
+header = struct.Struct("<8sIIQ")
+magic, length, _, number = header.unpack(end.recv(header.size, socket.MSG_WAITALL))
+end.recv(length, socket.MSG_WAITALL)
+answer = sys.argv[2].encode()
+end.sendall(header.pack(magic, len(answer), 0, number) + answer)
+end.recv(1)
+"""
+
+
+@pytest.mark.parametrize("answer", ["{}", '{"pid": "x", "unconfined": []}', '{"error": [99999, "", "", ""]}',
+                                    '{"error": 7}', '{"error": [1000, 1, 2, 3]}'])  # fmt: skip
+def test_an_answer_that_means_nothing_is_error_1007(monkeypatch, answer):
+    before = children()
+    monkeypatch.setattr("isthmus.isolated.command", lambda _, fd, parent: [sys.executable, "-c", ECHO, fd, answer])
+    with pytest.raises(QnnError) as refusal:
+        Accelerator()
+    assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+    assert eventually(lambda: children() == before)
+
+
+def test_why_a_process_ended_is_told_and_its_traceback_is_not(monkeypatch, capfd):
+    broken = [sys.executable, "-c", "print('on the client''s output'); raise ImportError('no module of that name')"]
+    monkeypatch.setattr("isthmus.isolated.command", lambda *_: broken)
+    with pytest.raises(QnnError, match="ImportError: no module of that name") as refusal:
+        Accelerator()
+    assert "\n" not in str(refusal.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_accelerator_has_no_descriptor_of_the_client(tmp_path):
+    secret = tmp_path / "secret"
+    code = (
+        "import os; from isthmus.accelerator import Accelerator\n"
+        "with Accelerator() as a:\n"
+        "    print({fd: os.readlink(f'/proc/{a.pid}/fd/{fd}') for fd in os.listdir(f'/proc/{a.pid}/fd')})"
+    )
+    with secret.open("w") as own:
+        done = subprocess.run(
+            [sys.executable, "-c", f"import sys; sys.stdout = sys.stderr\n{code}"], stdout=own, stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE, pass_fds=(own.fileno(),), text=True, timeout=PATIENCE,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    held = ast.literal_eval(done.stderr.splitlines()[-1])
+    assert held.pop("0") == held.pop("1") == "/dev/null"
+    assert held.pop("2").startswith("pipe:")
+    assert [name.partition(":")[0] for name in held.values()] == ["socket"], "its own end of the channel"
+
+
+@pytest.mark.parametrize("moment", ["before it runs", "while it runs"])
+def test_an_interrupt_of_the_terminal_does_not_reach_it(content, moment):
+    """The terminal's Ctrl-C goes to every process of the client's group."""
+    code = (
+        "import os, signal, sys, threading\n"
+        "seen = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: seen.append(1))\n"
+        "from isthmus.accelerator import Accelerator\n"
+        "from isthmus import isolated\n"
+        "start = isolated.environment\n"
+        "def interrupt():\n"
+        "    os.killpg(0, signal.SIGINT)\n"
+        "def environment():\n"
+        "    threading.Timer(0.05, interrupt).start()\n"
+        "    return start()\n"
+        "if sys.argv[1] == 'before it runs':\n"
+        "    isolated.environment = environment\n"
+        "with Accelerator() as a:\n"
+        "    interrupt()\n"
+        "    assert a.counts()['lanes'] == 0\n"
+        "assert seen\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, moment], capture_output=True, text=True, timeout=PATIENCE, start_new_session=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")

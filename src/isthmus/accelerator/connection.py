@@ -19,20 +19,29 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any, Protocol
 
 from isthmus import isolated
 from isthmus.accelerator.channel import Channel, ChannelClosed, encoded, refusal_from_json, refused_by_the_system
-from isthmus.accelerator.deadlines import CHUNK, Patience
+from isthmus.accelerator.deadlines import CHUNK, Deadlines, Patience
 from isthmus.errors import Code, QnnError
 from isthmus.interrupts import Descriptor, start
 
 Undo = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 """From an answer to the call that takes back what it tells of."""
 
+_ANSWERS: Mapping[str, Mapping[str, type]] = {
+    "hello": {"pid": int, "unconfined": list},
+    "register": {"slots": list},
+    "open": {"lane": int},
+    "load": {"graphs": list},
+}
+"""What the answers to calls must hold. The other side has read what others made, and is not trusted."""
 _SECONDS_TO_DIE = 5.0
+_MAX_WORDS = 1 << 16
 _connections: set[Connection] = set()
 """Those whose process may live, for a forked child to let go of."""
 
@@ -73,6 +82,8 @@ class Request:
         """What to send, of its own: the caller may be interrupted, and close his, before the message is sent."""
         self.name, self.content, self.undo = name, content, undo
         self.begun = False
+        self.seconds = 0.0
+        """How long somebody waits for the answer once it can be given."""
         self.answer: dict[str, Any] | None = None
         self.refusal: QnnError | None = None
         self.abandoned = False
@@ -106,12 +117,9 @@ class Request:
             return undo
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it is answered, at most for so long since it was sent; whether it is."""
+        """Wait until it is answered, at most for so long; whether it is."""
         patience = Patience(seconds)
         while not self.answered:
-            if not self.begun:
-                # Those before it have deadlines of their own.
-                patience = Patience(seconds)
             left = patience.left()
             if left <= 0:
                 return False
@@ -136,8 +144,10 @@ class Connection:
         self.alive, self.forked, self.reason = True, False, ""
         self._open = True
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
+        self._pending: weakref.WeakSet[Request] = weakref.WeakSet()
+        """Those that may not be answered yet."""
         self._numbers = itertools.count(1)
-        self._bells: set[Bell] = set()
+        self._bells: dict[int, Bell] = {}
         # Taken for moments only. The garbage collector may come back to a thread that holds it.
         self._lock = threading.RLock()
         self._channel: Channel | None = None
@@ -152,11 +162,13 @@ class Connection:
             threading.Thread(target=life, name=f"isthmus-accelerator-{name}", daemon=True) for name, life in names
         ]
 
-    def start(self) -> None:
-        """Start the process; if that is interrupted or refused, nothing is left of it."""
+    def start(self, seconds: float = Deadlines.starting) -> None:
+        """Start the process, within so many seconds; if that is interrupted or refused, nothing is left of it."""
         try:
             start(self._threads[0])
-            self._starting.acquire()
+            if not self._starting.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
+                self.kill(f"it did not start within {seconds:g} s")
+                raise self.gone("accelerator process")
         except BaseException as problem:
             self.kill("it was not wanted any more")
             if isinstance(problem, RuntimeError):
@@ -165,6 +177,8 @@ class Connection:
         failure = self._failure
         if isinstance(failure, OSError):
             raise refused_by_the_system(failure, "accelerator process", "cannot be started", Code.COMMON_SYSTEM)
+        if isinstance(failure, MemoryError):
+            raise QnnError(Code.COMMON_MEM_ALLOC, "accelerator process", "there is no memory to start it with")
         if failure is not None:
             raise _no_thread(failure) if isinstance(failure, RuntimeError) else failure
 
@@ -181,8 +195,15 @@ class Connection:
         """
         with self._lock:
             if self._open:
+                self._pending.add(request)
                 self._requests.put(request)
             return self._open
+
+    def seconds_to_wait(self, request: Request) -> float:
+        """How long the answer to a request may take, with all that others wait for before it."""
+        with self._lock:
+            before = [each for each in self._pending if not (each is request or each.answered or each.abandoned)]
+        return request.seconds + sum(each.seconds for each in before)
 
     def abandon(self, request: Request) -> None:
         """Take back what a request has done or will do."""
@@ -197,18 +218,20 @@ class Connection:
 
     def _converse(self) -> None:
         """The life of the thread that sends and receives."""
-        while (request := self._requests.get()) is not None:
-            if not self._serve(request):
-                break
-            # It knows whoever was refused by it, and with him all that he was at.
-            del request
-        with self._lock:
-            self._open = False
-        while not self._requests.empty():
-            left = self._requests.get()
-            if left is not None and not left.answered:
-                left.settle(None, self.gone(f"call '{left.name}'"))
-        self._hang_up()
+        try:
+            while (request := self._requests.get()) is not None:
+                if not self._serve(request):
+                    break
+                # It knows whoever was refused by it, and with him all that he was at.
+                del request
+        finally:
+            with self._lock:
+                self._open = False
+            while not self._requests.empty():
+                left = self._requests.get()
+                if left is not None and not left.answered:
+                    left.settle(None, self.gone(f"call '{left.name}'"))
+            self._hang_up()
 
     def _serve(self, request: Request) -> bool:
         """Have a request answered; whether there is somebody who answers."""
@@ -220,9 +243,10 @@ class Connection:
             return True
         try:
             answer, refusal = self._exchange(request)
-        except ChannelClosed:
+        except Exception as problem:
+            # It is gone, or there is no memory for its answer, or the answer means nothing: it cannot be relied on.
             # Who is told that it is gone may rely on that.
-            self.kill("")
+            self.kill("" if isinstance(problem, ChannelClosed) else f"its answer cannot be read: {problem!r}")
             self._threads[0].join(_SECONDS_TO_DIE)
             request.settle(None, self.gone(f"call '{request.name}'"))
             return False
@@ -244,9 +268,14 @@ class Connection:
             raise ChannelClosed
         try:
             answer = frame.message()
-            return answer, refusal_from_json(answer)
         except QnnError as refusal:
             return None, refusal
+        refused = refusal_from_json(answer)
+        if refused is None:
+            for field, kind in _ANSWERS.get(request.name, {}).items():
+                if not isinstance(answer.get(field), kind):
+                    raise ValueError(f"'{request.name}' is answered without '{field}'")
+        return answer, refused
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -261,15 +290,15 @@ class Connection:
             )
         return gone(what, self.reason)
 
-    def watch_over(self, bell: Bell) -> None:
-        """Have someone told when the process ends."""
-        self._bells.add(bell)
+    def watch_over(self, lane: int, bell: Bell) -> None:
+        """Have the bell of a lane told when the process ends."""
+        self._bells[lane] = bell
         if not self.alive:
             bell.hang_up()
 
-    def forget(self, bell: Bell) -> None:
-        """Tell him no more."""
-        self._bells.discard(bell)
+    def forget(self, lane: int) -> None:
+        """Tell the bell of a lane no more; safe to call again."""
+        self._bells.pop(lane, None)
 
     def end(self) -> None:
         """Ask the process to end; it does so at once, whatever it computes. Does not wait."""
@@ -304,10 +333,10 @@ class Connection:
 
     def _watch(self) -> None:
         """The life of the thread that the process belongs to."""
-        _connections.add(self)
         try:
+            _connections.add(self)
             self._open_and_start()
-        except (OSError, RuntimeError, QnnError) as problem:
+        except Exception as problem:
             self._failure = problem
             self.kill("it could not be started")
         finally:
@@ -316,6 +345,8 @@ class Connection:
             self._starting.release()
         if self._process is not None:
             _await_end(self._process.pid)
+            with contextlib.suppress(MemoryError, OSError):
+                self.reason = self.reason or _last_words(self._process)
         with self._lock:
             self.alive = False
         if self._process is not None:
@@ -323,7 +354,7 @@ class Connection:
         _connections.discard(self)
         self._shut()
         self._requests.put(None)
-        for bell in list(self._bells):
+        for bell in list(self._bells.values()):
             bell.hang_up()
         if self._threads[1].ident is None:
             # Nobody else does.
@@ -335,17 +366,27 @@ class Connection:
         command = isolated.command("isthmus.accelerator", str(self._theirs.fileno()), str(os.getpid()))
         # Numpy's linear algebra would start threads that nobody needs there.
         environment = isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}
+        if self.reason:
+            return
+        # Nothing of the client's: neither its output nor the interrupts of its terminal.
+        process = subprocess.Popen(
+            command,
+            pass_fds=(self._theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+            bufsize=0,
+        )
+        # Not in the lock: whoever does not want it any more need not wait until it has started.
         with self._lock:
+            self._process = process
             if self.reason:
+                process.kill()
                 return
-            self._process = subprocess.Popen(
-                command,
-                pass_fds=(self._theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                cwd="/",
-            )
-        self._threads[1].start()
+        start(self._threads[1])
 
     def _shut(self) -> None:
         """End the conversation for both sides."""
@@ -368,6 +409,18 @@ class Connection:
             self._theirs.close()
         if self._process is not None:
             self._process.returncode = 0
+            assert self._process.stderr is not None
+            self._process.stderr.close()
+
+
+def _last_words(process: subprocess.Popen[bytes]) -> str:
+    """Read the last line that an ended process has left in its pipe, and close the pipe."""
+    assert process.stderr is not None
+    with process.stderr as pipe:
+        # Another process that the client has forked may have the pipe's other end.
+        os.set_blocking(pipe.fileno(), False)
+        lines = (pipe.read(_MAX_WORDS) or b"").decode(errors="replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "")
 
 
 def _no_thread(problem: Exception) -> QnnError:

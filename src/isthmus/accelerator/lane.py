@@ -25,6 +25,13 @@ from isthmus.interrupts import Ending, warn_forgotten
 _Result = TypeVar("_Result")
 _NORMAL = 100
 _SPINS = doorbell.WORKING_SPINS
+_STATUSES = {
+    int(Code.GRAPH_ABORTED): "its execution was aborted",
+    int(Code.GRAPH_INVALID_HANDLE): "there is none of that number",
+    int(Code.MEM_INVALID_HANDLE): "it cannot run on memory that is not registered",
+    int(Code.MEM_INVALID_SHAPE): "it cannot run on memory that is too small",
+}
+"""How an execution can fail over there, as `isthmus.engine.native.kernels.doorbell` says it."""
 
 
 class Lane:
@@ -54,19 +61,19 @@ class Lane:
         page.close()
         try:
             self._id: int = accelerator.answer(opening)["lane"]
-            self._ending = Ending(self, _reclaim, self._connection, page, self._id)
+            self._ending = Ending(self, _reclaim, self._connection, self._id)
         except BaseException:
             self._connection.abandon(opening)
             raise
-        self._connection.watch_over(page)
+        self._connection.watch_over(self._id, page)
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
-    def enter(self, priority: int, seconds: float | None = None) -> None:
-        """Wait for this lane's turn, at most so long."""
+    def enter(self, priority: int, seconds: float | None = None, unit: bool = True) -> None:
+        """Wait for this lane's turn, at most so long; `unit` as for `Gate.enter`."""
         if self._connection.forked:
             raise self.accelerator.gone("execution")
-        if not self.accelerator.gate.enter(self, priority, seconds):
+        if not self.accelerator.gate.enter(self, priority, seconds, unit):
             raise QnnError(Code.GRAPH_TIMED_OUT, "execution", f"its turn has not come within {seconds:g} s")
 
     def leave(self) -> None:
@@ -76,10 +83,10 @@ class Lane:
             self.accelerator.gate.leave(self)
 
     def in_turn(self, do: Callable[[], _Result], priority: int = _NORMAL, seconds: float | None = None) -> _Result:
-        """Do something in a turn of this lane, which ends with it."""
+        """Do something other than an execution in a turn of this lane, which ends with it."""
         try:
             try:
-                self.enter(priority, seconds)
+                self.enter(priority, seconds, unit=False)
                 return do()
             finally:
                 self.leave()
@@ -145,15 +152,17 @@ class Lane:
             raise
         status = self._status.value
         if status:
-            raise _refusal(graph, status)
+            raise self._refusal(graph, status)
 
     def abort(self) -> None:
         """Have the execution that is under way, if any, end early; whoever waits for it is told GRAPH_ABORTED.
 
         From any thread. What the graph's outputs and states hold then is undefined: `reset` gives it its initial state.
         """
-        if not self._connection.forked:
-            self._page.abort.value = self._page.request.value
+        # A lane that is closed has none.
+        page: Page | None = vars(self).get("_page")
+        if page is not None and not self._connection.forked:
+            page.abort.value = page.request.value
 
     def hasten(self) -> None:
         """Have the execution that is under way end now: aborted, or else with the whole accelerator."""
@@ -166,6 +175,13 @@ class Lane:
             if problem.code is not Code.GRAPH_TIMED_OUT:
                 raise
             self.accelerator.kill("an execution did not end before its context was freed")
+
+    def _refusal(self, graph: int, status: int) -> QnnError:
+        """What a status of an execution means."""
+        if status not in _STATUSES:
+            self.accelerator.kill(f"it answered an execution by the status {status}, which means nothing")
+            return self.accelerator.gone("execution")
+        return QnnError(Code(status), f"graph {graph} of the accelerator", _STATUSES[status])
 
     def _wait(self, number: int, patience: Patience) -> None:
         """Wait on for an answer that has not come at once."""
@@ -252,13 +268,10 @@ class Lane:
             if asked.answered:
                 self._unsettled = None
 
-    def _settle(self) -> None:
+    def _settle(self, seconds: float | None = None) -> None:
         """Wait for the answer to a call that was interrupted, and for what undoes it."""
         if self._unsettled is not None:
-            # Whether it was posted before the interrupt came is not known.
-            posted = self._connection.post(self._unsettled)
-            if posted and not self._unsettled.wait(self.accelerator.deadlines.control):
-                self.accelerator.kill(f"it did not answer the call '{self._unsettled.name}'")
+            self.accelerator.settle(self._unsettled, seconds)
             self._unsettled = None
 
     # -- end -----------------------------------------------------------------------------------------------------------
@@ -277,33 +290,42 @@ class Lane:
                 self.leave()
                 raise
         self._open, self._asked, self._unsettled = False, None, None
-        self._connection.forget(self._page)
+        self._connection.forget(self._id)
         self._ending.forget()
 
     def _close_in_turn(self) -> None:
         try:
-            if self._turn_to_close() and self._connection.alive:
-                self._settle()
+            if self._turn_to_close():
+                self._close_over_there()
+                # Whoever keeps the lane does not keep its doorbell, which has a descriptor.
+                for name in ("_call", "_response", "_status", "_page"):
+                    vars(self).pop(name, None)
+        finally:
+            self.leave()
+
+    def _close_over_there(self) -> None:
+        seconds = self.accelerator.deadlines.closing
+        try:
+            if self._connection.alive:
+                self._settle(seconds)
                 self._open, self._asked = False, None
-                self.accelerator.call("close", lane=self._id, seconds=self.accelerator.deadlines.closing)
+                self.accelerator.call("close", lane=self._id, seconds=seconds)
         except QnnError as problem:
             # With the process gone there is nothing left to close; and an earlier try may have been interrupted late.
             if problem.code not in (Code.COMMON_SYSTEM_COMMUNICATION, Code.CONTEXT_INVALID_HANDLE):
                 raise
-        finally:
-            self.leave()
 
     def _turn_to_close(self) -> bool:
-        """Wait for the last turn of this lane; false if the accelerator had to be ended for want of it."""
+        """Wait for the last turn of this lane, and end the accelerator for want of it; whether the turn has come."""
         gate, deadlines = self.accelerator.gate, self.accelerator.deadlines
-        if gate.enter(self, _NORMAL, deadlines.closing):
+        if gate.enter(self, _NORMAL, deadlines.closing, unit=False):
             return True
         self._open, self._asked = False, None
         self.abort()
-        if gate.enter(self, _NORMAL, deadlines.grace):
+        if gate.enter(self, _NORMAL, deadlines.grace, unit=False):
             return True
         self.accelerator.kill("an execution did not end before its context was freed")
-        return False
+        return gate.enter(self, _NORMAL, deadlines.grace, unit=False)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -335,13 +357,6 @@ def open_lane(running: Callable[[], Accelerator]) -> Lane:
         return Lane(running())
 
 
-def _refusal(graph: int, status: int) -> QnnError:
-    what = f"graph {graph} of the accelerator"
-    if status == Code.GRAPH_ABORTED:
-        return QnnError(Code.GRAPH_ABORTED, what, "its execution was aborted")
-    return QnnError(Code(status), what, "it cannot run on this memory")
-
-
 def _closing(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return "close", {"lane": answer["lane"]}
 
@@ -350,9 +365,9 @@ def _unloading(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return "unload", {"graphs": answer["graphs"]}
 
 
-def _reclaim(connection: Connection, page: Page, lane: int) -> None:
+def _reclaim(connection: Connection, lane: int) -> None:
     """Close a lane that nobody has any more. Called by the garbage collector: does not wait."""
-    connection.forget(page)
+    connection.forget(lane)
     if connection.alive and not connection.forked:
         connection.submit("close", lane=lane)
         warn_forgotten("a context's lane was dropped without being closed")

@@ -49,7 +49,7 @@ class Accelerator:
         # Before there is anything to end: an interrupt may come at any moment.
         self._ending = Ending(self, _reclaim, self.connection)
         try:
-            self.connection.start()
+            self.connection.start(self.deadlines.starting)
             hello = self.call("hello", seconds=self.deadlines.starting)
             self.pid: int = hello["pid"]
             self.unconfined: tuple[str, ...] = tuple(hello["unconfined"])
@@ -99,12 +99,8 @@ class Accelerator:
 
         Whoever has to keep what the answer tells of abandons the request if an interrupt comes before that is kept.
         """
-        seconds = self.deadlines.control if seconds is None else seconds
         try:
-            if not self.connection.post(request):
-                raise self.gone(f"call '{request.name}'")
-            if not request.wait(seconds):
-                self.kill(f"it did not answer the call '{request.name}' within {seconds:g} s")
+            if not self.settle(request, seconds):
                 raise self.gone(f"call '{request.name}'")
         except BaseException:
             self.connection.abandon(request)
@@ -113,6 +109,21 @@ class Accelerator:
             raise request.refusal
         assert request.answer is not None
         return request.answer
+
+    def settle(self, request: Request, seconds: float | None = None) -> bool:
+        """Wait until a request is answered, and end a process that does not answer; whether it has been answered.
+
+        There is one deadline, which nothing extends: the seconds of this request, and those of all before it that
+        others wait for. Nobody waits for the rest, such as one that was interrupted, so it gives no time.
+        """
+        request.seconds = self.deadlines.control if seconds is None else seconds
+        patience = self.connection.seconds_to_wait(request)
+        # One that was interrupted may have been posted before, or not.
+        if not self.connection.post(request):
+            return request.answered
+        if not request.wait(patience):
+            self.kill(f"it did not answer the call '{request.name}' within {request.seconds:g} s")
+        return request.answered
 
     def register(self, windows: Sequence[tuple[int, int, int]]) -> Slots:
         """Let the accelerator see memory, given as (descriptor, offset, bytes): all or none.

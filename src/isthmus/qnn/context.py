@@ -264,9 +264,9 @@ class Context(Handle):
 
     def _quiet(self) -> None:
         if not self.executions.close(self.driver.seconds_to_finish):
-            # Its accelerator stands still, or computes for ever.
+            # Its accelerator stands still, or computes for ever, or a callback of the client's does not return.
             self.driver.hasten()
-            self.executions.close()
+            self.executions.close(self.driver.seconds_to_finish)
 
     def _release(self) -> None:
         self.driver.close()
