@@ -54,7 +54,7 @@ def raw(graph: qnn.Graph) -> tuple[Run, np.ndarray]:
 
 def shared(graph: qnn.Graph) -> tuple[Run, np.ndarray]:
     """In shared memory, registered by file descriptor and offset."""
-    fd = os.memfd_create("io")
+    fd = os.memfd_create("io", os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, 1 << 16)
     infos = (*graph.input_tensors, *graph.output_tensors)
     descriptors = [

@@ -340,3 +340,13 @@ def test_cycles_of_registration_leave_nothing_behind(backend):
         assert grown["mappings"] <= 2
         assert grown["resident_bytes"] <= 1 << 20
         assert not opened_since(mine)
+
+
+def test_memory_that_can_be_sealed_cannot_be_cut_once_it_is_registered(context):
+    fd = os.memfd_create("sealed", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 4096)
+    context.mem_register([MemDescriptor((1, 16), DataType.FLOAT_32, DescriptorType.ION, fd=fd)])
+    with pytest.raises(PermissionError):
+        os.ftruncate(fd, 0)
+    os.ftruncate(fd, 8192)
+    os.close(fd)

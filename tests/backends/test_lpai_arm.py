@@ -14,7 +14,7 @@ from waiting import PATIENCE
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.accelerator.deadlines import Deadlines
 from isthmus.memory import rpcmem
-from isthmus.qnn import ClientTensor, lpai
+from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, lpai
 
 ARM = {"lpai_backend": {"target_env": "arm"}}
 
@@ -231,3 +231,21 @@ def test_a_backend_that_was_freed_starts_no_accelerator(monkeypatch):
     with pytest.raises(QnnError, match="freed") as refusal:
         executor(None, None, None)
     assert refusal.value.code is Code.CONTEXT_INVALID_HANDLE
+
+
+def test_a_shared_buffer_that_is_cut_ends_the_core_and_not_the_client():
+    with qnn.Backend("lpai", ARM) as backend:
+        graph = counter(backend.create_context())
+        ready(backend, graph)
+        [info] = graph.input_tensors
+        fd = os.memfd_create("cut")
+        os.ftruncate(fd, 1 << 16)
+        descriptor = MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=lpai.MemInfo(fd, 0))
+        [handle] = graph.context.mem_register([descriptor])
+        tensors = [ClientTensor(info.name, mem_handle=handle)]
+        graph.execute(tensors)
+        os.ftruncate(fd, 0)
+        with pytest.raises(QnnError) as refusal:
+            graph.execute(tensors)
+        assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
+        os.close(fd)

@@ -14,7 +14,7 @@ from waiting import PATIENCE
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType
-from isthmus.memory import holds, rpcmem
+from isthmus.memory import SharedFd, holds, rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, lpai
 
 BYTES = 4 * WIDTH
@@ -206,7 +206,7 @@ def test_changing_buffers_and_scratch_leaves_nothing_behind():
 @pytest.fixture
 def shared():
     """A shared buffer of a page, and another mapping of the same memory."""
-    fd = os.memfd_create("io")
+    fd = os.memfd_create("io", os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, 4096)
     with mmap.mmap(fd, 4096) as window:
         yield fd, window
@@ -519,3 +519,32 @@ def test_the_same_memory_under_another_address_is_seen():
         assert count(graph, 1) == 4
         backend.free()
         gc.collect()
+
+
+def test_a_shared_buffer_that_can_be_sealed_cannot_be_cut_once_it_is_registered(shared):
+    fd, window = shared
+    with running() as graph:
+        [x] = graph.context.mem_register([descriptor(fd)])
+        with pytest.raises(PermissionError):
+            os.ftruncate(fd, 0)
+        window[:BYTES] = np.ones(WIDTH, np.float32).tobytes()
+        graph.execute([ClientTensor("x", mem_handle=x)])
+
+
+@pytest.mark.parametrize("kind", ["memfd", "/dev/shm"])
+def test_a_shared_buffer_that_can_be_cut_is_refused_where_this_process_would_work_in_it(kind):
+    name = f"/dev/shm/isthmus-test-cut-{os.getpid()}"
+    fd = os.memfd_create("cut") if kind == "memfd" else os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.ftruncate(fd, 4096)
+        with running() as graph:
+            with refused(Code.MEM_INVALID_ARGUMENT, "can be made smaller while it is used"):
+                graph.context.mem_register([descriptor(fd)])
+            with refused(Code.MEM_INVALID_ARGUMENT, "can be made smaller while it is used"):
+                graph.execute([ClientTensor("x", SharedFd(fd, 0, BYTES))])
+            os.ftruncate(fd, 0)
+            graph.execute()
+    finally:
+        os.close(fd)
+        if kind != "memfd":
+            os.unlink(name)

@@ -16,7 +16,7 @@ PAGE = mmap.PAGESIZE
 @pytest.fixture
 def twice():
     """Two mappings of one memory, and its descriptor."""
-    fd = os.memfd_create("twice")
+    fd = os.memfd_create("twice", os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, 2 * PAGE)
     yield mmap.mmap(fd, 2 * PAGE), mmap.mmap(fd, 2 * PAGE), fd
     os.close(fd)

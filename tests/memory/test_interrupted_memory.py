@@ -41,7 +41,7 @@ def test_shared_memory_whose_end_is_interrupted_and_made_again_and_interrupted()
 
 def test_memory_of_others():
     with rpcmem.alloc(25, 1, 4096) as shared:
-        copy = os.memfd_create("of another")
+        copy = os.memfd_create("of another", os.MFD_ALLOW_SEALING)
         os.ftruncate(copy, 4096)
         unharmed(lambda: memory.window(memory.SharedFd(copy, 0, 64)))
         os.close(copy)

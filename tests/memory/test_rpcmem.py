@@ -267,7 +267,7 @@ def test_an_interrupt_while_somebody_elses_memory_is_mapped_loses_no_descriptor(
     def interrupt(*arguments):
         raise Interrupted
 
-    fd = os.memfd_create("theirs")
+    fd = os.memfd_create("theirs", os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, 4096)
     monkeypatch.setattr(shareable.MappedBuffer, "__init__", interrupt)
     before = descriptors()

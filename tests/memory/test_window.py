@@ -238,7 +238,7 @@ def test_bytes_outside_shared_memory_are_refused(offset, nbytes, code):
 
 
 def test_a_foreign_descriptor_is_mapped_once_and_may_be_closed():
-    fd = os.memfd_create("foreign")
+    fd = os.memfd_create("foreign", os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, PAGE)
     first, second = memory.window(SharedFd(fd, 0, 64)), memory.window(SharedFd(fd, 64, 64))
     assert first.buffer is second.buffer
@@ -248,7 +248,7 @@ def test_a_foreign_descriptor_is_mapped_once_and_may_be_closed():
 
 
 def test_a_file_that_has_grown_is_mapped_again():
-    fd = os.memfd_create("growing")
+    fd = os.memfd_create("growing", os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, PAGE)
         first = memory.window(SharedFd(fd, 0, PAGE))

@@ -17,7 +17,7 @@ from isthmus.backends.htp_options import Descriptor, MemType, Reregistration
 from isthmus.errors import Code, QnnError
 from isthmus.memory import SharedFd, Window, holds, window
 from isthmus.memory.identity import Identity
-from isthmus.memory.shareable import shared_file
+from isthmus.memory.shareable import mapped_window, shared_file
 from isthmus.memory.whole import is_whole
 
 _MAX_OFFSET = (1 << 64) - 1
@@ -180,7 +180,8 @@ def _part(what: str, descriptor: MemDescriptor) -> Part:
     if file.nbytes < descriptor.nbytes:
         rule = f"its buffer has {file.nbytes} bytes, the tensor needs {descriptor.nbytes}"
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
-    return Part(window(SharedFd(descriptor.fd, 0, descriptor.nbytes), what), True)
+    # The accelerator works in it, and is all that a cut can end.
+    return Part(mapped_window(SharedFd(descriptor.fd, 0, descriptor.nbytes), what, untouched=True), True)
 
 
 def _shared_part(what: str, descriptor: MemDescriptor) -> Part:
@@ -207,4 +208,4 @@ def _shared_part(what: str, descriptor: MemDescriptor) -> Part:
     if offset % descriptor.dtype.itemsize:
         rule = f"offset {offset} is not a multiple of {descriptor.dtype.itemsize}, the size of an element"
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
-    return Part(window(SharedFd(custom.fd, offset, nbytes), what), False)
+    return Part(mapped_window(SharedFd(custom.fd, offset, nbytes), what, untouched=True), False)

@@ -127,7 +127,7 @@ class LpaiContext(ContextDriver):
             ContextConfig.ENABLE_ISLAND: False,
         }
         self._graphs: list[LpaiGraphDriver] = []
-        self._shared = SharedBuffers()
+        self._shared = SharedBuffers(backend.remote)
         self._opening = threading.Lock()
         self._lane: Lane | None = None
         self._closed = False

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.backends.lpai_options import UINT32_MAX, MemInfo
 from isthmus.errors import Code, QnnError
-from isthmus.memory import SharedFd, Window, holds, window
+from isthmus.memory import SharedFd, Window, holds
 from isthmus.memory.identity import Identity
-from isthmus.memory.shareable import shared_file
+from isthmus.memory.shareable import mapped_window, shared_file
 from isthmus.memory.whole import is_whole
 
 _Key = tuple[Identity, int]
@@ -37,9 +37,16 @@ class SharedBuffer(Registration):
 
 
 class SharedBuffers:
-    """The shared buffers of one context."""
+    """The shared buffers of one context.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    remote
+        Whether another process plays the core, and works in them.
+    """
+
+    def __init__(self, remote: bool) -> None:
+        self._remote = remote
         self._all: dict[_Key, SharedBuffer] = {}
         self._lock = threading.Lock()
 
@@ -81,7 +88,7 @@ class SharedBuffers:
                 f"offset {info.offset} of this buffer is registered as {earlier.dtype.name}{list(earlier.dims)}",
                 "Deregister it first.",
             )
-        part = window(SharedFd(fd, int(info.offset), descriptor.nbytes), what)
+        part = mapped_window(SharedFd(fd, int(info.offset), descriptor.nbytes), what, untouched=self._remote)
         made = self._all[key] = SharedBuffer(descriptor, part, key, self._all)
         made.hold()
         return made

@@ -18,7 +18,8 @@ from isthmus.memory.identity import Identity, file_identity
 from isthmus.memory.whole import is_whole, whole
 from isthmus.memory.window import Window
 
-_SHAREABLE = ("/memfd:", "/dmabuf", "anon_inode:dmabuf", "/dev/shm/")
+_DMA_BUFFERS = ("/dmabuf", "anon_inode:dmabuf")
+_SHAREABLE = ("/memfd:", "/dev/shm/", *_DMA_BUFFERS)
 """What the link in /proc/self/fd begins with for such memory."""
 
 
@@ -41,14 +42,17 @@ class SharedFile:
         The same for every descriptor and every mapping of the same memory.
     nbytes
         Its size.
+    can_shrink
+        Whether somebody can make it smaller. Whoever touches what is gone then is ended by the system.
     """
 
     identity: Identity
     nbytes: int
+    can_shrink: bool = True
 
 
 def shared_file(descriptor: Any, what: str) -> SharedFile:
-    """What a file descriptor refers to, if it is memory that can be shared.
+    """What a file descriptor refers to, if it is memory that can be shared. Where it can be, it is sealed against cuts.
 
     Raises
     ------
@@ -62,9 +66,10 @@ def shared_file(descriptor: Any, what: str) -> SharedFile:
         status, link = os.fstat(fd), os.readlink(f"/proc/self/fd/{fd}")
         kind = stat.S_IFMT(status.st_mode)
         shareable = link.startswith(_SHAREABLE) and kind not in (stat.S_IFDIR, stat.S_IFIFO)
-        # A DMA buffer tells its size only to a seek.
-        nbytes = (status.st_size or os.lseek(fd, 0, os.SEEK_END)) if shareable else 0
         usable = shareable and not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_PATH
+        can_shrink = usable and not link.startswith(_DMA_BUFFERS) and not _sealed_against_cuts(fd)
+        # Asked for once it is sealed. A DMA buffer tells its size only to a seek.
+        nbytes = (os.fstat(fd).st_size or os.lseek(fd, 0, os.SEEK_END)) if usable else 0
     except OSError as problem:
         rule = f"file descriptor {fd} cannot be used: {problem.strerror}"
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, rule) from None
@@ -75,7 +80,18 @@ def shared_file(descriptor: Any, what: str) -> SharedFile:
             f"file descriptor {fd} is no shared memory ({link})",
             "isthmus.memory.rpcmem.alloc() makes such memory.",
         )
-    return SharedFile(file_identity(status.st_dev, status.st_ino), nbytes)
+    return SharedFile(file_identity(status.st_dev, status.st_ino), nbytes, can_shrink)
+
+
+def _sealed_against_cuts(fd: int) -> bool:
+    """Seal a memfd against being made smaller, if that is allowed; whether nobody can do it any more."""
+    try:
+        if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    except OSError:
+        # A file in /dev/shm, a memfd made without MFD_ALLOW_SEALING, a descriptor that is read-only.
+        return False
+    return True
 
 
 class SharedMapping(MappedBuffer):
@@ -111,16 +127,28 @@ def mapping_of(identity: Identity) -> SharedMapping | None:
     return None if mapping is None or mapping.is_closed else mapping
 
 
-def mapped_window(shared: SharedFd, what: str) -> Window:
+def mapped_window(shared: SharedFd, what: str, untouched: bool = False) -> Window:
     """The window that a descriptor, an offset and a length mean: in a mapping that is there already, or mapped now.
+
+    Parameters
+    ----------
+    untouched
+        Whether this process leaves the memory alone, and another one works in it. It may shrink then.
 
     Raises
     ------
     QnnError
-        MEM_INVALID_ARGUMENT for what is no shared memory, MEM_INVALID_SHAPE for bytes outside it, MEM_MAPPING if the
-        system refuses.
+        MEM_INVALID_ARGUMENT for what is no shared memory or can be cut while this process works in it,
+        MEM_INVALID_SHAPE for bytes outside it, MEM_MAPPING if the system refuses.
     """
     file = shared_file(shared.fd, what)
+    if file.can_shrink and not untouched:
+        raise QnnError(
+            Code.MEM_INVALID_ARGUMENT,
+            what,
+            f"file descriptor {shared.fd} is memory that can be made smaller while it is used, which ends the process",
+            "Make it with MFD_ALLOW_SEALING, or by isthmus.memory.rpcmem.alloc().",
+        )
     for number in (shared.offset, shared.nbytes):
         whole(number, what, Code.MEM_INVALID_ARGUMENT)
     if shared.offset < 0 or shared.nbytes < 0 or shared.offset + shared.nbytes > file.nbytes:
