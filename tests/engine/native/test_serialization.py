@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from isthmus import Code, QnnError
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.serialization import _PREFIX, from_bytes, to_bytes
+from isthmus.engine.native.signatures import KERNELS
 from isthmus.graph import DataType, Quantization, TensorInfo
 
 
@@ -121,4 +122,14 @@ def test_a_kernel_that_is_named_twice_is_refused(number):
     twice = replace(program, kernels=(*program.kernels, program.kernels[number]), table=table)
     with pytest.raises(QnnError, match="the same name") as refusal:
         from_bytes(to_bytes(twice))
+    assert refusal.value.code is Code.COMMON_LOADING_BINARIES
+
+
+def test_a_kernel_that_no_instruction_uses_is_refused():
+    """It would be compiled: a small file could name them all."""
+    known = small_program()
+    extra = next(kernel for kernel in KERNELS if kernel not in known.kernels)
+    content = to_bytes(replace(known, kernels=(*known.kernels, extra)))
+    with pytest.raises(QnnError, match=f"no instruction uses its kernel '{extra}'") as refusal:
+        from_bytes(content)
     assert refusal.value.code is Code.COMMON_LOADING_BINARIES

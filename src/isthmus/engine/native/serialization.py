@@ -122,7 +122,7 @@ def from_bytes(content: bytes | memoryview, verify: bool = True, io_offsets: Seq
     _check(program, refuse)
     if len(io_offsets) not in (0, len(program.inputs) + len(program.outputs)):
         raise refuse("it has not as many inputs and outputs as there are offsets")
-    _check_declarations(program.kernels, declarations, refuse)
+    _check_kernels(program, declarations, refuse)
     try:
         verify_instructions(program, io_offsets)
     except Unsafe as problem:
@@ -130,12 +130,17 @@ def from_bytes(content: bytes | memoryview, verify: bool = True, io_offsets: Seq
     return program
 
 
-def _check_declarations(kernels: tuple[str, ...], declarations: list[str], refuse: Any) -> None:
-    """Refuse kernels that there are not, and those whose words have changed since the program was made."""
+def _check_kernels(program: Program, declarations: list[str], refuse: Any) -> None:
+    """Refuse kernels that there are not, that nothing uses, or whose words have changed since the program was made."""
+    kernels = program.kernels
     if len(declarations) != len(kernels):
         raise refuse("its tables differ in length")
     if len(set(kernels)) != len(kernels):
         raise refuse("two of its kernels have the same name")
+    unused = set(range(len(kernels))) - set(program.table[:, 0].tolist())
+    if unused:
+        # What is named is compiled when the program is loaded.
+        raise refuse(f"no instruction uses its kernel '{kernels[min(unused)][:_SHOWN]}'")
     for kernel, digest in zip(kernels, declarations, strict=True):
         if kernel not in KERNELS:
             raise refuse(f"there is no kernel '{kernel[:_SHOWN]}'")
