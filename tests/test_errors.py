@@ -63,3 +63,9 @@ NUMBERS = {
 
 def test_codes_have_the_numbers_of_the_headers():
     assert {name: int(code) for name, code in Code.__members__.items()} == NUMBERS
+
+
+def test_an_error_is_one_line_whatever_names_it_quotes():
+    error = QnnError(Code.GRAPH_INVALID_NAME, "graph 'a\nb'", "it has 'c\r\x1b[2J\u2028'", "Rename\x85it.")
+    assert len(str(error).splitlines()) == 1
+    assert str(error).endswith(r"graph 'a\nb': it has 'c\r\x1b[2J\u2028'. Rename\x85it.")

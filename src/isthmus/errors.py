@@ -98,6 +98,10 @@ class Code(IntEnum):
     DEVICE_ASSOCIATED_TO_CONTEXT = 14003
 
 
+_ESCAPED = {number: repr(chr(number))[1:-1] for number in (*range(32), 127, 0x85, 0x2028, 0x2029)}
+"""How characters are written that end a line or steer a terminal."""
+
+
 class QnnError(Exception):
     """A refusal: QNN's code, the object, the rule it broke, and the remedy.
 
@@ -135,7 +139,8 @@ class QnnError(Exception):
 
     def __str__(self) -> str:
         text = f"[{int(self.code)} {self.code.name}] {self.what}: {self.rule}"
-        return f"{text}. {self.hint}" if self.hint else text
+        # One line, whatever names it quotes.
+        return (f"{text}. {self.hint}" if self.hint else text).translate(_ESCAPED)
 
     def __reduce__(self) -> tuple[type[QnnError], tuple[Code, str, str, str]]:
         return type(self), (self.code, self.what, self.rule, self.hint)

@@ -8,6 +8,7 @@ imported from, and everything else from the interpreter's own folders.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import signal
 import site
@@ -17,6 +18,8 @@ from pathlib import Path
 from isthmus.errors import Code, QnnError
 
 _PR_SET_PDEATHSIG = 1
+STANDARD = 2
+"""The last of the standard descriptors: input, output, errors."""
 
 _KEPT = frozenset(
     ("PATH", "HOME", "LANG", "TMPDIR", "XDG_CACHE_HOME", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -69,6 +72,15 @@ def command(module: str, *arguments: str) -> list[str]:
     flags = ["-I", "-B"] if sys.dont_write_bytecode else ["-I"]
     # Found by a relative entry of PATH its name is relative, and the child begins in another folder.
     return [os.path.abspath(sys.executable), *flags, "-c", _BOOTSTRAP, root, user, module, *arguments]
+
+
+def passable(fd: int) -> int:
+    """Duplicate a descriptor beyond the standard ones, where it keeps its number in a child.
+
+    A client that has closed its standard input or output gets their numbers for whatever it opens next, and a child has
+    its own in these places.
+    """
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, STANDARD + 1)
 
 
 def environment() -> dict[str, str]:

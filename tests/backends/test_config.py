@@ -150,3 +150,11 @@ def test_every_unknown_memory_type_is_told_in_the_documented_words(value):
     with qnn.Backend("lpai", config, lambda level, text: heard.append((level, text))) as backend:
         assert backend.create_context().get_property(qnn.lpai.MODEL_BUFFER_MEM_TYPE) is qnn.lpai.MemType.UNDEFINED
     assert heard == [(LogLevel.ERROR, "Invalid memory type")]
+
+
+def test_a_key_with_a_line_break_is_quoted(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text('{"htp": {"uni\\nts": 1}}')
+    with pytest.raises(QnnError, match=r"key 'htp\.uni\\nts'") as refusal:
+        qnn.Backend("htp", file)
+    assert "\n" not in str(refusal.value)

@@ -4,10 +4,13 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tiny
+from onnx import helper
 
-from isthmus.tools.cli import COMMANDS, main
+from isthmus.tools.cli import main
+from isthmus.tools.commands import COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -51,3 +54,52 @@ def test_a_plan_loads_neither_the_api_nor_what_only_running_needs(tmp_path):
     model = tiny.gate(tmp_path / "gate.onnx", 4)
     unwanted = {"isthmus.qnn", "isthmus.session", "asyncio", "numba", "llvmlite", "isthmus.frontends.tflite"}
     assert not unwanted & loaded("plan", str(model))
+
+
+@pytest.mark.parametrize("streams", [">&-", "<&- >&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("command", ["plan", "run --backend htp"])
+def test_closed_standard_streams_are_no_error(tmp_path, command, streams):
+    model = tiny.gate(tmp_path / "gate.onnx", 4)
+    line = f'"{sys.executable}" -m isthmus {command} "{model}" {streams}'
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("module", ["argparse", "isthmus.errors", "isthmus.tools.plan", "numpy"])
+def test_an_interrupt_while_modules_are_loaded_is_one_line(module):
+    script = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}:\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from isthmus.tools.cli import main\n"
+        "sys.exit(main(['plan', 'model.onnx']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "isthmus: interrupted\n")
+
+
+def test_names_that_are_too_long_are_one_line_that_ends_with_the_reason(tmp_path, capsys):
+    model = str(tiny.gate(tmp_path / "gate.onnx", 4))
+    assert main(["run", model, "--outputs", "x" * 300]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith("File name too long")
+    assert len(line) < 200
+
+
+def test_numbers_of_a_model_that_overflow_are_no_warning(tmp_path):
+    """The weights of a convolution are multiplied with the scales behind it: beyond what a float holds, here."""
+    model = tiny.save(
+        tmp_path / "large.onnx",
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"]),
+            helper.make_node("Mul", ["c", "s"], ["y"]),
+        ],
+        {"x": [1, 1, 4, 4]}, {"y": [1, 1, 4, 4]},
+        {"w": np.full((1, 1, 1, 1), 3e38, np.float32), "s": np.full((1, 1, 1, 1), 3e38, np.float32)},
+    )  # fmt: skip
+    command = [sys.executable, "-W", "error", "-m", "isthmus", "plan", str(model)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -113,3 +113,12 @@ def test_the_binary_is_named_after_the_first_model(folder):
     assert main(["context-binary-generator", "--model", "other.onnx,model.onnx", "--backend", "libQnnCpu.so"]) == 0
     info = qnn.SystemContext().get_binary_info(folder / "output" / "other.bin")
     assert [graph.name for graph in info.graphs] == ["other", "model"]
+
+
+@pytest.mark.parametrize(("name", "reason"), [("", "names no file"), ("folder/", "names no file"),
+                                              ("x" * 300, "File name too long")])  # fmt: skip
+def test_a_name_that_is_none_is_refused_in_one_line(folder, capsys, name, reason):
+    capsys.readouterr()
+    assert generate("model.onnx", name=name) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.endswith(reason)

@@ -363,6 +363,9 @@ class Connection:
     def _open_and_start(self) -> None:
         """The sockets, the process, and the thread that speaks to it: here, where nothing can interrupt."""
         self._channel, self._theirs = Channel.pair()
+        if self._theirs.fileno() <= isolated.STANDARD:
+            with self._theirs as low:
+                self._theirs = socket.socket(fileno=isolated.passable(low.fileno()))
         command = isolated.command("isthmus.accelerator", str(self._theirs.fileno()), str(os.getpid()))
         # Numpy's linear algebra would start threads that nobody needs there.
         environment = isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}

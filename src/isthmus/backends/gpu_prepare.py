@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from isthmus.backends.entry import Preparation
 from isthmus.backends.gpu_config import GpuConfig
 from isthmus.backends.gpu_options import GraphConfig, Precision
@@ -45,6 +47,7 @@ def _is_this_processor(device: Device) -> bool:
     return device.kind == "cpu" and device.platform_name == _POCL and device.name.startswith(_ON_THIS_MACHINE)
 
 
+@np.errstate(all="ignore")
 def prepare(graph: Graph, device: Device, options: Mapping[GraphConfig, Any]) -> Program:
     """A complete graph as a program for a device.
 

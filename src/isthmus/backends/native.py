@@ -8,6 +8,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from isthmus.backends.driver import Change, GraphDriver
 from isthmus.backends.entry import Preparation, Section
 from isthmus.backends.limit import Limit, aborted
@@ -63,6 +65,8 @@ def _strips(limit: ScratchLimit, target: Target, threads: int) -> Strips:
     )
 
 
+# What overflows in a model overflows in its results, too: that is theirs to show, and no warning.
+@np.errstate(all="ignore")
 def prepare(
     graph: Graph,
     threads: int = 1,

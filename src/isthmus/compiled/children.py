@@ -192,8 +192,9 @@ class _Progress:
 
     def __init__(self, total: int, what: str) -> None:
         self._total, self._what, self._done = total, what, 0
-        self._shown = sys.stderr.isatty()
-        if not self._shown:
+        # A program that was started without standard error has none.
+        self._shown = sys.stderr is not None and sys.stderr.isatty()
+        if not self._shown and sys.stderr is not None:
             print(f"isthmus: compiling {what}, once", file=sys.stderr, flush=True)
 
     def show(self, job: str) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isthmus import reading
 from isthmus.errors import Code, QnnError
 
@@ -67,6 +69,7 @@ def only(path: str | os.PathLike[str], graphs: Sequence[Graph]) -> Graph:
     return graphs[0]
 
 
+@np.errstate(all="ignore")
 def load_all(
     path: str | os.PathLike[str],
     shapes: Mapping[str, Sequence[int]] | None = None,

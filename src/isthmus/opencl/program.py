@@ -172,8 +172,8 @@ def _from_source(context: Context, source: str, options: Sequence[str], what: st
     status = found.functions["clBuildProgram"](made, 1, device, _options(options), None, None)
     if status == numbers.BUILD_PROGRAM_FAILURE:
         log = found.text(what, "clGetProgramBuildInfo", made, context.device.handle, numbers.PROGRAM_BUILD_LOG)
-        shown = log if len(log) <= _LONGEST_LOG else f"{log[:_LONGEST_LOG]}\n..."
-        rule = f"its kernels do not build for {context.device}:\n{shown}\n"
+        shown = log if len(log) <= _LONGEST_LOG else f"{log[:_LONGEST_LOG]} ..."
+        rule = f"its kernels do not build for {context.device}: {' | '.join(shown.splitlines())}"
         raise QnnError(Code.GRAPH_FINALIZE_FAILED, what, rule, "Another version of the driver may build them.")
     if status != numbers.SUCCESS:
         raise refusal(status, what, "clBuildProgram")

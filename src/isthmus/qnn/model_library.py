@@ -167,10 +167,12 @@ class _Composition:
     def _run(self, fd: int) -> str:
         """Have a child process fill a descriptor; what went wrong, if anything did."""
         told, telling = os.pipe()
+        passed: list[int] = []
         try:
-            command = isolated.command(CHILD, str(self._path), str(fd), str(telling), str(os.getpid()))
+            passed += [isolated.passable(fd), isolated.passable(telling)]
+            command = isolated.command(CHILD, str(self._path), *map(str, passed), str(os.getpid()))
             child = subprocess.Popen(
-                command, env=isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}, pass_fds=(fd, telling),
+                command, env=isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}, pass_fds=passed,
                 start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as problem:
@@ -181,7 +183,8 @@ class _Composition:
             os.close(told)
             raise
         finally:
-            os.close(telling)
+            for own in (telling, *passed):
+                os.close(own)
         try:
             late = not self._ends(child.pid)
         finally:

@@ -1,113 +1,51 @@
-"""The command ``isthmus``: one module a subcommand, loaded when it is called. QNN's tools have their own names too."""
+"""The entry points of the commands. Nothing is imported before an interrupt is one line and not a traceback."""
 
 from __future__ import annotations
 
-import argparse
-import io
-import os
 import sys
-from collections.abc import Sequence
-from importlib import import_module
-from typing import Any
 
-from isthmus import __version__
-from isthmus.errors import QnnError
-
-COMMANDS = {
-    "run": "run a model and tell what happened",
-    "plan": "tell and draw the memory that a model needs, without running it",
-    "fit": "tell how far the scratch of a model can be brought down, and what that costs",
-    "split": "write a model file in strips, which needs less memory in any runtime",
-    "pack": "solve a memory packing problem",
-    "inspect": "tell what a context binary, a DLC or a model library holds",
-    "context-binary-generator": "prepare models for a backend and keep them in a context binary",
-    "net-run": "run a model or a context binary on raw files",
-    "capi": "make the libraries that clients of QNN in C load",
-    "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
-}
-
-
-class _Paragraphs(argparse.HelpFormatter):
-    """Fits each paragraph of a text to the terminal."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join(super(_Paragraphs, self)._fill_text(part, width, indent) for part in text.split("\n\n"))
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status is 2 for bad input."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    _tolerate_any_name()
-    parser = argparse.ArgumentParser(prog="isthmus", description="The memory system of QNN, as open software.")
-    parser.add_argument("--version", action="version", version=f"isthmus {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, summary in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=summary)
-        if name in arguments[:1]:
-            _describe(subparser, name)
-    options = parser.parse_args(arguments)
-    return _carry_out(f"isthmus {options.command}", options.command, options)
+    """Run the command ``isthmus``; the exit status is 2 for bad input."""
+
+    def run() -> int:
+        from isthmus.tools import commands
+
+        return commands.run(sys.argv[1:] if arguments is None else arguments)
+
+    return _interruptible("isthmus", run)
 
 
 def net_run(arguments: Sequence[str] | None = None) -> int:
-    """The command ``qnn-net-run``."""
+    """Run the command ``qnn-net-run``."""
     return _under_its_own_name("net-run", arguments)
 
 
 def context_binary_generator(arguments: Sequence[str] | None = None) -> int:
-    """The command ``qnn-context-binary-generator``."""
+    """Run the command ``qnn-context-binary-generator``."""
     return _under_its_own_name("context-binary-generator", arguments)
 
 
 def _under_its_own_name(command: str, arguments: Sequence[str] | None) -> int:
-    _tolerate_any_name()
-    parser = argparse.ArgumentParser(prog=f"qnn-{command}")
-    parser.add_argument("--version", action="version", version=f"qnn-{command} of isthmus {__version__}")
-    _describe(parser, command)
-    return _carry_out(parser.prog, command, parser.parse_args(arguments))
+    def run() -> int:
+        from isthmus.tools import commands
+
+        return commands.run_under_its_own_name(command, arguments)
+
+    return _interruptible(f"qnn-{command}", run)
 
 
-def _tolerate_any_name() -> None:
-    """Names in models and paths may hold what a terminal's encoding lacks."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-
-
-def _describe(parser: argparse.ArgumentParser, command: str) -> None:
-    """Give a parser the options of a command; the opening of its module, past the first line, explains them."""
-    module = _module(command)
-    summary = COMMANDS[command]
-    parser.description = f"{summary[0].upper()}{summary[1:]}."
-    parser.epilog = (module.__doc__ or "").partition("\n\n")[2].replace("``", "'") or None
-    parser.formatter_class = _Paragraphs
-    module.add_arguments(parser)
-
-
-def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
-    from isthmus.tools.messages import shown
-
+def _interruptible(prog: str, run: Callable[[], int]) -> int:
+    """Run a command to its end or to an interrupt, which may come while its modules are still being loaded."""
     try:
-        with shown(getattr(options, "log_level", None)):
-            return _module(command).main(options)
-    except QnnError as error:
-        print(f"{prog}: {error}", file=sys.stderr)
-        return 2
+        return run()
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # Whoever read the output has enough; nothing more is to be written, at exit neither.
-        with open(os.devnull, "wb") as nothing:
-            os.dup2(nothing.fileno(), sys.stdout.fileno())
-        return 1
-    except OSError as problem:
-        print(f"{prog}: {problem}", file=sys.stderr)
-        return 2
-
-
-def _module(command: str) -> Any:
-    return import_module(f"isthmus.tools.{command.replace('-', '_')}")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,10 @@ def main(options: argparse.Namespace) -> int:
     if kind not in entry.io.kinds:
         what = f"--input_output_tensor_mem_type {kind}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"backend '{entry.name}' has no such hint")
-    path = options.output_dir / f"{options.binary_file or models[0].stem}.bin"
+    name = models[0].stem if options.binary_file is None else options.binary_file
+    if not name or name.endswith("/"):
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"--binary_file '{name}'", "it names no file")
+    path = options.output_dir / f"{name}.bin"
     for model in models:
         if path.exists() and model.exists() and path.samefile(model):
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{path}'", "it is a model; the binary would overwrite it")
