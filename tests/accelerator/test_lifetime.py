@@ -358,3 +358,13 @@ def test_an_interrupt_of_the_terminal_does_not_reach_it(content, moment):
         [sys.executable, "-c", code, moment], capture_output=True, text=True, timeout=PATIENCE, start_new_session=True
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_client_without_standard_streams_has_an_accelerator():
+    code = (
+        "import os; os.closerange(0, 2)\n"
+        "from isthmus.accelerator import Accelerator\n"
+        "with Accelerator() as a: assert a.counts()['lanes'] == 0\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
