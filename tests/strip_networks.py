@@ -15,6 +15,11 @@ _KINDS = (
     "less_mean", "largest", "prelu", "softmax", "over_rows", "blocks", "cells", "part", "every_second", "split",
     "by_rows", "other_shape",
 )  # fmt: skip
+PARTS = (
+    "split", "split", "split", "stack", "stack", "join", "less_mean", "less_mean", "mean", "mean", "conv", "point",
+    "depthwise", "function", "resized", "part", "every_second", "other_shape", "add", "max", "pad",
+)  # fmt: skip
+"""Kinds of operations for networks whose tensors are mostly parts of others, joined in another order."""
 _FLOATS = frozenset(("norm", "turned"))
 """What is computed with floats alone."""
 _MOST_ELEMENTS = 60_000
@@ -187,6 +192,9 @@ class _Builder:
             "ElementWiseSubtract", [image, self.emit("ReduceMean", [image], {"axes": axes, "keep_dims": True})]
         )
 
+    def mean(self, image: Tensor) -> Tensor:
+        return self.emit("ReduceMean", [image], {"axes": self.any_of([1], [2], [3]), "keep_dims": True})
+
     def largest(self, image: Tensor) -> Tensor:
         most = self.emit(
             "ReduceMax", [image], {"axes": self.any_of([1, 2], [1], [2]), "keep_dims": True}, own_scale=False
@@ -273,11 +281,11 @@ class _Builder:
         return self.emit("Transpose", [image], {"perm": [0, 2, 1, 3]}, own_scale=False)
 
 
-def network(seed: int) -> Graph | None:
-    """The network of a seed, of bytes where that is odd; None where nothing came of it."""
+def network(seed: int, kinds: tuple[str, ...] = _KINDS) -> Graph | None:
+    """Build the network of a seed, of bytes where that is odd; None where nothing came of it."""
     rng = np.random.default_rng(seed)
     builder = _Builder(rng, seed % 2 == 1)
-    kinds = _KINDS if builder.bytes else (*_KINDS, *sorted(_FLOATS))
+    kinds = kinds if builder.bytes else (*kinds, *sorted(_FLOATS))
     for _ in range(builder.pick(3, 13)):
         try:
             builder.grow(builder.any_of(*kinds))
@@ -310,6 +318,18 @@ def squeezed(bytes_: bool) -> Graph:
     mean = builder.emit("ReduceMean", [image], {"axes": [1, 2], "keep_dims": True})
     result = graph.create_tensor("y", TensorType.APP_READ, mean.dtype, mean.dims, mean.quantization)
     graph.add_node("end", "Reshape", [mean], [result])
+    graph.finalize()
+    return graph
+
+
+def parted(order: tuple[int, ...]) -> Graph:
+    """An image in two parts that are joined in some order, and the mean of the columns: strips go over a part."""
+    graph = Graph("parted")
+    image = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 17, 35, 4))
+    parts = graph.emit("Split", [image], {"axis": 2, "split_index": [10]})
+    [joined] = graph.emit("Concat", [parts[number] for number in order], {"axis": 2})
+    result = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 17, 1, 4))
+    graph.add_node("mean", "ReduceMean", [joined], [result], {"axes": [2], "keep_dims": True})
     graph.finalize()
     return graph
 

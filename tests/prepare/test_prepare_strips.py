@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import strip_networks
-from suites import long
+from suites import long, only
 
 from isthmus.backends import native
 from isthmus.engine.native import lower
@@ -127,6 +127,19 @@ def test_a_refusal_names_a_step_of_the_model_and_bytes_that_can_be_had(seed):
             assert refusal.code is Code.COMMON_MEM_ALLOC
             assert (found[2], found[1]) in steps
             assert scheduled(graph, needed_by(refusal), None).scratch_bytes > limit
+
+
+@pytest.mark.parametrize("first", only((0,), range(0, 1000, 100)))
+def test_a_limit_on_networks_of_parts_gives_a_plan_or_a_refusal_that_names_a_step(first):
+    for seed in range(first, first + 100):
+        graph = strip_networks.network(seed, strip_networks.PARTS)
+        whole = 0 if graph is None else scheduled(graph).scratch_bytes
+        if graph is None or not whole:
+            continue
+        assert scheduled(graph, "least").scratch_bytes <= whole
+        for limit in (whole * 4 // 5, whole * 9 // 20):
+            refusal = refused_within(graph, limit)
+            assert refusal is None or "holds it up" in refusal.rule, f"network {seed} within {limit}: {refusal}"
 
 
 @pytest.mark.parametrize("seed", [3, 8, 9, 11, 17, 27, 36, 54])

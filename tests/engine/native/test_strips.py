@@ -75,10 +75,11 @@ def prepared(graph: Graph, limit: object, threads: int = 1) -> Prepared | None:
 
 
 @pytest.mark.parametrize("first", only((SEED,), range(SEED, SEED + NETWORKS, AT_A_TIME)))
-def test_random_networks_by_strips_have_the_same_bits(first):
+@pytest.mark.parametrize("parts", [False, True])
+def test_random_networks_by_strips_have_the_same_bits(first, parts):
     split = 0
     for seed in range(first, first + AT_A_TIME):
-        graph = strip_networks.network(seed)
+        graph = strip_networks.network(seed, strip_networks.PARTS) if parts else strip_networks.network(seed)
         if graph is None:
             continue
         threads = 1 + seed // 2 % 3
@@ -102,6 +103,16 @@ def _expected(program: Program) -> list[list[bytes]]:
     outputs = [model.run(0), model.run(1)]
     model.close()
     return outputs
+
+
+@pytest.mark.parametrize("order", [(1, 0), (0, 1), (1, 1)])
+def test_strips_over_any_result_of_a_split_have_the_same_bits(order):
+    graph = strip_networks.parted(order)
+    whole = native.prepare(graph)
+    split = prepared(graph, int(whole.plan.bytes * 0.8))
+    assert split is not None
+    assert split.plan.regions
+    assert _expected(split.program) == _expected(whole.program)
 
 
 @pytest.mark.parametrize(("width", "pads"), [(3, (0, 0)), (3, (1, 1)), (5, (0, 0)), (3, (2, 2))])

@@ -202,6 +202,7 @@ class Base:
         self.end: dict[Block, int] = {}
         self.size: dict[Block, int] = {}
         self.writer: dict[Block, int] = {}
+        self._made: dict[Block, Tensor] = {}
         self.simple: set[Block] = set()
         writers: dict[Block, int] = {}
         self.result: list[Block | None] = []
@@ -209,7 +210,7 @@ class Base:
         for index, step in enumerate(steps):
             for tensor in step.outputs:
                 block = storage.block(tensor)
-                self.writer[block] = index
+                self.writer[block], self._made[block] = index, tensor
                 writers[block] = writers.get(block, 0) + 1
             self.result.append(storage.block(step.outputs[0]) if len(step.outputs) == 1 else None)
             self.operands.append(
@@ -252,8 +253,8 @@ class Base:
         self._shapes: dict[tuple[Tensor, int], tuple[int, bool]] = {}
 
     def made(self, block: Block) -> Tensor:
-        """The tensor that the one writer of a block writes."""
-        return self.steps[self.writer[block]].outputs[0]
+        """Return the tensor that the one writer of a block writes there; a step may write others elsewhere."""
+        return self._made[block]
 
     def map(self, index: int, axis: int) -> RowMap | None:
         """The row map of a step along an axis of its result, if the engine can compute it so."""

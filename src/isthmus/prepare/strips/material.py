@@ -62,9 +62,8 @@ def material(base: Base, choice: Choice, native: Native) -> Material:
     overlay = stretch.overlay
     laid_over = None
     if overlay is not None:
-        source, storage = base.steps[overlay.source].outputs[0], base.storage
-        taken = base.result[overlay.source]
-        assert taken is not None
+        source, storage = base.steps[overlay.source].outputs[overlay.output], base.storage
+        taken = storage.block(source)
         fetched = native(source.name, source.dims, source.dtype, source.quantization)
         block = storage.block(fetched)
         names: dict[Tensor, Tensor] = {source: fetched}

@@ -51,7 +51,7 @@ class Over:
 
 def overlaid(base: Base, plain: Stretch, over: Over) -> Stretch:
     """A stretch with a result over an operand."""
-    source, wanted = over.source, over.wanted
+    source, wanted, writer = over.source, over.wanted, base.writer[over.source]
     tensor = base.made(source)
     bytes_, run = base.shape(tensor, wanted.axis)
     kept = max(0, wanted.end - wanted.begin)
@@ -83,7 +83,7 @@ def overlaid(base: Base, plain: Stretch, over: Over) -> Stretch:
         instructions=instructions,
         copied=(copied, copied_a_row),
         ahead=max(plain.ahead, wanted.end / float(wanted.rate)),
-        overlay=Overlay(base.writer[source], over.result),
+        overlay=Overlay(writer, base.steps[writer].outputs.index(tensor), over.result),
     )
 
 

@@ -66,14 +66,15 @@ class Overlay:
 
     Parameters
     ----------
-    source
-        The step that has written the operand, which nobody reads after the stretch.
+    source, output
+        The step that has written the operand, and which of its results that is. No step reads it after the stretch.
     result
         The step whose whole result takes the operand's bytes. A larger one ends where the operand ends, a smaller one
         begins where it begins: so rows that are written never catch up with those to be fetched.
     """
 
     source: int
+    output: int
     result: int
 
 
