@@ -20,7 +20,7 @@ import zoo
 from isthmus.errors import QnnError
 from isthmus.prepare.strips import ScratchLimit
 from isthmus.split.onnx import OnnxFile
-from isthmus.split.runtimes import litert_arena, same_bits_onnx, same_bits_tflite
+from isthmus.split.runtimes import compare_onnx, compare_tflite, litert_arena
 from isthmus.split.search import split
 from isthmus.split.tflite import TfliteFile
 
@@ -42,7 +42,7 @@ def row(key: str, limit: str) -> tuple[str, bool]:
     found = split(file.network, ScratchLimit.of(limit).bytes_of(file.network.peak), key)
     seconds = time.process_time() - began
     written = file.written(found.network, found.instructions)
-    same = (same_bits_tflite if of_tflite else same_bits_onnx)(data, written)
+    differences = (compare_tflite if of_tflite else compare_onnx)(data, written)
     arena = ""
     if of_tflite:
         before, after = litert_arena(data), litert_arena(written)
@@ -50,8 +50,9 @@ def row(key: str, limit: str) -> tuple[str, bool]:
     left = f"{found.before:,} -> {found.after:,} ({found.after / found.before:.0%})"
     nodes = f"{len(file.network.steps)} -> {len(found.instructions)}"
     growth = f"{len(written) / len(data) - 1:+.1%}"
-    bits = ", ".join(f"{title}: {'same' if one else 'OTHER'}" for title, one in same.items())
-    return f"| {key} | {left} | {arena} | {nodes} | {growth} | {seconds:.1f} s | {bits} |", all(same.values())
+    bits = "; ".join(f"{title}: {one}" for title, one in differences.items())
+    same = all(one.same_bits for one in differences.values())
+    return f"| {key} | {left} | {arena} | {nodes} | {growth} | {seconds:.1f} s | {bits} |", same
 
 
 def main() -> int:

@@ -83,6 +83,62 @@ def onnx_network(folder: Path, seed: int) -> bytes:
     return path.read_bytes()
 
 
+def qdq_network(folder: Path, seed: int, unsigned: bool) -> bytes:
+    """Quantized operators as ONNX writes them: floats between DequantizeLinear and QuantizeLinear."""
+    rng, values = random.Random(seed), np.random.default_rng(seed)
+    dtype = np.uint8 if unsigned else np.int8
+    nodes: list[Any] = []
+    constants: dict[str, np.ndarray] = {}
+
+    def add(op: str, inputs: list[str], **attributes: Any) -> str:
+        name = f"{op.lower()}_{len(nodes)}"
+        nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
+        return name
+
+    def constant(value: Any) -> str:
+        constants[f"c{len(constants)}"] = np.asarray(value)
+        return f"c{len(constants) - 1}"
+
+    def quantized(x: str, scale: float, zero: int | None = None) -> tuple[str, list[str]]:
+        zero = rng.randint(100, 150) if zero is None else zero
+        how = [constant(np.float32(scale)), constant(np.array(zero if unsigned else zero - 128, dtype))]
+        return add("QuantizeLinear", [x, *how]), how
+
+    def floats(x: tuple[str, list[str]]) -> str:
+        return add("DequantizeLinear", [x[0], *x[1]])
+
+    def weights(array: np.ndarray, scale: np.ndarray) -> str:
+        zeros = constant(np.zeros(scale.shape, array.dtype))
+        return add("DequantizeLinear", [constant(array), constant(scale), zeros], axis=0)
+
+    x, height, channels = quantized("x", 0.01), rng.choice([32, 40]), 4
+    first, images = height, [(x, height, channels)]
+    for _ in range(rng.randint(4, 6)):
+        kind = rng.choice(["conv", "conv", "limited", "depth", "sum", "largest", "average", "sigmoid"])
+        if kind in ("conv", "limited", "depth"):
+            groups, new = (channels, channels) if kind == "depth" else (1, rng.choice([4, 8, 16]))
+            stride = rng.choice([1, 2]) if height > 12 else 1
+            scales = values.uniform(0.002, 0.01, new).astype(np.float32)
+            filters = weights(values.integers(-127, 128, (new, channels // groups, 3, 3)).astype(np.int8), scales)
+            bias = weights(values.integers(-999, 999, new).astype(np.int32), scales * constants[x[1][0]])
+            y = add("Conv", [floats(x), filters, bias], pads=[1] * 4, strides=[stride] * 2, group=groups)
+            x = quantized(add("Relu", [y]), 0.03, 0) if kind == "limited" else quantized(y, 0.03)
+            height, channels = -(-height // stride), new
+        elif kind == "sum":
+            others = [image for image, *shape in images if shape == [height, channels]]
+            x = quantized(add("Add", [floats(x), floats(rng.choice(others))]), 0.04)
+        elif kind == "sigmoid":
+            x = quantized(add("Sigmoid", [floats(x)]), 1 / 256, 0)
+        elif height > 12:
+            op = "MaxPool" if kind == "largest" else "AveragePool"
+            x = quantized(add(op, [floats(x)], kernel_shape=[2, 2], strides=[2, 2]), constants[x[1][0]].item())
+            height //= 2
+        images.append((x, height, channels))
+    nodes.append(helper.make_node("DequantizeLinear", [x[0], *x[1]], ["y"], name="end"))
+    result = {"y": [1, channels, height, height]}
+    return tiny.save(folder / "qdq.onnx", nodes, {"x": [1, 4, first, first]}, result, constants, 13).read_bytes()
+
+
 def tflite_network(seed: int, quantized: bool) -> bytes:
     """The same in TFLite: SAME and VALID windows, pools, pads, residuals, joins, floats or 8 bits."""
     rng, values = random.Random(seed), np.random.default_rng(seed)

@@ -1,14 +1,17 @@
 """``isthmus split`` writes a model file in strips, whole or not at all."""
 
 import json
+import re
 
 import numpy as np
+import onnx
 import pytest
 import tiny
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.offline_plan import arena_tensors
+from isthmus.split.onnx import OnnxFile
 from isthmus.tools.cli import main
 
 
@@ -58,6 +61,37 @@ def test_the_command_tells_what_is_alive_and_checks_the_bits(model, tmp_path, ca
     assert report["same_bits"] == {"as written": True, "optimized": True}
     assert report["runs"][0]["strips"] > 1
     assert report["file_bytes_after"] == out.stat().st_size
+
+
+def test_the_check_is_one_line_that_states_how_far_results_are_apart(model, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out.onnx"
+    assert main(["split", str(model), str(out), "--check"]) == 0
+    assert capsys.readouterr().out.count("as written: the same bits; optimized: the same bits\n") == 1
+    other = onnx.load(model)
+    other.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.zeros((4, 32, 3, 3), np.float32), "b"))
+    monkeypatch.setattr(OnnxFile, "written", lambda *_: other.SerializeToString())
+    assert main(["split", str(model), str(out), "--check"]) == 1
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "checked" in line]
+    assert re.search(r"written: OTHER BITS, up to [\d.e+]+ apart where results reach [\d.e+]+; optimized: OTHER", line)
+
+
+def test_a_file_that_the_runtime_cannot_load_is_refused_in_one_line(model, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out.onnx"
+    damaged = onnx.load(model)
+    damaged.graph.node[1].input[0] = "nothing"
+    monkeypatch.setattr(OnnxFile, "written", lambda *_: damaged.SerializeToString())
+    assert main(["split", str(model), str(out), "--check"]) == 2
+    said = capsys.readouterr().err
+    assert "the split file: ONNX Runtime cannot load it" in said
+    assert said.count("\n") == 1
+    assert not out.exists()
+
+
+def test_weights_in_other_files_are_found_by_the_check(model, tmp_path, capsys):
+    beside = tmp_path / "beside.onnx"
+    onnx.save(onnx.load(model), str(beside), save_as_external_data=True, location="weights", size_threshold=0)
+    assert main(["split", str(beside), str(tmp_path / "out.onnx"), "--check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["largest_difference"] == {"as written": 0, "optimized": 0}
 
 
 def test_the_report_for_people_names_runs_and_the_peak(model, tmp_path, capsys):

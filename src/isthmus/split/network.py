@@ -68,12 +68,20 @@ class Rule:
 
 @dataclass(frozen=True)
 class Step:
-    """One operation of the file; constants are not among the inputs. Without a rule it stays whole."""
+    """One operation of the file; constants are not among the inputs. Without a rule it stays whole.
+
+    Parameters
+    ----------
+    unit
+        A number that neighbouring steps have in common if runtimes compute them as one: a run of strips holds all of
+        them or none, and no order puts other steps between them.
+    """
 
     name: str
     inputs: tuple[Key, ...]
     outputs: tuple[Key, ...]
     rule: Rule | None = None
+    unit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -134,27 +142,55 @@ class Network:
         """The most bytes alive."""
         return max(self.live, default=0)
 
+    def is_divided(self, index: int) -> bool:
+        """Whether a unit goes on from the step before this one."""
+        if not 0 < index < len(self.steps):
+            return False
+        before, after = self.steps[index - 1].unit, self.steps[index].unit
+        return before is not None and before == after
+
     def ordered(self, order: Sequence[int]) -> Network:
         """The same steps in another order."""
         return Network(tuple(self.steps[i] for i in order), self.values, self.given, self.kept, self.fixed)
 
 
 def depth_first(network: Network, late: bool) -> list[int]:
-    """An order in which what a step reads is made as late as can be: the numbers of the steps.
+    """Find an order in which what a step reads is made as late as can be, as the numbers of the steps.
 
     Of several operands the one that the file makes last is made first if `late`, else the one that it makes first.
     """
+    groups = _groups(network)
+    of = {index: number for number, group in enumerate(groups) for index in group}
+    makers = [
+        {of[network.begin[key]] for index in group for key in network.steps[index].inputs if network.begin[key] >= 0}
+        for group in groups
+    ]
     order: list[int] = []
     seen: set[int] = set()
-    wanted = [index for index, step in enumerate(network.steps) if any(key in network.kept for key in step.outputs)]
-    stack = [(index, False) for index in reversed([*wanted, *range(len(network.steps))])]
+    wanted = [
+        number
+        for number, group in enumerate(groups)
+        if any(key in network.kept for index in group for key in network.steps[index].outputs)
+    ]
+    stack = [(number, False) for number in reversed([*wanted, *range(len(groups))])]
     while stack:
-        index, ready = stack.pop()
+        number, ready = stack.pop()
         if ready:
-            order.append(index)
-        elif index not in seen:
-            seen.add(index)
-            stack.append((index, True))
-            makers = sorted({network.begin[key] for key in network.steps[index].inputs} - {-1}, reverse=not late)
-            stack += [(maker, False) for maker in makers if maker not in seen]
+            order += groups[number]
+        elif number not in seen:
+            seen.add(number)
+            stack.append((number, True))
+            before = sorted(makers[number] - {number}, reverse=not late)
+            stack += [(maker, False) for maker in before if maker not in seen]
     return order
+
+
+def _groups(network: Network) -> list[list[int]]:
+    """Collect the steps of each unit; any other step is a group of its own."""
+    groups: list[list[int]] = []
+    for index in range(len(network.steps)):
+        if network.is_divided(index):
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups

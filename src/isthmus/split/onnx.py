@@ -11,22 +11,35 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.importer import Importer
 from isthmus.frontends.onnx.layout import Value as Imported
 from isthmus.frontends.onnx.schema import messages, parse_model
-from isthmus.frontends.onnx.tensors import attribute_value
 from isthmus.split.network import Key, Network, Step, Value
-from isthmus.split.onnx_rules import ROW_AXIS, Attributes, NodeFacts, NodeRule, node_rule
+from isthmus.split.onnx_nodes import (
+    all_names,
+    change_attributes,
+    constant_node,
+    copied,
+    inner_names,
+    is_standard,
+    plain_value,
+    units,
+)
+from isthmus.split.onnx_rules import ROW_AXIS, NodeFacts, NodeRule, node_rule
 from isthmus.split.strips import Compute, Cut, Instruction, Join, Piece, Whole
 
-_INT, _INTS, _TENSOR, _INT64, _EXTERNAL = 2, 7, 4, 7, 1
+_INT, _INTS, _INT64, _EXTERNAL = 2, 7, 7, 1
 _SLICE_OPERANDS = 10
 """From this operator set on a Slice has operands instead of attributes."""
 _CONSTANT_BESIDES_INPUTS = 4
 """From this version of the format on, a constant need not be an input too."""
 _ONE_BYTE = ("QuantizeLinear", "QLinear", "DynamicQuantizeLinear", "Equal", "Greater", "Less", "And", "Or", "Not")
 _FOUR_BYTES = ("DequantizeLinear", "ConvInteger", "MatMulInteger")
+_OF_SHAPES = ("Shape", "Size")
+"""Nodes whose results are constants whatever they read, since the split file has all dimensions fixed."""
 
 
 class OnnxFile:
@@ -49,11 +62,17 @@ class OnnxFile:
         self._model = importer.model
         self._inputs = {tensor.name: tensor.dims for tensor in graph.inputs}
         self._opset = importer.opsets.get("", importer.opsets.get("ai.onnx", 1))
-        self._names = set(_all_names(self._model.graph))
+        self._names = set(all_names(self._model.graph))
         self._constants: dict[str, Any] = {}
         """The nodes whose results are constants, by result."""
         self._static = self._static_names()
-        self._nodes = self._live_nodes()
+        outputs = {output.name for output in self._model.graph.output}
+        self._nodes: list[Any] = []
+        self._units: list[int] = []
+        """For each node the number of its unit."""
+        for number, unit in enumerate(units(self._live_nodes(), outputs, self._static)):
+            self._nodes += unit
+            self._units += [number] * len(unit)
         self._sizes: dict[str, int] = {}
         self._rules: list[NodeRule | None] = []
         self.network = self._network()
@@ -66,12 +85,26 @@ class OnnxFile:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def _static_names(self) -> set[str]:
-        """The names of constants, and of weights that the file keeps quantized and makes floats of."""
-        static = {name for name, value in self._values.items() if value is not None and value.is_static}
-        for proto in self._model.graph.node:
-            if proto.op_type == "DequantizeLinear" and static.issuperset(name for name in proto.input if name):
-                static.update(proto.output)
+        """Collect the names of constants, and of weights that the file keeps quantized and makes floats of.
+
+        What a node makes is one of them if the node reads nothing else, or only dimensions. An output is none: the
+        file computes it where it is listed.
+        """
+        graph = self._model.graph
+        outputs = {output.name for output in graph.output}
+        folded = {name for name, value in self._values.items() if value is not None and value.is_static}
+        static = folded.difference(name for proto in graph.node for name in proto.output)
+        for proto in graph.node:
+            made = {name for name in proto.output if name}
+            known = made <= folded or is_standard(proto, "DequantizeLinear")
+            constant = is_standard(proto, *_OF_SHAPES) or static.issuperset(self._read_by(proto))
+            if known and constant and not made & outputs:
+                static |= made
         return static
+
+    def _read_by(self, proto: Any) -> set[str]:
+        """Collect the names of the graph that a node and its subgraphs read."""
+        return {name for name in (*proto.input, *inner_names(proto)) if name in self._values}
 
     def _is_static(self, name: str) -> bool:
         return name in self._static
@@ -86,19 +119,21 @@ class OnnxFile:
         floats: dict[str, Any] = {}
         for proto in self._model.graph.node:
             made = [name for name in proto.output if name]
-            if made and all(self._is_static(name) for name in made) and not set(made) & outputs:
+            if is_standard(proto, *_OF_SHAPES) and not self._static.issuperset(self._read_by(proto)):
+                proto = self._known(proto)
+            if made and self._static.issuperset(made):
                 self._constants.update(dict.fromkeys(made, proto))
                 continue
             if made and proto.op_type == "DequantizeLinear" and not proto.domain and made[0] not in outputs:
                 floats[made[0]] = proto
                 continue
-            copy = _copied(proto)
-            inner = set(_inner_names(copy))
+            copy = copied(proto)
+            inner = set(inner_names(copy))
             for name in (name for name in inner if name in floats):
                 nodes.append(floats.pop(name))
             for index, name in enumerate(copy.input):
                 if name in floats:
-                    own = _copied(floats[name])
+                    own = copied(floats[name])
                     own.output[0] = self._fresh(name)
                     own.name = own.output[0]
                     self._values[own.output[0]] = self._values[name]
@@ -106,6 +141,16 @@ class OnnxFile:
                     nodes.append(own)
             nodes.append(copy)
         return nodes
+
+    def _known(self, proto: Any) -> Any:
+        """Make a node that holds the dimensions a node asks for: what it reads may exist by rows alone."""
+        name = proto.output[0]
+        value = self._values[name]
+        assert value is not None
+        numbers = np.asarray(value.tensor.data).reshape(-1).tolist()
+        return constant_node(
+            messages().TensorProto(name=name, data_type=_INT64, dims=value.dims, int64_data=numbers)
+        )
 
     def _network(self) -> Network:
         graph = self._model.graph
@@ -116,7 +161,7 @@ class OnnxFile:
             values[name] = self._value(name, False)
         steps = []
         for index, proto in enumerate(self._nodes):
-            reads = [n for n in dict.fromkeys((*proto.input, *_inner_names(proto))) if n in values]
+            reads = [n for n in dict.fromkeys((*proto.input, *inner_names(proto))) if n in values]
             made = [n for n in proto.output if n]
             for name in made:
                 self._sizes[name] = self._itemsize(name, proto)
@@ -124,7 +169,8 @@ class OnnxFile:
             found = self._rule(proto) if len(made) == 1 and proto.output[0] else None
             self._rules.append(found)
             title = proto.name or f"{proto.op_type}_{index}"
-            steps.append(Step(title, tuple(reads), tuple(made), None if found is None else found.rule))
+            rule = None if found is None else found.rule
+            steps.append(Step(title, tuple(reads), tuple(made), rule, self._units[index]))
         kept = frozenset(name for name in outputs if name in values)
         return Network(tuple(steps), values, tuple(self._inputs), kept)
 
@@ -152,10 +198,10 @@ class OnnxFile:
         return max((self._sizes[n] for n in proto.input if n in self._sizes), default=4)
 
     def _rule(self, proto: Any) -> NodeRule | None:
-        if proto.domain not in ("", "ai.onnx", "com.microsoft") or _inner_names(proto):
+        if proto.domain not in ("", "ai.onnx", "com.microsoft") or inner_names(proto):
             return None
         names = tuple(proto.input)
-        if any(name and self._values.get(name) is None for name in (*names, proto.output[0])):
+        if not names or any(name and self._values.get(name) is None for name in (*names, proto.output[0])):
             return None
         op = f"{proto.domain}:{proto.op_type}" if proto.domain == "com.microsoft" else proto.op_type
         if op == "Softmax" and self._opset < 13:
@@ -164,7 +210,7 @@ class OnnxFile:
         if any(dims[name] == () and not self._is_static(name) for name in dims):
             return None
         static = frozenset(name for name in names if name and self._is_static(name))
-        attributes = {a.name: _plain(a) for a in proto.attribute}
+        attributes = {a.name: plain_value(a) for a in proto.attribute}
         is_float = self._sizes.get(names[0], 4) > 1
         return node_rule(NodeFacts(op, names, proto.output[0], attributes, dims, static, is_float))
 
@@ -212,14 +258,11 @@ class _Writer:
                 self._node("Concat", parts, self._name(one.result), {"axis": ROW_AXIS})
             elif isinstance(one, Compute):
                 self._compute(one)
-        for output in self._model.graph.output:
-            if output.name in self._file._constants:
-                self._constant(output.name)
         graph = self._model.graph
         self._fix_inputs(graph)
         del graph.node[:]
         if self._model.ir_version < _CONSTANT_BESIDES_INPUTS:
-            graph.node.extend(_constant_node(tensor) for tensor in self._added)
+            graph.node.extend(constant_node(tensor) for tensor in self._added)
         else:
             graph.initializer.extend(self._added)
         graph.node.extend(self._out)
@@ -253,7 +296,7 @@ class _Writer:
         return self._names[piece]
 
     def _compute(self, one: Compute) -> None:
-        proto = _copied(self._file._nodes[self._order[one.step]])
+        proto = copied(self._file._nodes[self._order[one.step]])
         rule = self._file._rules[self._order[one.step]]
         assert rule is not None
         self._constants_of(proto)
@@ -265,7 +308,7 @@ class _Writer:
             proto.input[index] = self._number(tuple(numbers))
         proto.output[0] = self._name(one.result)
         proto.name = proto.output[0]
-        _change(proto, rule.attributes(one.rows, one.source))
+        change_attributes(proto, rule.attributes(one.rows, one.source))
         self._out.append(proto)
 
     def _slice(self, one: Cut) -> None:
@@ -295,7 +338,7 @@ class _Writer:
         return self._numbers[numbers]
 
     def _constants_of(self, proto: Any) -> None:
-        for name in (*proto.input, *_inner_names(proto)):
+        for name in (*proto.input, *inner_names(proto)):
             if name in self._file._constants:
                 self._constant(name)
 
@@ -306,7 +349,7 @@ class _Writer:
             proto = stack[-1]
             before = [
                 self._file._constants[n]
-                for n in (*proto.input, *_inner_names(proto))
+                for n in (*proto.input, *inner_names(proto))
                 if n in self._file._constants and id(self._file._constants[n]) not in self._emitted
             ]
             if id(proto) in self._emitted or not before:
@@ -316,48 +359,3 @@ class _Writer:
                     self._out.append(proto)
             else:
                 stack += before
-
-
-def _copied(proto: Any) -> Any:
-    copy = messages().NodeProto()
-    copy.CopyFrom(proto)
-    return copy
-
-
-def _plain(attribute: Any) -> Any:
-    """The value of an attribute that a rule may ask for; text as bytes."""
-    return bytes(attribute.s) if attribute.type == 3 else attribute_value(attribute, None)
-
-
-def _change(proto: Any, attributes: Attributes) -> None:
-    for name, value in attributes.items():
-        for old in [a for a in proto.attribute if a.name == name]:
-            proto.attribute.remove(old)
-        if value is not None:
-            proto.attribute.add(name=name, type=_INTS, ints=value)
-
-
-def _constant_node(tensor: Any) -> Any:
-    node = messages().NodeProto(op_type="Constant", output=[tensor.name], name=tensor.name)
-    node.attribute.add(name="value", type=_TENSOR, t=tensor)
-    return node
-
-
-def _inner_names(proto: Any) -> list[str]:
-    """The names that the subgraphs of a node read, of whatever level."""
-    names: list[str] = []
-    graphs = [a.g for a in proto.attribute if a.HasField("g")] + [g for a in proto.attribute for g in a.graphs]
-    while graphs:
-        graph = graphs.pop()
-        names += [output.name for output in graph.output]
-        for node in graph.node:
-            names += node.input
-            graphs += [a.g for a in node.attribute if a.HasField("g")] + [g for a in node.attribute for g in a.graphs]
-    return names
-
-
-def _all_names(graph: Any) -> list[str]:
-    names = [entry.name for part in (graph.input, graph.output, graph.initializer, graph.value_info) for entry in part]
-    for node in graph.node:
-        names += [*node.input, *node.output, *_inner_names(node)]
-    return names

@@ -1,12 +1,16 @@
-"""Whether two files give the same bits in the runtime of their format, where it is installed, and LiteRT's arena.
+"""How far two files' results are apart in the runtime of their format, where it is installed, and LiteRT's arena.
 
 Nothing else here needs a runtime: this is for those who want to see it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,62 +20,107 @@ from isthmus.split.tflite import TfliteFile
 
 ROUNDS = 2
 """How many random inputs are tried."""
+_FILES = ("the model", "the split file")
+_BESIDE = "session.model_external_initializers_file_folder_path"
+"""Tells ONNX Runtime in which folder the weights lie that a model given as bytes has in other files."""
 
 
-def same_bits_onnx(before: bytes, after: bytes, threads: int = 1) -> dict[str, bool]:
-    """Whether ONNX Runtime computes the same bits from both files, by how far it optimizes.
+@dataclass(frozen=True)
+class Difference:
+    """How far the results of two files are apart, over all inputs that were tried.
+
+    Parameters
+    ----------
+    same_bits
+        Whether all results have the same shapes, types and bits.
+    largest
+        The most that two numbers differ by; None where they cannot be compared: other shapes, or only one is a number.
+    reach
+        The largest magnitude among the first file's results.
+    """
+
+    same_bits: bool = True
+    largest: float | None = 0.0
+    reach: float = 0.0
+
+    def __str__(self) -> str:
+        if self.same_bits:
+            return "the same bits"
+        if self.largest is None:
+            return "OTHER BITS, which cannot be compared"
+        return f"OTHER BITS, up to {self.largest:.2g} apart where results reach {self.reach:.2g}"
+
+
+def compare_onnx(before: bytes, after: bytes, threads: int = 1, folder: Path | None = None) -> dict[str, Difference]:
+    """Compare what ONNX Runtime computes from both files, by how far it optimizes.
 
     With more than four threads its floats depend on how it shares out pixels, of one and the same file too.
+
+    Parameters
+    ----------
+    folder
+        Where files with weights lie, if there are any.
 
     Raises
     ------
     QnnError
-        COMMON_RESOURCE_UNAVAILABLE if it is not installed.
+        COMMON_RESOURCE_UNAVAILABLE if it is not installed, COMMON_NOT_SUPPORTED if it cannot load or run a file.
     """
     runtime = _installed("onnxruntime", "onnxruntime")
     levels = {"as written": "ORT_DISABLE_ALL", "optimized": "ORT_ENABLE_ALL"}
     found = {}
     for title, level in levels.items():
         sessions = []
-        for data in (before, after):
+        for what, data in zip(_FILES, (before, after), strict=True):
             options = runtime.SessionOptions()
             options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, level)
-            options.log_severity_level = 3
+            options.log_severity_level = 4
             options.intra_op_num_threads = threads
-            sessions.append(runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"]))
-        found[title] = True
+            if folder is not None:
+                options.add_session_config_entry(_BESIDE, str(folder))
+            with _refused(what, "ONNX Runtime cannot load it"):
+                sessions.append(runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"]))
+        found[title] = Difference()
         for seed in range(ROUNDS):
             rng = np.random.default_rng(seed)
             feeds = {
                 entry.name: _random(rng, _ONNX_TYPES.get(entry.type, np.float32), entry.shape)
                 for entry in sessions[1].get_inputs()
             }
-            found[title] &= _equal(*(session.run(None, feeds) for session in sessions))
+            results = []
+            for what, session in zip(_FILES, sessions, strict=True):
+                with _refused(what, "ONNX Runtime cannot run it on random inputs"):
+                    results.append(session.run(None, feeds))
+            found[title] = _compared(found[title], *results)
     return found
 
 
-def same_bits_tflite(before: bytes, after: bytes) -> dict[str, bool]:
-    """Whether LiteRT computes the same bits from both files, by which of its kernels.
+def compare_tflite(before: bytes, after: bytes) -> dict[str, Difference]:
+    """Compare what LiteRT computes from both files, by which of its kernels.
 
     Raises
     ------
     QnnError
-        COMMON_RESOURCE_UNAVAILABLE if it is not installed.
+        COMMON_RESOURCE_UNAVAILABLE if it is not installed, COMMON_NOT_SUPPORTED if it cannot load or run a file.
     """
     kinds = {"its own kernels": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "with XNNPACK": "AUTO"}
     found = {}
     for title, kind in kinds.items():
-        interpreters = [_interpreter(data, kind) for data in (before, after)]
-        found[title] = True
+        interpreters = []
+        for what, data in zip(_FILES, (before, after), strict=True):
+            with _refused(what, "LiteRT cannot load it"):
+                interpreters.append(_interpreter(data, kind))
+        found[title] = Difference()
         for seed in range(ROUNDS):
             results = []
-            for interpreter in interpreters:
+            for what, interpreter in zip(_FILES, interpreters, strict=True):
                 rng = np.random.default_rng(seed)
                 for entry in interpreter.get_input_details():
                     interpreter.set_tensor(entry["index"], _random(rng, entry["dtype"], entry["shape"]))
-                interpreter.invoke()
+                with _refused(what, "LiteRT cannot run it on random inputs"):
+                    interpreter.invoke()
                 results.append([interpreter.get_tensor(e["index"]) for e in interpreter.get_output_details()])
-            found[title] &= _equal(*results)
+            found[title] = _compared(found[title], *results)
     return found
 
 
@@ -128,8 +177,28 @@ def _random(rng: np.random.Generator, dtype: Any, shape: Any) -> np.ndarray:
     return rng.integers(low, high, dims).astype(kind)
 
 
-def _equal(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
-    pairs = zip(one, other, strict=False)
-    return len(one) == len(other) and all(
-        (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes()) for a, b in pairs
-    )
+def _compared(known: Difference, one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Difference:
+    """Add the results of one more input to what is known."""
+    if [(a.shape, a.dtype) for a in one] != [(b.shape, b.dtype) for b in other]:
+        return Difference(False, None, known.reach)
+    same = all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = [np.abs(a.astype(np.float64) - b.astype(np.float64)) for a, b in zip(one, other, strict=True)]
+    # NaN where both are NaN or the same infinity is no difference; where one alone is, there is no measure.
+    apart = [np.where(np.equal(a, b) | (np.isnan(a) & np.isnan(b)), 0, d)
+             for a, b, d in zip(one, other, apart, strict=True)]  # fmt: skip
+    largest = float(np.max([known.largest or 0.0, *(d.max(initial=0) for d in apart)]))
+    reach = max([known.reach, *(float(np.abs(a.astype(np.float64)).max(initial=0)) for a in one)])
+    comparable = known.largest is not None and bool(np.isfinite(largest))
+    return Difference(known.same_bits and same, largest if comparable else None, reach)
+
+
+@contextmanager
+def _refused(what: str, rule: str) -> Iterator[None]:
+    """Turn the error of a runtime into ours, in one line; every runtime has classes of its own."""
+    try:
+        yield
+    except QnnError:
+        raise
+    except Exception as error:
+        raise QnnError(Code.COMMON_NOT_SUPPORTED, what, f"{rule} ({' '.join(str(error).split())})") from error

@@ -83,6 +83,7 @@ class Search:
         floor = [live for live, ruled in zip(network.live, rules, strict=True) if not ruled]
         self._floor = max(floor, default=0)
         self._entering = [self._alive_between(index) for index in range(len(rules) + 1)]
+        self._divided = [network.is_divided(index) for index in range(len(rules) + 1)]
         # For each step the first one of its unbroken row of steps with rules.
         self._from = list(accumulate(range(len(rules)), lambda start, i: start if rules[i] else i + 1, initial=0))[1:]
 
@@ -113,14 +114,17 @@ class Search:
             entry = best[last] if live[last] <= limit else None
             ends = hot >= 0 and self._entering[last + 1] <= limit
             # A step that need not be split is left out where less is alive on its other side.
-            ends = ends and (live[last] > limit or self._entering[last] > self._entering[last + 1])
+            spare = live[last] <= limit and not self._divided[last]
+            ends = ends and not self._divided[last + 1]
+            ends = ends and not (spare and self._entering[last] <= self._entering[last + 1])
             for first in range(min(hot, last), max(self._from[last], last - LONGEST + 1) - 1, -1) if ends else ():
                 if first <= self._impossible.get(last, -1):
                     break
                 before = best[first]
-                if before is None or self._entering[first] > limit:
+                if before is None or self._divided[first] or self._entering[first] > limit:
                     continue
-                if live[first] <= limit and self._entering[first] >= self._entering[first + 1]:
+                spare = live[first] <= limit and not self._divided[first + 1]
+                if spare and self._entering[first] >= self._entering[first + 1]:
                     continue
                 # Two strips of everything are the least that longer runs cost too.
                 if entry is not None and before[0] + 2 * EACH * (last - first + 1) >= entry[0]:

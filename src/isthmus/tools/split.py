@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shape_argument(parser)
     parser.add_argument("--embed", action="store_true", help="put a memory plan for TFLite Micro in a .tflite file too")
     parser.add_argument(
-        "--check", action="store_true", help="compare the bits of both files in ONNX Runtime or LiteRT, if installed"
+        "--check", action="store_true", help="compare both files in ONNX Runtime or LiteRT, if installed"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -69,10 +68,12 @@ def main(options: argparse.Namespace) -> int:
     if plan is not None:
         report["embedded"] = plan
     if options.check:
-        from isthmus.split.runtimes import same_bits_onnx, same_bits_tflite
+        from isthmus.split.runtimes import compare_onnx, compare_tflite
 
-        compare: Callable[[bytes, bytes], dict[str, bool]] = same_bits_tflite if of_tflite else same_bits_onnx
-        report["same_bits"] = compare(data, written)
+        differences = compare_tflite(data, written) if of_tflite else compare_onnx(data, written, folder=model.parent)
+        report["same_bits"] = {title: one.same_bits for title, one in differences.items()}
+        report["largest_difference"] = {title: one.largest for title, one in differences.items()}
+        report["checked"] = "; ".join(f"{title}: {one}" for title, one in differences.items())
     with written_whole(out, f"'{out}'") as stream:
         stream.write(written)
     print(json.dumps(report)) if options.json else print_report(report)
@@ -117,8 +118,8 @@ def print_report(report: dict[str, Any]) -> None:
     if "embedded" in report:
         plan = report["embedded"]
         print(f"  embedded  {plan['arena_bytes']:>13,}  of arena for {plan['planned']} tensors ({plan['status']})")
-    for title, same in report.get("same_bits", {}).items():
-        print(f"  checked   {'':>13}  {title}: {'the same bits' if same else 'OTHER BITS'}")
+    if "checked" in report:
+        print(f"  checked   {'':>13}  {report['checked']}")
 
 
 def _bytes(limit: ScratchLimit, before: int) -> int | None:
