@@ -210,9 +210,37 @@ def test_a_node_keeps_complete_parameters_with_axes_resolved(graph: Graph, x: Te
     graph.emit("StridedSlice", [x], {"ranges": [[0, 0, 1]] * 4, "end_mask": 15})
     softmax, gather, strided = graph.nodes
     assert softmax.params == {"axis": 3, "beta": 1.0}
-    assert gather.params == {"axis": 3}
+    assert gather.params == {"axis": 3, "from_end": True}
     assert strided.params["ranges"].tolist() == [[0, 1, 1], [0, 4, 1], [0, 4, 1], [0, 3, 1]]
     assert strided.params["end_mask"] == 0
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "params"),
+    [
+        ("Gather", (2,), {"axis": 1}),
+        ("GatherElements", (1, 2, 4, 3), {"axis": 1}),
+        ("GatherNd", (3, 2), {}),
+        ("ScatterElements", (1, 2, 4, 3), {"axis": 1}),
+        ("ScatterNd", (3, 2), {}),
+    ],
+)
+def test_constant_indices_outside_their_axis_are_refused(graph: Graph, x: Tensor, op: str, dims, params) -> None:
+    # The last index is one of axis 1, which has four elements.
+    for number, (index, from_end, wrong) in enumerate(
+        ((3, True, False), (-4, True, False), (4, True, True), (-5, True, True), (0, False, False), (-1, False, True))
+    ):
+        values = np.zeros(dims, np.int64)
+        values.reshape(-1)[-1] = index
+        operands = [x, graph.constant(f"indices {number}", values)]
+        if op.startswith("Scatter"):
+            shape = dims if op == "ScatterElements" else (3, 4, 3)
+            operands.append(graph.constant(f"updates {number}", np.zeros(shape, np.float32)))
+        if wrong:
+            with refusal(Code.GRAPH_INVALID_OP_CONFIG, f"index {index} is outside"):
+                graph.emit(op, operands, params | {"from_end": from_end})
+        else:
+            graph.emit(op, operands, params | {"from_end": from_end})
 
 
 def test_a_state_takes_only_a_value_of_its_own_kind(graph: Graph, x: Tensor) -> None:

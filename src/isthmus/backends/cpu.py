@@ -129,7 +129,9 @@ class CpuGraphDriver(NativeGraphDriver):
         with self._turn:
             executor = self.executor()
             self.bound = None
-            return NativeCall(executor.entry, executor.control, executor.io_addresses, self.threads, executor)
+            return NativeCall(
+                executor.entry, executor.control, executor.io_addresses, self.threads, executor, executor.check
+            )
 
     def reset(self) -> None:
         with self._turn:
@@ -150,7 +152,7 @@ class CpuGraphDriver(NativeGraphDriver):
             super().close()
 
 
-def _not_bound() -> None:
+def _not_bound() -> int:
     """Stands for the native call of a binding that has ended."""
     raise AssertionError("a binding that has ended is made again before it runs")
 
@@ -161,7 +163,7 @@ class CpuBinding(Binding):
     def __init__(self, graph: CpuGraphDriver, memories: Memories, ledger: Ledger) -> None:
         self._graph = graph
         self._io: BoundIo | None = None
-        self._native: Callable[[], None] = _not_bound
+        self._native: Callable[[], int] = _not_bound
         super().__init__(graph.what, memories, ledger)
 
     def _basis(self) -> object:
@@ -187,7 +189,8 @@ class CpuBinding(Binding):
     def _run(self) -> None:
         if self._graph.bound is not self:
             self._take_over()
-        self._native()
+        if self._native():
+            self._graph.executor().check(self._what)
 
     def end(self) -> None:
         super().end()

@@ -261,11 +261,14 @@ class NativeCall:
     """How native code of somebody else's executes a graph by itself, without Python.
 
     It writes the address of each input, then each output, where `io` says, and calls ``run(control, 0, 0, threads)``.
+    The answer is 0, unless the run failed.
 
     Parameters
     ----------
     keeps
         What must live as long as it is called.
+    check
+        Raises if the last run failed, and says why; its argument is what messages call the graph.
     """
 
     run: int
@@ -273,6 +276,7 @@ class NativeCall:
     io: int
     threads: int
     keeps: object
+    check: Callable[[str], None]
 
 
 class GraphDriver(Configurable, ABC):

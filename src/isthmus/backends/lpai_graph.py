@@ -349,7 +349,7 @@ class LpaiBinding(Binding):
     def __init__(self, graph: LpaiGraphDriver, memories: Memories, ledger: Ledger) -> None:
         self._graph = graph
         self._io: BoundIo | RemoteIo | None = None
-        self._native: Callable[[], None] = _not_bound
+        self._native: Callable[[], int | None] = _not_bound
         super().__init__(graph.what, memories, ledger)
 
     def _bind(self) -> tuple[Traffic, list[tuple[str, Window]]]:
@@ -383,7 +383,10 @@ class LpaiBinding(Binding):
     def _run(self) -> None:
         if self._graph.bound is not self:
             self._take_over()
-        self._native()
+        if self._native():
+            executor = self._graph.executor()
+            assert isinstance(executor, Executor)
+            executor.check(self._what)
 
     def _run_within(self, limit: Limit) -> None:
         self._take_over()

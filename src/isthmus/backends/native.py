@@ -182,6 +182,7 @@ def run_within(executor: Executor, limit: Limit, what: str) -> None:
         over.release()
     if not completed:
         raise limit.timed_out(what) if late else aborted(what)
+    executor.check(what)
 
 
 def outline(binary: GraphBinary) -> Graph:

@@ -121,8 +121,9 @@ class NativeRunner(Runner):
         return []
 
     def execute(self, nodes: Nodes) -> None:
-        # Native code comes here only when a tensor is not what it was.
+        # Native code comes here only when a tensor is not what it was, or when a run has failed.
         self._addresses(nodes)
+        self._call.check(self.ready.graph._what)
         raise QnnError(Code.GRAPH_INVALID_TENSOR, self.ready.graph._what, "it is not ready to run")
 
     def stats(self) -> GraphStats:

@@ -23,7 +23,7 @@ from harness import Guard, GuardedBuffer
 
 from isthmus import QnnError
 from isthmus.backends import native
-from isthmus.engine.native import cache, loader
+from isthmus.engine.native import cache, control, loader
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import OPERAND_BITS, Program
 from isthmus.engine.native.serialization import assemble, from_bytes, header_of
@@ -218,10 +218,12 @@ def run(program: Program, guard: Guard, chance: random.Random) -> None:
     for pool in pools:
         pool.bytes[:] = np.frombuffer(chance.randbytes(pool.bytes.size), np.uint8)
     pools[0].bytes[:] = program.constants
-    # Instructions that change others find the words before the pools, and cursors are behind them.
+    # Kernels find words to change and the control block to report to before the pools, and cursors behind them.
     words = GuardedBuffer(max(program.words.nbytes, 8), guard)
     words.bytes[: program.words.nbytes] = program.words.view(np.uint8)
-    bases = np.array([words.address, 0, *(pool.address for pool in pools), *[0] * LONGEST_LIST], np.int64)[1:]
+    block = GuardedBuffer(control.control_bytes(program.threads), guard)
+    header = [0, block.address, words.address]
+    bases = np.array([*header, 0, *(pool.address for pool in pools), *[0] * LONGEST_LIST], np.int64)[len(header) :]
     for number, start, shares in program.table.tolist():
         entry = _ENTRY(found[program.kernels[number]])
         for share in range(shares):

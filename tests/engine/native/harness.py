@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from isthmus.engine.native import cache, loader
+from isthmus.engine.native import cache, control, loader
 from isthmus.engine.native.compiler import compile_kernel
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
@@ -147,11 +147,18 @@ class Machine:
     kernels: list[str]
     _calls: list[tuple[Any, int]]
     _bases: np.ndarray
+    _control: np.ndarray
     _threads: int
     _alive: list[Any]
 
+    @property
+    def fault(self) -> bool:
+        """Whether an instruction of the last run met an index outside its axis."""
+        return bool(self._control[control.FAULT // 8])
+
     def run(self) -> None:
         """Execute once; each thread's share in turn, instruction by instruction."""
+        self._control[control.FAULT // 8] = 0
         bases = self._bases.ctypes.data
         for function, words in self._calls:
             for thread in range(self._threads):
@@ -203,9 +210,11 @@ def bind(
 
     inputs = [None if t is None or t.is_static else view(t) for t in step.inputs]
     outputs = [view(t) for t in step.outputs]
-    return Machine(
-        inputs, outputs, kernels, calls, np.array(bases, np.int64), threads, [buffers, constants, work, words]
-    )
+    block = np.zeros(control.control_bytes(threads) // 8, np.int64)
+    table = np.array([*[0] * control.HEADER_WORDS, *bases], np.int64)
+    table[control.HEADER_WORDS + control.CONTROL] = block.ctypes.data
+    table = table[control.HEADER_WORDS :]
+    return Machine(inputs, outputs, kernels, calls, table, block, threads, [buffers, constants, work, words])
 
 
 def program_of(emitter: Emitter, places: dict[Tensor, Place], scratch_bytes: int) -> Program:

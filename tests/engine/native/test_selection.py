@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import Result, check, make_step, quantized, run, static
+from harness import Machine, Result, bind, check, make_step, quantized, run, static, targets
 from suites import long
 
+from isthmus.engine.native.target import Target, host
 from isthmus.graph import DataType
 
 RNG = np.random.default_rng(6)
@@ -58,6 +59,70 @@ def test_indices_outside_touch_nothing_outside(operation: str) -> None:
     step, arrays = make_step(operation, inputs, params, results)
     for guard in ("after", "before"):
         run(step, arrays, guard=guard)  # type: ignore[arg-type]
+
+
+INDEXED = {
+    "Gather": ({"axis": 1}, (5, 4, 3), (7,)),
+    "GatherElements": ({"axis": 1}, (5, 4, 3), (5, 2, 3)),
+    "GatherNd": ({"batch_dims": 0}, (4, 4, 3), (6, 2)),
+    "ScatterElements": ({"axis": 1}, (5, 4, 3), (5, 2, 3)),
+    "ScatterNd": ({}, (4, 4, 3), (6, 2)),
+}
+
+
+def machine(operation: str, places: np.ndarray, from_end: bool, threads: int, target: Target) -> Machine:
+    """An operation on an axis of four elements, bound to these indices."""
+    params, dims, _ = INDEXED[operation]
+    more = places.shape if "Elements" in operation else (*places.shape[:-1], 3)
+    inputs = [numbers(*dims), places, *([numbers(*more)] if "Scatter" in operation else [])]
+    step, arrays = make_step(operation, inputs, params | {"from_end": from_end})
+    found = bind(step, target, threads)
+    for view, array in zip(found.inputs, arrays, strict=True):
+        assert view is not None
+        view[...] = array
+    return found
+
+
+@pytest.mark.parametrize("kind", [np.int32, long(np.int64)])
+@pytest.mark.parametrize("operation", INDEXED)
+def test_an_index_outside_its_axis_is_reported_by_whichever_thread_meets_it(operation: str, kind: type) -> None:
+    dims = INDEXED[operation][2]
+    for target in targets():
+        for threads in (1, 2):
+            for wrong, from_end, fault in (
+                (4, True, True), (-5, True, True), (2**31 - 1, True, True), (-4, True, False), (3, True, False),
+                (-1, False, True), (4, False, True), (0, False, False),
+            ):  # fmt: skip
+                for place in (0, -1):
+                    places = RNG.integers(0, 4, dims).astype(kind)
+                    places.reshape(-1)[place] = wrong
+                    tested = machine(operation, places, from_end, threads, target)
+                    tested.run()
+                    assert tested.fault == fault, (target.name, threads, wrong, place)
+
+
+def test_an_unsigned_index_is_never_negative() -> None:
+    tested = machine("Gather", np.array([1, 2**32 - 1], np.uint32), True, 1, host())
+    tested.run()
+    assert tested.fault
+
+
+def test_a_length_beyond_its_sequence_is_reported() -> None:
+    for length, fault in ((5, False), (0, False), (6, True), (-1, True)):
+        inputs = [numbers(4, 5, 3), np.array([1, 2, 3, length], np.int32)]
+        step, arrays = make_step("ReverseSequence", inputs, {"batch_axis": 0, "time_axis": 1})
+        tested = bind(step)
+        for view, array in zip(tested.inputs, arrays, strict=True):
+            assert view is not None
+            view[...] = array
+        tested.run()
+        assert tested.fault == fault, length
+
+
+def test_a_negative_class_is_none_where_negative_indices_count_from_nowhere() -> None:
+    params = {"depth": 4, "from_end": False}
+    found = check("OneHot", [np.array([-1, 2, 4], np.int32)], params, [Result((3, 4), DataType.FLOAT_32)])
+    assert found[0].tolist() == [[0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("reduction", range(5))

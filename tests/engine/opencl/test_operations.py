@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checking import check, graph_of, traits
+from checking import check, graph_of, run, traits
 from graph_cases import DECLARED, SHAPES
 from suites import long, sampled
 
 from isthmus.engine.opencl.lower import operations, prepare, supports, unsupported
+from isthmus.engine.opencl.traits import Precision
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Quantization, Tensor, TensorType
 from isthmus.graph.operation import Call
@@ -195,3 +196,17 @@ def test_constants_are_put_around_axes_of_any_length(dims: tuple[int, ...], pads
     x = np.arange(np.prod(dims), dtype=np.float32).reshape(dims)
     params = {"scheme": 0, "pad_amount": pads, "pad_constant_value": -1.5}
     check("Pad", [x], params, kinds=("cpu", "tiles"))
+
+
+@pytest.mark.parametrize("from_end", [True, False])
+def test_an_index_outside_its_axis_means_the_nearest_element(from_end: bool) -> None:
+    x, places = np.arange(4, dtype=np.float32), np.array([4, -1, -9, 2], np.int32)
+    nearest = [3, 3 if from_end else 0, 0, 2]
+    for op, params, indices in (
+        ("Gather", {"axis": 0}, places),
+        ("GatherElements", {"axis": 0}, places),
+        ("GatherNd", {}, places[:, None]),
+    ):
+        graph = graph_of(op, [x, indices], params | {"from_end": from_end})
+        for kind in ("cpu", "tiles"):
+            assert run(prepare(graph, traits(kind), Precision.FP32), [x, indices])[0].tolist() == nearest

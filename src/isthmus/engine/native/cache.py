@@ -22,6 +22,7 @@ from isthmus.errors import Code
 _KERNELS = Path(__file__).parent / "kernels"
 _SIGNATURES = "isthmus.engine.native.signatures."
 _INSTRUCTIONS = "isthmus.compiled.instructions"
+_CONTROL = "isthmus.engine.native.control"
 
 
 def symbol(kernel: str) -> str:
@@ -31,7 +32,7 @@ def symbol(kernel: str) -> str:
 
 @remembered
 def _sources(module: str) -> frozenset[str]:
-    """A kernel module and the kernel modules, declarations and instructions that it imports, by name."""
+    """Find a kernel module and the kernel modules, declarations, instructions and layouts that it imports, by name."""
     found = {module}
     tree = ast.parse((_KERNELS / f"{module}.py").read_bytes())
     for node in ast.walk(tree):
@@ -45,6 +46,8 @@ def _sources(module: str) -> frozenset[str]:
                 found.add(f"../signatures/{node.module.removeprefix(_SIGNATURES)}")
             elif node.module == _INSTRUCTIONS:
                 found.add("../../../compiled/instructions")
+            elif node.module == _CONTROL:
+                found.add("../control")
     return frozenset(found)
 
 

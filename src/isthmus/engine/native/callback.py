@@ -5,7 +5,7 @@ memory; so a callback looks each one's address up when it is called. All words h
 """
 
 READY = 0
-"""Not zero while the program may run; else the callback calls `OTHERWISE`."""
+"""Not zero while the program may run; else the callback calls `OTHERWISE`, and so it does after a run that failed."""
 OTHERWISE = 8
 """A C function ``void (context, node, answer)`` that is called where the program cannot run; see `SAID`."""
 RUN, CONTROL, THREADS = 16, 24, 32

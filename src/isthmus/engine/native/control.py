@@ -21,6 +21,9 @@ NEXT_TURN = 320
 """The next turn of a repetition to take, where threads take them by turns."""
 BODY, ABORT, ABORT_NUMBER = 384, 392, 400
 """Of that: the address of its first row; the address of a word (or 0), and what is written there to abort the run."""
+FAULT = 408
+"""The address of an instruction of the last run that met an index outside its axis, or 0. It took the nearest element
+instead, and so does the rest of the run: what it computes is worth nothing."""
 PROGRESS = 448
 """For the turns being taken, a word and a cache line each: how many instructions are done, of all turns up to it."""
 LINE = 64

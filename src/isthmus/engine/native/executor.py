@@ -24,6 +24,7 @@ from isthmus.memory import Buffer, Window, host
 from isthmus.prepare.schedule import Pool
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
 KERNELS = ("executor:run", "executor:work", "executor:stop")
 """The kernels that every program needs besides its own."""
 
@@ -90,13 +91,13 @@ class Executor:
         for index, window in enumerate(io):
             if window is not None:
                 self.bind_io(index, window)
-        run = _ENTRY(self._code["executor:run"])
+        run = _RUN(self._code["executor:run"])
         # Whoever keeps the call keeps what it touches: it stays safe after the executor is closed or gone.
         owners = (self._control_buffer.array, self._table, self._bases, self._words, self._constants, self._kept)
         run.owners = owners  # type: ignore[attr-defined]
         self._entry = run
-        self.run: Callable[[], None] = partial(run, self._control, 0, 0, program.threads)
-        """Run once: exactly one native call."""
+        self.run: Callable[[], int] = partial(run, self._control, 0, 0, program.threads)
+        """Run once: exactly one native call. The answer is 0, unless the run failed; `check` says why."""
         workers = _Workers(self._code, self._control, program.threads, owners)
         # Before there is anything to end: an interrupt may come while they are started.
         self._ending = Ending(self, workers.stop, at_exit=True)
@@ -152,6 +153,15 @@ class Executor:
         """Run once, or until 1 is written into `word`; whether it was left to end by itself."""
         self._entry(self._control, ctypes.addressof(word), 1, self.program.threads)
         return word.value != 1
+
+    def check(self, what: str) -> None:
+        """Refuse the last run if it failed, since data named a place that does not exist. `what` is the graph."""
+        words = self._control_buffer.array.view(np.int64)
+        rows = np.flatnonzero(self._table[:, 1] == words[control.FAULT // 8])
+        if len(rows):
+            rule = f"an index that '{self.program.labels[rows[0]]}' reads from a tensor is out of range"
+            hint = "Its outputs and states are undefined; reset() restores states."
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule, hint)
 
     def reset(self) -> None:
         """Put the initial state into state memory."""

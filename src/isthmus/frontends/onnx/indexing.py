@@ -12,17 +12,19 @@ from isthmus.graph import DataType, Tensor
 _REDUCTIONS = {"none": 0, "add": 1, "mul": 2, "max": 3, "min": 4}
 
 
-def _indices(node: OnnxNode, index: int, size: int | None) -> Value:
-    """Indices along an axis of `size` (None: several axes); constant ones are checked and made non-negative."""
+def _indices(node: OnnxNode, index: int, size: int) -> Value:
+    """Fetch indices along an axis of `size`; constant ones are checked and made non-negative."""
     value = node.value(index)
     known = node.builder.array(value)
     if known is None:
-        return value if value.tensor.dtype in (DataType.INT_32, DataType.INT_64) else node.cast(value, DataType.INT_32)
-    if size is None:
-        return node.builder.literal(known.astype(np.int32))
+        return _integers(node, value)
     if known.size and not (-size <= known.min() and known.max() < size):
         node.refuse(f"indices {known.min()} to {known.max()} do not lie within {size} elements")
     return node.builder.literal(np.where(known < 0, known + size, known).astype(np.int32))
+
+
+def _integers(node: OnnxNode, value: Value) -> Value:
+    return value if value.tensor.dtype in (DataType.INT_32, DataType.INT_64) else node.cast(value, DataType.INT_32)
 
 
 def _gather(node: OnnxNode) -> Value:
@@ -58,11 +60,11 @@ def _gather_elements(node: OnnxNode) -> Value:
 
 
 def _positions(node: OnnxNode, index: int, dims: tuple[int, ...], batch: int) -> Tensor:
-    """Index tuples; negative coordinates of constant ones are made non-negative."""
-    value = _indices(node, index, None)
+    """Fetch tuples of indices; constant ones are checked, and their negative coordinates made non-negative."""
+    value = _integers(node, node.value(index))
     known = node.builder.array(value)
     if known is not None and known.ndim:
-        sizes = np.array(dims[batch : batch + known.shape[-1]], np.int32)
+        sizes = np.array(dims[batch : batch + known.shape[-1]], np.int64)
         if known.size and ((known < -sizes) | (known >= sizes)).any():
             node.refuse(f"indices lie outside dimensions {list(dims)}")
         value = node.builder.literal(np.where(known < 0, known + sizes, known).astype(np.int32))

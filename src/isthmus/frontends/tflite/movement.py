@@ -183,7 +183,9 @@ def _split_v(site: Site) -> list[Tensor]:
 
 
 def _indices(site: Site, index: int) -> Tensor:
-    return site.cast(site.input(index), DataType.INT_32)
+    """Fetch an operand of indices; what is stored in 64 bits stays so, since a cast would make others of large ones."""
+    indices = site.input(index)
+    return indices if indices.dtype is DataType.INT_64 else site.cast(indices, DataType.INT_32)
 
 
 def _gather(site: Site) -> list[Tensor]:
@@ -198,25 +200,25 @@ def _gather(site: Site) -> list[Tensor]:
         if axis != batch or not 0 <= batch <= indices.rank:
             site.unsupported("batch_dims that are not all axes before the gathered one are not supported")
         indices = site.reshape(indices, (*indices.dims, 1))
-        return [site.emit("GatherNd", [x, indices], {"batch_dims": batch})]
+        return [site.emit("GatherNd", [x, indices], {"batch_dims": batch, "from_end": False})]
     if indices.is_static and indices.rank == 0:
         at = site.integer(1)
         if not 0 <= at < x.dims[axis]:
             site.refuse(f"index {at} is outside axis {axis} of {list(x.dims)}")
         ranges = [(at, at + 1, 1) if a == axis else (0, d, 1) for a, d in enumerate(x.dims)]
         return _sliced(site, x, ranges, (*x.dims[:axis], *x.dims[axis + 1 :]))
-    return [site.emit("Gather", [x, indices], {"axis": axis})]
+    return [site.emit("Gather", [x, indices], {"axis": axis, "from_end": False})]
 
 
 def _embedding_lookup(site: Site) -> list[Tensor]:
     table = site.input(1)
     if not data_type(site.output()).is_fixed_point:
         table = site.real(table) if table.dtype.is_fixed_point else table
-    return [site.emit("Gather", [table, _indices(site, 0)], {"axis": 0})]
+    return [site.emit("Gather", [table, _indices(site, 0)], {"axis": 0, "from_end": False})]
 
 
 def _gather_nd(site: Site) -> list[Tensor]:
-    return [site.emit("GatherNd", [site.input(0), _indices(site, 1)])]
+    return [site.emit("GatherNd", [site.input(0), _indices(site, 1)], {"from_end": False})]
 
 
 def _scatter_nd(site: Site) -> list[Tensor]:
@@ -225,7 +227,7 @@ def _scatter_nd(site: Site) -> list[Tensor]:
     if updates.dtype.is_fixed_point:
         site.unsupported("scattering quantized values is not supported")
     zeros = site.constant(np.zeros(dims, updates.dtype.numpy), "zeros")
-    return [site.emit("ScatterNd", [zeros, _indices(site, 0), updates], {"reduction": ADD})]
+    return [site.emit("ScatterNd", [zeros, _indices(site, 0), updates], {"reduction": ADD, "from_end": False})]
 
 
 def _dynamic_update_slice(site: Site) -> list[Tensor]:
@@ -327,7 +329,7 @@ def _one_hot(site: Site) -> list[Tensor]:
         site.refuse("it needs one depth, one value for on and one for off")
     axis = site.axis(site.options["axis"], x.rank + 1)
     params = {"depth": depth, "axis": axis, "on_value": on.reshape(()).item(), "off_value": off.reshape(()).item()}
-    return [site.emit("OneHot", [x], params)]
+    return [site.emit("OneHot", [x], params | {"from_end": False})]
 
 
 def _reverse(site: Site) -> list[Tensor]:

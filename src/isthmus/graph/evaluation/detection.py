@@ -52,7 +52,7 @@ def _non_max_suppression(values: Values, params: Params, outputs: Outputs) -> li
 def _one_hot(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     depth = params["depth"]
     indices = values[0].astype(np.int64)
-    indices = np.where(indices < 0, indices + depth, indices)
+    indices = np.where((indices < 0) & params["from_end"], indices + depth, indices)
     hot = np.expand_dims(indices, -1) == np.arange(depth)
     return np.moveaxis(np.asarray(np.where(hot, params["on_value"], params["off_value"])), -1, params["axis"])
 

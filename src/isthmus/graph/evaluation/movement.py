@@ -16,10 +16,10 @@ Params = dict[str, Any]
 Outputs = Sequence[Tensor]
 
 
-def within(indices: np.ndarray, size: int | np.ndarray) -> np.ndarray:
-    """Indices into `size` elements, negative ones counted from the end; others are refused."""
+def within(indices: np.ndarray, size: int | np.ndarray, from_end: bool = True) -> np.ndarray:
+    """Check indices into `size` elements; negative ones may count from the end."""
     indices = indices.astype(np.int64)
-    if ((indices < -np.asarray(size)) | (indices >= size)).any():
+    if ((indices < -np.asarray(size) * from_end) | (indices >= size)).any():
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, "indices", f"they must lie within {np.asarray(size).tolist()}")
     return np.where(indices < 0, indices + size, indices)
 
@@ -54,21 +54,21 @@ def _pad(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
 
 def _gather(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     axis = params["axis"]
-    return np.take(values[0], within(values[1], values[0].shape[axis]), axis)
+    return np.take(values[0], within(values[1], values[0].shape[axis], params["from_end"]), axis)
 
 
 def _gather_elements(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x, indices = values
     axis = params["axis"]
     places = list(np.indices(indices.shape, sparse=True))
-    places[axis] = within(indices, x.shape[axis])
+    places[axis] = within(indices, x.shape[axis], params["from_end"])
     return x[tuple(places)]
 
 
 def _gather_nd(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x, indices = values
     batch, depth = params["batch_dims"], indices.shape[-1]
-    places = within(indices, np.asarray(x.shape[batch : batch + depth]))
+    places = within(indices, np.asarray(x.shape[batch : batch + depth]), params["from_end"])
     grid = np.indices(indices.shape[:-1], sparse=True)[:batch]
     where = (*grid, *np.moveaxis(places, -1, 0))
     return x[where]
@@ -89,13 +89,13 @@ def _scatter(x: np.ndarray, places: tuple, updates: np.ndarray, reduction: int) 
 def _scatter_elements(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x, indices, updates = values
     places = list(np.indices(indices.shape, sparse=True))
-    places[params["axis"]] = within(indices, x.shape[params["axis"]])
+    places[params["axis"]] = within(indices, x.shape[params["axis"]], params["from_end"])
     return _scatter(x, tuple(places), updates, params["reduction"])
 
 
 def _scatter_nd(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     x, indices, updates = values
-    places = within(indices, np.asarray(x.shape[: indices.shape[-1]]))
+    places = within(indices, np.asarray(x.shape[: indices.shape[-1]]), params["from_end"])
     return _scatter(x, tuple(np.moveaxis(places, -1, 0)), updates, params["reduction"])
 
 

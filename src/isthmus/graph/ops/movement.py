@@ -144,9 +144,21 @@ def _tile(call: Call) -> list[Dims]:
     return [tuple(d * int(m) for d, m in zip(dims, call.numbers("multiples", len(dims)), strict=True))]
 
 
+def _check_indices(call: Call, index: int, *sizes: int) -> None:
+    """Refuse constant indices that lie outside their axis; of several axes the last one of the indices has one each."""
+    indices = call.tensor(index)
+    if indices.data is None or not indices.is_static or not indices.elements:
+        return
+    values, most = indices.data.astype(np.int64), np.array(sizes if len(sizes) > 1 else sizes[0])
+    outside = (values >= most) | (values < (-most if call.params["from_end"] else 0))
+    if outside.any():
+        call.refuse(f"index {values[outside][0]} is outside an axis of {most.tolist()} elements")
+
+
 def _gather(call: Call) -> list[Dims]:
     dims = call.dims(0)
     axis = call.axis()
+    _check_indices(call, 1, dims[axis])
     return [(*dims[:axis], *call.dims(1), *dims[axis + 1 :])]
 
 
@@ -156,6 +168,7 @@ def _check_elements(call: Call, axis: int) -> None:
         i > d for a, (d, i) in enumerate(zip(dims, indices, strict=True)) if a != axis
     ):
         call.refuse(f"indices {list(indices)} must have the rank of in[0] {list(dims)} and lie within it")
+    _check_indices(call, 1, dims[axis])
 
 
 def _gather_elements(call: Call) -> list[Dims]:
@@ -173,6 +186,7 @@ def _gather_nd(call: Call) -> list[Dims]:
     depth = indices[-1]
     if not 1 <= depth <= len(dims) - batch:
         call.refuse(f"indices of {depth} coordinates do not fit {list(dims)} after {batch} batch dimensions")
+    _check_indices(call, 1, *dims[batch : batch + depth])
     return [(*indices[:-1], *dims[batch + depth :])]
 
 
@@ -191,6 +205,7 @@ def _scatter_nd(call: Call) -> list[Dims]:
     if not indices or not 1 <= indices[-1] <= len(dims):
         call.refuse(f"indices {list(indices)} must end in 1 to {len(dims)} coordinates of {list(dims)}")
     call.shape(2, *indices[:-1], *dims[indices[-1] :])
+    _check_indices(call, 1, *dims[: indices[-1]])
     return [dims]
 
 
@@ -304,7 +319,7 @@ def _joined(name: str, rule: Rule, axis: Param, *, fixed_point: bool = False) ->
 
 def _indexed(name: str, rule: Rule, inputs: int, *params: Param) -> Operation:
     traits = _MOVES if inputs == 2 else _SCATTERS
-    return Operation(name, (inputs, inputs), (1, 1), params, rule, {1: INDICES}, traits=traits)
+    return Operation(name, (inputs, inputs), (1, 1), (*params, _FROM_END), rule, {1: INDICES}, traits=traits)
 
 
 _AXIS = Param("axis", "u32")
@@ -312,6 +327,8 @@ _LAST_AXIS = optional("axis", "u32")
 _FIRST_AXIS = optional("axis", "u32", 0)
 _REDUCTION = optional("reduction", "u32", NONE)
 _BLOCK_SIZE = Param("block_size", "u32[]")
+_FROM_END = optional("from_end", "bool", True)
+"""Ours: whether a negative index counts from the end, as in ONNX. In TFLite it is out of range."""
 _NO_PADS = [[0, 0], [0, 0]]
 
 OPERATIONS = (
@@ -347,7 +364,7 @@ OPERATIONS = (
     _operation("ChannelShuffle", _channel_shuffle, Param("num_groups", "u32"), _LAST_AXIS),
     _operation(
         "OneHot", _one_hot, Param("depth", "u32"), _LAST_AXIS, optional("on_value", "scalar", 1),
-        optional("off_value", "scalar", 0), input_types={0: INDICES}, output_types={0: None}, traits=PLAIN,
+        optional("off_value", "scalar", 0), _FROM_END, input_types={0: INDICES}, output_types={0: None}, traits=PLAIN,
     ),
     _operation(
         "ConstantOfShape", _constant_of_shape, Param("value", "scalar"), input_types={0: INDICES},

@@ -45,6 +45,7 @@ from isthmus.engine.native.callback import (
     UNHEARD,
     UNSAID,
 )
+from isthmus.engine.native.control import FAULT
 from isthmus.engine.native.kernels.base import I64, copy_bytes, device, generated, load_i64, store_i64
 from isthmus.engine.native.kernels.executor import call_kernel
 from isthmus.engine.native.target import Target
@@ -103,7 +104,10 @@ def invoke(target: Target, variant: str) -> Any:
                 row += ROW_LENGTH
         if ready == 0:
             return _status(load_i64(block + OTHERWISE, 0), context, node)
-        call_kernel(load_i64(block + RUN, 0), load_i64(block + CONTROL, 0), 0, 0, load_i64(block + THREADS, 0))
+        control = load_i64(block + CONTROL, 0)
+        call_kernel(load_i64(block + RUN, 0), control, 0, 0, load_i64(block + THREADS, 0))
+        if load_i64(control + FAULT, 0) != 0:
+            return _status(load_i64(block + OTHERWISE, 0), context, node)
         row = load_i64(block + COPIES, 0)
         for _ in range(load_i64(block + COPY_COUNT, 0)):
             address = load_i64(tensors + load_i64(row + ROW_DATA, 0), 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.compiled.instructions import FUTEX, atomic_load, atomic_store, system_call
-from isthmus.engine.native.control import BASES
+from isthmus.engine.native.control import BASES, FAULT
 from isthmus.engine.native.doorbell import (
     ABORT,
     CLIENT_CPU,
@@ -52,8 +52,9 @@ from isthmus.prepare.schedule import Pool
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 _LOOKS_AT_CPU = 63
 _FIRST_IO = int(Pool.IO)
-_NO_GRAPH, _ABORTED, _NO_MEMORY, _TOO_SMALL = (
+_NO_GRAPH, _OUTSIDE, _ABORTED, _NO_MEMORY, _TOO_SMALL = (
     int(Code.GRAPH_INVALID_HANDLE),
+    int(Code.GRAPH_INVALID_TENSOR),
     int(Code.GRAPH_ABORTED),
     int(Code.MEM_INVALID_HANDLE),
     int(Code.MEM_INVALID_SHAPE),
@@ -235,6 +236,8 @@ def serve(target: Target, variant: str) -> Any:
                 if status == 0:
                     threads = load_i64(graph + GRAPH_THREADS, 0)
                     call_kernel(load_i64(service + RUN, 0), control, page + ABORT, done, threads)
+                    if load_i64(control + FAULT, 0) != 0:
+                        status = _OUTSIDE
                     if atomic_load(page + ABORT) == done:
                         status = _ABORTED
                 atomic_store(lane + LEFT, done)

@@ -23,6 +23,7 @@ from isthmus.engine.native.control import (
     COUNT,
     COUNT_BITS,
     DONE,
+    FAULT,
     LINE,
     NEXT_TURN,
     PROGRESS,
@@ -103,7 +104,8 @@ def _begin_turns(control, body, abort, number, threads):  # type: ignore[no-unty
 def run(target: Target, variant: str) -> Any:
     """Run the program once on the calling thread and any workers, or until it is aborted.
 
-    Arguments: control block, the address of a word (or 0), what is written there to abort this run, threads.
+    Arguments: control block, the address of a word (or 0), what is written there to abort this run, threads. The answer
+    is the address of an instruction that met an index outside its axis, or 0.
     """
     pause, futex, yield_number = pause_of(target), FUTEX[architecture(target)], YIELD[architecture(target)]
 
@@ -111,6 +113,7 @@ def run(target: Target, variant: str) -> Any:
     def run_program(control, abort, number, nt):  # type: ignore[no-untyped-def]
         table, count, bases = load_i64(control + TABLE, 0), load_i64(control + COUNT, 0), load_i64(control + BASES, 0)
         repeat, last, turn = table, -1, 0
+        store_i64(control + FAULT, 0, 0)
         i = -1
         while True:
             if i == last and turn > 0:
@@ -121,10 +124,8 @@ def run(target: Target, variant: str) -> Any:
                     call_kernel(load_i64(repeat, 0), load_i64(repeat, 1), bases, times - turn, times)
                     i += load_i64(repeat, 2)
             i += 1
-            if i >= count:
-                return
-            if abort != 0 and atomic_load(abort) == number:
-                return
+            if i >= count or (abort != 0 and atomic_load(abort) == number):
+                return load_i64(control + FAULT, 0)
             row = table + 8 * ROW_WORDS * i
             shares = load_i64(row, 2)
             if shares == 1:

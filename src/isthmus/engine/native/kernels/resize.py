@@ -19,6 +19,7 @@ from isthmus.engine.native.kernels.base import (
     word,
     write_f32,
 )
+from isthmus.engine.native.kernels.faults import report_outside
 from isthmus.engine.native.kernels.mathematics import f32, floor, multiply_add, round_even, select
 from isthmus.engine.native.signatures.resize import ALONG_AXIS, BILINEAR, CROP_AND_RESIZE, GRID_SAMPLE
 from isthmus.engine.native.target import Target
@@ -210,6 +211,7 @@ def crop_and_resize(target: Target, variant: str) -> Any:
         )
         pixels = out_height * out_width
         first, last = share(word(p, words.count) * pixels, tid, nt)
+        outside = 0
         for pixel in range(first, last):
             box = pixel // pixels
             row = (pixel - box * pixels) // out_width
@@ -218,7 +220,9 @@ def crop_and_resize(target: Target, variant: str) -> Any:
             y = _crop_place(read_f32(corners, 0), read_f32(corners, 2), row, out_height, height)
             x = _crop_place(read_f32(corners, 1), read_f32(corners, 3), column, out_width, width)
             index = load_index(address(p, b, words.indices), box)
-            index = max(0, min(index + batch if index < 0 else index, batch - 1))
+            wanted = index + batch if index < 0 else index
+            index = max(0, min(wanted, batch - 1))
+            outside |= index ^ wanted
             image = address(p, b, words.x) + index * height * width * channels * 4
             out = address(p, b, words.output) + pixel * channels * 4
             if not (_inside(y, height) and _inside(x, width)):
@@ -228,5 +232,6 @@ def crop_and_resize(target: Target, variant: str) -> Any:
                 _pick(out, image, height, width, channels, round_even(y), round_even(x), False)
             else:
                 _blend(out, image, height, width, channels, y, x, False)
+        report_outside(p, b, outside)
 
     return kernel

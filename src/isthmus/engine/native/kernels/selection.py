@@ -1,7 +1,7 @@
 """Kernels in which data decides where elements come from or go to: gathers, scatters, one-hot, extremes, sorting.
 
-Indices come from data that nobody has checked. Negative ones count from the end; what is still outside is moved to the
-nearest element, so that no index can reach beyond its tensor.
+Indices come from data that has not been checked. Negative ones count from the end where an instruction says so; what is
+still outside is moved to the nearest element, so that no index can reach beyond its tensor, and reported.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from isthmus.engine.native.kernels import base
 from isthmus.engine.native.kernels.base import address, copy_bytes, device, generated, share, word
 from isthmus.engine.native.kernels.elementwise import SIZES, outer_offset
+from isthmus.engine.native.kernels.faults import report_outside
 from isthmus.engine.native.kernels.movement import mover
 from isthmus.engine.native.signatures.selection import (
     ARGUMENT,
@@ -32,9 +33,15 @@ _NUMPY = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i8": np.int8, "u
 
 
 @device
-def _within(index, size):  # type: ignore[no-untyped-def]
+def _counted(index, size, from_end):  # type: ignore[no-untyped-def]
+    """Count a negative index from the end, where there are such indices."""
     index = np.int64(index)
-    index = index + size if index < 0 else index
+    return index + size if from_end != 0 and index < 0 else index
+
+
+@device
+def _nearest(index, size):  # type: ignore[no-untyped-def]
+    """The element that is nearest to an index."""
     return max(0, min(index, size - 1))
 
 
@@ -53,16 +60,21 @@ def gather(target: Target, variant: str) -> Any:
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
         count, axis_size, length = word(p, words.count), word(p, words.axis_size), word(p, words.length)
+        from_end = word(p, words.from_end)
         first, last = share(word(p, words.outer_count) * count, tid, nt)
+        outside = 0
         for piece in range(first, last):
             outer = piece // count
-            index = _within(load_index(address(p, b, words.indices), piece - outer * count), axis_size)
+            wanted = _counted(load_index(address(p, b, words.indices), piece - outer * count), axis_size, from_end)
+            index = _nearest(wanted, axis_size)
+            outside |= index ^ wanted
             goal = address(p, b, words.output) + piece * length
             source = address(p, b, words.x) + (outer * axis_size + index) * length
             if sized:
                 move(goal, source)
             else:
                 copy_bytes(goal, source, length)
+        report_outside(p, b, outside)
 
     return kernel
 
@@ -80,28 +92,38 @@ def gather_elements(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        rank = word(p, words.rank)
+        rank, axis_size, from_end = word(p, words.rank), word(p, words.axis_size), word(p, words.from_end)
         first, last = share(word(p, words.elements), tid, nt)
+        outside = 0
         for i in range(first, last):
-            index = _within(load_index(address(p, b, words.indices), i), word(p, words.axis_size))
+            wanted = _counted(load_index(address(p, b, words.indices), i), axis_size, from_end)
+            index = _nearest(wanted, axis_size)
+            outside |= index ^ wanted
             source = (
                 address(p, b, words.x)
                 + outer_offset(p, words.dims, rank, i, words.dims + rank)
                 + index * word(p, words.axis_stride)
             )
             move(address(p, b, words.output) + i * size, source)
+        report_outside(p, b, outside)
 
     return kernel
 
 
 @device
-def _place(p, load_index, indices, tuple_number, depth, lists):  # type: ignore[no-untyped-def]
-    """The byte offset that a tuple of indices names; sizes and strides of its axes are listed at word `lists`."""
-    offset = 0
+def _place(p, load_index, indices, tuple_number, depth, lists, from_end):  # type: ignore[no-untyped-def]
+    """The byte offset that a tuple of indices names, and bits that are not 0 where one of them is outside its axis.
+
+    Sizes and strides of the axes are listed at word `lists`.
+    """
+    offset = outside = 0
     for d in range(depth):
-        index = _within(load_index(indices, tuple_number * depth + d), word(p, lists + d))
+        size = word(p, lists + d)
+        wanted = _counted(load_index(indices, tuple_number * depth + d), size, from_end)
+        index = _nearest(wanted, size)
+        outside |= index ^ wanted
         offset += index * word(p, lists + depth + d)
-    return offset
+    return offset, outside
 
 
 @generated
@@ -112,12 +134,15 @@ def gather_nd(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, depth = word(p, words.length), word(p, words.depth)
+        length, depth, from_end = word(p, words.length), word(p, words.depth), word(p, words.from_end)
         first, last = share(word(p, words.tuples), tid, nt)
+        outside = 0
         for i in range(first, last):
             source = address(p, b, words.x) + i // word(p, words.batch_tuples) * word(p, words.batch_bytes)
-            source += _place(p, load_index, address(p, b, words.indices), i, depth, words.sizes)
-            copy_bytes(address(p, b, words.output) + i * length, source, length)
+            offset, wrong = _place(p, load_index, address(p, b, words.indices), i, depth, words.sizes, from_end)
+            outside |= wrong
+            copy_bytes(address(p, b, words.output) + i * length, source + offset, length)
+        report_outside(p, b, outside)
 
     return kernel
 
@@ -146,17 +171,19 @@ def scatter_nd(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        length, depth = word(p, words.length), word(p, words.depth)
+        length, depth, from_end = word(p, words.length), word(p, words.depth), word(p, words.from_end)
         first, last = share(length, tid, nt)
         if first == last:
             return
+        outside = 0
         for i in range(word(p, words.tuples)):
-            goal = address(p, b, words.output) + _place(
-                p, load_index, address(p, b, words.indices), i, depth, words.sizes
-            )
+            offset, wrong = _place(p, load_index, address(p, b, words.indices), i, depth, words.sizes, from_end)
+            outside |= wrong
+            goal = address(p, b, words.output) + offset
             source = address(p, b, words.updates) + i * length * size
             for k in range(first, last):
                 store(goal, k, combine(load(goal, k), load(source, k)))
+        report_outside(p, b, outside)
 
     return kernel
 
@@ -174,17 +201,21 @@ def scatter_elements(target: Target, variant: str) -> Any:
 
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
-        rank = word(p, words.rank)
+        rank, axis_size, from_end = word(p, words.rank), word(p, words.axis_size), word(p, words.from_end)
         if tid != 0:
             return
+        outside = 0
         for i in range(word(p, words.elements)):
-            place = _within(load_index(address(p, b, words.indices), i), word(p, words.axis_size))
+            wanted = _counted(load_index(address(p, b, words.indices), i), axis_size, from_end)
+            place = _nearest(wanted, axis_size)
+            outside |= place ^ wanted
             goal = (
                 address(p, b, words.output)
                 + outer_offset(p, words.dims, rank, i, words.dims + rank)
                 + place * word(p, words.axis_stride)
             )
             store(goal, 0, combine(load(goal, 0), load(address(p, b, words.updates), i)))
+        report_outside(p, b, outside)
 
     return kernel
 
@@ -200,14 +231,14 @@ def one_hot(target: Target, variant: str) -> Any:
     @device
     def kernel(p, b, tid, nt):  # type: ignore[no-untyped-def]
         depth, inner, on, off = word(p, words.depth), word(p, words.inner), word(p, words.on), word(p, words.off)
+        from_end = word(p, words.from_end)
         first, last = share(word(p, words.outer_count) * depth, tid, nt)
         for line in range(first, last):
             outer = line // depth
             wanted = line - outer * depth
             goal = address(p, b, words.output) + line * inner * size
             for i in range(inner):
-                hot = np.int64(load_index(address(p, b, words.indices), outer * inner + i))
-                hot = hot + depth if hot < 0 else hot
+                hot = _counted(load_index(address(p, b, words.indices), outer * inner + i), depth, from_end)
                 store(goal, i, on if hot == wanted else off)
 
     return kernel
@@ -230,17 +261,21 @@ def reverse_sequence(target: Target, variant: str) -> Any:
         )
         first, last = share(word(p, words.outer_count) * one * middle * two, tid, nt)
         steps = one if time_first else two
+        outside = 0
         for line in range(first, last):
             j, rest = line % two, line // two
             m = rest % middle
             rest //= middle
             i, outer = rest % one, rest // one
             time, batch = (i, j) if time_first else (j, i)
-            count = max(0, min(np.int64(load_index(address(p, b, words.lengths), batch)), steps))
+            wanted = np.int64(load_index(address(p, b, words.lengths), batch))
+            count = max(0, min(wanted, steps))
+            outside |= count ^ wanted
             time = count - 1 - time if time < count else time
             i, j = (time, j) if time_first else (i, time)
             source = address(p, b, words.x) + (((outer * one + i) * middle + m) * two + j) * length
             copy_bytes(address(p, b, words.output) + line * length, source, length)
+        report_outside(p, b, outside)
 
     return kernel
 

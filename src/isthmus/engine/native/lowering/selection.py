@@ -23,6 +23,11 @@ def _index_kind(tensor: Tensor) -> str:
     return _INDEX_KINDS[tensor.dtype]
 
 
+def _from_end(step: Step) -> int:
+    """Tell whether negative indices count from the end."""
+    return int(step.params["from_end"])
+
+
 def _no_index(tensor: Tensor) -> str | None:
     if tensor.dtype in _INDEX_KINDS:
         return None
@@ -45,7 +50,7 @@ def _emit_gather(step: Step, e: Emitter) -> None:
     e.emit(
         f"selection:gather.{_index_kind(indices)}_{length if length in (1, 2, 4, 8) else 'run'}",
         output=e.at(output), x=e.at(x), indices=e.at(indices), outer_count=prod(x.dims[:axis]),
-        count=indices.elements, axis_size=x.dims[axis], length=length,
+        count=indices.elements, axis_size=x.dims[axis], length=length, from_end=_from_end(step),
     )  # fmt: skip
 
 
@@ -58,6 +63,7 @@ def _element_walk(step: Step, x: Tensor, indices: Tensor) -> dict[str, int | Seq
         "elements": indices.elements,
         "axis_size": x.dims[axis],
         "axis_stride": strides[axis],
+        "from_end": _from_end(step),
         "dims": indices.dims[::-1],
         "strides": others[::-1],
     }
@@ -82,7 +88,7 @@ def _emit_gather_nd(step: Step, e: Emitter) -> None:
     e.emit(
         f"selection:gather_nd.{_index_kind(indices)}", output=e.at(output), x=e.at(x), indices=e.at(indices),
         tuples=tuples, batch_tuples=prod(indices.dims[batch:-1]), batch_bytes=prod(x.dims[batch:]) * size,
-        length=prod(x.dims[batch + depth :]) * size, sizes=x.dims[batch : batch + depth],
+        length=prod(x.dims[batch + depth :]) * size, from_end=_from_end(step), sizes=x.dims[batch : batch + depth],
         strides=strides[batch : batch + depth],
     )  # fmt: skip
 
@@ -123,7 +129,8 @@ def _emit_scatter_nd(step: Step, e: Emitter) -> None:
     strides = [s * x.dtype.itemsize for s in dense_strides(x.dims)]
     e.emit(
         f"selection:scatter_nd.{variant}", output=e.at(output), indices=e.at(indices), updates=e.at(updates),
-        tuples=prod(indices.dims[:-1]), length=prod(x.dims[depth:]), sizes=x.dims[:depth], strides=strides[:depth],
+        tuples=prod(indices.dims[:-1]), length=prod(x.dims[depth:]), from_end=_from_end(step), sizes=x.dims[:depth],
+        strides=strides[:depth],
     )  # fmt: skip
 
 
@@ -146,7 +153,7 @@ def _emit_one_hot(step: Step, e: Emitter) -> None:
             f"selection:one_hot.{_index_kind(indices)}_{output.dtype.itemsize}", output=e.at(output),
             indices=e.at(indices), outer_count=prod(indices.dims[:axis]), depth=int(step.params["depth"]),
             inner=prod(indices.dims[axis:]), on=value_bits(step.params["on_value"], output),
-            off=value_bits(step.params["off_value"], output),
+            off=value_bits(step.params["off_value"], output), from_end=_from_end(step),
         )  # fmt: skip
 
 

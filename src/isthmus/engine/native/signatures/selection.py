@@ -1,4 +1,4 @@
-"""Words of the kernels in `kernels.selection`. Indices in data are limited by the kernels themselves."""
+"""Words of the kernels in `kernels.selection`. Indices in data are limited, and reported, by the kernels themselves."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ _ELEMENT_WALK = (
     Number("elements", 1),
     Number("axis_size", 1),
     Number("axis_stride"),
+    flag("from_end"),
     Count("rank"),
     Numbers("dims", "rank", 1),
     Numbers("strides", "rank"),
@@ -42,6 +43,7 @@ GATHER = Signature(
         Number("count", 1),
         Number("axis_size", 1),
         Number("length", 1),
+        flag("from_end"),
     ),
     variants={
         f"{index}_{size or 'run'}": {"index_size": _INDEX[index], "size": size}
@@ -72,6 +74,7 @@ GATHER_ND = Signature(
         Number("batch_tuples", 1),
         Number("batch_bytes"),
         Number("length", 1),
+        flag("from_end"),
         Count("depth"),
         Numbers("sizes", "depth", 1),
         Numbers("strides", "depth"),
@@ -86,6 +89,7 @@ SCATTER_ND = Signature(
         Read("updates", "tuples * length * size"),
         Number("tuples", 1),
         Number("length", 1),
+        flag("from_end"),
         Count("depth"),
         Numbers("sizes", "depth", 1),
         Numbers("strides", "depth"),
@@ -112,6 +116,7 @@ ONE_HOT = Signature(
         Number("inner", 1),
         Bits("on"),
         Bits("off"),
+        flag("from_end"),
     ),
     variants={
         f"{index}_{size}": {"index_size": _INDEX[index], "size": size} for index in _INDEX for size in (1, 2, 4, 8)

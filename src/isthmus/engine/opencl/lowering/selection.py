@@ -20,9 +20,9 @@ from isthmus.prepare.schedule import Step
 
 _INDICES = (DataType.INT_32, DataType.UINT_32, DataType.INT_64)
 _BOUNDED = """
-int bounded(long index, int size)
+int bounded(long index, int size, int from_end)
 {
-  index = index < 0 ? index + size : index;
+  index = index < 0 && from_end ? index + size : index;
   return index < 0 ? 0 : (index >= size ? size - 1 : (int)index);
 }
 """
@@ -39,8 +39,9 @@ def _moved(e: Emitter, draft: Draft, output: Tensor, x: Tensor) -> tuple[Operand
     return y, source
 
 
-def _indices(e: Emitter, draft: Draft, tensor: Tensor) -> None:
+def _indices(e: Emitter, draft: Draft, step: Step, tensor: Tensor) -> None:
     draft.memory("indices", e.at(tensor), e.storage(tensor).c_type)
+    draft.ints(from_end=int(step.params["from_end"]))
 
 
 def _launch(e: Emitter, kernel: str, draft: Draft, lines: Sequence[str], items: int) -> None:
@@ -55,11 +56,12 @@ def _emit_gather(step: Step, e: Emitter) -> None:
         return
     axis, draft = int(step.params["axis"]) % x.rank, e.draft()
     y, source = _moved(e, draft, output, x)
-    _indices(e, draft, indices)
+    _indices(e, draft, step, indices)
     draft.ints(count=indices.elements, size=x.dims[axis], run=prod(x.dims[axis + 1 :]))
     lines = [
         "  int c = item % run, k = item / run % count, o = item / (run * count);",
-        f"  {y.storage.computed} v = {source.storage.load('x', '(o * size + bounded(indices[k], size)) * run + c')};",
+        "  int at = (o * size + bounded(indices[k], size, from_end)) * run + c;",
+        f"  {y.storage.computed} v = {source.storage.load('x', 'at')};",
         f"  {y.storage.store('y', 'item', 'v')}",
     ]
     _launch(e, "gather", draft, lines, output.elements)
@@ -84,11 +86,11 @@ def _emit_gather_elements(step: Step, e: Emitter) -> None:
         return
     axis, draft = int(step.params["axis"]) % x.rank, e.draft()
     y, source = _moved(e, draft, output, x)
-    _indices(e, draft, indices)
+    _indices(e, draft, step, indices)
     draft.ints(size=x.dims[axis], step=dense_strides(x.dims)[axis])
     lines = [
         *_apart(draft, indices.dims, _element_strides(x, axis)),
-        f"  {y.storage.computed} v = {source.storage.load('x', 'at + bounded(indices[item], size) * step')};",
+        f"  {y.storage.computed} v = {source.storage.load('x', 'at + bounded(indices[item], size, from_end) * step')};",
         f"  {y.storage.store('y', 'item', 'v')}",
     ]
     _launch(e, "gather_elements", draft, lines, output.elements)
@@ -99,7 +101,7 @@ def _tuple_lines(draft: Draft, sizes: Sequence[int], strides: Sequence[int]) -> 
     lines = []
     for level, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         draft.ints(**{f"n{level}": size, f"t{level}": stride})
-        lines.append(f"  at += bounded(indices[k * {len(sizes)} + {level}], n{level}) * t{level};")
+        lines.append(f"  at += bounded(indices[k * {len(sizes)} + {level}], n{level}, from_end) * t{level};")
     return lines
 
 
@@ -109,7 +111,7 @@ def _emit_gather_nd(step: Step, e: Emitter) -> None:
         return
     batch, depth, draft = int(step.params["batch_dims"]), indices.dims[-1], e.draft()
     y, source = _moved(e, draft, output, x)
-    _indices(e, draft, indices)
+    _indices(e, draft, step, indices)
     run, tuples = prod(x.dims[batch + depth :]), prod(indices.dims[batch:-1])
     draft.ints(run=run, tuples=tuples, batch=prod(x.dims[batch:]))
     strides = dense_strides(x.dims)[batch : batch + depth]
@@ -131,7 +133,7 @@ def _emit_scatter(step: Step, e: Emitter) -> None:
         return
     draft = e.draft()
     y, source = _moved(e, draft, output, updates)
-    _indices(e, draft, indices)
+    _indices(e, draft, step, indices)
     if step.op == "ScatterNd":
         depth = indices.dims[-1]
         run, tuples = prod(x.dims[depth:]), prod(indices.dims[:-1])
@@ -157,7 +159,7 @@ def _emit_scatter(step: Step, e: Emitter) -> None:
     draft.ints(index_step=dense_strides(indices.dims)[axis])
     lines += [
         "  for (int k = 0; k < length; ++k) {",
-        "    int at = base + bounded(indices[from + k * index_step], size) * step;",
+        "    int at = base + bounded(indices[from + k * index_step], size, from_end) * step;",
         f"    {y.storage.computed} v = {source.storage.load('x', 'from + k * index_step')};",
         f"    {y.storage.store('y', 'at', 'v')}",
         "  }",
@@ -173,13 +175,13 @@ def _emit_one_hot(step: Step, e: Emitter) -> None:
     axis = indices.rank if axis is None else int(axis) % (indices.rank + 1)
     y = operand_of(e, "y", output, [1], writes=True)
     draft.operand("y", y.place, y.storage, y.scale, y.zero)
-    _indices(e, draft, indices)
+    _indices(e, draft, step, indices)
     draft.ints(depth=int(step.params["depth"]), inner=prod(indices.dims[axis:]))
     draft.floats(on=float(step.params["on_value"]), off=float(step.params["off_value"]))
     lines = [
         "  int i = item % inner, d = item / inner % depth, o = item / (inner * depth);",
         "  long index = indices[o * inner + i];",
-        "  index = index < 0 ? index + depth : index;",
+        "  index = index < 0 && from_end ? index + depth : index;",
         f"  {y.storage.computed} v = index == d ? on : off;",
         f"  {y.storage.store('y', 'item', 'v')}",
     ]
