@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from isthmus.engine.native.lowering import quantized_convolution, quantized_depthwise
+from isthmus.engine.native.lowering.byte_arithmetic import WeightedSum, byte_product, weighted_sum
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import (
     STORED,
@@ -29,7 +30,6 @@ from isthmus.graph.ops import having
 from isthmus.prepare.schedule import Step
 
 Covers = Callable[[Step], bool]
-_LARGEST_SCALE = 2.0**14
 
 
 # -- functions of one element ------------------------------------------------------------------------------------------
@@ -53,12 +53,6 @@ def _emit_function(step: Step, e: Emitter) -> None:
 
 
 # -- sums and products -------------------------------------------------------------------------------------------------
-
-
-def _covers_binary(step: Step) -> bool:
-    return all(map(is_eight_bit, (*step.inputs, *step.outputs))) and (
-        len({t.dtype for t in (*step.inputs, *step.outputs) if t is not None}) == 1
-    )
 
 
 def _modes(output: Tensor, dims: list[tuple[int, ...]]) -> tuple[int, list[bool]]:
@@ -99,48 +93,29 @@ def _emit_runs(kernel: str, step: Step, e: Emitter, parameters: Callable[[int, i
     )  # fmt: skip
 
 
+def _sum_of(step: Step) -> WeightedSum | None:
+    return weighted_sum(step, step.op == "ElementWiseSubtract")
+
+
 def _emit_add(step: Step, e: Emitter) -> None:
-    scale = np.float32(quantization_of(step.outputs[0]).scale)
-    quantizations = [quantization_of(operand(step, i)) for i in (0, 1)]
-    ratios = [np.float32(q.scale) / scale for q in quantizations]
-    # Multipliers of about 20 bits: the sum of two products of bytes then fits 32 bits.
-    shift = 20 - (int(np.frexp(max(ratios))[1]) - 1)
-    factors = [int(np.rint(np.ldexp(np.float64(r), shift))) for r in ratios]
-    if step.op == "ElementWiseSubtract":
-        factors[1] = -factors[1]
-    zeros = sum(f * q.zero_point for f, q in zip(factors, quantizations, strict=True))
+    found = _sum_of(step)
+    assert found is not None
 
     def parameters(first: int, second: int) -> dict[str, int | float]:
-        bias = (1 << (shift - 1)) - zeros
-        return {"a_factor": factors[first], "b_factor": factors[second], "bias": bias, "shift": shift}
+        factors = {"a_factor": found.factors[first], "b_factor": found.factors[second]}
+        return {**factors, "bias": found.bias, "shift": found.shift}
 
     _emit_runs("add", step, e, parameters)
 
 
-def _covers_add(step: Step) -> bool:
-    if not _covers_binary(step):
-        return False
-    scales = [quantization_of(t).scale for t in (operand(step, 0), operand(step, 1), step.outputs[0])]
-    largest = max(scales[0], scales[1]) / scales[2]
-    return 2.0**-10 <= largest < 2.0**8
-
-
 def _emit_multiply(step: Step, e: Emitter) -> None:
-    quantizations = [quantization_of(operand(step, i)) for i in (0, 1)]
-    scales = [np.float32(q.scale) for q in (*quantizations, quantization_of(step.outputs[0]))]
+    found = byte_product(step)
+    assert found is not None
 
     def parameters(first: int, second: int) -> dict[str, int | float]:
-        zeros = {"a_zero": quantizations[first].zero_point, "b_zero": quantizations[second].zero_point}
-        return {**zeros, "scale": float(scales[0] * scales[1] / scales[2])}
+        return {"a_zero": found.zeros[first], "b_zero": found.zeros[second], "scale": float(found.scale)}
 
     _emit_runs("multiply", step, e, parameters)
-
-
-def _covers_multiply(step: Step) -> bool:
-    if not _covers_binary(step):
-        return False
-    first, second, result = map(quantization_of, (operand(step, 0), operand(step, 1), step.outputs[0]))
-    return first.scale * second.scale / result.scale < _LARGEST_SCALE
 
 
 # -- many elements into one --------------------------------------------------------------------------------------------
@@ -351,9 +326,9 @@ QUANTIZED: dict[str, tuple[Covers, Lowering]] = {
     **quantized_convolution.QUANTIZED,
     **quantized_depthwise.QUANTIZED,
     **{op: (_covers_function, Lowering(_emit_function)) for op in _FUNCTIONS},
-    "ElementWiseAdd": (_covers_add, Lowering(_emit_add)),
-    "ElementWiseSubtract": (_covers_add, Lowering(_emit_add)),
-    "ElementWiseMultiply": (_covers_multiply, Lowering(_emit_multiply)),
+    "ElementWiseAdd": (lambda step: _sum_of(step) is not None, Lowering(_emit_add)),
+    "ElementWiseSubtract": (lambda step: _sum_of(step) is not None, Lowering(_emit_add)),
+    "ElementWiseMultiply": (lambda step: byte_product(step) is not None, Lowering(_emit_multiply)),
     "ReduceMean": (_covers_mean, Lowering(_emit_mean, _mean_work)),
     "PoolAvg2d": (_covers_one_to_one, Lowering(_emit_average_pool, _pool_work)),
     "ResizeBilinear": (_covers_resize, Lowering(_emit_resize)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from isthmus.engine.native.lowering.byte_arithmetic import ByteProduct, WeightedSum, byte_product, weighted_sum
+from isthmus.engine.native.lowering.fixed_point import quantization_of, stored_limits
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.opencl.functions import INTEGERS, TESTS
 from isthmus.engine.opencl.lowering.chains import applied, declare, function_of, limit_links, links_of, plain
@@ -92,11 +94,51 @@ def _emit_scalars(step: Step, e: Emitter, text: str, flags: tuple[float, float] 
     emit_walk(e, "function", output.dims, result, operands, compute, draft, widest=1)
 
 
-def _emit_function(step: Step, e: Emitter) -> None:
+def _emit_bytes(step: Step, e: Emitter, steps: WeightedSum | ByteProduct) -> None:
+    """A sum or product of 8-bit tensors, from stored values to stored values, rounded as on other engines."""
+    output, draft = step.outputs[0], e.draft()
+    least, most = stored_limits(step, output)
+    draft.ints(least=least, most=most, zero=quantization_of(output).zero_point)
+    if isinstance(steps, WeightedSum):
+        draft.ints(first_factor=steps.factors[0], second_factor=steps.factors[1], bias=steps.bias, shift=steps.shift)
+        text = "((({0}) * first_factor + ({1}) * second_factor + bias) >> shift)"
+    else:
+        draft.ints(first_zero=steps.zeros[0], second_zero=steps.zeros[1])
+        draft.floats(scale=float(steps.scale))
+        # Not by a sum with a large number, which a compiler may add to the product before that is rounded.
+        text = "convert_int{w}_rte(convert_float{w}((({0}) - first_zero) * (({1}) - second_zero)) * scale)"
+    tensors = [operand(step, i) for i in (0, 1)]
+    operands = [
+        _as_stored(operand_of(e, f"x{i}", t, broadcast_strides(output.dims, t.dims))) for i, t in enumerate(tensors)
+    ]
+    result = _as_stored(operand_of(e, "y", output, broadcast_strides(output.dims, output.dims), writes=True))
+    stored = result.storage.c_type
+
+    def compute(width: int, loaded: dict[str, str]) -> list[str]:
+        w = "" if width == 1 else str(width)
+        value = text.format(*(f"convert_int{w}({name})" for name in loaded.values()), w=w)
+        return [f"{stored}{w} v = convert_{stored}{w}(clamp({value} + zero, (int{w})least, (int{w})most));"]
+
+    emit_walk(e, "bytes", output.dims, result, operands, compute, draft)
+
+
+def _bytes_of(step: Step) -> WeightedSum | ByteProduct | None:
+    """How a step on bytes is rounded, if it is a sum, a difference or a product of them."""
     name = function_of(step)
+    if name == "ElementWiseMultiply":
+        return byte_product(step)
+    if name in ("ElementWiseAdd", "ElementWiseSubtract"):
+        return weighted_sum(step, name == "ElementWiseSubtract")
+    return None
+
+
+def _emit_function(step: Step, e: Emitter) -> None:
+    name, steps = function_of(step), _bytes_of(step)
     if name in TESTS:
         flags = tuple(float(bool(step.params.get(key))) for key in ("detect_negative", "detect_positive"))
         _emit_scalars(step, e, TESTS[name], (flags[0], flags[1]))
+    elif steps is not None:
+        _emit_bytes(step, e, steps)
     elif is_real(operand(step)):
         _emit_reals(step, e)
     else:
