@@ -1,6 +1,10 @@
 """``isthmus pack`` answers on one screen, in JSON or in a file, and refuses bad input in one line."""
 
 import json
+import random
+import resource
+import subprocess
+import sys
 
 import pytest
 
@@ -86,3 +90,54 @@ def test_bad_input_is_one_line_and_status_2(pack, options, text, message):
 def test_a_file_that_is_not_there(capsys):
     assert cli.main(["pack", "/no/such/file.csv"]) == 2
     assert capsys.readouterr().err == "isthmus pack: /no/such/file.csv: No such file or directory\n"
+
+
+def crowded(path, rows, together):
+    """Rows that are all live at one time, or only most of them."""
+    chance = random.Random(1)
+    lives = [(chance.randint(0, 5), chance.randint(6, 12)) for _ in range(rows)]
+    if not together:
+        lives = [(start + 10 * (row % 3), end + 10 * (row % 3)) for row, (start, end) in enumerate(lives)]
+    sizes = [chance.randint(1, 1000) for _ in lives]
+    lines = [f"b{row},{a},{b},{size}\n" for row, ((a, b), size) in enumerate(zip(lives, sizes, strict=True))]
+    path.write_text("id,lower,upper,size\n" + "".join(lines))
+    return sum(sizes)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_many_rows_that_are_live_together_get_a_layout_in_little_memory(tmp_path, together):
+    path, out = tmp_path / "crowded.csv", tmp_path / "out.csv"
+    total = crowded(path, 20_000, together)
+
+    def confine():
+        # A list of all pairs would take ten times as much.
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+
+    command = [sys.executable, "-m", "isthmus.tools.cli", "pack", str(path), "--json", "--out", str(out)]
+    done = subprocess.run(command, preexec_fn=confine, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    layout = read_csv(out)
+    assert check(layout, [b.offset for b in layout.buffers]) == facts["peak"]
+    if together:
+        assert (facts["status"], facts["peak"], facts["stopped_by"]) == ("optimal", total, "proof")
+    else:
+        assert facts["lower_bound"] <= facts["peak"] < total
+        assert facts["stopped_by"] == "size"
+    assert facts["greedy_by_size"] is None
+
+
+def test_a_layout_that_is_too_large_to_be_searched_says_so(pack, monkeypatch):
+    monkeypatch.setattr("isthmus.planning.solver.MOST_CONFLICTS", 2)
+    monkeypatch.setattr("isthmus.tools.pack.MOST_CONFLICTS", 2)
+    status, out, _ = pack("--capacity", 12)
+    assert "greedy by size  not tried" in out
+    assert status == 0
+    status, out, _ = pack(text="id,lower,upper,size\na,0,2,4\nb,1,3,8\nc,2,4,6\nd,0,4,2\n")
+    assert "ended by the number of buffers that are live together" in out
+
+
+@pytest.mark.parametrize("timeout", ["nan", "-1"])
+def test_a_time_that_is_none_is_refused(pack, timeout):
+    status, _, err = pack("--timeout", timeout)
+    assert (status, err.count("\n")) == (2, 1)

@@ -1,13 +1,17 @@
 """The planner agrees with brute force, says what it knows, and always says the same."""
 
+import math
 import subprocess
 import sys
+import threading
+import time
 
 import brute
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from squares import square_in_pieces
+from waiting import PATIENCE
 
 from isthmus.planning import (
     Buffer,
@@ -19,6 +23,7 @@ from isthmus.planning import (
     component,
     greedy_by_size,
     lower_bound,
+    machine,
     portfolio,
     solve,
     solver,
@@ -207,3 +212,32 @@ def test_easy_problems_are_planned_without_numba():
         "assert 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_time_for_the_whole_does_not_wait_for_a_compiler(monkeypatch):
+    asked, let_go = threading.Event(), threading.Event()
+
+    def load():
+        asked.set()
+        let_go.wait()
+
+    monkeypatch.setattr(machine, "load", load)
+    try:
+        limits = portfolio.Limits(time.perf_counter() + 0.05, math.inf, 1, whole=True)
+        assert limits.load() is None
+        assert asked.wait(PATIENCE)
+        assert solve(square_in_pieces(300, 3), timeout=0.2, whole=True).stopped_by == "time limit"
+    finally:
+        let_go.set()
+
+
+def test_a_layout_is_found_when_there_is_no_time_at_all(monkeypatch):
+    buffers = [Buffer(str(k), k, k + 2 + k % 3, 8 + k % 5) for k in range(1000)]
+    problem = Problem(tuple(buffers))
+    solution = solve(problem, timeout=0)
+    assert solution.offsets is not None
+    assert check(problem, solution.offsets) == solution.peak
+    assert solution.stopped_by in ("time limit", "proof")
+    monkeypatch.setattr(solver, "MOST_CONFLICTS", 100)
+    crowded = solve(problem, timeout=None)
+    assert crowded.stopped_by == ("proof" if crowded.peak == crowded.lower_bound else "size")

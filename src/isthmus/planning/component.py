@@ -8,6 +8,7 @@ do if the memory that its neighbours leave free is more than all the holes that 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -108,8 +109,13 @@ class Parts:
     last: list[int] = field(default_factory=list)
 
 
-def take_apart(problem: Problem, scale: Scale, conflicts: Conflicts, capacity: int) -> Parts:
-    """Split a problem into components, for any capacity in bytes from the given one up."""
+def take_apart(
+    problem: Problem, scale: Scale, conflicts: Conflicts, capacity: int, deadline: float = math.inf
+) -> Parts | None:
+    """Split a problem into components, for any capacity in bytes from the given one up.
+
+    None where that is not done when the clock of `time.perf_counter` reaches the deadline.
+    """
     parts = Parts()
     neighbours = conflicts.lists()
     room = capacity // scale.unit
@@ -117,6 +123,8 @@ def take_apart(problem: Problem, scale: Scale, conflicts: Conflicts, capacity: i
     parts.settled.update((i, max(scale.fixed[i], 0)) for i, b in enumerate(problem.buffers) if not b.size)
     work = [(everything, 0)]
     while work:
+        if time.perf_counter() >= deadline:
+            return None
         members, base = work.pop()
         members = _without_easy(members, room - base, scale, neighbours, parts.last)
         for component in _components(problem, members, base):

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from .problem import Problem
 
+MOST_CONFLICTS = 1_000_000
+"""Pairs of buffers that are listed at most: Python takes some hundred bytes for each."""
+
 
 @dataclass(frozen=True)
 class Conflicts:
@@ -28,11 +31,34 @@ class Conflicts:
         return [flat[a:b] for a, b in pairwise(first)]
 
 
+def count_conflicts(problem: Problem) -> int:
+    """Count the pairs of buffers that are live at the same time, those that meet twice as two.
+
+    Examples
+    --------
+    >>> from isthmus.planning import Buffer, Problem
+    >>> count_conflicts(Problem((Buffer("a", 0, 2, 8), Buffer("b", 1, 3, 8), Buffer("c", 2, 4, 8))))
+    2
+    """
+    _, meets = _meetings(problem)
+    return int(meets.sum())
+
+
+def _meetings(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """List stretches of life as start, end and owner, sorted by start, and how many each meets that begin after it.
+
+    Those follow it without a break.
+    """
+    pieces = [(s, e, i) for i, b in enumerate(problem.buffers) if b.size for s, e in b.lifetimes]
+    table = np.array(pieces, dtype=np.int64).reshape(-1, 3)
+    table = table[np.argsort(table[:, 0], kind="stable")]
+    return table, np.searchsorted(table[:, 0], table[:, 1], side="left") - np.arange(1, len(table) + 1)
+
+
 def find_conflicts(problem: Problem) -> Conflicts:
     """List the pairs of buffers that are live at the same time.
 
-    Sorted by start, the stretches that meet a given one and begin after it follow it without a break, so the cost is
-    that of sorting plus that of writing the pairs down.
+    The cost is that of sorting plus that of writing the pairs down.
 
     Examples
     --------
@@ -41,18 +67,14 @@ def find_conflicts(problem: Problem) -> Conflicts:
     [[1], [0, 2], [1]]
     """
     count = len(problem.buffers)
-    pieces = [(s, e, i) for i, b in enumerate(problem.buffers) if b.size for s, e in b.lifetimes]
-    table = np.array(pieces, dtype=np.int64).reshape(-1, 3)
-    table = table[np.argsort(table[:, 0], kind="stable")]
-    starts, ends, owners = table[:, 0], table[:, 1], table[:, 2]
-    after = np.arange(1, len(table) + 1)
-    meets = np.searchsorted(starts, ends, side="left") - after
+    table, meets = _meetings(problem)
+    owners, after = table[:, 2], np.arange(1, len(table) + 1)
     left = np.repeat(np.arange(len(table)), meets)
     right = np.arange(len(left)) - np.repeat(np.cumsum(meets) - meets, meets) + after[left]
     a, b = owners[left], owners[right]
     keys = np.concatenate((a * count + b, b * count + a))
     # Only a buffer with gaps can meet another one twice; without gaps sorting is enough.
-    keys = np.unique(keys) if len(pieces) > count else np.sort(keys)
+    keys = np.unique(keys) if len(table) > count else np.sort(keys)
     rows = keys // max(count, 1)
     first = np.searchsorted(rows, np.arange(count + 1))
     return Conflicts(first.astype(np.int64), keys - rows * count)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from bisect import insort
+import math
+import time
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 
-from .conflicts import find_conflicts
+from .conflicts import MOST_CONFLICTS, count_conflicts, find_conflicts
 from .problem import Problem
+
+_LOOK_EVERY = 256
+"""Buffers that are placed between two looks at the clock."""
 
 
 def greedy_by_size(problem: Problem) -> tuple[int, ...]:
     """Place the largest buffer first, each into the lowest gap that holds it.
 
     This is what most runtimes do (TensorFlow Lite's arena planner among them), so it is the figure to compare with.
-    The capacity of the problem plays no part.
+    The capacity of the problem plays no part. Where too many buffers are live together to list the pairs, they are
+    placed in order of time instead.
 
     Returns
     -------
@@ -26,9 +32,13 @@ def greedy_by_size(problem: Problem) -> tuple[int, ...]:
     >>> greedy_by_size(Problem((Buffer("a", 0, 2, 4), Buffer("b", 1, 3, 8), Buffer("c", 2, 4, 6))))
     (8, 0, 8)
     """
+    if count_conflicts(problem) > MOST_CONFLICTS:
+        return in_order_of_time(problem)
     buffers = problem.buffers
     order = sorted(range(len(buffers)), key=lambda i: (-buffers[i].size, buffers[i].start, i))
-    return first_fit(problem, order, find_conflicts(problem).lists())
+    offsets = first_fit(problem, order, find_conflicts(problem).lists())
+    assert offsets is not None
+    return offsets
 
 
 def first_fit(
@@ -36,7 +46,8 @@ def first_fit(
     order: Sequence[int],
     conflicts: Sequence[Sequence[int]],
     given: Mapping[int, int] | None = None,
-) -> tuple[int, ...]:
+    deadline: float = math.inf,
+) -> tuple[int, ...] | None:
     """Place buffers in the given order, each at the lowest offset that is free for its whole lifetime.
 
     Parameters
@@ -49,6 +60,8 @@ def first_fit(
         For each buffer those it may not overlap.
     given
         Offsets that are decided already.
+    deadline
+        On the clock of `time.perf_counter`: when it has come, there is no answer.
     """
     buffers = problem.buffers
     offsets = [0] * len(buffers)
@@ -68,10 +81,93 @@ def first_fit(
     for index, buffer in enumerate(buffers):
         if buffer.offset is not None and not done[index]:
             put(index, buffer.offset)
-    for index in order:
+    for number, index in enumerate(order):
+        if number and number % _LOOK_EVERY == 0 and time.perf_counter() >= deadline:
+            return None
         if not done[index]:
             put(index, _lowest_gap(taken[index], buffers[index].size, buffers[index].alignment))
     return tuple(offsets)
+
+
+def in_order_of_time(problem: Problem) -> tuple[int, ...]:
+    """Place buffers as an allocator does while time passes: each, as it begins, into the smallest hole that holds it.
+
+    It takes no list of conflicts, so it is for problems with very many of them. Gaps stay unused, and what is fixed has
+    its bytes for all time.
+
+    Examples
+    --------
+    >>> from isthmus.planning import Buffer, Problem
+    >>> in_order_of_time(Problem((Buffer("a", 0, 2, 4), Buffer("b", 1, 3, 8), Buffer("c", 2, 4, 6))))
+    (0, 4, 12)
+    """
+    buffers = problem.buffers
+    offsets = [b.offset or 0 for b in buffers]
+    holes = _Holes(sorted((b.offset, b.offset + b.size) for b in buffers if b.offset is not None))
+    placed = [i for i, b in enumerate(buffers) if b.size and b.offset is None]
+    events = sorted([(buffers[i].start, 1, i) for i in placed] + [(buffers[i].end, 0, i) for i in placed])
+    for _, starts, index in events:
+        if starts:
+            offsets[index] = holes.take(buffers[index].size, buffers[index].alignment)
+        else:
+            holes.give_back(offsets[index], offsets[index] + buffers[index].size)
+    return tuple(offsets)
+
+
+class _Holes:
+    """The free memory below a top that rises as it must, and above it all the rest."""
+
+    def __init__(self, taken: list[tuple[int, int]]) -> None:
+        self._by_size: list[tuple[int, int]] = []
+        self._end_of: dict[int, int] = {}
+        self._start_of: dict[int, int] = {}
+        self._top = 0
+        for low, high in taken:
+            if low > self._top:
+                self._add(self._top, low)
+            self._top = max(self._top, high)
+
+    def take(self, size: int, alignment: int) -> int:
+        """Take bytes out of a hole, or else from the top."""
+        # Of the holes that are just large enough one may be aligned; of the larger ones each has an aligned part.
+        for least in dict.fromkeys((size, size + alignment - 1)):
+            at = bisect_left(self._by_size, (least, 0))
+            if at < len(self._by_size):
+                low = self._by_size[at][1]
+                high, offset = self._end_of[low], -(-low // alignment) * alignment
+                if offset + size <= high:
+                    self._remove(low, high)
+                    self._add(low, offset)
+                    self._add(offset + size, high)
+                    return offset
+        offset = -(-self._top // alignment) * alignment
+        self._add(self._top, offset)
+        self._top = offset + size
+        return offset
+
+    def give_back(self, low: int, high: int) -> None:
+        """Make a hole, joined with those beside it."""
+        if low in self._start_of:
+            before = self._start_of[low]
+            self._remove(before, low)
+            low = before
+        if high in self._end_of:
+            after = self._end_of[high]
+            self._remove(high, after)
+            high = after
+        if high == self._top:
+            self._top = low
+        else:
+            self._add(low, high)
+
+    def _add(self, low: int, high: int) -> None:
+        if low < high:
+            insort(self._by_size, (high - low, low))
+            self._end_of[low], self._start_of[high] = high, low
+
+    def _remove(self, low: int, high: int) -> None:
+        del self._by_size[bisect_left(self._by_size, (high - low, low))]
+        del self._end_of[low], self._start_of[high]
 
 
 def _lowest_gap(taken: list[tuple[int, int]], size: int, alignment: int) -> int:

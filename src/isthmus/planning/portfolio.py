@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from isthmus.interrupts import start
@@ -16,6 +17,9 @@ from .search import PAUSED, SOLVED, Advance, advance
 
 MACHINE_SLICE = 2048
 INTERPRETED_SLICE = 64
+"""Nodes that are looked at between two looks at the clock; fewer where a node means more work."""
+SMALL = 256
+"""Members of a component up to which all slices are so long."""
 
 LANES = 2
 """Attempts learn from those before them in their lane. Lanes do not wait for each other, so threads can share them."""
@@ -36,11 +40,14 @@ class Limits:
         Left to be looked at.
     threads
         For compiled searches; interpreted ones would only wait for each other.
+    whole
+        Whether loading the compiled search counts too. It is given up at the deadline then.
     """
 
     deadline: float
     nodes: float
     threads: int
+    whole: bool = False
     interpreted_work: int = INTERPRETED_WORK
     loaded: bool = False
     loading: float = 0.0
@@ -51,17 +58,33 @@ class Limits:
             return "node limit"
         return "time limit" if time.perf_counter() >= self.deadline else None
 
-    def load(self) -> Advance:
-        """The search as machine code. Loading it takes its time, but not from the planning."""
+    def load(self) -> Advance | None:
+        """Load the search as machine code. None where all time counts and is over before that is done."""
         from . import machine  # here, so that planning without it starts faster
 
         began = time.perf_counter()
+        if self.whole and not self.loaded:
+            # Compiling may take longer than there is, and goes on without anybody who waits for it.
+            loader = threading.Thread(target=_load_quietly, name="isthmus-planning", daemon=True)
+            start(loader)
+            loader.join(max(0.0, min(self.deadline - began, threading.TIMEOUT_MAX)))
+            if loader.is_alive():
+                self.loading = time.perf_counter() - began
+                return None
         code = machine.load()
         if not self.loaded:
             self.loading = time.perf_counter() - began
-            self.deadline += self.loading
+            self.deadline += 0.0 if self.whole else self.loading
             self.loaded = True
         return code
+
+
+def _load_quietly() -> None:
+    """Load the search; who asks again is told what is wrong."""
+    from . import machine
+
+    with suppress(Exception):
+        machine.load()
 
 
 @dataclass
@@ -108,7 +131,8 @@ def answer(task: Task, capacity: int, first_turn: int, attempts: int, nodes: int
     rest = plan[total.turns :]
     if rest and not limits.reached():
         code = limits.load()
-        total = _join(total, _Race(task, capacity, rest, limits, code).run(limits.threads), limits)
+        if code is not None:
+            total = _join(total, _Race(task, capacity, rest, limits, code).run(limits.threads), limits)
     return total
 
 
@@ -169,7 +193,8 @@ class _Race:
         blame = self.task.blame.get(turn - LANES, [])
         search = Attempt(self.task, self.capacity, turn, share, blame, machine=compiled)
         while place < self.winner and search.nodes < share and not self.limits.reached():
-            result = search.run(self.code, MACHINE_SLICE if compiled else INTERPRETED_SLICE)
+            nodes = MACHINE_SLICE if compiled else INTERPRETED_SLICE
+            result = search.run(self.code, max(1, nodes * SMALL // max(len(self.task), SMALL)))
             self.nodes[place] = search.nodes
             if result != PAUSED:
                 with self.lock:

@@ -6,7 +6,7 @@ never mix: a planner chooses the memory coordinate of each rectangle and may not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
 from dataclasses import dataclass
 
 MAX_BYTES = 2**48
@@ -156,31 +156,30 @@ class Problem:
 
     def _check_fixed(self) -> None:
         fixed = [i for i, b in enumerate(self.buffers) if b.offset is not None and b.size > 0]
-        for later, pieces in _overlapping_in_time(self.buffers, fixed):
+        # At equal times an end (0) comes before a start (1). Those that live lie apart, so only neighbours can meet.
+        lives = [(start, end, i) for i in fixed for start, end in self.buffers[i].lifetimes]
+        events = sorted([(start, 1, i) for start, _, i in lives] + [(end, 0, i) for _, end, i in lives])
+        live: list[tuple[int, int]] = []
+        for _, starts, later in events:
             b = self.buffers[later]
             assert b.offset is not None
-            for earlier in pieces:
+            entry = b.offset, later
+            at = bisect_left(live, entry)
+            if not starts:
+                del live[at]
+                continue
+            for place, earlier in live[max(at - 1, 0) : at + 1]:
                 a = self.buffers[earlier]
-                assert a.offset is not None
-                if a.offset < b.offset + b.size and b.offset < a.offset + a.size:
+                if place < b.offset + b.size and b.offset < place + a.size:
                     raise PlanningError(
                         f"buffer {b.id!r}: fixed offset {b.offset} collides with buffer {a.id!r} "
-                        f"at {a.offset}-{a.offset + a.size}",
+                        f"at {place}-{place + a.size}",
                         max(earlier, later),
                     )
+            live.insert(at, entry)
 
     def __len__(self) -> int:
         return len(self.buffers)
-
-
-def _overlapping_in_time(buffers: tuple[Buffer, ...], chosen: list[int]) -> Iterator[tuple[int, list[int]]]:
-    """Go through the chosen buffers by time; yield each with those that are live when it begins."""
-    pieces = sorted((start, end, i) for i in chosen for start, end in buffers[i].lifetimes)
-    live: list[tuple[int, int]] = []
-    for start, end, i in pieces:
-        live = [(e, j) for e, j in live if e > start]
-        yield i, [j for _, j in live]
-        live.append((end, i))
 
 
 def _whole(what: str, value: int, least: int, most: int) -> None:

@@ -41,11 +41,13 @@ class Solution:
     nodes
         Partial layouts that the exact search looked at; 0 if it was not needed.
     stopped_by
-        ``"proof"``, ``"time limit"`` or ``"node limit"``. A decision for a given capacity is proved by any layout
-        that fits.
+        ``"proof"``, ``"time limit"``, ``"node limit"``, or ``"size"`` where too many buffers are live together to be
+        searched. A decision for a given capacity is proved by any layout that fits.
     loading
         Seconds that it took to load the compiled search, or on its first use to compile it; not part of `seconds`,
         and 0 if it was not needed or already there.
+    greedy
+        Bytes of the layout that is greedy by size; ``None`` where that was not tried.
     """
 
     status: Status
@@ -56,3 +58,4 @@ class Solution:
     nodes: int
     stopped_by: str
     loading: float = 0.0
+    greedy: int | None = None

@@ -10,8 +10,8 @@ from itertools import count
 from .attempt import Task
 from .bound import lower_bound
 from .component import Scale, take_apart
-from .conflicts import find_conflicts
-from .greedy import first_fit, orders
+from .conflicts import MOST_CONFLICTS, count_conflicts, find_conflicts
+from .greedy import first_fit, in_order_of_time, orders
 from .portfolio import Limits, answer
 from .problem import PlanningError, Problem
 from .solution import Solution, Status
@@ -24,24 +24,33 @@ ATTEMPTS = 16
 
 
 def solve(
-    problem: Problem, *, timeout: float | None = 10.0, node_limit: int | None = None, threads: int = 2
+    problem: Problem,
+    *,
+    timeout: float | None = 10.0,
+    node_limit: int | None = None,
+    threads: int = 2,
+    whole: bool = False,
 ) -> Solution:
     """Find the smallest layout, or one that fits the capacity of the problem.
 
     Several fast layouts come first; if one of them reaches the lower bound, or fits the capacity, that is the answer.
     Otherwise an exact search goes on until it has a proof or reaches a limit. The answer to a problem is always the
-    same, whatever the number of threads, unless the time limit cuts it off.
+    same, whatever the number of threads, unless the time limit cuts it off. Where too many buffers are live together to
+    list the pairs, they are laid out in order of time, and nothing is searched.
 
     Parameters
     ----------
     problem
         What to place. Without a capacity the peak is minimised; with one, any layout that fits will do.
     timeout
-        Seconds; ``None`` for no limit. Loading the compiled search, or compiling it on its first use, is not counted.
+        Seconds; ``None`` for no limit. Loading the compiled search, or compiling it on its first use, is not counted
+        unless `whole` says so. Some layout is found in any case.
     node_limit
         Partial layouts that the exact search may look at; 0 for fast layouts only, ``None`` for no limit.
     threads
         How many searches may run side by side.
+    whole
+        Whether the time to load the compiled search counts.
 
     Returns
     -------
@@ -63,13 +72,11 @@ def solve(
         raise PlanningError(f"node limit {node_limit} is negative")
     if threads < 1:
         raise PlanningError(f"{threads} threads cannot search")
-    planner = _Planner(problem, timeout, node_limit, threads)
-    planner.place_fast()
-    stopped_by = "proof"
-    if not planner.finished():
-        planner.prepare_search()
-        stopped_by = planner.minimise() if problem.capacity is None else planner.decide(problem.capacity)
-    return planner.solution(stopped_by)
+    planner = _Planner(problem, timeout, node_limit, threads, whole)
+    stopped_by = planner.place_fast()
+    if stopped_by is None and not planner.finished():
+        stopped_by = planner.search()
+    return planner.solution("proof" if planner.finished() or stopped_by is None else stopped_by)
 
 
 class _Hard:
@@ -94,16 +101,19 @@ class _Hard:
 class _Planner:
     """One call of `solve`: the best layout and the best bound so far, and what may still be spent."""
 
-    def __init__(self, problem: Problem, timeout: float | None, node_limit: int | None, threads: int) -> None:
+    def __init__(
+        self, problem: Problem, timeout: float | None, node_limit: int | None, threads: int, whole: bool
+    ) -> None:
         self.began = time.perf_counter()
         self.problem = problem
         deadline = math.inf if timeout is None else self.began + timeout
         nodes = math.inf if node_limit is None else node_limit
-        self.limits = Limits(deadline, nodes, threads)
+        self.limits = Limits(deadline, nodes, threads, whole)
         self.spent = 0
         self.bound = lower_bound(problem)
         self.peak = math.inf
         self.offsets: tuple[int, ...] | None = None
+        self.greedy: int | None = None
 
     def finished(self) -> bool:
         """Whether the question of the problem is answered."""
@@ -112,26 +122,52 @@ class _Planner:
             return self.peak <= capacity or self.bound > capacity
         return self.peak <= self.bound
 
-    def place_fast(self) -> None:
-        """Try layouts that take one pass each."""
+    def place_fast(self) -> str | None:
+        """Try layouts that take one pass each; the answer is what forbids to go on, if anything does."""
         if self.finished():
-            return
+            return None
+        if count_conflicts(self.problem) > MOST_CONFLICTS:
+            self._keep(in_order_of_time(self.problem))
+            return "size"
         self.conflicts = find_conflicts(self.problem)
         self.neighbours = self.conflicts.lists()
         for order in orders(self.problem, self.neighbours):
-            self._keep(first_fit(self.problem, order, self.neighbours))
-            if self.finished() or time.perf_counter() >= self.limits.deadline:
-                return
+            offsets = first_fit(self.problem, order, self.neighbours, deadline=self.limits.deadline)
+            if offsets is None:
+                if self.offsets is None:
+                    self._keep(in_order_of_time(self.problem))
+                return "time limit"
+            self._keep(offsets)
+            self.greedy = int(self.peak) if self.greedy is None else self.greedy
+            if self.finished():
+                return None
+            if time.perf_counter() >= self.limits.deadline:
+                return "time limit"
+        return None
 
-    def prepare_search(self) -> None:
-        """Take the problem apart. What is set aside is easy at the lower bound, and so at all capacities tried."""
+    def search(self) -> str:
+        """Search for a better layout, until there is a proof or a limit."""
+        if not self.prepare_search():
+            return "time limit"
+        capacity = self.problem.capacity
+        return self.minimise() if capacity is None else self.decide(capacity)
+
+    def prepare_search(self) -> bool:
+        """Take the problem apart, if there is time.
+
+        What is set aside is easy at the lower bound, and so at all capacities tried.
+        """
         scale = Scale.of(self.problem)
         self.unit = scale.unit
         # Peaks end where some buffer ends: on a multiple of the unit plus one of these.
         self.remainders = sorted({b.size % scale.unit for b in self.problem.buffers})
-        self.parts = take_apart(self.problem, scale, self.conflicts, self.bound)
-        self.hard = [_Hard(Task(self.problem, scale, c, self.conflicts)) for c in self.parts.components]
+        parts = take_apart(self.problem, scale, self.conflicts, self.bound, self.limits.deadline)
+        if parts is None:
+            return False
+        self.parts = parts
+        self.hard = [_Hard(Task(self.problem, scale, c, self.conflicts)) for c in parts.components]
         self.hard.sort(key=lambda h: len(h.task))
+        return True
 
     def decide(self, capacity: int) -> str:
         """Search for a layout below the capacity, or for the proof that there is none."""
@@ -187,6 +223,7 @@ class _Planner:
             self.spent,
             stopped_by,
             self.limits.loading,
+            self.greedy,
         )
 
     def _try(self, capacity: int, attempts: int, effort: int) -> bool | None:
@@ -223,7 +260,9 @@ class _Planner:
             component = hard.task.component
             for i, at in zip(component.members, hard.offsets, strict=True):
                 given[i] = (component.base + at) * unit
-        self._keep(first_fit(self.problem, self.parts.last, self.neighbours, given))
+        offsets = first_fit(self.problem, self.parts.last, self.neighbours, given)
+        assert offsets is not None
+        self._keep(offsets)
 
     def _keep(self, offsets: Sequence[int]) -> None:
         peak = max((at + b.size for at, b in zip(offsets, self.problem.buffers, strict=True)), default=0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from isthmus.planning import (
     read_csv,
     solve,
 )
+from isthmus.planning.conflicts import MOST_CONFLICTS, count_conflicts
 from isthmus.planning.table import csv_text
 from isthmus.tools.files import written_whole
 
@@ -40,16 +43,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--capacity", type=int, metavar="N", help="bytes to fit into; the smallest layout if not given")
     parser.add_argument("--align", type=int, metavar="A", help="alignment of buffers for which the file gives none")
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="seconds to search (default 10)")
+    parser.add_argument(
+        "--timeout", type=float, default=10.0, metavar="S", help="seconds that all of it may take (default 10)"
+    )
     parser.add_argument("--out", type=Path, metavar="SOLUTION.csv", help="write the problem with its offsets here")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command: 0 with a layout, 1 without one, 2 for bad input."""
+    began = time.perf_counter()
     try:
+        if not options.timeout >= 0:
+            raise PlanningError(f"timeout {options.timeout} is negative")
         problem = _problem(options)
-        solution = solve(problem, timeout=options.timeout)
+        # To check a layout and to write it takes about as long as to read the problem did.
+        left = max(0.0, options.timeout - 2 * (time.perf_counter() - began))
+        solution = solve(problem, timeout=left, whole=True)
         if solution.offsets is not None:
             # Whatever the planner says, nothing leaves here that an independent check has not seen.
             check(problem, solution.offsets)
@@ -60,6 +70,9 @@ def main(options: argparse.Namespace) -> int:
         return _refuse(str(error))
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}")
+    if solution.greedy is None and solution.stopped_by == "proof" and count_conflicts(problem) <= MOST_CONFLICTS:
+        # Nothing had to be placed to see that the capacity is too small.
+        solution = replace(solution, greedy=_peak(problem, greedy_by_size(problem)))
     print(json.dumps(_facts(problem, solution)) if options.json else _report(problem, solution))
     if solution.nodes == 0 and solution.status is Status.INFEASIBLE:
         needed = solution.lower_bound
@@ -93,7 +106,7 @@ def _facts(problem: Problem, solution: Solution) -> dict[str, object]:
         "loading_seconds": solution.loading,
         "buffers": len(problem),
         "capacity": problem.capacity,
-        "greedy_by_size": _greedy_peak(problem),
+        "greedy_by_size": solution.greedy,
     }
 
 
@@ -103,16 +116,17 @@ def _report(problem: Problem, solution: Solution) -> str:
         ("buffers", f"{len(problem):,}"),
         ("peak", "none" if solution.peak is None else f"{solution.peak:,} bytes"),
         ("lower bound", f"{solution.lower_bound:,} bytes"),
-        ("greedy by size", f"{_greedy_peak(problem):,} bytes"),
+        ("greedy by size", "not tried" if solution.greedy is None else f"{solution.greedy:,} bytes"),
     ]
     if problem.capacity is not None:
         facts.insert(2, ("capacity", f"{problem.capacity:,} bytes"))
-    searched = f"{solution.seconds:.3f} s, {solution.nodes:,} nodes, ended by {solution.stopped_by}"
+    ended = "the number of buffers that are live together" if solution.stopped_by == "size" else solution.stopped_by
+    searched = f"{solution.seconds:.3f} s, {solution.nodes:,} nodes, ended by {ended}"
     if solution.loading >= 0.01:
         searched += f" (and {solution.loading:.1f} s to load the compiled search)"
     facts.append(("search", searched))
     return "\n".join(f"{name:<16}{value}" for name, value in facts)
 
 
-def _greedy_peak(problem: Problem) -> int:
-    return max((o + b.size for o, b in zip(greedy_by_size(problem), problem.buffers, strict=True)), default=0)
+def _peak(problem: Problem, offsets: Sequence[int]) -> int:
+    return max((o + b.size for o, b in zip(offsets, problem.buffers, strict=True)), default=0)
