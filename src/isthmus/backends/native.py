@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 import ctypes
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,9 @@ def prepare(
         io_in_scratch=io_in_scratch,
         strips=None if limit is None else _strips(limit, target, count),
     )
-    return Prepared(lower.lower(planned, target, count), planned.plan, planned.io_offsets)
+    in_float = dict.fromkeys((step.op, step.name) for step in planned.steps if lower.is_in_float(step))
+    plan = replace(planned.plan, in_float=tuple(in_float))
+    return Prepared(lower.lower(planned, target, count), plan, planned.io_offsets)
 
 
 def restored(

@@ -202,6 +202,9 @@ class Plan:
         them there might be less scratch.
     half_bytes, float_bytes
         Bytes of the floats in scratch, each tensor by itself, that are stored as halves, and of those that are not.
+    in_float
+        The steps on fixed-point tensors, as operation and name, that the engine computes in float, since no kernel
+        covers them.
     """
 
     bytes: int
@@ -221,6 +224,7 @@ class Plan:
     bounded: bool = False
     half_bytes: int = 0
     float_bytes: int = 0
+    in_float: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from isthmus.tools.limits import add_limit_arguments, parse_limit
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 WIDEST = 160
+FLOATS_SHOWN = 5
+"""Steps in float that are named."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,6 +121,7 @@ def describe(model: Path, backend: str, prepared: Preparation, seconds: float) -
         "aliased_bytes": plan.aliased_bytes,
         "half_bytes": plan.half_bytes,
         "float_bytes": plan.float_bytes,
+        "in_float": [{"op": op, "name": name} for op, name in plan.in_float],
         "peak": peak,
         "regions": [
             {
@@ -171,6 +174,11 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
         print("  floats in scratch, each tensor by itself:")
         print(f"  {'':10}{report['half_bytes']:>13,}  bytes of halves")
         print(f"  {'':10}{report['float_bytes']:>13,}  bytes that stay floats, for halves would lose too much")
+    for number, step in enumerate(report["in_float"][: FLOATS_SHOWN + 1]):
+        text = f"{step['op']} {shorten([step['name']], max(columns - 70, 16))[0]} has no 8-bit kernel for its operands"
+        if number == FLOATS_SHOWN:
+            text = f"and {len(report['in_float']) - FLOATS_SHOWN} more steps"
+        print(f"  in float  {'':>13}  {text}")
     for region in report["regions"]:
         steps, strips, ends = len(region["steps"]), region["strips"], (region["steps"][0], region["steps"][-1])
         names = " to ".join(shorten(list(dict.fromkeys(ends)), max((columns - 60) // 2, 12)))

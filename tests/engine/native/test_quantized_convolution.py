@@ -57,10 +57,12 @@ def sums(x: np.ndarray, weights: np.ndarray, params: dict[str, Any], depthwise: 
     return total
 
 
-def weight_scales(rng: np.random.Generator, filters: int, per_channel: bool, axis: int) -> Quantization:
+def weight_scales(
+    rng: np.random.Generator, filters: int, per_channel: bool, axis: int, zeros: tuple[int, ...] = (0,)
+) -> Quantization:
     if not per_channel:
-        return Quantization.per_tensor(0.01)
-    return Quantization.per_channel(rng.uniform(0.002, 0.02, filters), np.zeros(filters), axis)
+        return Quantization.per_tensor(0.01, zeros[0])
+    return Quantization.per_channel(rng.uniform(0.002, 0.02, filters), np.resize(zeros, filters), axis)
 
 
 def check(
@@ -96,20 +98,24 @@ def check_convolution(
     bias: bool = True,
     clamp: tuple[float, float] | None = None,
     depthwise: bool = False,
+    zeros: tuple[int, ...] = (0,),
+    weight_kind: type = SIGNED,
     targets: Sequence[Target] = TARGETS,
 ) -> None:
     rng = np.random.default_rng(sum(dims) + filters)
     info = np.iinfo(kind)
     x = rng.integers(info.min, info.max + 1, dims).astype(kind)
     depth = 1 if depthwise else dims[3] // group
-    weights = rng.integers(-127, 128, (*kernel, depth, filters)).astype(np.int8)
-    quantization = weight_scales(rng, filters, per_channel, 3)
+    least = -127 if (weight_kind, zeros) == (SIGNED, (0,)) else np.iinfo(weight_kind).min
+    weights = rng.integers(least, np.iinfo(weight_kind).max + 1, (*kernel, depth, filters)).astype(weight_kind)
+    quantization = weight_scales(rng, filters, per_channel, 3, zeros)
     offset = rng.integers(-3000, 3000, filters).astype(np.int32) if bias else None
     qx = Quantization.per_tensor(0.05, 3 if kind is SIGNED else 120)
     params: dict[str, Any] = {"stride": stride, "pad_amount": pad, "dilation": dilation}
     if not depthwise:
         params["group"] = group
-    total = sums(x.astype(np.int64) - qx.zero_point, weights, params, depthwise)
+    centred = weights.astype(np.int64) - np.resize(zeros if per_channel else zeros[0], filters)
+    total = sums(x.astype(np.int64) - qx.zero_point, centred, params, depthwise)
     if offset is not None:
         total = total + offset
     spread = float(np.abs(total).mean()) * 0.05 * 0.01 / 40
@@ -242,6 +248,38 @@ def test_products_with_a_constant_matrix_are_exact(transposed: bool) -> None:
         "MatMul", [Operand(x, quantization=qx), harness.static(constant, qw)], {"transpose_in1": transposed},
         Result(None, DataType.SFIXED_POINT_8, qy), requantized(total, np.float32(scale), qy, SIGNED),
     )  # fmt: skip
+
+
+ZERO_POINTS = {
+    "in the middle": (UNSIGNED, (128,)), "beside it": (UNSIGNED, (121,)), "lowest": (UNSIGNED, (0,)),
+    "highest": (UNSIGNED, (255,)), "of signed weights": (SIGNED, (-30,)),
+    "of each filter": (UNSIGNED, (0, 90, 255, 128)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [SIGNED, UNSIGNED])
+@pytest.mark.parametrize("case", ZERO_POINTS)
+def test_weights_with_zero_points_are_exact(case: str, kind: type) -> None:
+    stored, zeros = ZERO_POINTS[case]
+    how: dict[str, Any] = {"kind": kind, "zeros": zeros, "weight_kind": stored, "per_channel": len(zeros) > 1}
+    check_convolution((1, 5, 7, 24), 37, (1, 1), **how)
+    check_convolution((1, 9, 8, 6), 20, (3, 3), stride=(2, 2), pad=((0, 1), (0, 1)), **how)
+    check_convolution((1, 6, 7, 8), 8, (3, 3), pad=((1, 1), (1, 1)), group=2, bias=False, **how)
+    check_convolution((1, 7, 9, 35), 35, (3, 3), pad=((1, 1), (1, 1)), depthwise=True, **how)
+    check_convolution((1, 9, 9, 16), 16, (5, 5), stride=(2, 2), pad=((2, 2), (2, 2)), depthwise=True, **how)
+    check_convolution((1, 6, 5, 3), 6, (3, 3), pad=((1, 1), (1, 1)), group=3, **how)
+
+
+@pytest.mark.parametrize("zero", [0, 121, 255])
+def test_fully_connected_layers_and_products_with_zero_points_are_exact(zero: int) -> None:
+    rng = np.random.default_rng(zero)
+    x, weights = (rng.integers(0, 256, dims).astype(np.uint8) for dims in ((5, 70), (19, 70)))
+    qx, qw, qy = (Quantization.per_tensor(s, z) for s, z in ((0.05, 99), (0.01, zero), (2.0, 120)))
+    total = (x.astype(np.int64) - 99) @ (weights.astype(np.int64) - zero).T
+    wanted = requantized(total, np.float32(0.05) * np.float32(0.01) / np.float32(2), qy, UNSIGNED)
+    result, left = Result(None, DataType.UFIXED_POINT_8, qy), Operand(x, quantization=qx)
+    check("FullyConnected", [left, harness.static(weights, qw)], {}, result, wanted)
+    check("MatMul", [left, harness.static(np.ascontiguousarray(weights.T), qw)], {}, result, wanted)
 
 
 def test_weights_stored_without_sign_mean_the_same() -> None:

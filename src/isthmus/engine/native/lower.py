@@ -77,6 +77,12 @@ def _entry(step: Step) -> Lowering | None:
     return table.get(step.op)
 
 
+def is_in_float(step: Step) -> bool:
+    """Whether a step on fixed-point tensors is computed in float, since no kernel covers it."""
+    entry = _entry(step)
+    return entry is not None and entry is _THROUGH_FLOAT.get(step.op)
+
+
 def operations() -> tuple[str, ...]:
     """The operations that are executed for some data type."""
     return tuple(dict.fromkeys((*_PLAIN, *quantized.QUANTIZED)))

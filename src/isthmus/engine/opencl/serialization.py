@@ -351,5 +351,5 @@ def _plan(fields: dict[str, Any]) -> Plan:
         status=str(fields["status"]), peak_step=int(fields["peak_step"]),
         peak_live=tuple(map(str, fields["peak_live"])), rows=rows,
         steps=tuple((str(op), str(name)) for op, name in fields["steps"]), seconds=float(fields["seconds"]),
-        regions=(), again=(), bounded=False, **numbers,
+        regions=(), again=(), bounded=False, in_float=(), **numbers,
     )  # fmt: skip

@@ -72,6 +72,34 @@ def centred_weights(weights: Tensor) -> np.ndarray | None:
     return None
 
 
+def has_byte_weights(weights: Tensor) -> bool:
+    """Whether constant weights are 8-bit numbers, with zero points that are such numbers too."""
+    if not weights.is_static or weights.dtype not in (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8):
+        return False
+    limits = np.iinfo(weights.dtype.numpy)
+    return all(limits.min <= -offset <= limits.max for offset in quantization_of(weights).offsets)
+
+
+def without_zero_points(weights: Tensor) -> np.ndarray:
+    """Take the zero points off constant 8-bit weights: what is left needs nine bits."""
+    assert weights.data is not None
+    quantization = quantization_of(weights)
+    offsets = np.array(quantization.offsets, np.int16)
+    if quantization.axis is not None:
+        offsets = offsets.reshape([-1 if axis == quantization.axis else 1 for axis in range(weights.rank)])
+    return weights.data.astype(np.int16) + offsets
+
+
+def byte_parts(numbers: np.ndarray) -> list[np.ndarray]:
+    """Split whole numbers into signed bytes that add up to them: one array where they fit, else several."""
+    parts: list[np.ndarray] = []
+    rest = numbers
+    while not parts or rest.any():
+        parts.append(np.clip(rest, -128, 127).astype(np.int8))
+        rest = rest - parts[-1]
+    return parts
+
+
 def weight_scales(weights: Tensor, columns: int) -> np.ndarray:
     """The scale of each column of results."""
     return np.broadcast_to(np.array(quantization_of(weights).scales, np.float32), (columns,))
@@ -100,7 +128,8 @@ def sums_fit(step: Step, columns: int, depth: int) -> bool:
     assert x is not None
     assert weights is not None
     scales = quantization_of(x).scale * weight_scales(weights, columns) / quantization_of(step.outputs[0]).scale
-    largest = np.minimum(depth * 255 * 128 + np.abs(bias_of(step, columns)), 1 << 31)
+    widest = 128 if centred_weights(weights) is not None else 255
+    largest = np.minimum(depth * 255 * widest + np.abs(bias_of(step, columns)), 1 << 31)
     return bool((largest * scales < (1 << 31) - 256).all())
 
 

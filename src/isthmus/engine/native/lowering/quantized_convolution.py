@@ -1,4 +1,8 @@
-"""Lowering of 8-bit convolutions and products with constant weights: zero points go into the bias."""
+"""Lowering of 8-bit convolutions and products with constant weights: zero points of inputs go into the bias.
+
+Weights whose zero point is not in the middle need nine bits. Where the target multiplies bytes, they are the sum of two
+bytes: each tap is there twice, at the same place, with one part of the weights and with the other.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,14 @@ from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import (
     bias_fits,
     bias_of,
-    centred_weights,
+    byte_parts,
+    has_byte_weights,
     is_eight_bit,
     quantization_of,
     signed_result,
     sums_fit,
     weight_scales,
+    without_zero_points,
 )
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.quantized_product import (
@@ -75,9 +81,12 @@ def emit(step: Step, e: Emitter) -> None:
     plan, origin = cut(product, _form(x, e.target), e.target, e.threads), _origin(x, e.target)
     total = product.columns * product.groups
     scales = np.float32(qx.scale) * weight_scales(operand(step, 1), total) / np.float32(qy.scale)
-    matrix, bias = matrix_of(step, product), bias_of(step, total)
+    matrix, bias = matrix_of(step, product, without_zero_points(operand(step, 1))), bias_of(step, total)
+    parts = byte_parts(matrix) if plan.size == 1 else [matrix]
+    matrix, taps = np.concatenate(parts), product.taps * len(parts)
+    places = e.constant(np.tile(offsets(product, plan), len(parts)))
     columns = plan.vectors * e.target.lanes
-    panel_bytes = columns * (8 + 4 * product.taps * plan.groups)
+    panel_bytes = columns * (8 + 4 * taps * plan.groups)
     # Threads share columns rather than rows where the weights are the larger operand.
     favour_columns = int(matrix.size > x.elements)
     for group in range(product.groups):
@@ -89,8 +98,8 @@ def emit(step: Step, e: Emitter) -> None:
             f"quantized_convolution:convolve.{plan.rows}x{plan.vectors}",
             x=e.at(x, group * product.channels), y=e.at(output, group * product.columns),
             weights=e.constant(panels(weights, heads, columns, e.target.lanes, 4 // plan.size)),
-            offsets=e.constant(offsets(product, plan)), work=e.work(), work_bytes=plan.work_bytes,
-            **geometry_words(product, plan, panel_bytes), padding=origin & 0xFF, input_zero=qx.zero_point,
+            offsets=places, work=e.work(), work_bytes=plan.work_bytes,
+            **geometry_words(product, plan, taps, panel_bytes), padding=origin & 0xFF, input_zero=qx.zero_point,
             **signed_result(step, output), few_rows=favour_columns,
         )  # fmt: skip
 
@@ -104,9 +113,9 @@ def _covers_weights(step: Step, *column_axes: int | None) -> bool:
     bias = step.inputs[2] if len(step.inputs) > 2 else None
     if not all(t is not None and t.elements for t in (x, weights, *step.outputs)):
         return False
-    if not (is_eight_bit(x) and is_eight_bit(step.outputs[0]) and weights is not None and weights.is_static):
+    if not (is_eight_bit(x) and is_eight_bit(step.outputs[0])) or weights is None:
         return False
-    if centred_weights(weights) is None or not (bias is None or bias.is_static):
+    if not has_byte_weights(weights) or not (bias is None or bias.is_static):
         return False
     if quantization_of(weights).axis not in (None, *column_axes):
         return False

@@ -10,11 +10,12 @@ from isthmus.engine.native.lowering import quantized_convolution
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import (
     bias_of,
-    centred_weights,
+    byte_parts,
     pair,
     quantization_of,
     signed_result,
     weight_scales,
+    without_zero_points,
 )
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.signatures.quantized_depthwise import block_kinds
@@ -108,9 +109,9 @@ def _blocks(channels: int, lanes: int) -> list[tuple[int, int, int]]:
 
 
 def _grouped(weights: np.ndarray, cut: _Cut, stride_h: int) -> np.ndarray:
-    """The weights as [rows together, row groups, kernel width, channels, rows of a group]."""
+    """Arrange weights as [rows together, row groups, kernel width, channels, rows of a group]."""
     kernel_h, kernel_w, channels = weights.shape
-    result = np.zeros((cut.together, cut.row_groups * cut.group_rows, kernel_w, channels), np.int8)
+    result = np.zeros((cut.together, cut.row_groups * cut.group_rows, kernel_w, channels), weights.dtype)
     for u in range(cut.together):
         result[u, u * stride_h : u * stride_h + kernel_h] = weights
     shaped = result.reshape(cut.together, cut.row_groups, cut.group_rows, kernel_w, channels)
@@ -136,12 +137,12 @@ def _emit(step: Step, e: Emitter) -> None:
     cut = _cut(step, e.target)
     signed, wants_signed = x.dtype is DataType.SFIXED_POINT_8, e.target.dot == "sdot"
     origin = qx.zero_point + (0 if signed == wants_signed else 128 if signed else -128)
-    centred = centred_weights(weights)
-    assert centred is not None
-    centred = centred.reshape(kernel_h, kernel_w, channels)
+    centred = without_zero_points(weights).reshape(kernel_h, kernel_w, channels)
     bias = bias_of(step, channels) - origin * centred.sum((0, 1), dtype=np.int64)
     scales = np.float32(qx.scale) * weight_scales(weights, channels) / np.float32(qy.scale)
-    grouped = _grouped(centred, cut, stride[0])
+    # Weights of nine bits are the sum of two bytes: each step is there twice then (see `quantized_convolution`).
+    pieces = byte_parts(centred) if cut.group_rows == 4 else [centred]
+    grouped = np.concatenate([_grouped(piece, cut, stride[0]) for piece in pieces], axis=1)
     parts, table, packed = [], [], 0
     for start, block, kind in _blocks(channels, e.target.lanes):
         order = start + _order(block)
@@ -153,7 +154,7 @@ def _emit(step: Step, e: Emitter) -> None:
         parts += [np.ascontiguousarray(a).view(np.uint8).reshape(-1) for a in (head, body)]
         table.append((start, kind, packed))
         packed += parts[-2].size + parts[-1].size
-    offsets = [g * cut.pitch + j * dilation[1] for g in range(cut.row_groups) for j in range(kernel_w)]
+    offsets = [g * cut.pitch + j * dilation[1] for g in range(cut.row_groups) for j in range(kernel_w)] * len(pieces)
     e.emit(
         "quantized_depthwise:convolve",
         x=e.at(x),

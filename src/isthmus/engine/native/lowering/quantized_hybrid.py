@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.fixed_point import centred_weights, quantization_of, weight_scales
+from isthmus.engine.native.lowering.fixed_point import (
+    centred_weights,
+    quantization_of,
+    weight_scales,
+    without_zero_points,
+)
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.panels import limits
 from isthmus.engine.native.lowering.quantized_product import (
@@ -101,7 +106,7 @@ def _emit(step: Step, e: Emitter) -> None:
         y=e.work(), pitch=made.pitch, scaling=e.work(made.scaling),
     )  # fmt: skip
     total = product.columns * product.groups
-    matrix = matrix_of(step, product)
+    matrix = matrix_of(step, product, without_zero_points(operand(step, 1)))
     scales = weight_scales(operand(step, 1), total)
     bias = np.zeros(total, np.float32)
     if len(step.inputs) > 2 and step.inputs[2] is not None:
@@ -120,7 +125,7 @@ def _emit(step: Step, e: Emitter) -> None:
             x=e.work(group * product.channels), y=e.at(output, 4 * group * product.columns),
             weights=e.constant(panels(weights, heads, columns, e.target.lanes, 4 // made.size)),
             offsets=e.constant(offsets(product, plan)), work=e.work(made.staging), work_bytes=plan.work_bytes,
-            **geometry_words(out_product, plan, panel_bytes),
+            **geometry_words(out_product, plan, product.taps, panel_bytes),
             padding=int(form != "s16"), input_zero=0, zero=0, least=least, most=most, flip=0,
             few_rows=int(matrix.size > made.ranges * made.length), scaling=e.work(made.scaling),
             image_step=0 if by_row else _SCALING_BYTES, result_step=_SCALING_BYTES if by_row else 0,

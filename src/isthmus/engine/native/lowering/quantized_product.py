@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from isthmus.engine.native.lowering.fixed_point import centred_weights, pair
+from isthmus.engine.native.lowering.fixed_point import pair
 from isthmus.engine.native.lowering.layout import operand, whole_dims
 from isthmus.engine.native.target import Target
 from isthmus.prepare.schedule import Step
@@ -217,10 +217,8 @@ def panels(matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes:
     return np.concatenate(parts)
 
 
-def matrix_of(step: Step, product: Product) -> np.ndarray:
-    """The centred weights as [taps, depth, columns], all groups of columns side by side."""
-    centred = centred_weights(operand(step, 1))
-    assert centred is not None
+def matrix_of(step: Step, product: Product, centred: np.ndarray) -> np.ndarray:
+    """Arrange weights without zero points as [taps, depth, columns], all groups of columns side by side."""
     if step.op == "FullyConnected":
         return centred.T[None]
     if step.op == "MatMul":
@@ -240,8 +238,8 @@ def offsets(product: Product, plan: Cut) -> np.ndarray:
     )
 
 
-def geometry_words(product: Product, plan: Cut, panel_bytes: int) -> dict[str, int]:
-    """The words of the instruction from `rows` to `distance`."""
+def geometry_words(product: Product, plan: Cut, taps: int, panel_bytes: int) -> dict[str, int]:
+    """The words of the instruction from `rows` to `distance`, for so many taps."""
     distance = product.stride[1] * (product.channels * plan.size if plan.staged else product.pixel)
     return {
         "rows": product.rows,
@@ -260,7 +258,7 @@ def geometry_words(product: Product, plan: Cut, panel_bytes: int) -> dict[str, i
         "dilation_h": product.dilation[0],
         "top": product.top,
         "left": product.left,
-        "taps": product.taps,
+        "taps": taps,
         "groups": plan.groups,
         "panel_bytes": panel_bytes,
         "segment": plan.segment,
