@@ -13,6 +13,10 @@ CONV = {"stride": [1, 1], "pad_amount": NO_PADS}
 SAME = {"stride": [2, 2], "pad_amount": [[0, 1], [0, 1]]}
 POOL = {"filter_size": [2, 2], "stride": [2, 2], "pad_amount": NO_PADS}
 POOL_3D = {"filter_size": [2] * 3, "stride": [2] * 3, "pad_amount": [[0, 0]] * 3}
+DETECTIONS = {
+    "max_detections": 4, "max_classes_per_detection": 2, "num_classes": 2, "score_threshold": 0.3, "iou_threshold": 0.5,
+    "y_scale": 10.0, "x_scale": 10.0, "h_scale": 5.0, "w_scale": 5.0,
+}
 GATES = [(4, 3)] * 3 + [(4, 4)] * 3
 LSTM = [(5, 2, 3), *GATES, *[(4,)] * 3, (2, 4), (2, 4)]
 WHOLE_LSTM = [
@@ -108,6 +112,10 @@ SHAPES: list[tuple[str, list, dict, list]] = [
     ("Lstm", [(2, 3), *LSTM[1:]], {}, [(2, 4), (2, 4), (2, 4)]),
     ("Lstm", WHOLE_LSTM, {}, [(5, 2, 6), (2, 4), (2, 6)]),
     ("Gru", [(5, 2, 3), *GATES, *[(4,)] * 6, (1, 2, 4)], {"linear_before_reset": 1}, [(5, 2, 4), (1, 2, 4)]),
+    (
+        "DetectionPostProcess", [(1, 6, 4), (1, 6, 3), (6, 4)], DETECTIONS | {"use_regular_nms": True},
+        [(1, 8, 4), (1, 8), (1, 8), (1,)],
+    ),
 ]
 
 IMAGE = (1, 4, 4, 6)

@@ -9,7 +9,7 @@ import pytest
 from onnx_node import last, ort
 
 from isthmus.errors import QnnError
-from isthmus.graph import DataType, Graph
+from isthmus.graph import DataType, Graph, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.folding import emit
 from isthmus.graph.ops import OPERATIONS
@@ -261,8 +261,15 @@ def test_gathers_and_scatters() -> None:
 
 
 def test_an_index_outside_is_refused() -> None:
+    graph = Graph("outside")
+    x, places = (
+        graph.create_tensor(name, TensorType.APP_WRITE, dtype, (1,) if name == "k" else (4,))
+        for name, dtype in (("x", DataType.FLOAT_32), ("k", DataType.INT_32))
+    )
+    graph.emit("Gather", [x, places], {"axis": 0})
+    [node] = graph.nodes
     with pytest.raises(QnnError, match="must lie within 4"):
-        compute("Gather", [rand(4), np.int32([4])], {"axis": 0})
+        evaluate("Gather", node.inputs, [rand(4), np.int32([4])], node.params, node.outputs)
 
 
 @pytest.mark.parametrize(("number", "mode"), [(0, "DCR"), (1, "CRD")])

@@ -8,6 +8,7 @@ from typing import Any
 import harness
 import numpy as np
 import strip_networks
+from graph_cases import DETECTIONS
 from harness import Operand, Result, make_step, quantized, static
 
 from isthmus.backends import native
@@ -122,6 +123,10 @@ _CASES: dict[str, tuple[Any, ...]] = {
                  {"batch_axis": 0, "time_axis": 1}),
     "argmax": ("Argmax", [_floats(4, 5, 6)], {"axis": 1}, [Result((4, 6), DataType.INT_32)]),
     "best": ("TopK", [_floats(4, 20)], {"k": 3}, [Result((4, 3)), Result((4, 3), DataType.INT_32)]),
+    "detections": ("DetectionPostProcess", [_floats(1, 9, 4), _floats(1, 9, 4), _floats(9, 4)], DETECTIONS,
+                   [Result(), Result(), Result(), Result()]),
+    "detections of classes": ("DetectionPostProcess", [_floats(1, 9, 4), _floats(1, 9, 4), _floats(9, 4)],
+                              DETECTIONS | {"use_regular_nms": True}, [Result(), Result(), Result(), Result()]),
     "lstm": ("Lstm", _lstm(0), {}, [Result()] * 3),
     "lstm projected": ("Lstm", _lstm(7), {}, [Result()] * 3),
     "gru": ("Gru", _gru(), {}, [Result()] * 2),

@@ -14,6 +14,7 @@ import numpy as np
 from isthmus.engine.native.cost import is_shared, is_worth_sharing
 from isthmus.engine.native.lowering import (
     convolution,
+    detection,
     elementwise,
     integer_matmul,
     matmul,
@@ -40,8 +41,8 @@ from isthmus.prepare.refused import Refused, refused
 from isthmus.prepare.schedule import Repeat, Schedule, Step
 
 _FAMILIES = (
-    convolution, elementwise, integer_matmul, matmul, movement, normalization, pooling, recurrent, reduction, resize,
-    selection,
+    convolution, detection, elementwise, integer_matmul, matmul, movement, normalization, pooling, recurrent, reduction,
+    resize, selection,
 )  # fmt: skip
 _PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
 _AS_STORED = frozenset(("Cast",))

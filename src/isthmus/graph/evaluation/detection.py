@@ -57,7 +57,62 @@ def _one_hot(values: Values, params: Params, outputs: Outputs) -> np.ndarray:
     return np.moveaxis(np.asarray(np.where(hot, params["on_value"], params["off_value"])), -1, params["axis"])
 
 
+def _corners(encodings: np.ndarray, anchors: np.ndarray, params: Params) -> np.ndarray:
+    """Decode boxes from centers and sizes, vertical ones first, in double precision."""
+    sizes = anchors[:, 2:].astype(np.float64)
+    scales = np.array([[params[f"{axis}_scale"] for axis in pair] for pair in ("yx", "hw")], np.float32).astype(float)
+    middles = (encodings[:, :2] / scales[0] * sizes + anchors[:, :2]).astype(np.float32)
+    halves = (0.5 * np.exp(encodings[:, 2:] / scales[1]) * sizes).astype(np.float32)
+    return np.concatenate((middles - halves, middles + halves), 1)
+
+
+def _chosen(corners: np.ndarray, scores: np.ndarray, params: Params, most: int) -> list[int]:
+    """Choose up to `most` boxes, the best first, none of which overlaps a better one too much."""
+    order = np.argsort(-scores, kind="stable")
+    left = [int(i) for i in order if scores[i] >= np.float32(params["score_threshold"])]
+    areas = np.prod(corners[:, 2:] - corners[:, :2], 1)
+    chosen: list[int] = []
+    while left and len(chosen) < most:
+        best, *left = left
+        chosen.append(best)
+        low, high = np.maximum(corners[best, :2], corners[left, :2]), np.minimum(corners[best, 2:], corners[left, 2:])
+        shared = np.prod(np.maximum(high - low, np.float32(0)), 1)
+        exists = (areas[left] > 0) & (areas[best] > 0)
+        union = np.where(exists, areas[best] + areas[left] - shared, np.float32(1))
+        near = np.where(exists, shared / union, 0) > np.float32(params["iou_threshold"])
+        left = [i for i, beside in zip(left, near, strict=True) if not beside]
+    return chosen
+
+
+def _detection_post_process(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
+    """The same numbers as LiteRT's: boxes in double precision, the rest in floats, of equal scores the first."""
+    encodings, scores, anchors = (np.asarray(v, np.float32) for v in values)
+    classes, kept = params["num_classes"], params["max_detections"]
+    scores = scores[0, :, scores.shape[2] - classes :]
+    corners = _corners(encodings[0].astype(np.float64), anchors, params)
+    results = [np.zeros(output.dims, np.float32) for output in outputs]
+    if params["use_regular_nms"]:
+        most = min(params["detections_per_class"], kept)
+        found = [(box, k) for k in range(classes) for box in _chosen(corners, scores[:, k], params, most)]
+        found = sorted(found, key=lambda one: -scores[one])[:kept]
+        rows = list(enumerate(found))
+        results[3][0] = len(found)
+    else:
+        chosen = _chosen(corners, scores.max(1), params, kept)
+        width = params["max_classes_per_detection"]
+        rows = [
+            (place * width + k, (box, int(class_)))
+            for place, box in enumerate(chosen)
+            for k, class_ in enumerate(np.argsort(-scores[box], kind="stable")[: min(width, classes)])
+        ]
+        results[3][0] = len(chosen)
+    for place, (box, class_) in rows:
+        results[0][0, place], results[1][0, place], results[2][0, place] = corners[box], class_, scores[box, class_]
+    return results
+
+
 COMPUTATIONS: dict[str, Computation] = {
+    "DetectionPostProcess": _detection_post_process,
     "NonMaxSuppression": _non_max_suppression,
     "NonZero": lambda v, p, o: _rows(np.argwhere(v[0]), o[0]),
     "OneHot": _one_hot,

@@ -1,6 +1,7 @@
 """Operations whose number of results depends on the data: the declared output says how many there is room for.
 
-Rows beyond those found are filled with -1 (with the type's largest value where it is unsigned).
+Rows beyond those found are filled with -1 (with the type's largest value where it is unsigned), those of
+DetectionPostProcess with 0.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.graph.datatypes import INDICES, REALS, DataType
-from isthmus.graph.operation import Call, Dims, Operation, Param, optional
+from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, optional
 
 
 def _non_max_suppression(call: Call) -> list[Dims]:
@@ -33,6 +34,24 @@ def _non_zero(call: Call) -> list[Dims]:
     return [out]
 
 
+def _detection_post_process(call: Call) -> list[Dims]:
+    """Boxes as centers and sizes beside anchors, scores of classes, the anchors themselves; a batch of one."""
+    call.rank(0, 3)
+    call.rank(1, 3)
+    boxes, columns = call.dims(0)[1], call.dims(1)[2]
+    call.shape(0, 1, boxes, 4)
+    call.shape(1, 1, boxes, columns)
+    call.shape(2, boxes, 4)
+    kept, classes = call.number("max_detections", least=1), call.number("max_classes_per_detection", least=1)
+    call.number("detections_per_class", least=1)
+    if not boxes or not 1 <= call.number("num_classes") <= columns:
+        call.refuse(f"num_classes {call.params['num_classes']} must be 1 to the {columns} scores of each of the boxes")
+    if not all(call.params[name] for name in ("y_scale", "x_scale", "h_scale", "w_scale")):
+        call.refuse("scales of boxes must not be 0")
+    room = kept * classes
+    return [(1, room, 4), (1, room), (1, room), (1,)]
+
+
 OPERATIONS = (
     Operation(
         "NonMaxSuppression", (2, 2), (1, 2),
@@ -42,4 +61,12 @@ OPERATIONS = (
         {0: (DataType.INT_32, DataType.INT_64), 1: (DataType.UINT_32, DataType.INT_32, DataType.INT_64)},
     ),
     Operation("NonZero", (1, 1), (1, 1), (), _non_zero, output_types={0: INDICES}),
+    Operation(
+        "DetectionPostProcess", (3, 3), (4, 4),
+        (Param("max_detections", "u32"), Param("max_classes_per_detection", "u32"), Param("num_classes", "u32"),
+         Param("score_threshold", "f32"), Param("iou_threshold", "f32"), Param("y_scale", "f32"),
+         Param("x_scale", "f32"), Param("h_scale", "f32"), Param("w_scale", "f32"),
+         optional("detections_per_class", "u32", 100), optional("use_regular_nms", "bool", False)),
+        _detection_post_process, dict.fromkeys(range(3), REALS), package=ISTHMUS,
+    ),
 )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from isthmus.engine.native.signatures import (
     convolution,
     depthwise,
+    detection,
     elementwise,
     integer_matmul,
     matmul,
@@ -28,9 +29,9 @@ from isthmus.engine.native.signatures import (
 from isthmus.engine.native.words import Signature
 
 _FAMILIES = (
-    convolution, depthwise, elementwise, integer_matmul, matmul, movement, normalization, pooling, quantized_binary,
-    quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid, quantized_reduction, recurrent,
-    reduction, resize, selection, strips,
+    convolution, depthwise, detection, elementwise, integer_matmul, matmul, movement, normalization, pooling,
+    quantized_binary, quantized_convolution, quantized_depthwise, quantized_elementwise, quantized_hybrid,
+    quantized_reduction, recurrent, reduction, resize, selection, strips,
 )  # fmt: skip
 SIGNATURES: tuple[Signature, ...] = tuple(s for family in _FAMILIES for s in family.SIGNATURES)
 """Every declaration."""

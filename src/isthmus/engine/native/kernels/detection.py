@@ -1,0 +1,168 @@
+"""The end of a detector: boxes decoded from anchors, those that overlap a better one left out, the best ones kept.
+
+Numbers are those of LiteRT: boxes are decoded in double precision, everything else is computed in floats. Of equal
+scores the first counts as better. One thread does it all.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from isthmus.engine.native.kernels.base import (
+    address,
+    copy_bytes,
+    device,
+    fill_bytes,
+    load_f32,
+    load_i32,
+    real,
+    store_f32,
+    store_i32,
+    word,
+)
+from isthmus.engine.native.signatures.detection import POST_PROCESS
+
+_WORDS = POST_PROCESS.place
+
+
+@device
+def _decode(p, encodings, anchors, corners, count):  # type: ignore[no-untyped-def]
+    """Write the corners of all boxes; encodings and anchors have centers and sizes, vertical ones first."""
+    for i in range(4 * count):
+        axis, side = i % 2, i // 2 % 2
+        box = i // 4 * 4
+        center_scale = real(p, _WORDS.y_scale) if axis == 0 else real(p, _WORDS.x_scale)
+        size_scale = real(p, _WORDS.h_scale) if axis == 0 else real(p, _WORDS.w_scale)
+        size = np.float64(load_f32(anchors, box + 2 + axis))
+        center = np.float64(load_f32(encodings, box + axis)) / center_scale * size
+        middle = np.float32(center + np.float64(load_f32(anchors, box + axis)))
+        half = np.float32(0.5 * math.exp(np.float64(load_f32(encodings, box + 2 + axis)) / size_scale) * size)
+        store_f32(corners, i, middle - half if side == 0 else middle + half)
+
+
+@device
+def _overlap(corners, a, b):  # type: ignore[no-untyped-def]
+    """The part of two boxes together that both have."""
+    a, b = corners + 16 * a, corners + 16 * b
+    top, left, bottom, right = load_f32(a, 0), load_f32(a, 1), load_f32(a, 2), load_f32(a, 3)
+    top_b, left_b, bottom_b, right_b = load_f32(b, 0), load_f32(b, 1), load_f32(b, 2), load_f32(b, 3)
+    area, area_b = (bottom - top) * (right - left), (bottom_b - top_b) * (right_b - left_b)
+    zero = np.float32(0)
+    if area <= zero or area_b <= zero:
+        return zero
+    height = max(min(bottom, bottom_b) - max(top, top_b), zero)
+    width = max(min(right, right_b) - max(left, left_b), zero)
+    both = height * width
+    return both / (area + area_b - both)
+
+
+@device
+def _choose(p, corners, scores, marks, chosen, count, most):  # type: ignore[no-untyped-def]
+    """Write the places of up to `most` boxes, the best first, none of which overlaps a better one; count them."""
+    least, limit = np.float32(real(p, _WORDS.score_threshold)), np.float32(real(p, _WORDS.iou_threshold))
+    for i in range(count):
+        store_i32(marks, i, np.int32(1 if load_f32(scores, i) >= least else 0))
+    number = 0
+    while number < most:
+        best = -1
+        for i in range(count):
+            if load_i32(marks, i) != 0 and (best < 0 or load_f32(scores, i) > load_f32(scores, best)):
+                best = i
+        if best < 0:
+            break
+        store_i32(chosen, number, np.int32(best))
+        store_i32(marks, best, np.int32(0))
+        number += 1
+        for i in range(count):
+            if load_i32(marks, i) != 0 and _overlap(corners, best, i) > limit:
+                store_i32(marks, i, np.int32(0))
+    return number
+
+
+@device
+def _next_class(scores, classes, before):  # type: ignore[no-untyped-def]
+    """The class with the highest score after the one that came before, which is -1 for the first."""
+    best = -1
+    for k in range(classes):
+        later = before < 0 or load_f32(scores, k) < load_f32(scores, before) or (
+            load_f32(scores, k) == load_f32(scores, before) and k > before
+        )
+        if later and (best < 0 or load_f32(scores, k) > load_f32(scores, best)):
+            best = k
+    return max(best, 0)
+
+
+@device
+def _put(p, b, corners, place, box, class_, score):  # type: ignore[no-untyped-def]
+    """Write a box with its class and score."""
+    copy_bytes(address(p, b, _WORDS.boxes) + 16 * place, corners + 16 * box, 16)
+    store_f32(address(p, b, _WORDS.classes), place, np.float32(class_))
+    store_f32(address(p, b, _WORDS.best), place, score)
+
+
+@device
+def _by_boxes(p, b, corners, scores, marks, chosen, count):  # type: ignore[no-untyped-def]
+    """Compare boxes by their best class; each that is kept has several classes."""
+    columns, classes = word(p, _WORDS.columns), word(p, _WORDS.class_count)
+    kept, per_box = word(p, _WORDS.kept), word(p, _WORDS.per_box)
+    all_scores = address(p, b, _WORDS.scores) + 4 * (columns - classes)
+    for i in range(count):
+        own = all_scores + 4 * columns * i
+        store_f32(scores, i, load_f32(own, _next_class(own, classes, -1)))
+    number = _choose(p, corners, scores, marks, chosen, count, kept)
+    for n in range(number):
+        box = load_i32(chosen, n)
+        own, class_ = all_scores + 4 * columns * box, -1
+        for k in range(min(per_box, classes)):
+            class_ = _next_class(own, classes, class_)
+            _put(p, b, corners, n * per_box + k, box, class_, load_f32(own, class_))
+    return number
+
+
+@device
+def _by_classes(p, b, corners, scores, marks, chosen, found, count):  # type: ignore[no-untyped-def]
+    """Compare the boxes of each class, and keep the best of all classes."""
+    columns, classes = word(p, _WORDS.columns), word(p, _WORDS.class_count)
+    kept, per_class = word(p, _WORDS.kept), word(p, _WORDS.per_class)
+    values = found + 4 * (kept + per_class)
+    number = 0
+    for class_ in range(classes):
+        column = address(p, b, _WORDS.scores) + 4 * (columns - classes + class_)
+        for i in range(count):
+            store_f32(scores, i, load_f32(column, columns * i))
+        for n in range(_choose(p, corners, scores, marks, chosen, count, min(per_class, kept))):
+            box = load_i32(chosen, n)
+            score, place = load_f32(scores, box), number
+            while place > 0 and load_f32(values, place - 1) < score:
+                store_f32(values, place, load_f32(values, place - 1))
+                store_i32(found, place, load_i32(found, place - 1))
+                place -= 1
+            store_f32(values, place, score)
+            store_i32(found, place, np.int32(box * classes + class_))
+            number = min(number + 1, kept)
+    for n in range(number):
+        box = load_i32(found, n) // classes
+        _put(p, b, corners, n, box, load_i32(found, n) - box * classes, load_f32(values, n))
+    return number
+
+
+@device
+def post_process(p, b, tid, nt):  # type: ignore[no-untyped-def]
+    """Decode, compare and keep boxes."""
+    if tid != 0:
+        return
+    count, room = word(p, _WORDS.count), word(p, _WORDS.kept) * word(p, _WORDS.per_box)
+    corners = address(p, b, _WORDS.work)
+    scores = corners + 16 * count
+    marks, chosen, found = scores + 4 * count, scores + 8 * count, scores + 12 * count
+    _decode(p, address(p, b, _WORDS.encodings), address(p, b, _WORDS.anchors), corners, count)
+    fill_bytes(address(p, b, _WORDS.boxes), 0, 16 * room)
+    fill_bytes(address(p, b, _WORDS.classes), 0, 4 * room)
+    fill_bytes(address(p, b, _WORDS.best), 0, 4 * room)
+    if word(p, _WORDS.regular) != 0:
+        number = _by_classes(p, b, corners, scores, marks, chosen, found, count)
+    else:
+        number = _by_boxes(p, b, corners, scores, marks, chosen, count)
+    store_f32(address(p, b, _WORDS.found), 0, np.float32(number))

@@ -1,0 +1,39 @@
+"""Words of the kernel in `kernels.detection`."""
+
+from __future__ import annotations
+
+from isthmus.engine.native.words import Number, Read, Real, Signature, Work, Write, flag
+
+_MOST = 1 << 24
+
+POST_PROCESS = Signature(
+    "detection:post_process",
+    (
+        Read("encodings", "count * 16"),
+        Read("scores", "count * columns * 4"),
+        Read("anchors", "count * 16"),
+        Write("boxes", "kept * per_box * 16"),
+        Write("classes", "kept * per_box * 4"),
+        Write("best", "kept * per_box * 4"),
+        Write("found", "4"),
+        # Corners of all boxes, a score, a mark and a place for each, and the best of all classes so far.
+        Work("work", "count * 28 + (kept + per_class) * 8"),
+        # Boxes, scores of each, and of these how many at the end are of classes.
+        Number("count", 1, _MOST),
+        Number("columns", 1, _MOST),
+        Number("class_count", 1, _MOST),
+        # Boxes that are kept, classes of each, and boxes of a class.
+        Number("kept", 1, _MOST),
+        Number("per_box", 1, _MOST),
+        Number("per_class", 1, _MOST),
+        flag("regular"),
+        Real("score_threshold"),
+        Real("iou_threshold"),
+        Real("y_scale"),
+        Real("x_scale"),
+        Real("h_scale"),
+        Real("w_scale"),
+    ),
+    rules=("class_count <= columns",),
+)
+SIGNATURES = (POST_PROCESS,)

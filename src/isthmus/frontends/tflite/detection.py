@@ -1,0 +1,41 @@
+"""Conversion of TFLite_Detection_PostProcess, the custom operator that ends SSD models."""
+
+from __future__ import annotations
+
+from isthmus.frontends.tflite import flexbuffer
+from isthmus.frontends.tflite.elementwise import Converter
+from isthmus.frontends.tflite.site import Site
+from isthmus.graph import Tensor
+
+_WHOLE = {
+    "max_detections": "max_detections",
+    "max_classes_per_detection": "max_classes_per_detection",
+    "num_classes": "num_classes",
+}
+_REALS = {
+    "nms_score_threshold": "score_threshold", "nms_iou_threshold": "iou_threshold", "y_scale": "y_scale",
+    "x_scale": "x_scale", "h_scale": "h_scale", "w_scale": "w_scale",
+}  # fmt: skip
+
+
+def _post_process(site: Site) -> list[Tensor]:
+    try:
+        given = flexbuffer.scalars(site.entry.custom_options)
+    except ValueError as error:
+        site.refuse(f"its options cannot be read: {error}")
+    missing = [name for name in (*_WHOLE, *_REALS) if name not in given]
+    if missing:
+        site.refuse(f"its options lack '{missing[0]}'")
+    if len(site.outputs) != 4:
+        site.refuse(f"it has {len(site.outputs)} outputs, not 4")
+    params: dict[str, int | float | bool] = {ours: int(given[theirs]) for theirs, ours in _WHOLE.items()}
+    params |= {ours: float(given[theirs]) for theirs, ours in _REALS.items()}
+    params["detections_per_class"] = int(given.get("detections_per_class", 100))
+    params["use_regular_nms"] = bool(given.get("use_regular_nms", False))
+    if min(v for v in params.values() if isinstance(v, int)) < 0:
+        site.refuse("its options hold negative counts")
+    inputs = [site.real(site.input(index)) for index in range(3)]
+    return site.emit_all("DetectionPostProcess", inputs, params)
+
+
+CONVERTERS: dict[str, Converter] = {"CUSTOM:TFLite_Detection_PostProcess": _post_process}

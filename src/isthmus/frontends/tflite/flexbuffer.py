@@ -1,0 +1,63 @@
+"""Reads the numbers of a flexbuffer, the form in which custom operators keep their options; every offset is checked."""
+
+from __future__ import annotations
+
+import struct
+
+_MAP, _BOOL = 9, 26
+_KINDS = {1: "bhiq", 2: "BHIQ", 3: "?efd", _BOOL: "BHIQ"}
+"""The scalars that are stored where they stand, by type: a format for 1, 2, 4 and 8 bytes."""
+MAX_ENTRIES = 1024
+
+
+def scalars(data: bytes) -> dict[str, int | float | bool]:
+    """Read the numbers of a map; what else it holds is left out.
+
+    Raises
+    ------
+    ValueError
+        If there is no such map.
+    """
+    try:
+        return _scalars(data)
+    except (struct.error, UnicodeDecodeError, IndexError) as error:
+        raise ValueError(f"they are damaged ({error})") from error
+
+
+def _scalars(data: bytes) -> dict[str, int | float | bool]:
+    if len(data) < 3:
+        raise ValueError("there are none")
+    packed, width = data[-2], data[-1]
+    if packed >> 2 != _MAP:
+        raise ValueError("they are no map")
+    step = 1 << (packed & 3)
+    at = _follow(data, len(data) - 2 - width, width)
+    count = _number(data, at - step, step)
+    keys = _follow(data, at - 3 * step, step)
+    key_step = _number(data, at - 2 * step, step)
+    if count > MAX_ENTRIES or count * (step + 1) + at > len(data):
+        raise ValueError(f"a map of {count} entries is larger than they are")
+    found: dict[str, int | float | bool] = {}
+    for entry in range(count):
+        kind = data[at + count * step + entry] >> 2
+        name_at = _follow(data, keys + entry * key_step, key_step)
+        name = data[name_at : data.index(b"\0", name_at)].decode()
+        if kind in _KINDS:
+            value = struct.unpack_from("<" + _KINDS[kind][step.bit_length() - 1], data, at + entry * step)[0]
+            found[name] = bool(value) if kind == _BOOL else value
+    return found
+
+
+def _number(data: bytes, at: int, width: int) -> int:
+    """Read an unsigned number of 1, 2, 4 or 8 bytes."""
+    if at < 0 or width not in (1, 2, 4, 8) or at + width > len(data):
+        raise ValueError(f"{width} bytes at {at} lie outside")
+    return int.from_bytes(data[at : at + width], "little")
+
+
+def _follow(data: bytes, at: int, width: int) -> int:
+    """Follow an offset, which counts back from where it stands."""
+    target = at - _number(data, at, width)
+    if not 0 <= target < at:
+        raise ValueError(f"an offset at {at} leads outside")
+    return target
