@@ -158,7 +158,8 @@ class Forgery:
         number = self.chance.randrange(min(len(names), len(declarations)))
         table[table[:, 0] == number, 0] = len(names)
         names.append(names[number])
-        declarations.append(declarations[number])
+        # An earlier forgery may have taken declarations away.
+        declarations += declarations[number : number + 1]
         return f"kernel '{names[number]}' twice"
 
     def kernel_name(self) -> str:

@@ -105,6 +105,13 @@ def weight_scales(weights: Tensor, columns: int) -> np.ndarray:
     return np.broadcast_to(np.array(quantization_of(weights).scales, np.float32), (columns,))
 
 
+def _is_in_reals(bias: Tensor) -> bool:
+    """Whether a bias is not in units of the sums: floats, or numbers with a scale or zero point of their own."""
+    if not bias.dtype.is_fixed_point:
+        return bias.dtype.is_float
+    return bias.dtype.itemsize < 4 or any(quantization_of(bias).offsets)
+
+
 def bias_of(step: Step, columns: int) -> np.ndarray:
     """The bias of a product in units of its sums."""
     bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
@@ -113,9 +120,10 @@ def bias_of(step: Step, columns: int) -> np.ndarray:
     assert bias.data is not None
     assert x is not None
     assert weights is not None
-    if bias.dtype.is_float:
+    if _is_in_reals(bias):
         unit = quantization_of(x).scale * weight_scales(weights, columns).astype(np.float64)
-        return np.rint(bias.data.reshape(-1) / unit).astype(np.int64)
+        reals = bias.data if bias.dtype.is_float else quantization_of(bias).dequantize(bias.data)
+        return np.rint(reals.reshape(-1) / unit).astype(np.int64)
     return bias.data.reshape(-1).astype(np.int64)
 
 
@@ -136,7 +144,7 @@ def sums_fit(step: Step, columns: int, depth: int) -> bool:
 def bias_fits(step: Step, columns: int) -> bool:
     """Whether a bias loses no more than half a step of the result where it is rounded to units of the sums."""
     bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
-    if bias is None or not bias.dtype.is_float:
+    if bias is None or not _is_in_reals(bias):
         return True
     assert x is not None
     assert weights is not None
