@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from harness import Result, check, make_step, quantized, run
+from harness import Result, bind, check, make_step, quantized, run
 
 RNG = np.random.default_rng(5)
 
@@ -69,3 +69,16 @@ def test_crop_and_resize(mode: int) -> None:
     indices = np.array([0, 1, 1, 0], np.int32)
     params = {"resize_dims": (5, 4), "interpolation_mode": mode, "extrapolation_value": -7.0}
     check("CropAndResize", [floats(2, 6, 8, 5), boxes, indices], params, rtol=1e-4, atol=1e-4)
+
+
+def test_a_crop_of_an_image_that_is_not_there_is_reported() -> None:
+    boxes = np.array([[0, 0, 1, 1], [0, 0, 1, 1]], np.float32)
+    for index, fault in ((1, False), (-2, False), (2, True), (-3, True)):
+        inputs = [floats(2, 6, 8, 5), boxes, np.array([0, index], np.int32)]
+        step, arrays = make_step("CropAndResize", inputs, {"resize_dims": (5, 4)})
+        machine = bind(step)
+        for view, array in zip(machine.inputs, arrays, strict=True):
+            assert view is not None
+            view[...] = array
+        machine.run()
+        assert machine.fault == fault, index

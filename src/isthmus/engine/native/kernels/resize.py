@@ -211,7 +211,7 @@ def crop_and_resize(target: Target, variant: str) -> Any:
         )
         pixels = out_height * out_width
         first, last = share(word(p, words.count) * pixels, tid, nt)
-        outside = 0
+        wrong = 0
         for pixel in range(first, last):
             box = pixel // pixels
             row = (pixel - box * pixels) // out_width
@@ -222,7 +222,7 @@ def crop_and_resize(target: Target, variant: str) -> Any:
             index = load_index(address(p, b, words.indices), box)
             wanted = index + batch if index < 0 else index
             index = max(0, min(wanted, batch - 1))
-            outside |= index ^ wanted
+            wrong |= index ^ wanted
             image = address(p, b, words.x) + index * height * width * channels * 4
             out = address(p, b, words.output) + pixel * channels * 4
             if not (_inside(y, height) and _inside(x, width)):
@@ -232,6 +232,6 @@ def crop_and_resize(target: Target, variant: str) -> Any:
                 _pick(out, image, height, width, channels, round_even(y), round_even(x), False)
             else:
                 _blend(out, image, height, width, channels, y, x, False)
-        report_outside(p, b, outside)
+        report_outside(p, b, wrong)
 
     return kernel
