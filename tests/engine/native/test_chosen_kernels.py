@@ -68,12 +68,13 @@ UNSIGNED = {"kind": np.uint8}
 
 CHOICES: list[tuple[str, str, list, dict, Result, str]] = [
     ("bytes", "Conv2d", [X, W], CONV, to(), BYTES),
-    ("a zero point", "Conv2d", [X, weights(1, 1, 4, 8, q=q(0.01, 1))], CONV, to(), REALS),
+    ("a zero point", "Conv2d", [X, weights(1, 1, 4, 8, q=q(0.01, 1))], CONV, to(), BYTES),
+    ("a zero point that is no byte", "Conv2d", [X, weights(1, 1, 4, 8, q=q(0.01, 128))], CONV, to(), REALS),
     ("unsigned in the middle", "Conv2d", [X, weights(1, 1, 4, 8, q=q(0.01, 128), **UNSIGNED)], CONV, to(), BYTES),
-    ("unsigned beside it", "Conv2d", [X, weights(1, 1, 4, 8, q=q(0.01, 127), **UNSIGNED)], CONV, to(), REALS),
+    ("unsigned beside it", "Conv2d", [X, weights(1, 1, 4, 8, q=q(0.01, 127), **UNSIGNED)], CONV, to(), BYTES),
     ("by filter", "Conv2d", [X, weights(1, 1, 4, 8, q=along(3, 8))], CONV, to(), BYTES),
     ("by input channel", "Conv2d", [X, weights(1, 1, 4, 8, q=along(2, 4))], CONV, to(), REALS),
-    ("other zero points", "Conv2d", [X, weights(1, 1, 4, 8, q=along(3, 8, 1))], CONV, to(), REALS),
+    ("other zero points", "Conv2d", [X, weights(1, 1, 4, 8, q=along(3, 8, 1))], CONV, to(), BYTES),
     ("weights at run time", "Conv2d", [X, weights(1, 1, 4, 8, constant=False)], CONV, to(), "refused"),
     ("a bias", "Conv2d", [X, W, static(np.zeros(8, np.int32), q(0.001, 0))], CONV, to(), BYTES),
     ("a float bias", "Conv2d", [X, W, static(np.zeros(8, np.float32))], CONV, to(), BYTES),
