@@ -36,7 +36,8 @@ _NUMPY = {"f32": np.float32, "i32": np.int32, "i64": np.int64, "i8": np.int8, "u
 def _counted(index, size, from_end):  # type: ignore[no-untyped-def]
     """Count a negative index from the end, where there are such indices."""
     index = np.int64(index)
-    return index + size if from_end != 0 and index < 0 else index
+    # All bits of what is shifted are the sign, and the product does not change within a loop: no branch is left.
+    return index + (size * from_end & index >> 63)
 
 
 @device
