@@ -2,27 +2,19 @@
 
 Inside a process that runs other tests the answer is noise: their threads end, their garbage is collected, and their
 allocators keep what they had. So it is asked of a process that does nothing else.
-
-    python growth.py FILE NAME ROUNDS COLLECTED [ARGUMENT ...]
-
-prints as JSON what doing NAME of a test file so many times leaves behind: with COLLECTED "no", without the help of the
-cyclic garbage collector.
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
-from importlib import util
 from pathlib import Path
 
-_TESTS = Path(__file__).parent
+from alone import alone, loaded
+
 _SECONDS = 600
 _SHARE_BEFORE = 4
 """A quarter of the rounds, and some more, comes first: allocators and caches have what they keep by then."""
@@ -56,15 +48,8 @@ def growth(
     collected
         Whether the cyclic garbage collector runs. Without it, objects that keep each other alive stay.
     """
-    child = subprocess.run(
-        [sys.executable, __file__, file, name, str(rounds), "yes" if collected else "no", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
-    assert child.returncode == 0, child.stderr[-4000:]
-    return Growth(**json.loads(child.stdout.splitlines()[-1]))
+    words = (file, name, str(rounds), "yes" if collected else "no", *arguments)
+    return Growth(**alone(__file__, "left_by", *words, seconds=seconds))
 
 
 def _now(collected: bool) -> Growth:
@@ -93,17 +78,7 @@ def _left_by(deed: Callable[[], object], rounds: int, collected: bool) -> Growth
     return Growth(*(getattr(after, field.name) - getattr(before, field.name) for field in fields(Growth)))
 
 
-def _main(file: str, name: str, rounds: str, collected: str, *arguments: str) -> None:
-    # As pytest has it: the folders of all tests.
-    sys.path[:0] = [str(_TESTS), *sorted({str(file.parent) for file in _TESTS.rglob("*.py")})]
-    specification = util.spec_from_file_location("grown", file)
-    assert specification is not None
-    assert specification.loader is not None
-    module = util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    with getattr(module, name)(*arguments) as deed:
-        print(json.dumps(asdict(_left_by(deed, int(rounds), collected == "yes"))))
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])
+def left_by(file: str, name: str, rounds: str, collected: str, *arguments: str) -> dict[str, int]:
+    """Do a deed of a test file so many times, and answer what it leaves behind. Called in a process of its own."""
+    with getattr(loaded(file), name)(*arguments) as deed:
+        return asdict(_left_by(deed, int(rounds), collected == "yes"))

@@ -4,6 +4,8 @@
 #include "QNN/HTP/QnnHtpMem.h"
 #include "qnn_client.h"
 
+#include <sys/mman.h>
+
 enum { ELEMENTS = 64 };
 static QNN_INTERFACE_VER_TYPE qnn;
 static void *(*shared_alloc)(int, uint32_t, int);
@@ -47,7 +49,8 @@ static Qnn_MemHandle_t registered(Qnn_ContextHandle_t context, void *memory, uin
   return handle;
 }
 
-/* Execute in shared memory, then in raw memory; both are right, and only one copies. */
+/* Execute in shared memory, to which this process has no access meanwhile, so that a copy of it would end the process;
+ * then in raw memory. Both are right, and only one copies. */
 static void execute_both(Qnn_ContextHandle_t context, Qnn_GraphHandle_t graph, Qnn_Tensor_t input, Qnn_Tensor_t output,
                          Qnn_ProfileHandle_t profile, uint32_t *dims, int forget) {
   const size_t bytes = ELEMENTS * sizeof(float);
@@ -60,7 +63,9 @@ static void execute_both(Qnn_ContextHandle_t context, Qnn_GraphHandle_t graph, Q
   input.v1.memType = output.v1.memType = QNN_TENSORMEMTYPE_MEMHANDLE;
   input.v1.memHandle = handles[0];
   output.v1.memHandle = handles[1];
+  REQUIRE(mprotect(shared, 2 * bytes, PROT_NONE) == 0);
   CHECK(qnn.graphExecute(graph, &input, 1, &output, 1, profile, NULL));
+  REQUIRE(mprotect(shared, 2 * bytes, PROT_READ | PROT_WRITE) == 0);
   for (int i = 0; i < ELEMENTS; i++) REQUIRE(shared[ELEMENTS + i] == (i < 32 ? 0.0f : (float)(i - 32)));
   traffic(profile, &copied, &in_place);
   REQUIRE(copied == 0 && in_place == 2 * bytes);

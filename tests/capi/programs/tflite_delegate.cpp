@@ -7,6 +7,7 @@
  * compute is compared. With "forget" nothing is freed and nothing deleted. With "fork" a child tries all of it. */
 #include "QNN/TFLiteDelegate/QnnTFLiteDelegate.h"
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -116,11 +117,14 @@ int main(int argc, char **argv) {
   /* Register QNN Delegate with TfLite interpreter to automatically delegate nodes. */
   REQUIRE(interpreter_->ModifyGraphWithDelegate(delegate) == kTfLiteOk);
 
-  /* Perform inference with interpreter as usual. */
+  /* Perform inference with interpreter as usual. This process has no access to the memory meanwhile: a copy ends it. */
   for (int round = 0; round < 3; round++) {
     fill(custom_ptr[0], count[0]);
     memset(custom_ptr[1], 0, count[1] * sizeof(float));
+    for (int i = 0; i < 2; i++) REQUIRE(mprotect(custom_ptr[i], count[i] * sizeof(float), PROT_NONE) == 0);
     REQUIRE(interpreter_->Invoke() == kTfLiteOk);
+    for (int i = 0; i < 2; i++)
+      REQUIRE(mprotect(custom_ptr[i], count[i] * sizeof(float), PROT_READ | PROT_WRITE) == 0);
     for (size_t i = 0; i < count[1]; i++) REQUIRE(std::fabs(custom_ptr[1][i] - plain[1][i]) < 1e-4f);
   }
   if (forks) {
