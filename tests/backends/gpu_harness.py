@@ -89,12 +89,12 @@ def gpu(config=None, **more) -> Iterator[qnn.Backend]:
         yield backend
 
 
-def doubled(context, name="double", dims=DIMS, finalize=True):
+def doubled(context, name="double", dims=DIMS, finalize=True, prepared=qnn.MemType.RAW):
     """A graph: y = relu(x + x)."""
     graph = context.create_graph(name)
-    x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, dims)
+    x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, dims, mem_type=prepared)
     s = graph.create_tensor("s", qnn.TensorType.NATIVE, qnn.DataType.FLOAT_32, dims)
-    y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, dims)
+    y = graph.create_tensor("y", qnn.TensorType.APP_READ, qnn.DataType.FLOAT_32, dims, mem_type=prepared)
     graph.add_node("add", "ElementWiseAdd", [x, x], [s])
     graph.add_node("relu", "Sigmoid", [s], [y])
     if finalize:

@@ -39,6 +39,11 @@ def test_executions_on_registered_buffers_transfer_map_and_copy_nothing(report):
     assert not set(TRANSFERS) & set(report["registered"])
 
 
+def test_no_buffer_is_made_for_registered_ones_and_some_are_for_raw_memory(report):
+    assert not {"clCreateBuffer", *TRANSFERS} & set(report["registered first"])
+    assert report["raw first"]["clCreateBuffer"] == 2
+
+
 def test_a_steady_execution_launches_waits_and_touches_no_argument(report):
     calls = report["registered"]
     assert calls["clEnqueueNDRangeKernel"] == 2 * EXECUTIONS
@@ -49,5 +54,5 @@ def test_a_steady_execution_launches_waits_and_touches_no_argument(report):
 
 
 def test_executions_on_raw_memory_are_seen_to_transfer(report):
-    assert report["raw bytes"] == 2 * 64 * 128 * 4 * (EXECUTIONS + 1)
+    assert report["raw bytes"] == 2 * 64 * 128 * 4 * (EXECUTIONS + 2)
     assert set(TRANSFERS) & set(report["raw"])
