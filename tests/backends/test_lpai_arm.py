@@ -99,15 +99,16 @@ def test_raw_buffers_are_copied_and_counted_and_shared_ones_are_not(backend, gra
     nbytes = 4 * WIDTH
     align = backend.get_property(lpai.ALIGNMENT_REQ)
     x, y = (memory.host(align.padded(nbytes), align.start_addr_alignment) for _ in range(2))
-    x.view(np.float32, (1, WIDTH))[:] = 1
-    graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
-    assert (y.view(np.float32, (1, WIDTH)) == 4).all()
-    assert (graph.stats.copied_in_bytes, graph.stats.copied_out_bytes) == (nbytes, nbytes)
+    for executions, (value, sum_) in enumerate([(1, 2), (3, 5), (-2, 3)], 1):
+        x.view(np.float32, (1, WIDTH))[:] = value
+        graph.execute([ClientTensor("x", x)], [ClientTensor("y", y)])
+        assert (y.view(np.float32, (1, WIDTH)) == 2 * sum_).all()
+        assert (graph.stats.copied_in_bytes, graph.stats.copied_out_bytes) == (executions * nbytes,) * 2
     shared = [rpcmem.alloc(25, 1, align.padded(nbytes)) for _ in range(2)]
     shared[0].view(np.float32, (1, WIDTH))[:] = 1
     graph.execute([ClientTensor("x", shared[0])], [ClientTensor("y", shared[1])])
-    assert (shared[1].view(np.float32, (1, WIDTH)) == 6).all()
-    assert graph.stats.copied_bytes == 2 * nbytes, "nothing more was copied"
+    assert (shared[1].view(np.float32, (1, WIDTH)) == 8).all()
+    assert graph.stats.copied_bytes == 3 * 2 * nbytes, "nothing more was copied"
 
 
 def test_death_answers_1007_and_the_next_context_works(backend):
