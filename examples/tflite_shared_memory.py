@@ -40,7 +40,7 @@ def main(model: str | None = None) -> None:
     options.backend_type = kHtpBackend
 
     # Instantiate the delegate. It must not be deleted before the interpreter is gone.
-    delegate = TfLiteQnnDelegateCreate(options, log=lambda level, text: print(f"{level.name}: {text}"))
+    delegate = TfLiteQnnDelegateCreate(options)
 
     custom_ptrs = []
     for detail in (*interpreter.get_input_details(), *interpreter.get_output_details()):
@@ -63,14 +63,12 @@ def main(model: str | None = None) -> None:
     interpreter.invoke()
     print(f"{delegate.stats.copied_bytes} bytes copied, {delegate.stats.in_place_bytes['shared']} used in place")
 
-    # The interpreter is no longer needed.
-    del interpreter
-
-    # The user frees the memory.
+    # The user frees the memory. The interpreter still has it: it ends with that.
     for custom_ptr in custom_ptrs:
         TfLiteQnnDelegateFreeCustomMem(custom_ptr)
 
-    # Delete the delegate after the interpreter.
+    # Delete the delegate after the interpreter, which is no longer needed.
+    del interpreter
     TfLiteQnnDelegateDelete(delegate)
 
 

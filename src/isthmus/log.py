@@ -7,9 +7,10 @@ something is in a block of `deferred`, which says it afterwards.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -35,6 +36,8 @@ PYTHON_LEVELS = {
     LogLevel.DEBUG: logging.DEBUG,
 }
 """Python has no level between INFO and DEBUG; 15 lies there."""
+
+_TFLITE_NAMES = {LogLevel.ERROR: "ERROR", LogLevel.WARN: "WARNING", LogLevel.INFO: "INFO"}
 
 Callback = Callable[[LogLevel, str], object]
 _logger = logging.getLogger("isthmus")
@@ -135,6 +138,13 @@ class Log:
 
     def __exit__(self, *exception: object) -> None:
         self.free()
+
+
+def to_standard_error(level: LogLevel, text: str) -> None:
+    """Write a line as TFLite writes its own, whether or not the program has Python's streams."""
+    line = f"{_TFLITE_NAMES.get(level, 'VERBOSE')}: {text}\n"
+    with suppress(OSError):
+        os.write(2, line.encode(errors="backslashreplace"))
 
 
 def tell(level: int, text: str, failed: bool = False, logger: logging.Logger = _logger) -> None:

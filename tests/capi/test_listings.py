@@ -82,6 +82,7 @@ def litert(tmp_path_factory: pytest.TempPathFactory) -> list[Path | int]:
 
 
 LINES = [
+    "INFO: Initialized TensorFlow Lite runtime.",
     "INFO: TfLiteQnnDelegate delegate: 2 nodes delegated out of 2 nodes with 1 partitions.",
     "INFO: Replacing 2 node(s) with delegate (TfLiteQnnDelegate) node, yielding 1 partitions.",
     "INFO: Tensor 0 is successfully registered to shared memory.",

@@ -5,21 +5,22 @@ from __future__ import annotations
 import ctypes
 import gc
 import mmap
+import sys
 import threading
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
-from delegate_harness import doubled, plain, run, with_delegate
+from delegate_harness import chain, doubled, plain, run, with_delegate
 from interruption import everywhere, unharmed
 from processes import descriptors
 from tflite_build import Op, Subgraph, T, model, options
 
-from isthmus.capi import delegate as capi_delegate
-from isthmus.capi.serve import Server
 from isthmus.delegate import (
     CustomAllocation,
     QnnDelegate,
+    SkipOptions,
     c_names,
     custom_memory,
     library,
@@ -164,6 +165,60 @@ def test_an_output_over_its_input_is_refused(make) -> None:
         modify_graph_with_delegate(interpreter, delegate)
     del interpreter
     gc.collect()
+    delegate.free_custom_mem(memory)
+
+
+def test_tensors_between_partitions_are_registered_by_both(make) -> None:
+    delegate = make("HTP", skip_options=SkipOptions(skip_delegate_node_ids=[1]))
+    memories = [delegate.alloc_custom_mem(64) for _ in range(4)]
+    interpreter = plain(chain("NEG", "ABS", "NEG"))
+    for index, memory in enumerate(memories):
+        set_custom_allocation(interpreter, index, CustomAllocation(memory, 16))
+    interpreter.allocate_tensors()
+    modify_graph_with_delegate(interpreter, delegate)
+    assert delegate.taken == [(2, 3, 2)]
+    lines = [line for line in delegate.lines if "registered" in line]
+    assert lines == [f"INFO: Tensor {index} is successfully registered to shared memory." for index in range(4)]
+    values = [memory.view(np.float32, (1, 4)) for memory in memories]
+    values[0][...] = 1, -2, 3, -4
+    interpreter.invoke()
+    for array, expected in zip(values[1:], ([-1, 2, -3, 4], [1, 2, 3, 4], [-1, -2, -3, -4]), strict=True):
+        np.testing.assert_array_equal(array, [expected])
+    assert delegate.stats.copied_bytes == 0
+    for memory in memories:
+        delegate.free_custom_mem(memory)
+
+
+def test_a_model_that_is_cut_copies_what_crosses_and_one_that_is_whole_copies_nothing(make) -> None:
+    copied = []
+    for skipped in ([], [1]):
+        delegate = make("HTP", skip_options=SkipOptions(skip_delegate_node_ids=skipped))
+        memories = {index: delegate.alloc_custom_mem(64) for index in (0, 3)}
+        interpreter = plain(chain("NEG", "ABS", "NEG"))
+        for index, memory in memories.items():
+            set_custom_allocation(interpreter, index, CustomAllocation(memory, 16))
+        interpreter.allocate_tensors()
+        modify_graph_with_delegate(interpreter, delegate)
+        interpreter.invoke()
+        copied.append(delegate.stats.copied_bytes)
+        for memory in memories.values():
+            delegate.free_custom_mem(memory)
+        del interpreter
+    assert copied == [0, 2 * 16]
+
+
+def test_a_tensor_inside_a_partition_is_noted_once(make) -> None:
+    delegate = make("HTP")
+    memory = delegate.alloc_custom_mem(64)
+    interpreter = plain(chain("NEG", "ABS"))
+    set_custom_allocation(interpreter, 1, memory)
+    interpreter.allocate_tensors()
+    modify_graph_with_delegate(interpreter, delegate)
+    interpreter.allocate_tensors()
+    np.testing.assert_array_equal(run(interpreter, np.float32([[1, -2, 3, -4]]))[0], [[1, 2, 3, 4]])
+    note = "WARN: Tensor 1 is inside a partition: it is not registered to shared memory, and never written."
+    assert delegate.lines.count(note) == 1
+    assert not memory.buffer.array.any()
     delegate.free_custom_mem(memory)
 
 
@@ -398,7 +453,7 @@ def test_memory_that_litert_has_is_on_record_wherever_an_interrupt_comes(make) -
     for where in everywhere(lambda: set_custom_allocation(current[0], 0, memory)):
         seen.add(has_it())
         if has_it():
-            refused(Code.COMMON_OPERATION_NOT_PERMITTED, "still has tensor 0", custom_memory.free, memory)
+            assert [use.tensor for use in custom_memory.uses_of(interpreters._context(current[0]))] == [0]
             with pytest.raises(RuntimeError, match="not ready"):
                 current[0].invoke()
         assert current[0].get_input_details()[0]["shape"].tolist() == list(SHAPE), where
@@ -419,13 +474,14 @@ def test_memory_that_litert_refuses_is_taken_off_the_record_and_what_the_tensor_
         rule = "LiteRT does not take it"
         refused(Code.COMMON_OPERATION_NOT_PERMITTED, rule, set_custom_allocation, interpreter, 0, other)
     delegate.free_custom_mem(other)
-    refused(Code.COMMON_OPERATION_NOT_PERMITTED, "still has tensor 0", delegate.free_custom_mem, memory)
+    assert other.buffer.is_closed
+    delegate.free_custom_mem(memory)
     memory.view(np.float32, SHAPE)[...] = 3
     interpreter.invoke()
     assert (interpreter.get_tensor(1) == 6).all(), "nothing has changed"
     del interpreter
     gc.collect()
-    delegate.free_custom_mem(memory)
+    assert memory.buffer.is_closed
 
 
 def test_memory_that_is_freed_before_litert_takes_it_is_refused(make, monkeypatch) -> None:
@@ -480,18 +536,91 @@ def test_an_interrupted_allocation_leaves_nothing(make) -> None:
 # -- order -------------------------------------------------------------------------------------------------------------
 
 
-def test_memory_that_an_interpreter_uses_is_not_freed(make) -> None:
+def test_memory_that_is_freed_right_after_an_invocation_ends_with_the_interpreter(make) -> None:
     delegate = make("HTP")
     interpreter, [x, y] = shared(doubled(*SHAPE), delegate, 0, 1)
-    for memory in (x, y):
-        refused(Code.COMMON_OPERATION_NOT_PERMITTED, "still has tensor", delegate.free_custom_mem, memory)
     interpreter.invoke()
-    kept = interpreter.tensor(1)()
-    del interpreter
-    refused(Code.COMMON_OPERATION_NOT_PERMITTED, "still has tensor", delegate.free_custom_mem, y)
-    del kept
+    address = x.address
     for memory in (x, y):
         delegate.free_custom_mem(memory)
+    for again in (x, address):
+        refused(Code.COMMON_INVALID_ARGUMENT, "it has been freed", delegate.free_custom_mem, again)
+    assert not x.buffer.is_closed
+    for value in (3, 4):
+        interpreter.set_tensor(0, np.full(SHAPE, value, np.float32))
+        interpreter.invoke()
+        assert (interpreter.get_tensor(1) == 2 * value).all()
+    # What is set up anew is still in the memory that the interpreter has.
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(0, np.full(SHAPE, 5, np.float32))
+    interpreter.invoke()
+    assert (interpreter.get_tensor(1) == 10).all()
+    assert delegate.stats.copied_bytes == 0
+    kept = interpreter.tensor(1)()
+    del interpreter
+    assert not y.buffer.is_closed, "an array of a tensor keeps the interpreter"
+    del kept
+    assert x.buffer.is_closed
+    assert y.buffer.is_closed
+    assert custom_memory.find(address) is None
+
+
+def test_memory_that_is_freed_and_replaced_ends_when_no_tensor_has_it(make) -> None:
+    delegate = make("HTP")
+    interpreter, [first] = shared(doubled(*SHAPE), delegate, 0)
+    delegate.free_custom_mem(first)
+    refused(Code.COMMON_INVALID_ARGUMENT, "no address of custom", set_custom_allocation, interpreter, 1, first)
+    other = delegate.alloc_custom_mem(NBYTES)
+    set_custom_allocation(interpreter, 0, other)
+    interpreter.allocate_tensors()
+    assert first.buffer.is_closed
+    other.view(np.float32, SHAPE)[...] = 6
+    interpreter.invoke()
+    assert (interpreter.get_tensor(1) == 12).all()
+    del interpreter
+    delegate.free_custom_mem(other)
+
+
+def test_memory_that_is_freed_before_a_delegate_is_applied_is_registered_all_the_same(make) -> None:
+    delegate = make("HTP")
+    memory = delegate.alloc_custom_mem(NBYTES)
+    interpreter = plain(doubled(*SHAPE))
+    set_custom_allocation(interpreter, 0, memory)
+    delegate.free_custom_mem(memory)
+    interpreter.allocate_tensors()
+    modify_graph_with_delegate(interpreter, delegate)
+    assert delegate.lines[-1] == "INFO: Tensor 0 is successfully registered to shared memory."
+    memory.view(np.float32, SHAPE)[...] = 2
+    interpreter.invoke()
+    assert (interpreter.get_tensor(1) == 4).all()
+    del interpreter
+    assert memory.buffer.is_closed
+
+
+def test_freeing_that_is_interrupted_is_done_or_can_be_done_again(make) -> None:
+    delegate = make("HTP")
+    content = doubled(*SHAPE)
+
+    def lying_there() -> tuple[Interpreter, custom_memory.CustomMemory]:
+        interpreter, memory = plain(content), delegate.alloc_custom_mem(NBYTES)
+        set_custom_allocation(interpreter, 0, memory)
+        return interpreter, memory
+
+    def free() -> None:
+        with suppress(QnnError):
+            delegate.free_custom_mem(current[1])
+
+    current = lying_there()
+    for where in everywhere(free):
+        free()
+        interpreter, memory = current
+        assert not memory.buffer.is_closed, where
+        current = ()
+        del interpreter
+        assert memory.buffer.is_closed, where
+        current = lying_there()
+    free()
+    current = ()
 
 
 def test_memory_is_freed_once_and_null_always(make) -> None:
@@ -578,27 +707,24 @@ def test_an_address_that_is_soon_anothers_is_taken_from_nobody(monkeypatch) -> N
     c_names.TfLiteQnnDelegateFreeCustomMem(given[0])
 
 
-def test_memory_that_waits_for_its_interpreter_is_struck_out_one_at_a_time(monkeypatch) -> None:
-    server = Server("QnnTFLiteDelegate")
-    first, second = (server.TfLiteQnnDelegateAllocCustomMem(4096, 64) for _ in range(2))
-    waiting = [custom_memory.find(address) for address in (first, second)]
-    monkeypatch.setattr(capi_delegate, "_waiting", list(waiting))
-    freed = capi_delegate._freed
+def test_an_interrupt_while_freed_memory_ends_leaves_the_rest_to_the_next_call(make, monkeypatch) -> None:
+    delegate = make("HTP")
+    interpreter, memories = shared(doubled(*SHAPE), delegate, 0, 1)
+    for memory in memories:
+        delegate.free_custom_mem(memory)
 
-    def interrupted(address: int) -> bool:
-        if address == second:
-            raise KeyboardInterrupt
-        return freed(address)
+    def interrupted() -> None:
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(capi_delegate, "_freed", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        capi_delegate._free_waiting()
-    assert capi_delegate._waiting == waiting[1:]
-    monkeypatch.setattr(capi_delegate, "_freed", freed)
-    # As if the interrupt had come between the end of one and its being struck out.
-    capi_delegate._waiting.insert(0, waiting[0])
-    address = server.TfLiteQnnDelegateAllocCustomMem(4096, 64)
-    assert address
-    assert capi_delegate._waiting == []
-    assert server.TfLiteQnnDelegateFreeCustomMem(address) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(memories[1].buffer, "close", interrupted)
+        patched.setattr(sys, "unraisablehook", lambda problem: None)
+        del interpreter
+        assert memories[1] in custom_memory._freed
+    # As if an interrupt had come between the end of the other and its being struck out.
+    custom_memory._freed.add(memories[0])
+    address = c_names.TfLiteQnnDelegateAllocCustomMem(4096, 64)
+    assert not len(custom_memory._freed)
+    assert all(memory.buffer.is_closed for memory in memories)
+    c_names.TfLiteQnnDelegateFreeCustomMem(address)
     assert custom_memory.find(address) is None

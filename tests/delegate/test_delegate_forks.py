@@ -84,12 +84,10 @@ def test_shared_memory_that_the_parent_has_registered_is_not_freed_by_a_child(ma
 
     def child() -> None:
         fails(held[0].invoke)
-        with pytest.raises(QnnError, match="still has tensor 0"):
-            custom_memory.free(memory)
+        assert not custom_memory.free(memory), "an interpreter has a tensor there"
         held.clear()
         gc.collect()
-        with pytest.raises(QnnError, match="it is the memory of handle"):
-            custom_memory.free(memory)
+        assert not memory.buffer.is_closed, "it is the memory of a handle of the parent's"
 
     assert in_child(child, 60) == 0
     memory.view(np.float32, (1, 4))[...] = VECTOR

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 from dataclasses import replace
 
@@ -227,3 +229,29 @@ def test_c_memory_stays_until_it_is_freed() -> None:
     assert custom_memory.find(address).nbytes == 100
     TfLiteQnnDelegateFreeCustomMem(address)
     assert custom_memory.find(address) is None
+
+
+SILENT_PROGRAM = """
+import sys
+from ai_edge_litert.interpreter import Interpreter
+from isthmus.delegate import BackendType, Options, QnnDelegate, probe_model
+heard = []
+for log in (lambda level, text: heard.append(text), None, None):
+    delegate = QnnDelegate(Options(BackendType.CPU), log)
+    interpreter = Interpreter(model_content=probe_model.content(), experimental_delegates=[delegate])
+    del interpreter
+    delegate.close()
+print(len(heard))
+"""
+
+
+def test_without_a_log_lines_go_to_standard_error_and_that_of_the_runtime_once_a_process() -> None:
+    ran = subprocess.run([sys.executable, "-c", SILENT_PROGRAM], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    lines = [
+        "INFO: TfLiteQnnDelegate delegate: 2 nodes delegated out of 2 nodes with 1 partitions.",
+        "INFO: Replacing 2 node(s) with delegate (TfLiteQnnDelegate) node, yielding 1 partitions.",
+    ]
+    said = [line for line in ran.stderr.splitlines() if line.startswith("INFO: ")]
+    assert said == ["INFO: Initialized TensorFlow Lite runtime.", *lines, *lines]
+    assert ran.stdout.strip() == "2", "what a log is given goes nowhere else"

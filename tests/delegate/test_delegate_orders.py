@@ -36,7 +36,7 @@ class Tutorial:
                 (self.is_set and not self.is_allocated, "Call AllocateTensors after SetCustomAllocationForTensor"),
             ],
             "invoke": [(not self.is_ready, "not ready")],
-            "free": [(self.is_set, "still has tensor 0")],
+            "free": [(self.is_freed, "it has been freed" if self.is_set else "it is not allocated")],
             "delete": [(self.is_applied, "an interpreter still runs 1 of its nodes")],
         }
         return next((rule for applies, rule in rules.get(step, ()) if applies), "")
@@ -82,8 +82,10 @@ class Tutorial:
     def end(self) -> None:
         """Let go of the interpreter, and of what it kept."""
         self.interpreter = None
-        if self.memory is not None and not self.is_freed:
-            custom_memory.free(self.memory)
+        if self.memory is not None:
+            if not self.is_freed:
+                custom_memory.free(self.memory)
+            assert self.memory.buffer.is_closed
 
 
 def test_allocation_application_invocation_and_freeing_in_every_order(make) -> None:
@@ -104,6 +106,19 @@ def test_deletion_among_them_in_every_order() -> None:
             tutorial.take(step, order)
         tutorial.end()
         tutorial.delegate.close()
+
+
+def test_the_listing_in_its_own_order(make) -> None:
+    """Free right after Invoke, while the interpreter lives; delete after it."""
+    delegate = make("HTP")
+    tutorial = Tutorial(delegate)
+    for step in ("set", "allocate", "modify", "invoke", "free"):
+        tutorial.take(step)
+    for step in ("invoke", "free", "set", "delete", "invoke"):
+        tutorial.take(step)
+    assert not tutorial.memory.buffer.is_closed
+    tutorial.end()
+    delegate.close()
 
 
 @pytest.mark.parametrize("backend", ["CPU", "HTP"])

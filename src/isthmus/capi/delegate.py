@@ -5,10 +5,8 @@ What goes wrong is said on standard error, as TFLite says what it logs: none of 
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,26 +16,16 @@ from isthmus import qnn
 from isthmus.capi.client import BadPointer, checked, pointer, read, read_array, text, write
 from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
-from isthmus.lock import Lock
-from isthmus.log import LogLevel
+from isthmus.log import LogLevel, to_standard_error
 from isthmus.qnn.interface.delegate import DelegateOptions, ProfilingResult
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
     from isthmus.delegate import Options, QnnDelegate
-    from isthmus.delegate.custom_memory import CustomMemory
 
 MOST_SKIPPED = 1 << 16
 MOST_OPTIONS = 256
-_NAMES = {LogLevel.ERROR: "ERROR", LogLevel.WARN: "WARNING", LogLevel.INFO: "INFO"}
 _REPORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
-
-
-def _say(level: LogLevel, message: str) -> None:
-    """A line as TFLite writes them, whether or not the program has Python's streams."""
-    line = f"{_NAMES.get(level, 'VERBOSE')}: {message}\n"
-    with contextlib.suppress(OSError):
-        os.write(2, line.encode(errors="backslashreplace"))
 
 
 def _told(call: Callable[[], int]) -> int:
@@ -45,7 +33,7 @@ def _told(call: Callable[[], int]) -> int:
     try:
         return call()
     except (QnnError, BadPointer) as problem:
-        _say(LogLevel.ERROR, str(problem))
+        to_standard_error(LogLevel.ERROR, str(problem))
         return 0
 
 
@@ -61,7 +49,7 @@ def create(server: Server, options: int) -> int:
 def _made(server: Server, options: Options) -> int:
     from isthmus.delegate import QnnDelegate
 
-    made = QnnDelegate(options, _say)
+    made = QnnDelegate(options)
     address = made._get_native_delegate_pointer()
     server.kept[address] = made
     server.endings[address] = made.end
@@ -86,7 +74,6 @@ def delete(server: Server, address: int) -> int:
         del server.kept[address]
         server.kept.pop(-address, None)
         server.endings.pop(address, None)
-        _free_waiting()
         return 0
 
     return _told(end)
@@ -141,19 +128,12 @@ def _numbers(address: int, count: int) -> list[int]:
 # -- shared memory -----------------------------------------------------------------------------------------------------
 
 
-_waiting: list[CustomMemory] = []
-"""Custom memory that its client has freed and an interpreter still has; it goes when that has ended."""
-_lock = Lock()
-"""Held while that list is looked at and changed: clients free memory in any thread."""
-
-
 @serves("TfLiteQnnDelegateAllocCustomMem", failure=0)
 def alloc_custom_mem(server: Server, nbytes: int, alignment: int) -> int:
     """The address of shared memory; null where there is none."""
     from isthmus.delegate import c_names
 
     def allocate() -> int:
-        _free_waiting()
         address = c_names.TfLiteQnnDelegateAllocCustomMem(nbytes, alignment)
         if address is None:
             what = f"custom memory of {nbytes} bytes"
@@ -165,47 +145,20 @@ def alloc_custom_mem(server: Server, nbytes: int, alignment: int) -> int:
 
 @serves("TfLiteQnnDelegateFreeCustomMem", failure=0)
 def free_custom_mem(server: Server, address: int) -> int:
-    """End shared memory, after the interpreters whose delegated nodes have registered it.
+    """Free shared memory, which ends after the interpreters whose delegated nodes have registered it.
 
-    QNN's own listing frees it while its interpreter lives, which has the address still. What else an interpreter was
-    given in C++, nobody is told.
+    What else an interpreter was given in C++, no delegate knows.
     """
-    from isthmus.delegate import custom_memory
+    from isthmus.delegate import c_names, custom_memory
 
     def free() -> int:
-        with _lock:
-            if any(memory.address == address for memory in _waiting):
-                raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"custom memory at {address:#x}", "it has been freed")
-            memory = custom_memory.find(address)
-            freed = _freed(address)
-            if not freed:
-                assert memory is not None
-                _waiting.append(memory)
-        if not freed:
-            _say(LogLevel.INFO, f"Custom memory at {address:#x} goes with the interpreter that has a tensor there.")
+        c_names.TfLiteQnnDelegateFreeCustomMem(address)
+        if custom_memory.find(address) is not None:
+            text = f"Custom memory at {address:#x} goes with the interpreter that has a tensor there."
+            to_standard_error(LogLevel.INFO, text)
         return 0
 
     return _told(free)
-
-
-def _freed(address: int) -> bool:
-    from isthmus.delegate import c_names
-
-    try:
-        c_names.TfLiteQnnDelegateFreeCustomMem(address)
-    except QnnError as problem:
-        if problem.code is not Code.COMMON_OPERATION_NOT_PERMITTED:
-            raise
-        return False
-    return True
-
-
-def _free_waiting() -> None:
-    with _lock:
-        for memory in list(_waiting):
-            # Struck out last, and one at a time: an interrupt may have come after an earlier end.
-            if memory.buffer.is_closed or _freed(memory.address):
-                _waiting.remove(memory)
 
 
 # -- what else there is ------------------------------------------------------------------------------------------------
@@ -279,7 +232,7 @@ def plugin_create_delegate(server: Server, keys: int, values: int, count: int, r
         if report:
             _REPORT(report)(str(problem).encode(errors="backslashreplace"))
         else:
-            _say(LogLevel.ERROR, str(problem))
+            to_standard_error(LogLevel.ERROR, str(problem))
         return 0
 
 

@@ -76,7 +76,7 @@ def TfLiteQnnDelegateAllocCustomMem(bytes: int, alignment: int) -> int | None:
 
 
 def TfLiteQnnDelegateFreeCustomMem(buffer_ptr: int | None) -> None:
-    """End shared memory."""
+    """Free shared memory; where an interpreter has a tensor there, it ends with that."""
     with _lock:
         custom_memory.free(buffer_ptr)
         if buffer_ptr is not None:

@@ -1,8 +1,8 @@
 """Shared memory that tensors of an interpreter lie in: allocated, given to tensors, freed when no interpreter has it.
 
-This is what TfLiteQnnDelegateAllocCustomMem hands out. It is rpcmem's, so an accelerator can see it; who uses which
-part of it is on record, so that none is freed under an interpreter. Memory that nobody has any more, neither a client
-nor an interpreter, ends by itself.
+This is what TfLiteQnnDelegateAllocCustomMem hands out. It is rpcmem's, so an accelerator can see it. Which tensors use
+which part of it is on record: QNN's own listing frees memory while its interpreter lives, so what is freed ends when no
+interpreter has it any more. Memory that no client and no interpreter has ends by itself.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT
 from isthmus.errors import Code, QnnError
+from isthmus.interrupts import Ending
 from isthmus.lock import Lock
 from isthmus.memory import rpcmem
 from isthmus.memory.whole import is_whole
@@ -49,6 +50,8 @@ class CustomMemory:
         """The shared memory itself, with its file descriptor."""
         self.nbytes = buffer.nbytes
         self.address = buffer.address
+        self.is_freed = False
+        """Whether its client has freed it; it is there still while an interpreter has a tensor in it."""
 
     def __index__(self) -> int:
         return self.address
@@ -65,6 +68,8 @@ _lock = Lock()
 _memories: weakref.WeakValueDictionary[int, CustomMemory] = weakref.WeakValueDictionary()
 _uses: weakref.WeakKeyDictionary[Any, tuple[Use, ...]] = weakref.WeakKeyDictionary()
 """What tensors of an interpreter use, by the native object inside it, which may outlive Python's."""
+_freed: weakref.WeakSet[CustomMemory] = weakref.WeakSet()
+"""What was freed and has not ended yet."""
 
 
 def allocate(num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> CustomMemory | None:
@@ -81,6 +86,7 @@ def allocate(num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> Custo
         return None
     if not 1 <= alignment <= mmap.PAGESIZE or alignment & (alignment - 1):
         return None
+    end_freed()
     try:
         memory = CustomMemory(rpcmem.share(int(num_bytes)))
     except QnnError:
@@ -90,16 +96,21 @@ def allocate(num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> Custo
     return memory
 
 
-def free(memory: Any) -> None:
-    """End memory; refused while an interpreter has a tensor there. Null is ignored, as by `free` in C.
+def free(memory: Any) -> bool:
+    """Free memory: it ends at once, or when no interpreter has a tensor there any more. Null is ignored, as in C.
+
+    Returns
+    -------
+    bool
+        Whether it has ended.
 
     Raises
     ------
     QnnError
-        COMMON_INVALID_ARGUMENT for what is no custom memory, or was freed; COMMON_OPERATION_NOT_PERMITTED while in use.
+        COMMON_INVALID_ARGUMENT for what is no custom memory, or was freed before.
     """
     if memory is None or (is_whole(memory) and memory == 0):
-        return
+        return True
     address = memory.address if isinstance(memory, CustomMemory) else memory
     what = f"custom memory at {address:#x}" if is_whole(address) else f"custom memory {memory!r}"
     with _lock:
@@ -107,21 +118,41 @@ def free(memory: Any) -> None:
         if known is None or (isinstance(memory, CustomMemory) and known is not memory):
             hint = "Free each once, by what alloc_custom_mem has answered."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is not allocated", hint)
-        held = [use for use in _all_uses() if use.memory is known]
-        if held:
-            tensors = ", ".join(f"tensor {use.tensor}" for use in held)
-            raise QnnError(
-                Code.COMMON_OPERATION_NOT_PERMITTED,
-                what,
-                f"an interpreter still has {tensors} there",
-                "Let go of the interpreter first, or give the tensor other memory.",
-            )
-        known.buffer.close()
-        _memories.pop(known.address, None)
+        if known.is_freed:
+            rule, hint = "it has been freed", "It ends with the interpreter that has a tensor there."
+            raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule, hint)
+        _freed.add(known)
+    end_freed()
+    # Last: a client that is interrupted before can free it again.
+    known.is_freed = True
+    return known.buffer.is_closed
+
+
+def end_freed() -> None:
+    """End what was freed and no interpreter has any more; safe to call again, in any thread.
+
+    The garbage collector calls it too, when an interpreter is gone. So no lock is held while a buffer is closed, which
+    takes another: the collector may come to a thread that has that one.
+    """
+    if not len(_freed) or _lock._is_owned():  # type: ignore[attr-defined]
+        return
+    with _lock:
+        used = {id(use.memory) for use in _all_uses()}
+        unused = [memory for memory in _freed if id(memory) not in used]
+    for memory in unused:
+        try:
+            memory.buffer.close()
+        except QnnError:
+            # A node of a delegate has it registered, whose interpreter a program in C++ has set up.
+            continue
+        with _lock:
+            _freed.discard(memory)
+            if _memories.get(memory.address) is memory:
+                del _memories[memory.address]
 
 
 def find(address: int) -> CustomMemory | None:
-    """The memory that an address lies in."""
+    """The memory that an address lies in, freed or not, unless it has ended."""
     with _lock:
         for memory in _memories.values():
             if memory.address <= address < memory.address + memory.nbytes and not memory.buffer.is_closed:
@@ -138,8 +169,10 @@ def use(interpreter: Any, wanted: Use) -> None:
         COMMON_INVALID_ARGUMENT where the memory has been freed meanwhile.
     """
     with _lock:
-        if wanted.memory.buffer.is_closed:
+        if wanted.memory in _freed or wanted.memory.buffer.is_closed:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"custom memory at {wanted.address:#x}", "it has been freed")
+        if interpreter not in _uses:
+            Ending(interpreter, end_freed)
         _uses[interpreter] = (*_uses.get(interpreter, ()), wanted)
 
 
@@ -152,6 +185,7 @@ def settle(interpreter: Any, wanted: Use, lies_there: bool) -> None:
             _uses[interpreter] = (*(known for known in before if (known.context, known.tensor) != place), wanted)
         else:
             _uses[interpreter] = tuple(before)
+    end_freed()
 
 
 def uses_of(context: int) -> list[Use]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import OperatorEntry
 from isthmus.interrupts import Ending
 from isthmus.lock import Lock
-from isthmus.log import Log, LogLevel, deferred
+from isthmus.log import Log, LogLevel, deferred, to_standard_error
 
 NAME = b"TfLiteQnnDelegate"
 REMEMBERED = 256
@@ -77,7 +78,8 @@ class QnnDelegate:
     options
         What it is made with; the backend type is mandatory.
     log
-        A callback that is given a level and a text. Python's logging has the same under the name ``isthmus``.
+        A callback that is given a level and a text; without it lines go to standard error, as TFLite's own do. Python's
+        logging has the same under the name ``isthmus``.
 
     Raises
     ------
@@ -103,6 +105,9 @@ class QnnDelegate:
         probe.check()
         callbacks.sweep()
         self.settings: Settings = settings
+        if log is None:
+            log = to_standard_error
+            _say_that_the_runtime_is_ready()
         self._log = Log(log)
         quiet = settings.log_level is DelegateLogLevel.OFF
         backend_log = Log() if quiet else Log(log, LogLevel(int(settings.log_level)))
@@ -155,7 +160,7 @@ class QnnDelegate:
         return memory
 
     def free_custom_mem(self, memory: Any) -> None:
-        """End such memory (TfLiteQnnDelegateFreeCustomMem); refused while an interpreter has a tensor there."""
+        """Free such memory (TfLiteQnnDelegateFreeCustomMem), which ends when no interpreter has a tensor there."""
         custom_memory.free(memory)
 
     @property
@@ -284,6 +289,8 @@ class QnnDelegate:
                 rest = [each for each in self._state.partitions if each is not partition]
                 # No handler of a signal runs within one assignment.
                 self._state.partitions, self._state.ended = rest, added(self._state.ended, partition.stats())
+        # It may have been the last one that had a tensor in memory that is freed.
+        custom_memory.end_freed()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -320,6 +327,17 @@ class QnnDelegate:
         shown = "; ".join(reasons[:3]) or "it has no nodes"
         rule = f"backend '{self.settings.backend}' supports none of its {len(nodes.operators)} nodes: {shown}"
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "model", rule, hint)
+
+
+_once = ["Initialized TensorFlow Lite runtime."]
+"""What TFLite wrote when the first interpreter of a process was made. LiteRT 2.3, the one that is known, does not."""
+
+
+def _say_that_the_runtime_is_ready() -> None:
+    """Write that line once a process, now that the runtime has been tried; QNN's documents show it before others."""
+    while _once:
+        with suppress(IndexError):
+            to_standard_error(LogLevel.INFO, _once.pop())
 
 
 def _part(params: structures.DelegateParams) -> Part:

@@ -184,7 +184,7 @@ def _checked(what: str, allocation: Any) -> tuple[CustomMemory, int, int]:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"its size must be a positive number, is {nbytes!r}")
     address = data.address if isinstance(data, CustomMemory) else int(data)
     memory = custom_memory.find(address)
-    if memory is None or (isinstance(data, CustomMemory) and memory is not data):
+    if memory is None or memory.is_freed or (isinstance(data, CustomMemory) and memory is not data):
         hint = "Only what alloc_custom_mem has answered, and is not freed yet, is shared with an accelerator."
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"{address:#x} is no address of custom memory", hint)
     if address + nbytes > memory.address + memory.nbytes:

@@ -75,6 +75,9 @@ class Partition:
         read = [index for index in part.inputs if index >= 0 and not nodes.is_constant(index)]
         self._read = [index for index in read if index not in known]
         self._kept = [index for index in self._read if nodes.tensor(index).is_variable]
+        made = {index for operator in self._operators for index in operator.outputs}
+        self._inner = sorted(made.difference(part.outputs))
+        self._noted: set[tuple[int, int]] = set()
         self._shapes: tuple[tuple[int, ...], ...] | None = None
         self._context: qnn.Context | None = None
         self._runner: Runner | None = None
@@ -107,8 +110,11 @@ class Partition:
             # What of it was registered before an interrupt came, nobody knows.
             self._end()
             raise
+        # Tensors that have other memory now may have been the last in some that is freed.
+        custom_memory.end_freed()
         for tensor in registered:
             self._around.say(LogLevel.INFO, f"Tensor {tensor} is successfully registered to shared memory.")
+        self._note_inner()
 
     def invoke(self) -> None:
         """Run once. When the accelerator has died this fails, and the next time starts on a new one."""
@@ -146,6 +152,17 @@ class Partition:
                 if memory is not None:
                     found[index] = memory
         return found
+
+    def _note_inner(self) -> None:
+        """Say once of each tensor that lies in custom memory for nothing: between nodes that were replaced together."""
+        for index in self._inner:
+            tensor = self.nodes.tensor(index)
+            place = index, tensor.data or 0
+            if tensor.allocation_type != Allocation.CUSTOM or place in self._noted or not custom_memory.find(place[1]):
+                continue
+            self._noted.add(place)
+            text = f"Tensor {index} is inside a partition: it is not registered to shared memory, and never written."
+            self._around.say(LogLevel.WARN, text)
 
     def _resize(self, ready: Ready) -> None:
         """Tell the interpreter the shapes of results, where it does not know them."""

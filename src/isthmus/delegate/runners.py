@@ -141,7 +141,8 @@ class BoundRunner(Runner):
     def __init__(self, ready: Ready, profile: qnn.Profile | None = None) -> None:
         super().__init__(ready)
         self._profile = profile
-        self._handles: dict[int, tuple[int, qnn.MemHandle]] = {}
+        self._handles: dict[int, tuple[int, qnn.MemHandle, CustomMemory]] = {}
+        """Address, handle and memory of tensors that are registered, by index among inputs and outputs."""
         self._bound: tuple[int, ...] | None = None
         self._binding: qnn.Binding | None = None
 
@@ -160,7 +161,7 @@ class BoundRunner(Runner):
                     [MemDescriptor(info.dims, info.dtype, DescriptorType.CUSTOM, custom=custom)]
                 )
                 self._unbind()
-                self._handles[index] = address, handle
+                self._handles[index] = address, handle, memory
                 registered.append(place.tensor)
         return registered
 
