@@ -1,0 +1,39 @@
+"""Times for tests: what QNN's documents say of speed, where the cause is memory that is or is not copied or allocated.
+
+Speed is measured by `bench/`. Tests look only for effects that are large by construction: with tensors of 16 MiB, by
+the ratio of two times that are measured in turn, with a wide margin, and once more where that fails. The time of a
+thing is the least of many: whatever else the machine does only adds to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+ROUNDS = 25
+
+
+def seconds(deed: Callable[[], object]) -> float:
+    """How long something takes."""
+    begin = time.perf_counter()
+    deed()
+    return time.perf_counter() - begin
+
+
+def least(*deeds: Callable[[], object]) -> list[float]:
+    """How long each of several takes at least, in turn, after once for what only the first time takes."""
+    for deed in deeds:
+        deed()
+    rounds = [[seconds(deed) for deed in deeds] for _ in range(ROUNDS)]
+    return [min(times) for times in zip(*rounds, strict=True)]
+
+
+def ratio(one: Callable[[], object], other: Callable[[], object]) -> float:
+    """How many times as long as the other one takes."""
+    mine, others = least(one, other)
+    return mine / others
+
+
+def holds(claim: Callable[[], bool]) -> bool:
+    """Whether a claim about times holds; other work on the machine may make it fail once."""
+    return claim() or claim()
