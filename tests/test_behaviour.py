@@ -1,4 +1,8 @@
-"""The list of behaviours is true to the tests: every row names tests, and every test that is named exists."""
+"""The list of behaviours is true to the tests, and to the documents where copies of them are at hand.
+
+Every row names tests, and every test that is named exists. Every line of a document that states something is covered by
+a row, and the words of a row occur in the lines that it names.
+"""
 
 import ast
 import re
@@ -36,6 +40,77 @@ def test_every_statement_stands_beside_tests_that_exist(cells):
         assert function in functions(path), f"{path} has no {function}"
 
 
-def test_both_lpai_documents_are_covered():
-    sources = {cells[1] for cells in rows()}
-    assert {"management", "allocations", "both"} <= sources
+# -- the documents themselves ------------------------------------------------------------------------------------------
+
+TITLES = {
+    "management": "QNN LPAI Memory Management",
+    "allocations": "QNN LPAI Memory Allocations",
+    "qmem": "QNN HTP Qmem Graph",
+    "shared memory": "Running Inference Using Shared Memory",
+    "gpu": "QNN GPU QnnMem API Tutorial",
+}
+CITED = re.compile(rf"({'|'.join(TITLES)}) (\d+(?:-\d+)?(?:, \d+(?:-\d+)?)*)")
+COPIES = ROOT.parent / "shared" / "seeds"
+NO_STATEMENT = re.compile(
+    r"#|!\[|- \[|\| ---|\[Previous|Tutorial - |GPU\]|QNN GPU Tuning|Asynchronous graph|Multi-SoC|Copy to clipboard"
+    r"|Note$|Last Published|.*¶$|Please refer to|Explanation:|Key characteristics:|\*\*\w+\*\*$"
+    r"|GPU OpenCL Buffer Example|\*\*Mis-matching|\| Preparation|\d[.] \[|- A device with Hexagon"
+)
+"""Lines that state nothing: headings, links, navigation, and what only leads to the next line."""
+COMMON = frozenset(re.findall(
+    r"\w+",
+    "all an and any are as at be before but by can each for from has have if in is it its may must no not of on one or "
+    "other such than that the their them then there these they this those to up use used user when which will with",
+))  # fmt: skip
+
+
+@lru_cache
+def documents() -> dict[str, list[str]]:
+    """The lines of the copies, by the names that rows have for them."""
+    found = {}
+    for path in sorted(COPIES.glob("*.txt")):
+        lines = path.read_text().splitlines()
+        found |= {name: lines for name, title in TITLES.items() if title in lines[0]}
+    if found.keys() != TITLES.keys():
+        pytest.skip("copies of QNN's documents are not at hand")
+    return found
+
+
+def cited(source: str) -> list[tuple[str, list[int]]]:
+    """The documents and the numbers of lines that a row names."""
+    found = []
+    for name, places in CITED.findall(source):
+        spans = [[int(number) for number in place.split("-")] for place in places.split(", ")]
+        found.append((name, [line for span in spans for line in range(span[0], span[-1] + 1)]))
+    return found
+
+
+def stems(text: str) -> set[str]:
+    """The words of a text that say something, cut to what inflections share."""
+    words = re.findall(r"[a-z0-9]{2,}", text.replace("_", " ").lower())
+    return {word[:5] for word in words if word not in COMMON}
+
+
+CITING = [cells for cells in rows() if re.match(rf"({'|'.join(TITLES)})( \d|$)", cells[1])]
+
+
+def test_the_words_of_a_row_occur_in_the_lines_that_it_names():
+    lines, wrong = documents(), []
+    for statement, source, _ in CITING:
+        places = cited(source)
+        text = " ".join(lines[name][number - 1] for name, numbers in places for number in numbers)
+        if CITED.sub("", source).strip("; ") or len(stems(statement) & stems(text)) < 2:
+            wrong.append((statement, source, text[:200]))
+    assert not wrong
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_every_line_of_a_document_is_covered_by_a_row(name):
+    lines = documents()[name]
+    covered = {number for cells in CITING for known, numbers in cited(cells[1]) if known == name for number in numbers}
+    open_ = {
+        number: line
+        for number, line in enumerate(lines, 1)
+        if number not in covered and re.search("[A-Za-z]{2}", line) and not NO_STATEMENT.match(line.strip())
+    }
+    assert not open_
