@@ -11,7 +11,7 @@ from typing import Any
 
 from isthmus import qnn
 from isthmus.backends.driver import GraphStats
-from isthmus.delegate import callbacks, custom_memory, probe, structures, view
+from isthmus.delegate import callbacks, custom_memory, foreign, probe, structures, view
 from isthmus.delegate.block import Block, functions
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.options import DelegateLogLevel, Options, Profiling, Settings, checked
@@ -217,6 +217,7 @@ class QnnDelegate:
             if any(address in partition.initializers for partition in self._state.partitions):
                 # Only a CALL_ONCE that was taken over ran this subgraph: nobody runs it any more.
                 return structures.OK
+            foreign.check(address)
             nodes = view.read(address)
             check_memory(nodes, self._state.backend)
             _check_allocated(nodes)

@@ -12,6 +12,7 @@ import importlib.metadata
 import os
 import re
 import struct
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -100,18 +101,26 @@ def set_custom_allocation() -> Any:
     )
 
 
+def has_code_at(address: int) -> bool:
+    """Whether an address lies in a library of LiteRT's package."""
+    return any(start <= address < end for _, start, end, _ in _mapped())
+
+
 def _libraries() -> list[tuple[Path, int]]:
     """The libraries of LiteRT's package that are loaded, with the address of each one's beginning."""
-    folder = Path(module().__file__).parent
-    found = []
+    return sorted({path: start for path, start, _, offset in _mapped() if offset == 0}.items())
+
+
+def _mapped() -> Iterator[tuple[Path, int, int, int]]:
+    """The mapped parts of libraries of LiteRT's package: file, first address, end, and where in the file it begins."""
+    folder = Path(module().__file__).parent.resolve()
     with open("/proc/self/maps") as table:
         for line in table:
-            fields = line.split(maxsplit=5)
-            if len(fields) == 6 and int(fields[2], 16) == 0:
-                path = Path(fields[5].rstrip("\n"))
-                if path.parent.resolve() == folder.resolve() and path.suffix == ".so":
-                    found.append((path, int(fields[0].partition("-")[0], 16)))
-    return sorted(dict(found).items())
+            fields = line.rstrip("\n").split(maxsplit=5)
+            path = Path(fields[-1])
+            if len(fields) == 6 and path.suffix == ".so" and path.parent.resolve() == folder:
+                start, end = (int(part, 16) for part in fields[0].split("-"))
+                yield path, start, end, int(fields[2], 16)
 
 
 def _address_of(path: Path, symbol: bytes) -> int:

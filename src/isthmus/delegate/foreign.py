@@ -1,0 +1,133 @@
+"""A TFLite that a program brings of its own: its structures are looked at before any is believed.
+
+The layout of structures (`structures`) was tried on the LiteRT of this process (`probe`). A program in C++ may have
+another TFLite, of any version. Its version cannot be asked; but where its structures differ, what the known layout
+finds in them makes no sense. No pointer is followed before the system says that there is memory.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+from typing import Any
+
+from isthmus.delegate import library, structures
+from isthmus.delegate.structures import Allocation
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.tflite.entries import MAX_OPERATORS
+from isthmus.frontends.tflite.schema import OPERATORS
+from isthmus.memory.identity import mappings
+
+MOST_TENSORS = 1 << 22
+HIGHEST_RANK = 32
+LATEST_VERSION = 1 << 12
+
+
+class _Misfit(Exception):
+    """Something is not what the layout takes it for."""
+
+
+def check(address: int) -> None:
+    """Refuse the context of a TFLite whose structures are not as those of the LiteRT that was tried.
+
+    Raises
+    ------
+    QnnError
+        COMMON_PLATFORM_NOT_SUPPORTED with the first thing that makes no sense.
+    """
+    here = _Memory()
+    try:
+        context = here.structure(structures.Context, address, "a context")
+        if library.has_code_at(_pointer(context, "get_execution_plan")):
+            return
+        _look_at_tensors(here, context)
+        _look_at_nodes(here, context, address)
+    except _Misfit as misfit:
+        raise QnnError(
+            Code.COMMON_PLATFORM_NOT_SUPPORTED,
+            "interpreter",
+            f"its TFLite is not the LiteRT {library.version()} that was tried, and its structures differ: {misfit}",
+            "Use a TFLite whose C structures are those of that version.",
+        ) from None
+
+
+def _look_at_tensors(here: _Memory, context: structures.Context) -> None:
+    if not 0 < context.tensors_size <= MOST_TENSORS:
+        raise _Misfit(f"there would be {context.tensors_size} tensors")
+    first = _pointer(context, "tensors")
+    here.readable(first, context.tensors_size * ctypes.sizeof(structures.Tensor), "the tensors")
+    for index in range(context.tensors_size):
+        at = first + index * ctypes.sizeof(structures.Tensor)
+        tensor, what = structures.Tensor.from_address(at), f"tensor {index}"
+        if tensor.type and tensor.type not in structures.TYPES:
+            raise _Misfit(f"{what} would be of type {tensor.type}")
+        if tensor.allocation_type not in Allocation._value2member_map_:
+            raise _Misfit(f"the memory of {what} would be of kind {tensor.allocation_type}")
+        here.integers(tensor.dims, HIGHEST_RANK, f"the dimensions of {what}")
+        name = _pointer(tensor, "name")
+        if name:
+            here.readable(name, 1, f"the name of {what}")
+        for flag in ("data_is_stale", "is_variable"):
+            byte = ctypes.c_ubyte.from_address(at + getattr(structures.Tensor, flag).offset).value
+            if byte > 1:
+                raise _Misfit(f"'{flag}' of {what} would be {byte}")
+
+
+def _look_at_nodes(here: _Memory, context: structures.Context, address: int) -> None:
+    for name in ("get_execution_plan", "get_node_and_registration"):
+        here.readable(_pointer(context, name), 1, f"the function '{name}'")
+    plan = ctypes.c_void_p()
+    if context.get_execution_plan(address, ctypes.byref(plan)) != structures.OK:
+        raise _Misfit("it does not tell its execution plan")
+    for number in here.integers(plan.value, MAX_OPERATORS, "the execution plan"):
+        at, kind = ctypes.c_void_p(), ctypes.c_void_p()
+        if context.get_node_and_registration(address, number, ctypes.byref(at), ctypes.byref(kind)) != structures.OK:
+            raise _Misfit(f"it does not tell what node {number} is")
+        node = here.structure(structures.Node, at.value, f"node {number}")
+        for side in ("inputs", "outputs"):
+            for index in here.integers(getattr(node, side), MOST_TENSORS, f"the {side} of node {number}"):
+                if not -1 <= index < context.tensors_size:
+                    raise _Misfit(f"node {number} would have tensor {index} among its {side}")
+        registration = here.structure(structures.Registration, kind.value, f"the registration of node {number}")
+        if not 0 <= registration.builtin_code < len(OPERATORS) or not 0 < registration.version < LATEST_VERSION:
+            found = f"{registration.builtin_code}, version {registration.version}"
+            raise _Misfit(f"node {number} would be of operator {found}")
+
+
+def _pointer(structure: ctypes.Structure, name: str) -> int:
+    """A pointer of a structure, as a number."""
+    at = ctypes.addressof(structure) + getattr(type(structure), name).offset
+    return ctypes.c_void_p.from_address(at).value or 0
+
+
+class _Memory:
+    """The memory that this process can read, as the system tells it once."""
+
+    def __init__(self) -> None:
+        self._table = [mapping for mapping in mappings() if mapping.readable]
+        self._starts = [mapping.start for mapping in self._table]
+
+    def readable(self, address: int | None, nbytes: int, what: str) -> int:
+        """Refuse addresses where there is no memory."""
+        position, index = address or 0, bisect.bisect_right(self._starts, address or 0) - 1
+        while 0 <= index < len(self._table) and self._table[index].start <= position < self._table[index].end:
+            position = self._table[index].end
+            if position >= (address or 0) + nbytes:
+                assert address is not None
+                return address
+            index += 1
+        raise _Misfit(f"{what} would lie at {address or 0:#x}, where there is no memory")
+
+    def structure(self, kind: Any, address: int | None, what: str) -> Any:
+        """The structure at an address."""
+        return kind.from_address(self.readable(address, ctypes.sizeof(kind), what))
+
+    def integers(self, address: int | None, most: int, what: str) -> tuple[int, ...]:
+        """The contents of a TfLiteIntArray, or nothing for null."""
+        if not address:
+            return ()
+        count = ctypes.c_int.from_address(self.readable(address, 4, what)).value
+        if not 0 <= count <= most:
+            raise _Misfit(f"{what} would be {count} numbers")
+        self.readable(address, 4 + 4 * count, what)
+        return structures.integers(address)
