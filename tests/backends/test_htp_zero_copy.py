@@ -49,8 +49,8 @@ def client_memory(
 def large_tensors_taken(origin: str, prepared: str, kind: str, how: str) -> list[dict[str, dict[str, int]]]:
     """How many large tensors' memory client and accelerator have more after each step.
 
-    The steps are the preparation of a graph, or its loading from a binary, and two executions, during which the client
-    has no access to what it shares. Results must be right.
+    The steps are the preparation of a graph, or its loading from a binary, the allocation and registration of the
+    client's memory, and two executions, during which the client has no access to what it shares. Results must be right.
     """
     with qnn.Backend("htp") as backend:
         context = backend.create_context()
@@ -63,6 +63,7 @@ def large_tensors_taken(origin: str, prepared: str, kind: str, how: str) -> list
             doubler(offline, "double", types, LARGE)
             content = offline.get_binary()
         graphs: list[qnn.Graph] = []
+        brought: list[tuple[list[rpcmem.RpcBuffer], list[np.ndarray], list[ClientTensor]]] = []
 
         def prepare() -> None:
             if origin == "composed":
@@ -79,7 +80,8 @@ def large_tensors_taken(origin: str, prepared: str, kind: str, how: str) -> list
 
         steps = [taken(prepare, LARGE_BYTES, **pids)]
         [graph] = graphs
-        buffers, (x, y), tensors = client_memory(graph.context, kind)
+        steps.append(taken(lambda: brought.append(client_memory(graph.context, kind)), LARGE_BYTES, **pids))
+        [(buffers, (x, y), tensors)] = brought
         for value in (3, -5):
             x[...], y[...] = value, 0
             steps.append(taken(execute, LARGE_BYTES, **pids))
@@ -102,9 +104,17 @@ ROWS = [
 def test_processes_take_the_memory_that_the_table_says_and_the_client_needs_no_access(
     origin, prepared, kind, how, tensors
 ):
-    assert alone(__file__, "large_tensors_taken", origin, prepared, kind, how) == [
+    prepare, first, second = (
         {who: {"writable": count, "files": count, "peak": count} for who in ("client", "accelerator")}
         for count in tensors
+    )
+    own = {"writable": 2, "files": 0 if kind == "raw" else 2, "peak": 2}
+    seen = {"writable": 0, "files": 0, "peak": 0} if kind == "raw" else own
+    assert alone(__file__, "large_tensors_taken", origin, prepared, kind, how) == [
+        prepare,
+        {"client": own, "accelerator": seen},
+        first,
+        second,
     ]
 
 
