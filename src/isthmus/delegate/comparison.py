@@ -22,6 +22,7 @@ from isthmus.delegate.delegate import QnnDelegate
 from isthmus.delegate.interpreter import set_custom_allocation
 from isthmus.delegate.options import BackendType, Options
 from isthmus.errors import Code, QnnError
+from isthmus.log import LogLevel, to_standard_error
 
 KERNELS, XNNPACK, ORDINARY, SHARED = (
     "LiteRT", "LiteRT with XNNPACK", "delegate, ordinary tensors", "delegate, shared tensors",
@@ -104,6 +105,12 @@ def compare(
         return ways
 
 
+def _tell_of_problems(level: LogLevel, text: str) -> None:
+    """Leave out what delegates tell of their nodes: the comparison reports it."""
+    if level <= LogLevel.WARN:
+        to_standard_error(level, text)
+
+
 class _Maker:
     """Makes the interpreters of a comparison, and ends them in the right order."""
 
@@ -124,7 +131,7 @@ class _Maker:
             if name in (ORDINARY, SHARED):
                 if name == SHARED and self._backend is not BackendType.HTP:
                     raise QnnError(Code.COMMON_NOT_SUPPORTED, "shared tensors", "they are for the HTP backend only")
-                delegate = QnnDelegate(Options(self._backend))
+                delegate = QnnDelegate(Options(self._backend), _tell_of_problems)
             interpreter = self._interpreter(name == KERNELS, delegate)
             self._made.append((way, interpreter, delegate))
             if name == SHARED:
