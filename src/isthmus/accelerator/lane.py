@@ -28,7 +28,7 @@ _SPINS = doorbell.WORKING_SPINS
 _STATUSES = {
     int(Code.GRAPH_ABORTED): "its execution was aborted",
     int(Code.GRAPH_INVALID_HANDLE): "there is none of that number",
-    int(Code.GRAPH_INVALID_TENSOR): "an index that it reads from a tensor is out of range; outputs and states are undefined",
+    int(Code.GRAPH_INVALID_TENSOR): "an index in a tensor is out of range, and outputs and states are undefined",
     int(Code.MEM_INVALID_HANDLE): "it cannot run on memory that is not registered",
     int(Code.MEM_INVALID_SHAPE): "it cannot run on memory that is too small",
 }

@@ -332,12 +332,15 @@
 
 #define QNN_OP_GATHER "Gather"
 #define QNN_OP_GATHER_PARAM_AXIS "axis"
+#define QNN_OP_GATHER_PARAM_FROM_END "from_end"
 
 #define QNN_OP_GATHER_ELEMENTS "GatherElements"
 #define QNN_OP_GATHER_ELEMENTS_PARAM_AXIS "axis"
+#define QNN_OP_GATHER_ELEMENTS_PARAM_FROM_END "from_end"
 
 #define QNN_OP_GATHER_ND "GatherNd"
 #define QNN_OP_GATHER_ND_PARAM_BATCH_DIMS "batch_dims"
+#define QNN_OP_GATHER_ND_PARAM_FROM_END "from_end"
 
 #define QNN_OP_GELU "Gelu"
 
@@ -485,6 +488,7 @@
 #define QNN_OP_ONE_HOT_PARAM_AXIS "axis"
 #define QNN_OP_ONE_HOT_PARAM_ON_VALUE "on_value"
 #define QNN_OP_ONE_HOT_PARAM_OFF_VALUE "off_value"
+#define QNN_OP_ONE_HOT_PARAM_FROM_END "from_end"
 
 #define QNN_OP_PACK "Pack"
 #define QNN_OP_PACK_PARAM_AXIS "axis"
@@ -620,12 +624,14 @@
 #define QNN_OP_SCATTER_ELEMENTS_REDUCTION_NONE 0
 #define QNN_OP_SCATTER_ELEMENTS_REDUCTION_ADD 1
 #define QNN_OP_SCATTER_ELEMENTS_REDUCTION_MUL 2
+#define QNN_OP_SCATTER_ELEMENTS_PARAM_FROM_END "from_end"
 
 #define QNN_OP_SCATTER_ND "ScatterNd"
 #define QNN_OP_SCATTER_ND_PARAM_REDUCTION "reduction"
 #define QNN_OP_SCATTER_ND_REDUCTION_NONE 0
 #define QNN_OP_SCATTER_ND_REDUCTION_ADD 1
 #define QNN_OP_SCATTER_ND_REDUCTION_MUL 2
+#define QNN_OP_SCATTER_ND_PARAM_FROM_END "from_end"
 
 #define QNN_OP_SHAPE "Shape"
 #define QNN_OP_SHAPE_PARAM_START "start"
