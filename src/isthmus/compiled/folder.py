@@ -37,6 +37,9 @@ _LOOK_EVERY = 0.1  # seconds
 class Unavailable(QnnError):
     """There is no folder to keep code in, or none that can be written."""
 
+    is_shortage = False
+    """Whether the process has too few descriptors or too little memory: another folder would be no better."""
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -83,12 +86,14 @@ class Folder:
         Parameters
         ----------
         instead
-            Why the user's cannot; said on standard error, and raised where there is no place for another.
+            Why the user's cannot; printed to standard error, and raised where another would be no better.
         what
             What is compiled, in the plural.
         """
+        if instead.is_shortage:
+            raise instead
         try:
-            temporary = tempfile.TemporaryDirectory(prefix="isthmus-")
+            temporary = tempfile.TemporaryDirectory(prefix="isthmus-", ignore_cleanup_errors=True)
         except OSError:
             raise instead from None
         print(f"isthmus: {instead} {what} are compiled for this process alone.", file=sys.stderr, flush=True)
@@ -203,12 +208,16 @@ class Folder:
 
     def _unavailable(self, done: str, problem: OSError) -> Unavailable:
         full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
-        return Unavailable(
+        hint = f"{'Make room there, or set' if full else 'Set'} {self.setting} to a folder that can be written."
+        is_shortage = problem.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+        unavailable = Unavailable(
             Code.COMMON_SYSTEM,
             f"cache of compiled code {self.path}",
             f"cannot be {done}: {problem.strerror}",
-            f"{'Make room there, or set' if full else 'Set'} {self.setting} to a folder that can be written.",
+            "Raise the limit of the process (ulimit), or free what it no longer uses." if is_shortage else hint,
         )
+        unavailable.is_shortage = is_shortage
+        return unavailable
 
     def _refusal(self, path: Path, rule: str, hint: str) -> QnnError:
         return QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, f"cache of compiled code {path}", rule, hint)

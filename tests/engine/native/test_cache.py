@@ -184,6 +184,18 @@ def test_a_cache_without_permission_says_so_and_one_that_can_be_read_serves(tmp_
         loader.compile_into_cache([KERNEL], host())
 
 
+@pytest.mark.parametrize("shortage", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_process_that_is_short_of_descriptors_or_memory_is_told_so(empty_cache, monkeypatch, capfd, shortage):
+    def short(*arguments, **options):
+        raise OSError(shortage, os.strerror(shortage))
+
+    monkeypatch.setattr(loader, "_unkept", {})
+    monkeypatch.setattr(Path, "mkdir", short)
+    with pytest.raises(QnnError, match=rf"cannot be written: {os.strerror(shortage)}\. Raise the limit"):
+        loader.objects([KERNEL], host())
+    assert "for this process alone" not in capfd.readouterr().err
+
+
 def test_a_compiler_that_fails_is_reported_with_its_words(empty_cache):
     with pytest.raises(QnnError, match="nonsense"):
         loader.compile_into_cache(["executor:nonsense"], host())
