@@ -1,4 +1,4 @@
-"""What happens to a program in the midst: its accelerator dies or stops, it forks, threads meet in one context."""
+"""What happens to a program in the midst: its accelerator dies or stops, it forks, memory shrinks, threads meet."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from world import FREED, GONE, Failure, Made, World
 
 from isthmus import memory, qnn
 from isthmus.errors import Code, QnnError
+from isthmus.qnn import DescriptorType, MemDescriptor, htp, lpai
 
 _SECONDS_FOR_A_CHILD = 60
 _SECONDS_FOR_A_CROWD = 120.0
@@ -46,9 +47,7 @@ def kill(world: World, rng: random.Random) -> None:
             given = tensors(graph.subject, _private(world, graph.subject))
             if not world.kind.in_tcm:
                 world.call("execute, dead", lambda graph=graph, given=given: graph.handle.execute(*given), must=GONE)
-        world.call("context.free(), dead", context.handle.free, calm=True)
-        context.freed = True
-        world.contexts.remove(context)
+    _free_dead(world)
     if rng.random() < 0.7:
         compose(world, rng)
         execute(world, rng)
@@ -74,10 +73,7 @@ def kill_during(world: World, rng: random.Random) -> None:
     # A context that was made on its successor is alive.
     for context in world.contexts:
         context.dead = context.dead and context.device is device
-    for context in [context for context in world.contexts if context.dead]:
-        world.call("context.free(), dead", context.handle.free, calm=True)
-        context.freed = True
-        world.contexts.remove(context)
+    _free_dead(world)
 
 
 def stop(world: World, rng: random.Random) -> None:
@@ -94,6 +90,73 @@ def stop(world: World, rng: random.Random) -> None:
         rng.choice((execute, execute, register, compose))(world, rng)
     finally:
         waker.join()
+
+
+# -- memory that shrinks -----------------------------------------------------------------------------------------------
+
+
+def cut(world: World, rng: random.Random) -> None:
+    """The client makes shared memory smaller under an execution.
+
+    A registration seals what it can. Other memory is refused by the backend that works in the client's own process; of
+    it, an accelerator in a process of its own dies, or answers that it is too small.
+    """
+    graphs = [graph for graph in world.graphs() if graph.context.device is None]
+    if not graphs or world.kind.in_tcm or world.kind.backend not in ("htp", "lpai"):
+        return
+    graph = rng.choice(graphs)
+    subject, context, pid = graph.subject, graph.context, world.pid(None)
+    spec = rng.choice(subject.tensors)
+    places, sealable = _private(world, subject), rng.random() < 0.5
+    fill(subject, places, feeds_for(subject, rng))
+    fd = os.memfd_create("cut", os.MFD_ALLOW_SEALING if sealable else 0)
+    try:
+        os.ftruncate(fd, padded(spec.nbytes))
+        custom = lpai.MemInfo(fd, 0) if world.kind.is_lpai else htp.Descriptor(padded(spec.nbytes), fd, 0)
+        descriptor = MemDescriptor(spec.dims, spec.dtype, DescriptorType.CUSTOM, custom=custom)
+        refused = [] if sealable or world.kind.remote else [8000]
+        name = f"mem_register, {'sealable' if sealable else 'not sealable'}"
+        got = world.call(name, lambda: context.handle.mem_register([descriptor]), must=refused, calm=True)
+        if not got.done:
+            return
+        places[spec.name].tensor = qnn.ClientTensor(spec.name, mem_handle=got.value[0])
+        given = tensors(subject, places)
+        world.weather.note("cuts")
+        cutter = threading.Thread(target=_shrink, args=(fd, 10 ** rng.uniform(-5, -2)))
+        cutter.start()
+        codes = frozenset() if sealable else GONE | {int(Code.MEM_INVALID_SHAPE)}
+        run = lambda: graph.handle.execute(*given)  # noqa: E731
+        outcomes = [world.call("execute, being cut", run, may=codes, calm=True) for _ in range(20)]
+        cutter.join()
+        outcomes.append(world.call("execute, cut", run, must=codes, calm=True))
+        graph.least += sum(outcome.done for outcome in outcomes)
+        graph.most += len(outcomes)
+        graph.state = None
+        world.call("mem_deregister", lambda: context.handle.mem_deregister(got.value), may=GONE, calm=True)
+        size = os.fstat(fd).st_size
+    finally:
+        os.close(fd)
+    if bool(size) is not sealable:
+        raise Failure(f"memory has {size} bytes after it was cut, sealable: {sealable}")
+    if any(outcome.code in GONE for outcome in outcomes):
+        assert pid is not None
+        world.mourn(pid, None)
+        _free_dead(world)
+
+
+def _shrink(fd: int, seconds: float) -> None:
+    """Make a file empty after a while, if that is allowed."""
+    time.sleep(seconds)
+    with contextlib.suppress(PermissionError):
+        os.ftruncate(fd, 0)
+
+
+def _free_dead(world: World) -> None:
+    """Free contexts whose accelerator has died."""
+    for context in [context for context in world.contexts if context.dead and not context.freed]:
+        world.call("context.free(), dead", context.handle.free, calm=True)
+        context.freed = True
+        world.contexts.remove(context)
 
 
 def _private(world: World, subject: Subject) -> dict[str, Place]:

@@ -49,6 +49,7 @@ STEPS: dict[Step, float] = {
     disturbances.kill_during: 0.7,
     disturbances.stop: 1.5,
     disturbances.fork: 1,
+    disturbances.cut: 1,
     disturbances.crowd: 3,
 }
 """What a step may be, and how often."""
@@ -56,7 +57,10 @@ STEPS: dict[Step, float] = {
 TROUBLE = {"": 70, "fault": 8, "limit": 4, "descriptors": 5, "interrupts": 13}
 """What goes with a step, and how often."""
 
-_CALM = (disturbances.kill, disturbances.kill_during, disturbances.stop, disturbances.fork, disturbances.crowd)
+_CALM = (
+    disturbances.kill, disturbances.kill_during, disturbances.stop, disturbances.fork, disturbances.cut,
+    disturbances.crowd,
+)  # fmt: skip
 
 
 class Program:
