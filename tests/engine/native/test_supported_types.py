@@ -20,12 +20,15 @@ from isthmus.prepare import schedule
 
 TARGET = by_name("avx2")
 WRITTEN = Path(__file__).with_name("supported.txt")
+_LETTERS = {
+    "FLOAT": "F", "BFLOAT": "BF", "INT": "I", "UINT": "U", "SFIXED_POINT": "S", "UFIXED_POINT": "Q", "BOOL": "B",
+}  # fmt: skip
 
 
 def short(dtype: DataType) -> str:
-    """A data type in few letters: F32, I8, U8, S8 for signed and Q8 for unsigned fixed point."""
+    """A data type in few letters: F32, BF16, I8, U8, S8 for signed and Q8 for unsigned fixed point."""
     kind, _, bits = dtype.name.rpartition("_")
-    return {"FLOAT": "F", "INT": "I", "UINT": "U", "SFIXED_POINT": "S", "UFIXED_POINT": "Q", "BOOL": "B"}[kind] + bits
+    return _LETTERS[kind] + bits
 
 
 def types(call: Call) -> str:
