@@ -85,7 +85,8 @@ def evaluate(
     with np.errstate(all="ignore"):
         if op == "Cast":
             given = np.asarray(arrays[0])
-            return [_stored(from_bfloat16(given) if call.tensor(0).dtype is DataType.BFLOAT_16 else given, outputs[0])]
+            wide = from_bfloat16(given) if call.tensor(0).dtype is DataType.BFLOAT_16 else given
+            return [_stored(to_bfloat16(wide) if outputs[0].dtype is DataType.BFLOAT_16 else wide, outputs[0])]
         if op in PRODUCTS and all(t is not None and t.dtype.is_fixed_point for t in (*inputs[:2], outputs[0])):
             exact = _fixed_point_product(call, arrays)
             if exact is not None:
@@ -100,8 +101,7 @@ def evaluate(
         )
         if moves is not None and moves.fills:
             value = np.asarray(call.params.get("pad_constant_value", 0))
-            fill = _quantized(value, outputs[0]) if stay and outputs[0].dtype.is_fixed_point else value
-            call.params["pad_constant_value"] = fill.item()
+            call.params["pad_constant_value"] = (_encoded(value, outputs[0]) if stay else value).item()
         values = [
             array if tensor is None or stay else _real(array, tensor)
             for tensor, array in zip(inputs, arrays, strict=True)
@@ -109,14 +109,13 @@ def evaluate(
         results = _COMPUTATIONS[op](values, call.params, outputs)
         results = results if isinstance(results, list) else [results]
         pairs = zip(results, outputs, strict=False)
-        return [
-            _stored(result if stay or not output.dtype.is_fixed_point else _quantized(result, output), output)
-            for result, output in pairs
-        ]
+        return [_stored(result if stay else _encoded(result, output), output) for result, output in pairs]
 
 
 def _real(array: Any, tensor: Tensor) -> np.ndarray:
     """The numbers that stored elements mean."""
+    if tensor.dtype is DataType.BFLOAT_16:
+        return from_bfloat16(np.asarray(array))
     quantization = tensor.quantization
     if not tensor.dtype.is_fixed_point or quantization is None:
         return array
@@ -135,10 +134,15 @@ def _centred(array: np.ndarray, quantization: Quantization) -> np.ndarray:
 
 
 def _stored(result: Any, output: Tensor) -> np.ndarray:
-    """A result as its tensor stores it: its type and dimensions, dense and row-major."""
-    if output.dtype is DataType.BFLOAT_16:
-        result = to_bfloat16(np.asarray(result, np.float32))
+    """Give elements their tensor's type and dimensions, dense and row-major."""
     return np.ascontiguousarray(result, output.dtype.numpy).reshape(output.dims)
+
+
+def _encoded(numbers: Any, output: Tensor) -> np.ndarray:
+    """Encode numbers as the elements of a tensor."""
+    if output.dtype is DataType.BFLOAT_16:
+        return to_bfloat16(np.asarray(numbers))
+    return _quantized(numbers, output) if output.dtype.is_fixed_point else np.asarray(numbers)
 
 
 def _quantized(result: Any, output: Tensor) -> np.ndarray:

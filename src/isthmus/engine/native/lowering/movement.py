@@ -10,7 +10,8 @@ import numpy as np
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.layout import axis_of, collapse, dense_strides, operand, permutation
 from isthmus.engine.native.program import Operand
-from isthmus.graph import Tensor
+from isthmus.graph import DataType, Tensor
+from isthmus.graph.datatypes import to_bfloat16
 from isthmus.graph.ops.movement import CONSTANT, EDGE, MIRROR_REFLECT, MIRROR_SYMMETRIC
 from isthmus.prepare.schedule import Step
 
@@ -252,9 +253,11 @@ def _emit_batch_to_space(step: Step, e: Emitter) -> None:
 
 
 def value_bits(value: float, tensor: Tensor) -> int:
-    """A number as a tensor stores it, its bits in the low bytes of a word."""
+    """Encode a number as a tensor stores it, its bits in the low bytes of a word."""
     stored = np.asarray(value)
-    if tensor.quantization is not None:
+    if tensor.dtype is DataType.BFLOAT_16:
+        stored = to_bfloat16(stored)
+    elif tensor.quantization is not None:
         stored = tensor.quantization.quantize(stored.astype(np.float32), tensor.dtype.numpy)
     content = stored.astype(tensor.dtype.numpy).tobytes()
     return int.from_bytes(content.ljust(8, b"\0"), "little", signed=True)
