@@ -17,7 +17,8 @@ X = np.arange(-3, 3, dtype=np.float32).reshape(2, 3) * np.float32(1.5)
 CASES: dict[str, tuple[str, list[Any], dict[str, Any], np.ndarray]] = {
     "Pad": ("Pad", [X], {"scheme": 0, "pad_amount": [[0, 1], [1, 0]], "pad_constant_value": 2.5},
             np.pad(X, ((0, 1), (1, 0)), constant_values=np.float32(2.5))),
-    "Pad that repeats": ("Pad", [X], {"scheme": 3, "pad_amount": [[0, 1], [1, 0]]}, np.pad(X, ((0, 1), (1, 0)), "edge")),
+    "Pad that repeats": ("Pad", [X], {"scheme": 3, "pad_amount": [[0, 1], [1, 0]]},
+                         np.pad(X, ((0, 1), (1, 0)), "edge")),
     "OneHot": ("OneHot", [np.int32([2, 0])], {"depth": 3, "axis": 1, "on_value": 1.5, "off_value": -1.0},
                np.float32([[-1, -1, 1.5], [1.5, -1, -1]])),
     "Reshape": ("Reshape", [X], {}, X.reshape(3, 2)),

@@ -4,7 +4,8 @@
 
 Mistakes are taken at random over all source files, each in a copy of the tree, where tests run up to the first failure:
 first those that enter the function with the mistake (`reach.py`), quickest first, as long as `--first-seconds` lasts;
-then all others of its room (`rooms.py`). For the first part there must be a record, made once in a while by
+then all others of its room (`rooms.py`), long ones with `--also-long` only. For the first part there must be a record,
+made once in a while by
 
     python -m pytest -q -n 2 --dist loadfile -p tests.mutation.recording
 
@@ -70,9 +71,10 @@ class Tree:
     folder: Path
     seconds: float
     test_seconds: float
+    also_long: bool
 
     @staticmethod
-    def copy(seconds: float, test_seconds: float) -> Tree:
+    def copy(seconds: float, test_seconds: float, also_long: bool) -> Tree:
         """Copy the working tree."""
         folder = Path(tempfile.mkdtemp(prefix="mutants-"))
         for name in _COPIED:
@@ -87,7 +89,7 @@ class Tree:
         for name in _LINKED:
             if (ROOT / name).exists():
                 (folder / name).symlink_to((ROOT / name).resolve())
-        return Tree(folder, seconds, test_seconds)
+        return Tree(folder, seconds, test_seconds, also_long)
 
     def close(self) -> None:
         """Remove the copy."""
@@ -116,6 +118,7 @@ class Tree:
             sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-r", "fE",
             "-o", f"faulthandler_timeout={self.test_seconds + 30}",
             "-p", "tests.mutation.choosing", option, str(names), "--failed", str(failed),
+            *(() if self.also_long else ("-m", "not long")),
         ]  # fmt: skip
         process = subprocess.Popen(
             [*command, *paths], cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -226,11 +229,12 @@ def main() -> int:
     parser.add_argument(
         "--first-only", action="store_true", help="believe them when they let a mistake live, where there are any"
     )
+    parser.add_argument("--also-long", action="store_true", help="run the long tests too, which make test leaves out")
     parser.add_argument("--seconds", type=float, default=1800, help="time for each of the two parts of the tests")
     parser.add_argument("--test-seconds", type=float, default=120, help="time for a single test")
     given = parser.parse_args()
     chosen = sample(given.count, given.seed, given.rooms)
-    trees = [Tree.copy(given.seconds, given.test_seconds) for _ in range(given.jobs)]
+    trees = [Tree.copy(given.seconds, given.test_seconds, given.also_long) for _ in range(given.jobs)]
     judges = Judge(Reach.read(), given.first_seconds, given.first_only)
     free, ends, printing = list(trees), dict.fromkeys((CAUGHT, LIVED, UNDECIDED), 0), threading.Lock()
 
