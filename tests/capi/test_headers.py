@@ -81,12 +81,21 @@ def test_what_is_generated_is_what_the_tree_has() -> None:
     assert not stale, "run `python -m isthmus.capi.headers`"
 
 
+def test_parameters_that_qnn_does_not_have_are_not_among_its_names() -> None:
+    text = (QNN / "QnnOpDef.h").read_text()
+    own = {param.name for operation in OPERATIONS.values() for param in operation.params if param.is_own}
+    assert own == {"from_end", "ties_away_from_zero"}
+    assert not [name for name in own if name in text]
+
+
 def test_every_operation_and_parameter_has_a_name_in_c() -> None:
     text = (QNN / "QnnOpDef.h").read_text()
     for name, operation in OPERATIONS.items():
         if operation.package == "qti.aisw":
             (macro,) = re.findall(rf'#define (\w+) "{name}"\n', text)
             for param in operation.params:
+                if param.is_own:
+                    continue
                 assert f'#define {macro}_PARAM_{param.name.upper()} "{param.name}"\n' in text
     for line in (
         'QNN_OP_CONV_2D "Conv2d"', 'QNN_OP_DEPTH_WISE_CONV_2D_PARAM_PAD_AMOUNT "pad_amount"', 'QNN_OP_L2_NORM "L2Norm"',

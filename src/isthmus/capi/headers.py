@@ -205,7 +205,11 @@ def _operation(name: str, params: Sequence[str]) -> Iterator[str]:
 
 def operations() -> str:
     """Write the names of operations, of their parameters, and of these parameters' values."""
-    named = {name: [param.name for param in op.params] for name, op in OPERATIONS.items() if op.package == QTI}
+    named = {
+        name: [param.name for param in op.params if not param.is_own]
+        for name, op in OPERATIONS.items()
+        if op.package == QTI
+    }
     for name, params in MORE_OPERATIONS.items():
         named[name] = list(dict.fromkeys([*named.get(name, ()), *params.split()]))
     body = [f'#define QNN_OP_PACKAGE_NAME_QTI_AISW "{QTI}"']

@@ -29,18 +29,25 @@ class Param:
     """A parameter: its kind and, when it is optional, its default.
 
     `kind` is "u32", "i32", "f32" or "bool" for a scalar, the same with a trailing "[]" for an array of any shape, or
-    "scalar" for a number in the type of the tensor (on fixed-point tensors, the real number).
+    "scalar" for a number in the type of the tensor (on fixed-point tensors, the real number). `is_own` marks what QNN's
+    definition of the operation does not have.
     """
 
     name: str
     kind: str
     default: Any = None
     required: bool = True
+    is_own: bool = False
 
 
 def optional(name: str, kind: str, default: Any = None) -> Param:
     """An optional parameter."""
     return Param(name, kind, default, required=False)
+
+
+def own(name: str, kind: str, default: Any) -> Param:
+    """Make an optional parameter that QNN's definition of the operation does not have."""
+    return Param(name, kind, default, required=False, is_own=True)
 
 
 @dataclass

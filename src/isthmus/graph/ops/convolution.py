@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from isthmus.graph.datatypes import NUMBERS, REALS, DataType
-from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, optional
+from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, optional, own
 from isthmus.graph.ops.broadcasting import broadcast
 from isthmus.graph.traits import Movement, Picks, Product, Traits
 
@@ -233,8 +233,8 @@ _WEIGHTED = {0: REALS, 1: REALS, 2: (*REALS, DataType.INT_32)}
 _BYTES = (DataType.UINT_8, DataType.INT_8)
 _EDGES = optional("count_pad_for_edges", "bool", False)
 _ROUNDING = optional("rounding_mode", "u32", FLOOR)
-_TIES = optional("ties_away_from_zero", "bool", False)
-"""Ours: a fixed-point mean that lies between two stored values goes to the one farther from 0, not to the even one."""
+_TIES = own("ties_away_from_zero", "bool", False)
+"""A fixed-point mean that lies between two stored values goes to the one farther from 0, not to the even one."""
 
 OPERATIONS = (
     *(_conv(n) for n in (1, 2, 3)),

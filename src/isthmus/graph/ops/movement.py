@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.graph.datatypes import INDICES, DataType
-from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, Rule, optional
+from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, Rule, optional, own
 from isthmus.graph.traits import PLAIN, Movement, Picks, Traits
 
 CONSTANT, MIRROR_SYMMETRIC, MIRROR_REFLECT, EDGE = range(4)
@@ -327,8 +327,8 @@ _LAST_AXIS = optional("axis", "u32")
 _FIRST_AXIS = optional("axis", "u32", 0)
 _REDUCTION = optional("reduction", "u32", NONE)
 _BLOCK_SIZE = Param("block_size", "u32[]")
-_FROM_END = optional("from_end", "bool", True)
-"""Ours: whether a negative index counts from the end, as in ONNX. In TFLite it is out of range."""
+_FROM_END = own("from_end", "bool", True)
+"""Whether a negative index counts from the end, as in ONNX. In TFLite it is out of range."""
 _NO_PADS = [[0, 0], [0, 0]]
 
 OPERATIONS = (
