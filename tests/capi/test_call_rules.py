@@ -355,3 +355,18 @@ def test_handles_that_a_callback_has_told_of_are_no_mistakes() -> None:
         seen.before(name, values)
         seen.after(name, 0, values)
     assert seen.mistakes == []
+
+
+def test_absent_outputs_of_several_nodes_are_not_one_tensor(watched: Watched) -> None:
+    """A library that is forwarded to may take them; ours does not."""
+    seen = Validation()
+    handle = ctypes.c_uint64(0x30)
+    seen.before("graphCreate", (0, 0, 0, ctypes.addressof(handle)))
+    seen.after("graphCreate", 0, (0, 0, 0, ctypes.addressof(handle)))
+    seen.mistakes.clear()
+    absent = watched.tensor("", types.TensorKind.NULL, F32, ())
+    for name in ("a", "b"):
+        values = (0x30, ctypes.addressof(watched.operation(name, "Lstm", [], [absent])))
+        seen.before("graphAddNode", values)
+        seen.after("graphAddNode", 0, values)
+    assert seen.mistakes == []

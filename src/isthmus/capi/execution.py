@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus import qnn
-from isthmus.capi.client import checked, listed_all, pointer, read, read_array, write
+from isthmus.capi.client import checked, listed_all, pointer, read, write
 from isthmus.capi.functions import TABLE, serves
 from isthmus.capi.graph import Graph, IoTensor, graph_of
 from isthmus.capi.memory import mem_handle_of
 from isthmus.capi.records import Profile, Signal
-from isthmus.capi.values import UNTOLD
+from isthmus.capi.values import differences
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType
 from isthmus.qnn.interface.objects import NOTIFY, EnvironmentOption, ExecuteEnvironment
-from isthmus.qnn.interface.types import Tensor, TensorMemType, TensorSetV1, TensorV1
+from isthmus.qnn.interface.types import Tensor, TensorMemType, TensorSetV1
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server
@@ -28,20 +27,6 @@ _AGAIN = -1
 """What an execution answers when the memory it knew is bound no more: the whole way has to be gone."""
 
 Key = tuple[tuple[int, int, int, int], ...]
-
-
-def _check_description(what: str, fields: TensorV1, known: IoTensor) -> None:
-    """Refuse a tensor that is described otherwise than it was created; what a client leaves out is not compared."""
-    if fields.dataType not in (*UNTOLD, int(known.dtype)):
-        names = {int(each): each.name for each in DataType}
-        told = names.get(fields.dataType, f"{fields.dataType:#x}")
-        raise QnnError(Code.GRAPH_INVALID_TENSOR, what, f"its data type is {known.dtype.name}, not {told}")
-    dims = pointer(fields, "dimensions")
-    if fields.rank and dims:
-        same = fields.rank == len(known.dims)
-        if not same or tuple(read_array(dims, np.uint32, (fields.rank,)).tolist()) != known.dims:
-            rule = f"its dimensions are {list(known.dims)}, and not those that it is described with"
-            raise QnnError(Code.GRAPH_INVALID_TENSOR, what, rule)
 
 
 def _tensors(
@@ -66,7 +51,8 @@ def _tensors(
                 "Use the description that tensorCreateGraphTensor or the binary's information has filled in.",
             )
         name = known.name
-        _check_description(f"{kind} '{name}' of {graph.handle._what}", fields, known)
+        for difference in differences(fields, known.dtype, known.dims):
+            raise QnnError(Code.GRAPH_INVALID_TENSOR, f"{kind} '{name}' of {graph.handle._what}", f"it {difference}")
         if fields.memType == TensorMemType.MEMHANDLE:
             number = fields.memHandle or 0
             if not number:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isthmus.capi.client import listed_all, pointer, read, read_array, read_bytes, text
-from isthmus.capi.values import MAX_RANK, UNTOLD, ClientNode, ClientTensorInfo, node_at, tensor_at
+from isthmus.capi.values import MAX_RANK, ClientNode, ClientTensorInfo, differences, node_at, tensor_at
 from isthmus.graph import DataType, TensorType
 from isthmus.log import LogLevel
 from isthmus.qnn.interface.objects import ContextParams, EventData, ExecuteEnvironment, MemDescriptor
-from isthmus.qnn.interface.types import Tensor, TensorMemType, TensorV1
+from isthmus.qnn.interface.types import Tensor, TensorMemType
 
 if TYPE_CHECKING:
     from isthmus.capi.validation import Object, Validation
@@ -309,9 +309,7 @@ def _add_node(seen: Validation, values: Values) -> None:
     if graph is None:
         return
     node = node_at(values[1], lambda number: graph.tensors[number].contents() if number in graph.tensors else None)
-    for info in (*node.inputs, *node.outputs):
-        if info.type is TensorType.NULL:
-            continue
+    for info in _present([*node.inputs, *node.outputs]):
         known = graph.tensors.get(info.id)
         what = f"node '{node.name}' ({node.op}): {info.what}"
         if known is None:
@@ -323,7 +321,7 @@ def _add_node(seen: Validation, values: Values) -> None:
             )
     if node.name and node.name in graph.nodes:
         seen.mistake(f"node '{node.name}' ({node.op}): the graph has a node of that name")
-    for info in node.outputs:
+    for info in _present(node.outputs):
         _check_written(seen, graph, node, info)
 
 
@@ -342,7 +340,12 @@ def _node_added(seen: Validation, values: Values) -> None:
     graph = seen.objects["graph", values[0]]
     node = node_at(values[1], lambda number: np.empty(0))
     graph.nodes.add(node.name)
-    graph.writers.update({info.id: node.name for info in node.outputs})
+    graph.writers.update({info.id: node.name for info in _present(node.outputs)})
+
+
+def _present(tensors: list[ClientTensorInfo]) -> list[ClientTensorInfo]:
+    """Leave out the tensors that stand for an absent input or output; their ids mean nothing."""
+    return [info for info in tensors if info.type is not TensorType.NULL]
 
 
 @_before("graphFinalize")
@@ -394,19 +397,6 @@ def _execute(seen: Validation, values: Values) -> None:
                     seen.mistake(f"{kind} '{tensor.name}' of {graph.what} is not given")
 
 
-def _check_description(seen: Validation, what: str, fields: TensorV1, known: ClientTensorInfo) -> None:
-    """Compare what an execution says of a tensor with what it was created as; what is left out is not compared."""
-    if fields.dataType not in (*UNTOLD, int(known.dtype)):
-        names = {int(each): each.name for each in DataType}
-        told = names.get(fields.dataType, f"{fields.dataType:#x}")
-        seen.mistake(f"{what} is {told}, and was created as {known.dtype.name}")
-    dims = pointer(fields, "dimensions")
-    if fields.rank and dims:
-        given = read_array(dims, np.uint32, (min(fields.rank, MAX_RANK + 1),)).tolist()
-        if tuple(given) != known.dims:
-            seen.mistake(f"{what} has the dimensions {given}, and was created with {list(known.dims)}")
-
-
 def _check_operand(
     seen: Validation, graph: Object, kind: str, wanted: TensorType, address: int, index: int,
     places: list[tuple[int, int, str]],
@@ -420,8 +410,8 @@ def _check_operand(
         return int(fields.id)
     info = known or tensor_at(address, index)
     what = f"{kind} '{info.name}'"
-    if known is not None:
-        _check_description(seen, what, fields, known)
+    for difference in () if known is None else differences(fields, known.dtype, known.dims):
+        seen.mistake(f"{what} {difference}")
     count = info.dtype.itemsize
     for dim in info.dims:
         count *= dim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from isthmus.qnn.interface.types import (
     Tensor,
     TensorKind,
     TensorMemType,
+    TensorV1,
 )
 
 MAX_RANK = 8
@@ -40,7 +41,7 @@ MOST_OPERANDS = 1 << 14
 MOST_SCALES = 1 << 24
 MOST_BYTES = 1 << 62
 """What no tensor exceeds, whatever dimensions it is given besides a 0: sizes beyond it have no number in C."""
-UNTOLD = (0, int(DataType.UNDEFINED))
+_UNTOLD = (0, int(DataType.UNDEFINED))
 """What a data type is where a client does not say it."""
 PACKAGES = frozenset(operation.package for operation in OPERATIONS.values())
 """The op packages that are registered: QNN's, and this project's own."""
@@ -281,6 +282,19 @@ class ClientNode:
         floats = {info.dtype for info in (*self.inputs, *self.outputs) if info.dtype.is_float}
         if DataType.BFLOAT_16 in floats and self.op != "Cast" and (len(floats) > 1 or self.op == "Convert"):
             raise QnnError(code, self.what, "BFLOAT_16 becomes another type of floats by a Cast only")
+
+
+def differences(fields: TensorV1, dtype: DataType, dims: tuple[int, ...]) -> Iterator[str]:
+    """Say in what an execution describes a tensor otherwise than it was created. What it leaves out is not compared."""
+    if fields.dataType not in (*_UNTOLD, int(dtype)):
+        names = {int(each): each.name for each in DataType}
+        given = names.get(fields.dataType, f"{fields.dataType:#x}")
+        yield f"is {given}, and was created as {dtype.name}"
+    where = pointer(fields, "dimensions")
+    if fields.rank and where:
+        found = read_array(where, np.uint32, (min(fields.rank, MAX_RANK + 1),)).tolist()
+        if tuple(found) != dims:
+            yield f"has the dimensions {found}, and was created with {list(dims)}"
 
 
 def node_at(address: int, static: Callable[[int], np.ndarray | None] = lambda number: None) -> ClientNode:
