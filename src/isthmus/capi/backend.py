@@ -15,7 +15,7 @@ from isthmus.capi.client import listed, pointer, text, write, write_number
 from isthmus.capi.functions import serves
 from isthmus.capi.values import ClientNode, ClientTensorInfo, node_at
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Tensor, TensorType
+from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.ops import OPERATIONS
 from isthmus.log import LogLevel
 from isthmus.qnn.interface.objects import (
@@ -152,6 +152,7 @@ def backend_validate_op_config(server: Server, handle: int, config: int) -> None
     node = node_at(config)
     node.check_package(Code.BACKEND_OP_PACKAGE_NOT_FOUND, Code.BACKEND_OP_PACKAGE_NOT_FOUND)
     node.check_floats(Code.OP_PACKAGE_VALIDATION_FAILURE)
+    _validate_casts(backend, node)
     inputs, made = list(node.inputs), list(node.outputs)
     if node.batch_first:
         inputs[0], made[:1] = _turned(inputs[0]), [_turned(info) for info in made[:1]]
@@ -164,6 +165,16 @@ def backend_validate_op_config(server: Server, handle: int, config: int) -> None
         if problem.code is not Code.OP_PACKAGE_VALIDATION_FAILURE or computed == inputs:
             raise
         _validate(backend, node, computed, outputs)
+
+
+def _validate_casts(backend: qnn.Backend, node: ClientNode) -> None:
+    """Refuse inputs and outputs in BFLOAT_16 where the back end does not cast them."""
+    for info in (*node.inputs, *node.outputs):
+        if info.dtype is DataType.BFLOAT_16 and info.type in (TensorType.APP_WRITE, TensorType.APP_READ):
+            stored = Tensor(info.name or "unnamed", info.type, info.dtype, info.dims)
+            wide = _asked_about(replace(info, type=TensorType.NATIVE))
+            source, result = (stored, wide) if info.type is TensorType.APP_WRITE else (wide, stored)
+            backend.validate_op_config(node.name, "Cast", [source], [result], {})
 
 
 def _turned(info: ClientTensorInfo) -> ClientTensorInfo:

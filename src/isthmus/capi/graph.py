@@ -185,11 +185,14 @@ def tensor_create_graph_tensor(server: Server, handle: int, tensor: int) -> None
     # A client that leaves the memory type undefined has not decided for memory handles.
     kind = MemType.MEMHANDLE if info.mem_type is types.TensorMemType.MEMHANDLE else MemType.RAW
     is_io = info.type in (TensorType.APP_WRITE, TensorType.APP_READ)
-    made = graph.handle.create_tensor(
-        info.name, info.type, info.dtype if is_io else info.computed, info.dims, info.quantization, data, mem_type=kind
-    )
+    dtype = info.dtype if is_io else info.computed
+    with graph.handle.driver.graph.all_or_none(()):
+        made = graph.handle.create_tensor(
+            info.name, info.type, dtype, info.dims, info.quantization, data, mem_type=kind
+        )
+        computed = _computed(graph, made)
     number = len(graph.tensors) + 1
-    graph.tensors[number] = Created(info.dtype, made, _computed(graph, made))
+    graph.tensors[number] = Created(info.dtype, made, computed)
     write_number(tensor + _ID_OFFSET, number, ctypes.c_uint32)
 
 
@@ -200,8 +203,14 @@ def _computed(graph: Graph, tensor: Tensor) -> Tensor:
     name = graph.handle.driver.graph.fresh(f"{tensor.name}/float")
     wide = graph.handle.create_tensor(name, TensorType.NATIVE, DataType.FLOAT_32, tensor.dims)
     if tensor.type is TensorType.APP_WRITE:
-        graph.handle.add_node(name, "Cast", [tensor], [wide])
+        _add_cast(graph, tensor, wide)
     return wide
+
+
+def _add_cast(graph: Graph, source: Tensor, result: Tensor) -> None:
+    """Add a Cast between an input or output and what nodes compute with, under a name that no other node has."""
+    name = graph.handle.driver.graph.fresh_node(f"{source.name}/cast")
+    graph.handle.add_node(name, "Cast", [source], [result])
 
 
 @serves("tensorCreateContextTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
@@ -230,13 +239,14 @@ def graph_add_node(server: Server, handle: int, config: int) -> None:
     inputs = [None if each is None else each.computed for each in given]
     made = [each.computed for each in written if each is not None]
     add, x = graph.handle.add_node, inputs[0] if inputs else None
-    if node.batch_first and x is not None and made and x.rank == made[0].rank == 3:
-        add_batch_first(graph.handle.driver.graph, node.name, node.op, x, inputs[1:], made, node.params, add)
-    else:
-        add(node.name, node.op, inputs, made, node.params)
-    for each in written:
-        if each is not None and each.computed is not each.tensor:
-            add(f"{each.computed.name}/cast", "Cast", [each.computed], [each.tensor])
+    with graph.handle.driver.graph.all_or_none(made):
+        if node.batch_first and x is not None and made and x.rank == made[0].rank == 3:
+            add_batch_first(graph.handle.driver.graph, node.name, node.op, x, inputs[1:], made, node.params, add)
+        else:
+            add(node.name, node.op, inputs, made, node.params)
+        for each in written:
+            if each is not None and each.computed is not each.tensor:
+                _add_cast(graph, each.computed, each.tensor)
     for info, each in zip([*node.inputs, *node.outputs], [*given, *written], strict=True):
         # The hint may come with the tensor or with a node; a description without one says raw memory.
         if each is not None and info.mem_type is types.TensorMemType.MEMHANDLE:
