@@ -43,6 +43,7 @@ class CustomMemory:
     >>> memory.nbytes, memory.address % 64, memory.view(np.float32, (16, 16)).sum()
     (1024, 0, np.float32(0.0))
     >>> free(memory)
+    True
     """
 
     def __init__(self, buffer: rpcmem.RpcBuffer) -> None:
@@ -96,13 +97,8 @@ def allocate(num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> Custo
     return memory
 
 
-def free(memory: Any) -> bool:
+def free(memory: Any) -> None:
     """Free memory: it ends at once, or when no interpreter has a tensor there any more. Null is ignored, as in C.
-
-    Returns
-    -------
-    bool
-        Whether it has ended.
 
     Raises
     ------
@@ -110,7 +106,7 @@ def free(memory: Any) -> bool:
         COMMON_INVALID_ARGUMENT for what is no custom memory, or was freed before.
     """
     if memory is None or (is_whole(memory) and memory == 0):
-        return True
+        return
     address = memory.address if isinstance(memory, CustomMemory) else memory
     what = f"custom memory at {address:#x}" if is_whole(address) else f"custom memory {memory!r}"
     with _lock:
@@ -125,7 +121,6 @@ def free(memory: Any) -> bool:
     end_freed()
     # Last: a client that is interrupted before can free it again.
     known.is_freed = True
-    return known.buffer.is_closed
 
 
 def end_freed() -> None:
@@ -168,11 +163,12 @@ def use(interpreter: Any, wanted: Use) -> None:
     QnnError
         COMMON_INVALID_ARGUMENT where the memory has been freed meanwhile.
     """
+    if interpreter not in _uses:
+        # Before the entry, so that it is called after the entry has gone. Not in the lock: it runs other endings.
+        Ending(interpreter, end_freed)
     with _lock:
         if wanted.memory in _freed or wanted.memory.buffer.is_closed:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"custom memory at {wanted.address:#x}", "it has been freed")
-        if interpreter not in _uses:
-            Ending(interpreter, end_freed)
         _uses[interpreter] = (*_uses.get(interpreter, ()), wanted)
 
 

@@ -107,7 +107,7 @@ class QnnDelegate:
         self.settings: Settings = settings
         if log is None:
             log = to_standard_error
-            _say_that_the_runtime_is_ready()
+            _write_that_the_runtime_is_ready()
         self._log = Log(log)
         quiet = settings.log_level is DelegateLogLevel.OFF
         backend_log = Log() if quiet else Log(log, LogLevel(int(settings.log_level)))
@@ -330,15 +330,14 @@ class QnnDelegate:
         raise QnnError(Code.COMMON_NOT_SUPPORTED, "model", rule, hint)
 
 
-_once = ["Initialized TensorFlow Lite runtime."]
+_unwritten = ["Initialized TensorFlow Lite runtime."]
 """What TFLite wrote when the first interpreter of a process was made. LiteRT 2.3, the one that is known, does not."""
 
 
-def _say_that_the_runtime_is_ready() -> None:
+def _write_that_the_runtime_is_ready() -> None:
     """Write that line once a process, now that the runtime has been tried; QNN's documents show it before others."""
-    while _once:
-        with suppress(IndexError):
-            to_standard_error(LogLevel.INFO, _once.pop())
+    with suppress(IndexError):
+        to_standard_error(LogLevel.INFO, _unwritten.pop())
 
 
 def _part(params: structures.DelegateParams) -> Part:
