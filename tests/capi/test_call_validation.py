@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from host_programs import Build, execute
 
+from isthmus.capi.installation import INCLUDE
+
 MISTAKES = [
     r"call 7 (tensorCreateGraphTensor): tensor 'y': graph",
     r"call 8 (graphAddNode): node 'relu' (Relu): tensor 'x' has the id 77, and the graph none of that id",
@@ -159,6 +161,38 @@ def test_calls_by_name_are_not_served_where_they_are_to_be_forwarded_and_cannot_
     # The system library beside our own is our own.
     assert done.stdout.splitlines() == ["1009 None", "0 True" if forward == "itself" else "1009 False"]
     assert len(done.stderr.splitlines()) == (1 if forward == "itself" else 2), done.stderr
+
+
+FOREIGN_SYSTEM = """
+#include "QNN/System/QnnSystemInterface.h"
+static QnnSystemInterface_t table = {0, "OTHER", {1, MINOR, 0}, {{FIRST}}};
+static const QnnSystemInterface_t *tables[] = {&table};
+Qnn_ErrorHandle_t QnnSystemInterface_getProviders(const QnnSystemInterface_t ***list, uint32_t *count) {
+  *list = tables, *count = 1;
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(("minor", "first"), [("14", "(void *)8"), ("15", "0")], ids=["shorter table", "null entry"])
+def test_a_call_by_name_follows_no_entry_that_another_system_library_lacks(
+    libraries: Path, tmp_path: Path, minor: str, first: str
+) -> None:
+    source = tmp_path / "system.c"
+    source.write_text(FOREIGN_SYSTEM)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", f"-I{INCLUDE}", f"-DMINOR={minor}", f"-DFIRST={first}", source, "-o",
+         tmp_path / "libQnnSystem.so"], check=True,
+    )  # fmt: skip
+    code = (
+        "import ctypes, sys; made = ctypes.c_void_p()\n"
+        "print(ctypes.CDLL(sys.argv[1]).QnnSystemContext_create(ctypes.byref(made)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, libraries / "libQnnSystem.so"], capture_output=True, text=True, timeout=120,
+        env={**os.environ, "ISTHMUS_QNN_FORWARD": str(tmp_path / "libQnnHtp.so")},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "1000\n"), done.stderr
 
 
 def test_a_report_that_cannot_be_written_is_said(libraries: Path, behind: Path, build: Build, tmp_path: Path) -> None:

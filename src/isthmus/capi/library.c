@@ -250,6 +250,7 @@ static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error);
   {                                                                        \
     E error = QNN_SUCCESS;                                                 \
     const QNN_SYSTEM_INTERFACE_VER_TYPE *forward = forwarding(&error);     \
+    if (forward && !forward->name) return QNN_COMMON_ERROR_NOT_SUPPORTED;  \
     if (forward || error) return forward ? forward->name arguments : error; \
   }
 #define LOOKED(name, count, answer) return answer;
@@ -702,13 +703,20 @@ EXPORTED E QnnSystemInterface_getProviders(const QnnSystemInterface_t ***list, u
   return forward_path() ? forwarded_providers(forward_path(), list, count) : own_providers(list, count);
 }
 
-/* The table that a call by name goes to, if not to this library. */
+/* The table that a call by name goes to, if not to this library. One of an earlier version is shorter, by an
+ * unknown number of entries: its functions are not called by name. */
 static const QNN_SYSTEM_INTERFACE_VER_TYPE *forwarding(E *error) {
   const QnnSystemInterface_t **found = NULL;
   uint32_t count = 0;
   if (!forward_path()) return NULL;
   *error = forwarded_providers(forward_path(), &found, &count);
-  return *error || found == interfaces ? NULL : &found[0]->QNN_SYSTEM_INTERFACE_VER_NAME;
+  if (*error || found == interfaces) return NULL;
+  Qnn_Version_t version = count ? found[0]->systemApiVersion : (Qnn_Version_t){0, 0, 0};
+  if (version.major != QNN_SYSTEM_API_VERSION_MAJOR || version.minor < QNN_SYSTEM_API_VERSION_MINOR) {
+    *error = QNN_COMMON_ERROR_NOT_SUPPORTED;
+    return NULL;
+  }
+  return &found[0]->QNN_SYSTEM_INTERFACE_VER_NAME;
 }
 
 #endif
