@@ -20,6 +20,7 @@ from isthmus.backends import limit
 from isthmus.backends.binding import Binding as DriverBinding
 from isthmus.capi import execution, serve
 from isthmus.capi.graph import BINDINGS, Graph
+from isthmus.capi.records import Profile
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType
 from isthmus.memory import rpcmem
@@ -276,6 +277,19 @@ def test_an_asynchronous_execution_that_fails_leaves_its_profile_as_it_was(
     server = next(server for server in serve.servers() if graph in dict(server.handles.of_kind(Graph)))
     handle = dict(server.handles.of_kind(qnn.Backend))[backend]
     assert sum(isinstance(owned, qnn.Profile) for owned in handle._owned) == 1, "those of the calls have ended"
+    client.do("backendFree", backend)
+
+
+def test_a_client_is_notified_though_its_profile_takes_nothing(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, context = opened(client)
+    graph, x, y = doubling(client, context)
+    profile = client.make("profileCreate", backend, 1)
+    given, made = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
+    monkeypatch.setattr(Profile, "_take", lambda *_: (_ for _ in ()).throw(QnnError(Code.COMMON_SYSTEM, "", "")))
+    assert start(client, graph, (at(x, given), at(y, made)), notified := Notified(), profile) == 0
+    assert notified.answer() == 0
     client.do("backendFree", backend)
 
 

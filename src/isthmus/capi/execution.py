@@ -190,10 +190,13 @@ def graph_execute_async(
             error = int(Code.COMMON_GENERAL)
         elif execution.cancelled():
             error = int(Code.GRAPH_ABORTED)
-        if noted is not None:
-            noted.end(events, failed=error != 0)
-        if told is not None:
-            told(ctypes.c_void_p(parameter), error)
+        try:
+            if noted is not None:
+                noted.end(events, failed=error != 0)
+        finally:
+            # Whatever becomes of the profile, a client may be waiting for this.
+            if told is not None:
+                told(ctypes.c_void_p(parameter), error)
 
     if noted is None:
         binding.execute_async(ended, signal=limit)
