@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from documents import COPIES
 
 ROOT = Path(__file__).parents[1]
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
@@ -50,7 +51,6 @@ TITLES = {
     "gpu": "QNN GPU QnnMem API Tutorial",
 }
 CITED = re.compile(rf"({'|'.join(TITLES)}) (\d+(?:-\d+)?(?:, \d+(?:-\d+)?)*)")
-COPIES = ROOT.parent / "shared" / "seeds"
 NO_STATEMENT = re.compile(
     r"#|!\[|- \[|\| ---|\[Previous|Tutorial - |GPU\]|QNN GPU Tuning|Asynchronous graph|Multi-SoC|Copy to clipboard"
     r"|Note$|Last Published|.*¶$|Please refer to|Explanation:|Key characteristics:|\*\*\w+\*\*$"
@@ -68,7 +68,7 @@ COMMON = frozenset(re.findall(
 def documents() -> dict[str, list[str]]:
     """The lines of the copies, by the names that rows have for them."""
     found = {}
-    for path in sorted(COPIES.glob("*.txt")):
+    for path in sorted(COPIES.glob("*.txt")) if COPIES is not None else ():
         lines = path.read_text().splitlines()
         found |= {name: lines for name, title in TITLES.items() if title in lines[0]}
     if found.keys() != TITLES.keys():

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from documents import COPIES
 
 from isthmus.capi.installation import INCLUDE
 
-DOCUMENTS = next((root / "shared/seeds" for root in Path(__file__).parents if (root / "shared/seeds").is_dir()), None)
-pytestmark = pytest.mark.skipif(DOCUMENTS is None, reason="the documents are not here")
+pytestmark = pytest.mark.skipif(COPIES is None, reason="the documents are not here")
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ INCLUDES = """
 
 def cut(listing: Listing) -> str:
     """Cut a listing out of its document and put its slips right."""
-    assert DOCUMENTS is not None
-    (document,) = DOCUMENTS.glob(f"{listing.document}_*.txt")
+    assert COPIES is not None
+    (document,) = COPIES.glob(f"{listing.document}_*.txt")
     lines = document.read_text().splitlines()[listing.first - 1 : listing.last]
     if listing.numbered:
         lines = [re.sub(r"^\s*\d+", "", line) for line in lines]
