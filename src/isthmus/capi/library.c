@@ -4,8 +4,8 @@
  * isthmus.capi.serve, in the interpreter that interpreter.h finds or starts; here are the tables, the way across, and
  * the executions that need no way: those that bring the memory of an execution before.
  *
- * With ISTHMUS_QNN_FORWARD set to the path of another library of this kind, calls go there and Python only looks on. With
- * ISTHMUS_QNN_VALIDATE set to 1, Python looks on at the calls that this library answers itself. */
+ * With ISTHMUS_QNN_FORWARD set to the path of another library of this kind, calls go there and Python only looks on.
+ * With ISTHMUS_QNN_VALIDATE set to 1, Python looks on at the calls that this library answers itself. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>
@@ -21,9 +21,9 @@ typedef Qnn_ErrorHandle_t E;
 
 /* -- the client's memory ------------------------------------------------------------------------------------------- */
 
-/* Whether 8 bytes can be read, by the kernel's word: this call has its second argument copied, or answers EFAULT, before
- * it sees that the rest makes no sense. A plain access would end the process. Valgrind complains of such a call, and
- * of bytes that are not initialised; there the kernel copies them. */
+/* Whether 8 bytes can be read, by the kernel's word: this call has its second argument copied, or answers EFAULT,
+ * before it sees that the rest makes no sense. A plain access would end the process. Valgrind complains of such a call,
+ * and of bytes that are not initialised; there the kernel copies them. */
 static int is_there(uintptr_t at) {
   static _Atomic int copies = -1;
   if (atomic_load_explicit(&copies, memory_order_relaxed) < 0) atomic_store(&copies, on_valgrind());
@@ -428,14 +428,15 @@ static void forget_executions(void) {
     }
 }
 
-/* What tells these tensors and their memory from others; NULL if they cannot be read. */
-static uint64_t *described(uint64_t *words, const Qnn_Tensor_t *tensors, uint32_t count, uintptr_t *page) {
-  if (!words || (count && !readable(tensors, count * sizeof *tensors, page))) return NULL;
+/* What tells these tensors and their memory from others; NULL if they cannot be read. `pages` are two that were found
+ * to be there: one of tensors, and one of dimensions, which most clients keep elsewhere. */
+static uint64_t *described(uint64_t *words, const Qnn_Tensor_t *tensors, uint32_t count, uintptr_t pages[2]) {
+  if (!words || (count && !readable(tensors, count * sizeof *tensors, &pages[0]))) return NULL;
   for (uint32_t i = 0; i < count; i++) {
     const Qnn_TensorV1_t *tensor = &tensors[i].v1; /* a beginning of both versions */
     int raw = tensor->memType == QNN_TENSORMEMTYPE_RAW;
     uint32_t dims = tensor->dimensions ? tensor->rank : 0;
-    if (dims > MOST_DIMS || (dims && !readable(tensor->dimensions, dims * sizeof(uint32_t), page))) return NULL;
+    if (dims > MOST_DIMS || (dims && !readable(tensor->dimensions, dims * sizeof(uint32_t), &pages[1]))) return NULL;
     *words++ = (uint64_t)tensors[i].version << 48 | (uint64_t)tensor->memType << 32 | tensor->id;
     *words++ = V(raw ? tensor->clientBuf.data : tensor->memHandle);
     *words++ = raw ? tensor->clientBuf.dataSize : 0;
@@ -464,8 +465,8 @@ static E executed(Qnn_GraphHandle_t graph, const Qnn_Tensor_t *inputs, uint32_t 
   if (!profile && !signal && inputs && outputs && (uint64_t)inputs_count + outputs_count <= MOST_TENSORS) {
     words[0] = V(graph);
     words[1] = (uint64_t)inputs_count << 32 | outputs_count;
-    uintptr_t page = 0;
-    uint64_t *end = described(described(words + 2, inputs, inputs_count, &page), outputs, outputs_count, &page);
+    uintptr_t pages[2] = {0};
+    uint64_t *end = described(described(words + 2, inputs, inputs_count, pages), outputs, outputs_count, pages);
     bytes = end ? (size_t)((char *)end - (char *)words) : 0;
   }
   int held = py.GILState_Ensure();
