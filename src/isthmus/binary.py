@@ -263,9 +263,9 @@ class ContextBinary:
 
 
 def in_place(source: Any) -> memoryview | None:
-    """The bytes of a binary in the memory where they are, if programs can be executed from there; else None.
+    """View the bytes of a binary where they are, if programs can be executed from there; else None.
 
-    Nobody copies or seals them: whoever has them must keep them as they are while their graphs are used.
+    They are neither copied nor sealed: their owner must keep them unchanged while their graphs are used.
     """
     if isinstance(source, (str, os.PathLike)):
         return None

@@ -54,7 +54,7 @@ _held = _Held()
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Have what this thread says in a block said after it; of blocks within each other, after the outermost.
+    """Hold back what this thread logs in a block until its end; in nested blocks, until the end of the outermost.
 
     Examples
     --------

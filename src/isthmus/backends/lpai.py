@@ -193,7 +193,7 @@ class LpaiContext(ContextDriver):
         return list(self._graphs)
 
     def _opened(self, binary: Source) -> tuple[memoryview, Contents]:
-        """The bytes of a context binary and what they hold: where the client keeps them, or in a copy."""
+        """Read a context binary where the client keeps it, or in a copy: its bytes, and what they hold."""
         if self.backend.keeps_binaries:
             kept = in_place(binary)
             if kept is not None:

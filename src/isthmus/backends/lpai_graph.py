@@ -268,7 +268,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             self.finalized = True
 
     def _binary_to_place(self) -> ModelBinary:
-        """The binary that its context was created from, or else the one that would hold this graph alone."""
+        """Give the binary that its context was created from, or else the one that would hold this graph alone."""
         if self._model_binary is not None:
             return self._model_binary
         return ModelBinary(to_bytes([self.binary()], "lpai"), f"model binary of {self.what}")

@@ -43,7 +43,7 @@ class ModelBinary:
             buffer = allocator.allocate(self._what, len(self._content))
             place = buffer.array[: len(self._content)]
             place[:] = np.frombuffer(self._content, np.uint8)
-            # Nobody else may use its memory.
+            # No other graph may use its memory.
             self._placed = buffer, holds.claim(buffer.window(), self._what, self._what), binary.read(place.data)
         self._users.add(name)
         return self._placed[2].graphs[name].program
@@ -103,7 +103,7 @@ class Allocator:
     log: Log
 
     def place(self, program: Program, model: Callable[[], ModelBinary], graph: str, with_io: bool) -> Model:
-        """The program in its memory type, with IO buffers beside it if asked; all of it or nothing.
+        """Place a program in its memory type, with IO buffers beside it if asked; all of it or nothing.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class Allocator:
         return made
 
     def allocate(self, what: str, nbytes: int) -> Buffer:
-        """A buffer that can hold so many bytes. There is no fallback from TCM to DDR.
+        """Allocate a buffer that can hold so many bytes. There is no fallback from TCM to DDR.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class Allocator:
             )
 
     def _with(self, model: Model, what: str, nbytes: int) -> Model:
-        """The model with one IO buffer more, which nobody else may use."""
+        """Add an IO buffer to a model, which no other graph may use."""
         buffer = self.allocate(what, nbytes)
         hold = holds.claim(buffer.window(), what, what)
         io = (*model.io, buffer.window(0, nbytes))

@@ -121,7 +121,7 @@ def _create(
 
 
 def _binary(server: Server, backend: int, address: int, nbytes: int) -> memoryview:
-    """A copy of the client's binary, or the client's own memory where the client keeps that."""
+    """Copy the client's binary, or view the client's own memory where the client keeps that."""
     if not 1 <= nbytes <= MOST_BINARY_BYTES:
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
     if backend_of(server, backend, Code.CONTEXT_INVALID_HANDLE).driver.keeps_binaries:
@@ -164,10 +164,10 @@ def context_create_from_binary_with_signal(
 def context_create_from_binary_list_async(
     server: Server, backend: int, device: int, params: int, configs: int, signal: int
 ) -> None:
-    """Contexts out of several binaries, one after the other; the client is notified of each when it is there.
+    """Create contexts from several binaries, one after the other, and notify the client of each.
 
     A notification of a graph names no context: clients take every context that they are given for one of their own to
-    free. The client may free what it has been told of within a notification.
+    free. Within a notification the client may free every context that it knows.
     """
     _read_configs(server, configs)
     Signal.of(server, signal)
@@ -192,7 +192,7 @@ def context_create_from_binary_list_async(
 
 
 def _numbered_graphs(server: Server, context: int) -> list[tuple[str, int]]:
-    """All graphs of a context that has just been made, with their handles."""
+    """List the graphs of a new context by name, with their handles."""
     graphs = context_of(server, context).handle.graphs
     return [(name, _graph_number(server, context, name, graph)) for name, graph in graphs.items()]
 

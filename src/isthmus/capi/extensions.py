@@ -20,7 +20,7 @@ _buffers: dict[int, Buffer] = {}
 
 @serves("QnnLpaiNetRunExtensions_allocateBuffer", failure=0)
 def allocate_buffer(server: Server, handle: int, size: int) -> int:
-    """A buffer in a context's memory type; its address, 0 when there is none."""
+    """Allocate a buffer in a context's memory type; answer its address, or 0 where it cannot be had."""
     what = f"buffer of {size} bytes"
     allocator, owner = _allocator(handle, what)
     try:
@@ -34,7 +34,7 @@ def allocate_buffer(server: Server, handle: int, size: int) -> int:
 
 @serves("QnnLpaiNetRunExtensions_freeBuffer")
 def free_buffer(server: Server, address: int) -> None:
-    """Free a buffer. What is none is ignored."""
+    """Free a buffer; an address that is none's is ignored."""
     buffer = _buffers.pop(address, None)
     if buffer is None:
         return
@@ -47,7 +47,7 @@ def free_buffer(server: Server, address: int) -> None:
 
 
 def _allocator(handle: int, what: str) -> tuple[Allocator, Server]:
-    """The allocator of a context that one of LPAI's libraries has given out, and the server of that library."""
+    """Find the allocator of a context of LPAI, and the server of the library that created it."""
     from isthmus.capi.serve import servers
 
     for server in servers():

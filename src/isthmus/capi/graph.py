@@ -197,7 +197,7 @@ def tensor_create_graph_tensor(server: Server, handle: int, tensor: int) -> None
 
 
 def _computed(graph: Graph, tensor: Tensor) -> Tensor:
-    """What nodes compute with in place of an input or output that they cannot; a Cast makes it of an input."""
+    """Give what nodes compute with; for an input in BFLOAT_16 a Cast makes it, for an output it is cast later."""
     if tensor.dtype is not DataType.BFLOAT_16:
         return tensor
     name = graph.handle.driver.graph.fresh(f"{tensor.name}/float")

@@ -126,7 +126,7 @@ class Profile:
             self.end(noted, failed)
 
     def begin(self) -> qnn.Profile:
-        """Where a call that begins notes what it takes."""
+        """Open the profile that a call which begins notes its times in."""
         return qnn.Profile(self.backend, self.handle.level)
 
     def end(self, noted: qnn.Profile, failed: bool = False) -> None:

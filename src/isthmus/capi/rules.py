@@ -326,7 +326,7 @@ def _add_node(seen: Validation, values: Values) -> None:
 
 
 def _check_written(seen: Validation, graph: Object, node: ClientNode, info: ClientTensorInfo) -> None:
-    """A tensor is written by one node, or by none: by the client, or when it is created."""
+    """Check that no other node writes an output, nor the client, and that it is no constant."""
     what = f"node '{node.name}' ({node.op}): {info.what}"
     known = graph.tensors.get(info.id)
     if info.id in graph.writers:

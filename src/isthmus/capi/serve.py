@@ -87,7 +87,7 @@ class Server:
         self.log = Log(None, LogLevel.WARN)
         """Where it says what belongs to no object of the client's."""
         self.validation = validation.Validation()
-        """What is seen of a client's calls, where somebody looks on."""
+        """What is seen of a client's calls, where they are checked."""
         self.kept: dict[int, Any] = {}
         """What clients were given pointers to, by these."""
         self.endings: dict[int, Callable[[], object]] = {}

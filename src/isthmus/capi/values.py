@@ -92,7 +92,7 @@ class ClientTensorInfo:
         return DataType.FLOAT_32 if self.dtype is DataType.BFLOAT_16 else self.dtype
 
     def contents(self) -> np.ndarray | None:
-        """A copy of its contents, if it has any, as nodes compute with them."""
+        """Copy its contents, if it has any, as nodes compute with them."""
         if not self.data:
             return None
         count = math.prod(self.dims)

@@ -147,7 +147,7 @@ def end_freed() -> None:
 
 
 def find(address: int) -> CustomMemory | None:
-    """The memory that an address lies in, freed or not, unless it has ended."""
+    """Find the memory that an address is in, freed or not, unless it has ended."""
     with _lock:
         for memory in _memories.values():
             if memory.address <= address < memory.address + memory.nbytes and not memory.buffer.is_closed:

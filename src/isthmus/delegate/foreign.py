@@ -95,7 +95,7 @@ def _look_at_nodes(here: _Memory, context: structures.Context, address: int) -> 
 
 
 def _pointer(structure: ctypes.Structure, name: str) -> int:
-    """A pointer of a structure, as a number."""
+    """Read a pointer of a structure as a number."""
     at = ctypes.addressof(structure) + getattr(type(structure), name).offset
     return ctypes.c_void_p.from_address(at).value or 0
 
@@ -119,11 +119,11 @@ class _Memory:
         raise _Misfit(f"{what} would lie at {address or 0:#x}, where there is no memory")
 
     def structure(self, kind: Any, address: int | None, what: str) -> Any:
-        """The structure at an address."""
+        """View the structure at an address."""
         return kind.from_address(self.readable(address, ctypes.sizeof(kind), what))
 
     def integers(self, address: int | None, most: int, what: str) -> tuple[int, ...]:
-        """The contents of a TfLiteIntArray, or nothing for null."""
+        """Read the contents of a TfLiteIntArray; nothing for null."""
         if not address:
             return ()
         count = ctypes.c_int.from_address(self.readable(address, 4, what)).value

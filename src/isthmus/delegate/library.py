@@ -102,7 +102,7 @@ def set_custom_allocation() -> Any:
 
 
 def has_code_at(address: int) -> bool:
-    """Whether an address lies in a library of LiteRT's package."""
+    """Tell whether an address is in a library of LiteRT's package."""
     return any(start <= address < end for _, start, end, _ in _mapped())
 
 
@@ -112,7 +112,7 @@ def _libraries() -> list[tuple[Path, int]]:
 
 
 def _mapped() -> Iterator[tuple[Path, int, int, int]]:
-    """The mapped parts of libraries of LiteRT's package: file, first address, end, and where in the file it begins."""
+    """List the mappings of LiteRT's libraries: file, first address, end, and offset in the file."""
     folder = Path(module().__file__).parent.resolve()
     with open("/proc/self/maps") as table:
         for line in table:

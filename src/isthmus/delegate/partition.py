@@ -154,7 +154,7 @@ class Partition:
         return found
 
     def _note_inner(self) -> None:
-        """Say once of each tensor that lies in custom memory for nothing: between nodes that were replaced together."""
+        """Warn once of each tensor whose custom memory is of no use: between nodes that were replaced together."""
         for index in self._inner:
             tensor = self.nodes.tensor(index)
             place = index, tensor.data or 0

@@ -113,7 +113,7 @@ _PLAIN: dict[np.dtype, DataType] = {
 
 
 def from_bfloat16(stored: np.ndarray) -> np.ndarray:
-    """The numbers that 16 bits each stand for, in float32.
+    """Convert stored BFLOAT_16 to float32.
 
     >>> from_bfloat16(np.array([0x3F80, 0xC049], np.uint16))
     array([ 1.      , -3.140625], dtype=float32)
@@ -122,7 +122,7 @@ def from_bfloat16(stored: np.ndarray) -> np.ndarray:
 
 
 def to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """Numbers in 16 bits each, rounded to the nearest, ties to even; what is not a number stays none.
+    """Convert numbers to stored BFLOAT_16, rounded to the nearest, ties to even; NaN stays NaN.
 
     >>> [hex(bits) for bits in to_bfloat16(np.float32([1, 1.00390625, 1.01171875, np.nan]))]
     ['0x3f80', '0x3f80', '0x3f82', '0x7fc0']

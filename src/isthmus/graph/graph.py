@@ -296,7 +296,7 @@ class Graph:
             raise QnnError(Code.GRAPH_FINALIZED, f"graph '{self.name}'", "a finalized graph cannot be changed")
 
     def _value(self, tensor: Tensor) -> Tensor:
-        """What a node that is added now reads by a tensor: of a state that a node has written, the new value."""
+        """Give what a node that is added now reads by a tensor: of a state that a node has written, the new value."""
         if tensor.type is TensorType.APP_READWRITE and tensor.name in self._written:
             return self.state_updates[tensor.name]
         return tensor
@@ -347,7 +347,7 @@ class Graph:
 
 
 def _next_value(state: Tensor) -> Tensor:
-    """The value that a node gives a state. It is no tensor that a client could name, so it takes no name either."""
+    """Make the value that a node gives a state. Clients cannot name it, so it takes no name of its own."""
     return Tensor(state.name, TensorType.NATIVE, state.dtype, state.dims, state.quantization)
 
 

@@ -43,7 +43,7 @@ class SharedFile:
     nbytes
         Its size.
     can_shrink
-        Whether somebody can make it smaller. Whoever touches what is gone then is ended by the system.
+        Whether it can be made smaller. A process that touches what is gone then is ended by the system.
     """
 
     identity: Identity
@@ -52,7 +52,7 @@ class SharedFile:
 
 
 def shared_file(descriptor: Any, what: str) -> SharedFile:
-    """What a file descriptor refers to, if it is memory that can be shared. Where it can be, it is sealed against cuts.
+    """Inspect shared memory by its file descriptor, and seal it against shrinking where that is possible.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def shared_file(descriptor: Any, what: str) -> SharedFile:
 
 
 def _sealed_against_cuts(fd: int) -> bool:
-    """Seal a memfd against being made smaller, if that is allowed; whether nobody can do it any more."""
+    """Seal a memfd against shrinking, if that is allowed; answer whether it is sealed."""
     try:
         if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
@@ -128,7 +128,7 @@ def mapping_of(identity: Identity) -> SharedMapping | None:
 
 
 def mapped_window(shared: SharedFd, what: str, untouched: bool = False) -> Window:
-    """The window that a descriptor, an offset and a length mean: in a mapping that is there already, or mapped now.
+    """Give the window of a descriptor, an offset and a length: in a mapping that is there already, or mapped now.
 
     Parameters
     ----------

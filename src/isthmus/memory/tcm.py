@@ -75,7 +75,7 @@ class TcmPool(MemoryResource):
         return len(self._spans)
 
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> TcmBuffer:
-        """A buffer. There is no fallback to other memory.
+        """Allocate a buffer. There is no fallback to other memory.
 
         Raises
         ------

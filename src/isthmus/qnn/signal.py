@@ -114,7 +114,7 @@ class Reservation:
 
     @contextmanager
     def in_use(self) -> Iterator[Limit]:
-        """The signal's limit, for the execution; the reservation ends with it."""
+        """Give the execution the signal's limit; the reservation ends with it."""
         with self._held:
             yield self._limit
 
