@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from qnn_calls import Client, opened
@@ -17,11 +18,11 @@ from isthmus.graph import DataType, TensorType
 SOURCES = Path(isthmus.__file__).parent
 NEVER_IN_C = ("tools", "split", "delegate", "frontends", "session.py", "report", "isolated.py")
 """Rooms whose errors no function of the C interface answers: a library says which Python is run, for one."""
-PYTHON = re.compile(r"\bisthmus\.\w+\.|\b\w+\(\)|\bset_config\(|\bMemType\.|\bqnn\.\w+\.\w+ |\bsys\.")
+PYTHON = re.compile(r"\bisthmus\.\w+\.|\b\w+\(\)|\b[a-z]\w*\.\w+\(|\bset_config\(|\bMemType\.|\bqnn\.\w+\.\w+ |\bsys\.")
 
 
 def texts() -> list[str]:
-    """List the rules and remedies of errors in the package; what is computed in them is written as a number."""
+    """List the rules and remedies of errors in the package."""
     found: list[ast.expr] = []
     for file in SOURCES.rglob("*.py"):
         if file.relative_to(SOURCES).parts[0] in NEVER_IN_C:
@@ -29,9 +30,22 @@ def texts() -> list[str]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "QnnError":
                 found += node.args[2:]
+            elif isinstance(node, ast.Call) and re.search(r"(refuse|refusal)$", ast.unparse(node.func)):
+                found += node.args
             elif isinstance(node, ast.Assign) and "hint" in ast.unparse(node.targets[0]).lower():
                 found.append(node.value)
-    return [re.sub(r"\{[^{}]*\}", "64", ast.unparse(each)) for each in found]
+    return [text for each in found for text in literals(each)]
+
+
+def literals(node: ast.AST) -> Iterator[str]:
+    """Spell the texts in an expression; what is computed in one is written as a number."""
+    if isinstance(node, ast.JoinedStr):
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "64" for part in node.values)
+    elif isinstance(node, ast.Constant):
+        yield str(node.value)
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from literals(child)
 
 
 def test_no_error_that_reaches_a_client_in_c_names_a_call_of_python() -> None:

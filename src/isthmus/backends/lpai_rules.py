@@ -67,7 +67,7 @@ def io_window(what: str, given: Window, nbytes: int, alignment: BufferAlignmentR
         raise refuse(
             f"its buffer has {room} bytes, {padded} are needed: the tensor's {nbytes} as a multiple of "
             f"{alignment.size_alignment}",
-            f"Allocate {padded} bytes: alignment.padded(nbytes).",
+            f"Allocate {padded} bytes.",
         )
     pool = tcm.pool()
     if not pool.encloses(given) if in_tcm else pool.touches(given):
