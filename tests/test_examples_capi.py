@@ -79,7 +79,7 @@ def test_the_client_on_lpai_runs_in_its_own_memory(lpai_client, counting, tmp_pa
     first, *rest = done.stdout.splitlines()
     assert first.startswith("count: scratch ")
     assert "persistent 256" in first
-    assert rest == [*(f"frame {n}: y[0] = 5" for n in range(3)), "0 bytes copied in the last frame"]
+    assert rest == [*(f"frame {n}: y[0] = {6 + n}" for n in range(3)), "0 bytes copied in the last frame"]
 
 
 def test_the_client_on_lpai_says_what_is_wrong(lpai_client, tmp_path):

@@ -4,7 +4,7 @@
  *     client MODEL.bin              buffers of ordinary memory
  *     client MODEL.bin shared       buffers that both sides refer to, registered as such
  *
- * Every input gets the numbers 0, 1, 2, …; three frames are executed, so that a model with state shows it. */
+ * Every input gets the numbers 1, 2, 3, …; three frames are executed, so that a model with state shows it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,8 @@ static size_t element_size(Qnn_DataType_t type) {
 }
 
 /* Give a tensor memory: its pointer, or a handle of what is registered. */
-static Buffer provided(Qnn_ContextHandle_t context, Qnn_Tensor_t *tensor, QnnLpaiBackend_BufferAlignmentReq_t alignment) {
+static Buffer provided(Qnn_ContextHandle_t context, Qnn_Tensor_t *tensor,
+                       QnnLpaiBackend_BufferAlignmentReq_t alignment) {
   Buffer buffer = {NULL, element_size(tensor->v1.dataType), NULL};
   for (uint32_t i = 0; i < tensor->v1.rank; i++) buffer.bytes *= tensor->v1.dimensions[i];
   buffer.memory = allocated(buffer.bytes, alignment);
@@ -102,8 +103,8 @@ static Buffer provided(Qnn_ContextHandle_t context, Qnn_Tensor_t *tensor, QnnLpa
 
 static void fill(const Qnn_Tensor_t *tensor, const Buffer *buffer) {
   for (size_t i = 0; i < buffer->bytes / element_size(tensor->v1.dataType); i++)
-    if (tensor->v1.dataType == QNN_DATATYPE_FLOAT_32) ((float *)buffer->memory)[i] = (float)i;
-    else ((uint8_t *)buffer->memory)[i * element_size(tensor->v1.dataType)] = (uint8_t)i;
+    if (tensor->v1.dataType == QNN_DATATYPE_FLOAT_32) ((float *)buffer->memory)[i] = (float)(i + 1);
+    else ((uint8_t *)buffer->memory)[i * element_size(tensor->v1.dataType)] = (uint8_t)(i + 1);
 }
 
 static void show(const Qnn_Tensor_t *tensor, const Buffer *buffer, int frame) {
