@@ -76,6 +76,66 @@ def test_every_initialiser_makes_a_value_of_its_type(tmp_path: Path, compiler: s
     accept(compiler, [source], f"-I{QNN}")
 
 
+def test_accessors_take_the_arguments_that_sources_for_the_sdk_give_them(tmp_path: Path) -> None:
+    """A list is set with its length; what version 1 of a tensor has not is neither read from it nor written to it."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    source, program = tmp_path / "accessors.cpp", tmp_path / "accessors"
+    source.write_text("""
+#include <vector>
+#include "QnnTypeMacros.hpp"
+#define EXPECT(condition) if (!(condition)) return __LINE__
+int main() {
+  std::vector<Qnn_Tensor_t> tensors{QNN_TENSOR_CREATE(QNN_TENSOR_VERSION_1), QNN_TENSOR_CREATE(QNN_TENSOR_VERSION_2)};
+  Qnn_Param_t params[3] = {};
+  Qnn_OpConfig_t op = QNN_OP_CFG_CREATE(QNN_OPCONFIG_VERSION_1), *pointer = &op;
+  EXPECT(QNN_OP_CFG_VALID(op) && validateOpConfigVersion(op) && validateTensorVersion(tensors[1]));
+  QNN_OP_CFG_SET_PARAMS(op, 3, params);
+  QNN_OP_CFG_SET_INPUTS(pointer, tensors.size(), tensors.data());
+  QNN_OP_CFG_SET_OUTPUTS(op, 1, &tensors[1]);
+  EXPECT(QNN_OP_CFG_GET_NUM_PARAMS(op) == 3 && QNN_OP_CFG_GET_PARAMS(pointer) == params);
+  EXPECT(QNN_OP_CFG_GET_NUM_INPUTS(op) == 2 && QNN_OP_CFG_GET_INPUTS(pointer) == tensors.data());
+  EXPECT(QNN_OP_CFG_GET_NUM_OUTPUTS(op) == 1 && QNN_OP_CFG_GET_OUTPUTS(op) == &tensors[1]);
+  QNN_OP_CFG_SET_PARAMS(op, 0, nullptr);
+  EXPECT(QNN_OP_CFG_GET_NUM_PARAMS(op) == 0 && QNN_OP_CFG_GET_PARAMS(op) == nullptr);
+
+  uint8_t dynamic = 1;
+  Qnn_SparseParams_t sparse = QNN_SPARSE_PARAMS_INIT;
+  sparse.type = QNN_SPARSE_LAYOUT_HYBRID_COO;
+  for (Qnn_Tensor_t &tensor : tensors) {
+    const bool second = tensor.version == QNN_TENSOR_VERSION_2;
+    QNN_TENSOR_SET_IS_DYNAMIC_DIMENSIONS(tensor, &dynamic);
+    QNN_TENSOR_SET_SPARSE_PARAMS(&tensor, sparse);
+    EXPECT(QNN_TENSOR_GET_IS_DYNAMIC_DIMENSIONS(&tensor) == (second ? &dynamic : nullptr));
+    EXPECT((QNN_TENSOR_GET_SPARSE_PARAMS(tensor).type == QNN_SPARSE_LAYOUT_HYBRID_COO) == second);
+    Qnn_TensorRetrieveRaw_t retrieve = QNN_TENSOR_RETRIEVE_RAW_INIT;
+    QNN_TENSOR_SET_CLIENT_BUF_RETRIEVE(tensor, &retrieve);
+    EXPECT(QNN_TENSOR_GET_CLIENT_BUF_RETRIEVE(tensor) == &retrieve);
+  }
+  tensors[0].version = static_cast<Qnn_TensorVersion_t>(9);
+  op.version = static_cast<Qnn_OpConfigVersion_t>(9);
+  EXPECT(!QNN_OP_CFG_VALID(op) && !validateTensorVersion(tensors[0]));
+  return 0;
+}
+""")
+    flags = ["-std=c++11", "-Wall", "-Wextra", "-Werror", f"-I{QNN}"]
+    done = subprocess.run(["g++", *flags, source, "-o", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:3000]
+    assert subprocess.run([program]).returncode == 0, "the line that failed"
+
+
+def test_what_is_known_of_a_device_is_read_without_a_cast(tmp_path: Path) -> None:
+    source = tmp_path / "device.cpp"
+    source.write_text("""
+#include "HTP/QnnHtpDevice.h"
+#include "QnnDevice.h"
+QnnHtpDevice_Arch_t arch(const QnnDevice_PlatformInfo_t *info) {
+  return info->v1.hwDevices[0].v1.deviceInfoExtension->onChipDevice.arch;
+}
+""")
+    accept("g++", [source], f"-I{QNN}")
+
+
 def test_what_is_generated_is_what_the_tree_has() -> None:
     stale = [file.name for file, text in headers.FILES.items() if file.read_text() != text()]
     assert not stale, "run `python -m isthmus.capi.headers`"

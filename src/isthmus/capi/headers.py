@@ -220,9 +220,64 @@ def operations() -> str:
 
 ACCESSORS = {
     "numOfParams": "NUM_PARAMS", "numOfInputs": "NUM_INPUTS", "inputTensors": "INPUTS", "numOfOutputs": "NUM_OUTPUTS",
-    "outputTensors": "OUTPUTS", "quantizeParams": "QUANT_PARAMS",
+    "outputTensors": "OUTPUTS", "quantizeParams": "QUANT_PARAMS", "retrieveRaw": "CLIENT_BUF_RETRIEVE",
 }  # fmt: skip
 """Fields whose accessors have a name of their own."""
+
+COUNTED = {"params": "numOfParams", "inputTensors": "numOfInputs", "outputTensors": "numOfOutputs"}
+"""Lists, and the fields with their lengths; the SDK sets both with one accessor."""
+
+BEHIND_ACCESSORS = """\
+namespace isthmus_qnn {
+inline Qnn_Tensor_t &at(Qnn_Tensor_t &object) { return object; }
+inline Qnn_Tensor_t &at(Qnn_Tensor_t *object) { return *object; }
+inline const Qnn_Tensor_t &at(const Qnn_Tensor_t &object) { return object; }
+inline const Qnn_Tensor_t &at(const Qnn_Tensor_t *object) { return *object; }
+inline Qnn_OpConfig_t &at(Qnn_OpConfig_t &object) { return object; }
+inline Qnn_OpConfig_t &at(Qnn_OpConfig_t *object) { return *object; }
+inline const Qnn_OpConfig_t &at(const Qnn_OpConfig_t &object) { return object; }
+inline const Qnn_OpConfig_t &at(const Qnn_OpConfig_t *object) { return *object; }
+
+inline void set_params(Qnn_OpConfigV1_t &op, uint32_t count, Qnn_Param_t *list) {
+  op.numOfParams = count, op.params = list;
+}
+inline void set_inputs(Qnn_OpConfigV1_t &op, uint32_t count, Qnn_Tensor_t *list) {
+  op.numOfInputs = count, op.inputTensors = list;
+}
+inline void set_outputs(Qnn_OpConfigV1_t &op, uint32_t count, Qnn_Tensor_t *list) {
+  op.numOfOutputs = count, op.outputTensors = list;
+}
+
+/* Fields that version 1 of a tensor has not: read as those of an empty tensor, and not written. */
+inline bool has_second(const Qnn_Tensor_t &tensor) { return tensor.version == QNN_TENSOR_VERSION_2; }
+inline Qnn_TensorV2_t second(const Qnn_Tensor_t &tensor) {
+  const Qnn_TensorV2_t empty = QNN_TENSOR_V2_INIT;
+  return has_second(tensor) ? tensor.v2 : empty;
+}
+
+inline Qnn_Tensor_t create_tensor(Qnn_TensorVersion_t version) {
+  Qnn_Tensor_t made = QNN_TENSOR_INIT;
+  made.version = version;
+  if (has_second(made)) made.v2 = QNN_TENSOR_V2_INIT;
+  return made;
+}
+inline Qnn_OpConfig_t create_op(Qnn_OpConfigVersion_t version) {
+  Qnn_OpConfig_t made = QNN_OPCONFIG_INIT;
+  made.version = version;
+  return made;
+}
+}  // namespace isthmus_qnn
+
+inline bool validateTensorVersion(Qnn_Tensor_t tensor) {
+  return tensor.version == QNN_TENSOR_VERSION_1 || tensor.version == QNN_TENSOR_VERSION_2;
+}
+inline bool validateOpConfigVersion(Qnn_OpConfig_t op) { return op.version == QNN_OPCONFIG_VERSION_1; }
+"""
+"""What the accessors call, and the two checks that the SDK has as functions."""
+
+
+def _macro_of(field: str) -> str:
+    return ACCESSORS.get(field) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", field).upper()
 
 
 def _accessors(kind: str, struct: type, skip: Iterable[str] = ()) -> Iterator[str]:
@@ -230,27 +285,35 @@ def _accessors(kind: str, struct: type, skip: Iterable[str] = ()) -> Iterator[st
         for field in ("clientBuf", "memHandle", "retrieveRaw") if name == "memory" else (name,):
             if field in skip:
                 continue
-            macro = ACCESSORS.get(field) or re.sub(r"(?<=[a-z])(?=[A-Z])", "_", field).upper()
+            macro = _macro_of(field)
             yield f"#define {kind}_GET_{macro}(object) (isthmus_qnn::at(object).v1.{field})"
-            yield f"#define {kind}_SET_{macro}(object, value) (isthmus_qnn::at(object).v1.{field} = (value))"
+            if field in COUNTED:
+                yield f"#define {kind}_SET_{macro}(object, count, value) \\"
+                yield f"  isthmus_qnn::set_{macro.lower()}(isthmus_qnn::at(object).v1, count, value)"
+            elif field not in COUNTED.values():
+                yield f"#define {kind}_SET_{macro}(object, value) (isthmus_qnn::at(object).v1.{field} = (value))"
 
 
 def accessors() -> str:
     """Write the accessors of tensors and operations, by value or by pointer, that sources in C++ use."""
-    body = ["namespace isthmus_qnn {"]
-    for kind in ("Qnn_Tensor_t", "Qnn_OpConfig_t"):
-        for const in ("", "const "):
-            body.append(f"inline {const}{kind} &at({const}{kind} &object) {{ return object; }}")
-            body.append(f"inline {const}{kind} &at({const}{kind} *object) {{ return *object; }}")
-    body += ["}  // namespace isthmus_qnn", "", "/* Version 1 of a tensor is the beginning of version 2. */"]
-    second = [name for name, *_ in TensorV2._fields_][-3:]
-    body += _accessors("QNN_TENSOR", TensorV2, second)
-    body += [
-        "#define QNN_TENSOR_GET_IS_DYNAMIC_DIMENSIONS(object) \\",
-        "  (isthmus_qnn::at(object).version == QNN_TENSOR_VERSION_2 ? "
-        "isthmus_qnn::at(object).v2.isDynamicDimensions \\",
-        "                                                              : static_cast<uint8_t *>(nullptr))",
+    *_, dynamic, sparse, produced = (name for name, *_ in TensorV2._fields_)
+    body = [
+        *BEHIND_ACCESSORS.splitlines(),
         "",
+        "#define QNN_TENSOR_CREATE(version) isthmus_qnn::create_tensor(version)",
+        "/* Version 1 of a tensor is the beginning of version 2. */",
+        *_accessors("QNN_TENSOR", TensorV2, (dynamic, sparse, produced)),
+    ]
+    for field in (dynamic, sparse):
+        macro = _macro_of(field)
+        body.append(f"#define QNN_TENSOR_GET_{macro}(object) (isthmus_qnn::second(isthmus_qnn::at(object)).{field})")
+        body.append(f"#define QNN_TENSOR_SET_{macro}(object, value) \\")
+        body.append("  (isthmus_qnn::has_second(isthmus_qnn::at(object)) \\")
+        body.append(f"       ? void(isthmus_qnn::at(object).v2.{field} = (value)) : void())")
+    body += [
+        "",
+        "#define QNN_OP_CFG_CREATE(version) isthmus_qnn::create_op(version)",
+        "#define QNN_OP_CFG_VALID(object) validateOpConfigVersion(isthmus_qnn::at(object))",
         *_accessors("QNN_OP_CFG", OpConfigV1),
     ]
     doc = "Accessors of tensors and operations, for C++."

@@ -25,7 +25,9 @@ typedef enum {
 
 /* What a backend adds to these is declared in its own headers. */
 typedef struct _QnnDevice_Infrastructure_t *QnnDevice_Infrastructure_t;
-typedef void *QnnDevice_CoreInfoExtension_t, *QnnDevice_DeviceInfoExtension_t, *QnnDevice_CustomConfig_t;
+typedef struct _QnnDevice_DeviceInfoExtension_t *QnnDevice_DeviceInfoExtension_t;
+typedef struct _QnnDevice_CoreInfoExtension_t *QnnDevice_CoreInfoExtension_t;
+typedef void *QnnDevice_CustomConfig_t;
 
 typedef struct {
   uint32_t coreId, coreType; QnnDevice_CoreInfoExtension_t coreInfoExtension;

@@ -37,7 +37,7 @@ typedef struct {
 typedef struct {
   size_t vtcmSize; uint32_t socModel; bool signedPdSupport, dlbcSupport; QnnHtpDevice_Arch_t arch;
 } QnnHtpDevice_OnChipDeviceInfoExtension_t;
-typedef struct {
+typedef struct _QnnDevice_DeviceInfoExtension_t {
   QnnHtpDevice_DeviceType_t devType; union { QnnHtpDevice_OnChipDeviceInfoExtension_t onChipDevice; };
 } QnnHtpDevice_DeviceInfoExtension_t;
 
