@@ -97,6 +97,17 @@ def test_capabilities_are_answered_by_back_end(libraries: Path) -> None:
     assert ask["Htp"](99999) == 2000
 
 
+def test_every_code_that_is_answered_has_a_name(client: Client) -> None:
+    """Also those whose names in C have a word twice, and the one that only a question for a capability answers."""
+    text = ctypes.c_char_p()
+    for code, name in (
+        (0, b"QNN_SUCCESS"), (2000, b"QNN_PROPERTY_ERROR_UNKNOWN_KEY"), (6000, b"QNN_GRAPH_ERROR_INVALID_ARGUMENT"),
+        (6024, b"QNN_GRAPH_ERROR_GRAPH_FINALIZED"),
+    ):  # fmt: skip
+        client.do("errorGetMessage", code, ctypes.byref(text))
+        assert text.value == name
+
+
 # -- graphs ------------------------------------------------------------------------------------------------------------
 
 
@@ -253,6 +264,8 @@ def test_handles_that_are_freed_unknown_or_of_another_kind_are_refused(client: C
     client.do("backendFree", backend)
     assert client.backendFree(backend) == Code.BACKEND_INVALID_HANDLE
     assert "It may have been freed" in client.reason(Code.BACKEND_INVALID_HANDLE)
+    assert client.backendFree(None) == Code.BACKEND_INVALID_HANDLE
+    assert client.reason(Code.BACKEND_INVALID_HANDLE).endswith("backend handle 0x0: it is null")
 
 
 @pytest.mark.parametrize("wild", [0x10, 0x7F0000000000, 2**64 - 64])

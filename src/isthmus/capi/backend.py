@@ -240,10 +240,25 @@ def error_free_verbose_message(server: Server, message: int) -> None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"message at {message:#x}", "it is none of this library's")
 
 
+_GRAPH_TWICE = (Code.GRAPH_DOES_NOT_EXIST, Code.GRAPH_FINALIZED, Code.GRAPH_NOT_FINALIZED)
+"""Codes whose names in C have the word twice: QNN_GRAPH_ERROR_GRAPH_FINALIZED."""
+
+
+def name_of(code: Code) -> str:
+    """Name a code as QNN's headers do."""
+    if code is Code.SUCCESS:
+        return "QNN_SUCCESS"
+    group = "OP_PACKAGE" if code is Code.OP_PACKAGE_VALIDATION_FAILURE else code.name.partition("_")[0]
+    rest = code.name.removeprefix(f"{group}_")
+    return f"QNN_{group}_ERROR_{'GRAPH_' if code in _GRAPH_TWICE else ''}{rest}"
+
+
 def _named(error: int) -> str:
     number = error & 0xFFFF
+    if number == PropertyAnswer.UNKNOWN_KEY:
+        return "QNN_PROPERTY_ERROR_UNKNOWN_KEY"
     try:
         code = Code(number)
     except ValueError:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"error {error}", "there is none of that number") from None
-    return "QNN_SUCCESS" if code is Code.SUCCESS else f"QNN_{code.name.replace('_', '_ERROR_', 1)}"
+    return name_of(code)

@@ -43,8 +43,8 @@ class Handles:
         """The object of a number, if it is of this kind."""
         thing = self._objects.get(number)
         if not isinstance(thing, kind):
-            rule = "it is null" if not number else "there is none of that number"
-            raise QnnError(code, f"{noun} handle {number:#x}", rule, "It may have been freed.")
+            rule, hint = ("there is none of that number", "It may have been freed.") if number else ("it is null", "")
+            raise QnnError(code, f"{noun} handle {number:#x}", rule, hint)
         return thing
 
     def remove(self, number: int) -> list[Any]:

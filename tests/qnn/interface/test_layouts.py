@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.capi.backend import name_of
 from isthmus.errors import Code
 from isthmus.qnn import interface
 from isthmus.qnn.interface import custom, delegate, objects, system, tables, types
@@ -154,6 +155,7 @@ def test_every_code_has_its_name_and_number_in_c() -> None:
     }
     codes = {code.name: int(code) for code in Code if code}
     assert {name: numbers.get(name) for name in codes} == codes
+    assert not [code for code in Code if code and not re.search(rf"\b{name_of(code)} = {code:d}\b", text)]
 
 
 def test_the_tables_have_the_entries_of_their_versions() -> None:
