@@ -102,6 +102,17 @@ _ESCAPED = {number: repr(chr(number))[1:-1] for number in (*range(32), 127, 0x85
 """How characters are written that end a line or steer a terminal."""
 
 
+def one_line(text: str) -> str:
+    """Write a text that a file has chosen, a name say, so that it neither ends a line nor steers a terminal.
+
+    Examples
+    --------
+    >>> print(one_line("a\\x1b[31m\\nb"))
+    a\\x1b[31m\\nb
+    """
+    return text.translate(_ESCAPED)
+
+
 class QnnError(Exception):
     """A refusal: QNN's code, the object, the rule it broke, and the remedy.
 
@@ -140,7 +151,7 @@ class QnnError(Exception):
     def __str__(self) -> str:
         text = f"[{int(self.code)} {self.code.name}] {self.what}: {self.rule}"
         # One line, whatever names it quotes.
-        return (f"{text}. {self.hint}" if self.hint else text).translate(_ESCAPED)
+        return one_line(f"{text}. {self.hint}" if self.hint else text)
 
     def __reduce__(self) -> tuple[type[QnnError], tuple[Code, str, str, str]]:
         return type(self), (self.code, self.what, self.rule, self.hint)

@@ -49,6 +49,24 @@ def test_inputs_are_read_and_outputs_written(model, tmp_path, capsys):
         assert written["y"].any()
 
 
+def test_names_of_a_model_do_not_steer_the_terminal(tmp_path, capsys):
+    name = "a\x1b[31m\nb"
+    path = tiny.save(tmp_path / "m.onnx", [helper.make_node("Relu", [name], ["y\r"])], {name: [2]}, {"y\r": [2]})
+    status, out, _ = run(capsys, path)
+    assert status == 0
+    assert "input   a\\x1b[31m\\nb: float32[2]\n" in out
+    assert "\n  y\\r = [" in out
+    assert not {"\x1b", "\r"} & set(out)
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "fit", "inspect", "tflite-benchmark"])
+def test_an_empty_name_is_not_taken_for_the_working_folder(capsys, command):
+    with pytest.raises(SystemExit) as ended:
+        main([command, ""])
+    assert ended.value.code == 2
+    assert "the name of the file is empty" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["file", "allow_pickle", "args", "a/b", "größe"])
 def test_an_output_may_have_any_name(tmp_path, capsys, name):
     path = tiny.save(tmp_path / "m.onnx", [helper.make_node("Relu", ["x"], [name])], {"x": [2]}, {name: [2]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,13 @@ from typing import BinaryIO
 
 from isthmus.errors import Code, QnnError
 from isthmus.writing import written
+
+
+def file_name(text: str) -> Path:
+    """Take an argument of a command for a file; an empty one would be the working folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name of the file is empty")
+    return Path(text)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.prepare.strips import SLOWER, ScratchLimit
 from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff
 from isthmus.session import Session
+from isthmus.tools.files import file_name
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 LIMITS = ("75%", "50%", "35%", "25%", "20%", "16%", "13%", "10%")
@@ -34,11 +34,11 @@ WIDEST = 120
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
+    parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
     parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
     parser.add_argument("--backend", default="cpu", help="a backend that knows limits on scratch: cpu, htp or lpai")
     add_shape_argument(parser)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
+    parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that a run uses (default 1)")
     room = parser.add_mutually_exclusive_group()
     room.add_argument("--budget", metavar="BYTES", help="what scratch, state, inputs and outputs may take together")

@@ -14,12 +14,14 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
 from isthmus.qnn.system import UNKNOWN_FORMAT
 from isthmus.tools import inspect_composed
+from isthmus.tools.files import file_name
+from isthmus.tools.messages import print_line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
     what = "a context binary of any backend, a DLC, or a model library"
-    parser.add_argument("binary", type=Path, metavar="FILE", help=what)
+    parser.add_argument("binary", type=file_name, metavar="FILE", help=what)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -92,15 +94,15 @@ def _tensor(tensor: TensorInfo) -> dict[str, Any]:
 def print_report(report: Mapping[str, Any]) -> None:
     """The same for people."""
     graphs = report["graphs"]
-    print(
+    print_line(
         f"{report['file']}: {len(graphs)} graph{'s' * (len(graphs) != 1)} for {report['backend']}, "
         f"{report['bytes']:,} bytes, format {report['version']}, made by {report['producer']}"
     )
     for graph in graphs:
-        print(f"graph '{graph['name']}'" + f" ({graph['target']})" * bool(graph["target"]))
+        print_line(f"graph '{graph['name']}'" + f" ({graph['target']})" * bool(graph["target"]))
         for kind in ("inputs", "outputs"):
             for tensor in graph[kind]:
-                print(
+                print_line(
                     f"  {kind[:-1]:7} {tensor['name']}: {tensor['datatype']}{tensor['shape']}, "
                     f"{tensor['bytes']:,} bytes, {tensor['mem_type']}{_scale(tensor['quantization'])}"
                 )

@@ -15,6 +15,7 @@ from isthmus.frontends.dlc.operations import operation
 from isthmus.graph import DataType, TensorType
 from isthmus.graph.ops import OPERATIONS
 from isthmus.qnn import model_library
+from isthmus.tools.messages import print_line
 
 
 def inspect(path: Path) -> dict[str, Any] | None:
@@ -82,20 +83,21 @@ def print_report(report: Mapping[str, Any]) -> None:
     graphs = report["graphs"]
     kind = f"DLC of version {report['version']}" if report["format"] == "dlc" else report["format"]
     made = f", made by {report['producer']}" if report.get("producer") else ""
-    print(f"{report['file']}: {kind}, {len(graphs)} graph{'s' * (len(graphs) != 1)}, {report['bytes']:,} bytes{made}")
+    count = f"{len(graphs)} graph{'s' * (len(graphs) != 1)}"
+    print_line(f"{report['file']}: {kind}, {count}, {report['bytes']:,} bytes{made}")
     for name in report.get("caches", ()):
         size = report["entries"][name]
-        print(f"  {name}: {size:,} bytes prepared for another machine; shown here, not executed")
+        print_line(f"  {name}: {size:,} bytes prepared for another machine; shown here, not executed")
     for graph in graphs:
-        print(f"graph '{graph['name']}'")
+        print_line(f"graph '{graph['name']}'")
         for kind in ("inputs", "outputs"):
             for tensor in graph[kind]:
-                print(f"  {kind[:-1]:7} {tensor['name']}: {tensor['datatype']}{tensor['shape']}{_scale(tensor)}")
+                print_line(f"  {kind[:-1]:7} {tensor['name']}: {tensor['datatype']}{tensor['shape']}{_scale(tensor)}")
         listed = ", ".join(f"{op} x{count}" for op, count in graph["operations"].items())
-        print(f"  {graph['nodes']} nodes: {listed}")
+        print_line(f"  {graph['nodes']} nodes: {listed}")
         if graph["unknown_operations"]:
-            print(f"  not supported: {', '.join(graph['unknown_operations'])}")
-        print(f"  {graph['constants']} constants, {graph['constant_bytes']:,} bytes")
+            print_line(f"  not supported: {', '.join(graph['unknown_operations'])}")
+        print_line(f"  {graph['constants']} constants, {graph['constant_bytes']:,} bytes")
 
 
 def _scale(tensor: Mapping[str, Any]) -> str:

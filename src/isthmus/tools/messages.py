@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from isthmus.errors import one_line
 from isthmus.log import PYTHON_LEVELS, LogLevel
 
 _NAMES = {number: level.name for level, number in PYTHON_LEVELS.items()}
@@ -20,6 +21,11 @@ def add_log_argument(parser: argparse.ArgumentParser) -> None:
         choices=[level.name.lower() for level in LogLevel],
         help="show the backend's messages up to a level (default: warn)",
     )
+
+
+def print_line(line: str) -> None:
+    """Print one line, whatever names of a file are in it."""
+    print(one_line(line))
 
 
 class _Printer(logging.Handler):

@@ -22,7 +22,7 @@ from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
 from isthmus.report import draw, shorten, tabulate
 from isthmus.report.tradeoff import BOUNDED
-from isthmus.tools.files import written_whole
+from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.limits import add_limit_arguments, parse_limit
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
@@ -33,11 +33,11 @@ FLOATS_SHOWN = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
+    parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
     parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
     parser.add_argument("--backend", default="cpu", help=f"{', '.join(registry.names())}, or the name of a library")
     add_shape_argument(parser)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
+    parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads to plan for: each has work space")
     add_limit_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -16,12 +16,12 @@ import numpy as np
 
 from isthmus import reading
 from isthmus.backends import registry
-from isthmus.errors import Code, QnnError
+from isthmus.errors import Code, QnnError, one_line
 from isthmus.qnn import GraphConfig
 from isthmus.session import Session
-from isthmus.tools.files import written_whole
+from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.library import add_mode_argument, add_timeout_argument, backend_config
-from isthmus.tools.messages import add_log_argument
+from isthmus.tools.messages import add_log_argument, print_line
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 MAX_INPUT_BYTES = 1 << 32
@@ -30,16 +30,16 @@ MAX_INPUT_BYTES = 1 << 32
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
+    parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite, .onnx or .dlc file")
     parser.add_argument("--graph", metavar="NAME", help="which graph of a file that holds several")
     parser.add_argument("--backend", default="cpu", help=f"{', '.join(registry.names())}, or the name of a library")
     add_shape_argument(parser)
-    parser.add_argument("--inputs", type=Path, metavar="IN.npz", help="input arrays by name; random where not given")
-    parser.add_argument("--outputs", type=Path, metavar="OUT.npz", help="write the outputs of the last run here")
+    parser.add_argument("--inputs", type=file_name, metavar="IN.npz", help="input arrays by name; random if not given")
+    parser.add_argument("--outputs", type=file_name, metavar="OUT.npz", help="write the outputs of the last run here")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that a run uses (default 1)")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="how many times to run (default 1)")
     parser.add_argument("--io", metavar="KIND", help="memhandle: shared with the accelerator; raw: not")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the backend's configuration (JSON)")
+    parser.add_argument("--config", type=file_name, metavar="FILE", help="the backend's configuration (JSON)")
     add_mode_argument(parser)
     add_timeout_argument(parser)
     add_log_argument(parser)
@@ -167,7 +167,7 @@ def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -
     print(f"{report['model']} on {report['backend']} ({report['target']}, {report['threads']} thread(s))")
     for kind in ("inputs", "outputs"):
         for name, tensor in report[kind].items():
-            print(f"  {kind[:-1]:7} {name}: {tensor['dtype']}{tensor['shape']}")
+            print_line(f"  {kind[:-1]:7} {name}: {tensor['dtype']}{tensor['shape']}")
     print(
         f"  memory  scratch {report['scratch_bytes']:,}  state {report['state_bytes']:,}  "
         f"constants {report['constant_bytes']:,}  io {report['io_bytes']:,} bytes"
@@ -183,4 +183,4 @@ def print_report(report: Mapping[str, Any], results: Mapping[str, np.ndarray]) -
     )
     for name, array in results.items():
         with np.printoptions(precision=4, suppress=True, threshold=8):
-            print(f"  {name} = {np.array2string(array.reshape(-1), threshold=8)}", file=sys.stdout)
+            print(f"  {one_line(name)} = {np.array2string(array.reshape(-1), threshold=8)}", file=sys.stdout)

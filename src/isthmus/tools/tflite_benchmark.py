@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 from isthmus.errors import Code, QnnError
+from isthmus.tools.files import file_name
 from isthmus.tools.messages import add_log_argument
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
@@ -23,7 +23,7 @@ MAX_THREADS = 64
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite file")
+    parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite file")
     parser.add_argument("--backend", choices=BACKENDS, default="htp", help="where the delegate runs (default htp)")
     add_shape_argument(parser)
     parser.add_argument("--rounds", type=int, default=50, metavar="N", help="invocations of each way (default 50)")
