@@ -134,6 +134,25 @@ def test_the_model_itself_is_not_written_over(model, capsys):
     assert model.read_bytes() == before
 
 
+def test_a_file_is_not_written_under_the_name_of_the_other_format(model, tmp_path, capsys):
+    for source, name in ((model, "out.tflite"), (wake_word_like(tmp_path / "two.tflite"), "out.onnx")):
+        assert main(["split", str(source), str(tmp_path / name)]) == 2
+        assert "and so is what is written" in capsys.readouterr().err
+        assert not (tmp_path / name).exists()
+
+
+def test_dimensions_that_the_model_leaves_open_are_reported(tmp_path, capsys):
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Add", ["a", "z"], ["y"])]
+    inputs = {"x": [1, 4, "rows", 8], "z": [1, 4, 1, 8]}
+    model = tiny.save(tmp_path / "open.onnx", nodes, inputs, {"y": [1, 4, "rows", 8]})
+    command = ["split", str(model), str(tmp_path / "out.onnx"), "--json"]
+    assert main(command) == main([*command, "--shape", "x=1,4,6,8"]) == 0
+    reports = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [report["fixed_shapes"] for report in reports] == [{"x": [1, 4, 1, 8]}, {"x": [1, 4, 6, 8]}]
+    assert main(command[:-1]) == 0
+    assert "x at [1, 4, 1, 8], of which the model leaves some open (--shape)" in capsys.readouterr().out
+
+
 def test_what_is_no_model_is_refused(tmp_path, capsys):
     (tmp_path / "text").write_text("no model")
     assert main(["split", str(tmp_path / "text"), str(tmp_path / "out")]) == 2

@@ -82,6 +82,13 @@ class OnnxFile:
         """Whether some of its constants lie in other files."""
         return any(tensor.data_location == _EXTERNAL for tensor in self._model.graph.initializer)
 
+    @property
+    def fixed(self) -> dict[str, tuple[int, ...]]:
+        """The dimensions that rows are cut for, of each input of which the file leaves some open."""
+        inputs = {entry.name: entry.type.tensor_type.shape.dim for entry in self._model.graph.input}
+        declared = {name: tuple(dim.dim_value for dim in dims) for name, dims in inputs.items()}
+        return {name: dims for name, dims in self._inputs.items() if declared[name] != tuple(dims)}
+
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def _static_names(self) -> set[str]:

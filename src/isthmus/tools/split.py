@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from isthmus.errors import Code, QnnError
@@ -21,14 +20,15 @@ from isthmus.split.onnx import OnnxFile
 from isthmus.split.search import Split, split
 from isthmus.split.tflite import TfliteFile
 from isthmus.tools.embedding import embedded
-from isthmus.tools.files import written_whole
+from isthmus.tools.files import file_name, written_whole
+from isthmus.tools.messages import print_line
 from isthmus.tools.shapes import add_shape_argument, parse_shape
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's options."""
-    parser.add_argument("model", type=Path, metavar="MODEL", help="a .tflite or .onnx file")
-    parser.add_argument("out", type=Path, metavar="OUT", help="the file to write, of the same format")
+    parser.add_argument("model", type=file_name, metavar="MODEL", help="a .tflite or .onnx file")
+    parser.add_argument("out", type=file_name, metavar="OUT", help="the file to write, of the same format")
     parser.add_argument(
         "--scratch-limit",
         default="least",
@@ -52,10 +52,12 @@ def main(options: argparse.Namespace) -> int:
     _refuse(options, of_tflite)
     shapes = dict(parse_shape(text) for text in options.shape)
     file: OnnxFile | TfliteFile
+    fixed = {}
     if of_tflite:
         file = TfliteFile(data, model.name)
     else:
         file = OnnxFile(data, model.name, model.parent, shapes)
+        fixed = {name: list(dims) for name, dims in file.fixed.items()}
         if file.external and out.resolve().parent != model.resolve().parent:
             rule = f"weights of '{model.name}' lie in files beside it"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{out}'", rule, "Write the split file beside them too.")
@@ -65,6 +67,7 @@ def main(options: argparse.Namespace) -> int:
     if options.embed:
         written, plan = embedded(written, out.name)
     report = describe(options, found, len(file.network.steps), len(data), len(written))
+    report["fixed_shapes"] = fixed
     if plan is not None:
         report["embedded"] = plan
     if options.check:
@@ -110,11 +113,13 @@ def print_report(report: dict[str, Any]) -> None:
     print(f"  alive     {before:>13,}  bytes at most before, {after:,} now{share}")
     print(f"  nodes     {report['operations_before']:>13,}  before, {report['operations_after']:,} now")
     print(f"  file      {report['file_bytes_before']:>13,}  bytes before, {report['file_bytes_after']:,} now")
+    for name, dims in report["fixed_shapes"].items():
+        print_line(f"  fixed     {'':>13}  {name} at {dims}, of which the model leaves some open (--shape)")
     for run in report["runs"]:
-        print(f"  strips    {run['strips']:>13,}  of {run['steps']} steps, {run['first']} to {run['last']}")
+        print_line(f"  strips    {run['strips']:>13,}  of {run['steps']} steps, {run['first']} to {run['last']}")
     if not report["runs"]:
         print("  nothing is split: no strips have less alive")
-    print(f"  peak      {'':>13}  '{report['holding']}' has the most alive")
+    print_line(f"  peak      {'':>13}  '{report['holding']}' has the most alive")
     if "embedded" in report:
         plan = report["embedded"]
         print(f"  embedded  {plan['arena_bytes']:>13,}  of arena for {plan['planned']} tensors ({plan['status']})")
@@ -134,6 +139,10 @@ def _refuse(options: argparse.Namespace, of_tflite: bool) -> None:
     if options.shape and of_tflite:
         rule = "a TFLite file is split for the shapes that it has"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, "--shape", rule)
+    if options.out.suffix.lower() == (".onnx" if of_tflite else ".tflite"):
+        format_ = "TFLite" if of_tflite else "ONNX"
+        rule = f"what is split is a file of {format_}, and so is what is written"
+        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{options.out}'", rule, "Name it accordingly.")
     if options.out.exists() and options.out.samefile(options.model):
         hint = "Name another file; the model stays as it is."
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"'{options.out}'", "it is the model itself", hint)
