@@ -127,7 +127,7 @@ def test_each_step_twice(backend) -> None:
     steps = ("set", "allocate") if backend == "HTP" else ("allocate",)
     for step in (*steps, *steps, "modify", "invoke", "invoke", "allocate", "allocate", "invoke"):
         tutorial.take(step)
-    with pytest.raises(RuntimeError, match="belongs to another delegate"):
+    with pytest.raises(RuntimeError, match=r"a delegate has it already\. Apply a delegate once\."):
         tutorial.modify()
     tutorial.take("invoke")
     tutorial.end()

@@ -322,8 +322,9 @@ class QnnDelegate:
         hint = "docs/delegate.md tells what stays in the interpreter, and why."
         if nodes.operators and len(nodes.delegated) == len(nodes.operators):
             hint = (
-                "LiteRT applies XNNPACK when tensors are allocated: pass this delegate as experimental_delegates, or "
-                "create the interpreter with OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES."
+                "Apply a delegate once. LiteRT applies XNNPACK by itself when tensors are allocated: pass "
+                "this delegate as experimental_delegates, or create the interpreter with "
+                "OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES."
             )
         shown = "; ".join(reasons[:3]) or "it has no nodes"
         rule = f"backend '{self.settings.backend}' supports none of its {len(nodes.operators)} nodes: {shown}"

@@ -143,7 +143,7 @@ def _tried(
 def _staying(nodes: Nodes, operator: OperatorEntry) -> str:
     """Why a node stays whatever it computes; an empty text if it need not."""
     if operator.index in nodes.delegated:
-        return "it belongs to another delegate"
+        return "a delegate has it already"
     if operator.code in CALLERS:
         return "it runs other subgraphs"
     if operator.code == "VAR_HANDLE" and tuple(operator.options.values()) in nodes.elsewhere:
