@@ -60,6 +60,8 @@ def test_a_plan_loads_neither_the_api_nor_what_only_running_needs(tmp_path):
 @pytest.mark.parametrize("command", ["plan", "run --backend htp"])
 def test_closed_standard_streams_are_no_error(tmp_path, command, streams):
     model = tiny.gate(tmp_path / "gate.onnx", 4)
+    # Kernels that are compiled are a line on standard error.
+    assert main([*command.split(), str(model)]) == 0
     line = f'"{sys.executable}" -m isthmus {command} "{model}" {streams}'
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -78,6 +80,26 @@ def test_an_interrupt_while_modules_are_loaded_is_one_line(module):
         "sys.exit(main(['plan', 'model.onnx']))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "isthmus: interrupted\n")
+
+
+def test_an_interrupt_that_python_drops_in_a_callback_comes_again():
+    script = (
+        "import sys, time, weakref\n"
+        "class Dropped: pass\n"
+        "def interrupt(reference): raise KeyboardInterrupt\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'isthmus.tools.plan':\n"
+        "            dropped = Dropped()\n"
+        "            reference = weakref.ref(dropped, interrupt)\n"
+        "            del dropped\n"
+        "            time.sleep(60)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from isthmus.tools.cli import main\n"
+        "sys.exit(main(['plan', 'model.onnx']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50)
     assert (done.returncode, done.stderr) == (130, "isthmus: interrupted\n")
 
 

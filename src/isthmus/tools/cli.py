@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
+
+_RETRY_SECONDS = 0.01
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,11 +46,28 @@ def _under_its_own_name(command: str, arguments: Sequence[str] | None) -> int:
 
 def _interruptible(prog: str, run: Callable[[], int]) -> int:
     """Run a command to its end or to an interrupt, which may come while its modules are still being loaded."""
+    before, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         return run()
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)
         return 130
+    finally:
+        sys.unraisablehook = before
+
+
+def _interrupt_again(dropped: Any) -> None:
+    """Repeat an interrupt that Python has dropped, since it came in a weak reference's callback or a destructor."""
+    if not issubclass(dropped.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(dropped)
+        return
+    import signal
+
+    def interrupt(thread: int) -> None:
+        time.sleep(_RETRY_SECONDS)
+        signal.pthread_kill(thread, signal.SIGINT)
+
+    _thread.start_new_thread(interrupt, (_thread.get_ident(),))
 
 
 if __name__ == "__main__":
