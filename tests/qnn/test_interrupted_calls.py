@@ -147,7 +147,7 @@ def test_an_interrupted_creation_leaves_no_graph_in_the_context(backend, as_befo
 
 def test_an_execution_on_other_memory(backend, given, request):
     graph = given.binding.graph
-    x, y = (memory.host(64, 128) for _ in range(2))
+    x, y = (memory.host(128, 128) for _ in range(2))
     tensors = [ClientTensor("x", x)], [ClientTensor("y", y)]
     x.view(np.float32, DIMS)[...] = 2
 
@@ -168,7 +168,7 @@ def test_an_execution_on_other_memory(backend, given, request):
 
 def test_an_execution_that_is_interrupted_leaves_others_their_memory(backend, given):
     graph = given.binding.graph
-    x, y = (memory.host(64, 128) for _ in range(2))
+    x, y = (memory.host(128, 128) for _ in range(2))
     with graph.bind([ClientTensor("x", x)], [ClientTensor("y", y)]) as binding:
         x.view(np.float32, DIMS)[...] = 2
         count = 0
@@ -196,7 +196,7 @@ def test_a_replacement_of_scratch_that_is_interrupted_leaves_one_of_both_in_use(
     made, kept = graph.allocate(), graph.get_property(lpai.SCRATCH_MEM)
     size = graph.get_property(lpai.SCRATCH_MEM_SIZE)
     other = rpcmem.alloc(rpcmem.HEAP_ID_SYSTEM, 0, size)
-    x, y = (memory.host(64, 128) for _ in range(2))
+    x, y = (memory.host(128, 128) for _ in range(2))
     binding = graph.bind([ClientTensor("x", x)], [ClientTensor("y", y)])
     x.view(np.float32, DIMS)[...] = 3
 

@@ -210,8 +210,9 @@ class Binding(DriverBinding):
 
     def abandon(self) -> None:
         self._release_uses()
-        # What has ended with its graph is not swept any more: it and the ledger would keep each other alive.
-        if not self.closed:
+        # What has ended is not swept any more: it and the ledger would keep each other alive. What was closed has not,
+        # where that was interrupted.
+        if self in self._ledger.bindings:
             self._ledger.abandoned.append(self)
 
     def end(self) -> None:
@@ -219,7 +220,12 @@ class Binding(DriverBinding):
         self._ledger.settle()
         self._release_uses()
         self._epoch, self._made_from = -1, None
+        self._forget()
+        # Last: an end that is interrupted before is made again.
         self._ledger.bindings.discard(self)
+
+    def _forget(self) -> None:
+        """Give back what `_bind` has made, in a turn; safe to call again."""
 
     def _renew(self) -> None:
         # Read first: what changes while the memory is checked is checked the next time.

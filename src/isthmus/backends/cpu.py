@@ -192,8 +192,7 @@ class CpuBinding(Binding):
         if self._native():
             self._graph.executor().check(self._what)
 
-    def end(self) -> None:
-        super().end()
+    def _forget(self) -> None:
         # The native call keeps all that it touches; one that has ended is made again before it runs.
         self._native, self._io = _not_bound, None
         if self._graph.bound is self:

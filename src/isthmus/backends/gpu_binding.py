@@ -248,8 +248,7 @@ class GpuBinding(Binding):
         if made is not None:
             made.hurry()
 
-    def end(self) -> None:
-        super().end()
+    def _forget(self) -> None:
         if self._commands is not None:
             self._commands.close()
             self._commands = None

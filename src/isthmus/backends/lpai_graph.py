@@ -404,8 +404,7 @@ class LpaiBinding(Binding):
         self._graph.executor().bind_all_io(self._io)  # type: ignore[arg-type]
         self._graph.bound = self
 
-    def end(self) -> None:
-        super().end()
+    def _forget(self) -> None:
         self._forget_io()
         # The native call keeps what it touches.
         self._native = _not_bound
