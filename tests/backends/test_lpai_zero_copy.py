@@ -35,19 +35,18 @@ def in_place(graph: qnn.Graph, kind: str, dims: tuple[int, ...]) -> tuple[list[C
     "registered" are handles to one shared buffer, "shared" are shared buffers without a handle, "raw" is memory of this
     process alone, "planned" is where the backend has planned them.
     """
-    nbytes = 4 * int(np.prod(dims))
+    padded = -(-4 * int(np.prod(dims)) // ALIGNMENT) * ALIGNMENT
     if kind == "planned":
         return [], [], [graph.inputs["x"], graph.outputs["y"]]
     if kind == "registered":
-        second = -(-nbytes // ALIGNMENT) * ALIGNMENT
-        buffer, offsets = rpcmem.share(2 * second), (0, second)
+        buffer, offsets = rpcmem.share(2 * padded), (0, padded)
         handles = graph.context.mem_register(
             MemDescriptor(dims, DataType.FLOAT_32, DescriptorType.CUSTOM, custom=lpai.MemInfo(buffer.fd, offset))
             for offset in offsets
         )
         tensors = [ClientTensor(name, mem_handle=handle) for name, handle in zip("xy", handles, strict=True)]
         return tensors, [buffer], [buffer.view(np.float32, dims, offset) for offset in offsets]
-    made = [rpcmem.share(nbytes) if kind == "shared" else memory.host(nbytes, ALIGNMENT) for _ in "xy"]
+    made = [rpcmem.share(padded) if kind == "shared" else memory.host(padded, ALIGNMENT) for _ in "xy"]
     tensors = [ClientTensor(name, buffer) for name, buffer in zip("xy", made, strict=True)]
     return tensors, made, [buffer.view(np.float32, dims) for buffer in made]
 
