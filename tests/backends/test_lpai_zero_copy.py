@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from alone import alone
-from lpai_harness import IN_TCM, OUT_OF_SCRATCH, WIDTH, count, counter, pools, ready
+from lpai_harness import IN_TCM, OUT_OF_SCRATCH, WIDTH, count, counter, ddr, pools, ready
 from occupancy import denied, taken
 
 from isthmus import memory, qnn
@@ -153,6 +153,31 @@ def test_the_engine_works_at_the_addresses_of_the_client(target, kind):
             assert engine_addresses(graph) == [x.ctypes.data, y.ctypes.data]
             bases = graph.driver.executor()._bases
             assert (bases[Pool.SCRATCH], bases[Pool.STATE]) == (scratch.address, persistent.address)
+
+
+@pytest.mark.parametrize("target", ["x86", "arm", "adsp"])
+def test_intermediates_are_in_the_scratch_memory_that_is_set_and_in_none_that_was_replaced(target):
+    with qnn.Backend("lpai", {"lpai_backend": {"target_env": target}, **OUT_OF_SCRATCH}) as backend:
+        graph = backend.create_context().create_graph("two steps")
+        x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 64))
+        y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, 1))
+        between = graph.create_tensor("between", TensorType.NATIVE, DataType.FLOAT_32, (1, 64))
+        graph.add_node("first", "Softmax", [x], [between])
+        graph.add_node("second", "ReduceSum", [between], [y], {"axes": np.uint32([1]), "keep_dims": True})
+        first, _ = ready(backend, graph)
+        second, _ = pools(backend, graph)
+        buffers = [memory.host(256, ALIGNMENT), memory.host(128, ALIGNMENT)]
+        tensors = [ClientTensor(name, buffer) for name, buffer in zip("xy", buffers, strict=True)]
+        used = []
+        for scratch in (first, second, first):
+            if used:
+                graph.set_config(lpai.SCRATCH_MEM, ddr(scratch))
+            for each in (first, second):
+                each.array[:] = 0xAA
+            graph.execute(tensors[:1], tensors[1:])
+            np.testing.assert_allclose(buffers[1].view(np.float32, (1,)), 1, rtol=1e-6)
+            used.append([bool((each.array != 0xAA).any()) for each in (first, second)])
+        assert used == [[True, False], [False, True], [True, False]]
 
 
 def test_in_direct_mode_the_engine_works_in_tcm():
