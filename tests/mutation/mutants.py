@@ -4,8 +4,8 @@
 
 Mistakes are taken at random over all source files, each in a copy of the tree, where tests run up to the first failure:
 first those that enter the function with the mistake (`reach.py`), quickest first, as long as `--first-seconds` lasts;
-then all others of its room (`rooms.py`), long ones with `--also-long` only. For the first part there must be a record,
-made once in a while by
+then the names and types of ``make lint``; then all others of its room (`rooms.py`), long ones with `--also-long` only.
+For the first part there must be a record, made once in a while by
 
     python -m pytest -q -n 2 --dist loadfile -p tests.mutation.recording
 
@@ -95,6 +95,15 @@ class Tree:
         """Remove the copy."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def lint(self) -> Run:
+        """Check names and types as ``make lint`` does; its rules of style would catch how a mistake is written."""
+        for name, *options in (("ruff", "check", "-q", "--select", "F", "src"), ("mypy", "src")):
+            command = [sys.executable, "-m", name, *options]
+            done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
+            if done.returncode:
+                return Run(done.returncode, f"{name}: {(done.stdout + done.stderr).strip().splitlines()[0]}")
+        return Run(_PASSED, "")
+
     def listed(self, tests: list[str], kernels: Path) -> Run:
         """Run these tests, in this order."""
         files = dict.fromkeys(test.partition("::")[0] for test in tests)
@@ -151,6 +160,7 @@ class Judge:
         parts: list[Callable[[Path], Run]] = []
         if first:
             parts.append(lambda kernels: tree.listed([t for t in first if t not in self.unsound], kernels))
+        parts.append(lambda kernels: tree.lint())
         if not (self.first_only and self.reach.is_entered(mistake.path, mistake.within)):
             parts.append(lambda kernels: tree.rest(mistake.path, first + self.unsound, kernels))
         for part in parts:
