@@ -117,10 +117,12 @@ class Gate:
                 waiter.turn.release()
 
     def _has(self, unit: bool) -> bool:
-        """Whether there is a unit, if one is needed."""
-        return not unit or sum(taken for _, taken in self._busy.values()) < self._units
+        """Tell whether there is a unit, if one is needed."""
+        if not unit or len(self._busy) < self._units:
+            return True
+        return sum(taken for _, taken in self._busy.values()) < self._units
 
     def _is_busy_for(self, thread: int, lane: object) -> bool:
-        """Whether this thread has the turn of a lane."""
+        """Tell whether this thread has the turn of a lane."""
         having = self._busy.get(lane)
         return having is not None and having[0] == thread
