@@ -14,7 +14,6 @@ import _thread
 import atexit
 import select
 import threading
-import time
 import warnings
 import weakref
 from collections import deque
@@ -113,16 +112,18 @@ class _NotBegun(RuntimeError):
 def _await_start(begun: _thread.LockType, alive: weakref.ref[Any]) -> None:
     """Wait until a thread has begun; `_NotBegun` for one that has died before it could say so.
 
-    That happens where memory is short: the system starts the thread, and Python has nothing left to run it with.
+    That happens where memory is short: the system starts the thread, and Python has nothing left to run it with. Time
+    in which this process is stopped does not count.
     """
-    limit = time.monotonic() + _SECONDS_TO_START
+    left = _SECONDS_TO_START
     while not begun.acquire(timeout=_A_WAIT):
         if alive() is None:
             # It may have said so since.
             if begun.acquire(blocking=False):
                 return
             raise _NotBegun("a new thread has ended before it began")
-        if time.monotonic() > limit:
+        left -= _A_WAIT
+        if left <= 0:
             raise _NotBegun(f"a new thread has not begun within {_SECONDS_TO_START:g} s")
 
 

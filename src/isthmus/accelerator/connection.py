@@ -166,9 +166,11 @@ class Connection:
         """Start the process, within so many seconds; if that is interrupted or refused, nothing is left of it."""
         try:
             start(self._threads[0])
-            if not self._starting.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
-                self.kill(f"it did not start within {seconds:g} s")
-                raise self.gone("accelerator process")
+            patience = Patience(seconds)
+            while not self._starting.acquire(timeout=min(seconds, CHUNK)):
+                if patience.left() <= 0:
+                    self.kill(f"it did not start within {seconds:g} s")
+                    raise self.gone("accelerator process")
         except BaseException as problem:
             self.kill("it was not wanted any more")
             if isinstance(problem, RuntimeError):
@@ -200,7 +202,7 @@ class Connection:
             return self._open
 
     def seconds_to_wait(self, request: Request) -> float:
-        """How long the answer to a request may take, with all that others wait for before it."""
+        """Add up how long the answer to a request may take: its own seconds, and those of all that are awaited before it."""
         with self._lock:
             before = [each for each in self._pending if not (each is request or each.answered or each.abandoned)]
         return request.seconds + sum(each.seconds for each in before)
