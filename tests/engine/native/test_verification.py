@@ -339,3 +339,15 @@ def test_what_changes_others_is_neither_repeated_nor_shared_nor_changed(honest):
     nested = replace(program, table=np.array(inside), labels=("", *program.labels))
     refused(nested, "is itself repeated or shared")
     refused(with_word(program, start + 1, start), "not be changed|used as it is")
+
+
+def test_a_box_and_its_class_are_one_number_of_32_bits(honest):
+    """A larger one would be cut off, and lead outside the boxes; the memory of so many is there."""
+    program = honest["detections of classes"]
+    large = replace(program, scratch_bytes=1 << 36)
+    operands = {
+        name: Operand.at(Pool.SCRATCH, place << 33)
+        for place, name in enumerate(("encodings", "scores", "anchors", "work"))
+    }
+    verify(changed(large, count=1 << 15, columns=(1 << 16) - 1, class_count=(1 << 16) - 1, **operands))
+    refused(changed(large, count=1 << 15, columns=1 << 16, class_count=1 << 16, **operands), "count . class_count < 1")

@@ -34,6 +34,7 @@ POST_PROCESS = Signature(
         Real("h_scale"),
         Real("w_scale"),
     ),
-    rules=("class_count <= columns",),
+    # A box and a class together are one number of 32 bits.
+    rules=("class_count <= columns", "count * class_count < 1 << 31"),
 )
 SIGNATURES = (POST_PROCESS,)
