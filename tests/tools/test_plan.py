@@ -187,4 +187,4 @@ def test_a_plan_names_the_steps_that_have_no_8_bit_kernel(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)["in_float"]
     assert [step["op"] for step in found] == ["L2Norm"]
     assert main(["plan", str(path)]) == 0
-    assert "L2Norm length has no 8-bit kernel" in capsys.readouterr().out
+    assert "L2Norm length has no integer kernel" in capsys.readouterr().out

@@ -175,7 +175,7 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
         print(f"  {'':10}{report['half_bytes']:>13,}  bytes of halves")
         print(f"  {'':10}{report['float_bytes']:>13,}  bytes that stay floats, for halves would lose too much")
     for number, step in enumerate(report["in_float"][: FLOATS_SHOWN + 1]):
-        text = f"{step['op']} {shorten([step['name']], max(columns - 70, 16))[0]} has no 8-bit kernel for its operands"
+        text = f"{step['op']} {shorten([step['name']], max(columns - 70, 16))[0]} has no integer kernel for its operands"
         if number == FLOATS_SHOWN:
             text = f"and {len(report['in_float']) - FLOATS_SHOWN} more steps"
         print(f"  in float  {'':>13}  {text}")

@@ -79,7 +79,7 @@ def _entry(step: Step) -> Lowering | None:
 
 
 def is_in_float(step: Step) -> bool:
-    """Whether a step on fixed-point tensors is computed in float, since no kernel covers it."""
+    """Tell whether a step on fixed-point tensors is computed in float, since no integer kernel covers it."""
     entry = _entry(step)
     return entry is not None and entry is _THROUGH_FLOAT.get(step.op)
 
