@@ -314,6 +314,27 @@ def test_a_bias_in_reals_counts_to_the_step_of_the_result(op: str, scale: float)
         assert np.abs(got.astype(int) - wanted).max() <= (1 if scale == 0.5 else 0)
 
 
+@pytest.mark.parametrize("op", ["MatMul", "FullyConnected", "Conv2d", "DepthWiseConv2d"])
+@pytest.mark.parametrize(("kind", "zero"), [(np.int32, 0), (np.int32, 3), (np.int8, -2)])
+def test_a_bias_with_a_scale_of_its_own_means_what_that_says(op: str, kind: type, zero: int) -> None:
+    rng, image = np.random.default_rng(3), "Conv" in op
+    dims = {"MatMul": (2, 5), "FullyConnected": (5, 2), "Conv2d": (2, 2, 2, 5), "DepthWiseConv2d": (2, 2, 1, 2)}[op]
+    x = harness.quantized(rng.integers(-3, 4, (1, 3, 3, 2) if image else (3, 2)).astype(np.int8), 1.0)
+    weights = harness.quantized(rng.integers(-3, 4, dims).astype(np.int8), 0.5, static=True)
+    values = np.array([2, -9, 7, 0, 5], kind)[: 2 if op.startswith("Depth") else 5]
+    params = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]} if image else {}
+    result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(0.5, 0))
+    # A step of it is four of the sums.
+    bias = harness.static(values, Quantization.per_tensor(2.0, zero))
+    in_units = harness.static(4 * (values.astype(np.int32) - zero))
+    step, arrays = harness.make_step(op, [x, weights, bias], params, [result])
+    plain, plain_arrays = harness.make_step(op, [x, weights, in_units], params, [result])
+    [wanted] = harness.expected(plain, plain_arrays)
+    for target in TARGETS:
+        [got] = harness.run(step, arrays, target)
+        assert np.array_equal(got, wanted)
+
+
 WINDOW = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]}
 AROUND = {"stride": [2, 2], "pad_amount": [[1, 1], [1, 1]]}
 KINDS = {"8-bit": (SIGNED, SIGNED), "unsigned": (UNSIGNED, SIGNED), "hybrid": (np.float32, SIGNED),

@@ -13,7 +13,7 @@ from isthmus.engine.native.executor import Executor
 from isthmus.engine.opencl.lower import prepare
 from isthmus.engine.opencl.traits import Precision
 from isthmus.graph import Graph, Quantization
-from isthmus.memory import window
+from isthmus.memory import host, window
 
 RNG = np.random.default_rng(5)
 SCALES = ((0.5, 0.5, 1.0), (0.25, 1.0, 2.0), (0.031, 0.017, 0.043), (0.5, 0.5, 0.25))
@@ -21,11 +21,12 @@ SCALES = ((0.5, 0.5, 1.0), (0.25, 1.0, 2.0), (0.031, 0.017, 0.043), (0.5, 0.5, 0
 
 
 def on_the_native_engine(graph: Graph, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """The output of a graph of one step, which needs no scratch."""
+    """Compute the output of a graph of one step."""
     program = native.prepare(graph).program
+    scratch = host(max(program.scratch_bytes, 1), program.alignment)
     [info] = program.outputs
     result = np.empty(info.dims, info.dtype.numpy)
-    executor = Executor(program, None, None, [window(array) for array in (*arrays, result)])
+    executor = Executor(program, window(scratch), None, [window(array) for array in (*arrays, result)])
     executor.run()
     executor.close()
     return result
@@ -50,3 +51,21 @@ def test_bytes_are_rounded_as_on_the_native_engine(op: str, dtype: type) -> None
             for kind in ("cpu", "tiles"):
                 [got] = run(prepare(graph, traits(kind), Precision.FP32), arrays)
                 assert np.array_equal(got, wanted), (op, scales, dims, kind)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "vnni", "tiles"])
+@pytest.mark.parametrize("op", ["Conv2d", "DepthWiseConv2d", "FullyConnected"])
+def test_a_bias_with_a_scale_of_its_own_means_what_that_says(op: str, kind: str) -> None:
+    image, filters = "Conv" in op, 4 if op == "DepthWiseConv2d" else 8
+    dims = {"Conv2d": (2, 2, 4, 8), "DepthWiseConv2d": (2, 2, 1, 4), "FullyConnected": (8, 4)}[op]
+    x, weights = (RNG.integers(-9, 10, size).astype(np.int8) for size in ((1, 5, 5, 4) if image else (5, 4), dims))
+    bias = RNG.integers(-9, 10, filters).astype(np.int32)
+    params = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]} if image else {}
+    # A step of it is four of the sums.
+    quantizations = [Quantization.per_tensor(s, z) for s, z in ((1.0, 0), (0.5, 0), (2.0, 3))]
+    graph = graph_of(
+        op, [x, weights, bias], params, statics=(1, 2), quantizations=quantizations,
+        results=[Quantization.per_tensor(1.5, 0)],
+    )  # fmt: skip
+    [got] = run(prepare(graph, traits(kind), Precision.FP32), [x])
+    assert np.array_equal(got, on_the_native_engine(graph, [x]))

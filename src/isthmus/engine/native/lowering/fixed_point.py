@@ -73,7 +73,7 @@ def centred_weights(weights: Tensor) -> np.ndarray | None:
 
 
 def has_byte_weights(weights: Tensor) -> bool:
-    """Whether constant weights are 8-bit numbers, with zero points that are such numbers too."""
+    """Tell whether constant weights are 8-bit numbers, with zero points that are such numbers too."""
     if not weights.is_static or weights.dtype not in (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8):
         return False
     limits = np.iinfo(weights.dtype.numpy)
@@ -105,11 +105,17 @@ def weight_scales(weights: Tensor, columns: int) -> np.ndarray:
     return np.broadcast_to(np.array(quantization_of(weights).scales, np.float32), (columns,))
 
 
-def _is_in_reals(bias: Tensor) -> bool:
-    """Whether a bias is not in units of the sums: floats, or numbers with a scale or zero point of their own."""
+def _units(x: Tensor, weights: Tensor, columns: int) -> np.ndarray:
+    """Give what one step of the sums means, for each column of results."""
+    return quantization_of(x).scale * weight_scales(weights, columns).astype(np.float64)
+
+
+def _is_in_reals(bias: Tensor, units: np.ndarray) -> bool:
+    """Tell whether a bias is not in units of the sums: floats, or numbers with a scale or zero point of their own."""
     if not bias.dtype.is_fixed_point:
         return bias.dtype.is_float
-    return bias.dtype.itemsize < 4 or any(quantization_of(bias).offsets)
+    quantization = quantization_of(bias)
+    return any(quantization.offsets) or not np.allclose(quantization.scales, units, rtol=1e-5, atol=0)
 
 
 def bias_of(step: Step, columns: int) -> np.ndarray:
@@ -120,10 +126,10 @@ def bias_of(step: Step, columns: int) -> np.ndarray:
     assert bias.data is not None
     assert x is not None
     assert weights is not None
-    if _is_in_reals(bias):
-        unit = quantization_of(x).scale * weight_scales(weights, columns).astype(np.float64)
+    units = _units(x, weights, columns)
+    if _is_in_reals(bias, units):
         reals = bias.data if bias.dtype.is_float else quantization_of(bias).dequantize(bias.data)
-        return np.rint(reals.reshape(-1) / unit).astype(np.int64)
+        return np.rint(reals.reshape(-1) / units).astype(np.int64)
     return bias.data.reshape(-1).astype(np.int64)
 
 
@@ -144,12 +150,12 @@ def sums_fit(step: Step, columns: int, depth: int) -> bool:
 def bias_fits(step: Step, columns: int) -> bool:
     """Whether a bias loses no more than half a step of the result where it is rounded to units of the sums."""
     bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
-    if bias is None or not _is_in_reals(bias):
+    if bias is None:
         return True
     assert x is not None
     assert weights is not None
-    units = quantization_of(x).scale * weight_scales(weights, columns)
-    return bool((units <= quantization_of(step.outputs[0]).scale).all())
+    units = _units(x, weights, columns)
+    return not _is_in_reals(bias, units) or bool((units <= quantization_of(step.outputs[0]).scale).all())
 
 
 def codes(tensor: Tensor) -> np.ndarray:

@@ -19,7 +19,7 @@ from isthmus.engine.opencl.lowering.chains import limit_links
 from isthmus.engine.opencl.lowering.depthwise import emit_depth_wise
 from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
 from isthmus.engine.opencl.lowering.emitter import Emitter, Link, Lowering
-from isthmus.engine.opencl.lowering.matmul import factor_links, reals_of, zero_of
+from isthmus.engine.opencl.lowering.matmul import factor_links, reals_of, whole_biases, zero_of
 from isthmus.engine.opencl.lowering.product import (
     Left,
     Right,
@@ -56,10 +56,8 @@ def filters_of(step: Step) -> tuple[np.ndarray, np.ndarray | None, list[Link]]:
         factors = factors * np.array(quantization.scales, np.float32)
     if bias is not None:
         assert biases is not None
-        assert bias.data is not None
-        exact = bias.data.reshape(-1).astype(np.float64)
         unit = factors.astype(np.float64)
-        biases = np.rint(biases / unit) if bias.dtype.is_float else exact
+        biases = np.rint(biases / unit) if bias.dtype.is_float else whole_biases(bias, unit)
     return values, biases, factor_links(factors, step.outputs[0], step.clamp)
 
 

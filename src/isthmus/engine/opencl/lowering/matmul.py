@@ -161,8 +161,8 @@ def _emit(step: Step, e: Emitter) -> None:
     emit_product(e, left, right, Target(output, b.columns), links, batches, whole_numbers)
 
 
-def _whole_biases(bias: Tensor, factors: np.ndarray) -> np.ndarray:
-    """A quantized bias in steps of the sums: its own numbers, unless its scales are others."""
+def whole_biases(bias: Tensor, factors: np.ndarray) -> np.ndarray:
+    """Give a quantized bias in steps of the sums: its own numbers, unless its scales are others."""
     assert bias.data is not None
     assert bias.quantization is not None
     numbers = bias.data.reshape(-1).astype(np.float64) + np.array(bias.quantization.offsets, np.float64)
@@ -178,7 +178,7 @@ def _emit_bytes(step: Step, e: Emitter, a: Matrices, b: Matrices) -> None:
     matrices, count = _constant_matrices(y, b, True), a.batch.size
     factors = np.broadcast_to(np.float32(x.quantization.scale) * np.array(y.quantization.scales, np.float32), b.columns)
     left = Left(e.at(x), e.storage(x), a.rows, a.columns, a.columns, zero=zero_of(x))
-    biases = None if bias is None else np.tile(_whole_biases(bias, factors), count)
+    biases = None if bias is None else np.tile(whole_biases(bias, factors), count)
     begins = [(int(a.batch[z]) * a.elements, z * a.rows * b.columns, 0) for z in range(count)]
     emit_byte_product(
         e, left, matrices[b.batch], biases, Target(output, b.columns), factor_links(factors, output, step.clamp),
