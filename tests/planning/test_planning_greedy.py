@@ -86,7 +86,7 @@ def test_conflicts_are_counted_as_they_are_listed():
 
 def test_so_many_conflicts_that_they_are_not_listed_are_placed_in_order_of_time(monkeypatch):
     problem = Problem((Buffer("a", 0, 2, 4), Buffer("b", 1, 3, 8), Buffer("c", 2, 4, 6)))
-    monkeypatch.setattr(greedy, "MOST_CONFLICTS", 1)
+    monkeypatch.setattr(greedy, "MAX_CONFLICTS", 1)
     assert greedy_by_size(problem) == in_order_of_time(problem)
 
 

@@ -128,8 +128,8 @@ def test_many_rows_that_are_live_together_get_a_layout_in_little_memory(tmp_path
 
 
 def test_a_layout_that_is_too_large_to_be_searched_says_so(pack, monkeypatch):
-    monkeypatch.setattr("isthmus.planning.solver.MOST_CONFLICTS", 2)
-    monkeypatch.setattr("isthmus.tools.pack.MOST_CONFLICTS", 2)
+    monkeypatch.setattr("isthmus.planning.solver.MAX_CONFLICTS", 2)
+    monkeypatch.setattr("isthmus.tools.pack.MAX_CONFLICTS", 2)
     status, out, _ = pack("--capacity", 12)
     assert "greedy by size  not tried" in out
     assert status == 0

@@ -238,6 +238,6 @@ def test_a_layout_is_found_when_there_is_no_time_at_all(monkeypatch):
     assert solution.offsets is not None
     assert check(problem, solution.offsets) == solution.peak
     assert solution.stopped_by in ("time limit", "proof")
-    monkeypatch.setattr(solver, "MOST_CONFLICTS", 100)
+    monkeypatch.setattr(solver, "MAX_CONFLICTS", 100)
     crowded = solve(problem, timeout=None)
     assert crowded.stopped_by == ("proof" if crowded.peak == crowded.lower_bound else "size")

@@ -186,11 +186,11 @@ def refusal_to_json(error: QnnError) -> dict[str, Any]:
 
 
 def refusal_from_json(answer: Mapping[str, Any]) -> QnnError | None:
-    """The error that an answer spells out, if it does; a `TypeError` or `ValueError` for what is none."""
+    """Read the error of an answer, if it has one; a malformed one is a `TypeError` or `ValueError`."""
     if "error" not in answer:
         return None
     code, *texts = answer["error"]
     what, rule, hint = texts
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"{texts!r} are no texts")
+        raise TypeError(f"{texts!r} are not texts")
     return QnnError(Code(code), what, rule, hint)

@@ -202,7 +202,7 @@ class Connection:
             return self._open
 
     def seconds_to_wait(self, request: Request) -> float:
-        """Add up how long the answer to a request may take: its own seconds, and those of all that are awaited before it."""
+        """Add up the seconds that a request may take and those of all before it that others wait for."""
         with self._lock:
             before = [each for each in self._pending if not (each is request or each.answered or each.abandoned)]
         return request.seconds + sum(each.seconds for each in before)
@@ -385,7 +385,7 @@ class Connection:
             start_new_session=True,
             bufsize=0,
         )
-        # Not in the lock: whoever does not want it any more need not wait until it has started.
+        # Not in the lock: `kill` need not wait until the process has started.
         with self._lock:
             self._process = process
             if self.reason:

@@ -27,7 +27,7 @@ _NORMAL = 100
 _SPINS = doorbell.WORKING_SPINS
 _STATUSES = {
     int(Code.GRAPH_ABORTED): "its execution was aborted",
-    int(Code.GRAPH_INVALID_HANDLE): "there is none of that number",
+    int(Code.GRAPH_INVALID_HANDLE): "the accelerator does not know it",
     int(Code.GRAPH_INVALID_TENSOR): "an index in a tensor is out of range, and outputs and states are undefined",
     int(Code.MEM_INVALID_HANDLE): "it cannot run on memory that is not registered",
     int(Code.MEM_INVALID_SHAPE): "it cannot run on memory that is too small",
@@ -178,7 +178,7 @@ class Lane:
             self.accelerator.kill("an execution did not end before its context was freed")
 
     def _refusal(self, graph: int, status: int) -> QnnError:
-        """What a status of an execution means."""
+        """Turn the status of a failed execution into an error; one that has no meaning ends the accelerator."""
         if status not in _STATUSES:
             self.accelerator.kill(f"it answered an execution by the status {status}, which means nothing")
             return self.accelerator.gone("execution")

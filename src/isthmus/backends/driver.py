@@ -432,7 +432,7 @@ class BackendDriver(Configurable, ABC):
 
     @property
     def keeps_binaries(self) -> bool:
-        """Whether contexts use the memory of a binary where it is; then its owner keeps it until they are freed."""
+        """Tell whether contexts use a binary in its own memory; then its owner keeps that until they are freed."""
         return False
 
     def close(self) -> None:

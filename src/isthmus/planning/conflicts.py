@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .problem import Problem
 
-MOST_CONFLICTS = 1_000_000
+MAX_CONFLICTS = 1_000_000
 """Pairs of buffers that are listed at most: Python takes some hundred bytes for each."""
 
 

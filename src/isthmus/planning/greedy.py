@@ -7,7 +7,7 @@ import time
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 
-from .conflicts import MOST_CONFLICTS, count_conflicts, find_conflicts
+from .conflicts import MAX_CONFLICTS, count_conflicts, find_conflicts
 from .problem import Problem
 
 _LOOK_EVERY = 256
@@ -32,7 +32,7 @@ def greedy_by_size(problem: Problem) -> tuple[int, ...]:
     >>> greedy_by_size(Problem((Buffer("a", 0, 2, 4), Buffer("b", 1, 3, 8), Buffer("c", 2, 4, 6))))
     (8, 0, 8)
     """
-    if count_conflicts(problem) > MOST_CONFLICTS:
+    if count_conflicts(problem) > MAX_CONFLICTS:
         return in_order_of_time(problem)
     buffers = problem.buffers
     order = sorted(range(len(buffers)), key=lambda i: (-buffers[i].size, buffers[i].start, i))

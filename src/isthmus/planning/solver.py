@@ -10,7 +10,7 @@ from itertools import count
 from .attempt import Task
 from .bound import lower_bound
 from .component import Scale, take_apart
-from .conflicts import MOST_CONFLICTS, count_conflicts, find_conflicts
+from .conflicts import MAX_CONFLICTS, count_conflicts, find_conflicts
 from .greedy import first_fit, in_order_of_time, orders
 from .portfolio import Limits, answer
 from .problem import PlanningError, Problem
@@ -126,7 +126,7 @@ class _Planner:
         """Try layouts that take one pass each; the answer is what forbids to go on, if anything does."""
         if self.finished():
             return None
-        if count_conflicts(self.problem) > MOST_CONFLICTS:
+        if count_conflicts(self.problem) > MAX_CONFLICTS:
             self._keep(in_order_of_time(self.problem))
             return "size"
         self.conflicts = find_conflicts(self.problem)

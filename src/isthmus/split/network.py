@@ -143,7 +143,7 @@ class Network:
         return max(self.live, default=0)
 
     def is_divided(self, index: int) -> bool:
-        """Whether a unit goes on from the step before this one."""
+        """Tell whether a unit goes on from the step before this one."""
         if not 0 < index < len(self.steps):
             return False
         before, after = self.steps[index - 1].unit, self.steps[index].unit

@@ -26,7 +26,7 @@ COMMANDS = {
     "tflite-benchmark": "run a TFLite model in LiteRT with and without the delegate, and compare",
 }
 _STANDARD_ERROR = 2
-_LONGEST_NAME = 120
+_MAX_NAME = 120
 """The characters of a file's name that a message shows."""
 
 
@@ -105,11 +105,11 @@ def _carry_out(prog: str, command: str, options: argparse.Namespace) -> int:
 
 
 def _described(problem: OSError) -> str:
-    """An error of the system in one line, with the end of a name that is too long to show."""
+    """Describe an error of the system in one line, with the end of a name that is too long to show."""
     if problem.strerror is None or problem.filename is None:
         return problem.strerror or str(problem)
     name = repr(os.fsdecode(problem.filename))
-    return f"{name if len(name) <= _LONGEST_NAME else f'...{name[-_LONGEST_NAME:]}'}: {problem.strerror}"
+    return f"{name if len(name) <= _MAX_NAME else f'...{name[-_MAX_NAME:]}'}: {problem.strerror}"
 
 
 def _module(command: str) -> Any:

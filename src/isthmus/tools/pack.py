@@ -21,7 +21,7 @@ from isthmus.planning import (
     read_csv,
     solve,
 )
-from isthmus.planning.conflicts import MOST_CONFLICTS, count_conflicts
+from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts
 from isthmus.planning.table import csv_text
 from isthmus.tools.files import written_whole
 
@@ -70,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
         return _refuse(str(error))
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}")
-    if solution.greedy is None and solution.stopped_by == "proof" and count_conflicts(problem) <= MOST_CONFLICTS:
+    if solution.greedy is None and solution.stopped_by == "proof" and count_conflicts(problem) <= MAX_CONFLICTS:
         # Nothing had to be placed to see that the capacity is too small.
         solution = replace(solution, greedy=_peak(problem, greedy_by_size(problem)))
     print(json.dumps(_facts(problem, solution)) if options.json else _report(problem, solution))

@@ -174,11 +174,12 @@ def print_report(report: Mapping[str, Any], plan: Plan, columns: int) -> None:
         print("  floats in scratch, each tensor by itself:")
         print(f"  {'':10}{report['half_bytes']:>13,}  bytes of halves")
         print(f"  {'':10}{report['float_bytes']:>13,}  bytes that stay floats, for halves would lose too much")
-    for number, step in enumerate(report["in_float"][: FLOATS_SHOWN + 1]):
-        text = f"{step['op']} {shorten([step['name']], max(columns - 70, 16))[0]} has no integer kernel for its operands"
-        if number == FLOATS_SHOWN:
-            text = f"and {len(report['in_float']) - FLOATS_SHOWN} more steps"
-        print(f"  in float  {'':>13}  {text}")
+    shown = [(step["op"], shorten([step["name"]], max(columns - 70, 16))[0]) for step in report["in_float"]]
+    lines = [f"{op} {name} has no integer kernel for its operands" for op, name in shown[:FLOATS_SHOWN]]
+    if len(shown) > FLOATS_SHOWN:
+        lines.append(f"and {len(shown) - FLOATS_SHOWN} more")
+    for line in lines:
+        print(f"  in float  {'':>13}  {line}")
     for region in report["regions"]:
         steps, strips, ends = len(region["steps"]), region["strips"], (region["steps"][0], region["steps"][-1])
         names = " to ".join(shorten(list(dict.fromkeys(ends)), max((columns - 60) // 2, 12)))

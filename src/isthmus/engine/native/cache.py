@@ -95,7 +95,7 @@ def path(kernel: str, target: Target) -> Path:
 
 
 def read(kernel: str, target: Target, folder: Folder | None = None) -> bytes | None:
-    """The object code of a kernel in a folder, the user's if none is given; None where there is none that is whole."""
+    """Read the object code of a kernel from a folder, the user's if none is given; None if it is absent or damaged."""
     return (folder or Folder.of_user()).read(_name(kernel, target), key(kernel, target))
 
 

@@ -64,7 +64,7 @@ class SharedTables:
         self._names: dict[int, str] = {}
 
     def operator_name(self, index: int) -> str:
-        """The name behind an operator code; a custom operator's is its own name after "CUSTOM:"."""
+        """Find the name behind an operator code; a custom operator's is its own name after "CUSTOM:"."""
         name = self._names.get(index)
         if name is None:
             table = self._codes[index]

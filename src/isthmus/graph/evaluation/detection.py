@@ -85,7 +85,7 @@ def _chosen(corners: np.ndarray, scores: np.ndarray, params: Params, most: int) 
 
 
 def _detection_post_process(values: Values, params: Params, outputs: Outputs) -> list[np.ndarray]:
-    """The same numbers as LiteRT's: boxes in double precision, the rest in floats, of equal scores the first."""
+    """Compute LiteRT's numbers: boxes in double precision, the rest in floats, of equal scores the first."""
     encodings, scores, anchors = (np.asarray(v, np.float32) for v in values)
     classes, kept = params["num_classes"], params["max_detections"]
     scores = scores[0, :, scores.shape[2] - classes :]

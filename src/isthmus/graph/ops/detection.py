@@ -35,7 +35,7 @@ def _non_zero(call: Call) -> list[Dims]:
 
 
 def _detection_post_process(call: Call) -> list[Dims]:
-    """Boxes as centers and sizes beside anchors, scores of classes, the anchors themselves; a batch of one."""
+    """Check boxes as centers and sizes beside anchors, scores of classes and the anchors; a batch of one."""
     call.rank(0, 3)
     call.rank(1, 3)
     boxes, columns = call.dims(0)[1], call.dims(1)[2]

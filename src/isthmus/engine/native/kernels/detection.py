@@ -44,7 +44,7 @@ def _decode(p, encodings, anchors, corners, count):  # type: ignore[no-untyped-d
 
 @device
 def _overlap(corners, a, b):  # type: ignore[no-untyped-def]
-    """The part of two boxes together that both have."""
+    """Divide the area that two boxes share by the area of both together."""
     a, b = corners + 16 * a, corners + 16 * b
     top, left, bottom, right = load_f32(a, 0), load_f32(a, 1), load_f32(a, 2), load_f32(a, 3)
     top_b, left_b, bottom_b, right_b = load_f32(b, 0), load_f32(b, 1), load_f32(b, 2), load_f32(b, 3)
@@ -83,7 +83,7 @@ def _choose(p, corners, scores, marks, chosen, count, most):  # type: ignore[no-
 
 @device
 def _next_class(scores, classes, before):  # type: ignore[no-untyped-def]
-    """The class with the highest score after the one that came before, which is -1 for the first."""
+    """Find the class with the highest score after the class `before`, which is -1 for the first."""
     best = -1
     for k in range(classes):
         later = before < 0 or load_f32(scores, k) < load_f32(scores, before) or (

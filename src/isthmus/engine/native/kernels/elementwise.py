@@ -456,7 +456,7 @@ def _from_bf16(x):  # type: ignore[no-untyped-def]
 
 @device
 def _to_bf16(x):  # type: ignore[no-untyped-def]
-    """The upper half, rounded to the nearest, ties to even; what is not a number stays none."""
+    """Round to the upper half, to the nearest, ties to even; NaN stays NaN."""
     bits = np.int64(mathematics.bits_of(x)) & np.int64(0xFFFFFFFF)
     upper = bits >> np.int64(16)
     rounded = (bits + np.int64(0x7FFF) + (upper & np.int64(1))) >> np.int64(16)

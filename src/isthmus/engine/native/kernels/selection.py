@@ -42,7 +42,7 @@ def _counted(index, size, from_end):  # type: ignore[no-untyped-def]
 
 @device
 def _nearest(index, size):  # type: ignore[no-untyped-def]
-    """The element that is nearest to an index."""
+    """Find the element that is nearest to an index."""
     return max(0, min(index, size - 1))
 
 
@@ -113,7 +113,7 @@ def gather_elements(target: Target, variant: str) -> Any:
 
 @device
 def _place(p, load_index, indices, tuple_number, depth, lists, from_end):  # type: ignore[no-untyped-def]
-    """The byte offset that a tuple of indices names, and bits that are not 0 where one of them is outside its axis.
+    """Find the byte offset that a tuple of indices names, and bits that are not 0 where one is outside its axis.
 
     Sizes and strides of the axes are listed at word `lists`.
     """

@@ -10,7 +10,7 @@ from isthmus.engine.native.lowering.fixed_point import is_eight_bit, quantizatio
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.prepare.schedule import Step
 
-_LARGEST_SCALE = 2.0**14
+_MAX_SCALE = 2.0**14
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def byte_product(step: Step) -> ByteProduct | None:
     if not _is_of_bytes(step):
         return None
     first, second, result = map(quantization_of, (operand(step, 0), operand(step, 1), step.outputs[0]))
-    if first.scale * second.scale / result.scale >= _LARGEST_SCALE:
+    if first.scale * second.scale / result.scale >= _MAX_SCALE:
         return None
     scale = np.float32(first.scale) * np.float32(second.scale) / np.float32(result.scale)
     return ByteProduct((first.zero_point, second.zero_point), scale)

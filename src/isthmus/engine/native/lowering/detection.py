@@ -10,7 +10,7 @@ from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
 from isthmus.prepare.schedule import Step
 
-_MOST_PLACES = 1 << 31
+_MAX_PLACES = 1 << 31
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
@@ -23,7 +23,7 @@ def _refuses(step: Step) -> str | None:
         if tensor is not None and tensor.dtype is not DataType.FLOAT_32:
             return f"{tensor.describe()} is not float32, which detections are computed in"
     count = operand(step, 0).dims[1] * int(step.params["num_classes"])
-    return f"{count} boxes and classes are too many" if count >= _MOST_PLACES else None
+    return f"{count} boxes and classes are too many" if count >= _MAX_PLACES else None
 
 
 def _emit(step: Step, e: Emitter) -> None:

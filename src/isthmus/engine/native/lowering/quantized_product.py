@@ -239,7 +239,7 @@ def offsets(product: Product, plan: Cut) -> np.ndarray:
 
 
 def geometry_words(product: Product, plan: Cut, taps: int, panel_bytes: int) -> dict[str, int]:
-    """The words of the instruction from `rows` to `distance`, for so many taps."""
+    """Give the words of the instruction from `rows` to `distance`, for so many taps."""
     distance = product.stride[1] * (product.channels * plan.size if plan.staged else product.pixel)
     return {
         "rows": product.rows,

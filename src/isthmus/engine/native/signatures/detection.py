@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isthmus.engine.native.words import Number, Read, Real, Signature, Work, Write, flag
 
-_MOST = 1 << 24
+_MAX_COUNT = 1 << 24
 
 POST_PROCESS = Signature(
     "detection:post_process",
@@ -19,13 +19,13 @@ POST_PROCESS = Signature(
         # Corners of all boxes, a score, a mark and a place for each, and the best of all classes so far.
         Work("work", "count * 28 + (kept + per_class) * 8"),
         # Boxes, scores of each, and of these how many at the end are of classes.
-        Number("count", 1, _MOST),
-        Number("columns", 1, _MOST),
-        Number("class_count", 1, _MOST),
+        Number("count", 1, _MAX_COUNT),
+        Number("columns", 1, _MAX_COUNT),
+        Number("class_count", 1, _MAX_COUNT),
         # Boxes that are kept, classes of each, and boxes of a class.
-        Number("kept", 1, _MOST),
-        Number("per_box", 1, _MOST),
-        Number("per_class", 1, _MOST),
+        Number("kept", 1, _MAX_COUNT),
+        Number("per_box", 1, _MAX_COUNT),
+        Number("per_class", 1, _MAX_COUNT),
         flag("regular"),
         Real("score_threshold"),
         Real("iou_threshold"),

@@ -95,7 +95,7 @@ def _emit_scalars(step: Step, e: Emitter, text: str, flags: tuple[float, float] 
 
 
 def _emit_bytes(step: Step, e: Emitter, steps: WeightedSum | ByteProduct) -> None:
-    """A sum or product of 8-bit tensors, from stored values to stored values, rounded as on other engines."""
+    """Emit a sum or product of 8-bit tensors, from stored values to stored values, rounded as on other engines."""
     output, draft = step.outputs[0], e.draft()
     least, most = stored_limits(step, output)
     draft.ints(least=least, most=most, zero=quantization_of(output).zero_point)
@@ -123,7 +123,7 @@ def _emit_bytes(step: Step, e: Emitter, steps: WeightedSum | ByteProduct) -> Non
 
 
 def _bytes_of(step: Step) -> WeightedSum | ByteProduct | None:
-    """How a step on bytes is rounded, if it is a sum, a difference or a product of them."""
+    """Work out how a step on bytes is rounded, if it is a sum, a difference or a product of them."""
     name = function_of(step)
     if name == "ElementWiseMultiply":
         return byte_product(step)
