@@ -304,6 +304,14 @@ TAKEN: dict[str, ModelProto] = {
 }
 
 
+def test_an_output_that_is_an_input_or_that_nothing_computes_is_refused_by_name() -> None:
+    relu = node("Relu", "x", "y")
+    with pytest.raises(QnnError, match=r"output 'x' of model .*: it is an input"):
+        convert(model([relu], {"x": floats(2)}, "x y", {}, 17))
+    with pytest.raises(QnnError, match=r"output 'z' of model .*: no earlier node computes 'z'"):
+        convert(model([relu], {"x": floats(2)}, "z", {}, 17))
+
+
 @pytest.mark.parametrize("name", TAKEN)
 def test_the_last_step_inside_is_taken(name: str) -> None:
     assert convert(TAKEN[name]).outputs

@@ -81,7 +81,7 @@ class Scope:
         raise QnnError(
             Code.GRAPH_UNCONNECTED_NODE,
             what,
-            f"input '{name}' is not the result of an earlier node",
+            f"no earlier node computes '{name}'",
             "ONNX lists nodes in the order of their data; a cycle has no such order.",
         )
 
@@ -157,7 +157,11 @@ class Importer:
             scope.define(entry.name, Value(tensor, identity(tensor.rank)), f"input '{entry.name}'")
 
     def _output(self, name: str, scope: Scope) -> Value | None:
-        value = scope.find(name, f"output '{name}' of model '{self.name}'")
+        what = f"output '{name}' of model '{self.name}'"
+        value = scope.find(name, what)
+        if any(tensor.name == name for tensor in self.builder.graph.inputs):
+            rule, hint = "it is an input, and a tensor of QNN is one or the other", "Copy it by an Identity node."
+            raise QnnError(Code.GRAPH_CREATE_FAILED, what, rule, hint)
         if value is not None and value.tensor.dtype not in RUNTIME_TYPES:
             self.unsupported.add("output", name, f"data type {value.tensor.dtype.name}")
         return value
