@@ -18,6 +18,7 @@ from suites import long
 
 from isthmus import qnn
 from isthmus.capi.installation import INCLUDE
+from isthmus.errors import Code
 
 KINDS = [("gcc", False), ("g++", False), ("g++", True)]
 kinds = pytest.mark.parametrize(("compiler", "sanitize"), KINDS, ids=["c", "c++", "c++-asan"])
@@ -150,6 +151,16 @@ def test_four_threads_execute_a_thousand_times_each(libraries: Path, build: Buil
 def test_four_threads_of_a_program_with_the_sanitizer(libraries: Path, build: Build) -> None:
     done = execute(build("threads", "gcc", sanitize=True), libraries, "libQnnHtp.so", 200)
     assert (done.returncode, done.stdout, complaints(done)) == (0, "done\n", [])
+
+
+@pytest.mark.parametrize("place", ["notification", "log", "free", "list"])
+@pytest.mark.parametrize("library", ["libQnnHtp.so", "libQnnCpu.so"])
+def test_a_callback_that_ends_its_thread_stops_no_execution_and_no_free(
+    libraries: Path, build: Build, library: str, place: str
+) -> None:
+    done = execute(build("ended_threads"), libraries, library, place)
+    freed = int(Code.CONTEXT_INVALID_HANDLE) if place == "free" else 0
+    assert (done.returncode, done.stdout, complaints(done)) == (0, f"contextFree {freed}\ndone\n", [])
 
 
 def test_a_program_in_python_that_frees_nothing_leaves_nothing(libraries: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from isthmus.capi.memory import mem_handle_of
 from isthmus.capi.records import Profile, Signal
 from isthmus.capi.values import differences
 from isthmus.errors import Code, QnnError
-from isthmus.qnn.interface.objects import NOTIFY, EnvironmentOption, ExecuteEnvironment
+from isthmus.qnn.interface.objects import EnvironmentOption, ExecuteEnvironment
 from isthmus.qnn.interface.types import Tensor, TensorMemType, TensorSetV1
 
 if TYPE_CHECKING:
@@ -179,7 +179,6 @@ def graph_execute_async(
     """Run once on another thread, in the order of such calls to the context, and notify the client at the end."""
     graph, binding = _bound(server, handle, inputs, input_count, outputs, output_count)
     noted, limit = Profile.of(server, profile or graph.profile), Signal.of(server, signal)
-    told: Any = NOTIFY(notify) if notify else None
 
     def ended(execution: qnn.Execution) -> None:
         problem = None if execution.cancelled() else execution.exception()
@@ -195,8 +194,8 @@ def graph_execute_async(
                 noted.end(events, failed=error != 0)
         finally:
             # Whatever becomes of the profile, a client may be waiting for this.
-            if told is not None:
-                told(ctypes.c_void_p(parameter), error)
+            if notify:
+                server.notify(notify, parameter, error)
 
     if noted is None:
         binding.execute_async(ended, signal=limit)

@@ -60,11 +60,24 @@ __attribute__((unused)) static int put(void *memory, const void *value, size_t b
 /* -- the way across ----------------------------------------------------------------------------------------------- */
 
 static void forget_executions(void);
+
+/* The client's callbacks. One that ends its thread (pthread_exit) comes by here, and the server learns of it: Python
+ * itself goes on to count that thread among those that run. */
+static void thread_ends(void *nothing);
 static void native_say(QnnLog_Callback_t callback, QnnLog_Level_t level, uint64_t timestamp, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
+  pthread_cleanup_push(thread_ends, NULL);
   callback(format, level, timestamp, arguments);
+  pthread_cleanup_pop(0);
   va_end(arguments);
+}
+
+static void native_notify(Qnn_NotifyFn_t callback, void *parameter, Qnn_ErrorHandle_t error) {
+  const Qnn_NotifyStatus_t status = {error};
+  pthread_cleanup_push(thread_ends, NULL);
+  callback(parameter, status);
+  pthread_cleanup_pop(0);
 }
 
 /* Python says that it ends: from here on nothing crosses. */
@@ -87,12 +100,13 @@ static void leave(void) {
 
 /* The server of this library, the same for every thread that asks; a new reference, or NULL after a failure. */
 static PyObject *opened_server(void) {
-  PyObject *open = opener(), *arguments = open ? py.TupleNew(4) : NULL, *made = NULL;
+  PyObject *open = opener(), *arguments = open ? py.TupleNew(5) : NULL, *made = NULL;
   if (arguments) {
     py.TupleSetItem(arguments, 0, py.TextFrom(NAME));
     py.TupleSetItem(arguments, 1, py.LongFrom((uintptr_t)native_say));
-    py.TupleSetItem(arguments, 2, py.LongFrom((uintptr_t)forget_executions));
-    py.TupleSetItem(arguments, 3, py.LongFrom((uintptr_t)native_leave));
+    py.TupleSetItem(arguments, 2, py.LongFrom((uintptr_t)native_notify));
+    py.TupleSetItem(arguments, 3, py.LongFrom((uintptr_t)forget_executions));
+    py.TupleSetItem(arguments, 4, py.LongFrom((uintptr_t)native_leave));
     made = py.CallObject(open, arguments);
     py.DecRef(arguments);
   }
@@ -129,7 +143,7 @@ static int usable(void) {
 }
 
 /* The functions of this library that are in Python, by number; each method of the server is looked up once. */
-enum { MOST_FUNCTIONS = 128 };
+enum { MOST_FUNCTIONS = 128, NUMBER_thread_ends = MOST_FUNCTIONS - 3 };
 static PyObject *methods[MOST_FUNCTIONS];
 
 /* Call a function with numbers; in the GIL. The answer is a new reference, or NULL after a failure. */
@@ -169,6 +183,11 @@ static long long crossed(int index, const char *name, long long otherwise, const
   long long answer = atomic_load(&state) == OPEN ? number(call(index, name, count, values), failure) : otherwise;
   py.GILState_Release(held);
   return answer;
+}
+
+static void thread_ends(void *nothing) {
+  (void)nothing;
+  crossed(NUMBER_thread_ends, "thread_ends", 0, NULL, 0, NULL);
 }
 
 /* For functions that answer codes, and for those that answer something else. */

@@ -34,6 +34,7 @@ from isthmus.capi.hints import in_c
 from isthmus.capi.records import ClientLog
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel, deferred, tell
+from isthmus.qnn.asynchronous import replace_thread
 
 LIBRARIES = {
     "QnnCpu": "cpu", "QnnGpu": "gpu", "QnnHtp": "htp", "QnnLpai": "lpai",
@@ -45,7 +46,7 @@ _servers: dict[int, Server] = {}
 """By the address of the function that has a library leave: what no two libraries have in common."""
 
 
-def open(library: str, say: int, forget: int, leave: int) -> Server:
+def open(library: str, say: int, notify: int, forget: int, leave: int) -> Server:
     """The server of a library that has just been loaded; the same for all threads that open it.
 
     The library sees to it that one of them is here at a time (``interpreter.h``).
@@ -56,13 +57,15 @@ def open(library: str, say: int, forget: int, leave: int) -> Server:
         Its name, without ``lib`` and ``.so``.
     say
         Where it has the function that hands a text to a client's log.
+    notify
+        Where it has the function that notifies a client of the end of an execution.
     forget
         Where it has the function that forgets the executions it knows.
     leave
         Where it has the function that keeps it from calling Python again.
     """
     if leave not in _servers:
-        _servers[leave] = Server(library, say, forget, leave)
+        _servers[leave] = Server(library, say, notify, forget, leave)
     return _servers[leave]
 
 
@@ -76,11 +79,11 @@ class Server:
 
     Parameters
     ----------
-    library, say, forget, leave
+    library, say, notify, forget, leave
         See `open`.
     """
 
-    def __init__(self, library: str, say: int = 0, forget: int = 0, leave: int = 0) -> None:
+    def __init__(self, library: str, say: int = 0, notify: int = 0, forget: int = 0, leave: int = 0) -> None:
         self.library = library
         self.backend_name = LIBRARIES[library]
         self.handles = Handles()
@@ -97,6 +100,7 @@ class Server:
         self._say = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_char_p
         )(say) if say else None  # fmt: skip
+        self._notify = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)(notify)
         # These two are called with the GIL, which guards what they change.
         self._forget = ctypes.PYFUNCTYPE(None)(forget) if forget else None
         self._leave = ctypes.PYFUNCTYPE(None)(leave) if leave else None
@@ -163,6 +167,15 @@ class Server:
         """Call a client's log callback, as C does: with a format and its arguments."""
         if self._say is not None:
             self._say(callback, int(level), nanoseconds, b"%s", text.encode(errors="backslashreplace"))
+
+    def notify(self, callback: int, parameter: int, error: int) -> None:
+        """Call what a client has given to be notified by of the end of an execution."""
+        self._notify(callback, parameter, error)
+
+    def thread_ends(self) -> int:
+        """Have another thread do what is left to do for this one, which a callback of the client's ends."""
+        replace_thread()
+        return 0
 
     def keep(self, thing: Any) -> int:
         """Keep a value of ctypes alive, and answer where it is."""

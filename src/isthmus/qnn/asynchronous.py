@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from _thread import RLock
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -16,6 +19,8 @@ from isthmus.interrupts import Ending, start
 
 QUEUE_DEPTH = 64
 """How many executions of a graph may wait."""
+_A_WAIT = 0.1
+"""Seconds after which a wait looks whether another thread has taken the place of the one that it is for."""
 
 
 class _Condition(RLock):  # type: ignore[misc]
@@ -68,12 +73,10 @@ class ExecutionQueue:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[object, int] = {}
-        self._thread: threading.Thread | None = None
         self._closed = False
-        # Its `put` is one step that nothing can interrupt, which an executor's `submit` is not.
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         # The thread must not know the queue: a context that is forgotten would live as long as the thread.
-        Ending(self, self._tasks.put, None)
+        self._work = _Work()
+        Ending(self, self._work.tasks.put, None)
 
     def submit(
         self, graph: object, what: str, run: Callable[[], object], notify: Callable[[Execution], object] | None = None
@@ -98,17 +101,16 @@ class ExecutionQueue:
                 )
             if self._closed:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its context is being freed")
-            if self._thread is None or self._thread.ident is None:
-                self._thread = _Executions(target=_serve, args=(self._tasks,), name="isthmus-executions", daemon=True)
+            if not self._work.begun:
                 try:
-                    start(self._thread)
+                    self._work.begin()
                 except RuntimeError as problem:
                     rule = f"it needs a thread, and the system starts no more: {problem}"
                     raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule) from None
             task = _Task(execution, run, [graph], self._leave)
             self._waiting[graph] = waiting + 1
             try:
-                self._tasks.put(task)
+                self._work.tasks.put(task)
             except BaseException:
                 # Nobody has it, so it does not run.
                 if task.execution.cancel():
@@ -133,19 +135,15 @@ class ExecutionQueue:
         """
         with self._lock:
             self._closed = True
-            thread = self._thread
         while True:
             try:
-                task = self._tasks.get_nowait()
+                task = self._work.tasks.get_nowait()
             except Empty:
                 break
             if task is not None:
                 task.cancel()
-        self._tasks.put(None)
-        if thread is None or thread.ident is None or isinstance(threading.current_thread(), _Executions):
-            return True
-        thread.join(seconds)
-        return not thread.is_alive()
+        self._work.tasks.put(None)
+        return isinstance(threading.current_thread(), _Executions) or self._work.join(seconds)
 
     def _leave(self, place: list[object]) -> None:
         with self._lock:
@@ -190,14 +188,62 @@ class _Task:
         self.execution.set_running_or_notify_cancel()
 
 
+class _Work:
+    """The tasks of a queue, and the thread that does them."""
+
+    def __init__(self) -> None:
+        # Its `put` is one step that nothing can interrupt, which an executor's `submit` is not.
+        self.tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._thread: _Executions | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a thread, or was one that has ended."""
+        return self._thread is not None and self._thread.ident is not None
+
+    def begin(self) -> None:
+        """Start a thread; `RuntimeError` if the system starts no more."""
+        self._thread = _Executions(self)
+        start(self._thread)
+
+    def join(self, seconds: float | None) -> bool:
+        """Wait for the end of the thread, or of the one that has taken its place; whether there is none."""
+        limit = math.inf if seconds is None else time.monotonic() + seconds
+        while (thread := self._thread) is not None and thread.is_alive():
+            left = limit - time.monotonic()
+            if left <= 0:
+                return False
+            thread.join(min(left, _A_WAIT))
+        return True
+
+
 class _Executions(threading.Thread):
     """A thread that executions and their callbacks run on."""
 
+    def __init__(self, work: _Work) -> None:
+        super().__init__(name="isthmus-executions", daemon=True)
+        self.work: _Work | None = work
 
-def _serve(tasks: SimpleQueue[_Task | None]) -> None:
-    while True:
-        task = tasks.get()
-        if task is None:
-            return
-        task.work()
-        del task
+    def run(self) -> None:
+        """Do the tasks until there is none in the place of one."""
+        assert self.work is not None
+        tasks = self.work.tasks
+        while (task := tasks.get()) is not None:
+            task.work()
+            del task
+        # The work knows this thread: neither is to keep the other.
+        self.work = None
+
+
+def replace_thread() -> None:
+    """Have another thread go on, if this is one of executions: a callback in C is about to end it (pthread_exit).
+
+    Python learns nothing of such an end. Executions that wait would never be done, and whoever joins the thread would
+    wait for ever.
+    """
+    thread = threading.current_thread()
+    if isinstance(thread, _Executions) and thread.work is not None:
+        work, thread.work = thread.work, None
+        # Where the system starts no thread, the next execution that is submitted tries again.
+        with suppress(RuntimeError):
+            work.begin()
