@@ -182,6 +182,7 @@ def test_weights_that_no_quantized_operation_took_become_floats():
 
 S16, S32 = DataType.SFIXED_POINT_16, DataType.SFIXED_POINT_32
 WIDE = Quantization.per_tensor(0.001, 0)
+TINY = Quantization.per_tensor(1e-30, 0)
 ROWS = Quantization.per_channel(np.linspace(0.02, 0.05, 4), np.zeros(4, int), 0)
 
 
@@ -224,6 +225,12 @@ BETWEEN: list = [
     ("a bias of another unit",
      lambda b: b.op("MatMul", b.real(4, 6), b.weights(6, 3), fixed(b, np.int32([100, -200, 300]), WIDE, S32)),
      ["MatMul"]),
+    ("a bias that is too large in units of the product",
+     lambda b: b.op("MatMul", b.real(4, 6), b.weights(6, 3), b.constant(np.float32([1e9, 1, 1]))),
+     ["Dequantize", "Dequantize", "MatMul", "Quantize"]),
+    ("a product of scales that is no scale",
+     lambda b: b.op("MatMul", b.real(4, 6, q=TINY), fixed(b, MATRIX, TINY), b.constant(np.float32([1, 1, 1]))),
+     ["Dequantize", "Dequantize", "MatMul", "Quantize"]),
     ("groups of a transposed convolution",
      lambda b: b.op("TransposeConv2d", b.real(1, 4, 4, 4), b.weights(2, 2, 4, 3), group=2, **CONV),
      ["Dequantize", "Dequantize", "TransposeConv2d", "Quantize"]),

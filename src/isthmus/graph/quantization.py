@@ -73,6 +73,13 @@ class Quantization:
         return Encoding.SCALE_OFFSET if self.axis is None else Encoding.AXIS_SCALE_OFFSET
 
     @property
+    def is_single(self) -> bool:
+        """Whether all scales are positive and finite in single precision too."""
+        with np.errstate(over="ignore"):
+            singles = np.array(self.scales, np.float32)
+        return bool(((singles > 0) & np.isfinite(singles)).all())
+
+    @property
     def scale(self) -> float:
         """The scale of a per-tensor quantization."""
         return self._only(self.scales)

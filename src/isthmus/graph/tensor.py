@@ -122,6 +122,9 @@ class Tensor:
                 refuse(
                     f"{len(self.quantization.scales)} scales for {self.dims[axis]} channels along axis {axis}"
                 )
+            # Those of 32 bits are products of two scales, and need not be.
+            if self.dtype.is_fixed_point and self.dtype.itemsize < 4 and not self.quantization.is_single:
+                refuse("its scales must be positive and finite in single precision")
         elif self.dtype.is_fixed_point:
             refuse(f"data type {self.dtype.name} needs quantization parameters")
         if self.type is TensorType.STATIC and self.data is None:

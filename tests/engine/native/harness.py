@@ -172,6 +172,7 @@ def bind(
     guard: Guard = "after",
     in_place: int | None = None,
     lowering: Lowering | None = None,
+    numerics: str = "exact",
 ) -> Machine:
     """Lower a step and give each operand a guarded buffer; `in_place` names the input that out[0] lies on."""
     target = target or host()
@@ -190,7 +191,7 @@ def bind(
         buffers[tensor.name] = GuardedBuffer(tensor.nbytes, guard)
         places[tensor] = Place(len(bases), 0)
         bases.append(buffers[tensor.name].address)
-    emitter = Emitter(target, threads, places)
+    emitter = Emitter(target, threads, places, numerics)
     emitter.begin(step, 0, threads)
     lowering.emit(step, emitter)
     # Work space is aligned by the planner, so its end is guarded only up to the alignment.
@@ -247,9 +248,10 @@ def run(
     guard: Guard = "after",
     in_place: int | None = None,
     lowering: Lowering | None = None,
+    numerics: str = "exact",
 ) -> list[np.ndarray]:
     """The outputs of a step on these arrays."""
-    machine = bind(step, target, threads, guard, in_place, lowering)
+    machine = bind(step, target, threads, guard, in_place, lowering, numerics)
     for view, array in zip(machine.inputs, arrays, strict=True):
         if view is not None and array is not None:
             view[...] = array

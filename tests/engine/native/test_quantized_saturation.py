@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import harness
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 from harness import Operand, Result, quantized
 
-from isthmus.engine.native.lowering.fixed_point import sums_fit
-from isthmus.graph import DataType, Quantization
+from isthmus.engine.native.lowering.fixed_point import bias_fits, sums_fit
+from isthmus.engine.native.lowering.tables import function_codes
+from isthmus.errors import QnnError
+from isthmus.graph import DataType, Quantization, Tensor, TensorType
 
 CONV = {"stride": [1, 1], "pad_amount": [[0, 0], [0, 0]]}
 POOL = {"filter_size": [2, 2], **CONV}
@@ -60,3 +63,73 @@ def test_sums_that_could_round_beyond_32_bits_are_not_scaled_as_integers(largest
     result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(0.25, 0))
     step, _ = harness.make_step("FullyConnected", [IMAGE, weights(8, 16), bias], {"keep_dims": True}, [result])
     assert sums_fit(step, columns=8, depth=16) is fits
+
+
+SCALES = [(1e-30, 1e30), (1e30, 1e-30), (1e-38, 1.0), (1.0, 1e-38), (2e-39, 1e-39), (1e-12, 1e-12)]
+FUNCTIONS: dict[str, tuple[dict[str, float], Callable[[np.ndarray], np.ndarray]]] = {
+    "Relu": ({}, lambda x: np.maximum(x, 0)),
+    "ReluMinMax": ({"min_value": -1.0, "max_value": 1.0}, lambda x: np.clip(x, -1, 1)),
+    "ElementWiseAbs": ({}, np.abs),
+    "ElementWiseNeg": ({}, np.negative),
+    "HardSwish": ({}, lambda x: x * np.clip(x + 3, 0, 6) / 6),
+    "Convert": ({}, lambda x: x),
+}
+
+
+@pytest.mark.parametrize("scales", SCALES, ids=str)
+@pytest.mark.parametrize("numerics", ["exact", "litert", "onnxruntime"])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+@pytest.mark.parametrize("op", [*FUNCTIONS, "Convert to the other kind"])
+def test_functions_of_bytes_are_right_whatever_the_ratio_of_scales(
+    op: str, kind: type, numerics: str, scales: tuple[float, float]
+) -> None:
+    op, *other = op.split(" ", 1)
+    made = {np.int8: np.uint8, np.uint8: np.int8}[kind] if other else kind
+    params, function = FUNCTIONS[op]
+    given = np.arange(256, dtype=np.uint8).view(kind)
+    result = Result(dtype=DataType.fixed_point(made), quantization=Quantization.per_tensor(scales[1], 3))
+    step, _ = harness.make_step(op, [quantized(given, scales[0], 3)], params, [result])
+    with np.errstate(all="ignore"):
+        stored = function_codes(step, numerics)
+    limits = np.iinfo(made)
+    reals = function((given.astype(np.float64) - 3) * np.float32(scales[0]))
+    wanted = np.clip(np.rint(reals / np.float32(scales[1])) + 3, limits.min, limits.max)
+    assert np.abs(np.clip(stored, limits.min, limits.max) - wanted).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("slope", "scale", "below"), [(127, 3e38, -128), (-127, 3e38, 127), (127, 1e-38, -128), (0, 1.0, 3)]
+)
+def test_a_slope_beyond_all_numbers_saturates_what_is_below_zero(slope: int, scale: float, below: int) -> None:
+    given = np.arange(256, dtype=np.uint8).view(np.int8)
+    inputs = [quantized(given, 1e30, 3), quantized(np.full(1, slope, np.int8), scale, static=True)]
+    result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(1e-30, 3))
+    step, _ = harness.make_step("Prelu", inputs, {}, [result])
+    with np.errstate(all="ignore"):
+        stored = np.clip(function_codes(step, "litert"), -128, 127)
+    np.testing.assert_array_equal(stored, np.where(given > 3, 127, np.where(given < 3, below, 3)))
+
+
+@pytest.mark.parametrize("numerics", ["exact", "litert", "onnxruntime"])
+@pytest.mark.parametrize("scale", [1e-45, 1e-30, 1e-10, 1e30])
+def test_a_softmax_saturates_at_a_tiny_scale_and_vanishes_at_a_huge_one(scale: float, numerics: str) -> None:
+    result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(scale, 3))
+    step, arrays = harness.make_step("Softmax", [quantized(np.zeros((4, 6), np.int8), 0.5)], {"beta": 1.0}, [result])
+    with np.errstate(all="ignore"):
+        [got] = harness.run(step, arrays, numerics=numerics)
+    np.testing.assert_array_equal(got, 127 if scale < 1 else 3)
+
+
+def test_a_bias_that_32_bits_cannot_hold_is_added_in_reals() -> None:
+    """In units of the sums it is 1e22: a sum in integers would have another sign, or none of it."""
+    tiny = quantized(np.ones((2, 16), np.int8), 1e-11)
+    layer = [tiny, quantized(np.ones((8, 16), np.int8), 1e-11, static=True), Operand(np.full(8, 1.0, np.float32), True)]
+    result = Result(dtype=DataType.SFIXED_POINT_8, quantization=Quantization.per_tensor(0.01, 3))
+    step, _ = harness.make_step("FullyConnected", layer, {"keep_dims": True}, [result])
+    assert not bias_fits(step, columns=8)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_a_scale_beyond_single_precision_is_refused(scale: float) -> None:
+    with pytest.raises(QnnError, match="positive and finite in single precision"):
+        Tensor("x", TensorType.NATIVE, DataType.SFIXED_POINT_8, (4,), Quantization.per_tensor(scale, 0))

@@ -6,6 +6,8 @@ they cancel, or become one Convert. An operation between them then takes the fix
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from isthmus.graph import DataType, Quantization, Tensor
@@ -180,16 +182,19 @@ def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
     operands: list[Tensor | None] = [x, weights]
     bias = operand(step, 2)
     if bias is not None:
-        stored = _bias(work, bias, _product(x.quantization, weights.quantization))
+        unit = _product(x.quantization, weights.quantization)
+        stored = None if unit is None else _bias(work, bias, unit)
         if stored is None:
             return None
         operands.append(stored)
     return operands + [None] * (len(step.inputs) - len(operands))
 
 
-def _product(x: Quantization, weights: Quantization) -> Quantization:
-    """The quantization of sums of products."""
+def _product(x: Quantization, weights: Quantization) -> Quantization | None:
+    """The quantization of sums of products; None where a product of scales is no scale."""
     scales = tuple(float(np.float32(x.scale) * np.float32(s)) for s in weights.scales)
+    if not all(0 < scale < math.inf for scale in scales):
+        return None
     return Quantization(scales, (0,) * len(scales), None if weights.axis is None else 0)
 
 
@@ -210,6 +215,7 @@ def _bias(work: Work, bias: Tensor, unit: Quantization) -> Tensor | None:
         if values is None:
             return None
         reals = values
-    info = np.iinfo(np.int32)
-    whole = np.clip(np.rint(reals / np.asarray(unit.scales)), info.min, info.max).astype(np.int32)
-    return work.constant(bias.name, whole, unit)
+    whole = np.rint(reals / np.asarray(unit.scales))
+    if not (np.abs(whole) <= np.iinfo(np.int32).max).all():
+        return None
+    return work.constant(bias.name, whole.astype(np.int32), unit)

@@ -128,9 +128,15 @@ def bias_of(step: Step, columns: int) -> np.ndarray:
     assert weights is not None
     units = _units(x, weights, columns)
     if _is_in_reals(bias, units):
-        reals = bias.data if bias.dtype.is_float else quantization_of(bias).dequantize(bias.data)
-        return np.rint(reals.reshape(-1) / units).astype(np.int64)
+        return _rounded(bias, units).astype(np.int64)
     return bias.data.reshape(-1).astype(np.int64)
+
+
+def _rounded(bias: Tensor, units: np.ndarray) -> np.ndarray:
+    """Round a bias in reals to units of the sums."""
+    assert bias.data is not None
+    reals = bias.data if bias.dtype.is_float else quantization_of(bias).dequantize(bias.data)
+    return np.rint(reals.reshape(-1) / units)
 
 
 def sums_fit(step: Step, columns: int, depth: int) -> bool:
@@ -148,14 +154,17 @@ def sums_fit(step: Step, columns: int, depth: int) -> bool:
 
 
 def bias_fits(step: Step, columns: int) -> bool:
-    """Whether a bias loses no more than half a step of the result where it is rounded to units of the sums."""
+    """Whether a bias, rounded to units of the sums, fits 32 bits and loses no more than half a step of the result."""
     bias, x, weights = (step.inputs[i] if len(step.inputs) > i else None for i in (2, 0, 1))
     if bias is None:
         return True
     assert x is not None
     assert weights is not None
     units = _units(x, weights, columns)
-    return not _is_in_reals(bias, units) or bool((units <= quantization_of(step.outputs[0]).scale).all())
+    if not _is_in_reals(bias, units):
+        return True
+    fine = units <= quantization_of(step.outputs[0]).scale
+    return bool((fine & (np.abs(_rounded(bias, units)) < 1 << 31)).all())
 
 
 def codes(tensor: Tensor) -> np.ndarray:

@@ -223,10 +223,14 @@ def _covers_softmax(step: Step) -> bool:
     return _covers_one_to_one(step) and int(step.params["axis"]) in (-1, operand(step, 0).rank - 1)
 
 
+_LEAST_SCALE = 2.0**-31
+"""The scale of a result must be larger for its inverse to be a whole number of 31 bits."""
+
+
 def _emit_softmax(step: Step, e: Emitter) -> None:
     x, output = operand(step, 0), step.outputs[0]
     qx, qy = quantization_of(x), quantization_of(output)
-    if e.numerics == "onnxruntime":
+    if e.numerics == "onnxruntime" and qy.scale > _LEAST_SCALE:
         _emit_integer_softmax(step, e)
         return
     table = np.exp(-np.arange(256, dtype=np.float64) * qx.scale * float(step.params["beta"])).astype(np.float32)
@@ -234,7 +238,8 @@ def _emit_softmax(step: Step, e: Emitter) -> None:
     least, most = stored_limits(step, output)
     e.emit(
         f"quantized_reduction:softmax.{STORED[output.dtype]}", x=e.at(x), y=e.at(output), rows=x.elements // length,
-        length=length, table=e.constant(table), inverse=1.0 / qy.scale, zero=qy.zero_point, least=least, most=most,
+        length=length, table=e.constant(table), inverse=min(1.0 / qy.scale, float(np.finfo(np.float32).max)),
+        zero=qy.zero_point, least=least, most=most,
     )  # fmt: skip
 
 

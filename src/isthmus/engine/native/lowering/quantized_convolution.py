@@ -120,7 +120,7 @@ def _covers_weights(step: Step, *column_axes: int | None) -> bool:
     if quantization_of(weights).axis not in (None, *column_axes):
         return False
     columns = step.outputs[0].dims[-1]
-    return sums_fit(step, columns, weights.elements // columns) and bias_fits(step, columns)
+    return bias_fits(step, columns) and sums_fit(step, columns, weights.elements // columns)
 
 
 def covers_convolution(step: Step) -> bool:

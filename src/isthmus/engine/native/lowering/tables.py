@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,11 @@ from isthmus.prepare.schedule import Step
 
 _HALF_BITS = 15
 _WORD_BITS = 31
+_LEAST, _MOST = 2.0**-40, 2.0**18
+"""The scales of bytes that make a difference: less takes each to zero, more takes each out of range.
+
+The ratio of two scales can be anything up to infinity, and no integer can be shifted as far.
+"""
 
 
 def converted_codes(x: Tensor, output: Tensor, numerics: str) -> np.ndarray:
@@ -44,8 +50,7 @@ def function_codes(step: Step, numerics: str) -> np.ndarray:
     reals = _reals(step, x)
     if numerics != "litert":
         return nearest(reals, output)
-    quantization = quantization_of(output)
-    return _away_from_zero(reals * (np.float32(1) / np.float32(quantization.scale))) + quantization.zero_point
+    return _away_from_zero(_in_steps(reals, output)) + quantization_of(output).zero_point
 
 
 def _slope(step: Step) -> np.float32:
@@ -78,6 +83,13 @@ def _away_from_zero(values: np.ndarray) -> np.ndarray:
         return np.trunc(finite + np.copysign(np.float32(0.5), finite))
 
 
+def _in_steps(reals: Any, output: Tensor) -> Any:
+    """Reals in steps of a tensor, by the inverse of its scale; a scale that has no finite one divides them."""
+    scale = np.float32(quantization_of(output).scale)
+    inverse = np.float32(1) / scale
+    return reals * inverse if np.isfinite(inverse) else reals / scale
+
+
 def _centred_codes(x: Tensor) -> np.ndarray:
     return codes(x).astype(np.int64) - quantization_of(x).zero_point
 
@@ -87,8 +99,8 @@ def _ratio(x: Tensor, output: Tensor) -> np.float32:
 
 
 def _multiplier(scale: float) -> tuple[int, int]:
-    """A scale as a 31-bit fraction and a power of two."""
-    fraction, exponent = math.frexp(scale)
+    """A scale as a 31-bit fraction and a power of two, within the limits of what makes a difference."""
+    fraction, exponent = math.frexp(min(max(scale, _LEAST), _MOST))
     whole = math.floor(fraction * (1 << _WORD_BITS) + 0.5)
     return (whole // 2, exponent + 1) if whole == 1 << _WORD_BITS else (whole, exponent)
 
@@ -128,12 +140,13 @@ def _rescaled_coarsely(x: Tensor, output: Tensor) -> np.ndarray:
 
 
 def _coarse(values: np.ndarray, scale: np.float32) -> np.ndarray:
-    return (values * int(np.rint(np.float32(256) * scale)) + 128) >> 8
+    bounded = np.clip(np.nan_to_num(scale), -_MOST, _MOST)
+    return (values * int(np.rint(np.float32(256) * bounded)) + 128) >> 8
 
 
 def _rescaled_in_float(x: Tensor, output: Tensor) -> np.ndarray:
     qx, qy = quantization_of(x), quantization_of(output)
-    scale = np.float32(qx.scale) * (np.float32(1) / np.float32(qy.scale))
+    scale = np.minimum(_in_steps(np.float32(qx.scale), output), np.float32(_MOST))
     return _away_from_zero(codes(x).astype(np.float32) * scale + np.float32(-qx.zero_point) * scale) + qy.zero_point
 
 
@@ -183,7 +196,8 @@ def _hard_swish(step: Step, x: Tensor, output: Tensor) -> np.ndarray:
     gate = _high_product(gate, gate_factor, _HALF_BITS)
     gate = _saturated(gate << 1) if gate_exponent > 0 else _halved(gate, -gate_exponent)
     gate = (gate + (1 << _HALF_BITS)) >> 1
-    return _halved((gate * scaled) >> _HALF_BITS, -exponent) + quantization_of(output).zero_point
+    product = ((gate * scaled) >> _HALF_BITS) << max(exponent, 0)
+    return _halved(product, -exponent) + quantization_of(output).zero_point
 
 
 _LITERT: dict[str, Callable[[Step, Tensor, Tensor], np.ndarray]] = {
