@@ -43,7 +43,6 @@ class CustomMemory:
     >>> memory.nbytes, memory.address % 64, memory.view(np.float32, (16, 16)).sum()
     (1024, 0, np.float32(0.0))
     >>> free(memory)
-    True
     """
 
     def __init__(self, buffer: rpcmem.RpcBuffer) -> None:
