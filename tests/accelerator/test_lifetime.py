@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accelerator_harness import SIZE, Site, children, exists, expected
+from processes import stop
 from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError, binary
@@ -120,7 +121,7 @@ def test_a_lane_of_an_accelerator_that_died_is_told_when_it_is_made():
 
 def test_calls_that_are_under_way_or_queued_at_death_are_all_answered():
     accelerator = Accelerator()
-    os.kill(accelerator.pid, signal.SIGSTOP)
+    stop(accelerator.pid)
     requests = [request("counts") for _ in range(20)]
     for each in requests:
         accelerator.connection.post(each)

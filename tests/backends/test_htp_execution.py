@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny
 from htp_harness import DIMS, Doubler, counter, doubler
+from processes import stop
 from waiting import PATIENCE, eventually
 
 import isthmus
@@ -95,7 +96,7 @@ def test_the_queue_is_bounded(backend, context):
     graph = doubler(context)
     given = raw(np.ones(DIMS, np.float32), np.zeros(DIMS, np.float32))
     pid = backend.get_property(htp.ACCELERATOR_PID)
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         waiting = [graph.execute_async(*given) for _ in range(64)]
         with pytest.raises(QnnError) as refusal:
@@ -116,7 +117,7 @@ def test_a_higher_priority_overtakes_those_that_wait():
             graph.set_config(qnn.GraphConfig.PRIORITY, priority)
         order = []
         pid = backend.get_property(htp.ACCELERATOR_PID)
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
 
         def work(name, graph):
             graph.execute(*raw(np.ones(DIMS, np.float32), np.zeros(DIMS, np.float32)))
@@ -125,13 +126,11 @@ def test_a_higher_priority_overtakes_those_that_wait():
         gate = contexts[0].driver.lane.accelerator.gate
         threads = [threading.Thread(target=work, args=("first", graphs[3]))]
         threads[0].start()
-        while not gate._busy:
-            time.sleep(0.001)
+        assert eventually(lambda: gate._busy)
         for name, graph in zip(("normal", "low", "high"), graphs, strict=False):
             threads.append(threading.Thread(target=work, args=(name, graph)))
             threads[-1].start()
-        while len(gate._waiting) < 3:
-            time.sleep(0.001)
+        assert eventually(lambda: len(gate._waiting) == 3)
         os.kill(pid, signal.SIGCONT)
         for thread in threads:
             thread.join()

@@ -138,7 +138,7 @@ def test_pending_asynchronous_executions_all_answer(backend):
     x = [ClientTensor("x", np.ones(DIMS, np.float32))]
     y = [ClientTensor("y", np.zeros(DIMS, np.float32))]
     pid = backend.get_property(htp.ACCELERATOR_PID)
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     pending = [graph.execute_async(x, y) for _ in range(20)]
     os.kill(pid, signal.SIGKILL)
     for execution in pending:

@@ -11,6 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 
 import pytest
+from processes import stop
 from suites import long
 from waiting import PATIENCE, eventually
 
@@ -264,7 +265,7 @@ def test_a_compiler_ends_with_the_process_that_started_it(empty_cache):
         for child in (task / "children").read_text().split()
     ]
     handle = os.pidfd_open(compiler)
-    os.kill(compiler, signal.SIGSTOP)
+    stop(compiler)
     assert len(list(empty_cache.glob("*.o"))) < len(kernels)
     client.kill()
     client.wait()
