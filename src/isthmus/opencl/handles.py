@@ -33,12 +33,7 @@ def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = 
     kinds = type(given).__mro__
     if kinds[0].__module__.startswith("pyopencl") and kind not in {one.__name__ for one in kinds}:
         raise QnnError(gone or code, what, f"{given!r} is no {kind}")
-    try:
-        handle = operator.index(getattr(given, "int_ptr", given))
-    except QnnError:
-        raise
-    except Exception:
-        handle = -1
+    handle = given if isinstance(given, int) else _index(given)
     if handle < 0 or isinstance(given, bool):
         raise QnnError(code, what, f"{given!r} is neither an object of OpenCL nor its handle")
     known = platforms()
@@ -48,6 +43,16 @@ def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = 
     if word is None or word not in {_first_word(platform) for platform in known}:
         raise QnnError(gone or code, what, f"{handle:#x} is no object of OpenCL, or was released")
     return handle
+
+
+def _index(given: Any) -> int:
+    """Ask a client's object for its handle; -1 where it has none."""
+    try:
+        return operator.index(getattr(given, "int_ptr", given))
+    except QnnError:
+        raise
+    except Exception:
+        return -1
 
 
 def _is_device(handle: int, platform: int) -> bool:
