@@ -79,12 +79,12 @@ def test_fields_have_their_numbers(name: str) -> None:
 )  # fmt: skip
 def test_enumerations_have_their_numbers(ours: type[IntEnum], name: str) -> None:
     known = {n: v for n, v in vars(getattr(theirs, name)).items() if isinstance(v, int)}
-    assert {entry.name: entry.value for entry in ours}.items() <= known.items()
+    assert {entry.name: entry.value for entry in ours} == known
 
 
 def test_operators_have_their_numbers() -> None:
     known = {n: v for n, v in vars(theirs.BuiltinOperator).items() if isinstance(v, int)}
-    assert {name: number for number, name in enumerate(OPERATORS)}.items() <= known.items()
+    assert {name: number for number, name in enumerate(OPERATORS)} == known
     assert (known["CUSTOM"], known["PLACEHOLDER_FOR_GREATER_OP_CODES"]) == (schema.CUSTOM, schema.EXTENDED)
 
 

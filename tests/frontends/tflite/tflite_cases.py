@@ -187,7 +187,6 @@ def _products() -> list[Case]:
         Case("FULLY_CONNECTED", single("FULLY_CONNECTED", [f(2, 3, 4), weights, bias], [f(2, 7)], made)),
         Case("FULLY_CONNECTED keeps axes", single("FULLY_CONNECTED", [f(2, 3, 12), weights, bias], [f(2, 3, 7)], keep)),
         Case("FULLY_CONNECTED int8", single("FULLY_CONNECTED", [q(2, 12), weights8, bias8], [q(2, 7)], made), 1),
-        Case("FULLY_CONNECTED hybrid", single("FULLY_CONNECTED", [f(2, 12), weights8, bias], [f(2, 7)], made)),
         Case("FULLY_CONNECTED 4-bit weights", single("FULLY_CONNECTED", [f(2, 12), int4, bias], [f(2, 7)], made)),
     ]
     for x, y in ((False, False), (True, False), (False, True), (True, True)):
@@ -197,10 +196,19 @@ def _products() -> list[Case]:
     right = T("i8", (2, 5, 3), bytes8(2, 5, 3), 0.02)
     cases.append(Case("BATCH_MATMUL hybrid",
                       single("BATCH_MATMUL", [f(2, 4, 5), right], [f(2, 4, 3)], options("BatchMatMul"))))
-    hybrid = T("i8", (6, 3, 3, 4), bytes8(6, 3, 3, 4), np.linspace(0.01, 0.02, 6))
-    cases.append(Case("CONV_2D hybrid", single(
-        "CONV_2D", [f(2, 5, 5, 4), hybrid, T("f32", (6,), reals(6))], [f(2, 5, 5, 6)],
-        options("Conv2D", strideH=1, strideW=1))))
+    filters = T("i8", (6, 3, 3, 4), bytes8(6, 3, 3, 4), np.linspace(0.01, 0.02, 6))
+    by_channel = T("i8", (1, 3, 3, 4), bytes8(1, 3, 3, 4), np.linspace(0.01, 0.02, 4), axis=3)
+    once = {"strideH": 1, "strideW": 1}
+    for what, x, factors, y, made in (
+        ("CONV_2D", (2, 5, 5, 4), filters, (2, 5, 5, 6), options("Conv2D", **once)),
+        ("DEPTHWISE_CONV_2D", (2, 5, 5, 4), by_channel, (2, 5, 5, 4), options("DepthwiseConv2D", **once)),
+        ("FULLY_CONNECTED", (2, 12), weights8, (2, 7), options("FullyConnected", fusedActivationFunction=1)),
+    ):
+        operands = [f(*x), factors, T("f32", y[-1:], reals(y[-1]))]
+        cases.append(Case(f"{what} hybrid", single(what, operands, [f(*y)], made)))
+        # LiteRT has no hybrid convolution without bias.
+        if what == "FULLY_CONNECTED":
+            cases.append(Case(f"{what} hybrid without bias", single(what, operands[:2], [f(*y)], made)))
     return cases
 
 
