@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,8 +140,11 @@ def qdq_network(folder: Path, seed: int, unsigned: bool) -> bytes:
     return tiny.save(folder / "qdq.onnx", nodes, {"x": [1, 4, first, first]}, result, constants, 13).read_bytes()
 
 
-def tflite_network(seed: int, quantized: bool) -> bytes:
-    """The same in TFLite: SAME and VALID windows, pools, pads, residuals, joins, floats or 8 bits."""
+def tflite_network(seed: int, quantized: bool, first: int = 0) -> bytes:
+    """The same in TFLite: SAME and VALID windows, pools, pads, residuals, joins, floats or 8 bits.
+
+    Tensors are counted from `first` on, in a circle.
+    """
     rng, values = random.Random(seed), np.random.default_rng(seed)
     kind, scale = ("i8", 0.05) if quantized else ("f32", None)
     height, width, channels = rng.randint(20, 40), rng.choice([12, 20, 33]), 3
@@ -216,7 +220,12 @@ def tflite_network(seed: int, quantized: bool) -> bytes:
     x = result()
     made = options("Conv2D", padding=0, strideW=2, strideH=2, dilationWFactor=1, dilationHFactor=1)
     operators.append(Op("CONV_2D", [source, *weights([2, 3, 3, old], 0)], [x], made))
-    return model(Subgraph(tensors, operators, [0], [x]))
+
+    def counted(numbers: Sequence[int]) -> list[int]:
+        return [(number - first) % len(tensors) for number in numbers]
+
+    turned = [Op(op.code, counted(op.inputs), counted(op.outputs), op.options) for op in operators]
+    return model(Subgraph([*tensors[first:], *tensors[:first]], turned, counted([0]), counted([x])))
 
 
 def alive_in_onnx(data: bytes) -> int:

@@ -157,6 +157,20 @@ def test_random_tflite_networks_in_strips_have_the_same_bits(seed, quantized):
     assert alive_in_tflite(written) == found.after <= found.before == alive_in_tflite(data)
 
 
+def test_a_tflite_network_is_split_alike_whatever_numbers_its_tensors_have():
+    wanted = least(TfliteFile(tflite_network(3, True), "plain"))[1]
+    assert wanted.runs
+    for first in range(1, TfliteFile(tflite_network(3, True), "plain").main.tensor_count):
+        data = tflite_network(3, True, first)
+        written, found = least(TfliteFile(data, "turned"))
+        assert (found.before, found.after, len(found.instructions)) == (
+            wanted.before,
+            wanted.after,
+            len(wanted.instructions),
+        )
+        assert same_bits(compare_tflite(data, written))
+
+
 def test_most_random_networks_are_split(tmp_path):
     onnx_ones = [least(OnnxFile(onnx_network(tmp_path, seed), "random"))[1] for seed in range(8)]
     tflite_ones = [least(TfliteFile(tflite_network(seed, True), "random"))[1] for seed in range(8)]
