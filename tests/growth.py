@@ -8,26 +8,36 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from alone import alone, loaded
 
 _SECONDS = 600
 _SHARE_BEFORE = 4
 """A quarter of the rounds, and some more, comes first: allocators and caches have what they keep by then."""
+_CONTAINERS = (dict, deque, list, set, WeakKeyDictionary, WeakSet, WeakValueDictionary)
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What there is more of than before: bytes of resident memory, objects of Python, descriptors and threads."""
+    """What there is more of than before: bytes of resident memory, objects of Python, descriptors and threads.
+
+    Beside them, what the modules of the package have more on record, by the name of the container: a few small objects
+    do not show among all.
+    """
 
     resident: int
     objects: int
     descriptors: int
     threads: int
+    records: Counter[str]
 
 
 def growth(
@@ -61,6 +71,20 @@ def _now(collected: bool) -> Growth:
         len(gc.get_objects()),
         len(os.listdir("/proc/self/fd")),
         threading.active_count(),
+        _records(),
+    )
+
+
+def _records() -> Counter[str]:
+    """How many elements the containers in modules of the package have."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "isthmus"]
+    return Counter(
+        {
+            f"{module.__name__}.{name}": len(value)
+            for module in modules
+            for name, value in vars(module).items()
+            if isinstance(value, _CONTAINERS)
+        }
     )
 
 
@@ -78,7 +102,7 @@ def _left_by(deed: Callable[[], object], rounds: int, collected: bool) -> Growth
     return Growth(*(getattr(after, field.name) - getattr(before, field.name) for field in fields(Growth)))
 
 
-def left_by(file: str, name: str, rounds: str, collected: str, *arguments: str) -> dict[str, int]:
+def left_by(file: str, name: str, rounds: str, collected: str, *arguments: str) -> dict[str, Any]:
     """Do a deed of a test file so many times, and answer what it leaves behind. Called in a process of its own."""
     with getattr(loaded(file), name)(*arguments) as deed:
-        return asdict(_left_by(deed, int(rounds), collected == "yes"))
+        return vars(_left_by(deed, int(rounds), collected == "yes"))

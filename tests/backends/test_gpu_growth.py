@@ -128,14 +128,14 @@ def counted(backend: Any) -> Iterator[None]:
 def test_executions_leave_nothing_behind():
     left = growth(__file__, "executing", "registered", "raw", "enqueued", "profiled", "limited", rounds=EXECUTIONS)
     assert left.resident <= MAY_GROW
-    assert (left.descriptors, left.threads) == (0, 0)
+    assert (left.descriptors, left.threads, left.records) == (0, 0, {})
     assert left.objects <= 50
 
 
 def test_memory_and_graphs_that_come_and_go_leave_nothing_behind():
     left = growth(__file__, "cycling", "registered", "memhandle", "raw", "graphs", rounds=CYCLES)
     assert left.resident <= 4 * MAY_GROW + CYCLES * A_GRAPH
-    assert (left.descriptors, left.threads) == (0, 0)
+    assert (left.descriptors, left.threads, left.records) == (0, 0, {})
     assert left.objects <= 50
 
 
@@ -143,4 +143,4 @@ def test_a_context_that_is_freed_gives_back_its_weights_without_the_collector() 
     file = Path(__file__).parents[1] / "qnn" / "test_freed.py"
     left = growth(str(file), "contexts", "gpu", str(WIDTH), rounds=6, collected=False)
     assert left.resident < 2 * 4 * WIDTH * WIDTH, "six would stay"
-    assert (left.descriptors, left.threads) == (0, 0)
+    assert (left.descriptors, left.threads, left.records) == (0, 0, {})

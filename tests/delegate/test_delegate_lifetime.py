@@ -53,7 +53,7 @@ def invocations(backend: str) -> Iterator[Callable[[], None]]:
 @pytest.mark.parametrize(("backend", "rounds"), [("CPU", 60), long("LPAI", 30), long("HTP", 3)])
 def test_creating_invoking_and_destroying_leaves_nothing(backend, rounds) -> None:
     left = growth(__file__, "cycles", backend, rounds=rounds)
-    assert (left.descriptors, left.threads) == (0, 0)
+    assert (left.descriptors, left.threads, left.records) == (0, 0, {})
     assert left.objects < 3
     assert left.resident < 1 << 20
 
@@ -61,7 +61,7 @@ def test_creating_invoking_and_destroying_leaves_nothing(backend, rounds) -> Non
 @pytest.mark.parametrize(("backend", "rounds"), [("CPU", 3000), long("HTP", 1000)])
 def test_invoking_leaves_nothing(backend, rounds) -> None:
     left = growth(__file__, "invocations", backend, rounds=rounds)
-    assert (left.descriptors, left.threads) == (0, 0)
+    assert (left.descriptors, left.threads, left.records) == (0, 0, {})
     assert left.objects < 3
     assert left.resident < 1 << 20
 

@@ -1,4 +1,4 @@
-"""What is freed is given back at once, by reference counts alone: memory, descriptors, threads and objects.
+"""What is freed is given back at once, by reference counts alone: memory, descriptors, threads, objects, records.
 
 Measured in a process of its own in which the cyclic garbage collector never runs.
 """
@@ -129,7 +129,7 @@ def everything(name: str, binary: str) -> Iterator[Callable[[], object]]:
 def test_a_context_that_is_freed_gives_back_its_weights_and_descriptors(backend: str) -> None:
     left = growth(__file__, "contexts", backend, rounds=5, collected=False)
     assert left.resident < 2 * WEIGHTS
-    assert (left.descriptors, left.threads) == (0, 0)
+    assert (left.descriptors, left.threads, left.records) == (0, 0, {})
 
 
 @LONG
@@ -137,7 +137,7 @@ def test_a_context_that_is_freed_gives_back_its_weights_and_descriptors(backend:
 def test_25_contexts_with_64_megabytes_of_weights_take_the_memory_of_one(backend: str) -> None:
     left = growth(__file__, "contexts", backend, "4096", rounds=20, collected=False)
     assert left.resident < 0.3 * (64 << 20)
-    assert (left.descriptors, left.threads) == (0, 0)
+    assert (left.descriptors, left.threads, left.records) == (0, 0, {})
 
 
 @pytest.mark.parametrize("backend", ["cpu", "htp", "lpai", "arm"])
@@ -151,7 +151,7 @@ def test_objects_of_what_was_freed_keep_neither_its_weights_nor_its_descriptors(
 def test_a_session_that_is_closed_leaves_no_object_behind(backend: str, tmp_path: Path) -> None:
     path = str(tiny.gate(tmp_path / "gate.onnx", 64))
     left = growth(__file__, "sessions", backend, path, rounds=6, collected=False)
-    assert (left.descriptors, left.threads) == (0, 0)
+    assert (left.descriptors, left.threads, left.records) == (0, 0, {})
     assert left.objects < 6 * FEW
 
 
@@ -174,7 +174,7 @@ def test_calls_that_are_refused_leave_no_object_behind(backend: str, tmp_path: P
         summing(context, 64)
         binary.write_bytes(context.prepare_offline())
     left = growth(__file__, "everything", backend, str(binary), rounds=6, collected=False)
-    assert (left.descriptors, left.threads) == (0, 0)
+    assert (left.descriptors, left.threads, left.records) == (0, 0, {})
     assert left.objects < 6 * FEW
 
 
