@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import json
 import os
 import resource
 import signal
@@ -21,6 +22,7 @@ from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError, binary
 from isthmus.accelerator import Accelerator, Lane
+from isthmus.accelerator.channel import Channel
 from isthmus.accelerator.connection import Connection
 from isthmus.accelerator.process import request
 from isthmus.engine.native import doorbell
@@ -58,6 +60,42 @@ def test_what_was_closed_gives_no_warning(content):
         accelerator.close()
         del accelerator
         gc.collect()
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What is sent to accelerators, as it is written."""
+    messages, send = [], Channel.send
+
+    def noting(channel, number, content, fds=()):
+        messages.append(json.loads(content))
+        send(channel, number, content, fds)
+
+    monkeypatch.setattr(Channel, "send", noting)
+    return messages
+
+
+def test_what_is_given_back_is_given_back_once(content, sent):
+    with Accelerator() as accelerator:
+        site = Site(accelerator, content)
+        slots, lane = list(site.slots), site.lane._id
+        site.close()
+        del site
+        gc.collect()
+        # An answer to this means that all before it is done.
+        accelerator.counts()
+    given_back = [message for message in sent if message["call"] in ("deregister", "close")]
+    assert given_back == [{"call": "close", "lane": lane}, {"call": "deregister", "slots": slots}]
+
+
+def test_a_call_that_was_abandoned_before_it_was_sent_is_not_made(sent):
+    with Accelerator() as accelerator:
+        abandoned = request("open")
+        accelerator.connection.abandon(abandoned)
+        accelerator.connection.post(abandoned)
+        assert accelerator.counts()["lanes"] == 0
+        assert str(abandoned.refusal).endswith("nobody waits for it any more")
+    assert "open" not in [message["call"] for message in sent]
 
 
 def test_death_between_the_last_look_and_the_ring_is_told(content):

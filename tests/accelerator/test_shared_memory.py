@@ -12,7 +12,9 @@ from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
 from isthmus.accelerator import Accelerator
+from isthmus.accelerator.memory import _shared_file
 from isthmus.memory import rpcmem
+from isthmus.memory.shareable import shared_file
 
 NBYTES = 4 * SIZE
 
@@ -200,3 +202,14 @@ def test_the_other_side_takes_no_descriptor_on_trust(accelerator, site, tmp_path
     end.close()
     other.close()
     site.check()
+
+
+def test_memory_that_tells_its_size_only_to_a_seek_is_measured_on_either_side(monkeypatch):
+    """As a DMA buffer does on some systems: its status has no kind of file and no size."""
+    with rpcmem.alloc(25, 1, NBYTES) as buffer:
+        *others, _, atime, mtime, ctime = os.fstat(buffer.fd)
+        status = os.stat_result((0o600, *others[1:], 0, atime, mtime, ctime))
+        expected_size = shared_file(buffer.fd, "shared buffer").nbytes
+        assert expected_size >= NBYTES
+        monkeypatch.setattr(os, "fstat", lambda fd: status)
+        assert shared_file(buffer.fd, "shared buffer").nbytes == _shared_file(buffer.fd).nbytes == expected_size
