@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,20 +11,34 @@ from checking import check, graph_of, run, traits
 from graph_cases import DECLARED, SHAPES
 from suites import long, sampled
 
-from isthmus.engine.opencl.lower import operations, prepare, supports, unsupported
+from isthmus.engine.opencl.lower import operations, prepare, refusal, supports, unsupported
+from isthmus.engine.opencl.serialization import from_bytes, to_bytes
 from isthmus.engine.opencl.traits import Precision
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Quantization, Tensor, TensorType
-from isthmus.graph.operation import Call
+from isthmus.graph.operation import Call, Operation
 from isthmus.graph.ops import OPERATIONS
+from isthmus.graph.ops.elementwise import NUMBERED, numbered
+from isthmus.prepare.schedule import Step
 
 _generator = np.random.default_rng(3)
 _STATIC = {"Conv": (1, 2), "DepthWise": (1, 2), "TransposeConv": (1, 2), "FullyConnected": (1, 2), "MatMul": (2,)}
+LIMITS = {"min_value": -1, "max_value": 1}
 ELEMENT_WISE = [
-    (op, [(2, 3, 5)] * operation.inputs[0], {"min_value": -1, "max_value": 1} if op == "ReluMinMax" else {})
+    (op, [(2, 3, 5)] * operation.inputs[0], LIMITS if op == "ReluMinMax" else {})
     for op, operation in OPERATIONS.items()
     if operation.traits.element_wise and operation.function is not None
 ]
+CONVERSIONS = ("Quantize", "Dequantize", "Convert", "Cast")
+
+
+def _operands(function: Operation, dims: list[tuple[int, ...]]) -> list[Any]:
+    """Operands of these dimensions, of truth values where the function takes no reals."""
+    types = function.input_types.get(0, ())
+    if DataType.BOOL_8 not in types or DataType.FLOAT_32 in types:
+        return list(dims)
+    logical = 1 if function.name == "ElementWiseSelect" else len(dims)
+    return [*((DataType.BOOL_8, d) for d in dims[:logical]), *dims[logical:]]
 
 
 def _array(op: str, index: int, operand: Any) -> np.ndarray | None:
@@ -55,14 +70,8 @@ CASES = [
 
 @pytest.mark.parametrize("index", sampled(range(len(CASES)), 6), ids=lambda i: f"{i}-{CASES[i][0]}")
 def test_an_operation_matches_the_reference(index: int) -> None:
-    op, operands, params, outputs = CASES[index]
-    arrays = [_array(op, i, operand) for i, operand in enumerate(operands)]
-    if sum(0 if a is None else a.size for a in arrays) > 100_000:
-        pytest.skip("too large to try here")
-    declared = None if outputs is None else [(_dtype(op, o), _dims(o)) for o in outputs]
-    if op == "OneHot":
-        declared = [(DataType.FLOAT_32, SHAPES[index][3][0])]
-    graph = graph_of(op, arrays, params, statics=_statics(op, len(arrays)), declared=declared)
+    op, arrays, params, described = _case(index)
+    graph = graph_of(op, arrays, params, **described)
     refused = unsupported(graph)
     if refused:
         assert refused[0].reason
@@ -70,7 +79,71 @@ def test_an_operation_matches_the_reference(index: int) -> None:
             prepare(graph, traits("cpu"))
         assert caught.value.code is Code.COMMON_NOT_SUPPORTED
         return
-    check(op, arrays, params, statics=_statics(op, len(arrays)), declared=declared)
+    check(op, arrays, params, **described)
+
+
+EVERY: list[tuple[str, list, dict, list | None]] = [
+    *CASES,
+    *(
+        (op, _operands(OPERATIONS[op], dims), params, None)
+        for op, dims, params in ELEMENT_WISE
+        if op not in CONVERSIONS
+    ),
+    *(
+        (
+            op,
+            _operands(numbered(op, number), [(2, 3, 5)] * OPERATIONS[op].inputs[0]),
+            {"operation": number, **(LIMITS if name == "ReluMinMax" else {})},
+            None,
+        )
+        for op, names in NUMBERED.items()
+        for number, name in enumerate(names)
+    ),
+    ("Cast", [(2, 3)], {}, [(DataType.FLOAT_32, (2, 3))]),
+]
+"""All operations of the engine but those that need a quantization, the numbered ones with every number."""
+
+
+def _case(index: int) -> tuple[str, list[np.ndarray | None], dict, dict[str, Any]]:
+    """An operation, arrays for its operands, its parameters, and what else `graph_of` is to know."""
+    op, operands, params, outputs = EVERY[index]
+    if sum(prod(_dims(operand)) for operand in operands if operand is not None) > 100_000:
+        pytest.skip("too large to try here")
+    arrays = [_array(op, i, operand) for i, operand in enumerate(operands)]
+    declared = None if outputs is None else [(_dtype(op, o), _dims(o)) for o in outputs]
+    if op == "OneHot":
+        declared = [(DataType.FLOAT_32, SHAPES[index][3][0])]
+    return op, arrays, params, {"statics": _statics(op, len(arrays)), "declared": declared}
+
+
+@pytest.mark.parametrize("index", range(len(EVERY)), ids=lambda i: f"{i}-{EVERY[i][0]}")
+def test_a_program_of_any_operation_comes_back_from_its_bytes(index: int) -> None:
+    op, arrays, params, described = _case(index)
+    graph = graph_of(op, arrays, params, **described)
+    if unsupported(graph):
+        pytest.skip("it is not executed")
+    made = prepare(graph, traits("cpu"))
+    back = from_bytes(to_bytes(made), traits("cpu"))
+    assert (back.units, back.launches) == (made.units, made.launches)
+    np.testing.assert_array_equal(back.constants, made.constants)
+    for one, other in zip(made.schedule.steps, back.schedule.steps, strict=True):
+        assert repr(one.params) == repr(other.params)
+
+
+@pytest.mark.parametrize("index", range(len(EVERY)), ids=lambda i: f"{i}-{EVERY[i][0]}")
+def test_types_without_kernels_are_refused_whatever_the_operation(index: int) -> None:
+    op, arrays, params, described = _case(index)
+    [node] = graph_of(op, arrays, params, **described).nodes
+
+    def wide(tensor: Tensor | None) -> Tensor | None:
+        if tensor is None or tensor.dtype is not DataType.FLOAT_32:
+            return tensor
+        data = None if tensor.data is None else tensor.data.astype(np.float64)
+        return Tensor(tensor.name, tensor.type, DataType.FLOAT_64, tensor.dims, data=data)
+
+    inputs, outputs = ([wide(tensor) for tensor in tensors] for tensors in (node.inputs, node.outputs))
+    if any(t is not None and t.dtype is DataType.FLOAT_64 for t in (*inputs, *outputs)):
+        assert refusal(Step(op, "wide", inputs, outputs, node.params))
 
 
 def _dtype(op: str, operand: Any) -> DataType | None:
@@ -119,14 +192,9 @@ def test_a_gpu_takes_four_elements_at_a_time_where_rows_have_them(
 @pytest.mark.parametrize("case", sampled(ELEMENT_WISE, 5), ids=lambda case: case[0])
 def test_a_function_of_elements_matches_the_reference(case: tuple[str, list, dict]) -> None:
     op, dims, params = case
-    operation = OPERATIONS[op]
-    boolean = DataType.BOOL_8 in operation.input_types.get(0, ()) and DataType.FLOAT_32 not in operation.input_types[0]
-    operands: list[Any] = list(dims)
-    if boolean:
-        logical = 1 if op == "ElementWiseSelect" else len(dims)
-        operands[:logical] = [(DataType.BOOL_8, d) for d in dims[:logical]]
-    if op in ("Quantize", "Dequantize", "Convert", "Cast"):
+    if op in CONVERSIONS:
         pytest.skip("tested with types of their own")
+    operands = _operands(OPERATIONS[op], dims)
     check(op, [_array(op, i, operand) for i, operand in enumerate(operands)], params)
 
 
