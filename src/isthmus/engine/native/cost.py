@@ -85,9 +85,11 @@ def estimated(step: Step) -> float:
     """The time of a step in nanoseconds, near enough to weigh what strips cost against it."""
     source, traits = step.inputs[0] if step.inputs else None, OPERATIONS[step.op].traits
     rates = _FIXED_POINT if source is not None and source.dtype.is_fixed_point else _FLOATS
-    columns = step.outputs[0].dims[-1] if step.outputs[0].rank else 1
-    # Vectors hold results side by side; those of a last one that are not there take as long.
-    formed = products(step) * (-(-columns // _LANES) * _LANES / max(columns, 1))
+    formed = float(products(step))
+    if formed:
+        # Vectors hold results side by side; those of a last one that are not there take as long.
+        columns = max(step.outputs[0].dims[-1], 1)
+        formed *= -(-columns // _LANES) * _LANES / columns
     if traits.product is Product.DEPTH_WISE:
         rate = rates["depth-wise"]
     elif formed:
