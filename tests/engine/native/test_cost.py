@@ -16,7 +16,13 @@ from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.traits import Product
 from isthmus.prepare.schedule import Step
 
-CASES = [*SHAPES, *DECLARED, ("ElementWiseAdd", [(), ()], {}, [()]), ("ReduceSum", [(3,)], {"axes": [0]}, [()])]
+PROJECTED_TO_NONE = [
+    (5, 2, 3), *[(4, 3)] * 3, *[(4, 0)] * 3, *[(4,)] * 3, (2, 0), (2, 4), *[None] * 10, (0, 4),
+]  # fmt: skip
+CASES = [
+    *SHAPES, *DECLARED, ("ElementWiseAdd", [(), ()], {}, [()]), ("ReduceSum", [(3,)], {"axes": [0]}, [()]),
+    ("Lstm", PROJECTED_TO_NONE, {}, [(5, 2, 0), (2, 4), (2, 0)]),
+]  # fmt: skip
 LINEAR: list[tuple[str, list, dict, list]] = [
     ("Conv1d", [(2, 10, 3), (3, 3, 8)], {"stride": 2, "pad_amount": [0, 0]}, [(2, 4, 8)]),
     ("Conv3d", [(1, 4, 5, 6, 2), (2, 2, 2, 2, 7)], {"stride": [1] * 3, "pad_amount": [[0, 0]] * 3}, [(1, 3, 4, 5, 7)]),
