@@ -292,31 +292,30 @@ def test_space_to_batch_and_back() -> None:
 
 
 TRANSFORMATIONS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
-RESIZES = [
-    (transformation, interpolation, nearest)
-    for transformation in TRANSFORMATIONS
-    for interpolation, nearest in (
-        ("nearest", "floor"), ("nearest", "round_prefer_floor"), ("linear", ""), ("cubic", "")
-    )
+ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+INTERPOLATIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    *(({"mode": "nearest", "nearest_mode": mode}, {"nearest_mode": i}) for i, mode in enumerate(ROUNDINGS)),
+    ({"mode": "linear"}, {"interpolation_mode": 1}),
+    ({"mode": "cubic"}, {"interpolation_mode": 2}),
+    ({"mode": "cubic", "exclude_outside": 1}, {"interpolation_mode": 2, "exclude_outside": True}),
+    ({"mode": "cubic", "cubic_coeff_a": -0.5}, {"interpolation_mode": 2, "cubic_coeff": -0.5}),
 ]
+"""How ONNX says it, and how QNN does."""
 
 
-@pytest.mark.parametrize(("transformation", "interpolation", "nearest"), RESIZES)
+@pytest.mark.parametrize("transformation", TRANSFORMATIONS)
+@pytest.mark.parametrize(("attributes", "params"), INTERPOLATIONS, ids=lambda said: "-".join(map(str, said.values())))
 @pytest.mark.parametrize("size", [(9, 3), (2, 1)])
-def test_resizing(transformation: str, interpolation: str, nearest: str, size: tuple[int, int]) -> None:
+def test_resizing(
+    transformation: str, attributes: dict[str, Any], params: dict[str, Any], size: tuple[int, int]
+) -> None:
     x = rand(1, 2, 4, 5)
     sizes = np.int64([1, 2, *size])
-    attributes = {"nearest_mode": nearest} if nearest else {}
     theirs = ort(
-        "Resize", [x, None, None, sizes], mode=interpolation, coordinate_transformation_mode=transformation, opset=18,
-        **attributes,
+        "Resize", [x, None, None, sizes], coordinate_transformation_mode=transformation, opset=18, **attributes
     )[0]
-    params = {
-        "transformation_mode": TRANSFORMATIONS.index(transformation),
-        "interpolation_mode": ("nearest", "linear", "cubic").index(interpolation),
-        "nearest_mode": 2 if nearest == "floor" else 0,
-    }
-    close(compute("Resize", [last(x)], params, (1, *size, 2))[0], last(theirs))
+    chosen = {"transformation_mode": TRANSFORMATIONS.index(transformation), **params}
+    close(compute("Resize", [last(x)], chosen, (1, *size, 2))[0], last(theirs))
 
 
 @pytest.mark.parametrize("align", [0, 1])

@@ -346,6 +346,24 @@ def test_a_vector_is_resized_like_a_matrix_of_one_row(mode: str) -> None:
     np.testing.assert_array_equal(interpret(convert(vector), {"x": x})["y"], row[0])
 
 
+@pytest.mark.parametrize("transformation", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"mode": "nearest", "nearest_mode": "ceil"}, {"mode": "linear"}, {"mode": "cubic", "exclude_outside": 1},
+        {"mode": "cubic", "cubic_coeff_a": -0.5},
+    ],
+    ids=lambda given: "-".join(map(str, given.values())),
+)  # fmt: skip
+def test_an_image_is_resized_by_one_operation(attributes: dict[str, Any], transformation: str) -> None:
+    sizes = {"-r": None, "-s": None, "sizes": i64(1, 2, 7, 3)}
+    graph = check(
+        single("Resize", (1, 2, 4, 6), 13, sizes, coordinate_transformation_mode=transformation, **attributes), 1e-4
+    )
+    assert operations(graph)["Resize"] == 1
+    assert set(operations(graph)) <= {"Resize", "Transpose"}
+
+
 CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], str]] = {
     "plain": ((1, 3, 8, 9), (4, 3, 3, 3), {}, "Conv2d"),
     "strided": ((2, 3, 8, 9), (4, 3, 3, 2), {"strides": [2, 3], "pads": [1, 0, 2, 1]}, "Conv2d"),
