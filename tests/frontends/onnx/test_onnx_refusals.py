@@ -68,6 +68,8 @@ REFUSED: list[tuple[ModelProto, str]] = [
     (one("ConvTranspose", (1, 4), {"w": zeros(4, 2)}), "operands of rank 2 and 2"),
     (one("ConvTranspose", IMAGE, {"w": zeros(4, 2, 3)}), "operands of rank 4 and 3"),
     (one("ConvTranspose", IMAGE, TRANSPOSED, output_shape=[9]), "output_shape .* does not fit 2"),
+    (one("ConvTranspose", IMAGE, TRANSPOSED, output_shape=[1, 9, 9]), "output_shape .* does not fit 2"),
+    (one("ConvTranspose", IMAGE, TRANSPOSED, output_shape=[1, 1, 9, 9]), "output_shape .* does not fit 2"),
     (one("ConvTranspose", IMAGE, TRANSPOSED, output_shape=[0, 9]), "output_shape .* does not fit 2"),
     (one("ConvTranspose", IMAGE, TRANSPOSED, output_shape=[1 << 24, 9]), "output_shape .* does not fit 2"),
     (one("ConvTranspose", IMAGE, TRANSPOSED, output_padding=[-1, 0]), "output_padding .* must be 2 numbers from 0"),

@@ -96,9 +96,9 @@ def _transpose_pads(
     wanted = node.attr("output_shape")
     auto = node.attr("auto_pad", "NOTSET")
     if wanted is not None:
-        if len(wanted) not in (spatial, spatial + 2) or any(not 1 <= w < MAX_EXTENT for w in wanted[-spatial:]):
+        if len(wanted) != spatial or any(not 1 <= w < MAX_EXTENT for w in wanted):
             node.refuse(f"output_shape {list(wanted)[:8]} does not fit {spatial} spatial axes")
-        total = [f - w for f, w in zip(full, wanted[-spatial:], strict=True)]
+        total = [f - w for f, w in zip(full, wanted, strict=True)]
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
         total = [f - n * s for f, n, s in zip(full, sizes, strides, strict=True)]
     else:
