@@ -140,10 +140,10 @@ def qdq_network(folder: Path, seed: int, unsigned: bool) -> bytes:
     return tiny.save(folder / "qdq.onnx", nodes, {"x": [1, 4, first, first]}, result, constants, 13).read_bytes()
 
 
-def tflite_network(seed: int, quantized: bool, first: int = 0) -> bytes:
+def tflite_network(seed: int, quantized: bool, first: int = 0, also_middle: bool = False) -> bytes:
     """The same in TFLite: SAME and VALID windows, pools, pads, residuals, joins, floats or 8 bits.
 
-    Tensors are counted from `first` on, in a circle.
+    Tensors are counted from `first` on, in a circle. A result from the middle may be an output too.
     """
     rng, values = random.Random(seed), np.random.default_rng(seed)
     kind, scale = ("i8", 0.05) if quantized else ("f32", None)
@@ -225,7 +225,8 @@ def tflite_network(seed: int, quantized: bool, first: int = 0) -> bytes:
         return [(number - first) % len(tensors) for number in numbers]
 
     turned = [Op(op.code, counted(op.inputs), counted(op.outputs), op.options) for op in operators]
-    return model(Subgraph([*tensors[first:], *tensors[:first]], turned, counted([0]), counted([x])))
+    ends = [x, *operators[len(operators) // 2].outputs] if also_middle else [x]
+    return model(Subgraph([*tensors[first:], *tensors[:first]], turned, counted([0]), counted(ends)))
 
 
 def alive_in_onnx(data: bytes) -> int:
