@@ -101,12 +101,11 @@ class ExecutionQueue:
                 )
             if self._closed:
                 raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, "its context is being freed")
-            if not self._work.begun:
-                try:
-                    self._work.begin()
-                except RuntimeError as problem:
-                    rule = f"it needs a thread, and the system starts no more: {problem}"
-                    raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule) from None
+            try:
+                self._work.begin()
+            except RuntimeError as problem:
+                rule = f"it needs a thread, and the system starts no more: {problem}"
+                raise QnnError(Code.COMMON_RESOURCE_UNAVAILABLE, what, rule) from None
             task = _Task(execution, run, [graph], self._leave)
             self._waiting[graph] = waiting + 1
             try:
@@ -189,32 +188,42 @@ class _Task:
 
 
 class _Work:
-    """The tasks of a queue, and the thread that does them."""
+    """The tasks of a queue, and the one thread that does them."""
 
     def __init__(self) -> None:
         # Its `put` is one step that nothing can interrupt, which an executor's `submit` is not.
         self.tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._thread: _Executions | None = None
-
-    @property
-    def begun(self) -> bool:
-        """Whether there is a thread, or was one that has ended."""
-        return self._thread is not None and self._thread.ident is not None
+        self._starting = threading.Lock()
 
     def begin(self) -> None:
-        """Start a thread; `RuntimeError` if the system starts no more."""
+        """Start the thread, unless that has been done; `RuntimeError` if the system starts no more."""
+        with self._starting:
+            if self._thread is None or self._thread.ident is None:
+                self._start()
+
+    def replace(self) -> None:
+        """Start a thread in the place of the one that calls this."""
+        # Where the system starts none, the next execution that is submitted tries again.
+        with self._starting, suppress(RuntimeError):
+            self._start()
+
+    def _start(self) -> None:
         self._thread = _Executions(self)
         start(self._thread)
 
     def join(self, seconds: float | None) -> bool:
         """Wait for the end of the thread, or of the one that has taken its place; whether there is none."""
         limit = math.inf if seconds is None else time.monotonic() + seconds
-        while (thread := self._thread) is not None and thread.is_alive():
+        while True:
+            with self._starting:
+                thread = self._thread
+            if thread is None or not thread.is_alive():
+                return True
             left = limit - time.monotonic()
             if left <= 0:
                 return False
             thread.join(min(left, _A_WAIT))
-        return True
 
 
 class _Executions(threading.Thread):
@@ -244,6 +253,4 @@ def replace_thread() -> None:
     thread = threading.current_thread()
     if isinstance(thread, _Executions) and thread.work is not None:
         work, thread.work = thread.work, None
-        # Where the system starts no thread, the next execution that is submitted tries again.
-        with suppress(RuntimeError):
-            work.begin()
+        work.replace()

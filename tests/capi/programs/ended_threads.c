@@ -5,7 +5,7 @@
 
 #include "qnn_client.h"
 
-enum { EXECUTIONS = 8, ELEMENTS = 32 };
+enum { EXECUTIONS = 48, ELEMENTS = 32 };
 static QNN_INTERFACE_VER_TYPE qnn;
 static Qnn_BackendHandle_t backend;
 static Qnn_ContextHandle_t context;
