@@ -191,6 +191,29 @@ def test_a_warning_that_is_an_error_goes_no_further(monkeypatch):
     assert told == [ResourceWarning]
 
 
+def test_an_ending_that_another_thread_is_at_too_is_not_begun_again_within_itself():
+    main, calls, both, over = threading.get_ident(), [], threading.Event(), threading.Event()
+    other = threading.Thread(target=settle, daemon=True)
+
+    def end():
+        calls.append(threading.get_ident() == main)
+        if not calls[-1]:
+            both.set()
+            over.wait(PATIENCE)
+        elif not both.is_set():
+            other.start()
+            assert both.wait(PATIENCE)
+            settle()
+            over.set()
+
+    owner = Owner()
+    Ending(owner, end)
+    del owner
+    other.join(PATIENCE)
+    assert not other.is_alive()
+    assert calls == [True, False]
+
+
 def test_an_ending_may_be_wanted_at_exit():
     script = (
         "from isthmus.interrupts import Ending\n"

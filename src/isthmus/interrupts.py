@@ -13,6 +13,7 @@ from __future__ import annotations
 import _thread
 import atexit
 import select
+import sys
 import threading
 import warnings
 import weakref
@@ -160,18 +161,17 @@ class Ending(weakref.ref):  # type: ignore[type-arg]
     gone
     """
 
-    __slots__ = ("_arguments", "_by", "_prompt", "_tell")
+    __slots__ = ("_arguments", "_prompt", "_tell")
     _tell: Callable[..., object]
     _arguments: tuple[Any, ...]
     _prompt: weakref.ref[Any]
-    _by: int
 
     def __new__(cls, owner: Any, tell: Callable[..., object], *arguments: Any, at_exit: bool = False) -> Ending:
         settle()
         # Of two references to one object the younger is told first: it puts itself down, which is one call of C.
         prompt = weakref.ref(owner, settle)
         self = super().__new__(cls, owner, _gone.append)
-        self._tell, self._arguments, self._prompt, self._by = tell, arguments, prompt, 0
+        self._tell, self._arguments, self._prompt = tell, arguments, prompt
         (_at_exit if at_exit else _waiting).add(self)
         return self
 
@@ -211,14 +211,12 @@ def settle(reference: object = None) -> None:
     An ending that fails by itself, and so fails again, is given up, and `sys.unraisablehook` told: whoever comes next
     has nothing to do with it. What a handler raised within one that then succeeds is the client's, and goes on to it.
     """
-    me = _thread.get_ident()
     while _gone:
         ending, raised = _gone[0], None
-        if ending._by == me:
-            # It has made or ended something that has an ending. Whoever is at it goes on with that one.
+        if _is_under_way(ending):
+            # It has made or ended something that has an ending, which is done after it.
             return
         try:
-            ending._by = me
             ending.run()
         except Exception as problem:
             raised = problem
@@ -228,12 +226,23 @@ def settle(reference: object = None) -> None:
                 ending.forget()
                 raised = None
                 _tell_of(problem, ending)
-        finally:
-            ending._by = 0
         with suppress(ValueError):
             _gone.remove(ending)
         if raised is not None:
             raise raised
+
+
+def _is_under_way(ending: Ending) -> bool:
+    """Tell whether this thread is in the midst of an ending.
+
+    The stack says so. A record of it could be left wrong by an interrupt, or by another thread that is at it too.
+    """
+    frame = sys._getframe(1).f_back
+    while frame is not None:
+        if frame.f_code is settle.__code__ and frame.f_locals.get("ending") is ending:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Told:
