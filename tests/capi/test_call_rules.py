@@ -350,6 +350,7 @@ def test_handles_that_a_callback_has_told_of_are_no_mistakes() -> None:
         ("backendCreate", (0, 0, ctypes.addressof(handle))),
         ("contextCreateFromBinaryListAsync", (0x10, 0, ctypes.addressof(end), 0, 0)),
         ("contextFinalize", (0x50, 0)),
+        ("graphExecute", (0x60, 0, 0, 0, 0, 0, 0)),
         ("contextFree", (0x50, 0)),
     ):
         seen.before(name, values)

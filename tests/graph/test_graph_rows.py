@@ -77,6 +77,8 @@ def test_blocks_may_be_of_other_heights_than_widths(op, axis):
     graph.add_node("blocks", op, [x], [y], {"block_size": [2, 3]})
     graph.finalize()
     assert _check(graph, 1, axis) == 1
+    [node] = graph.nodes
+    assert row_map(Call(node.name, node.op, node.inputs, node.params, node.outputs), 3) is None, "channels are mixed"
 
 
 def test_no_row_is_needed_beyond_what_the_rate_says():

@@ -42,6 +42,13 @@ def test_statistics_count_every_kind(kind):
     assert (counted.allocations, counted.live_allocations, counted.total_bytes) == (3, 0, 1700)
 
 
+def test_what_nothing_was_allocated_of_counts_nothing(kind):
+    with memory.statistics() as counted:
+        pass
+    for each in (counted, counted.of(kind)):
+        assert (each.allocations, each.live_allocations, each.live_bytes, each.peak_bytes, each.total_bytes) == (0,) * 5
+
+
 def test_a_buffer_that_ends_after_the_block_still_counts(kind):
     with memory.statistics() as counted:
         buffer = MAKERS[kind](100)

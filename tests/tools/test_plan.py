@@ -188,3 +188,15 @@ def test_a_plan_names_the_steps_that_have_no_8_bit_kernel(tmp_path, capsys):
     assert [step["op"] for step in found] == ["L2Norm"]
     assert main(["plan", str(path)]) == 0
     assert "L2Norm length has no integer kernel" in capsys.readouterr().out
+
+
+def test_of_many_such_steps_the_first_are_named_and_the_others_counted(capsys, monkeypatch, tmp_path):
+    from isthmus.tools import plan as command
+
+    describe = command.describe
+    steps = [{"op": "L2Norm", "name": f"norm {number}"} for number in range(command.FLOATS_SHOWN + 3)]
+    monkeypatch.setattr(command, "describe", lambda *given: {**describe(*given), "in_float": steps})
+    assert main(["plan", str(tiny.gate(tmp_path / "gate.onnx", 4))]) == 0
+    out = capsys.readouterr().out
+    assert all((step["name"] in out) is (number < command.FLOATS_SHOWN) for number, step in enumerate(steps))
+    assert "and 3 more" in out

@@ -91,6 +91,8 @@ def forged(change) -> bytes:
         lambda h: h.update(state_offsets=[9]),
         lambda h: h.update(labels=[]),
         lambda h: h.update(threads=0),
+        lambda h: h.update(alignment=0),
+        lambda h: h.update(alignment=48),
         lambda h: h.pop("target"),
         lambda h: h["inputs"][0].update(dims=[-1]),
         lambda h: h["inputs"][0].update(dtype="NO"),

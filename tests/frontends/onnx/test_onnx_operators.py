@@ -364,6 +364,13 @@ def test_an_image_is_resized_by_one_operation(attributes: dict[str, Any], transf
     assert set(operations(graph)) <= {"Resize", "Transpose"}
 
 
+@pytest.mark.parametrize("transformation", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_matrix_is_resized_to_any_number_of_rows(rows: int, transformation: str) -> None:
+    sizes = {"-r": None, "-s": None, "sizes": i64(rows, 4)}
+    check(single("Resize", (4, 6), 13, sizes, mode="linear", coordinate_transformation_mode=transformation), 1e-5)
+
+
 CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], str]] = {
     "plain": ((1, 3, 8, 9), (4, 3, 3, 3), {}, "Conv2d"),
     "strided": ((2, 3, 8, 9), (4, 3, 3, 2), {"strides": [2, 3], "pads": [1, 0, 2, 1]}, "Conv2d"),
