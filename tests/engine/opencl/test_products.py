@@ -194,6 +194,17 @@ def test_a_bias_in_reals_keeps_what_is_less_than_a_unit_of_the_sums_of_bytes(op:
     )  # fmt: skip
 
 
+def test_floats_are_rounded_by_the_range_of_their_whole_row() -> None:
+    """As LiteRT does it where weights alone are bytes."""
+    x = _generator.standard_normal((3, 37)).astype(np.float32)
+    x[:, 1], x[:, 36] = -9, 7
+    weights = _generator.integers(-127, 128, (5, 37)).astype(np.int8)
+    check(
+        "FullyConnected", [x, weights], statics=(1,), declared=[(DataType.FLOAT_32, (3, 5))],
+        quantizations=[None, Quantization.per_tensor(0.5, 0)],
+    )  # fmt: skip
+
+
 def test_work_space_behind_rounded_rows_is_aligned() -> None:
     """Devices read vectors there."""
     graph = Graph("hybrid")
