@@ -239,6 +239,8 @@ def answers(client: Client) -> dict[str, int]:
         found[f"create {kind.name}"] = client.tensorCreateGraphTensor(graph, ctypes.byref(tensor))
     for soc in (69, 4_000_000):
         found[f"chip {soc}"] = client.deviceCreate(None, chip(client, soc), ctypes.byref(ctypes.c_void_p()))
+    client.do("contextFree", context, None)
+    client.do("backendFree", backend)
     return found
 
 

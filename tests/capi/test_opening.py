@@ -206,7 +206,8 @@ def test_settings_and_a_python_without_permission_are_told_as_such(
 ) -> None:
     # Root may do anything: there, a user who may not runs the program.
     user = 65534 if os.geteuid() == 0 else None
-    with tempfile.TemporaryDirectory() as public:
+    # TMPDIR may be closed to that user.
+    with tempfile.TemporaryDirectory(dir=None if user is None else "/tmp") as public:
         folder = Path(public)
         folder.chmod(0o755)
         for file in (libraries / "libQnnCpu.so", libraries / "isthmus.conf", build("variables")):
