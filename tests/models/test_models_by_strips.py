@@ -63,7 +63,7 @@ def _outputs(program: Program, seed: int) -> list[bytes]:
     return [buffer.array.tobytes() for buffer in io[len(program.inputs) :]]
 
 
-@pytest.mark.parametrize("key", only(MODELS, zoo.MODELS))
+@pytest.mark.parametrize("key", only((*MODELS, "face_detection_full_range_sparse"), zoo.MODELS))
 def test_models_have_the_same_bits_within_a_limit(key):
     graph = _graph(key)
     whole = native.prepare(graph)

@@ -206,13 +206,14 @@ class Base:
         self.simple: set[Block] = set()
         writers: dict[Block, int] = {}
         self.result: list[Block | None] = []
+        self.results: list[list[Block]] = []
         self.operands: list[list[tuple[int, Tensor, Block]]] = []
         for index, step in enumerate(steps):
-            for tensor in step.outputs:
-                block = storage.block(tensor)
+            self.results.append([storage.block(tensor) for tensor in step.outputs])
+            for block, tensor in zip(self.results[index], step.outputs, strict=True):
                 self.writer[block], self._made[block] = index, tensor
                 writers[block] = writers.get(block, 0) + 1
-            self.result.append(storage.block(step.outputs[0]) if len(step.outputs) == 1 else None)
+            self.result.append(self.results[index][0] if len(step.outputs) == 1 else None)
             self.operands.append(
                 [(k, t, storage.block(t)) for k, t in enumerate(step.inputs) if t is not None and not t.is_static]
             )

@@ -63,7 +63,8 @@ def material(base: Base, choice: Choice, native: Native) -> Material:
     laid_over = None
     if overlay is not None:
         source, storage = base.steps[overlay.source].outputs[overlay.output], base.storage
-        taken = storage.block(source)
+        # As it was before regions of this choice shared blocks.
+        taken = base.results[overlay.source][overlay.output]
         fetched = native(source.name, source.dims, source.dtype, source.quantization)
         block = storage.block(fetched)
         names: dict[Tensor, Tensor] = {source: fetched}
