@@ -83,7 +83,7 @@ class Request:
         self.name, self.content, self.undo = name, content, undo
         self.begun = False
         self.seconds = 0.0
-        """How long somebody waits for the answer once it can be given."""
+        """How long a caller waits for the answer once it can be given."""
         self.answer: dict[str, Any] | None = None
         self.refusal: QnnError | None = None
         self.abandoned = False
@@ -224,7 +224,7 @@ class Connection:
             while (request := self._requests.get()) is not None:
                 if not self._serve(request):
                     break
-                # It knows whoever was refused by it, and with him all that he was at.
+                # The traceback of its refusal would keep the caller's frames alive.
                 del request
         finally:
             with self._lock:

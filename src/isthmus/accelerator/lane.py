@@ -265,7 +265,7 @@ class Lane:
         try:
             return self.accelerator.answer(asked)
         finally:
-            # A refusal knows whoever was refused, and with him all that he was at: it is not kept.
+            # The traceback of a refusal keeps the frames of the refused call alive, so it is not kept.
             if asked.answered:
                 self._unsettled = None
 
