@@ -54,29 +54,43 @@ MAY_IMPORT = {
 }
 
 
+def room_of(module: str) -> str:
+    """Name the room of a module of the package: the longest listed name that it begins with, or its first part."""
+    parts = module.split(".")
+    beginnings = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((name for name in beginnings if name in MAY_IMPORT), parts[0])
+
+
+def module_of(file: Path) -> str:
+    """Name the module of a source file, without the package's own name."""
+    return ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
 def rooms_imported(file: Path) -> set[str]:
-    rooms = set()
+    """List the rooms that a file imports from."""
+    names: list[str] = []
     for node in ast.walk(ast.parse(file.read_text())):
-        names = []
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names = [node.module] if node.module != "isthmus" else [f"isthmus.{alias.name}" for alias in node.names]
+            # What is imported may be a module, which may be a room of its own.
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        rooms |= {name.split(".")[1] for name in names if name.startswith("isthmus.")}
-    return {room for room in rooms if not room.startswith("__")}
+            names += [alias.name for alias in node.names]
+    modules = (name.removeprefix("isthmus.") for name in names if name.startswith("isthmus."))
+    return {room_of(module) for module in modules if not module.startswith("__")}
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_a_room_imports_only_what_it_may_know(room):
-    files = list((SOURCE / room).rglob("*.py")) or [SOURCE / f"{room}.py"]
+    files = [file for file in SOURCE.rglob("*.py") if room_of(module_of(file)) == room]
+    assert files, "a room without a file"
     for file in files:
         foreign = rooms_imported(file) - MAY_IMPORT[room] - {room}
         assert not foreign, f"{file.relative_to(SOURCE)} imports {foreign}"
 
 
 def test_every_room_is_listed():
-    rooms = {p.name for p in SOURCE.iterdir() if p.is_dir() and p.name != "__pycache__"}
-    assert rooms <= set(MAY_IMPORT)
+    rooms = {room_of(module_of(file)) for file in SOURCE.rglob("*.py")} - {"__init__", "__main__"}
+    assert rooms == set(MAY_IMPORT)
 
 
 def test_no_module_of_the_backends_imports_another_late():
