@@ -24,8 +24,8 @@ from typing import Any
 
 from waiting import eventually
 
-from isthmus.interrupts import settle
 from isthmus.memory import holds, tcm
+from isthmus.system.interrupts import settle
 
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_FUNCTION_EX", "CALL_METHOD")
 _SECONDS_TO_SETTLE = 60.0

@@ -14,8 +14,8 @@ from typing import Any
 
 from waiting import eventually
 
-from isthmus.interrupts import settle
 from isthmus.memory import holds
+from isthmus.system.interrupts import settle
 
 _SERIES = 4
 

@@ -13,8 +13,8 @@ from interruption import Alarm, Interrupt, account, everywhere, unharmed
 from processes import descriptors, opened_since
 from waiting import PATIENCE
 
-from isthmus import interrupts
-from isthmus.interrupts import Ending, join, owned, settle, start, warn_forgotten
+from isthmus.system import interrupts
+from isthmus.system.interrupts import Ending, join, owned, settle, start, warn_forgotten
 
 BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])
 
@@ -216,7 +216,7 @@ def test_an_ending_that_another_thread_is_at_too_is_not_begun_again_within_itsel
 
 def test_an_ending_may_be_wanted_at_exit():
     script = (
-        "from isthmus.interrupts import Ending\n"
+        "from isthmus.system.interrupts import Ending\n"
         "class Owner: ...\n"
         "owner, other = Owner(), Owner()\n"
         "Ending(owner, print, 'done', at_exit=True), Ending(other, print, 'never')\n"
@@ -269,7 +269,7 @@ def test_what_a_handler_raises_within_an_ending_is_the_clients_and_the_ending_is
 def test_an_ending_that_fails_is_told_by_pythons_own_hook_too():
     script = (
         "import sys\n"
-        "from isthmus.interrupts import Ending\n"
+        "from isthmus.system.interrupts import Ending\n"
         "sys.excepthook = lambda *problem: print('a crash')\n"
         "class Owner: ...\n"
         "owner = Owner()\n"

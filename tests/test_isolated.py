@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import isthmus
-from isthmus import isolated
+from isthmus.system import isolated
 
 POISONED = ("numpy", "llvmlite", "numba", "isthmus", "sitecustomize", "usercustomize", "runpy", "ctypes")
 
@@ -33,10 +33,10 @@ def markers(folder):
 def package_beside(folder, main):
     """A package of our name that can start children, with a module to run."""
     package = folder / "isthmus"
-    package.mkdir(parents=True)
+    (package / "system").mkdir(parents=True)
     source = Path(isthmus.__file__).parent
     (package / "__init__.py").write_text("")
-    for name in ("isolated.py", "errors.py"):
+    for name in ("system/__init__.py", "system/isolated.py", "errors.py"):
         (package / name).write_bytes((source / name).read_bytes())
     (package / "child.py").write_text(main)
     return folder
@@ -64,7 +64,7 @@ def test_a_plain_start_would_have_run_them(poisoned):
 
 
 def test_the_package_that_runs_is_the_one_that_the_child_imports(tmp_path):
-    script = "import sys; from isthmus import isolated; print('\\0'.join(isolated.command('isthmus.child', 'x', '')))"
+    script = "import sys; from isthmus.system import isolated; print('\\0'.join(isolated.command('isthmus.child', 'x', '')))"
     source = package_beside(tmp_path / "tree", "import sys, isthmus; print(isthmus.__file__, sys.argv[1:])")
     command = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env={"PYTHONPATH": str(source)}, capture_output=True, check=True
@@ -77,7 +77,7 @@ def test_dependencies_are_taken_from_the_interpreter_before_the_folder_of_the_pa
     source = package_beside(tmp_path / "tree", "import json, beside; print(json.__file__, beside.__file__)")
     (source / "json.py").write_text("raise SystemExit('the wrong one')")
     (source / "beside.py").write_text("")
-    script = "import sys; from isthmus import isolated; print('\\0'.join(isolated.command('isthmus.child')))"
+    script = "import sys; from isthmus.system import isolated; print('\\0'.join(isolated.command('isthmus.child')))"
     command = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.append({str(source)!r}); sys.path.insert(0, {str(source)!r})\n"
          + script], cwd=tmp_path, env={}, capture_output=True, check=True,
@@ -121,7 +121,7 @@ def test_an_interpreter_that_cannot_be_named_is_refused(monkeypatch):
 
 CHILD = """
 import os, sys, time
-from isthmus import isolated
+from isthmus.system import isolated
 isolated.end_with(int(sys.argv[1]))
 print("begun", flush=True)
 time.sleep(3600)

@@ -6,7 +6,7 @@ import socket
 import pytest
 from processes import descriptors
 
-from isthmus import reading
+from isthmus.system import reading
 
 
 def test_a_regular_file_is_read_up_to_its_bound(tmp_path):

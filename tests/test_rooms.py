@@ -8,47 +8,39 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "isthmus"
 MAY_IMPORT = {
     "errors": set(),
-    "lock": set(),
-    "interrupts": set(),
-    "reading": {"interrupts"},
-    # What is written whole: a cache of the delegate's, a DLC that a client saves.
-    "writing": {"interrupts"},
-    "isolated": {"errors"},
+    "system": {"errors"},
     "log": {"errors"},
-    "compiled": {"interrupts", "isolated", "errors"},
-    "planning": {"interrupts", "compiled", "reading", "errors"},
+    "compiled": {"system", "errors"},
+    "planning": {"system", "compiled", "errors"},
     "graph": {"errors"},
-    "opencl": {"interrupts", "compiled", "lock", "errors"},
+    "opencl": {"system", "compiled", "errors"},
     # Buffers of a device are memory like any other: what allocates and describes them lies below.
-    "memory": {"interrupts", "opencl", "errors", "lock", "log"},
-    "frontends": {"graph", "reading", "errors"},
+    "memory": {"system", "opencl", "errors", "log"},
+    "frontends": {"graph", "system", "errors"},
     "prepare": {"graph", "planning", "errors"},
-    "engine": {"interrupts", "compiled", "isolated", "graph", "prepare", "memory", "lock", "errors"},
-    "binary": {"interrupts", "engine", "graph", "reading", "errors", "version"},
-    "accelerator": {"interrupts", "isolated", "binary", "engine", "graph", "memory", "log", "errors"},
+    "engine": {"system", "compiled", "graph", "prepare", "memory", "errors"},
+    "binary": {"system", "engine", "graph", "errors", "version"},
+    "accelerator": {"system", "binary", "engine", "graph", "memory", "log", "errors"},
     "backends": {
-        "interrupts", "accelerator", "binary", "engine", "prepare", "graph", "memory", "opencl", "compiled", "lock",
-        "log", "reading", "errors", "version",
+        "system", "accelerator", "binary", "engine", "prepare", "graph", "memory", "opencl", "compiled", "log",
+        "errors", "version",
     },
-    "qnn": {
-        "interrupts", "backends", "frontends", "prepare", "graph", "memory", "isolated", "log", "reading", "errors",
-        "version",
-    },
+    "qnn": {"system", "backends", "frontends", "prepare", "graph", "memory", "log", "errors", "version"},
     # libQnnTFLiteDelegate.so is the delegate, under its names in C; libQnnSystem.so composes what DLC files hold.
     "capi": {
-        "qnn", "delegate", "frontends", "backends", "graph", "memory", "lock", "log", "errors", "version", "writing",
+        "qnn", "delegate", "frontends", "backends", "graph", "memory", "system", "log", "errors", "version",
     },
-    "session": {"qnn", "backends", "prepare", "graph", "lock", "log", "errors"},
+    "session": {"qnn", "backends", "prepare", "graph", "system", "log", "errors"},
     # A delegate reads an interpreter's nodes with the frontend's converters and has native code run its graphs.
     "delegate": {
-        "qnn", "backends", "frontends", "engine", "prepare", "graph", "memory", "interrupts", "lock", "log", "errors",
-        "version", "writing",
+        "qnn", "backends", "frontends", "engine", "prepare", "graph", "memory", "system", "log", "errors",
+        "version",
     },
     "report": {"prepare", "errors"},
     "split": {"frontends", "graph", "errors"},
     "tools": {
         "session", "capi", "delegate", "qnn", "report", "split", "backends", "frontends", "prepare", "planning",
-        "graph", "log", "reading", "writing", "errors",
+        "graph", "log", "system", "errors",
     },
     "version": set(),
 }

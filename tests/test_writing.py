@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from interruption import unharmed
 
-from isthmus.writing import write_whole
+from isthmus.system.writing import write_whole
 
 
 @pytest.mark.parametrize("before", [None, b"older"], ids=["no file", "an older file"])

@@ -19,12 +19,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from isthmus import reading
 from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, TensorInfo
-from isthmus.interrupts import Descriptor
+from isthmus.system import reading
+from isthmus.system.interrupts import Descriptor
 from isthmus.version import build_id
 
 MAGIC = b"ISTHMCTX"

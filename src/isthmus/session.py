@@ -18,11 +18,11 @@ from isthmus import qnn
 from isthmus.backends import registry
 from isthmus.errors import Code, QnnError
 from isthmus.graph import GraphInfo
-from isthmus.lock import Lock
 from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
 from isthmus.prepare.strips import ScratchLimit
 from isthmus.qnn.model_library import is_library
+from isthmus.system.lock import Lock
 
 LONGEST_SECONDS = 10**9
 """The longest time limit: some thirty years, which timers can count."""

@@ -8,12 +8,13 @@ from interruption import Alarm, Interrupt, everywhere, twice_everywhere, unharme
 from suites import LONG
 from waiting import PATIENCE
 
-from isthmus import binary, isolated
+from isthmus import binary
 from isthmus.accelerator import Accelerator, Lane
 from isthmus.accelerator.connection import Connection
 from isthmus.accelerator.gate import Gate
-from isthmus.interrupts import settle
 from isthmus.memory import rpcmem
+from isthmus.system import isolated
+from isthmus.system.interrupts import settle
 
 pytestmark = [LONG, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])

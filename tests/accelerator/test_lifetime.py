@@ -173,14 +173,14 @@ def test_calls_that_are_under_way_or_queued_at_death_are_all_answered():
 
 def test_a_process_that_cannot_be_started_is_a_refusal(monkeypatch):
     before = children()
-    monkeypatch.setattr("isthmus.isolated.command", lambda *_: ["/no/such/interpreter"])
+    monkeypatch.setattr("isthmus.system.isolated.command", lambda *_: ["/no/such/interpreter"])
     with pytest.raises(QnnError, match="cannot be started") as refusal:
         Accelerator()
     assert refusal.value.code is Code.COMMON_SYSTEM
-    monkeypatch.setattr("isthmus.isolated.command", no_interpreter)
+    monkeypatch.setattr("isthmus.system.isolated.command", no_interpreter)
     with pytest.raises(QnnError, match="embedded"):
         Accelerator()
-    monkeypatch.setattr("isthmus.isolated.command", lambda *_: ["/bin/false"])
+    monkeypatch.setattr("isthmus.system.isolated.command", lambda *_: ["/bin/false"])
     with pytest.raises(QnnError) as refusal:
         Accelerator()
     assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
@@ -336,7 +336,8 @@ end.recv(1)
                                     '{"error": 7}', '{"error": [1000, 1, 2, 3]}'])  # fmt: skip
 def test_an_answer_that_means_nothing_is_error_1007(monkeypatch, answer):
     before = children()
-    monkeypatch.setattr("isthmus.isolated.command", lambda _, fd, parent: [sys.executable, "-c", ECHO, fd, answer])
+    command = lambda _, fd, parent: [sys.executable, "-c", ECHO, fd, answer]  # noqa: E731
+    monkeypatch.setattr("isthmus.system.isolated.command", command)
     with pytest.raises(QnnError) as refusal:
         Accelerator()
     assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
@@ -345,7 +346,7 @@ def test_an_answer_that_means_nothing_is_error_1007(monkeypatch, answer):
 
 def test_why_a_process_ended_is_told_and_its_traceback_is_not(monkeypatch, capfd):
     broken = [sys.executable, "-c", "print('on the client''s output'); raise ImportError('no module of that name')"]
-    monkeypatch.setattr("isthmus.isolated.command", lambda *_: broken)
+    monkeypatch.setattr("isthmus.system.isolated.command", lambda *_: broken)
     with pytest.raises(QnnError, match="ImportError: no module of that name") as refusal:
         Accelerator()
     assert "\n" not in str(refusal.value)
@@ -379,7 +380,7 @@ def test_an_interrupt_of_the_terminal_does_not_reach_it(content, moment):
         "seen = []\n"
         "signal.signal(signal.SIGINT, lambda *_: seen.append(1))\n"
         "from isthmus.accelerator import Accelerator\n"
-        "from isthmus import isolated\n"
+        "from isthmus.system import isolated\n"
         "start = isolated.environment\n"
         "def interrupt():\n"
         "    os.killpg(0, signal.SIGINT)\n"

@@ -14,8 +14,8 @@ from waiting import PATIENCE
 from isthmus import QnnError, qnn
 from isthmus.backends import gpu_graph
 from isthmus.errors import Code
-from isthmus.interrupts import settle
 from isthmus.opencl.handles import references
+from isthmus.system.interrupts import settle
 
 pytestmark = pytest.mark.usefixtures("small")
 FOLLOWING = {"gpu": {"follow_client": True}}

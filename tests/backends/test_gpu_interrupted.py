@@ -11,8 +11,8 @@ from opencl_device import Gate, client_context
 from suites import long
 
 from isthmus import QnnError, qnn
-from isthmus.interrupts import settle
 from isthmus.opencl.handles import references
+from isthmus.system.interrupts import settle
 
 pytestmark = [pytest.mark.usefixtures("small"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 OUTSIDE = (

@@ -16,7 +16,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, TensorType
 
 SOURCES = Path(isthmus.__file__).parent
-NEVER_IN_C = ("tools", "split", "delegate", "frontends", "session.py", "report", "isolated.py")
+NEVER_IN_C = ("tools", "split", "delegate", "frontends", "session.py", "report", "system")
 """Rooms whose errors no function of the C interface answers: a library says which Python is run, for one."""
 PYTHON = re.compile(r"\bisthmus\.\w+\.|\b\w+\(\)|\b[a-z]\w*\.\w+\(|\bset_config\(|\bMemType\.|\bqnn\.\w+\.\w+ |\bsys\.")
 

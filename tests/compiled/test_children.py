@@ -8,11 +8,11 @@ import types
 
 import pytest
 
-from isthmus import isolated
 from isthmus.compiled import children
 from isthmus.compiled.children import compile_into
 from isthmus.compiled.folder import Folder
 from isthmus.errors import QnnError
+from isthmus.system import isolated
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_much_to_say_stops_nobody(compile_with):
 
 def test_an_interrupt_ends_the_children_at_once(tmp_path):
     script = (
-        "import os, sys; from pathlib import Path; from isthmus import isolated\n"
+        "import os, sys; from pathlib import Path; from isthmus.system import isolated\n"
         "from isthmus.compiled.children import compile_into; from isthmus.compiled.folder import Folder\n"
         "child = 'import signal, sys, time; signal.signal(2, signal.SIG_IGN); sys.stderr.close(); time.sleep(600)'\n"
         "isolated.command = lambda module, *a: [sys.executable, '-c', child]\n"

@@ -6,8 +6,9 @@ import pytest
 from interruption import Alarm, Interrupt, account, everywhere, left, twice_everywhere, unharmed
 from suites import long
 
-from isthmus import memory, reading
+from isthmus import memory
 from isthmus.memory import holds, resource, rpcmem, tcm
+from isthmus.system import reading
 
 BOTH = pytest.mark.parametrize("by", [Interrupt, long(Alarm)])
 

@@ -83,7 +83,8 @@ def test_tests_are_recorded_and_run_by_lists(tmp_path: Path) -> None:
     """The two plugins, on tests of their own."""
     (tmp_path / "test_own.py").write_text(
         "import sys, threading, pytest\n"
-        "from isthmus import errors, reading, version\n"
+        "from isthmus import errors, version\n"
+        "from isthmus.system import reading\n"
         "@pytest.fixture(scope='module')\n"
         "def shared():\n    return [errors.QnnError.__str__(errors.QnnError(1000, 'a', 'b'))]\n"
         "def test_one(shared): pass\n"

@@ -12,7 +12,6 @@ from opencl_device import DEVICE, Gate, cl
 from opencl_faults import failing, replaced
 
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import settle
 from isthmus.memory import opencl
 from isthmus.opencl import commands, numbers, waiting
 from isthmus.opencl.context import Context
@@ -20,6 +19,7 @@ from isthmus.opencl.event import Event, checked
 from isthmus.opencl.execution import CHUNK, Commands, Limits, Outcome
 from isthmus.opencl.library import library
 from isthmus.opencl.program import Repository, build, kernel
+from isthmus.system.interrupts import settle
 
 N = 256
 SOURCE = """

@@ -11,7 +11,6 @@ from opencl_device import DEVICE, cl
 from opencl_faults import failing
 
 from isthmus.errors import QnnError
-from isthmus.interrupts import settle
 from isthmus.opencl import event as events
 from isthmus.opencl import numbers
 from isthmus.opencl import program as programs
@@ -21,6 +20,7 @@ from isthmus.opencl.handles import handle_of, references
 from isthmus.opencl.library import library
 from isthmus.opencl.owned import Owned, kinds_of
 from isthmus.opencl.program import Repository, build, build_each, kernel
+from isthmus.system.interrupts import settle
 
 REFERENCE_COUNT = 0x1080
 SOURCE = "kernel void add(global int *x, int by) { x[get_global_id(0)] += by; }"

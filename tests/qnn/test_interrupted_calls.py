@@ -9,9 +9,9 @@ from interruption import Alarm, Interrupt, Places, account, everywhere, left, un
 from suites import only
 
 from isthmus import Code, QnnError, memory, qnn
-from isthmus.interrupts import settle
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DataType, DescriptorType, MemDescriptor, TensorType, htp, lpai
+from isthmus.system.interrupts import settle
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 ARM = {"lpai_backend": {"target_env": "arm"}}

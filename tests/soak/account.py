@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.interrupts import settle
 from isthmus.memory import holds, shareable, tcm
+from isthmus.system.interrupts import settle
 
 _SECONDS_TO_SETTLE = 30.0
 

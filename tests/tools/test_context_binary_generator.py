@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tiny
 
-from isthmus import qnn, writing
-from isthmus.interrupts import owned
+from isthmus import qnn
+from isthmus.system import writing
+from isthmus.system.interrupts import owned
 from isthmus.tools.cli import main
 
 

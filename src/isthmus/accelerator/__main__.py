@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 
-from isthmus import isolated
+from isthmus.system import isolated
 
 
 def main(arguments: list[str]) -> int:

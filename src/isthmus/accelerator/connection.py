@@ -24,11 +24,11 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from isthmus import isolated
 from isthmus.accelerator.channel import Channel, ChannelClosed, encoded, refusal_from_json, refused_by_the_system
 from isthmus.accelerator.deadlines import CHUNK, Deadlines, Patience
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Descriptor, start
+from isthmus.system import isolated
+from isthmus.system.interrupts import Descriptor, start
 
 Undo = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 """From an answer to the call that takes back what it tells of."""

@@ -20,7 +20,7 @@ from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Ending, warn_forgotten
+from isthmus.system.interrupts import Ending, warn_forgotten
 
 _Result = TypeVar("_Result")
 _NORMAL = 100

@@ -12,7 +12,7 @@ import numpy as np
 from isthmus.accelerator.channel import refused_by_the_system
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.target import host as host_target
-from isthmus.interrupts import owned
+from isthmus.system.interrupts import owned
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL

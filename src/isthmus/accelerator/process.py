@@ -17,9 +17,9 @@ from isthmus.engine.native import loader
 from isthmus.engine.native.target import Target
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Descriptor, Ending, owned, warn_forgotten
 from isthmus.log import tell
 from isthmus.memory.shareable import shared_file
+from isthmus.system.interrupts import Descriptor, Ending, owned, warn_forgotten
 
 SERVING = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run", "executor:work", "executor:stop")
 _SECONDS_TO_END = 2.0

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from isthmus import reading
 from isthmus.errors import Code, QnnError
 from isthmus.memory.whole import is_whole
+from isthmus.system import reading
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
 MAX_BYTES = 1 << 20

@@ -34,8 +34,6 @@ from isthmus.engine.opencl import lower
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
-from isthmus.interrupts import Ending
-from isthmus.lock import Lock
 from isthmus.log import Log, LogLevel, deferred
 from isthmus.memory import adopt, holds, opencl
 from isthmus.memory.opencl import OpenClBuffer
@@ -43,6 +41,8 @@ from isthmus.opencl.context import Context
 from isthmus.opencl.device import choose
 from isthmus.opencl.library import REMEDY
 from isthmus.opencl.program import Repository
+from isthmus.system.interrupts import Ending
+from isthmus.system.lock import Lock
 
 
 class GpuBackend(BackendDriver):

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from isthmus import reading
 from isthmus.backends.driver import Source
 from isthmus.engine.opencl import serialization
 from isthmus.engine.opencl.program import Program
 from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, Graph, TensorType
+from isthmus.system import reading
 from isthmus.version import build_id
 
 MAGIC = b"ISTHMGPU"

@@ -15,8 +15,8 @@ from typing import cast
 
 from isthmus.backends.entry import BackendEntry
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import owned
-from isthmus.lock import Lock
+from isthmus.system.interrupts import owned
+from isthmus.system.lock import Lock
 
 GROUP = "isthmus.backends"
 _LIBRARY = re.compile(r"(?:lib)?Qnn(?P<name>[A-Za-z0-9]+?)(?:\.so|\.dll)?")

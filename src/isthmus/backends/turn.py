@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 
-from isthmus.lock import Lock
+from isthmus.system.lock import Lock
 
 
 class PlainTurn(Lock):  # type: ignore[misc]

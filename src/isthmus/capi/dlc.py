@@ -41,7 +41,7 @@ from isthmus.qnn.interface.types import (
     ScaleOffset,
     Tensor,
 )
-from isthmus.writing import write_whole
+from isthmus.system.writing import write_whole
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server

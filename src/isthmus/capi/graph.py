@@ -20,10 +20,10 @@ from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.recurrent import add_batch_first
 from isthmus.graph import DataType, MemType, Tensor, TensorInfo, TensorType
-from isthmus.lock import Lock
 from isthmus.log import LogLevel
 from isthmus.qnn.interface import types
 from isthmus.qnn.interface.objects import GraphConfig, GraphOption, Property
+from isthmus.system.lock import Lock
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server

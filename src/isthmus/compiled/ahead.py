@@ -17,7 +17,7 @@ from isthmus.compiled.children import compile_into
 from isthmus.compiled.folder import Folder, Unavailable
 from isthmus.compiled.toolchain import toolchain
 from isthmus.errors import QnnError
-from isthmus.isolated import end_with
+from isthmus.system.isolated import end_with
 
 
 def triple() -> str:

@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from isthmus import isolated
 from isthmus.compiled.folder import Folder
 from isthmus.compiled.patience import seconds_of_patience
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import join, start
+from isthmus.system import isolated
+from isthmus.system.interrupts import join, start
 
 _LOOK_EVERY = 0.1  # seconds
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from isthmus.compiled.patience import seconds_of_patience
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import owned
+from isthmus.system.interrupts import owned
 
 _MAGIC = b"ISTHMUS\x01"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size

@@ -14,7 +14,7 @@ from isthmus.delegate.interpreter import CustomAllocation as TfLiteCustomAllocat
 from isthmus.delegate.options import BackendType, Options
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT as kDefaultTensorAlignment
 from isthmus.errors import Code, QnnError
-from isthmus.lock import Lock
+from isthmus.system.lock import Lock
 
 TfLiteQnnDelegateOptions = Options
 kUndefinedBackend, kGpuBackend, kHtpBackend = BackendType.UNDEFINED, BackendType.GPU, BackendType.HTP

@@ -17,8 +17,8 @@ import numpy as np
 from isthmus.delegate.view import NodesModel
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import Subgraph
+from isthmus.system.writing import write_whole
 from isthmus.version import build_id
-from isthmus.writing import write_whole
 
 
 def digest(model: NodesModel, more: Sequence[object]) -> str:

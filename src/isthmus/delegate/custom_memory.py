@@ -16,10 +16,10 @@ import numpy as np
 
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Ending
-from isthmus.lock import Lock
 from isthmus.memory import rpcmem
 from isthmus.memory.whole import is_whole
+from isthmus.system.interrupts import Ending
+from isthmus.system.lock import Lock
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT, Allocation
 from isthmus.delegate.survey import Part, Survey, settle, survey
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import OperatorEntry
-from isthmus.interrupts import Ending
-from isthmus.lock import Lock
 from isthmus.log import Log, LogLevel, deferred, to_standard_error
+from isthmus.system.interrupts import Ending
+from isthmus.system.lock import Lock
 
 NAME = b"TfLiteQnnDelegate"
 REMEMBERED = 256

@@ -14,9 +14,9 @@ from isthmus.delegate import library, parameters, probe_model, structures
 from isthmus.delegate.structures import Allocation
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.schema import OPERATORS
-from isthmus.lock import Lock
 from isthmus.memory import host
 from isthmus.memory.identity import covering
+from isthmus.system.lock import Lock
 
 _MARK = 0x15_7A_4D_05
 _lock = Lock()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isthmus import reading
 from isthmus.errors import Code, QnnError
+from isthmus.system import reading
 
 if TYPE_CHECKING:
     from isthmus.graph import Graph

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import settle
-from isthmus.lock import Lock
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, around
 from isthmus.memory.whole import whole
+from isthmus.system.interrupts import settle
+from isthmus.system.lock import Lock
 
 _PACKAGE = str(Path(__file__).parents[1])
 

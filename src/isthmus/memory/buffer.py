@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Ending
 from isthmus.memory import holds
 from isthmus.memory.identity import PRIVATE, Identity, Span
 from isthmus.memory.whole import whole
 from isthmus.memory.window import Window
+from isthmus.system.interrupts import Ending
 
 _Self = TypeVar("_Self", bound="Buffer")
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from isthmus.errors import Code, QnnError
-from isthmus.lock import Lock
+from isthmus.system.lock import Lock
 
 if TYPE_CHECKING:
     from isthmus.memory.window import Window

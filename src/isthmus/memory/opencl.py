@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Ending
 from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.host import HostBuffer
 from isthmus.memory.identity import PRIVATE, Identity
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
 from isthmus.memory.whole import whole
+from isthmus.system.interrupts import Ending
 
 if TYPE_CHECKING:
     from isthmus.opencl.context import Context

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from isthmus.errors import Code, QnnError
-from isthmus.lock import Lock
 from isthmus.memory.buffer import Buffer
+from isthmus.system.lock import Lock
 
 DEFAULT_ALIGNMENT = 64
 

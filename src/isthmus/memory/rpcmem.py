@@ -16,11 +16,11 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Descriptor, owned
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
 from isthmus.memory.shareable import SharedMapping, remember
 from isthmus.memory.whole import is_whole, whole
+from isthmus.system.interrupts import Descriptor, owned
 
 HEAP_ID_SYSTEM = 25
 DEFAULT_FLAGS = 1

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Descriptor, owned
-from isthmus.lock import Lock
 from isthmus.memory.buffer import MappedBuffer
 from isthmus.memory.identity import Identity, file_identity
 from isthmus.memory.whole import is_whole, whole
 from isthmus.memory.window import Window
+from isthmus.system.interrupts import Descriptor, owned
+from isthmus.system.lock import Lock
 
 _DMA_BUFFERS = ("/dmabuf", "anon_inode:dmabuf")
 _SHAREABLE = ("/memfd:", "/dev/shm/", *_DMA_BUFFERS)

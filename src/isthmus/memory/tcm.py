@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextvars import ContextVar
 
 from isthmus.errors import Code, QnnError
-from isthmus.lock import Lock
 from isthmus.log import LogLevel, deferred
 from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer, PartBuffer, part_of
@@ -18,6 +17,7 @@ from isthmus.memory.host import HostBuffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, current, provide
 from isthmus.memory.whole import whole
 from isthmus.memory.window import Window
+from isthmus.system.lock import Lock
 
 POOL_BYTES = 2_035_712
 MAX_ALLOCATIONS = 32

@@ -12,12 +12,12 @@ from ctypes import c_uint64, c_void_p
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.lock import Lock
 from isthmus.opencl import numbers
 from isthmus.opencl.device import Device, describe
 from isthmus.opencl.handles import handle_of
 from isthmus.opencl.library import own_library
 from isthmus.opencl.owned import Owned
+from isthmus.system.lock import Lock
 
 PATIENCE = 600.0
 

@@ -10,7 +10,6 @@ from ctypes import c_int32, c_uint64, c_void_p
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Ending
 from isthmus.opencl import numbers
 from isthmus.opencl.cells import give_back, store_retained
 from isthmus.opencl.context import Context
@@ -20,6 +19,7 @@ from isthmus.opencl.loop import WORD, Word
 from isthmus.opencl.owned import Owned
 from isthmus.opencl.status import refusal
 from isthmus.opencl.waiting import Block, state
+from isthmus.system.interrupts import Ending
 
 _PIECE = 1.0
 """Seconds after which whoever waits looks whether the device is still there."""

@@ -8,10 +8,10 @@ from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import owned
 from isthmus.opencl import numbers
 from isthmus.opencl.library import device_handles, library, platforms
 from isthmus.opencl.owned import kinds_of
+from isthmus.system.interrupts import owned
 
 
 def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = None) -> int:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.lock import Lock
 from isthmus.opencl import numbers
 from isthmus.opencl.status import check, refusal
+from isthmus.system.lock import Lock
 
 VARIABLE = "ISTHMUS_OPENCL_LIBRARY"
 REMEDY = "pip install 'isthmus[gpu]' brings OpenCL and a driver for processors (PoCL)."

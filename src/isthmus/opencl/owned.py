@@ -12,10 +12,10 @@ from ctypes import c_int32, c_void_p
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Ending
 from isthmus.opencl.cells import give_back, store, store_retained
 from isthmus.opencl.library import Library, library
 from isthmus.opencl.status import check
+from isthmus.system.interrupts import Ending
 
 _NAMES = {
     "Context": "Context", "CommandQueue": "CommandQueue", "MemoryObject": "MemObject", "Program": "Program",

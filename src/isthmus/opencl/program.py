@@ -18,13 +18,13 @@ from typing import Any
 
 from isthmus.compiled.folder import Folder, Unavailable
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import join, start
-from isthmus.lock import Lock
 from isthmus.opencl import numbers
 from isthmus.opencl.context import Context
 from isthmus.opencl.library import library
 from isthmus.opencl.owned import Owned
 from isthmus.opencl.status import refusal
+from isthmus.system.interrupts import join, start
+from isthmus.system.lock import Lock
 
 _LONGEST_LOG = 4000
 _BUILDERS = 4

@@ -10,12 +10,12 @@ from itertools import chain, starmap
 from operator import setitem
 from typing import TYPE_CHECKING, Any
 
-from isthmus.interrupts import Ending
 from isthmus.opencl import machine, numbers
 from isthmus.opencl.cells import give_back, store
 from isthmus.opencl.library import library
 from isthmus.opencl.loop import WORD, Word
 from isthmus.opencl.status import check, refusal
+from isthmus.system.interrupts import Ending
 
 if TYPE_CHECKING:
     from isthmus.opencl.context import Context

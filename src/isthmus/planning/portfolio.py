@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from isthmus.interrupts import start
+from isthmus.system.interrupts import start
 
 from .attempt import Attempt, Task
 from .search import PAUSED, SOLVED, Advance, advance

@@ -14,7 +14,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from isthmus import reading
+from isthmus.system import reading
 
 from .problem import Buffer, Gap, PlanningError, Problem
 

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Ending, start
+from isthmus.system.interrupts import Ending, start
 
 QUEUE_DEPTH = 64
 """How many executions of a graph may wait."""

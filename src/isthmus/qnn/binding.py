@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from isthmus.backends.driver import DriverBinding, GraphStats, Memories, OperationTime, TensorMemory
 from isthmus.backends.limit import Limit
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Ending
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.profile import Event, Profile, ProfileLevel
 from isthmus.qnn.signal import Reservation, Signal
 from isthmus.qnn.tensor import ClientTensor
+from isthmus.system.interrupts import Ending
 
 if TYPE_CHECKING:
     from isthmus.qnn.graph import Graph

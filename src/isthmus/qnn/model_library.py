@@ -19,14 +19,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus import interrupts, isolated, reading
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import LIBRARY_MAGIC
 from isthmus.frontends.composed.build import Builder
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.composed.serialization import read
 from isthmus.graph import Graph
-from isthmus.interrupts import owned
+from isthmus.system import interrupts, isolated, reading
+from isthmus.system.interrupts import owned
 
 SECONDS = 60.0
 """How long a library may take to compose its graphs, unless ``ISTHMUS_MODEL_SECONDS`` says otherwise."""

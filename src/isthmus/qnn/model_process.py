@@ -11,12 +11,12 @@ import resource
 import sys
 from ctypes import POINTER, byref, c_bool, c_uint32, c_void_p
 
-from isthmus import isolated
 from isthmus.frontends.composed import serialization
 from isthmus.qnn.interface import ComposingTable
 from isthmus.qnn.interface.system import ModelGraphInfo
 from isthmus.qnn.model_library import MAX_COMPOSED, MAX_MESSAGE
 from isthmus.qnn.recorder import Recorder
+from isthmus.system import isolated
 
 LEAST_MEMORY = 1 << 32
 """What a process may have on the smallest machine: an interpreter and its libraries reserve more than they use."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from isthmus.errors import Code, QnnError
-from isthmus.writing import written
+from isthmus.system.writing import written
 
 
 def file_name(text: str) -> Path:

@@ -9,10 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from isthmus import frontends, qnn, reading
+from isthmus import frontends, qnn
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, GraphInfo, TensorInfo
 from isthmus.qnn.system import UNKNOWN_FORMAT
+from isthmus.system import reading
 from isthmus.tools import inspect_composed
 from isthmus.tools.files import file_name
 from isthmus.tools.messages import print_line

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isthmus import reading
 from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, TensorEntry
 from isthmus.frontends.dlc.contents import Contents
@@ -15,6 +14,7 @@ from isthmus.frontends.dlc.operations import operation
 from isthmus.graph import DataType, TensorType
 from isthmus.graph.ops import OPERATIONS
 from isthmus.qnn import model_library
+from isthmus.system import reading
 from isthmus.tools.messages import print_line
 
 

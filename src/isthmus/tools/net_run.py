@@ -21,11 +21,12 @@ from urllib.parse import quote
 
 import numpy as np
 
-from isthmus import qnn, reading
+from isthmus import qnn
 from isthmus.backends import registry
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
 from isthmus.session import time_limit
+from isthmus.system import reading
 from isthmus.tools.context_binary_generator import write
 from isthmus.tools.library import add_backend_arguments, add_mode_argument, add_timeout_argument, backend_config
 from isthmus.tools.models import add_dlc_argument, compose, named

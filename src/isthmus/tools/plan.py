@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isthmus import reading
 from isthmus.backends import registry
 from isthmus.backends.entry import Preparation
 from isthmus.errors import Code, QnnError
@@ -22,6 +21,7 @@ from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
 from isthmus.report import draw, shorten, tabulate
 from isthmus.report.tradeoff import BOUNDED
+from isthmus.system import reading
 from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.limits import add_limit_arguments, parse_limit
 from isthmus.tools.shapes import add_shape_argument, parse_shape

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from isthmus import reading
 from isthmus.backends import registry
 from isthmus.errors import Code, QnnError, one_line
 from isthmus.qnn import GraphConfig
 from isthmus.session import Session
+from isthmus.system import reading
 from isthmus.tools.files import file_name, written_whole
 from isthmus.tools.library import add_mode_argument, add_timeout_argument, backend_config
 from isthmus.tools.messages import add_log_argument, print_line

@@ -15,7 +15,7 @@ from isthmus.compiled import objects
 from isthmus.engine.native import cache
 from isthmus.engine.native.target import Target, by_name
 from isthmus.errors import QnnError
-from isthmus.isolated import end_with
+from isthmus.system.isolated import end_with
 
 _ALLOWED_EXTERNALS = frozenset(
     ("memcpy", "memset", "memmove", "syscall", "sched_getcpu", "expf", "logf", "powf", "sinf", "cosf", "tanf", "erff",

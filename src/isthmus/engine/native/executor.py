@@ -19,9 +19,9 @@ from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import by_name
 from isthmus.engine.native.words import LONGEST_LIST as MOST_CURSORS
 from isthmus.errors import Code, QnnError
-from isthmus.interrupts import Ending, start
 from isthmus.memory import Buffer, Window, host
 from isthmus.prepare.schedule import Pool
+from isthmus.system.interrupts import Ending, start
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)

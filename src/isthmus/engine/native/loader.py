@@ -14,7 +14,7 @@ from isthmus.compiled.image import Image
 from isthmus.engine.native import cache
 from isthmus.engine.native.target import Target
 from isthmus.errors import Code, QnnError
-from isthmus.lock import Lock
+from isthmus.system.lock import Lock
 
 _COMPILER = "isthmus.engine.native.compiler"
 

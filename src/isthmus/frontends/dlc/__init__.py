@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus import reading
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.build import Builder
 from isthmus.frontends.composed.entries import GraphEntry
@@ -21,6 +20,7 @@ from isthmus.frontends.dlc.archive import Archive
 from isthmus.frontends.dlc.contents import Contents, Reading
 from isthmus.frontends.dlc.operations import translated
 from isthmus.graph import Graph
+from isthmus.system import reading
 
 __all__ = ["MAGIC", "load", "mapped", "parse", "read", "records"]
 

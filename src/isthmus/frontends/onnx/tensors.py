@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus import reading
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.unsupported import unsupported
+from isthmus.system import reading
 
 FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, STRING, BOOL, FLOAT16, DOUBLE, UINT32, UINT64 = range(1, 14)
 

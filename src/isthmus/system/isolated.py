@@ -67,7 +67,7 @@ def command(module: str, *arguments: str) -> list[str]:
             "this program does not say which Python interpreter it runs (sys.executable is empty)",
             "Set sys.executable before using Isthmus from an embedded interpreter.",
         )
-    root = str(Path(__file__).absolute().parents[1])
+    root = str(Path(__file__).absolute().parents[2])
     user = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
     flags = ["-I", "-B"] if sys.dont_write_bytecode else ["-I"]
     # Found by a relative entry of PATH its name is relative, and the child begins in another folder.

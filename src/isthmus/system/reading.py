@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable
 from typing import BinaryIO, cast
 
-from isthmus.interrupts import Descriptor, owned
+from isthmus.system.interrupts import Descriptor, owned
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 """What keeps everybody from changing a descriptor's memory."""
