@@ -64,7 +64,7 @@ def test_a_plain_start_would_have_run_them(poisoned):
 
 
 def test_the_package_that_runs_is_the_one_that_the_child_imports(tmp_path):
-    script = "import sys; from isthmus.system import isolated; print('\\0'.join(isolated.command('isthmus.child', 'x', '')))"
+    script = "from isthmus.system import isolated; print('\\0'.join(isolated.command('isthmus.child', 'x', '')))"
     source = package_beside(tmp_path / "tree", "import sys, isthmus; print(isthmus.__file__, sys.argv[1:])")
     command = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, env={"PYTHONPATH": str(source)}, capture_output=True, check=True
@@ -116,7 +116,7 @@ def test_the_environment_holds_what_a_child_needs_and_no_more(monkeypatch):
 def test_an_interpreter_that_cannot_be_named_is_refused(monkeypatch):
     monkeypatch.setattr(sys, "executable", "")
     with pytest.raises(isthmus.QnnError, match=r"sys\.executable"):
-        isolated.command("isthmus.accelerator")
+        isolated.command("isthmus.backends.accelerator")
 
 
 CHILD = """
@@ -161,4 +161,4 @@ def test_a_relative_name_of_the_interpreter_is_made_absolute(monkeypatch, tmp_pa
     (tmp_path / "python").symlink_to(sys.executable)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", "python")
-    assert isolated.command("isthmus.accelerator")[0] == str(tmp_path / "python")
+    assert isolated.command("isthmus.backends.accelerator")[0] == str(tmp_path / "python")

@@ -20,9 +20,9 @@ MAY_IMPORT = {
     "prepare": {"graph", "planning", "errors"},
     "engine": {"system", "compiled", "graph", "prepare", "memory", "errors"},
     "binary": {"system", "engine", "graph", "errors", "version"},
-    "accelerator": {"system", "binary", "engine", "graph", "memory", "log", "errors"},
+    "backends.accelerator": {"system", "binary", "engine", "graph", "memory", "log", "errors"},
     "backends": {
-        "system", "accelerator", "binary", "engine", "prepare", "graph", "memory", "opencl", "compiled", "log",
+        "system", "backends.accelerator", "binary", "engine", "prepare", "graph", "memory", "opencl", "compiled", "log",
         "errors", "version",
     },
     "qnn": {"system", "backends", "frontends", "prepare", "graph", "memory", "log", "errors", "version"},
@@ -86,8 +86,8 @@ def test_every_room_is_listed():
 
 
 def test_no_module_of_the_backends_imports_another_late():
-    """An import inside a function hides that two modules need each other."""
-    for file in (SOURCE / "backends").rglob("*.py"):
+    """An import inside a function hides that two modules need each other; only a process that starts has a reason."""
+    for file in (file for file in (SOURCE / "backends").rglob("*.py") if file.name != "__main__.py"):
         functions = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)]
         late = [
             node.module
@@ -98,7 +98,7 @@ def test_no_module_of_the_backends_imports_another_late():
         assert not late, f"{file.name} imports {late} inside a function"
 
 
-@pytest.mark.parametrize("room", ["memory", "engine", "binary", "accelerator", "session"])
+@pytest.mark.parametrize("room", ["memory", "engine", "binary", "backends/accelerator", "session"])
 def test_only_backends_know_their_names(room):
     """Whatever a module calls "htp" or "lpai" is either a backend's business or has another name."""
     files = list((SOURCE / room).rglob("*.py")) or [SOURCE / f"{room}.py"]

@@ -10,8 +10,8 @@ import numpy as np
 import tiny
 
 from isthmus import binary
-from isthmus.accelerator import Accelerator, Lane
 from isthmus.backends import native
+from isthmus.backends.accelerator import Accelerator, Lane
 from isthmus.engine.native.target import Target
 from isthmus.frontends import load
 from isthmus.memory import rpcmem

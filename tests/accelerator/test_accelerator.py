@@ -14,7 +14,7 @@ from processes import descriptors, least_growth, opened_since, stop
 from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError, binary
-from isthmus.accelerator import Accelerator, Lane
+from isthmus.backends.accelerator import Accelerator, Lane
 from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import portable
 from isthmus.memory import rpcmem
@@ -216,7 +216,7 @@ def test_death_is_noticed_at_once_by_one_who_waits(content, sign):
 
 CLIENT = """
 import os, sys, threading
-from isthmus.accelerator import Accelerator
+from isthmus.backends.accelerator import Accelerator
 def start():
     global accelerator
     accelerator = Accelerator()

@@ -8,7 +8,7 @@ import pytest
 from waiting import PATIENCE
 
 from isthmus import Code, QnnError
-from isthmus.accelerator.channel import MAX_BYTES, Channel, ChannelClosed, encoded, refused_by_the_system
+from isthmus.backends.accelerator.channel import MAX_BYTES, Channel, ChannelClosed, encoded, refused_by_the_system
 
 
 @pytest.fixture

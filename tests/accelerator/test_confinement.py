@@ -12,8 +12,8 @@ import pytest
 from accelerator_harness import Site, exists
 
 from isthmus import Code, QnnError, binary
-from isthmus.accelerator import Accelerator, Lane
-from isthmus.accelerator.confinement import ALLOW, ERRNO, KILL, MACHINES, program
+from isthmus.backends.accelerator import Accelerator, Lane
+from isthmus.backends.accelerator.confinement import ALLOW, ERRNO, KILL, MACHINES, program
 
 
 def judge(machine, number, arguments=(0, 0, 0, 0), architecture=None):
@@ -106,7 +106,7 @@ def test_the_filter_refuses_everything_else(name):
 
 PROBE = """
 import os, socket, sys, threading
-from isthmus.accelerator.confinement import confine
+from isthmus.backends.accelerator.confinement import confine
 kept = confine(2)
 told = []
 for deed in (lambda: open("/etc/passwd"), lambda: socket.socket(), lambda: os.kill(os.getppid(), 0),
@@ -133,7 +133,7 @@ def test_a_confined_process_is_held_by_the_kernel(deed):
 
 
 def test_what_cannot_be_given_up_is_told():
-    probe = "from isthmus.accelerator import confinement as c; c.MACHINES.clear(); print(c.confine(2))"
+    probe = "from isthmus.backends.accelerator import confinement as c; c.MACHINES.clear(); print(c.confine(2))"
     told = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True,
                           env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))  # fmt: skip
     assert told.stdout.strip() == f"['system calls: {os.strerror(errno.ENOSYS)}']"
@@ -181,7 +181,7 @@ def test_it_inherits_neither_descriptors_nor_secrets(monkeypatch):
 
 
 CLIENT = """
-from isthmus.accelerator import Accelerator
+from isthmus.backends.accelerator import Accelerator
 with Accelerator() as accelerator:
     print(accelerator.counts()["lanes"])
 """

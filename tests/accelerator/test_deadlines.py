@@ -9,9 +9,9 @@ from processes import stop
 from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
-from isthmus.accelerator import Accelerator, Deadlines, Lane, deadlines
-from isthmus.accelerator.connection import Connection
-from isthmus.accelerator.process import request
+from isthmus.backends.accelerator import Accelerator, Deadlines, Lane, deadlines
+from isthmus.backends.accelerator.connection import Connection
+from isthmus.backends.accelerator.process import request
 
 
 def silent(accelerator, content):

@@ -12,7 +12,7 @@ from processes import in_child
 from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
-from isthmus.accelerator import Accelerator, Deadlines, Lane, process
+from isthmus.backends.accelerator import Accelerator, Deadlines, Lane, process
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import time
 
 from waiting import PATIENCE
 
-from isthmus.accelerator.gate import Gate
+from isthmus.backends.accelerator.gate import Gate
 
 
 def enter_later(gate, lane, priority, log, name):

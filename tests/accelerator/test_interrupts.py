@@ -11,9 +11,9 @@ from processes import stop
 from waiting import eventually, interrupted_when, main_in
 
 from isthmus import Code, QnnError, binary
-from isthmus.accelerator import Accelerator, Deadlines, Lane
-from isthmus.accelerator.connection import Connection, Request
-from isthmus.accelerator.gate import Gate
+from isthmus.backends.accelerator import Accelerator, Deadlines, Lane
+from isthmus.backends.accelerator.connection import Connection, Request
+from isthmus.backends.accelerator.gate import Gate
 from isthmus.memory import rpcmem
 
 

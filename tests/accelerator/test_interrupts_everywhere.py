@@ -9,9 +9,9 @@ from suites import LONG
 from waiting import PATIENCE
 
 from isthmus import binary
-from isthmus.accelerator import Accelerator, Lane
-from isthmus.accelerator.connection import Connection
-from isthmus.accelerator.gate import Gate
+from isthmus.backends.accelerator import Accelerator, Lane
+from isthmus.backends.accelerator.connection import Connection
+from isthmus.backends.accelerator.gate import Gate
 from isthmus.memory import rpcmem
 from isthmus.system import isolated
 from isthmus.system.interrupts import settle

@@ -21,10 +21,10 @@ from processes import stop
 from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError, binary
-from isthmus.accelerator import Accelerator, Lane
-from isthmus.accelerator.channel import Channel
-from isthmus.accelerator.connection import Connection
-from isthmus.accelerator.process import request
+from isthmus.backends.accelerator import Accelerator, Lane
+from isthmus.backends.accelerator.channel import Channel
+from isthmus.backends.accelerator.connection import Connection
+from isthmus.backends.accelerator.process import request
 from isthmus.engine.native import doorbell
 
 
@@ -356,7 +356,7 @@ def test_why_a_process_ended_is_told_and_its_traceback_is_not(monkeypatch, capfd
 def test_the_accelerator_has_no_descriptor_of_the_client(tmp_path):
     secret = tmp_path / "secret"
     code = (
-        "import os; from isthmus.accelerator import Accelerator\n"
+        "import os; from isthmus.backends.accelerator import Accelerator\n"
         "with Accelerator() as a:\n"
         "    print({fd: os.readlink(f'/proc/{a.pid}/fd/{fd}') for fd in os.listdir(f'/proc/{a.pid}/fd')})"
     )
@@ -379,7 +379,7 @@ def test_an_interrupt_of_the_terminal_does_not_reach_it(content, moment):
         "import os, signal, sys, threading\n"
         "seen = []\n"
         "signal.signal(signal.SIGINT, lambda *_: seen.append(1))\n"
-        "from isthmus.accelerator import Accelerator\n"
+        "from isthmus.backends.accelerator import Accelerator\n"
         "from isthmus.system import isolated\n"
         "start = isolated.environment\n"
         "def interrupt():\n"
@@ -403,7 +403,7 @@ def test_an_interrupt_of_the_terminal_does_not_reach_it(content, moment):
 def test_a_client_without_standard_streams_has_an_accelerator():
     code = (
         "import os; os.closerange(0, 2)\n"
-        "from isthmus.accelerator import Accelerator\n"
+        "from isthmus.backends.accelerator import Accelerator\n"
         "with Accelerator() as a: assert a.counts()['lanes'] == 0\n"
     )
     done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, timeout=PATIENCE)

@@ -10,7 +10,7 @@ from suites import only
 
 import isthmus
 from isthmus import binary
-from isthmus.accelerator import Accelerator, Lane
+from isthmus.backends.accelerator import Accelerator, Lane
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "native"))
 import specimens

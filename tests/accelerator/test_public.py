@@ -11,8 +11,8 @@ from processes import stop
 from waiting import PATIENCE, eventually, interrupted_when, main_in
 
 from isthmus import Code, QnnError, qnn
-from isthmus.accelerator import Deadlines
-from isthmus.accelerator.connection import Request
+from isthmus.backends.accelerator import Deadlines
+from isthmus.backends.accelerator.connection import Request
 from isthmus.graph import DataType, MemType, TensorType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp

@@ -11,8 +11,8 @@ from accelerator_harness import LONG_SIZE, SIZE, Site, expected, under_way
 from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
-from isthmus.accelerator import Accelerator
-from isthmus.accelerator.memory import _shared_file
+from isthmus.backends.accelerator import Accelerator
+from isthmus.backends.accelerator.memory import _shared_file
 from isthmus.memory import rpcmem
 from isthmus.memory.shareable import shared_file
 

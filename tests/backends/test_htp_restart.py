@@ -16,8 +16,8 @@ from suites import only
 from waiting import PATIENCE, eventually, main_in
 
 from isthmus import Code, QnnError, qnn
-from isthmus.accelerator import Accelerator, Deadlines
-from isthmus.accelerator.connection import Request
+from isthmus.backends.accelerator import Accelerator, Deadlines
+from isthmus.backends.accelerator.connection import Request
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, htp
 

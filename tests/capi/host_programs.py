@@ -31,7 +31,7 @@ def accelerators() -> set[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if b"isthmus.accelerator" in (entry / "cmdline").read_bytes():
+                if b"isthmus.backends.accelerator" in (entry / "cmdline").read_bytes():
                     found.add(int(entry.name))
             except OSError:
                 continue

@@ -10,7 +10,7 @@ _GPU = ("backends/test_gpu_*.py",)
 _HTP = ("backends/test_htp_*.py", "accelerator/test_public.py", "qnn/test_signals.py", "qnn/test_forks.py")
 _LPAI = ("backends/test_lpai_*.py", "test_session_lpai.py", "qnn/test_bindings.py", "qnn/test_forks.py")
 _TESTS: dict[str, tuple[str, ...]] = {
-    "accelerator/": ("accelerator", *_HTP, "backends/test_lpai_arm.py", "qnn/test_freed.py"),
+    "backends/accelerator/": ("accelerator", *_HTP, "backends/test_lpai_arm.py", "qnn/test_freed.py"),
     "backends/": ("backends", "qnn", "test_session.py", "test_session_lpai.py"),
     "backends/cpu.py": ("qnn", "backends/test_toy_backend.py", "test_session.py", "memory/test_adaptors.py", "tools"),
     "backends/gpu": _GPU,

@@ -9,7 +9,7 @@ from processes import stop
 from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError, qnn
-from isthmus.accelerator import Deadlines
+from isthmus.backends.accelerator import Deadlines
 from isthmus.qnn import DataType, Signal, SignalConfig, TensorType, asynchronous
 
 STEPS, SIDE = 200, 192

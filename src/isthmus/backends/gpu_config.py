@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from isthmus.accelerator.deadlines import Deadlines
+from isthmus.backends.accelerator.deadlines import Deadlines
 from isthmus.backends.config import Key, Refused, Table, choice, file_name, number, settings, shown, truth
 from isthmus.backends.gpu_options import GraphConfig, Precision
 from isthmus.log import Log

@@ -15,8 +15,8 @@ from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import Any
 
-from isthmus.accelerator import Accelerator, Lane, open_lane
 from isthmus.backends import native
+from isthmus.backends.accelerator import Accelerator, Lane, open_lane
 from isthmus.backends.driver import (
     BackendDriver,
     Change,

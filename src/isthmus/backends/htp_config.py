@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from isthmus.accelerator.deadlines import Deadlines
+from isthmus.backends.accelerator.deadlines import Deadlines
 from isthmus.backends.config import Key, Table, choice, number, settings
 from isthmus.backends.htp_options import Reregistration
 from isthmus.backends.native import MAX_THREADS

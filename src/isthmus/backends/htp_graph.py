@@ -6,7 +6,7 @@ import ctypes
 import time
 from typing import TYPE_CHECKING
 
-from isthmus.accelerator import Lane
+from isthmus.backends.accelerator import Lane
 from isthmus.backends.binding import Binding, Ledger
 from isthmus.backends.driver import GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
 from isthmus.backends.htp_memory import HtpRegistration

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from isthmus.accelerator import Lane, Slots
+from isthmus.backends.accelerator import Lane, Slots
 from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.backends.htp_options import Descriptor, MemType, Reregistration
 from isthmus.errors import Code, QnnError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isthmus.accelerator import Lane, Slots
+from isthmus.backends.accelerator import Lane, Slots
 from isthmus.graph import TensorInfo
 from isthmus.memory import rpcmem
 

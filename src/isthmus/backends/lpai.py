@@ -15,9 +15,9 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
-from isthmus.accelerator import Accelerator, Lane, open_lane
-from isthmus.accelerator.remote import RemoteExecutor
 from isthmus.backends import native
+from isthmus.backends.accelerator import Accelerator, Lane, open_lane
+from isthmus.backends.accelerator.remote import RemoteExecutor
 from isthmus.backends.driver import (
     BackendDriver,
     Change,

@@ -7,8 +7,8 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from isthmus.accelerator.remote import RemoteExecutor, RemoteIo
 from isthmus.backends import lpai_rules, native
+from isthmus.backends.accelerator.remote import RemoteExecutor, RemoteIo
 from isthmus.backends.binding import Binding, Ledger
 from isthmus.backends.driver import Change, GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
 from isthmus.backends.limit import Limit

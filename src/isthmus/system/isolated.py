@@ -56,7 +56,7 @@ def command(module: str, *arguments: str) -> list[str]:
     Parameters
     ----------
     module
-        Its full name, for example ``"isthmus.accelerator"``.
+        Its full name, for example ``"isthmus.backends.accelerator"``.
     arguments
         What it finds in ``sys.argv[1:]``.
     """

@@ -13,8 +13,15 @@ from typing import Any
 import numpy as np
 
 from isthmus import binary
-from isthmus.accelerator.channel import Channel, ChannelClosed, Frame, encoded, refusal_to_json, refused_by_the_system
-from isthmus.accelerator.memory import Quiet, SharedMemory
+from isthmus.backends.accelerator.channel import (
+    Channel,
+    ChannelClosed,
+    Frame,
+    encoded,
+    refusal_to_json,
+    refused_by_the_system,
+)
+from isthmus.backends.accelerator.memory import Quiet, SharedMemory
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.target import Target, by_name

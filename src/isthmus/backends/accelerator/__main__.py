@@ -1,4 +1,4 @@
-"""The accelerator process: ``isthmus.accelerator SOCKET PARENT``, started by the client's `Connection`, isolated."""
+"""Runs the accelerator process: ``isthmus.backends.accelerator SOCKET PARENT``, started isolated by `Connection`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def main(arguments: list[str]) -> int:
     # An interrupt from the terminal is the client's to answer.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    from isthmus.accelerator.channel import Channel
-    from isthmus.accelerator.confinement import confine
-    from isthmus.accelerator.server import Server
+    from isthmus.backends.accelerator.channel import Channel
+    from isthmus.backends.accelerator.confinement import confine
+    from isthmus.backends.accelerator.server import Server
     from isthmus.engine.native import loader
 
     end = socket.socket(fileno=fd)

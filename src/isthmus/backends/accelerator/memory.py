@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from isthmus.accelerator.channel import refused_by_the_system
+from isthmus.backends.accelerator.channel import refused_by_the_system
 from isthmus.engine.native.doorbell import MEMORY_ADDRESS, MEMORY_GENERATION, MEMORY_ROW, MEMORY_SIZE, SLOT_BITS
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window

@@ -24,8 +24,14 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from isthmus.accelerator.channel import Channel, ChannelClosed, encoded, refusal_from_json, refused_by_the_system
-from isthmus.accelerator.deadlines import CHUNK, Deadlines, Patience
+from isthmus.backends.accelerator.channel import (
+    Channel,
+    ChannelClosed,
+    encoded,
+    refusal_from_json,
+    refused_by_the_system,
+)
+from isthmus.backends.accelerator.deadlines import CHUNK, Deadlines, Patience
 from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
 from isthmus.system.interrupts import Descriptor, start
@@ -368,7 +374,7 @@ class Connection:
         if self._theirs.fileno() <= isolated.STANDARD:
             with self._theirs as low:
                 self._theirs = socket.socket(fileno=isolated.passable(low.fileno()))
-        command = isolated.command("isthmus.accelerator", str(self._theirs.fileno()), str(os.getpid()))
+        command = isolated.command("isthmus.backends.accelerator", str(self._theirs.fileno()), str(os.getpid()))
         # Numpy's linear algebra would start threads that nobody needs there.
         environment = isolated.environment() | {"OPENBLAS_NUM_THREADS": "1"}
         if self.reason:

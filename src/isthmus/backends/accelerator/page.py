@@ -9,7 +9,7 @@ import os
 
 import numpy as np
 
-from isthmus.accelerator.channel import refused_by_the_system
+from isthmus.backends.accelerator.channel import refused_by_the_system
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.target import host as host_target
 from isthmus.system.interrupts import owned

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from isthmus.accelerator.connection import Connection, Request, Undo
-from isthmus.accelerator.deadlines import Patience
-from isthmus.accelerator.page import Page
-from isthmus.accelerator.process import SERVING, Accelerator, request
+from isthmus.backends.accelerator.connection import Connection, Request, Undo
+from isthmus.backends.accelerator.deadlines import Patience
+from isthmus.backends.accelerator.page import Page
+from isthmus.backends.accelerator.process import SERVING, Accelerator, request
 from isthmus.binary import ContextBinary
 from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import by_name, runnable

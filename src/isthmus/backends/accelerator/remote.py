@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from isthmus.accelerator.lane import Lane
-from isthmus.accelerator.memory import NOTHING
-from isthmus.accelerator.process import Accelerator, Slots
+from isthmus.backends.accelerator.lane import Lane
+from isthmus.backends.accelerator.memory import NOTHING
+from isthmus.backends.accelerator.process import Accelerator, Slots
 from isthmus.binary import ContextBinary, GraphBinary, to_bytes
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError

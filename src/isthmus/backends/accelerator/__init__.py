@@ -1,0 +1,10 @@
+"""The accelerator: another process that sees only memory whose file descriptors it was handed, and runs graphs there.
+
+`Accelerator` and `Lane` are the client's side; `isthmus.backends.accelerator.__main__` is the other.
+"""
+
+from isthmus.backends.accelerator.deadlines import Deadlines
+from isthmus.backends.accelerator.lane import Lane, open_lane
+from isthmus.backends.accelerator.process import Accelerator, Slots
+
+__all__ = ["Accelerator", "Deadlines", "Lane", "Slots", "open_lane"]
