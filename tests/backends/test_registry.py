@@ -12,7 +12,7 @@ from isthmus.backends import registry
 MODULE = '''
 from dataclasses import replace
 
-from isthmus.backends import cpu
+from isthmus.backends.cpu import driver as cpu
 
 ENTRY = replace(cpu.ENTRY, name="elsewhere", library="libQnnElsewhere.so")
 '''

@@ -1,0 +1,1 @@
+"""The CPU backend: the native engine in the client's own process."""
