@@ -2,7 +2,8 @@
 
 import pytest
 
-from isthmus.backends import gpu_options, htp_options, lpai_options
+from isthmus.backends import gpu_options, lpai_options
+from isthmus.backends.htp import options as htp_options
 
 NUMBERS = {
     gpu_options.MemType: {"OPENCL": 0, "UNDEFINED": 0x7FFFFFF},

@@ -46,7 +46,7 @@ def test_handlers_of_others_hear_what_they_did_before_and_logging_is_then_set_up
 
 SCRIPT = """
 import sys
-from isthmus.backends import htp
+from isthmus.backends.htp import driver as htp
 from isthmus.log import LogLevel
 from isthmus.tools.cli import main
 make = htp.ENTRY.driver.__init__

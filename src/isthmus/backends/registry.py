@@ -23,7 +23,7 @@ _LIBRARY = re.compile(r"(?:lib)?Qnn(?P<name>[A-Za-z0-9]+?)(?:\.so|\.dll)?")
 _lock = Lock()
 _entries: dict[str, str | BackendEntry] = {
     "cpu": "isthmus.backends.cpu.driver:ENTRY",
-    "htp": "isthmus.backends.htp:ENTRY",
+    "htp": "isthmus.backends.htp.driver:ENTRY",
     "lpai": "isthmus.backends.lpai:ENTRY",
     "gpu": "isthmus.backends.gpu:ENTRY",
 }

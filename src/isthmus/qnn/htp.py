@@ -1,6 +1,6 @@
 """HTP's custom memory structure and configs, under the names of its headers."""
 
-from isthmus.backends.htp_options import BackendProperty, ContextConfig, Descriptor, MemType, Reregistration
+from isthmus.backends.htp.options import BackendProperty, ContextConfig, Descriptor, MemType, Reregistration
 
 REREGISTRATION = ContextConfig.REREGISTRATION
 ACCELERATOR_PID = BackendProperty.ACCELERATOR_PID

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from isthmus.backends.accelerator import Lane
 from isthmus.backends.binding import Binding, Ledger
 from isthmus.backends.driver import GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
-from isthmus.backends.htp_memory import HtpRegistration
-from isthmus.backends.htp_staging import Staging
+from isthmus.backends.htp.memory import HtpRegistration
+from isthmus.backends.htp.staging import Staging
 from isthmus.backends.limit import Limit
 from isthmus.backends.native import NativeGraphDriver, Prepared
 from isthmus.binary import ContextBinary, to_bytes
@@ -19,7 +19,7 @@ from isthmus.graph import Graph, MemType, TensorInfo
 from isthmus.memory import Window
 
 if TYPE_CHECKING:
-    from isthmus.backends.htp import HtpContext
+    from isthmus.backends.htp.driver import HtpContext
 
 
 class LaneTurn:

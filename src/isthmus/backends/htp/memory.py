@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from isthmus.backends.accelerator import Lane, Slots
 from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
-from isthmus.backends.htp_options import Descriptor, MemType, Reregistration
+from isthmus.backends.htp.options import Descriptor, MemType, Reregistration
 from isthmus.errors import Code, QnnError
 from isthmus.memory import SharedFd, Window, holds, window
 from isthmus.memory.identity import Identity

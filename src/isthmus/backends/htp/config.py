@@ -7,7 +7,7 @@ from typing import Any
 
 from isthmus.backends.accelerator.deadlines import Deadlines
 from isthmus.backends.config import Key, Table, choice, number, settings
-from isthmus.backends.htp_options import Reregistration
+from isthmus.backends.htp.options import Reregistration
 from isthmus.backends.native import MAX_THREADS
 from isthmus.log import Log
 

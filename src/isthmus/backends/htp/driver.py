@@ -27,11 +27,11 @@ from isthmus.backends.driver import (
     Source,
 )
 from isthmus.backends.entry import BackendEntry, Preparation
-from isthmus.backends.htp_config import HtpConfig, read_config
-from isthmus.backends.htp_graph import HtpGraphDriver
-from isthmus.backends.htp_io import HtpIo
-from isthmus.backends.htp_memory import HtpMemory
-from isthmus.backends.htp_options import BackendProperty, ContextConfig, Reregistration
+from isthmus.backends.htp.config import HtpConfig, read_config
+from isthmus.backends.htp.graph import HtpGraphDriver
+from isthmus.backends.htp.io import HtpIo
+from isthmus.backends.htp.memory import HtpMemory
+from isthmus.backends.htp.options import BackendProperty, ContextConfig, Reregistration
 from isthmus.binary import ContextBinary, inspect, to_bytes
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph

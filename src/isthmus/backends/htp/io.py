@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from isthmus.backends.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
 from isthmus.backends.entry import IoPolicy, Provision
-from isthmus.backends.htp_graph import HtpGraphDriver
-from isthmus.backends.htp_options import Descriptor
+from isthmus.backends.htp.graph import HtpGraphDriver
+from isthmus.backends.htp.options import Descriptor
 from isthmus.graph import MemType
 from isthmus.memory import rpcmem
 
