@@ -5,7 +5,7 @@ import json
 import pytest
 
 from isthmus import Code, QnnError, qnn
-from isthmus.backends.lpai_config import LpaiConfig, read
+from isthmus.backends.lpai.config import LpaiConfig, read
 from isthmus.log import Log
 from isthmus.qnn import lpai
 

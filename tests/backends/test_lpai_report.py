@@ -7,8 +7,8 @@ import pytest
 from lpai_harness import IN_TCM, counter, pools, ready
 
 from isthmus import QnnError, qnn
-from isthmus.backends import lpai_report
-from isthmus.backends.lpai_config import read
+from isthmus.backends.lpai import report as lpai_report
+from isthmus.backends.lpai.config import read
 from isthmus.graph import DataType, Graph, TensorType
 from isthmus.log import Log
 

@@ -3,8 +3,8 @@
 import pytest
 
 from isthmus import memory
-from isthmus.backends.lpai_options import BufferAlignmentReq, Mem, MemType
-from isthmus.backends.lpai_rules import io_window, pool_window
+from isthmus.backends.lpai.options import BufferAlignmentReq, Mem, MemType
+from isthmus.backends.lpai.rules import io_window, pool_window
 from isthmus.errors import QnnError
 
 ALIGNMENT = BufferAlignmentReq(64, 8)

@@ -10,7 +10,7 @@ from interruption import everywhere
 from lpai_harness import DIRECT, IN_TCM, count, counter, ddr, pools, ready
 
 from isthmus import Code, QnnError, memory, qnn
-from isthmus.backends.lpai_model import ModelBinary
+from isthmus.backends.lpai.model import ModelBinary
 from isthmus.graph import DataType, TensorType
 from isthmus.qnn import ClientTensor, LogLevel, lpai
 

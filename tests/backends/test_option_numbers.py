@@ -2,8 +2,9 @@
 
 import pytest
 
-from isthmus.backends import gpu_options, lpai_options
+from isthmus.backends import gpu_options
 from isthmus.backends.htp import options as htp_options
+from isthmus.backends.lpai import options as lpai_options
 
 NUMBERS = {
     gpu_options.MemType: {"OPENCL": 0, "UNDEFINED": 0x7FFFFFF},

@@ -9,7 +9,7 @@ from onnx import helper
 
 import isthmus
 from isthmus import Code, QnnError, qnn
-from isthmus.backends.lpai_config import read
+from isthmus.backends.lpai.config import read
 from isthmus.log import Log
 from isthmus.prepare.strips import ScratchLimit, search
 from isthmus.qnn import lpai

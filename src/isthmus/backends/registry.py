@@ -24,7 +24,7 @@ _lock = Lock()
 _entries: dict[str, str | BackendEntry] = {
     "cpu": "isthmus.backends.cpu.driver:ENTRY",
     "htp": "isthmus.backends.htp.driver:ENTRY",
-    "lpai": "isthmus.backends.lpai:ENTRY",
+    "lpai": "isthmus.backends.lpai.driver:ENTRY",
     "gpu": "isthmus.backends.gpu:ENTRY",
 }
 

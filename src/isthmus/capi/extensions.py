@@ -10,8 +10,8 @@ from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer
 
 if TYPE_CHECKING:
-    from isthmus.backends.lpai import LpaiContext
-    from isthmus.backends.lpai_model import Allocator
+    from isthmus.backends.lpai.driver import LpaiContext
+    from isthmus.backends.lpai.model import Allocator
     from isthmus.capi.serve import Server
 
 _buffers: dict[int, Buffer] = {}

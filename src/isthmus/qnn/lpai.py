@@ -1,6 +1,6 @@
 """LPAI's custom properties, configs and structures, under the names of its headers."""
 
-from isthmus.backends.lpai_options import (
+from isthmus.backends.lpai.options import (
     Affinity,
     BackendProperty,
     BufferAlignmentReq,

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.lpai_report import POOL_BYTES
+from isthmus.backends.lpai.report import POOL_BYTES
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.strips import SLOWER, ScratchLimit
 from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff

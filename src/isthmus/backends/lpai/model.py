@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isthmus import binary
-from isthmus.backends.lpai_config import HARDWARE_WITH_TCM, MEM_TYPES
-from isthmus.backends.lpai_options import BufferAlignmentReq, MemType
+from isthmus.backends.lpai.config import HARDWARE_WITH_TCM, MEM_TYPES
+from isthmus.backends.lpai.options import BufferAlignmentReq, MemType
 from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError

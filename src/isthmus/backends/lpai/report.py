@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from isthmus.backends import native
-from isthmus.backends.lpai_config import HARDWARE_WITH_TCM, LpaiConfig
-from isthmus.backends.lpai_options import BufferAlignmentReq
+from isthmus.backends.lpai.config import HARDWARE_WITH_TCM, LpaiConfig
+from isthmus.backends.lpai.options import BufferAlignmentReq
 from isthmus.backends.native import Prepared
 from isthmus.binary import GraphBinary, to_bytes
 from isthmus.graph import Graph

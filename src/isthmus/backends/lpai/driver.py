@@ -28,13 +28,13 @@ from isthmus.backends.driver import (
     Source,
 )
 from isthmus.backends.entry import BackendEntry, Preparation
-from isthmus.backends.lpai_config import LpaiConfig, read
-from isthmus.backends.lpai_graph import LpaiGraphDriver
-from isthmus.backends.lpai_io import LpaiIo
-from isthmus.backends.lpai_model import Allocator, ModelBinary
-from isthmus.backends.lpai_options import BackendProperty, ContextConfig, MemType
-from isthmus.backends.lpai_report import describe_pools
-from isthmus.backends.lpai_shared import SharedBuffers
+from isthmus.backends.lpai.config import LpaiConfig, read
+from isthmus.backends.lpai.graph import LpaiGraphDriver
+from isthmus.backends.lpai.io import LpaiIo
+from isthmus.backends.lpai.model import Allocator, ModelBinary
+from isthmus.backends.lpai.options import BackendProperty, ContextConfig, MemType
+from isthmus.backends.lpai.report import describe_pools
+from isthmus.backends.lpai.shared import SharedBuffers
 from isthmus.backends.turn import FairTurn
 from isthmus.binary import Contents, ContextBinary, in_place, inspect, to_bytes
 from isthmus.binary import read as read_binary

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from isthmus.backends.config import Key, Refused, Settings, Table, choice, number, power_of_two, settings, shown, truth
-from isthmus.backends.lpai_options import (
+from isthmus.backends.lpai.options import (
     UINT32_MAX,
     Affinity,
     BufferAlignmentReq,

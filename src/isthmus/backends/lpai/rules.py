@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isthmus.backends.lpai_options import UINT32_MAX, BufferAlignmentReq, Mem, MemType
+from isthmus.backends.lpai.options import UINT32_MAX, BufferAlignmentReq, Mem, MemType
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window, tcm, window
 from isthmus.memory.whole import is_whole

@@ -7,13 +7,14 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from isthmus.backends import lpai_rules, native
+from isthmus.backends import native
 from isthmus.backends.accelerator.remote import RemoteExecutor, RemoteIo
 from isthmus.backends.binding import Binding, Ledger
 from isthmus.backends.driver import Change, GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
 from isthmus.backends.limit import Limit
-from isthmus.backends.lpai_model import Allocator, Model, ModelBinary
-from isthmus.backends.lpai_options import (
+from isthmus.backends.lpai import rules as lpai_rules
+from isthmus.backends.lpai.model import Allocator, Model, ModelBinary
+from isthmus.backends.lpai.options import (
     UINT32_MAX,
     BufferAlignmentReq,
     CoreAffinity,
@@ -24,7 +25,7 @@ from isthmus.backends.lpai_options import (
     PerfCfg,
     Prepare,
 )
-from isthmus.backends.lpai_pools import Pool, Taken
+from isthmus.backends.lpai.pools import Pool, Taken
 from isthmus.backends.native import NativeGraphDriver, Prepared
 from isthmus.binary import to_bytes
 from isthmus.engine.native.executor import BoundIo, Executor
@@ -34,7 +35,7 @@ from isthmus.memory import Window, holds
 from isthmus.prepare.strips import ScratchLimit
 
 if TYPE_CHECKING:
-    from isthmus.backends.lpai import LpaiContext
+    from isthmus.backends.lpai.driver import LpaiContext
 
 
 class LpaiGraphDriver(NativeGraphDriver):

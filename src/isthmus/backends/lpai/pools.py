@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isthmus.backends.lpai_options import BufferAlignmentReq, GraphConfig, Mem
-from isthmus.backends.lpai_rules import pool_window
+from isthmus.backends.lpai.options import BufferAlignmentReq, GraphConfig, Mem
+from isthmus.backends.lpai.rules import pool_window
 from isthmus.errors import Code
 from isthmus.memory import Window, holds
 
