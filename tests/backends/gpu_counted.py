@@ -18,7 +18,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 from gpu_harness import bound, buffer, descriptor, doubled, expected, got, gpu, put, small_engine, values  # noqa: E402
 
 from isthmus import qnn  # noqa: E402
-from isthmus.backends import gpu_prepare  # noqa: E402
+from isthmus.backends.gpu import prepare as gpu_prepare  # noqa: E402
 
 EXECUTIONS = 100
 FUNCTIONS = {

@@ -14,7 +14,7 @@ import pytest
 from opencl_device import cl as cl
 
 from isthmus import qnn
-from isthmus.backends import gpu_prepare
+from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.engine.opencl.program import Launch, Place, Pool, Program, Unit
 from isthmus.engine.opencl.traits import Precision
 from isthmus.graph import TensorInfo

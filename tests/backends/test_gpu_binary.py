@@ -9,7 +9,7 @@ import tiny
 from gpu_harness import buffer, cl, descriptor, got, gpu, opencl_context, put
 
 from isthmus import QnnError, qnn
-from isthmus.backends import gpu_binary
+from isthmus.backends.gpu import binary as gpu_binary
 from isthmus.errors import Code
 from isthmus.tools.cli import context_binary_generator, main, net_run
 

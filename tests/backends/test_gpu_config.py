@@ -26,8 +26,8 @@ from gpu_harness import small as small
 from opencl_device import DEVICE, client_context
 
 from isthmus import QnnError, Session, qnn
-from isthmus.backends import gpu_prepare
-from isthmus.backends.gpu_config import read_config
+from isthmus.backends.gpu import prepare as gpu_prepare
+from isthmus.backends.gpu.config import read_config
 from isthmus.engine.opencl.traits import Precision as Kept
 from isthmus.errors import Code
 from isthmus.log import Log

@@ -8,7 +8,7 @@ from gpu_harness import bound, buffer, cl, descriptor, doubled, expected, gpu, o
 from gpu_harness import small as small
 
 from isthmus import memory, qnn
-from isthmus.backends import gpu_staging
+from isthmus.backends.gpu import staging as gpu_staging
 from isthmus.memory import opencl
 from isthmus.memory.opencl import PinnedBuffer
 from isthmus.opencl import context as contexts

@@ -27,7 +27,7 @@ from opencl_device import DEVICE, ROUNDS, Gate
 from waiting import PATIENCE
 
 from isthmus import QnnError, memory, qnn
-from isthmus.backends import gpu_prepare
+from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.errors import Code
 from isthmus.opencl.execution import CHUNK
 

@@ -33,7 +33,7 @@ from opencl_faults import failing, replaced
 from waiting import PATIENCE, eventually
 
 from isthmus import QnnError, memory, qnn
-from isthmus.backends import gpu_prepare
+from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.errors import Code
 from isthmus.opencl import execution, numbers
 
@@ -324,7 +324,7 @@ LEFT_OPEN = """
 import sys
 sys.path[:0] = {folders!r}
 from gpu_harness import bound, buffer, descriptor, doubled, qnn, small_engine
-from isthmus.backends import gpu_prepare
+from isthmus.backends.gpu import prepare as gpu_prepare
 gpu_prepare.lower.prepare = small_engine
 backend = qnn.Backend("gpu")
 context = backend.create_context()

@@ -12,7 +12,7 @@ from opencl_device import client_context
 from waiting import PATIENCE
 
 from isthmus import QnnError, qnn
-from isthmus.backends import gpu_graph
+from isthmus.backends.gpu import graph as gpu_graph
 from isthmus.errors import Code
 from isthmus.opencl.handles import references
 from isthmus.system.interrupts import settle

@@ -27,7 +27,7 @@ from gpu_harness import (
 from growth import growth
 
 from isthmus import memory, qnn
-from isthmus.backends import gpu_prepare
+from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.opencl.handles import references
 
 EXECUTIONS = int(os.environ.get("ISTHMUS_GPU_EXECUTIONS", "400"))

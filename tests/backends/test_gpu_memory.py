@@ -25,7 +25,7 @@ from opencl_device import DEVICE, ROUNDS, Gate, client_context
 from waiting import PATIENCE
 
 from isthmus import QnnError, memory, qnn
-from isthmus.backends import gpu_prepare
+from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.errors import Code
 from isthmus.opencl.handles import _first_word, references
 

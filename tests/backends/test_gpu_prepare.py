@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from opencl_device import DEVICE
 
-from isthmus.backends import gpu_prepare
+from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.engine.native import processor
 from isthmus.opencl.device import Device
 

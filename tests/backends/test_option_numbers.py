@@ -2,7 +2,7 @@
 
 import pytest
 
-from isthmus.backends import gpu_options
+from isthmus.backends.gpu import options as gpu_options
 from isthmus.backends.htp import options as htp_options
 from isthmus.backends.lpai import options as lpai_options
 

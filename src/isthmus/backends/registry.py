@@ -25,7 +25,7 @@ _entries: dict[str, str | BackendEntry] = {
     "cpu": "isthmus.backends.cpu.driver:ENTRY",
     "htp": "isthmus.backends.htp.driver:ENTRY",
     "lpai": "isthmus.backends.lpai.driver:ENTRY",
-    "gpu": "isthmus.backends.gpu:ENTRY",
+    "gpu": "isthmus.backends.gpu.driver:ENTRY",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isthmus.backends.gpu_options import (
+from isthmus.backends.gpu.options import (
     BackendProperty,
     ContextConfig,
     GpuMemInfo,
@@ -50,7 +50,7 @@ __all__ = [
 
 def allocate(backend: Backend, nbytes: int) -> OpenClBuffer:
     """Memory of a GPU backend's device, counted and limited as all memory is; ``GpuMemInfo`` takes it."""
-    from isthmus.backends.gpu import GpuBackend
+    from isthmus.backends.gpu.driver import GpuBackend
     from isthmus.memory import opencl
     from isthmus.qnn.backend import Backend
 

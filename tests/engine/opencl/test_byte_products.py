@@ -10,7 +10,7 @@ from checking import check, graph_of, run, traits
 from opencl_device import DEVICE
 from suites import sampled
 
-from isthmus.backends import gpu_prepare
+from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.engine.opencl import lower
 from isthmus.engine.opencl.lower import prepare
 from isthmus.engine.opencl.lowering.byte_product import DEEPEST, covers

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.binding import Binding
 from isthmus.backends.driver import Memories, OperationTime, TensorMemory, Traffic, check_apart
-from isthmus.backends.gpu_memory import GpuRegistration
-from isthmus.backends.gpu_options import GraphConfig
-from isthmus.backends.gpu_program import DeviceProgram, IoPlace
-from isthmus.backends.gpu_staging import HostSide, Stage
+from isthmus.backends.gpu.memory import GpuRegistration
+from isthmus.backends.gpu.options import GraphConfig
+from isthmus.backends.gpu.program import DeviceProgram, IoPlace
+from isthmus.backends.gpu.staging import HostSide, Stage
 from isthmus.backends.limit import Limit, aborted
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
@@ -25,7 +25,7 @@ from isthmus.opencl.event import Event
 from isthmus.opencl.execution import Commands, Limits, Outcome
 
 if TYPE_CHECKING:
-    from isthmus.backends.gpu_graph import GpuGraphDriver
+    from isthmus.backends.gpu.graph import GpuGraphDriver
 
 IN_PLACE, SHARED = "opencl", "opencl shared"
 """Kinds of memory that is used where it lies: the device's own, and the host's where the device works in that."""

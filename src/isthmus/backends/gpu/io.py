@@ -12,9 +12,9 @@ from typing import ClassVar
 
 from isthmus.backends.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
 from isthmus.backends.entry import IoPolicy, Provision
-from isthmus.backends.gpu_graph import GpuGraphDriver
-from isthmus.backends.gpu_options import GpuMemInfo
-from isthmus.backends.gpu_options import MemType as GpuMemType
+from isthmus.backends.gpu.graph import GpuGraphDriver
+from isthmus.backends.gpu.options import GpuMemInfo
+from isthmus.backends.gpu.options import MemType as GpuMemType
 from isthmus.graph import MemType
 from isthmus.memory import Buffer, opencl
 

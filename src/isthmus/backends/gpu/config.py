@@ -11,7 +11,7 @@ from typing import Any
 
 from isthmus.backends.accelerator.deadlines import Deadlines
 from isthmus.backends.config import Key, Refused, Table, choice, file_name, number, settings, shown, truth
-from isthmus.backends.gpu_options import GraphConfig, Precision
+from isthmus.backends.gpu.options import GraphConfig, Precision
 from isthmus.log import Log
 from isthmus.memory.whole import is_whole
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
-from isthmus.backends.gpu_options import GpuMemInfo, MemType
+from isthmus.backends.gpu.options import GpuMemInfo, MemType
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds, opencl
 from isthmus.memory.opencl import HostSharedBuffer, OpenClBuffer

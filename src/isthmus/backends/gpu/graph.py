@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from isthmus.backends import gpu_prepare
 from isthmus.backends.binding import Ledger
 from isthmus.backends.driver import Change, GraphDriver, GraphStats, Memories
-from isthmus.backends.gpu_binding import GpuBinding
-from isthmus.backends.gpu_options import GraphConfig, Precision, truth
-from isthmus.backends.gpu_program import DeviceProgram
-from isthmus.backends.gpu_staging import Staging
+from isthmus.backends.gpu import prepare as gpu_prepare
+from isthmus.backends.gpu.binding import GpuBinding
+from isthmus.backends.gpu.options import GraphConfig, Precision, truth
+from isthmus.backends.gpu.program import DeviceProgram
+from isthmus.backends.gpu.staging import Staging
 from isthmus.backends.turn import PlainTurn
 from isthmus.engine.opencl.program import Program
 from isthmus.errors import Code, QnnError
@@ -23,7 +23,7 @@ from isthmus.prepare.schedule import Plan
 from isthmus.prepare.strips import ScratchLimit
 
 if TYPE_CHECKING:
-    from isthmus.backends.gpu import GpuContext
+    from isthmus.backends.gpu.driver import GpuContext
 
 
 @dataclass(frozen=True)

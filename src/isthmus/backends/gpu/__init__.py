@@ -1,0 +1,1 @@
+"""The GPU backend: OpenCL, with buffers of the client's own."""
