@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import zoo
 
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.frontends import load
 from isthmus.prepare.schedule import Plan
 

@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import zoo
 
-from isthmus.backends import native
-from isthmus.backends.native import Prepared
+from isthmus.backends.seam import native
+from isthmus.backends.seam.native import Prepared
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.errors import QnnError

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import descriptors, opened_since
 
-from isthmus import Code, QnnError, binary, qnn
-from isthmus.backends import native
+from isthmus import Code, QnnError, qnn
+from isthmus.backends.seam import binary, native
 from isthmus.engine.native import signatures
 from isthmus.frontends import load
 from isthmus.graph import MemType

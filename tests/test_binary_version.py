@@ -5,7 +5,8 @@ import struct
 import pytest
 import tiny
 
-from isthmus import Code, QnnError, binary
+from isthmus import Code, QnnError
+from isthmus.backends.seam import binary
 from isthmus.tools.cli import main
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isthmus import qnn
-from isthmus.backends import registry
+from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError
 from isthmus.graph import GraphInfo
 from isthmus.log import Log

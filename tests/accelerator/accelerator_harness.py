@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import tiny
 
-from isthmus import binary
-from isthmus.backends import native
 from isthmus.backends.accelerator import Accelerator, Lane
+from isthmus.backends.seam import binary, native
 from isthmus.engine.native.target import Target
 from isthmus.frontends import load
 from isthmus.memory import rpcmem

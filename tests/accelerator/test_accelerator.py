@@ -13,8 +13,9 @@ from accelerator_harness import SIZE, Site, children, exists, expected, gate_bin
 from processes import descriptors, least_growth, opened_since, stop
 from waiting import PATIENCE, eventually
 
-from isthmus import Code, QnnError, binary
+from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Lane
+from isthmus.backends.seam import binary
 from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import portable
 from isthmus.memory import rpcmem

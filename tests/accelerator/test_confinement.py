@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from accelerator_harness import Site, exists
 
-from isthmus import Code, QnnError, binary
+from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Lane
 from isthmus.backends.accelerator.confinement import ALLOW, ERRNO, KILL, MACHINES, program
+from isthmus.backends.seam import binary
 
 
 def judge(machine, number, arguments=(0, 0, 0, 0), architecture=None):

@@ -10,10 +10,11 @@ from accelerator_harness import LONG_SIZE, Site, children, exists, under_way
 from processes import stop
 from waiting import eventually, interrupted_when, main_in
 
-from isthmus import Code, QnnError, binary
+from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Deadlines, Lane
 from isthmus.backends.accelerator.connection import Connection, Request
 from isthmus.backends.accelerator.gate import Gate
+from isthmus.backends.seam import binary
 from isthmus.memory import rpcmem
 
 

@@ -8,10 +8,10 @@ from interruption import Alarm, Interrupt, everywhere, twice_everywhere, unharme
 from suites import LONG
 from waiting import PATIENCE
 
-from isthmus import binary
 from isthmus.backends.accelerator import Accelerator, Lane
 from isthmus.backends.accelerator.connection import Connection
 from isthmus.backends.accelerator.gate import Gate
+from isthmus.backends.seam import binary
 from isthmus.memory import rpcmem
 from isthmus.system import isolated
 from isthmus.system.interrupts import settle

@@ -20,11 +20,12 @@ from accelerator_harness import SIZE, Site, children, exists, expected
 from processes import stop
 from waiting import PATIENCE, eventually
 
-from isthmus import Code, QnnError, binary
+from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Lane
 from isthmus.backends.accelerator.channel import Channel
 from isthmus.backends.accelerator.connection import Connection
 from isthmus.backends.accelerator.process import request
+from isthmus.backends.seam import binary
 from isthmus.engine.native import doorbell
 
 

@@ -9,8 +9,8 @@ import zoo
 from suites import only
 
 import isthmus
-from isthmus import binary
 from isthmus.backends.accelerator import Accelerator, Lane
+from isthmus.backends.seam import binary
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "native"))
 import specimens

@@ -95,7 +95,7 @@ def compile_for(cases: Iterable[Case], target: str) -> None:
     import compilation
     import stimuli
 
-    from isthmus.backends import native
+    from isthmus.backends.seam import native
     from isthmus.engine.native.target import by_name
     from isthmus.frontends import load as load_model
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from isthmus import Code, QnnError, qnn
-from isthmus.backends.config import Key, number, settings
+from isthmus.backends.seam.config import Key, number, settings
 from isthmus.log import LogLevel
 
 FPS = {"lpai_graph": {"execute": {"fps": 30}}}

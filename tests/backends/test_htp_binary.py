@@ -10,7 +10,8 @@ import pytest
 from htp_harness import DIMS, NBYTES, counter, doubler
 from processes import descriptors, least_growth, opened_since
 
-from isthmus import Code, QnnError, binary, qnn
+from isthmus import Code, QnnError, qnn
+from isthmus.backends.seam import binary
 from isthmus.engine.native import signatures
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.graph import MemType

@@ -7,7 +7,7 @@ import pytest
 from lpai_harness import IN_TCM, count, counter, pools, ready
 
 from isthmus import Code, QnnError, memory, qnn
-from isthmus import binary as context_binary
+from isthmus.backends.seam import binary as context_binary
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import TARGETS, runnable
 from isthmus.graph import DataType, TensorType

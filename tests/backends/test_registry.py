@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from isthmus import QnnError, qnn
-from isthmus.backends import registry
+from isthmus.backends.seam import registry
 
 MODULE = '''
 from dataclasses import replace
@@ -57,7 +57,7 @@ def test_an_unknown_name_is_refused_with_those_there_are(name):
 def test_without_a_descriptor_left_to_look_a_backend_up_by_it_is_refused():
     """In a process of its own: what was looked up once is known."""
     script = (
-        "import os, resource; from isthmus import QnnError; from isthmus.backends import registry\n"
+        "import os, resource; from isthmus import QnnError; from isthmus.backends.seam import registry\n"
         "limit = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "highest = max(map(int, os.listdir('/proc/self/fd')))\n"
         "for name in ('htp', 'nobody'):\n"

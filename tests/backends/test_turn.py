@@ -10,7 +10,7 @@ from interruption import Alarm, Interrupt, everywhere, twice_everywhere
 from waiting import PATIENCE, eventually
 
 from isthmus import qnn
-from isthmus.backends.turn import FairTurn, _Place
+from isthmus.backends.seam.turn import FairTurn, _Place
 from isthmus.graph import DataType, TensorType
 
 OUTSIDE = ("threading", "test_turn", "waiting")

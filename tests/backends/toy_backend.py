@@ -12,11 +12,11 @@ import pickle
 import numpy as np
 
 from isthmus import memory
-from isthmus.backends import registry
-from isthmus.backends.binding import Binding, Ledger
-from isthmus.backends.driver import BackendDriver, ContextDriver, GraphDriver, Traffic, check_apart
-from isthmus.backends.entry import BackendEntry
-from isthmus.backends.turn import PlainTurn
+from isthmus.backends.seam import registry
+from isthmus.backends.seam.binding import Binding, Ledger
+from isthmus.backends.seam.driver import BackendDriver, ContextDriver, GraphDriver, Traffic, check_apart
+from isthmus.backends.seam.entry import BackendEntry
+from isthmus.backends.seam.turn import PlainTurn
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, GraphInfo, MemoryNeeds, TensorInfo
 from isthmus.graph.evaluate import evaluate

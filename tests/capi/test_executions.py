@@ -16,8 +16,8 @@ from qnn_calls import Client, at, doubling, in_handle, opened
 from waiting import PATIENCE
 
 from isthmus import qnn
-from isthmus.backends import limit
-from isthmus.backends.binding import Binding as DriverBinding
+from isthmus.backends.seam import limit
+from isthmus.backends.seam.binding import Binding as DriverBinding
 from isthmus.capi import execution, serve
 from isthmus.capi.graph import BINDINGS, Graph
 from isthmus.capi.records import Profile

@@ -26,7 +26,7 @@ from oracles import Array, Feeds
 from suites import MODELS, only
 
 import isthmus
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import TARGETS, by_name, host, portable, runnable
 from isthmus.frontends import load

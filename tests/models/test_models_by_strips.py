@@ -9,7 +9,7 @@ import pytest
 import zoo
 from suites import MODELS, only
 
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.program import Program

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import isthmus
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.frontends import load
 
 sys.path.append(str(Path(__file__).parents[1] / "frontends" / "tflite"))

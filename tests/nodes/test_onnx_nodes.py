@@ -23,7 +23,7 @@ from node_cases import Array, Case
 from suites import LONG
 
 import isthmus
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, host, portable
 from isthmus.frontends import load

@@ -139,7 +139,7 @@ def test_without_a_driver_one_line_names_the_remedy():
 
 def test_nothing_of_opencl_is_loaded_unless_the_backend_is_used():
     program = (
-        "import sys, isthmus, isthmus.qnn, isthmus.backends.registry as r\n"
+        "import sys, isthmus, isthmus.qnn, isthmus.backends.seam.registry as r\n"
         "r.entry('cpu'); isthmus.qnn.Backend('cpu').free()\n"
         "print('pyopencl' in sys.modules, 'OpenCL' in open('/proc/self/maps').read())"
     )

@@ -6,7 +6,7 @@ import random
 
 import strip_networks
 
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.planning import Buffer, Problem, check, solve
 from isthmus.prepare.alike import moved_together
 from isthmus.prepare.strips import ScratchLimit

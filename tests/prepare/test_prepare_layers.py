@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.graph import DataType, Graph, Tensor, TensorType

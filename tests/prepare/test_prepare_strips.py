@@ -10,7 +10,7 @@ import pytest
 import strip_networks
 from suites import long, only
 
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.engine.native import lower
 from isthmus.engine.native.cost import SHARING, estimated, is_shared
 from isthmus.engine.native.target import host

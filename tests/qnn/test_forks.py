@@ -13,7 +13,7 @@ from waiting import PATIENCE
 
 import isthmus
 from isthmus import Code, QnnError, memory, qnn
-from isthmus.backends import registry
+from isthmus.backends.seam import registry
 from isthmus.engine.native import loader
 from isthmus.graph import DataType, TensorType
 from isthmus.memory import holds, resource, shareable

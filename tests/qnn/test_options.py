@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from isthmus import Code, QnnError, memory, qnn
-from isthmus.backends import registry
+from isthmus.backends.seam import registry
 from isthmus.qnn import DataType, GraphConfig, Priority, TensorType, htp, lpai
 
 

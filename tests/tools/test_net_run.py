@@ -8,7 +8,7 @@ import pytest
 import tiny
 from onnx import helper
 
-from isthmus import binary
+from isthmus.backends.seam import binary
 from isthmus.graph.datatypes import MemType
 from isthmus.tools.cli import main
 from isthmus.tools.net_run import file_name

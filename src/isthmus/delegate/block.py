@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from isthmus.backends.driver import NativeCall
+from isthmus.backends.seam.driver import NativeCall
 from isthmus.delegate import ownership, structures
 from isthmus.engine.native import callback, loader
 from isthmus.engine.native.target import host

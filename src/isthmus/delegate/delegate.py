@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from isthmus import qnn
-from isthmus.backends.driver import GraphStats
+from isthmus.backends.seam.driver import GraphStats
 from isthmus.delegate import callbacks, custom_memory, foreign, probe, structures, view
 from isthmus.delegate.block import Block, functions
 from isthmus.delegate.custom_memory import CustomMemory

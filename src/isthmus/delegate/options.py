@@ -13,7 +13,7 @@ from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from isthmus.backends import registry
+from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.schema import OPERATORS
 from isthmus.memory.whole import is_whole

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from isthmus import qnn
-from isthmus.backends.driver import GraphStats
+from isthmus.backends.seam.driver import GraphStats
 from isthmus.delegate import cache, custom_memory, structures
 from isthmus.delegate.block import Block
 from isthmus.delegate.custom_memory import CustomMemory

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus import qnn
-from isthmus.backends.driver import GraphStats, NativeCall
+from isthmus.backends.seam.driver import GraphStats, NativeCall
 from isthmus.delegate.block import Block, Operand
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.view import Nodes

@@ -4,7 +4,7 @@ Backends, devices, contexts, graphs, memory handles, logs and profiles. Custom p
 in a module of its name: `isthmus.qnn.gpu`, `isthmus.qnn.htp`, `isthmus.qnn.lpai`.
 """
 
-from isthmus.backends.driver import DescriptorType, GraphStats, MemDescriptor
+from isthmus.backends.seam.driver import DescriptorType, GraphStats, MemDescriptor
 from isthmus.graph import BinaryInfo, DataType, GraphInfo, MemType, Quantization, TensorInfo, TensorType
 from isthmus.log import Log, LogLevel
 from isthmus.qnn import gpu, htp, lpai

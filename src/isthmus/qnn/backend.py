@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from isthmus.backends import registry
-from isthmus.backends.driver import Source
+from isthmus.backends.seam import registry
+from isthmus.backends.seam.driver import Source
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Tensor
 from isthmus.graph.operation import Call

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from isthmus.backends.driver import DriverBinding, GraphStats, Memories, OperationTime, TensorMemory
-from isthmus.backends.limit import Limit
+from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, OperationTime, TensorMemory
+from isthmus.backends.seam.limit import Limit
 from isthmus.errors import Code, QnnError
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.profile import Event, Profile, ProfileLevel

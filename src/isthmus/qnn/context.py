@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isthmus import graph as ir
-from isthmus.backends.driver import MemDescriptor, Source
+from isthmus.backends.seam.driver import MemDescriptor, Source
 from isthmus.errors import Code, QnnError
 from isthmus.qnn import mem, options
 from isthmus.qnn.asynchronous import ExecutionQueue

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus import graph as ir
-from isthmus.backends.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory
+from isthmus.backends.seam.driver import Change, DriverBinding, GraphDriver, GraphStats, Memories, TensorMemory
 from isthmus.errors import Code, QnnError
 from isthmus.graph import folding
 from isthmus.log import LogLevel, deferred

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
+from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType
 from isthmus.memory.whole import is_whole

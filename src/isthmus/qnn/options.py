@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import Any, TypeVar
 
-from isthmus.backends.driver import Change, Configurable
+from isthmus.backends.seam.driver import Change, Configurable
 from isthmus.errors import Code, QnnError
 from isthmus.memory.whole import is_whole
 

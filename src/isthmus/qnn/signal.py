@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from enum import IntEnum
 from typing import Any
 
-from isthmus.backends.limit import Limit
+from isthmus.backends.seam.limit import Limit
 from isthmus.errors import Code, QnnError
 from isthmus.memory.whole import is_whole
 from isthmus.qnn.backend import Backend

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from isthmus.backends import registry
-from isthmus.backends.driver import Source
+from isthmus.backends.seam import registry
+from isthmus.backends.seam.driver import Source
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isthmus.backends.driver import TensorMemory
+from isthmus.backends.seam.driver import TensorMemory
 from isthmus.errors import Code, QnnError
 from isthmus.graph import MemType, TensorInfo
 from isthmus.memory import window

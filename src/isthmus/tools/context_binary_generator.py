@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from isthmus import qnn
-from isthmus.backends import registry
+from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError
 from isthmus.tools.files import written_whole
 from isthmus.tools.library import add_backend_arguments, backend_config

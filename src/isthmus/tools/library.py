@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends import registry
-from isthmus.backends.entry import BackendEntry
+from isthmus.backends.seam import registry
+from isthmus.backends.seam.entry import BackendEntry
 from isthmus.errors import Code, QnnError
 from isthmus.tools.messages import add_log_argument
 

@@ -22,7 +22,7 @@ from urllib.parse import quote
 import numpy as np
 
 from isthmus import qnn
-from isthmus.backends import registry
+from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
 from isthmus.session import time_limit

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends import registry
-from isthmus.backends.entry import Preparation
+from isthmus.backends.seam import registry
+from isthmus.backends.seam.entry import Preparation
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import LIBRARY_MAGIC, contents, load
 from isthmus.graph import Graph

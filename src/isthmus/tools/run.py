@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends import registry
+from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError, one_line
 from isthmus.qnn import GraphConfig
 from isthmus.session import Session

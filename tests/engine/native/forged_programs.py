@@ -22,7 +22,7 @@ import zoo
 from harness import Guard, GuardedBuffer
 
 from isthmus import QnnError
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.engine.native import cache, control, loader
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import OPERAND_BITS, Program

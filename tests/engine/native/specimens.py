@@ -11,7 +11,7 @@ import strip_networks
 from graph_cases import DETECTIONS
 from harness import Operand, Result, make_step, quantized, static
 
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.engine.native.lower import lowering_of
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.program import Program

@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from isthmus import Code, QnnError, memory
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.engine.native import lower
 from isthmus.engine.native.executor import Executor
 from isthmus.frontends import load

@@ -6,7 +6,7 @@ from suites import long
 from tiny import gate
 
 from isthmus import memory
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.engine.native.executor import Executor
 from isthmus.frontends import load
 

@@ -13,8 +13,8 @@ import strip_networks
 from harness import GuardedBuffer
 from suites import only
 
-from isthmus.backends import native
-from isthmus.backends.native import Prepared
+from isthmus.backends.seam import native
+from isthmus.backends.seam.native import Prepared
 from isthmus.engine.native import lower
 from isthmus.engine.native.describe import describe
 from isthmus.engine.native.executor import Executor

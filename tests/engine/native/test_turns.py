@@ -11,7 +11,7 @@ import pytest
 import strip_networks
 from test_strips import Guarded
 
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.engine.native.program import Operand, Program
 from isthmus.engine.native.serialization import from_bytes, to_bytes
 from isthmus.engine.native.signatures import KERNELS

@@ -8,7 +8,7 @@ import specimens
 import tiny
 
 from isthmus import Code, QnnError
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.engine.native import loader, signatures
 from isthmus.engine.native.describe import describe
 from isthmus.engine.native.program import VARY, Operand

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from checking import graph_of, run, traits
 
-from isthmus.backends import native
+from isthmus.backends.seam import native
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.opencl.lower import prepare
 from isthmus.engine.opencl.traits import Precision

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from isthmus.backends.accelerator.lane import Lane
 from isthmus.backends.accelerator.memory import NOTHING
 from isthmus.backends.accelerator.process import Accelerator, Slots
-from isthmus.binary import ContextBinary, GraphBinary, to_bytes
+from isthmus.backends.seam.binary import ContextBinary, GraphBinary, to_bytes
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer, Window, rpcmem

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from isthmus import binary
 from isthmus.backends.accelerator.channel import (
     Channel,
     ChannelClosed,
@@ -22,6 +21,7 @@ from isthmus.backends.accelerator.channel import (
     refused_by_the_system,
 )
 from isthmus.backends.accelerator.memory import Quiet, SharedMemory
+from isthmus.backends.seam import binary
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.target import Target, by_name

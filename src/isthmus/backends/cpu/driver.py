@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from isthmus.backends import native
-from isthmus.backends.binding import Binding, Ledger
-from isthmus.backends.driver import (
+from isthmus.backends.seam import native
+from isthmus.backends.seam.binary import ContextBinary, Source, inspect, to_bytes
+from isthmus.backends.seam.binding import Binding, Ledger
+from isthmus.backends.seam.driver import (
     BackendDriver,
     ContextDriver,
     DeviceDriver,
@@ -21,11 +22,10 @@ from isthmus.backends.driver import (
     Traffic,
     check_apart,
 )
-from isthmus.backends.entry import BackendEntry, IoPolicy
-from isthmus.backends.limit import Limit
-from isthmus.backends.native import NativeGraphDriver, Prepared
-from isthmus.backends.turn import PlainTurn
-from isthmus.binary import ContextBinary, Source, inspect, to_bytes
+from isthmus.backends.seam.entry import BackendEntry, IoPolicy
+from isthmus.backends.seam.limit import Limit
+from isthmus.backends.seam.native import NativeGraphDriver, Prepared
+from isthmus.backends.seam.turn import PlainTurn
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from isthmus.backends.driver import Source
+from isthmus.backends.seam.driver import Source
 from isthmus.engine.opencl import serialization
 from isthmus.engine.opencl.program import Program
 from isthmus.engine.opencl.traits import DeviceTraits

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from isthmus.backends.binding import Binding
-from isthmus.backends.driver import Memories, OperationTime, TensorMemory, Traffic, check_apart
 from isthmus.backends.gpu.memory import GpuRegistration
 from isthmus.backends.gpu.options import GraphConfig
 from isthmus.backends.gpu.program import DeviceProgram, IoPlace
 from isthmus.backends.gpu.staging import HostSide, Stage
-from isthmus.backends.limit import Limit, aborted
+from isthmus.backends.seam.binding import Binding
+from isthmus.backends.seam.driver import Memories, OperationTime, TensorMemory, Traffic, check_apart
+from isthmus.backends.seam.limit import Limit, aborted
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
 from isthmus.memory import Window

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from isthmus.backends.accelerator.deadlines import Deadlines
-from isthmus.backends.config import Key, Refused, Table, choice, file_name, number, settings, shown, truth
 from isthmus.backends.gpu.options import GraphConfig, Precision
+from isthmus.backends.seam.config import Key, Refused, Table, choice, file_name, number, settings, shown, truth
 from isthmus.log import Log
 from isthmus.memory.whole import is_whole
 

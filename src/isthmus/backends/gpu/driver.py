@@ -20,8 +20,6 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from isthmus.backends.driver import BackendDriver, Change, ContextDriver, DeviceDriver, MemDescriptor, Source
-from isthmus.backends.entry import BackendEntry
 from isthmus.backends.gpu import binary as gpu_binary
 from isthmus.backends.gpu.config import GpuConfig, read_config
 from isthmus.backends.gpu.graph import DeviceSide, GpuGraphDriver
@@ -29,6 +27,8 @@ from isthmus.backends.gpu.io import GpuIo
 from isthmus.backends.gpu.memory import GpuMemory, GpuRegistration
 from isthmus.backends.gpu.options import BackendProperty, ContextConfig, truth
 from isthmus.backends.gpu.prepare import preparation, traits
+from isthmus.backends.seam.driver import BackendDriver, Change, ContextDriver, DeviceDriver, MemDescriptor, Source
+from isthmus.backends.seam.entry import BackendEntry
 from isthmus.compiled.folder import Folder
 from isthmus.engine.opencl import lower
 from isthmus.errors import Code, QnnError

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from isthmus.backends.binding import Ledger
-from isthmus.backends.driver import Change, GraphDriver, GraphStats, Memories
 from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.backends.gpu.binding import GpuBinding
 from isthmus.backends.gpu.options import GraphConfig, Precision, truth
 from isthmus.backends.gpu.program import DeviceProgram
 from isthmus.backends.gpu.staging import Staging
-from isthmus.backends.turn import PlainTurn
+from isthmus.backends.seam.binding import Ledger
+from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories
+from isthmus.backends.seam.turn import PlainTurn
 from isthmus.engine.opencl.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, MemType

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from isthmus.backends.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
-from isthmus.backends.entry import IoPolicy, Provision
 from isthmus.backends.gpu.graph import GpuGraphDriver
 from isthmus.backends.gpu.options import GpuMemInfo
 from isthmus.backends.gpu.options import MemType as GpuMemType
+from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
+from isthmus.backends.seam.entry import IoPolicy, Provision
 from isthmus.graph import MemType
 from isthmus.memory import Buffer, opencl
 

@@ -11,8 +11,8 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 
-from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.backends.gpu.options import GpuMemInfo, MemType
+from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds, opencl
 from isthmus.memory.opencl import HostSharedBuffer, OpenClBuffer

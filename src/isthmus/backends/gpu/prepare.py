@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.entry import Preparation
 from isthmus.backends.gpu.config import GpuConfig
 from isthmus.backends.gpu.options import GraphConfig, Precision
+from isthmus.backends.seam.entry import Preparation
 from isthmus.engine.native import processor
 from isthmus.engine.opencl import lower
 from isthmus.engine.opencl.program import Program

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isthmus.backends.accelerator.deadlines import Deadlines
-from isthmus.backends.config import Key, Table, choice, number, settings
 from isthmus.backends.htp.options import Reregistration
-from isthmus.backends.native import MAX_THREADS
+from isthmus.backends.seam.config import Key, Table, choice, number, settings
+from isthmus.backends.seam.native import MAX_THREADS
 from isthmus.log import Log
 
 

@@ -15,9 +15,15 @@ from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import Any
 
-from isthmus.backends import native
 from isthmus.backends.accelerator import Accelerator, Lane, open_lane
-from isthmus.backends.driver import (
+from isthmus.backends.htp.config import HtpConfig, read_config
+from isthmus.backends.htp.graph import HtpGraphDriver
+from isthmus.backends.htp.io import HtpIo
+from isthmus.backends.htp.memory import HtpMemory
+from isthmus.backends.htp.options import BackendProperty, ContextConfig, Reregistration
+from isthmus.backends.seam import native
+from isthmus.backends.seam.binary import ContextBinary, inspect, to_bytes
+from isthmus.backends.seam.driver import (
     BackendDriver,
     Change,
     ContextDriver,
@@ -26,13 +32,7 @@ from isthmus.backends.driver import (
     Registration,
     Source,
 )
-from isthmus.backends.entry import BackendEntry, Preparation
-from isthmus.backends.htp.config import HtpConfig, read_config
-from isthmus.backends.htp.graph import HtpGraphDriver
-from isthmus.backends.htp.io import HtpIo
-from isthmus.backends.htp.memory import HtpMemory
-from isthmus.backends.htp.options import BackendProperty, ContextConfig, Reregistration
-from isthmus.binary import ContextBinary, inspect, to_bytes
+from isthmus.backends.seam.entry import BackendEntry, Preparation
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call

@@ -7,13 +7,13 @@ import time
 from typing import TYPE_CHECKING
 
 from isthmus.backends.accelerator import Lane
-from isthmus.backends.binding import Binding, Ledger
-from isthmus.backends.driver import GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
 from isthmus.backends.htp.memory import HtpRegistration
 from isthmus.backends.htp.staging import Staging
-from isthmus.backends.limit import Limit
-from isthmus.backends.native import NativeGraphDriver, Prepared
-from isthmus.binary import ContextBinary, to_bytes
+from isthmus.backends.seam.binary import ContextBinary, to_bytes
+from isthmus.backends.seam.binding import Binding, Ledger
+from isthmus.backends.seam.driver import GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
+from isthmus.backends.seam.limit import Limit
+from isthmus.backends.seam.native import NativeGraphDriver, Prepared
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, MemType, TensorInfo
 from isthmus.memory import Window

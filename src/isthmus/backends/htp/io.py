@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from isthmus.backends.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
-from isthmus.backends.entry import IoPolicy, Provision
 from isthmus.backends.htp.graph import HtpGraphDriver
 from isthmus.backends.htp.options import Descriptor
+from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
+from isthmus.backends.seam.entry import IoPolicy, Provision
 from isthmus.graph import MemType
 from isthmus.memory import rpcmem
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from isthmus.backends.accelerator import Lane, Slots
-from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.backends.htp.options import Descriptor, MemType, Reregistration
+from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.errors import Code, QnnError
 from isthmus.memory import SharedFd, Window, holds, window
 from isthmus.memory.identity import Identity

@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from isthmus.backends.config import Key, Refused, Settings, Table, choice, number, power_of_two, settings, shown, truth
 from isthmus.backends.lpai.options import (
     UINT32_MAX,
     Affinity,
@@ -16,6 +15,18 @@ from isthmus.backends.lpai.options import (
     MemType,
     PerfCfg,
     Prepare,
+)
+from isthmus.backends.seam.config import (
+    Key,
+    Refused,
+    Settings,
+    Table,
+    choice,
+    number,
+    power_of_two,
+    settings,
+    shown,
+    truth,
 )
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel

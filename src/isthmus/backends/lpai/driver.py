@@ -15,10 +15,19 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
-from isthmus.backends import native
 from isthmus.backends.accelerator import Accelerator, Lane, open_lane
 from isthmus.backends.accelerator.remote import RemoteExecutor
-from isthmus.backends.driver import (
+from isthmus.backends.lpai.config import LpaiConfig, read
+from isthmus.backends.lpai.graph import LpaiGraphDriver
+from isthmus.backends.lpai.io import LpaiIo
+from isthmus.backends.lpai.model import Allocator, ModelBinary
+from isthmus.backends.lpai.options import BackendProperty, ContextConfig, MemType
+from isthmus.backends.lpai.report import describe_pools
+from isthmus.backends.lpai.shared import SharedBuffers
+from isthmus.backends.seam import native
+from isthmus.backends.seam.binary import Contents, ContextBinary, in_place, inspect, to_bytes
+from isthmus.backends.seam.binary import read as read_binary
+from isthmus.backends.seam.driver import (
     BackendDriver,
     Change,
     ContextDriver,
@@ -27,17 +36,8 @@ from isthmus.backends.driver import (
     Registration,
     Source,
 )
-from isthmus.backends.entry import BackendEntry, Preparation
-from isthmus.backends.lpai.config import LpaiConfig, read
-from isthmus.backends.lpai.graph import LpaiGraphDriver
-from isthmus.backends.lpai.io import LpaiIo
-from isthmus.backends.lpai.model import Allocator, ModelBinary
-from isthmus.backends.lpai.options import BackendProperty, ContextConfig, MemType
-from isthmus.backends.lpai.report import describe_pools
-from isthmus.backends.lpai.shared import SharedBuffers
-from isthmus.backends.turn import FairTurn
-from isthmus.binary import Contents, ContextBinary, in_place, inspect, to_bytes
-from isthmus.binary import read as read_binary
+from isthmus.backends.seam.entry import BackendEntry, Preparation
+from isthmus.backends.seam.turn import FairTurn
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.serialization import ALIGNMENT

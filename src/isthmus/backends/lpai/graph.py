@@ -7,11 +7,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from isthmus.backends import native
 from isthmus.backends.accelerator.remote import RemoteExecutor, RemoteIo
-from isthmus.backends.binding import Binding, Ledger
-from isthmus.backends.driver import Change, GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
-from isthmus.backends.limit import Limit
 from isthmus.backends.lpai import rules as lpai_rules
 from isthmus.backends.lpai.model import Allocator, Model, ModelBinary
 from isthmus.backends.lpai.options import (
@@ -26,8 +22,12 @@ from isthmus.backends.lpai.options import (
     Prepare,
 )
 from isthmus.backends.lpai.pools import Pool, Taken
-from isthmus.backends.native import NativeGraphDriver, Prepared
-from isthmus.binary import to_bytes
+from isthmus.backends.seam import native
+from isthmus.backends.seam.binary import to_bytes
+from isthmus.backends.seam.binding import Binding, Ledger
+from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
+from isthmus.backends.seam.limit import Limit
+from isthmus.backends.seam.native import NativeGraphDriver, Prepared
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph

@@ -6,10 +6,10 @@ import mmap
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from isthmus.backends.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
-from isthmus.backends.entry import IoPolicy, Provision
 from isthmus.backends.lpai.graph import LpaiGraphDriver
 from isthmus.backends.lpai.options import Mem, MemInfo, MemType
+from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
+from isthmus.backends.seam.entry import IoPolicy, Provision
 from isthmus.errors import Code, QnnError
 from isthmus.graph import MemType as TensorMemType
 from isthmus.graph import TensorInfo

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isthmus import binary
 from isthmus.backends.lpai.config import HARDWARE_WITH_TCM, MEM_TYPES
 from isthmus.backends.lpai.options import BufferAlignmentReq, MemType
+from isthmus.backends.seam import binary
 from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from isthmus.backends import native
 from isthmus.backends.lpai.config import HARDWARE_WITH_TCM, LpaiConfig
 from isthmus.backends.lpai.options import BufferAlignmentReq
-from isthmus.backends.native import Prepared
-from isthmus.binary import GraphBinary, to_bytes
+from isthmus.backends.seam import native
+from isthmus.backends.seam.binary import GraphBinary, to_bytes
+from isthmus.backends.seam.native import Prepared
 from isthmus.graph import Graph
 from isthmus.memory.tcm import MAX_ALLOCATIONS, POOL_BYTES
 

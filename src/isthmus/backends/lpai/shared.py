@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from isthmus.backends.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.backends.lpai.options import UINT32_MAX, MemInfo
+from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.errors import Code, QnnError
 from isthmus.memory import SharedFd, Window, holds
 from isthmus.memory.identity import Identity

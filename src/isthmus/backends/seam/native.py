@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.driver import Change, GraphDriver
-from isthmus.backends.entry import Preparation, Section
-from isthmus.backends.limit import Limit, aborted
-from isthmus.binary import GraphBinary
+from isthmus.backends.seam.binary import GraphBinary
+from isthmus.backends.seam.driver import Change, GraphDriver
+from isthmus.backends.seam.entry import Preparation, Section
+from isthmus.backends.seam.limit import Limit, aborted
 from isthmus.engine.native import lower
 from isthmus.engine.native.cost import SHARING, estimated, is_shared
 from isthmus.engine.native.executor import Executor

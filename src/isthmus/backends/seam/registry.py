@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import cast
 
-from isthmus.backends.entry import BackendEntry
+from isthmus.backends.seam.entry import BackendEntry
 from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import owned
 from isthmus.system.lock import Lock

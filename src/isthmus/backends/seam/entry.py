@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from isthmus.backends.driver import BackendDriver, GraphDriver, Source, TensorMemory
+from isthmus.backends.seam.driver import BackendDriver, GraphDriver, Source, TensorMemory
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, Graph, GraphInfo, MemType
 from isthmus.log import Log

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
-from isthmus.backends.limit import Limit
+from isthmus.backends.seam.limit import Limit
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, GraphInfo, TensorInfo
 from isthmus.graph.operation import Call

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from isthmus.backends.driver import DriverBinding, GraphStats, Memories, TensorMemory, Traffic
-from isthmus.backends.limit import Limit
+from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, TensorMemory, Traffic
+from isthmus.backends.seam.limit import Limit
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window, holds
 

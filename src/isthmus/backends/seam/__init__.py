@@ -1,0 +1,1 @@
+"""What the API asks of a backend, what backends say of themselves, and what they share."""
