@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from isthmus import cabi as interface
+from isthmus.cabi import types
 from isthmus.graph import DataType, TensorType
-from isthmus.qnn import interface
-from isthmus.qnn.interface import types
 
 
 class Client:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from qnn_calls import Client, at, doubling, opened
 
+from isthmus import cabi as interface
+from isthmus.cabi import objects, system, types
 from isthmus.graph import DataType, TensorType
-from isthmus.qnn import interface
-from isthmus.qnn.interface import objects, system, types
 
 CALLS = 16
 ARENA = 1 << 16

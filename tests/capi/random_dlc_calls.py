@@ -18,8 +18,8 @@ from typing import Any
 from qnn_calls import Client
 from random_calls import CALLS, MOST_CODE, Mess
 
-from isthmus.qnn import interface
-from isthmus.qnn.interface import system
+from isthmus import cabi as interface
+from isthmus.cabi import system
 
 
 class DlcMess(Mess):

@@ -10,11 +10,11 @@ import ort_provider
 import pytest
 from qnn_calls import Client, at, opened
 
+from isthmus.cabi import types
 from isthmus.errors import Code
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.datatypes import from_bfloat16, to_bfloat16
 from isthmus.graph.evaluate import evaluate
-from isthmus.qnn.interface import types
 
 BF16, F32 = DataType.BFLOAT_16, DataType.FLOAT_32
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="needs the package ml_dtypes, for comparison")

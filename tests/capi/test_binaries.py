@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from qnn_calls import Client, at, doubling, opened
 
+from isthmus import cabi as interface
 from isthmus import qnn
+from isthmus.cabi import objects, types
 from isthmus.errors import Code
 from isthmus.graph import DataType, TensorType
 from isthmus.memory import host
-from isthmus.qnn import interface
-from isthmus.qnn.interface import objects, types
 
 F32 = DataType.FLOAT_32
 

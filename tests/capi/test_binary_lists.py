@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 from qnn_calls import Client, doubling, opened
 
+from isthmus.cabi import objects
 from isthmus.errors import Code
-from isthmus.qnn.interface import objects
 
 GRAPH, CONTEXT = 0, 1
 

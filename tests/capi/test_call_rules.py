@@ -14,13 +14,13 @@ import pytest
 from qnn_calls import Client, at, doubling, in_handle, opened
 from waiting import PATIENCE
 
+from isthmus import cabi as interface
+from isthmus.cabi import custom, objects, types
 from isthmus.capi import rules
 from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
 from isthmus.capi.validation import Validation
 from isthmus.graph import DataType
 from isthmus.memory import rpcmem
-from isthmus.qnn import interface
-from isthmus.qnn.interface import custom, objects, types
 
 F32 = DataType.FLOAT_32
 

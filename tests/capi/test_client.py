@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from qnn_calls import Client, at, doubling, opened
 
-from isthmus.capi import client as memory
+from isthmus import cabi as interface
+from isthmus.cabi import client as memory
 from isthmus.errors import Code
-from isthmus.qnn import interface
 
 PAGE = mmap.PAGESIZE
 

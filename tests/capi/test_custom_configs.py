@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from isthmus.cabi import custom
+from isthmus.cabi.types import UNDEFINED
 from isthmus.capi import options
 from isthmus.capi.serve import Server
 from isthmus.errors import QnnError
 from isthmus.qnn import gpu, lpai
-from isthmus.qnn.interface import custom
-from isthmus.qnn.interface.types import UNDEFINED
 
 
 def lpai_config(option: int, value: ctypes.Structure | None = None) -> dict[Any, Any]:

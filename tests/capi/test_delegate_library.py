@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.cabi.delegate import DelegateOptions, ProfilingResult
 from isthmus.capi import delegate
 from isthmus.capi.serve import Server
 from isthmus.delegate import BackendType, Options, Profiling, QnnDelegate
-from isthmus.qnn.interface.delegate import DelegateOptions, ProfilingResult
 
 
 def test_what_profiling_told_ends_with_the_delegate() -> None:

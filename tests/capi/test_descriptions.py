@@ -13,9 +13,9 @@ import pytest
 from processes import answer
 from qnn_calls import Client, at, doubling, opened
 
+from isthmus.cabi import custom, objects, types
 from isthmus.errors import Code
 from isthmus.graph import DataType, TensorType
-from isthmus.qnn.interface import custom, objects, types
 
 F32 = DataType.FLOAT_32
 

@@ -15,17 +15,17 @@ import pytest
 from qnn_calls import Client, at, doubling, in_handle, opened
 from waiting import PATIENCE
 
+from isthmus import cabi as interface
 from isthmus import qnn
 from isthmus.backends.seam import limit
 from isthmus.backends.seam.binding import Binding as DriverBinding
+from isthmus.cabi import custom, objects, types
 from isthmus.capi import execution, serve
 from isthmus.capi.graph import BINDINGS, Graph
 from isthmus.capi.records import Profile
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType
 from isthmus.memory import rpcmem
-from isthmus.qnn import interface
-from isthmus.qnn.interface import custom, objects, types
 
 F32 = DataType.FLOAT_32
 

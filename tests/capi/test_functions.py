@@ -17,13 +17,13 @@ from interruption import Alarm, Interrupt, everywhere
 from processes import answer
 from qnn_calls import Client, at, doubling, opened
 
+from isthmus import cabi as interface
 from isthmus import capi, qnn
+from isthmus.cabi import objects, types
 from isthmus.capi import functions, records, serve, values
 from isthmus.capi.handles import Handles
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, TensorType
-from isthmus.qnn import interface
-from isthmus.qnn.interface import objects, types
 
 F32 = DataType.FLOAT_32
 
@@ -308,7 +308,7 @@ def test_an_exception_of_ours_is_answered_as_a_general_error(
 def test_after_python_has_ended_frees_succeed_and_the_rest_answers_an_error(libraries: Path) -> None:
     code = (
         "import atexit, ctypes, sys\n"
-        "from isthmus.qnn import interface\n"
+        "from isthmus import cabi as interface\n"
         "table = interface.providers(ctypes.CDLL(sys.argv[1]))[0].table\n"
         "def late():\n"
         "    print(interface.function(table, 'backendFree')(backend), interface.function(table, 'backendGetBuildId')"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from isthmus import Code, QnnError, capi
+from isthmus import cabi as interface
 from isthmus.capi import building, headers, installation
-from isthmus.qnn import interface
 from isthmus.tools import cli
 
 NAMES = (

@@ -18,9 +18,9 @@ from processes import answer
 from qnn_calls import Client, at
 from suites import long
 
+from isthmus import cabi as interface
+from isthmus.cabi import custom, objects, types
 from isthmus.graph import DataType, TensorType
-from isthmus.qnn import interface
-from isthmus.qnn.interface import custom, objects, types
 
 DEBUG = 5
 SECONDS = 120

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from qnn_calls import Client
 
+from isthmus.cabi import system
 from isthmus.capi import serialization
 from isthmus.errors import Code
-from isthmus.qnn.interface import system
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from qnn_calls import opened as made
 from recurrent_states import LAYERS, Recurrent, check
 
 from isthmus import Session
+from isthmus.cabi import system
 from isthmus.capi.dlc import Dlc
 from isthmus.capi.serve import Server
 from isthmus.errors import Code
@@ -40,7 +41,6 @@ from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.dlc.operations import translated
 from isthmus.graph import DataType, TensorType
-from isthmus.qnn.interface import system
 from isthmus.qnn.recorder import Recorder
 
 INVALID_HANDLE = 30000
@@ -219,7 +219,7 @@ def test_a_recurrent_layer_has_the_order_that_the_file_says(
 VENDOR = """
 import ctypes, json, sys
 from ctypes import POINTER, byref, c_char_p, c_uint32, c_void_p
-from isthmus.qnn.interface import function, system_providers
+from isthmus.cabi import function, system_providers
 (provider,) = system_providers(ctypes.CDLL(sys.argv[1]))
 call = lambda name, *a: function(provider.table, name)(*a)
 found = []

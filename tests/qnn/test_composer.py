@@ -2,12 +2,12 @@
 
 import pytest
 
+from isthmus.cabi.tables import CORE_VERSION
+from isthmus.cabi.types import DATATYPE_STRING
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import GraphEntry, NodeEntry, TensorEntry
 from isthmus.graph import DataType, TensorType
 from isthmus.qnn.composer import Composer
-from isthmus.qnn.interface.tables import CORE_VERSION
-from isthmus.qnn.interface.types import DATATYPE_STRING
 from isthmus.qnn.recorder import Recorder
 
 X = TensorEntry("x", TensorType.APP_WRITE, DataType.FLOAT_32, (2,))

@@ -5,11 +5,8 @@ import ctypes
 import numpy as np
 import pytest
 
-from isthmus.errors import Code
-from isthmus.frontends.composed.entries import TensorEntry
-from isthmus.graph import DataType
-from isthmus.qnn.interface.tables import function
-from isthmus.qnn.interface.types import (
+from isthmus.cabi.tables import function
+from isthmus.cabi.types import (
     AxisScaleOffset,
     Definition,
     QuantizationEncoding,
@@ -18,6 +15,9 @@ from isthmus.qnn.interface.types import (
     TensorKind,
     TensorMemType,
 )
+from isthmus.errors import Code
+from isthmus.frontends.composed.entries import TensorEntry
+from isthmus.graph import DataType
 from isthmus.qnn.recorder import MAX_RANK, MAX_SCALES, Recorder
 
 DIMS = (ctypes.c_uint32 * 2)(2, 3)

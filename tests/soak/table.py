@@ -20,11 +20,11 @@ import numpy as np
 from qnn_calls import Client, at, doubling, in_handle, opened
 from world import Outcome, World
 
+from isthmus.cabi import custom, objects, types
 from isthmus.capi.installation import install
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, TensorType
 from isthmus.memory import rpcmem
-from isthmus.qnn.interface import custom, objects, types
 
 _MOST_CONTEXTS, _MOST_GRAPHS = 3, 3
 _WIDTHS = (8, 4096)

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus import qnn
-from isthmus.capi import options
-from isthmus.capi.client import listed, pointer, text, write, write_number
-from isthmus.capi.functions import serves
-from isthmus.capi.values import ClientNode, ClientTensorInfo, node_at
-from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Tensor, TensorType
-from isthmus.graph.ops import OPERATIONS
-from isthmus.log import LogLevel
-from isthmus.qnn.interface.objects import (
+from isthmus.cabi.client import listed, pointer, text, write, write_number
+from isthmus.cabi.objects import (
     PROPERTY_GROUPS,
     BackendConfig,
     BackendOption,
@@ -26,8 +19,15 @@ from isthmus.qnn.interface.objects import (
     Property,
     PropertyAnswer,
 )
-from isthmus.qnn.interface.tables import CORE_VERSION
-from isthmus.qnn.interface.types import Version
+from isthmus.cabi.tables import CORE_VERSION
+from isthmus.cabi.types import Version
+from isthmus.capi import options
+from isthmus.capi.functions import serves
+from isthmus.capi.values import ClientNode, ClientTensorInfo, node_at
+from isthmus.errors import Code, QnnError
+from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.graph.ops import OPERATIONS
+from isthmus.log import LogLevel
 from isthmus.version import build_id
 
 if TYPE_CHECKING:

@@ -6,18 +6,10 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from isthmus import qnn
-from isthmus.capi.backend import BACKEND_VERSIONS
-from isthmus.capi.client import checked, read_large, write_number
-from isthmus.capi.context import MOST_BINARY_BYTES
-from isthmus.capi.functions import serves
-from isthmus.capi.records import log_create, log_free, log_set_log_level
-from isthmus.capi.values import tensor_at
-from isthmus.errors import Code, QnnError
-from isthmus.graph import GraphInfo, MemType, TensorInfo, TensorType
-from isthmus.log import LogLevel
-from isthmus.qnn.interface import system
-from isthmus.qnn.interface.tables import CORE_VERSION
-from isthmus.qnn.interface.types import (
+from isthmus.cabi import system
+from isthmus.cabi.client import checked, read_large, write_number
+from isthmus.cabi.tables import CORE_VERSION
+from isthmus.cabi.types import (
     AxisScaleOffset,
     Definition,
     QuantizationEncoding,
@@ -26,6 +18,14 @@ from isthmus.qnn.interface.types import (
     Tensor,
     Version,
 )
+from isthmus.capi.backend import BACKEND_VERSIONS
+from isthmus.capi.context import MOST_BINARY_BYTES
+from isthmus.capi.functions import serves
+from isthmus.capi.records import log_create, log_free, log_set_log_level
+from isthmus.capi.values import tensor_at
+from isthmus.errors import Code, QnnError
+from isthmus.graph import GraphInfo, MemType, TensorInfo, TensorType
+from isthmus.log import LogLevel
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server

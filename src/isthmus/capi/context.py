@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus import qnn
-from isthmus.capi import options
-from isthmus.capi.backend import backend_of
-from isthmus.capi.client import checked, listed, pointer, read, read_large, text, write_bytes, write_number
-from isthmus.capi.device import Device
-from isthmus.capi.functions import serves
-from isthmus.capi.records import Profile, Signal
-from isthmus.errors import Code, QnnError
-from isthmus.log import LogLevel
-from isthmus.memory import window
-from isthmus.qnn.interface.objects import (
+from isthmus.cabi.client import checked, listed, pointer, read, read_large, text, write_bytes, write_number
+from isthmus.cabi.objects import (
     CONTEXT_NOTIFY,
     ContextConfig,
     ContextOption,
@@ -27,6 +19,14 @@ from isthmus.qnn.interface.objects import (
     ContextProperty,
     EventType,
 )
+from isthmus.capi import options
+from isthmus.capi.backend import backend_of
+from isthmus.capi.device import Device
+from isthmus.capi.functions import serves
+from isthmus.capi.records import Profile, Signal
+from isthmus.errors import Code, QnnError
+from isthmus.log import LogLevel
+from isthmus.memory import window
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus import qnn
-from isthmus.capi.client import BadPointer, checked, pointer, read, read_array, text, write
+from isthmus.cabi.client import BadPointer, checked, pointer, read, read_array, text, write
+from isthmus.cabi.delegate import DelegateOptions, ProfilingResult
 from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel, to_standard_error
-from isthmus.qnn.interface.delegate import DelegateOptions, ProfilingResult
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server

@@ -7,19 +7,14 @@ import itertools
 from typing import TYPE_CHECKING
 
 from isthmus import qnn
-from isthmus.capi import options
-from isthmus.capi.client import checked, listed, read, write_number
-from isthmus.capi.functions import serves
-from isthmus.capi.records import log_of
-from isthmus.errors import Code, QnnError
-from isthmus.log import LogLevel
-from isthmus.qnn.interface.custom import (
+from isthmus.cabi.client import checked, listed, read, write_number
+from isthmus.cabi.custom import (
     HtpDeviceInfoExtension,
     HtpOnChipDevice,
     HtpPowerConfig,
     HtpPowerOption,
 )
-from isthmus.qnn.interface.objects import (
+from isthmus.cabi.objects import (
     CoreInfo,
     CoreInfoV1,
     DeviceConfig,
@@ -29,6 +24,11 @@ from isthmus.qnn.interface.objects import (
     PlatformInfo,
     PlatformInfoV1,
 )
+from isthmus.capi import options
+from isthmus.capi.functions import serves
+from isthmus.capi.records import log_of
+from isthmus.errors import Code, QnnError
+from isthmus.log import LogLevel
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from isthmus.capi.client import (
+from isthmus.cabi import system
+from isthmus.cabi.client import (
     BadPointer,
     checked,
     listed_all,
@@ -25,6 +26,14 @@ from isthmus.capi.client import (
     write_bytes,
     write_number,
 )
+from isthmus.cabi.tables import Interface
+from isthmus.cabi.types import (
+    AxisScaleOffset,
+    BwAxisScaleOffset,
+    QuantizationEncoding,
+    ScaleOffset,
+    Tensor,
+)
 from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import dlc
@@ -32,15 +41,6 @@ from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.dlc.operations import translated
 from isthmus.log import LogLevel
 from isthmus.qnn.composer import ComposedGraph, Composer
-from isthmus.qnn.interface import system
-from isthmus.qnn.interface.tables import Interface
-from isthmus.qnn.interface.types import (
-    AxisScaleOffset,
-    BwAxisScaleOffset,
-    QuantizationEncoding,
-    ScaleOffset,
-    Tensor,
-)
 from isthmus.system.writing import write_whole
 
 if TYPE_CHECKING:

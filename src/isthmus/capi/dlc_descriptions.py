@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from isthmus.capi.client import checked, write, write_number
+from isthmus.cabi.client import checked, write, write_number
+from isthmus.cabi.types import Definition, QuantizationEncoding
 from isthmus.capi.dlc import Dlc, object_of, serves_dlc
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, TensorEntry
 from isthmus.graph import TensorType
-from isthmus.qnn.interface.types import Definition, QuantizationEncoding
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isthmus import qnn
-from isthmus.capi.client import checked, listed_all, pointer, read, write
+from isthmus.cabi.client import checked, listed_all, pointer, read, write
+from isthmus.cabi.objects import EnvironmentOption, ExecuteEnvironment
+from isthmus.cabi.types import Tensor, TensorMemType, TensorSetV1
 from isthmus.capi.functions import TABLE, serves
 from isthmus.capi.graph import Graph, IoTensor, graph_of
 from isthmus.capi.memory import mem_handle_of
 from isthmus.capi.records import Profile, Signal
 from isthmus.capi.values import differences
 from isthmus.errors import Code, QnnError
-from isthmus.qnn.interface.objects import EnvironmentOption, ExecuteEnvironment
-from isthmus.qnn.interface.types import Tensor, TensorMemType, TensorSetV1
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server

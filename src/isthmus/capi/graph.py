@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus import qnn
+from isthmus.cabi import types
+from isthmus.cabi.client import checked, listed, text, write_number
+from isthmus.cabi.objects import GraphConfig, GraphOption, Property
 from isthmus.capi import options
-from isthmus.capi.client import checked, listed, text, write_number
 from isthmus.capi.context import Context, context_of
 from isthmus.capi.functions import serves
 from isthmus.capi.records import Profile, Signal
@@ -21,8 +23,6 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.recurrent import add_batch_first
 from isthmus.graph import DataType, MemType, Tensor, TensorInfo, TensorType
 from isthmus.log import LogLevel
-from isthmus.qnn.interface import types
-from isthmus.qnn.interface.objects import GraphConfig, GraphOption, Property
 from isthmus.system.lock import Lock
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from isthmus.cabi import ARGUMENTS, BACKEND_FUNCTIONS, CORE_VERSION, SYSTEM_FUNCTIONS, SYSTEM_VERSION
+from isthmus.cabi.types import OpConfigV1, TensorV2
 from isthmus.capi.building import HERE, INCLUDE
 from isthmus.graph.operation import QTI
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.elementwise import NUMBERED
-from isthmus.qnn.interface import ARGUMENTS, BACKEND_FUNCTIONS, CORE_VERSION, SYSTEM_FUNCTIONS, SYSTEM_VERSION
-from isthmus.qnn.interface.types import OpConfigV1, TensorV2
 
 BACKEND_HEADERS = ("Backend", "Context", "Device", "Error", "GlobalConfig", "Graph", "Log", "Mem", "Profile",
                    "Property", "Signal", "Tensor")  # fmt: skip

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus import qnn
-from isthmus.capi.client import checked, pointer, read, read_array, write_number
+from isthmus.cabi.client import checked, pointer, read, read_array, write_number
+from isthmus.cabi.custom import GpuMemInfo, HtpMemDescriptor, LpaiMemInfo
+from isthmus.cabi.objects import MemDescriptor
 from isthmus.capi.context import context_of
 from isthmus.capi.functions import serves
 from isthmus.capi.values import MAX_RANK
 from isthmus.errors import Code, QnnError
 from isthmus.memory import RpcBuffer, rpcmem
 from isthmus.qnn import DescriptorType, gpu, htp, lpai
-from isthmus.qnn.interface.custom import GpuMemInfo, HtpMemDescriptor, LpaiMemInfo
-from isthmus.qnn.interface.objects import MemDescriptor
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server

@@ -13,11 +13,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from isthmus import qnn
-from isthmus.capi.client import checked, pointer, read, text, write, write_number
-from isthmus.errors import Code, QnnError
-from isthmus.log import LogLevel
-from isthmus.qnn import gpu, lpai
-from isthmus.qnn.interface.custom import (
+from isthmus.cabi.client import checked, pointer, read, text, write, write_number
+from isthmus.cabi.custom import (
     GpuGraphConfig,
     HtpContextConfig,
     HtpContextOption,
@@ -32,8 +29,11 @@ from isthmus.qnn.interface.custom import (
     LpaiPerfCfg,
     LpaiPrepare,
 )
-from isthmus.qnn.interface.objects import Property
-from isthmus.qnn.interface.types import UNDEFINED
+from isthmus.cabi.objects import Property
+from isthmus.cabi.types import UNDEFINED
+from isthmus.errors import Code, QnnError
+from isthmus.log import LogLevel
+from isthmus.qnn import gpu, lpai
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from isthmus.qnn.interface.objects import (
+from isthmus.cabi.objects import (
     BackendConfig,
     ContextConfig,
     DeviceConfig,

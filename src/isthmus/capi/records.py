@@ -10,11 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from isthmus import qnn
-from isthmus.capi.client import listed, write, write_number
-from isthmus.capi.functions import serves
-from isthmus.errors import Code, QnnError
-from isthmus.log import Log, LogLevel
-from isthmus.qnn.interface.objects import (
+from isthmus.cabi.client import listed, write, write_number
+from isthmus.cabi.objects import (
     EventData,
     EventType,
     EventUnit,
@@ -24,6 +21,9 @@ from isthmus.qnn.interface.objects import (
     SignalConfig,
     SignalOption,
 )
+from isthmus.capi.functions import serves
+from isthmus.errors import Code, QnnError
+from isthmus.log import Log, LogLevel
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from isthmus.capi.client import listed_all, pointer, read, read_array, read_bytes, text
+from isthmus.cabi.client import listed_all, pointer, read, read_array, read_bytes, text
+from isthmus.cabi.objects import ContextParams, EventData, ExecuteEnvironment, MemDescriptor
+from isthmus.cabi.types import Tensor, TensorMemType
 from isthmus.capi.values import MAX_RANK, ClientNode, ClientTensorInfo, differences, node_at, tensor_at
 from isthmus.graph import DataType, TensorType
 from isthmus.log import LogLevel
-from isthmus.qnn.interface.objects import ContextParams, EventData, ExecuteEnvironment, MemDescriptor
-from isthmus.qnn.interface.types import Tensor, TensorMemType
 
 if TYPE_CHECKING:
     from isthmus.capi.validation import Object, Validation

@@ -9,11 +9,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isthmus.capi.client import checked, listed_all, pointer, read, text, write_number
+from isthmus.cabi.client import checked, listed_all, pointer, read, text, write_number
+from isthmus.cabi.objects import EventType, EventUnit
+from isthmus.cabi.system import ProfileData, ProfileEvent, SerializationConfig, SerializationTarget
 from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
-from isthmus.qnn.interface.objects import EventType, EventUnit
-from isthmus.qnn.interface.system import ProfileData, ProfileEvent, SerializationConfig, SerializationTarget
 
 if TYPE_CHECKING:
     from isthmus.capi.serve import Server

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from isthmus import qnn
+from isthmus.cabi.client import BadPointer
 from isthmus.capi import (  # noqa: F401 - these enter their functions
     backend,
     binaries,
@@ -27,7 +28,6 @@ from isthmus.capi import (  # noqa: F401 - these enter their functions
     serialization,
     validation,
 )
-from isthmus.capi.client import BadPointer
 from isthmus.capi.functions import TABLE, Function
 from isthmus.capi.handles import Handles
 from isthmus.capi.hints import in_c

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from isthmus.cabi.client import BadPointer, listed, read, text
 from isthmus.capi import rules
-from isthmus.capi.client import BadPointer, listed, read, text
 from isthmus.capi.functions import serves
 from isthmus.capi.protocol import CONFIGS, CREATES, FREES, HANDLES, NEEDED
 from isthmus.capi.values import ClientTensorInfo

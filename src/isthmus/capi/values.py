@@ -10,14 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.capi.client import pointer, read, read_array, text
-from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.recurrent import RECURRENT, is_batch_first
-from isthmus.graph import DataType, Quantization, TensorType
-from isthmus.graph.datatypes import from_bfloat16
-from isthmus.graph.neutral import without_neutral
-from isthmus.graph.ops import OPERATIONS
-from isthmus.qnn.interface.types import (
+from isthmus.cabi.client import pointer, read, read_array, text
+from isthmus.cabi.types import (
     DATATYPE_SFIXED_POINT_4,
     DATATYPE_UFIXED_POINT_4,
     SCALAR_FIELDS,
@@ -35,6 +29,12 @@ from isthmus.qnn.interface.types import (
     TensorMemType,
     TensorV1,
 )
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.recurrent import RECURRENT, is_batch_first
+from isthmus.graph import DataType, Quantization, TensorType
+from isthmus.graph.datatypes import from_bfloat16
+from isthmus.graph.neutral import without_neutral
+from isthmus.graph.ops import OPERATIONS
 
 MAX_RANK = 8
 MOST_OPERANDS = 1 << 14

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, Scalar, TensorEntry
-from isthmus.qnn.interface.tables import FunctionTable, function
-from isthmus.qnn.interface.types import (
+from isthmus.cabi.tables import FunctionTable, function
+from isthmus.cabi.types import (
     DATATYPE_STRING,
     SCALAR_FIELDS,
     AxisScaleOffset,
@@ -33,6 +31,8 @@ from isthmus.qnn.interface.types import (
     TensorKind,
     TensorMemType,
 )
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, Scalar, TensorEntry
 
 RETRIEVE_RAW = 516
 """The capability that QNN's reader asks for first; nothing depends on the answer here."""

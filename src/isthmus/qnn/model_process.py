@@ -11,9 +11,9 @@ import resource
 import sys
 from ctypes import POINTER, byref, c_bool, c_uint32, c_void_p
 
+from isthmus.cabi import ComposingTable
+from isthmus.cabi.system import ModelGraphInfo
 from isthmus.frontends.composed import serialization
-from isthmus.qnn.interface import ComposingTable
-from isthmus.qnn.interface.system import ModelGraphInfo
 from isthmus.qnn.model_library import MAX_COMPOSED, MAX_MESSAGE
 from isthmus.qnn.recorder import Recorder
 from isthmus.system import isolated

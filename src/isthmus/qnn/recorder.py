@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, Scalar, TensorEntry
-from isthmus.qnn.interface import ARGUMENTS, BACKEND_FUNCTIONS, CORE_VERSION, FunctionTable, Interface, OpConfig
-from isthmus.qnn.interface.objects import PropertyAnswer
-from isthmus.qnn.interface.types import (
+from isthmus.cabi import ARGUMENTS, BACKEND_FUNCTIONS, CORE_VERSION, FunctionTable, Interface, OpConfig
+from isthmus.cabi.objects import PropertyAnswer
+from isthmus.cabi.types import (
     SCALAR_FIELDS,
     Definition,
     Param,
@@ -30,6 +28,8 @@ from isthmus.qnn.interface.types import (
     TensorMemType,
     Version,
 )
+from isthmus.errors import Code, QnnError
+from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, Scalar, TensorEntry
 
 MAX_RANK = 16
 MAX_LIST = 1 << 16

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.cabi import Interface, function, system_providers
+from isthmus.cabi.system import GraphInfo
 from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, TensorEntry
 from isthmus.frontends.dlc.operations import translated
-from isthmus.qnn.interface import Interface, function, system_providers
-from isthmus.qnn.interface.system import GraphInfo
 from isthmus.qnn.recorder import Recorder
 
 SECONDS = 120

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from vendor_compose import COMPOSE
 
+from isthmus.cabi import Interface, Tensor, function, providers, system_providers
+from isthmus.cabi.system import GraphInfo
 from isthmus.graph import DataType
-from isthmus.qnn.interface import Interface, Tensor, function, providers, system_providers
-from isthmus.qnn.interface.system import GraphInfo
 
 
 def call(table: Any, name: str, *arguments: Any) -> None:

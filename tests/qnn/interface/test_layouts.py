@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from isthmus import cabi as interface
+from isthmus.cabi import custom, delegate, objects, system, tables, types
 from isthmus.capi.backend import name_of
 from isthmus.errors import Code
-from isthmus.qnn import interface
-from isthmus.qnn.interface import custom, delegate, objects, system, tables, types
 
 INCLUDE = Path(interface.__file__).parents[2] / "capi" / "include"
 HEADERS = sorted(str(file.relative_to(INCLUDE)) for file in INCLUDE.glob("QNN/**/*.h"))
@@ -178,7 +178,7 @@ def test_the_real_libraries_answer_by_these_layouts() -> None:
     package = pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
     folder = Path(package.get_library_path()).parent
     code = (
-        "import ctypes, sys; from isthmus.qnn import interface\n"
+        "import ctypes, sys; from isthmus import cabi as interface\n"
         "one = interface.providers(ctypes.CDLL(sys.argv[1] + '/libQnnHtp.so'))[0]\n"
         "two = interface.system_providers(ctypes.CDLL(sys.argv[1] + '/libQnnSystem.so'))[0]\n"
         "build = ctypes.c_char_p(); error = interface.function(one.table, 'backendGetBuildId')(ctypes.byref(build))\n"

@@ -1,7 +1,7 @@
 /* Handles, error codes and versions that all of QNN's headers share. Core API 2.40.
  *
  * The headers in this folder are written for this project from QNN's public names and the observed layout, for 64-bit
- * machines. Every enumeration is 32 bits wide, an error 64. isthmus.qnn.interface declares the same layouts for Python,
+ * machines. Every enumeration is 32 bits wide, an error 64. isthmus.cabi declares the same layouts for Python,
  * and tests compare the two. */
 #ifndef QNN_COMMON_H
 #define QNN_COMMON_H

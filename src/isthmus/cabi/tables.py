@@ -10,8 +10,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from isthmus.errors import Code, QnnError
-from isthmus.qnn.interface.objects import (
+from isthmus.cabi.objects import (
     BackendConfig,
     ContextConfig,
     ContextProperty,
@@ -27,14 +26,15 @@ from isthmus.qnn.interface.objects import (
     Property,
     SignalConfig,
 )
-from isthmus.qnn.interface.system import (
+from isthmus.cabi.system import (
     BinaryInfo,
     DlcGraphConfigInfo,
     GraphInfo,
     ProfileData,
     SerializationTarget,
 )
-from isthmus.qnn.interface.types import OpConfig, Tensor, Version
+from isthmus.cabi.types import OpConfig, Tensor, Version
+from isthmus.errors import Code, QnnError
 
 CORE_VERSION = (2, 40, 0)
 """The core API whose table this is."""

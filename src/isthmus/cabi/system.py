@@ -6,8 +6,8 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from isthmus.qnn.interface.objects import EventData, ExtendedEventData, GraphConfig, PlatformInfo
-from isthmus.qnn.interface.types import Tensor, Version
+from isthmus.cabi.objects import EventData, ExtendedEventData, GraphConfig, PlatformInfo
+from isthmus.cabi.types import Tensor, Version
 
 
 class GraphInfoV3(ctypes.Structure):

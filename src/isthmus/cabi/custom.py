@@ -6,7 +6,7 @@ import ctypes
 from ctypes import c_bool, c_char_p, c_float, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
 
-from isthmus.qnn.interface.types import Scalar
+from isthmus.cabi.types import Scalar
 
 
 class HtpGraphOption(IntEnum):

@@ -4,8 +4,8 @@
 backends, `system` what the system library and model libraries answer, `tables` the functions.
 """
 
-from isthmus.qnn.interface import custom, objects, system, tables, types
-from isthmus.qnn.interface.tables import (
+from isthmus.cabi import custom, objects, system, tables, types
+from isthmus.cabi.tables import (
     ARGUMENTS,
     BACKEND_FUNCTIONS,
     CORE_VERSION,
@@ -21,7 +21,7 @@ from isthmus.qnn.interface.tables import (
     providers,
     system_providers,
 )
-from isthmus.qnn.interface.types import OpConfig, Param, QuantizeParams, Scalar, Tensor, Version
+from isthmus.cabi.types import OpConfig, Param, QuantizeParams, Scalar, Tensor, Version
 
 __all__ = [
     "ARGUMENTS",

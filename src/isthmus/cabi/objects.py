@@ -6,7 +6,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
 
-from isthmus.qnn.interface.types import Scalar, TensorSet
+from isthmus.cabi.types import Scalar, TensorSet
 
 
 class BackendOption(IntEnum):
