@@ -29,13 +29,13 @@ import zoo
 
 import isthmus
 from isthmus import QnnError, qnn
+from isthmus.backends.gpu.runtime import commands, program
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.device import choose
+from isthmus.backends.gpu.runtime.execution import Commands
+from isthmus.backends.gpu.runtime.library import library
 from isthmus.graph import DataType, TensorType
 from isthmus.memory import opencl
-from isthmus.opencl import commands, program
-from isthmus.opencl.context import Context
-from isthmus.opencl.device import choose
-from isthmus.opencl.execution import Commands
-from isthmus.opencl.library import library
 from isthmus.tools.run import generated_inputs
 
 SIZES = tuple(1 << bits for bits in (16, 18, 20, 22, 24, 26, 28))

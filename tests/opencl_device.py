@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.opencl.device import Device, choose
+from isthmus.backends.gpu.runtime.device import Device, choose
 
 # Both are looked at when they are loaded.
 os.environ.setdefault("PYOPENCL_NO_CACHE", "1")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from isthmus.opencl.library import library
+from isthmus.backends.gpu.runtime.library import library
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from gpu_harness import small as small
 
 from isthmus import memory, qnn
 from isthmus.backends.gpu import staging as gpu_staging
+from isthmus.backends.gpu.runtime import context as contexts
+from isthmus.backends.gpu.runtime.loop import Kind
 from isthmus.memory import opencl
 from isthmus.memory.opencl import PinnedBuffer
-from isthmus.opencl import context as contexts
-from isthmus.opencl.loop import Kind
 
 pytestmark = pytest.mark.usefixtures("small", "discrete")
 

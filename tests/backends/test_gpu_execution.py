@@ -28,8 +28,8 @@ from waiting import PATIENCE
 
 from isthmus import QnnError, memory, qnn
 from isthmus.backends.gpu import prepare as gpu_prepare
+from isthmus.backends.gpu.runtime.execution import CHUNK
 from isthmus.errors import Code
-from isthmus.opencl.execution import CHUNK
 
 pytestmark = pytest.mark.usefixtures("small")
 UNIFIED = DEVICE.unified

@@ -34,8 +34,8 @@ from waiting import PATIENCE, eventually
 
 from isthmus import QnnError, memory, qnn
 from isthmus.backends.gpu import prepare as gpu_prepare
+from isthmus.backends.gpu.runtime import execution, numbers
 from isthmus.errors import Code
-from isthmus.opencl import execution, numbers
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -259,7 +259,7 @@ def test_the_host_gets_its_memory_back_when_an_execution_fails_half_way():
         again.inputs["x"][...] = values()
         again.binding.execute()
         np.testing.assert_allclose(again.outputs["y"], expected(values()), rtol=1e-5, atol=1e-6)
-        from isthmus.opencl.handles import map_count
+        from isthmus.backends.gpu.runtime.handles import map_count
 
         assert [map_count(shared.handle) for shared in given.binding._driver._shared] == [1, 1]
     given.close()

@@ -13,8 +13,8 @@ from waiting import PATIENCE
 
 from isthmus import QnnError, qnn
 from isthmus.backends.gpu import graph as gpu_graph
+from isthmus.backends.gpu.runtime.handles import references
 from isthmus.errors import Code
-from isthmus.opencl.handles import references
 from isthmus.system.interrupts import settle
 
 pytestmark = pytest.mark.usefixtures("small")

@@ -28,7 +28,7 @@ from growth import growth
 
 from isthmus import memory, qnn
 from isthmus.backends.gpu import prepare as gpu_prepare
-from isthmus.opencl.handles import references
+from isthmus.backends.gpu.runtime.handles import references
 
 EXECUTIONS = int(os.environ.get("ISTHMUS_GPU_EXECUTIONS", "400"))
 CYCLES = int(os.environ.get("ISTHMUS_GPU_CYCLES", "60"))

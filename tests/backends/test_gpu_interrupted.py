@@ -11,7 +11,7 @@ from opencl_device import Gate, client_context
 from suites import long
 
 from isthmus import QnnError, qnn
-from isthmus.opencl.handles import references
+from isthmus.backends.gpu.runtime.handles import references
 from isthmus.system.interrupts import settle
 
 pytestmark = [pytest.mark.usefixtures("small"), pytest.mark.filterwarnings("ignore::ResourceWarning")]

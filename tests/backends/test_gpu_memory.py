@@ -26,8 +26,8 @@ from waiting import PATIENCE
 
 from isthmus import QnnError, memory, qnn
 from isthmus.backends.gpu import prepare as gpu_prepare
+from isthmus.backends.gpu.runtime.handles import _first_word, references
 from isthmus.errors import Code
-from isthmus.opencl.handles import _first_word, references
 
 pytestmark = pytest.mark.usefixtures("small")
 

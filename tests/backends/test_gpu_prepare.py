@@ -8,8 +8,8 @@ import pytest
 from opencl_device import DEVICE
 
 from isthmus.backends.gpu import prepare as gpu_prepare
+from isthmus.backends.gpu.runtime.device import Device
 from isthmus.engine.native import processor
-from isthmus.opencl.device import Device
 
 VNNI = frozenset({"avx2", "avx512vl", "avx512vnni"})
 

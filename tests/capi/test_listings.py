@@ -23,7 +23,7 @@ kinds = pytest.mark.parametrize(("compiler", "sanitize"), KINDS)
 def opencl(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """An OpenCL library that a program in C can load, and the variables that have it find its driver."""
     pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
-    from isthmus.opencl.library import library
+    from isthmus.backends.gpu.runtime.library import library
 
     path = Path(library().path)
     drivers = sorted(path.parent.glob("*.icd"))

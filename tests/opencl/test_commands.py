@@ -11,14 +11,14 @@ from interruption import Alarm, Interrupt, everywhere
 from opencl_device import DEVICE, Gate, cl
 from opencl_faults import failing, replaced
 
+from isthmus.backends.gpu.runtime import commands, numbers, waiting
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.event import Event, checked
+from isthmus.backends.gpu.runtime.execution import CHUNK, Commands, Limits, Outcome
+from isthmus.backends.gpu.runtime.library import library
+from isthmus.backends.gpu.runtime.program import Repository, build, kernel
 from isthmus.errors import Code, QnnError
 from isthmus.memory import opencl
-from isthmus.opencl import commands, numbers, waiting
-from isthmus.opencl.context import Context
-from isthmus.opencl.event import Event, checked
-from isthmus.opencl.execution import CHUNK, Commands, Limits, Outcome
-from isthmus.opencl.library import library
-from isthmus.opencl.program import Repository, build, kernel
 from isthmus.system.interrupts import settle
 
 N = 256

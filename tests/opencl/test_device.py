@@ -11,12 +11,12 @@ from opencl_device import DEVICE
 from opencl_faults import replaced
 
 from isthmus import qnn
+from isthmus.backends.gpu.runtime import device as devices_module
+from isthmus.backends.gpu.runtime import numbers
+from isthmus.backends.gpu.runtime.device import choose, devices
+from isthmus.backends.gpu.runtime.library import _mapped, library
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
-from isthmus.opencl import device as devices_module
-from isthmus.opencl import numbers
-from isthmus.opencl.device import choose, devices
-from isthmus.opencl.library import _mapped, library
 
 
 def in_child(program, **environment):
@@ -108,7 +108,7 @@ def test_a_platform_that_does_not_answer_is_left_out_and_told_of():
 
 
 NO_LIBRARY = """
-import isthmus.opencl.library as library
+import isthmus.backends.gpu.runtime.library as library
 library._pyopencl.cache_clear(); library._pyopencl = lambda: None
 from isthmus import QnnError, qnn
 try:
@@ -162,7 +162,7 @@ def test_a_library_that_the_client_has_loaded_is_the_one(tmp_path):
     copied.write_bytes(Path(_mapped()[0]).read_bytes())
     program = (
         f"import ctypes; ctypes.CDLL({str(copied)!r})\n"
-        "from isthmus.opencl.library import library\n"
+        "from isthmus.backends.gpu.runtime.library import library\n"
         "print(library().path)"
     )
     assert in_child(program).stdout.split() == [str(copied)]

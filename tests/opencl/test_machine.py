@@ -5,7 +5,7 @@ import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
-from isthmus.opencl import machine
+from isthmus.backends.gpu.runtime import machine
 
 OUTSIDE = {"isthmus.compiled.objects", "isthmus.compiled.ahead"}
 """What is a part of every key, and what writes no code."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from isthmus.opencl import numbers
+from isthmus.backends.gpu.runtime import numbers
 
 cl = pytest.importorskip("pyopencl", reason="the package pyopencl is not installed")
 FAMILIES = (

@@ -10,16 +10,16 @@ from interruption import Alarm, Interrupt, account, everywhere, left, restored
 from opencl_device import DEVICE, cl
 from opencl_faults import failing
 
+from isthmus.backends.gpu.runtime import event as events
+from isthmus.backends.gpu.runtime import numbers
+from isthmus.backends.gpu.runtime import program as programs
+from isthmus.backends.gpu.runtime.cells import give_back
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.handles import handle_of, references
+from isthmus.backends.gpu.runtime.library import library
+from isthmus.backends.gpu.runtime.owned import Owned, kinds_of
+from isthmus.backends.gpu.runtime.program import Repository, build, build_each, kernel
 from isthmus.errors import QnnError
-from isthmus.opencl import event as events
-from isthmus.opencl import numbers
-from isthmus.opencl import program as programs
-from isthmus.opencl.cells import give_back
-from isthmus.opencl.context import Context
-from isthmus.opencl.handles import handle_of, references
-from isthmus.opencl.library import library
-from isthmus.opencl.owned import Owned, kinds_of
-from isthmus.opencl.program import Repository, build, build_each, kernel
 from isthmus.system.interrupts import settle
 
 REFERENCE_COUNT = 0x1080

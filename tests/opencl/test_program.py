@@ -5,10 +5,10 @@ import os
 import pytest
 from opencl_device import DEVICE
 
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.program import Repository, build, kernel
 from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError
-from isthmus.opencl.context import Context
-from isthmus.opencl.program import Repository, build, kernel
 
 SOURCE = "kernel void one(global int *x) { x[get_global_id(0)] = VALUE; }"
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from opencl_device import DEVICE
 
+from isthmus.backends.gpu.runtime import commands, library, numbers
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.execution import Commands, Limits, Outcome
+from isthmus.backends.gpu.runtime.library import library as loaded
+from isthmus.backends.gpu.runtime.program import Repository, build, kernel
+from isthmus.backends.gpu.runtime.waiting import map_buffer
 from isthmus.errors import QnnError
 from isthmus.memory import opencl
-from isthmus.opencl import commands, library, numbers
-from isthmus.opencl.context import Context
-from isthmus.opencl.execution import Commands, Limits, Outcome
-from isthmus.opencl.library import library as loaded
-from isthmus.opencl.program import Repository, build, kernel
-from isthmus.opencl.waiting import map_buffer
 
 N = 64
 SOURCE = "kernel void add(global int *x, int by) { x[get_global_id(0)] += by; }"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from isthmus.backends.gpu.runtime.status import check, is_loss, refusal
 from isthmus.errors import Code
-from isthmus.opencl.status import check, is_loss, refusal
 
 
 @pytest.mark.parametrize(

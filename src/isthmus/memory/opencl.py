@@ -24,9 +24,9 @@ from isthmus.memory.whole import whole
 from isthmus.system.interrupts import Ending
 
 if TYPE_CHECKING:
-    from isthmus.opencl.context import Context
-    from isthmus.opencl.handles import MemoryFacts
-    from isthmus.opencl.owned import Owned
+    from isthmus.backends.gpu.runtime.context import Context
+    from isthmus.backends.gpu.runtime.handles import MemoryFacts
+    from isthmus.backends.gpu.runtime.owned import Owned
 
 KIND = "opencl"
 GRACE = 10.0
@@ -102,13 +102,13 @@ class HostSharedBuffer(OpenClBuffer):
 
     def ensure_mapped(self) -> None:
         """Give it to the host, whoever has it; an execution that went wrong may have left it with the device."""
-        from isthmus.opencl.handles import map_count
+        from isthmus.backends.gpu.runtime.handles import map_count
 
         if not map_count(self.handle):
             self._map()
 
     def _map(self) -> None:
-        from isthmus.opencl.waiting import map_buffer
+        from isthmus.backends.gpu.runtime.waiting import map_buffer
 
         at = map_buffer(self.context, self.handle, self.facts.nbytes, self.what)
         if at != self.address:
@@ -123,8 +123,8 @@ def _hand_back(context: Context, owned: Owned, pages: Buffer) -> None:
     """Give host memory to the device for good, and wait until it has taken it: then the memory may end."""
     if sys.is_finalizing():
         return
-    from isthmus.opencl.library import library
-    from isthmus.opencl.waiting import hand_over
+    from isthmus.backends.gpu.runtime.library import library
+    from isthmus.backends.gpu.runtime.waiting import hand_over
 
     if library().is_inherited or owned.is_closed:
         return
@@ -175,8 +175,8 @@ class OpenCl(MemoryResource):
 
 
 def _made(context: Context, flags: int, nbytes: int, address: int, what: str) -> tuple[Owned, MemoryFacts]:
-    from isthmus.opencl.handles import MemoryFacts
-    from isthmus.opencl.owned import Owned
+    from isthmus.backends.gpu.runtime.handles import MemoryFacts
+    from isthmus.backends.gpu.runtime.owned import Owned
 
     owned = Owned.make(what, "clCreateBuffer", context.handle, flags, nbytes, address or None)
     return owned, MemoryFacts(owned.handle, what)
@@ -187,7 +187,7 @@ provide(OpenCl())
 
 def device(context: Context, nbytes: int, *, of_host: bool = False) -> OpenClBuffer:
     """Memory of a device; `of_host` asks for memory that the host can be given quickly (ALLOC_HOST_PTR)."""
-    from isthmus.opencl import numbers
+    from isthmus.backends.gpu.runtime import numbers
 
     flags = numbers.MEM_READ_WRITE | (numbers.MEM_ALLOC_HOST_PTR if of_host else 0)
     return _allocated(_Wanted(context, flags, False), nbytes)
@@ -195,7 +195,7 @@ def device(context: Context, nbytes: int, *, of_host: bool = False) -> OpenClBuf
 
 def shared(context: Context, nbytes: int) -> HostSharedBuffer:
     """Host memory that a device works in (USE_HOST_PTR), handed over for each execution."""
-    from isthmus.opencl import numbers
+    from isthmus.backends.gpu.runtime import numbers
 
     buffer = _allocated(_Wanted(context, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, True), nbytes)
     assert isinstance(buffer, HostSharedBuffer)
@@ -233,7 +233,7 @@ class PinnedBuffer(Buffer):
 
 def pinned(context: Context, nbytes: int) -> PinnedBuffer:
     """Host memory that transfers go to and from at the speed of the bus."""
-    from isthmus.opencl.waiting import map_buffer
+    from isthmus.backends.gpu.runtime.waiting import map_buffer
 
     inner, cell = device(context, nbytes, of_host=True), (ctypes.c_void_p * 1)()
     # Drivers keep memory that is mapped.
@@ -244,7 +244,7 @@ def pinned(context: Context, nbytes: int) -> PinnedBuffer:
 def _unmap(context: Context, owned: Owned, cell: Any) -> None:
     if sys.is_finalizing():
         return
-    from isthmus.opencl.library import library
+    from isthmus.backends.gpu.runtime.library import library
 
     found = library()
     if cell[0] and not found.is_inherited and not owned.is_closed and context.lost is None:
@@ -257,8 +257,8 @@ def pin(context: Context, address: int, nbytes: int) -> Owned | None:
 
     It is a memory object over them that no command uses; the answer ends it. None where the driver makes none.
     """
-    from isthmus.opencl import numbers
-    from isthmus.opencl.owned import Owned
+    from isthmus.backends.gpu.runtime import numbers
+    from isthmus.backends.gpu.runtime.owned import Owned
 
     flags = numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR
     try:
@@ -276,7 +276,7 @@ def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
         MEM_INVALID_ARGUMENT for what is no buffer of OpenCL, or one of another context; MEM_INVALID_HANDLE for one that
         was released.
     """
-    from isthmus.opencl.owned import Owned
+    from isthmus.backends.gpu.runtime.owned import Owned
 
     facts = _facts(given, what)
     if facts.context != context.handle:
@@ -293,7 +293,7 @@ def owner(given: Any, what: str) -> int:
 
 
 def _facts(given: Any, what: str) -> MemoryFacts:
-    from isthmus.opencl.handles import MemoryFacts, handle_of
+    from isthmus.backends.gpu.runtime.handles import MemoryFacts, handle_of
 
     code = Code.MEM_INVALID_ARGUMENT
     if isinstance(given, Buffer) and not isinstance(given, OpenClBuffer):

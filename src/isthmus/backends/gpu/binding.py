@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 from isthmus.backends.gpu.memory import GpuRegistration
 from isthmus.backends.gpu.options import GraphConfig
 from isthmus.backends.gpu.program import DeviceProgram, IoPlace
+from isthmus.backends.gpu.runtime import commands, event
+from isthmus.backends.gpu.runtime.commands import Command
+from isthmus.backends.gpu.runtime.event import Event
+from isthmus.backends.gpu.runtime.execution import Commands, Limits, Outcome
 from isthmus.backends.gpu.staging import HostSide, Stage
 from isthmus.backends.seam.binding import Binding
 from isthmus.backends.seam.driver import Memories, OperationTime, TensorMemory, Traffic, check_apart
@@ -19,10 +23,6 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
 from isthmus.memory import Window
 from isthmus.memory.opencl import HostSharedBuffer
-from isthmus.opencl import commands, event
-from isthmus.opencl.commands import Command
-from isthmus.opencl.event import Event
-from isthmus.opencl.execution import Commands, Limits, Outcome
 
 if TYPE_CHECKING:
     from isthmus.backends.gpu.graph import GpuGraphDriver

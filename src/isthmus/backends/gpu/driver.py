@@ -27,6 +27,10 @@ from isthmus.backends.gpu.io import GpuIo
 from isthmus.backends.gpu.memory import GpuMemory, GpuRegistration
 from isthmus.backends.gpu.options import BackendProperty, ContextConfig, truth
 from isthmus.backends.gpu.prepare import preparation, traits
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.device import choose
+from isthmus.backends.gpu.runtime.library import REMEDY
+from isthmus.backends.gpu.runtime.program import Repository
 from isthmus.backends.seam.driver import BackendDriver, Change, ContextDriver, DeviceDriver, MemDescriptor, Source
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.compiled.folder import Folder
@@ -37,10 +41,6 @@ from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel, deferred
 from isthmus.memory import adopt, holds, opencl
 from isthmus.memory.opencl import OpenClBuffer
-from isthmus.opencl.context import Context
-from isthmus.opencl.device import choose
-from isthmus.opencl.library import REMEDY
-from isthmus.opencl.program import Repository
 from isthmus.system.interrupts import Ending
 from isthmus.system.lock import Lock
 

@@ -12,12 +12,12 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from isthmus.backends.gpu.options import GpuMemInfo, MemType
+from isthmus.backends.gpu.runtime.context import Context
 from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds, opencl
 from isthmus.memory.opencl import HostSharedBuffer, OpenClBuffer
 from isthmus.memory.whole import is_whole
-from isthmus.opencl.context import Context
 
 
 class GpuRegistration(Registration):

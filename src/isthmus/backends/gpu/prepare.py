@@ -10,6 +10,8 @@ import numpy as np
 
 from isthmus.backends.gpu.config import GpuConfig
 from isthmus.backends.gpu.options import GraphConfig, Precision
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.device import Device, choose
 from isthmus.backends.seam.entry import Preparation
 from isthmus.engine.native import processor
 from isthmus.engine.opencl import lower
@@ -18,8 +20,6 @@ from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.engine.opencl.traits import Precision as Kept
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph
-from isthmus.opencl.context import Context
-from isthmus.opencl.device import Device, choose
 from isthmus.prepare.strips import ScratchLimit
 
 _POCL = "Portable Computing Language"

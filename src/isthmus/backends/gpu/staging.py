@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from isthmus.backends.gpu.runtime import commands
+from isthmus.backends.gpu.runtime.commands import Command
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.owned import Owned
 from isthmus.graph import TensorInfo
 from isthmus.memory import Buffer, Window, opencl
 from isthmus.memory.opencl import HostSharedBuffer, OpenClBuffer, PinnedBuffer
-from isthmus.opencl import commands
-from isthmus.opencl.commands import Command
-from isthmus.opencl.context import Context
-from isthmus.opencl.owned import Owned
 
 PIN_BYTES = 1 << 18
 """From here on the client's own pages are pinned: that costs less than a few copies of them."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from isthmus.backends.gpu.runtime import numbers
 from isthmus.errors import Code, QnnError
-from isthmus.opencl import numbers
 
 _MEMORY = (
     numbers.MEM_OBJECT_ALLOCATION_FAILURE,

@@ -7,10 +7,10 @@ import os
 from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
+from isthmus.backends.gpu.runtime import numbers
+from isthmus.backends.gpu.runtime.library import device_handles, library, platforms
+from isthmus.backends.gpu.runtime.owned import kinds_of
 from isthmus.errors import Code, QnnError
-from isthmus.opencl import numbers
-from isthmus.opencl.library import device_handles, library, platforms
-from isthmus.opencl.owned import kinds_of
 from isthmus.system.interrupts import owned
 
 

@@ -11,12 +11,12 @@ import weakref
 from ctypes import c_uint64, c_void_p
 from typing import Any
 
+from isthmus.backends.gpu.runtime import numbers
+from isthmus.backends.gpu.runtime.device import Device, describe
+from isthmus.backends.gpu.runtime.handles import handle_of
+from isthmus.backends.gpu.runtime.library import own_library
+from isthmus.backends.gpu.runtime.owned import Owned
 from isthmus.errors import Code, QnnError
-from isthmus.opencl import numbers
-from isthmus.opencl.device import Device, describe
-from isthmus.opencl.handles import handle_of
-from isthmus.opencl.library import own_library
-from isthmus.opencl.owned import Owned
 from isthmus.system.lock import Lock
 
 PATIENCE = 600.0

@@ -10,15 +10,15 @@ from itertools import chain, starmap
 from operator import setitem
 from typing import TYPE_CHECKING, Any
 
-from isthmus.opencl import machine, numbers
-from isthmus.opencl.cells import give_back, store
-from isthmus.opencl.library import library
-from isthmus.opencl.loop import WORD, Word
-from isthmus.opencl.status import check, refusal
+from isthmus.backends.gpu.runtime import machine, numbers
+from isthmus.backends.gpu.runtime.cells import give_back, store
+from isthmus.backends.gpu.runtime.library import library
+from isthmus.backends.gpu.runtime.loop import WORD, Word
+from isthmus.backends.gpu.runtime.status import check, refusal
 from isthmus.system.interrupts import Ending
 
 if TYPE_CHECKING:
-    from isthmus.opencl.context import Context
+    from isthmus.backends.gpu.runtime.context import Context
 
 PIECE = 0.05
 """The longest wait in one piece, in seconds: interrupts and time limits are looked at in between."""

@@ -6,12 +6,12 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import c_int32, c_uint64, c_void_p
 
-from isthmus.opencl import numbers
-from isthmus.opencl.commands import Command
-from isthmus.opencl.context import Context
-from isthmus.opencl.library import library
-from isthmus.opencl.owned import Owned
-from isthmus.opencl.status import check
+from isthmus.backends.gpu.runtime import numbers
+from isthmus.backends.gpu.runtime.commands import Command
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.library import library
+from isthmus.backends.gpu.runtime.owned import Owned
+from isthmus.backends.gpu.runtime.status import check
 
 
 def record(context: Context, launches: Sequence[Command], what: str) -> Owned:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from ctypes import c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 
+from isthmus.backends.gpu.runtime import numbers
+from isthmus.backends.gpu.runtime.library import REMEDY, device_handles, library, own_library, platforms
 from isthmus.errors import Code, QnnError
-from isthmus.opencl import numbers
-from isthmus.opencl.library import REMEDY, device_handles, library, own_library, platforms
 
 VARIABLE = "ISTHMUS_OPENCL_DEVICE"
 

@@ -16,7 +16,7 @@ LOOP = Ahead(
     "opencl",
     ("execute", "enqueue", "wait", "notify"),
     (_HERE.with_name("loop.py"), _HERE.with_name("compiler.py"), Path(compiled.__file__).with_name("instructions.py")),
-    "isthmus.opencl.compiler",
+    "isthmus.backends.gpu.runtime.compiler",
     "the loop of OpenCL launches",
 )
 

@@ -11,6 +11,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from isthmus.backends.gpu.runtime import loop, machine
 from isthmus.compiled import objects
 from isthmus.compiled.ahead import compile_ahead
 from isthmus.compiled.instructions import (
@@ -23,7 +24,6 @@ from isthmus.compiled.instructions import (
     pause_on,
     system_call,
 )
-from isthmus.opencl import loop, machine
 
 _OPTIONS: dict[str, Any] = {
     "error_model": "numpy",

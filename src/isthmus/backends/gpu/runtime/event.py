@@ -9,16 +9,16 @@ import time
 from ctypes import c_int32, c_uint64, c_void_p
 from typing import Any
 
+from isthmus.backends.gpu.runtime import numbers
+from isthmus.backends.gpu.runtime.cells import give_back, store_retained
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.handles import handle_of
+from isthmus.backends.gpu.runtime.library import REMEDY, Library, library
+from isthmus.backends.gpu.runtime.loop import WORD, Word
+from isthmus.backends.gpu.runtime.owned import Owned
+from isthmus.backends.gpu.runtime.status import refusal
+from isthmus.backends.gpu.runtime.waiting import Block, state
 from isthmus.errors import Code, QnnError
-from isthmus.opencl import numbers
-from isthmus.opencl.cells import give_back, store_retained
-from isthmus.opencl.context import Context
-from isthmus.opencl.handles import handle_of
-from isthmus.opencl.library import REMEDY, Library, library
-from isthmus.opencl.loop import WORD, Word
-from isthmus.opencl.owned import Owned
-from isthmus.opencl.status import refusal
-from isthmus.opencl.waiting import Block, state
 from isthmus.system.interrupts import Ending
 
 _PIECE = 1.0

@@ -16,9 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from isthmus.backends.gpu.runtime import numbers
+from isthmus.backends.gpu.runtime.status import check, refusal
 from isthmus.errors import Code, QnnError
-from isthmus.opencl import numbers
-from isthmus.opencl.status import check, refusal
 from isthmus.system.lock import Lock
 
 VARIABLE = "ISTHMUS_OPENCL_LIBRARY"

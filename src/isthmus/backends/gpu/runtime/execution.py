@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from isthmus.backends.gpu.runtime import machine, numbers
+from isthmus.backends.gpu.runtime.cells import give_back, store_retained
+from isthmus.backends.gpu.runtime.commands import Command
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.event import Event, Events, nanoseconds
+from isthmus.backends.gpu.runtime.library import library
+from isthmus.backends.gpu.runtime.loop import IS_MAPPED, MOVED, WORD, Kind, Row, Word
+from isthmus.backends.gpu.runtime.owned import Owned
+from isthmus.backends.gpu.runtime.recording import record
+from isthmus.backends.gpu.runtime.status import is_loss, refusal
+from isthmus.backends.gpu.runtime.waiting import PIECE, Block, state
 from isthmus.errors import Code, QnnError
-from isthmus.opencl import machine, numbers
-from isthmus.opencl.cells import give_back, store_retained
-from isthmus.opencl.commands import Command
-from isthmus.opencl.context import Context
-from isthmus.opencl.event import Event, Events, nanoseconds
-from isthmus.opencl.library import library
-from isthmus.opencl.loop import IS_MAPPED, MOVED, WORD, Kind, Row, Word
-from isthmus.opencl.owned import Owned
-from isthmus.opencl.recording import record
-from isthmus.opencl.status import is_loss, refusal
-from isthmus.opencl.waiting import PIECE, Block, state
 
 GRACE = 10.0
 """Seconds that commands may take to end after an execution was given up: it ends between commands only. Then the device

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isthmus.opencl import numbers
-from isthmus.opencl.loop import Kind
-from isthmus.opencl.owned import Owned
+from isthmus.backends.gpu.runtime import numbers
+from isthmus.backends.gpu.runtime.loop import Kind
+from isthmus.backends.gpu.runtime.owned import Owned
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from ctypes import c_int32, c_void_p
 from typing import Any
 
+from isthmus.backends.gpu.runtime.cells import give_back, store, store_retained
+from isthmus.backends.gpu.runtime.library import Library, library
+from isthmus.backends.gpu.runtime.status import check
 from isthmus.errors import Code, QnnError
-from isthmus.opencl.cells import give_back, store, store_retained
-from isthmus.opencl.library import Library, library
-from isthmus.opencl.status import check
 from isthmus.system.interrupts import Ending
 
 _NAMES = {

@@ -16,13 +16,13 @@ from ctypes import c_char_p, c_int32, c_size_t, c_void_p
 from dataclasses import dataclass, field
 from typing import Any
 
+from isthmus.backends.gpu.runtime import numbers
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.library import library
+from isthmus.backends.gpu.runtime.owned import Owned
+from isthmus.backends.gpu.runtime.status import refusal
 from isthmus.compiled.folder import Folder, Unavailable
 from isthmus.errors import Code, QnnError
-from isthmus.opencl import numbers
-from isthmus.opencl.context import Context
-from isthmus.opencl.library import library
-from isthmus.opencl.owned import Owned
-from isthmus.opencl.status import refusal
 from isthmus.system.interrupts import join, start
 from isthmus.system.lock import Lock
 
