@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from isthmus.engine.opencl.lower import prepare
-from isthmus.engine.opencl.lowering import product, tiles
-from isthmus.engine.opencl.program import Local, Place, Pool, Program
-from isthmus.engine.opencl.traits import DeviceTraits, Precision
+from isthmus.backends.gpu.compile.lower import prepare
+from isthmus.backends.gpu.compile.lowering import product, tiles
+from isthmus.backends.gpu.compile.program import Local, Place, Pool, Program
+from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
 from isthmus.graph import DataType, Graph, TensorType
 
 warnings.simplefilter("ignore")

@@ -15,8 +15,8 @@ from opencl_device import cl as cl
 
 from isthmus import qnn
 from isthmus.backends.gpu import prepare as gpu_prepare
-from isthmus.engine.opencl.program import Launch, Place, Pool, Program, Unit
-from isthmus.engine.opencl.traits import Precision
+from isthmus.backends.gpu.compile.program import Launch, Place, Pool, Program, Unit
+from isthmus.backends.gpu.compile.traits import Precision
 from isthmus.graph import TensorInfo
 from isthmus.prepare import schedule
 from isthmus.prepare.schedule import Pool as Planned

@@ -27,9 +27,9 @@ from opencl_device import DEVICE, client_context
 
 from isthmus import QnnError, Session, qnn
 from isthmus.backends.gpu import prepare as gpu_prepare
+from isthmus.backends.gpu.compile.traits import Precision as Kept
 from isthmus.backends.gpu.config import read_config
 from isthmus.backends.gpu.runtime.device import devices
-from isthmus.engine.opencl.traits import Precision as Kept
 from isthmus.errors import Code
 from isthmus.log import Log
 from isthmus.tools.cli import main

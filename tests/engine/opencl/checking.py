@@ -13,9 +13,9 @@ import numpy as np
 import runner
 from opencl_device import DEVICE
 
-from isthmus.engine.opencl.lower import prepare
-from isthmus.engine.opencl.program import Program
-from isthmus.engine.opencl.traits import DeviceTraits, Precision
+from isthmus.backends.gpu.compile.lower import prepare
+from isthmus.backends.gpu.compile.program import Program
+from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
 from isthmus.graph import DataType, Graph, Quantization, TensorType
 from isthmus.graph.evaluate import evaluate
 

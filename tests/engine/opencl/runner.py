@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from opencl_device import cl, client_context
 
-from isthmus.engine.opencl.program import Local, Place, Pool, Program, Unit
+from isthmus.backends.gpu.compile.program import Local, Place, Pool, Program, Unit
 
 GUARD = 4096
 _FENCE = 0xA5

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from checking import graph_of, run, traits
 
+from isthmus.backends.gpu.compile.lower import prepare
+from isthmus.backends.gpu.compile.traits import Precision
 from isthmus.backends.seam import native
 from isthmus.engine.native.executor import Executor
-from isthmus.engine.opencl.lower import prepare
-from isthmus.engine.opencl.traits import Precision
 from isthmus.graph import Graph, Quantization
 from isthmus.memory import host, window
 

@@ -11,10 +11,10 @@ from opencl_device import DEVICE
 from suites import sampled
 
 from isthmus.backends.gpu import prepare as gpu_prepare
-from isthmus.engine.opencl import lower
-from isthmus.engine.opencl.lower import prepare
-from isthmus.engine.opencl.lowering.byte_product import DEEPEST, covers
-from isthmus.engine.opencl.traits import DeviceTraits
+from isthmus.backends.gpu.compile import lower
+from isthmus.backends.gpu.compile.lower import prepare
+from isthmus.backends.gpu.compile.lowering.byte_product import DEEPEST, covers
+from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import DataType, Quantization, Tensor, TensorType
 
 _generator = np.random.default_rng(11)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from checking import assert_close, expected, run, traits
 
-from isthmus.engine.opencl.describe import describe
-from isthmus.engine.opencl.lower import prepare
-from isthmus.engine.opencl.lowering.chains import operand_class
+from isthmus.backends.gpu.compile.describe import describe
+from isthmus.backends.gpu.compile.lower import prepare
+from isthmus.backends.gpu.compile.lowering.chains import operand_class
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 
 _generator = np.random.default_rng(5)

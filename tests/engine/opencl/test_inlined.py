@@ -7,8 +7,8 @@ import pytest
 import runner
 from opencl_device import cl
 
-from isthmus.engine.opencl.program import Unit
-from isthmus.engine.opencl.sequences import HEAD
+from isthmus.backends.gpu.compile.program import Unit
+from isthmus.backends.gpu.compile.sequences import HEAD
 
 _generator = np.random.default_rng(5)
 ONE = {"fabs": np.abs, "rint": np.rint, "floor": np.floor, "exp": np.exp, "tanh": np.tanh}

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from checking import graph_of, traits
 
-from isthmus.engine.opencl.lower import prepare
-from isthmus.engine.opencl.program import Program
-from isthmus.engine.opencl.traits import Precision
+from isthmus.backends.gpu.compile.lower import prepare
+from isthmus.backends.gpu.compile.program import Program
+from isthmus.backends.gpu.compile.traits import Precision
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, TensorType
 

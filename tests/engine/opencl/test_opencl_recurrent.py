@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from checking import check
 
-from isthmus.engine.opencl.traits import Precision
+from isthmus.backends.gpu.compile.traits import Precision
 
 _generator = np.random.default_rng(17)
 UNITS = [16, 13]

@@ -15,11 +15,11 @@ import processes
 import pytest
 from checking import graph_of, traits
 
-from isthmus.engine.opencl import serialization
-from isthmus.engine.opencl.lower import prepare
-from isthmus.engine.opencl.program import Place, Pool, Program
-from isthmus.engine.opencl.serialization import assemble, from_bytes, schedule_from_bytes, to_bytes
-from isthmus.engine.opencl.traits import Precision
+from isthmus.backends.gpu.compile import serialization
+from isthmus.backends.gpu.compile.lower import prepare
+from isthmus.backends.gpu.compile.program import Place, Pool, Program
+from isthmus.backends.gpu.compile.serialization import assemble, from_bytes, schedule_from_bytes, to_bytes
+from isthmus.backends.gpu.compile.traits import Precision
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.prepare.halves import Half

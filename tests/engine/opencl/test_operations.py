@@ -11,9 +11,9 @@ from checking import check, graph_of, run, traits
 from graph_cases import DECLARED, SHAPES
 from suites import long, sampled
 
-from isthmus.engine.opencl.lower import operations, prepare, refusal, supports, unsupported
-from isthmus.engine.opencl.serialization import from_bytes, to_bytes
-from isthmus.engine.opencl.traits import Precision
+from isthmus.backends.gpu.compile.lower import operations, prepare, refusal, supports, unsupported
+from isthmus.backends.gpu.compile.serialization import from_bytes, to_bytes
+from isthmus.backends.gpu.compile.traits import Precision
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Quantization, Tensor, TensorType
 from isthmus.graph.operation import Call, Operation

@@ -7,10 +7,10 @@ import pytest
 from checking import check, traits
 from suites import long, sampled
 
+from isthmus.backends.gpu.compile.lowering.emitter import Lowering
+from isthmus.backends.gpu.compile.lowering.hybrid import hybrid
+from isthmus.backends.gpu.compile.traits import Precision
 from isthmus.engine.native.lowering.quantized_hybrid import covers
-from isthmus.engine.opencl.lowering.emitter import Lowering
-from isthmus.engine.opencl.lowering.hybrid import hybrid
-from isthmus.engine.opencl.traits import Precision
 from isthmus.graph import DataType, Graph, Quantization, TensorType
 from isthmus.prepare.schedule import Step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from checking import assert_close, expected, run, traits
 
-from isthmus.engine.opencl.lower import prepare
+from isthmus.backends.gpu.compile.lower import prepare
 from isthmus.graph import DataType, Graph, TensorType
 
 F32 = DataType.FLOAT_32

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from isthmus.backends.gpu.compile import serialization
+from isthmus.backends.gpu.compile.program import Program
+from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.backends.seam.driver import Source
-from isthmus.engine.opencl import serialization
-from isthmus.engine.opencl.program import Program
-from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, Graph, TensorType
 from isthmus.system import reading

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.backends.gpu import binary as gpu_binary
+from isthmus.backends.gpu.compile import lower
 from isthmus.backends.gpu.config import GpuConfig, read_config
 from isthmus.backends.gpu.graph import DeviceSide, GpuGraphDriver
 from isthmus.backends.gpu.io import GpuIo
@@ -34,7 +35,6 @@ from isthmus.backends.gpu.runtime.program import Repository
 from isthmus.backends.seam.driver import BackendDriver, Change, ContextDriver, DeviceDriver, MemDescriptor, Source
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.compiled.folder import Folder
-from isthmus.engine.opencl import lower
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.backends.gpu.binding import GpuBinding
+from isthmus.backends.gpu.compile.program import Program
 from isthmus.backends.gpu.options import GraphConfig, Precision, truth
 from isthmus.backends.gpu.program import DeviceProgram
 from isthmus.backends.gpu.runtime.context import Context
@@ -16,7 +17,6 @@ from isthmus.backends.gpu.staging import Staging
 from isthmus.backends.seam.binding import Ledger
 from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories
 from isthmus.backends.seam.turn import PlainTurn
-from isthmus.engine.opencl.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, MemType
 from isthmus.prepare.schedule import Plan

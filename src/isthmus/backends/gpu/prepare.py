@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.backends.gpu.compile import lower
+from isthmus.backends.gpu.compile.program import Program
+from isthmus.backends.gpu.compile.traits import DeviceTraits
+from isthmus.backends.gpu.compile.traits import Precision as Kept
 from isthmus.backends.gpu.config import GpuConfig
 from isthmus.backends.gpu.options import GraphConfig, Precision
 from isthmus.backends.gpu.runtime.context import Context
 from isthmus.backends.gpu.runtime.device import Device, choose
 from isthmus.backends.seam.entry import Preparation
 from isthmus.engine.native import processor
-from isthmus.engine.opencl import lower
-from isthmus.engine.opencl.program import Program
-from isthmus.engine.opencl.traits import DeviceTraits
-from isthmus.engine.opencl.traits import Precision as Kept
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph
 from isthmus.prepare.strips import ScratchLimit

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.backends.gpu.compile.program import Argument, Launch, Local, Place, Pool, Program
 from isthmus.backends.gpu.runtime import commands
 from isthmus.backends.gpu.runtime.commands import Command
 from isthmus.backends.gpu.runtime.context import Context
@@ -18,7 +19,6 @@ from isthmus.backends.gpu.runtime.execution import Commands
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.owned import Owned
 from isthmus.backends.gpu.runtime.program import Repository, build_each, kernel
-from isthmus.engine.opencl.program import Argument, Launch, Local, Place, Pool, Program
 from isthmus.errors import Code, QnnError
 from isthmus.memory import opencl
 from isthmus.memory.opencl import OpenClBuffer

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isthmus.engine.opencl.lowering.tiles import Tile, batch_lines, result_row
+from isthmus.backends.gpu.compile.lowering.tiles import Tile, batch_lines, result_row
 
 if TYPE_CHECKING:
-    from isthmus.engine.opencl.lowering.chains import Tail
-    from isthmus.engine.opencl.lowering.product import Left, Right, Target
+    from isthmus.backends.gpu.compile.lowering.chains import Tail
+    from isthmus.backends.gpu.compile.lowering.product import Left, Right, Target
 
 _PAD = 4
 """Floats between lines of local memory, so that they do not meet in one bank."""

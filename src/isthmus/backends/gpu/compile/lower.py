@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from isthmus.engine.native.lower import alone
-from isthmus.engine.opencl.limits import check_constants, check_device, refuses_size
-from isthmus.engine.opencl.lowering import (
+from isthmus.backends.gpu.compile.limits import check_constants, check_device, refuses_size
+from isthmus.backends.gpu.compile.lowering import (
     convolution,
     elementwise,
     matmul,
@@ -24,13 +23,14 @@ from isthmus.engine.opencl.lowering import (
     resize,
     selection,
 )
-from isthmus.engine.opencl.lowering.chains import links_of, operand_class, plain
-from isthmus.engine.opencl.lowering.emitter import Chain, Emitter, Link, Lowering
-from isthmus.engine.opencl.lowering.hybrid import hybrid
-from isthmus.engine.opencl.program import Place, Program
-from isthmus.engine.opencl.program import Pool as DevicePool
-from isthmus.engine.opencl.sequences import merged
-from isthmus.engine.opencl.traits import DeviceTraits, Precision
+from isthmus.backends.gpu.compile.lowering.chains import links_of, operand_class, plain
+from isthmus.backends.gpu.compile.lowering.emitter import Chain, Emitter, Link, Lowering
+from isthmus.backends.gpu.compile.lowering.hybrid import hybrid
+from isthmus.backends.gpu.compile.program import Place, Program
+from isthmus.backends.gpu.compile.program import Pool as DevicePool
+from isthmus.backends.gpu.compile.sequences import merged
+from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
+from isthmus.engine.native.lower import alone
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorInfo
 from isthmus.graph.operation import Call

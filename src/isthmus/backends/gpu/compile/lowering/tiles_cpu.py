@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isthmus.engine.opencl.lowering.tiles import CPU_WIDTH, Tile, batch_lines, result_tile
+from isthmus.backends.gpu.compile.lowering.tiles import CPU_WIDTH, Tile, batch_lines, result_tile
 
 if TYPE_CHECKING:
-    from isthmus.engine.opencl.lowering.chains import Tail
-    from isthmus.engine.opencl.lowering.product import Left, Right, Target
+    from isthmus.backends.gpu.compile.lowering.chains import Tail
+    from isthmus.backends.gpu.compile.lowering.product import Left, Right, Target
 
 
 def cpu_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool) -> str:

@@ -9,9 +9,9 @@ from math import inf
 
 import numpy as np
 
-from isthmus.engine.opencl.limits import LARGEST_INDEX
-from isthmus.engine.opencl.program import Argument, Local, Place
-from isthmus.engine.opencl.storage import Storage
+from isthmus.backends.gpu.compile.limits import LARGEST_INDEX
+from isthmus.backends.gpu.compile.program import Argument, Local, Place
+from isthmus.backends.gpu.compile.storage import Storage
 from isthmus.errors import Code, QnnError
 
 

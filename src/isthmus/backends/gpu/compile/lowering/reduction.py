@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.lowering.chains import Tail, limit_links
+from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link, Lowering
+from isthmus.backends.gpu.compile.storage import Storage
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.reduction import joined_axes
-from isthmus.engine.opencl.draft import Draft
-from isthmus.engine.opencl.lowering.chains import Tail, limit_links
-from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
-from isthmus.engine.opencl.lowering.emitter import Emitter, Link, Lowering
-from isthmus.engine.opencl.storage import Storage
 from isthmus.graph import Tensor
 from isthmus.prepare.schedule import Step
 

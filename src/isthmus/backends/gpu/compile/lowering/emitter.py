@@ -10,11 +10,11 @@ from typing import Literal
 
 import numpy as np
 
-from isthmus.engine.opencl.draft import Draft
-from isthmus.engine.opencl.program import Launch, Place, Pool, Unit
-from isthmus.engine.opencl.sequences import HEAD, cost_of
-from isthmus.engine.opencl.storage import FLOAT, HALF, SIZES, VECTORS, Storage, stored_kind
-from isthmus.engine.opencl.traits import DeviceTraits, Precision
+from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.program import Launch, Place, Pool, Unit
+from isthmus.backends.gpu.compile.sequences import HEAD, cost_of
+from isthmus.backends.gpu.compile.storage import FLOAT, HALF, SIZES, VECTORS, Storage, stored_kind
+from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.halves import Half, as_halves, is_exact
 from isthmus.prepare.schedule import Place as Planned

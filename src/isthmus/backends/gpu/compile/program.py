@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from isthmus.engine.opencl.traits import DeviceTraits, Precision
+from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
 from isthmus.graph import GraphInfo, MemoryNeeds, TensorInfo
 from isthmus.prepare.schedule import Schedule
 

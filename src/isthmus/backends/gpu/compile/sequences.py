@@ -14,10 +14,10 @@ from math import prod
 
 import numpy as np
 
-from isthmus.engine.opencl.draft import Draft
-from isthmus.engine.opencl.inlined import INLINED
-from isthmus.engine.opencl.program import Launch, Local, Place, Pool, Unit
-from isthmus.engine.opencl.storage import VECTORS
+from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.inlined import INLINED
+from isthmus.backends.gpu.compile.program import Launch, Local, Place, Pool, Unit
+from isthmus.backends.gpu.compile.storage import VECTORS
 
 WORTH_A_LAUNCH = 150_000
 """Operations that are worth a launch of their own, as far as one can tell: about what a launch takes."""

@@ -6,7 +6,7 @@ size is made, on the host or on the device.
 
 from __future__ import annotations
 
-from isthmus.engine.opencl.traits import DeviceTraits
+from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Schedule, Step
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.lowering.chains import Tail
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link
+from isthmus.backends.gpu.compile.lowering.tiles import Tile, product_tile
+from isthmus.backends.gpu.compile.lowering.tiles_cpu import cpu_body
+from isthmus.backends.gpu.compile.lowering.tiles_gpu import gpu_body, thin_body
+from isthmus.backends.gpu.compile.program import Place
+from isthmus.backends.gpu.compile.storage import SIZES, Storage
+from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.engine.native.lowering.windows import Window
-from isthmus.engine.opencl.draft import Draft
-from isthmus.engine.opencl.lowering.chains import Tail
-from isthmus.engine.opencl.lowering.emitter import Emitter, Link
-from isthmus.engine.opencl.lowering.tiles import Tile, product_tile
-from isthmus.engine.opencl.lowering.tiles_cpu import cpu_body
-from isthmus.engine.opencl.lowering.tiles_gpu import gpu_body, thin_body
-from isthmus.engine.opencl.program import Place
-from isthmus.engine.opencl.storage import SIZES, Storage
-from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.graph import Tensor
 
 

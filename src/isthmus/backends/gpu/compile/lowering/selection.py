@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.lowering.elementwise import unknown_types
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
+from isthmus.backends.gpu.compile.lowering.movement import as_moved, emit_copy, refuses_movement
+from isthmus.backends.gpu.compile.lowering.walk import Operand, operand_of
 from isthmus.engine.native.lowering.layout import dense_strides, operand
-from isthmus.engine.opencl.draft import Draft
-from isthmus.engine.opencl.lowering.elementwise import unknown_types
-from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
-from isthmus.engine.opencl.lowering.movement import as_moved, emit_copy, refuses_movement
-from isthmus.engine.opencl.lowering.walk import Operand, operand_of
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.movement import NONE
 from isthmus.prepare.schedule import Step

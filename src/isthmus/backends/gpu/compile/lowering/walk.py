@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter
+from isthmus.backends.gpu.compile.program import Place
+from isthmus.backends.gpu.compile.storage import Storage
 from isthmus.engine.native.lowering.layout import collapse, dense_strides
-from isthmus.engine.opencl.draft import Draft
-from isthmus.engine.opencl.lowering.emitter import Emitter
-from isthmus.engine.opencl.program import Place
-from isthmus.engine.opencl.storage import Storage
 from isthmus.graph import Tensor
 
 _GROUP = 128

@@ -10,13 +10,11 @@ from math import prod
 
 import numpy as np
 
-from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.native.lowering.matmul import Matrices
-from isthmus.engine.opencl.lowering.byte_product import covers, emit_byte_product
-from isthmus.engine.opencl.lowering.chains import limit_links
-from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
-from isthmus.engine.opencl.lowering.emitter import Emitter, Link, Lowering
-from isthmus.engine.opencl.lowering.product import (
+from isthmus.backends.gpu.compile.lowering.byte_product import covers, emit_byte_product
+from isthmus.backends.gpu.compile.lowering.chains import limit_links
+from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link, Lowering
+from isthmus.backends.gpu.compile.lowering.product import (
     Left,
     Right,
     Target,
@@ -25,8 +23,10 @@ from isthmus.engine.opencl.lowering.product import (
     padded_bias,
     panel_width,
 )
-from isthmus.engine.opencl.storage import FLOAT
-from isthmus.engine.opencl.traits import DeviceTraits
+from isthmus.backends.gpu.compile.storage import FLOAT
+from isthmus.backends.gpu.compile.traits import DeviceTraits
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.matmul import Matrices
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.schedule import Step
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from math import prod
 
+from isthmus.backends.gpu.compile.lowering.chains import Tail, limit_links, plain
+from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
+from isthmus.backends.gpu.compile.lowering.reduction import declare_input
 from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.opencl.lowering.chains import Tail, limit_links, plain
-from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
-from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
-from isthmus.engine.opencl.lowering.reduction import declare_input
 from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
 from isthmus.prepare.schedule import Step
 

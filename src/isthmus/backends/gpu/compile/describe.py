@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from isthmus.engine.opencl.program import Local, Place, Pool, Program
+from isthmus.backends.gpu.compile.program import Local, Place, Pool, Program
 
 
 def describe(program: Program, index: int) -> str:

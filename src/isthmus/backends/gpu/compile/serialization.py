@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.opencl.lower import lower, refusal, work_bytes
-from isthmus.engine.opencl.program import Program
-from isthmus.engine.opencl.traits import DeviceTraits, Precision
+from isthmus.backends.gpu.compile.lower import lower, refusal, work_bytes
+from isthmus.backends.gpu.compile.program import Program
+from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, MemType, Quantization, Tensor, TensorType
 from isthmus.graph.operation import Call

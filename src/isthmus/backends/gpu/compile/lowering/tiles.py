@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from isthmus.engine.opencl.traits import DeviceTraits
+from isthmus.backends.gpu.compile.traits import DeviceTraits
 
 if TYPE_CHECKING:
-    from isthmus.engine.opencl.lowering.chains import Tail
-    from isthmus.engine.opencl.lowering.product import Target
+    from isthmus.backends.gpu.compile.lowering.chains import Tail
+    from isthmus.backends.gpu.compile.lowering.product import Target
 
 CPU_WIDTH = 8
 """Floats that a CPU's kernels compute with at a time."""

@@ -16,12 +16,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isthmus.backends.gpu.compile.lowering.chains import Tail
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link
+from isthmus.backends.gpu.compile.lowering.product import Left, Target, declare_window
+from isthmus.backends.gpu.compile.lowering.tiles import (
+    CPU_WIDTH,
+    ENOUGH_ITEMS,
+    Tile,
+    batch_lines,
+    product_tile,
+    result_tile,
+)
+from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.engine.native.lowering.windows import Window
-from isthmus.engine.opencl.lowering.chains import Tail
-from isthmus.engine.opencl.lowering.emitter import Emitter, Link
-from isthmus.engine.opencl.lowering.product import Left, Target, declare_window
-from isthmus.engine.opencl.lowering.tiles import CPU_WIDTH, ENOUGH_ITEMS, Tile, batch_lines, product_tile, result_tile
-from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.graph import Tensor
 
 DEEPEST = 1 << 15

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from isthmus.backends.gpu.compile.functions import INTEGERS, TESTS
+from isthmus.backends.gpu.compile.lowering.chains import applied, declare, function_of, limit_links, links_of, plain
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link, Lowering
+from isthmus.backends.gpu.compile.lowering.walk import Operand, broadcast_strides, emit_walk, operand_of
+from isthmus.backends.gpu.compile.storage import stored_kind
 from isthmus.engine.native.lowering.byte_arithmetic import ByteProduct, WeightedSum, byte_product, weighted_sum
 from isthmus.engine.native.lowering.fixed_point import quantization_of, stored_limits
 from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.opencl.functions import INTEGERS, TESTS
-from isthmus.engine.opencl.lowering.chains import applied, declare, function_of, limit_links, links_of, plain
-from isthmus.engine.opencl.lowering.emitter import Emitter, Link, Lowering
-from isthmus.engine.opencl.lowering.walk import Operand, broadcast_strides, emit_walk, operand_of
-from isthmus.engine.opencl.storage import stored_kind
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isthmus.backends.gpu.compile.lowering.chains import Tail
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link
+from isthmus.backends.gpu.compile.lowering.matmul import zero_of
+from isthmus.backends.gpu.compile.storage import Storage
 from isthmus.engine.native.lowering.windows import Window
-from isthmus.engine.opencl.lowering.chains import Tail
-from isthmus.engine.opencl.lowering.emitter import Emitter, Link
-from isthmus.engine.opencl.lowering.matmul import zero_of
-from isthmus.engine.opencl.storage import Storage
 from isthmus.graph import Tensor
 
 _UNROLLED = 11

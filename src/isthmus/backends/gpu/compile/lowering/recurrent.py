@@ -11,14 +11,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.lowering.elementwise import unknown_types
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
+from isthmus.backends.gpu.compile.lowering.product import (
+    Left,
+    Right,
+    Target,
+    emit_product,
+    packed,
+    padded_bias,
+    panel_width,
+)
+from isthmus.backends.gpu.compile.program import Place
+from isthmus.backends.gpu.compile.storage import FLOAT, Storage
+from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.opencl.draft import Draft
-from isthmus.engine.opencl.lowering.elementwise import unknown_types
-from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
-from isthmus.engine.opencl.lowering.product import Left, Right, Target, emit_product, packed, padded_bias, panel_width
-from isthmus.engine.opencl.program import Place
-from isthmus.engine.opencl.storage import FLOAT, Storage
-from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.schedule import Step
 

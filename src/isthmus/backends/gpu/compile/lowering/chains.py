@@ -12,10 +12,10 @@ from math import inf
 
 import numpy as np
 
+from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.functions import REALS
+from isthmus.backends.gpu.compile.lowering.emitter import Chain, Emitter, Link
 from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.opencl.draft import Draft
-from isthmus.engine.opencl.functions import REALS
-from isthmus.engine.opencl.lowering.emitter import Chain, Emitter, Link
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered
 from isthmus.prepare.schedule import Step

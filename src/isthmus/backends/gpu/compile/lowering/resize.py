@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.backends.gpu.compile.lowering.chains import Tail, limit_links
+from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
+from isthmus.backends.gpu.compile.lowering.movement import emit_remap, refuses_movement
+from isthmus.backends.gpu.compile.lowering.reduction import declare_input
+from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.engine.native.lowering.layout import dense_strides, operand
-from isthmus.engine.opencl.lowering.chains import Tail, limit_links
-from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
-from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
-from isthmus.engine.opencl.lowering.movement import emit_remap, refuses_movement
-from isthmus.engine.opencl.lowering.reduction import declare_input
-from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
 from isthmus.graph.ops.sampling import LINEAR, NEAREST

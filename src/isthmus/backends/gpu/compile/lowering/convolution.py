@@ -11,16 +11,13 @@ from math import prod
 
 import numpy as np
 
-from isthmus.engine.native.lowering.convolution import phases
-from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.native.lowering.windows import Window, triple, window_of
-from isthmus.engine.opencl.lowering.byte_product import covers, emit_byte_product
-from isthmus.engine.opencl.lowering.chains import limit_links
-from isthmus.engine.opencl.lowering.depthwise import emit_depth_wise
-from isthmus.engine.opencl.lowering.elementwise import is_real, unknown_types
-from isthmus.engine.opencl.lowering.emitter import Emitter, Link, Lowering
-from isthmus.engine.opencl.lowering.matmul import factor_links, reals_of, whole_biases, zero_of
-from isthmus.engine.opencl.lowering.product import (
+from isthmus.backends.gpu.compile.lowering.byte_product import covers, emit_byte_product
+from isthmus.backends.gpu.compile.lowering.chains import limit_links
+from isthmus.backends.gpu.compile.lowering.depthwise import emit_depth_wise
+from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link, Lowering
+from isthmus.backends.gpu.compile.lowering.matmul import factor_links, reals_of, whole_biases, zero_of
+from isthmus.backends.gpu.compile.lowering.product import (
     Left,
     Right,
     Target,
@@ -29,8 +26,11 @@ from isthmus.engine.opencl.lowering.product import (
     padded_bias,
     panel_width,
 )
-from isthmus.engine.opencl.lowering.walk import emit_walk, operand_of
-from isthmus.engine.opencl.traits import DeviceTraits
+from isthmus.backends.gpu.compile.lowering.walk import emit_walk, operand_of
+from isthmus.backends.gpu.compile.traits import DeviceTraits
+from isthmus.engine.native.lowering.convolution import phases
+from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.windows import Window, triple, window_of
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.schedule import Step
 

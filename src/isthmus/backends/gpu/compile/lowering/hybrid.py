@@ -7,11 +7,11 @@ space, and the product is one of floats.
 
 from __future__ import annotations
 
+from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
+from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.quantized_hybrid import covers
 from isthmus.engine.native.lowering.windows import window_of
-from isthmus.engine.opencl.lowering.emitter import Emitter, Lowering
-from isthmus.engine.opencl.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.schedule import Step
 

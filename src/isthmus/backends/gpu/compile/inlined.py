@@ -7,7 +7,7 @@ are.
 
 from __future__ import annotations
 
-from isthmus.engine.opencl.storage import BITS_OF_LARGE, LARGE
+from isthmus.backends.gpu.compile.storage import BITS_OF_LARGE, LARGE
 
 _CHOICES = """#undef min
 #undef max

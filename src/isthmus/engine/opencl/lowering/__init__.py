@@ -1,1 +1,0 @@
-"""How each operation becomes kernel launches: one table a family, merged by `isthmus.engine.opencl.lower`."""
