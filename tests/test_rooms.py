@@ -8,33 +8,42 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "isthmus"
 MAY_IMPORT = {
     "errors": set(),
+    "version": set(),
     "system": {"errors"},
     "log": {"errors"},
     "compiled": {"system", "errors"},
     "planning": {"system", "compiled", "errors"},
     "graph": {"errors"},
-    "opencl": {"system", "compiled", "errors"},
+    "cabi": {"errors"},
     # Buffers of a device are memory like any other: what allocates and describes them lies below.
-    "memory": {"system", "opencl", "errors", "log"},
+    "memory": {"system", "backends.gpu.runtime", "errors", "log"},
     "frontends": {"graph", "system", "errors"},
     "prepare": {"graph", "planning", "errors"},
     "engine": {"system", "compiled", "graph", "prepare", "memory", "errors"},
-    "binary": {"system", "engine", "graph", "errors", "version"},
-    "backends.accelerator": {"system", "binary", "engine", "graph", "memory", "log", "errors"},
-    "backends": {
-        "system", "backends.accelerator", "binary", "engine", "prepare", "graph", "memory", "opencl", "compiled", "log",
-        "errors", "version",
+    "backends.seam": {"system", "engine", "prepare", "graph", "memory", "log", "errors", "version"},
+    "backends.accelerator": {"system", "backends.seam", "engine", "graph", "memory", "log", "errors"},
+    "backends.cpu": {"system", "backends.seam", "engine", "prepare", "graph", "memory", "log", "errors"},
+    "backends.htp": {
+        "system", "backends.seam", "backends.accelerator", "engine", "prepare", "graph", "memory", "log", "errors",
     },
-    "qnn": {"system", "backends", "frontends", "prepare", "graph", "memory", "log", "errors", "version"},
+    "backends.lpai": {
+        "system", "backends.seam", "backends.accelerator", "engine", "prepare", "graph", "memory", "log", "errors",
+    },
+    "backends.gpu": {
+        "system", "backends.seam", "backends.gpu.runtime", "backends.gpu.compile", "prepare", "graph", "memory",
+        "compiled", "log", "errors", "version",
+    },
+    "backends.gpu.runtime": {"system", "compiled", "errors"},
+    "backends.gpu.compile": {"engine", "graph", "prepare", "memory", "errors"},
+    "qnn": {"system", "cabi", "backends", "frontends", "prepare", "graph", "memory", "log", "errors", "version"},
     # libQnnTFLiteDelegate.so is the delegate, under its names in C; libQnnSystem.so composes what DLC files hold.
     "capi": {
-        "qnn", "delegate", "frontends", "backends", "graph", "memory", "system", "log", "errors", "version",
+        "cabi", "qnn", "delegate", "frontends", "backends", "graph", "memory", "system", "log", "errors", "version",
     },
     "session": {"qnn", "backends", "prepare", "graph", "system", "log", "errors"},
     # A delegate reads an interpreter's nodes with the frontend's converters and has native code run its graphs.
     "delegate": {
-        "qnn", "backends", "frontends", "engine", "prepare", "graph", "memory", "system", "log", "errors",
-        "version",
+        "qnn", "backends", "frontends", "engine", "prepare", "graph", "memory", "system", "log", "errors", "version",
     },
     "report": {"prepare", "errors"},
     "split": {"frontends", "graph", "errors"},
@@ -42,7 +51,6 @@ MAY_IMPORT = {
         "session", "capi", "delegate", "qnn", "report", "split", "backends", "frontends", "prepare", "planning",
         "graph", "log", "system", "errors",
     },
-    "version": set(),
 }
 
 
