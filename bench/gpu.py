@@ -29,13 +29,13 @@ import zoo
 
 import isthmus
 from isthmus import QnnError, qnn
+from isthmus.backends.gpu.buffers import device_buffer
 from isthmus.backends.gpu.runtime import commands, program
 from isthmus.backends.gpu.runtime.context import Context
 from isthmus.backends.gpu.runtime.device import choose
 from isthmus.backends.gpu.runtime.execution import Commands
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.graph import DataType, TensorType
-from isthmus.memory import opencl
 from isthmus.tools.run import generated_inputs
 
 SIZES = tuple(1 << bits for bits in (16, 18, 20, 22, 24, 26, 28))
@@ -97,7 +97,7 @@ def launches(options: argparse.Namespace) -> dict[str, float]:
     context = Context.create(choose())
     source = "kernel void touch(global int *x) { if (get_global_id(0) == 0) x[0] += 1; }"
     built = program.build(context, source, (), program.Repository(), "bench")
-    memory = opencl.device(context, 4096)
+    memory = device_buffer(context, 4096)
     many = Commands(context, [_touch(built, memory) for _ in range(LAUNCHES)], "bench", 60, may_record=False)
     one = Commands(context, [_touch(built, memory)], "bench", 60)
     figures: dict[str, float] = {}

@@ -9,10 +9,9 @@ from gpu_harness import small as small
 
 from isthmus import memory, qnn
 from isthmus.backends.gpu import staging as gpu_staging
+from isthmus.backends.gpu.buffers import PAGE, PinnedBuffer
 from isthmus.backends.gpu.runtime import context as contexts
 from isthmus.backends.gpu.runtime.loop import Kind
-from isthmus.memory import opencl
-from isthmus.memory.opencl import PinnedBuffer
 
 pytestmark = pytest.mark.usefixtures("small", "discrete")
 
@@ -63,14 +62,14 @@ def test_large_raw_memory_is_pinned_and_transferred_where_it_lies(monkeypatch):
             np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
             assert len(pins(binding)) == 2
             # All but what shares a page with something else.
-            assert sum(nbytes for _, _, nbytes in binding._driver._copies_in) < 2 * opencl.PAGE
-            assert counted.live_bytes <= reserved + 4 * opencl.PAGE
+            assert sum(nbytes for _, _, nbytes in binding._driver._copies_in) < 2 * PAGE
+            assert counted.live_bytes <= reserved + 4 * PAGE
         assert not pins(binding)
 
 
 def test_memory_that_cannot_be_pinned_goes_through_pinned_memory(monkeypatch):
     monkeypatch.setattr(gpu_staging, "PIN_BYTES", 1)
-    monkeypatch.setattr(opencl, "pin", lambda *arguments: None)
+    monkeypatch.setattr(gpu_staging, "pin_pages", lambda *arguments: None)
     with gpu() as backend:
         graph = doubled(backend.create_context())
         x, y = values(), np.zeros_like(values())
@@ -80,8 +79,8 @@ def test_memory_that_cannot_be_pinned_goes_through_pinned_memory(monkeypatch):
 
 def apart(array):
     """The same, neither begun nor ended by a page."""
-    around = np.zeros(array.nbytes + 2 * opencl.PAGE, np.uint8)
-    at = -around.ctypes.data % opencl.PAGE + 64
+    around = np.zeros(array.nbytes + 2 * PAGE, np.uint8)
+    at = -around.ctypes.data % PAGE + 64
     moved = around[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
     moved[...] = array
     return moved
@@ -96,7 +95,7 @@ def test_a_binding_keeps_its_staging_when_another_one_needs_more(monkeypatch):
         one = raw(graph, *first)
         staged = [side.staging for side in one._driver._sides]
         addresses = [buffer.address for buffer in staged]
-        monkeypatch.setattr(opencl, "pin", lambda *arguments: None)
+        monkeypatch.setattr(gpu_staging, "pin_pages", lambda *arguments: None)
         other = raw(graph, *second)
         for binding, (x, y) in ((one, first), (other, second), (one, first)):
             y[...] = 0
@@ -151,8 +150,8 @@ def test_parts_of_a_tensor_that_share_pages_with_others_are_copied(monkeypatch, 
     with gpu() as backend:
         graph = doubled(backend.create_context())
         nbytes = values().nbytes
-        around = np.zeros(nbytes + 4 * opencl.PAGE, np.uint8)
-        at = -around.ctypes.data % opencl.PAGE + opencl.PAGE + start // 4 * 4
+        around = np.zeros(nbytes + 4 * PAGE, np.uint8)
+        at = -around.ctypes.data % PAGE + PAGE + start // 4 * 4
         y = around[at : at + nbytes]
         x = np.zeros(nbytes // 4 + 4096, np.float32)[end // 4 :][: nbytes // 4].reshape(values().shape)
         x[...] = values()

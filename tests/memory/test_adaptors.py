@@ -283,3 +283,19 @@ def test_shared_memory_is_aligned_to_pages_and_not_more():
         assert buffer.address % mmap.PAGESIZE == 0
     with pytest.raises(QnnError, match="is aligned to"):
         memory.current("rpcmem").allocate(8, 2 * mmap.PAGESIZE)
+
+
+def test_a_resource_provided_inside_a_block_is_counted_by_it():
+    class Late(memory.MemoryResource):
+        kind = "late"
+
+        def allocate(self, nbytes, alignment=64):
+            return memory.current("host").allocate(nbytes, alignment)
+
+    late = Late()
+    with memory.statistics() as everything:
+        memory.provide(late)
+        with memory.statistics("late") as named, memory.current("late").allocate(64):
+            assert (everything.of("late").live_bytes, named.of("late").live_bytes) == (64, 64)
+    assert memory.current("late") is late, "the block's adaptor went with the block"
+    del resource._current["late"]

@@ -38,7 +38,7 @@ _TESTS: dict[str, tuple[str, ...]] = {
     "system/lock.py": ("qnn/test_forks.py", "accelerator"),
     "log.py": ("test_log.py", "backends"),
     "memory/": ("memory", "backends"),
-    "memory/opencl.py": ("opencl", *_GPU, "memory"),
+    "backends/gpu/buffers.py": ("opencl", *_GPU, "memory"),
     "opencl/": ("opencl", *_GPU),
     "planning/": ("planning", "prepare"),
     "prepare/": ("prepare", "random_operations"),

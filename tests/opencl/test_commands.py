@@ -11,6 +11,7 @@ from interruption import Alarm, Interrupt, everywhere
 from opencl_device import DEVICE, Gate, cl
 from opencl_faults import failing, replaced
 
+from isthmus.backends.gpu.buffers import device_buffer
 from isthmus.backends.gpu.runtime import commands, numbers, waiting
 from isthmus.backends.gpu.runtime.context import Context
 from isthmus.backends.gpu.runtime.event import Event, checked
@@ -18,7 +19,6 @@ from isthmus.backends.gpu.runtime.execution import CHUNK, Commands, Limits, Outc
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.program import Repository, build, kernel
 from isthmus.errors import Code, QnnError
-from isthmus.memory import opencl
 from isthmus.system.interrupts import settle
 
 N = 256
@@ -37,7 +37,7 @@ class Desk:
 
     def __init__(self):
         self.context = Context.create(DEVICE)
-        self.memory = opencl.device(self.context, 4 * N)
+        self.memory = device_buffer(self.context, 4 * N)
         self.program = build(self.context, SOURCE, (), Repository(), "test")
         self.array = np.zeros(N, np.int32)
 

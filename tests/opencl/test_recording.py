@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from opencl_device import DEVICE
 
+from isthmus.backends.gpu.buffers import device_buffer
 from isthmus.backends.gpu.runtime import commands, library, numbers
 from isthmus.backends.gpu.runtime.context import Context
 from isthmus.backends.gpu.runtime.execution import Commands, Limits, Outcome
@@ -19,7 +20,6 @@ from isthmus.backends.gpu.runtime.library import library as loaded
 from isthmus.backends.gpu.runtime.program import Repository, build, kernel
 from isthmus.backends.gpu.runtime.waiting import map_buffer
 from isthmus.errors import QnnError
-from isthmus.memory import opencl
 
 N = 64
 SOURCE = "kernel void add(global int *x, int by) { x[get_global_id(0)] += by; }"
@@ -81,7 +81,7 @@ def recorder(monkeypatch):
 
 def desk(simultaneous):
     context = Context.create(replace(DEVICE, command_buffers=True, simultaneous=simultaneous))
-    memory = opencl.device(context, 4 * N)
+    memory = device_buffer(context, 4 * N)
     program = build(context, SOURCE, (), Repository(), "test")
     array = np.zeros(N, np.int32)
 

@@ -20,9 +20,10 @@ from world import Ctx, Held, Made, Registered, World
 
 import isthmus
 from isthmus import memory, qnn
+from isthmus.backends.gpu.buffers import shared_buffer
 from isthmus.errors import Code
 from isthmus.graph import MemType
-from isthmus.memory import opencl, rpcmem
+from isthmus.memory import rpcmem
 from isthmus.qnn import DescriptorType, MemDescriptor, gpu, htp, lpai
 
 _PAGE = 4096
@@ -350,7 +351,7 @@ def _register_opencl(world: World, rng: random.Random, context: Ctx, spec: Spec)
         return
     else:
         nbytes = -(-spec.nbytes // _PAGE) * _PAGE
-        got = world.call("opencl.shared", lambda: opencl.shared(context.handle.driver.opencl, nbytes))
+        got = world.call("shared_buffer", lambda: shared_buffer(context.handle.driver.opencl, nbytes))
         if not got.done:
             return
         held = Held(got.value, nbytes)

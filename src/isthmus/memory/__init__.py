@@ -1,6 +1,6 @@
 """Memory: where it comes from, the buffers that hand it out, the windows of them that are used, and who holds them."""
 
-from isthmus.memory import opencl, rpcmem, tcm
+from isthmus.memory import rpcmem, tcm
 from isthmus.memory.adaptors import Audit, Fault, Limit, Statistics, audit, fault, limit, statistics
 from isthmus.memory.adopt import adopt, window
 from isthmus.memory.buffer import Buffer, PartBuffer
@@ -31,7 +31,6 @@ __all__ = [
     "fault",
     "host",
     "limit",
-    "opencl",
     "provide",
     "rpcmem",
     "statistics",

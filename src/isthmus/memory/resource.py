@@ -7,8 +7,9 @@ what either of them does.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
@@ -28,16 +29,31 @@ class MemoryResource(ABC):
         """New memory, or a `QnnError`; nothing is lost then."""
 
 
+@dataclass(eq=False)
+class _Block:
+    """A `with` block that has adaptors around resources: of some kinds, or of all."""
+
+    adapt: Callable[[MemoryResource], Adaptor]
+    only: tuple[str, ...]
+    placed: list[Adaptor] = field(default_factory=list)
+
+
 _lock = Lock()
 _current: dict[str, MemoryResource] = {}
+_blocks: list[_Block] = []
 
 
 def provide(resource: MemoryResource) -> MemoryResource:
-    """Make a resource known under its kind."""
+    """Make a resource known under its kind; blocks that count or limit that kind count and limit this resource too."""
     if not isinstance(resource, MemoryResource):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"memory resource {resource!r}", "it is none")
     with _lock:
-        _current[resource.kind] = resource
+        outermost = resource
+        for block in _blocks:
+            if not block.only or resource.kind in block.only:
+                outermost = block.adapt(outermost)
+                block.placed.append(outermost)
+        _current[resource.kind] = outermost
     return resource
 
 
@@ -60,7 +76,12 @@ def current(kind: str) -> MemoryResource:
     with _lock:
         found = _current.get(kind) if isinstance(kind, str) else None
     if found is None:
-        raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"memory of kind '{kind}'", f"must be one of {', '.join(kinds())}")
+        raise QnnError(
+            Code.COMMON_INVALID_ARGUMENT,
+            f"memory of kind '{kind}'",
+            f"must be one of {', '.join(kinds())}",
+            "A device's own kind is known once its backend has been used.",
+        )
     return found
 
 
@@ -89,26 +110,29 @@ class Adaptor(MemoryResource):
 @contextmanager
 def around(adapt: Callable[[MemoryResource], Adaptor], *only: str) -> Iterator[list[Adaptor]]:
     """Put an adaptor around the resources of all kinds, or of some, while the block lasts; for the whole process."""
-    placed: list[Adaptor] = []
+    block = _Block(adapt, only)
     try:
         with _lock:
-            placed = [adapt(current(kind)) for kind in only or kinds()]
+            block.placed = [adapt(current(kind)) for kind in only or kinds()]
+            _blocks.append(block)
             # All of them or none, whatever interrupts this.
-            _current.update({adaptor.kind: adaptor for adaptor in placed})
-        yield placed
+            _current.update({adaptor.kind: adaptor for adaptor in block.placed})
+        yield block.placed
     finally:
         try:
-            _take_away(placed)
+            _take_away(block)
         except BaseException:
             # Interrupted.
-            _take_away(placed)
+            _take_away(block)
             raise
 
 
-def _take_away(placed: Sequence[Adaptor]) -> None:
-    """Have adaptors around nothing any more; safe to call again."""
+def _take_away(block: _Block) -> None:
+    """Remove the adaptors of a block from all resources; safe to call again."""
     with _lock:
-        for adaptor in placed:
+        if block in _blocks:
+            _blocks.remove(block)
+        for adaptor in block.placed:
             _current[adaptor.kind] = _without(_current[adaptor.kind], adaptor)
 
 

@@ -15,7 +15,7 @@ from isthmus.backends.gpu.options import (
 from isthmus.errors import Code, QnnError
 
 if TYPE_CHECKING:
-    from isthmus.memory.opencl import OpenClBuffer
+    from isthmus.backends.gpu.buffers import OpenClBuffer
     from isthmus.qnn.backend import Backend
 
 CL_CONTEXT = BackendProperty.CL_CONTEXT
@@ -50,8 +50,8 @@ __all__ = [
 
 def allocate(backend: Backend, nbytes: int) -> OpenClBuffer:
     """Memory of a GPU backend's device, counted and limited as all memory is; ``GpuMemInfo`` takes it."""
+    from isthmus.backends.gpu.buffers import device_buffer
     from isthmus.backends.gpu.driver import GpuBackend
-    from isthmus.memory import opencl
     from isthmus.qnn.backend import Backend
 
     if not isinstance(backend, Backend):
@@ -59,4 +59,4 @@ def allocate(backend: Backend, nbytes: int) -> OpenClBuffer:
     backend._check()
     if not isinstance(backend.driver, GpuBackend):
         raise QnnError(Code.BACKEND_INVALID_ARGUMENT, backend._what, "it has no memory of an OpenCL device")
-    return opencl.device(backend.driver.opencl(), nbytes)
+    return device_buffer(backend.driver.opencl(), nbytes)

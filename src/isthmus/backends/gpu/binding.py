@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from isthmus.backends.gpu.buffers import HostSharedBuffer
 from isthmus.backends.gpu.memory import GpuRegistration
 from isthmus.backends.gpu.options import GraphConfig
 from isthmus.backends.gpu.program import DeviceProgram, IoPlace
@@ -22,7 +23,6 @@ from isthmus.backends.seam.limit import Limit, aborted
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
 from isthmus.memory import Window
-from isthmus.memory.opencl import HostSharedBuffer
 
 if TYPE_CHECKING:
     from isthmus.backends.gpu.graph import GpuGraphDriver

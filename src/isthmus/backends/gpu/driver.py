@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.backends.gpu import binary as gpu_binary
+from isthmus.backends.gpu.buffers import OpenClBuffer, adopt_pyopencl
 from isthmus.backends.gpu.compile import lower
 from isthmus.backends.gpu.config import GpuConfig, read_config
 from isthmus.backends.gpu.graph import DeviceSide, GpuGraphDriver
@@ -39,8 +40,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel, deferred
-from isthmus.memory import adopt, holds, opencl
-from isthmus.memory.opencl import OpenClBuffer
+from isthmus.memory import adopt, holds
 from isthmus.system.interrupts import Ending
 from isthmus.system.lock import Lock
 
@@ -58,7 +58,7 @@ class GpuBackend(BackendDriver):
 
         def known(given: Any) -> OpenClBuffer | None:
             here = backend()
-            return None if here is None else opencl.known(here._opencl, given)
+            return None if here is None else adopt_pyopencl(here._opencl, given)
 
         self._adoption = Ending(self, adopt(known))
 

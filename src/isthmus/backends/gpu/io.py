@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from isthmus.backends.gpu.buffers import pinned_buffer, shared_buffer
 from isthmus.backends.gpu.graph import GpuGraphDriver
 from isthmus.backends.gpu.options import GpuMemInfo
 from isthmus.backends.gpu.options import MemType as GpuMemType
 from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
 from isthmus.backends.seam.entry import IoPolicy, Provision
 from isthmus.graph import MemType
-from isthmus.memory import Buffer, opencl
+from isthmus.memory import Buffer
 
 
 class GpuIo(IoPolicy):
@@ -29,9 +30,9 @@ class GpuIo(IoPolicy):
         context, infos = graph.context.opencl, graph.info.tensors
         buffers: list[Buffer] = []
         if kind == "raw" or (kind is None and not context.device.unified):
-            buffers += [opencl.pinned(context, max(info.nbytes, 1)) for info in infos]
+            buffers += [pinned_buffer(context, max(info.nbytes, 1)) for info in infos]
             return Provision([TensorMemory(buffer.window()) for buffer in buffers], buffers)
-        buffers += [opencl.shared(context, max(info.nbytes, 1)) for info in infos]
+        buffers += [shared_buffer(context, max(info.nbytes, 1)) for info in infos]
         registrations = graph.context.register(
             [
                 MemDescriptor(

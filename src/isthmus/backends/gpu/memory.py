@@ -11,12 +11,12 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 
+from isthmus.backends.gpu.buffers import HostSharedBuffer, OpenClBuffer, adopt_buffer, context_of
 from isthmus.backends.gpu.options import GpuMemInfo, MemType
 from isthmus.backends.gpu.runtime.context import Context
 from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.errors import Code, QnnError
-from isthmus.memory import holds, opencl
-from isthmus.memory.opencl import HostSharedBuffer, OpenClBuffer
+from isthmus.memory import holds
 from isthmus.memory.whole import is_whole
 
 
@@ -85,7 +85,7 @@ class GpuMemory:
         owners = set()
         for index, descriptor in enumerate(descriptors):
             what = f"memory descriptor {index}"
-            owners.add(opencl.owner(_given(what, descriptor), what))
+            owners.add(context_of(_given(what, descriptor), what))
         return None if len(owners) != 1 or self._context.handle in owners else owners.pop()
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class GpuMemory:
 
     def _one(self, what: str, descriptor: MemDescriptor) -> GpuRegistration:
         given = _given(what, descriptor)
-        buffer = opencl.adopted(self._context, given, what)
+        buffer = adopt_buffer(self._context, given, what)
         try:
             self._check(what, descriptor, buffer)
         except BaseException:

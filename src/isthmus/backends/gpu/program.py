@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.backends.gpu.buffers import OpenClBuffer, device_buffer
 from isthmus.backends.gpu.compile.program import Argument, Launch, Local, Place, Pool, Program
 from isthmus.backends.gpu.runtime import commands
 from isthmus.backends.gpu.runtime.commands import Command
@@ -20,8 +21,6 @@ from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.owned import Owned
 from isthmus.backends.gpu.runtime.program import Repository, build_each, kernel
 from isthmus.errors import Code, QnnError
-from isthmus.memory import opencl
-from isthmus.memory.opencl import OpenClBuffer
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class DeviceProgram:
                 (Pool.STATE, program.state_bytes),
             ):
                 if nbytes:
-                    self._pools[pool] = opencl.device(context, nbytes)
+                    self._pools[pool] = device_buffer(context, nbytes)
             self._reset = self._filling(Pool.STATE, program.state_initial() if program.state_bytes else None)
             fill = self._filling(Pool.CONSTANTS, np.ascontiguousarray(program.constants).reshape(-1).view(np.uint8))
             if fill is not None:

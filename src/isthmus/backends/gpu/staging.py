@@ -11,13 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from isthmus.backends.gpu.buffers import (
+    PAGE,
+    HostSharedBuffer,
+    OpenClBuffer,
+    PinnedBuffer,
+    device_buffer,
+    pin_pages,
+    pinned_buffer,
+    shared_buffer,
+)
 from isthmus.backends.gpu.runtime import commands
 from isthmus.backends.gpu.runtime.commands import Command
 from isthmus.backends.gpu.runtime.context import Context
 from isthmus.backends.gpu.runtime.owned import Owned
 from isthmus.graph import TensorInfo
-from isthmus.memory import Buffer, Window, opencl
-from isthmus.memory.opencl import HostSharedBuffer, OpenClBuffer, PinnedBuffer
+from isthmus.memory import Buffer, Window
 
 PIN_BYTES = 1 << 18
 """From here on the client's own pages are pinned: that costs less than a few copies of them."""
@@ -71,9 +80,9 @@ class Stage:
         self._whole: PinnedBuffer | None = None
         self._ends: PinnedBuffer | None = None
         if context.device.unified:
-            self.shared = opencl.shared(context, size)
+            self.shared = shared_buffer(context, size)
         else:
-            self._device = opencl.device(context, size)
+            self._device = device_buffer(context, size)
 
     @property
     def handle(self) -> int:
@@ -101,25 +110,25 @@ class Stage:
     def _copied(self) -> HostSide:
         """A copy of the whole tensor."""
         if self._whole is None:
-            self._whole = opencl.pinned(self._context, self.nbytes)
+            self._whole = pinned_buffer(self._context, self.nbytes)
         return HostSide((Part(0, self.nbytes, self._whole.address),), staging=self._whole)
 
     def _pinned_where_it_is(self, address: int) -> HostSide | None:
         """The whole pages of the client's own, and copies of what lies on the pages at both ends."""
-        first = -address % opencl.PAGE
-        last = (address + self.nbytes) // opencl.PAGE * opencl.PAGE - address
+        first = -address % PAGE
+        last = (address + self.nbytes) // PAGE * PAGE - address
         if first >= last:
             return None
-        pin = opencl.pin(self._context, address + first, last - first)
+        pin = pin_pages(self._context, address + first, last - first)
         if pin is None:
             return None
         middle = Part(first, last - first, address + first)
         if not first and last == self.nbytes:
             return HostSide((middle,), pin)
         if self._ends is None:
-            self._ends = opencl.pinned(self._context, 2 * opencl.PAGE)
+            self._ends = pinned_buffer(self._context, 2 * PAGE)
         ends = self._ends.address
-        parts = (Part(0, first, ends), middle, Part(last, self.nbytes - last, ends + opencl.PAGE))
+        parts = (Part(0, first, ends), middle, Part(last, self.nbytes - last, ends + PAGE))
         return HostSide(tuple(part for part in parts if part.nbytes), pin, self._ends)
 
     def before(self, side: HostSide, label: str, is_input: bool) -> list[Command]:

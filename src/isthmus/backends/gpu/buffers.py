@@ -10,10 +10,16 @@ import ctypes
 import sys
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from isthmus.backends.gpu.runtime import numbers
+from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.handles import MemoryFacts, handle_of, map_count
+from isthmus.backends.gpu.runtime.library import library
+from isthmus.backends.gpu.runtime.owned import Owned
+from isthmus.backends.gpu.runtime.waiting import hand_over, map_buffer
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer
@@ -22,11 +28,6 @@ from isthmus.memory.identity import PRIVATE, Identity
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
 from isthmus.memory.whole import whole
 from isthmus.system.interrupts import Ending
-
-if TYPE_CHECKING:
-    from isthmus.backends.gpu.runtime.context import Context
-    from isthmus.backends.gpu.runtime.handles import MemoryFacts
-    from isthmus.backends.gpu.runtime.owned import Owned
 
 KIND = "opencl"
 GRACE = 10.0
@@ -102,14 +103,10 @@ class HostSharedBuffer(OpenClBuffer):
 
     def ensure_mapped(self) -> None:
         """Give it to the host, whoever has it; an execution that went wrong may have left it with the device."""
-        from isthmus.backends.gpu.runtime.handles import map_count
-
         if not map_count(self.handle):
             self._map()
 
     def _map(self) -> None:
-        from isthmus.backends.gpu.runtime.waiting import map_buffer
-
         at = map_buffer(self.context, self.handle, self.facts.nbytes, self.what)
         if at != self.address:
             raise QnnError(Code.MEM_MAPPING, self.what, "the driver maps it to another address than its own")
@@ -123,9 +120,6 @@ def _hand_back(context: Context, owned: Owned, pages: Buffer) -> None:
     """Give host memory to the device for good, and wait until it has taken it: then the memory may end."""
     if sys.is_finalizing():
         return
-    from isthmus.backends.gpu.runtime.library import library
-    from isthmus.backends.gpu.runtime.waiting import hand_over
-
     if library().is_inherited or owned.is_closed:
         return
     if context.lost is None and not hand_over(context.queue, owned.handle, pages.address, GRACE):
@@ -148,7 +142,7 @@ _wanted: ContextVar[_Wanted | None] = ContextVar("isthmus-opencl", default=None)
 
 
 class OpenCl(MemoryResource):
-    """Memory of OpenCL devices. It belongs to a context, so it is asked for by `device` and `shared`."""
+    """Memory of OpenCL devices. It belongs to a context, so it is asked for by `device_buffer` and `shared_buffer`."""
 
     kind = KIND
 
@@ -175,9 +169,6 @@ class OpenCl(MemoryResource):
 
 
 def _made(context: Context, flags: int, nbytes: int, address: int, what: str) -> tuple[Owned, MemoryFacts]:
-    from isthmus.backends.gpu.runtime.handles import MemoryFacts
-    from isthmus.backends.gpu.runtime.owned import Owned
-
     owned = Owned.make(what, "clCreateBuffer", context.handle, flags, nbytes, address or None)
     return owned, MemoryFacts(owned.handle, what)
 
@@ -185,18 +176,14 @@ def _made(context: Context, flags: int, nbytes: int, address: int, what: str) ->
 provide(OpenCl())
 
 
-def device(context: Context, nbytes: int, *, of_host: bool = False) -> OpenClBuffer:
+def device_buffer(context: Context, nbytes: int, *, of_host: bool = False) -> OpenClBuffer:
     """Memory of a device; `of_host` asks for memory that the host can be given quickly (ALLOC_HOST_PTR)."""
-    from isthmus.backends.gpu.runtime import numbers
-
     flags = numbers.MEM_READ_WRITE | (numbers.MEM_ALLOC_HOST_PTR if of_host else 0)
     return _allocated(_Wanted(context, flags, False), nbytes)
 
 
-def shared(context: Context, nbytes: int) -> HostSharedBuffer:
+def shared_buffer(context: Context, nbytes: int) -> HostSharedBuffer:
     """Host memory that a device works in (USE_HOST_PTR), handed over for each execution."""
-    from isthmus.backends.gpu.runtime import numbers
-
     buffer = _allocated(_Wanted(context, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, True), nbytes)
     assert isinstance(buffer, HostSharedBuffer)
     return buffer
@@ -231,11 +218,9 @@ class PinnedBuffer(Buffer):
         self.inner = None  # type: ignore[assignment]
 
 
-def pinned(context: Context, nbytes: int) -> PinnedBuffer:
+def pinned_buffer(context: Context, nbytes: int) -> PinnedBuffer:
     """Host memory that transfers go to and from at the speed of the bus."""
-    from isthmus.backends.gpu.runtime.waiting import map_buffer
-
-    inner, cell = device(context, nbytes, of_host=True), (ctypes.c_void_p * 1)()
+    inner, cell = device_buffer(context, nbytes, of_host=True), (ctypes.c_void_p * 1)()
     # Drivers keep memory that is mapped.
     Ending(inner, _unmap, context, inner._owned, cell)
     return PinnedBuffer(inner, map_buffer(context, inner.handle, nbytes, inner.what, cell))
@@ -244,22 +229,17 @@ def pinned(context: Context, nbytes: int) -> PinnedBuffer:
 def _unmap(context: Context, owned: Owned, cell: Any) -> None:
     if sys.is_finalizing():
         return
-    from isthmus.backends.gpu.runtime.library import library
-
     found = library()
     if cell[0] and not found.is_inherited and not owned.is_closed and context.lost is None:
         found.functions["clEnqueueUnmapMemObject"](context.queue, owned.handle, cell[0], 0, None, None)
         found.functions["clFlush"](context.queue)
 
 
-def pin(context: Context, address: int, nbytes: int) -> Owned | None:
+def pin_pages(context: Context, address: int, nbytes: int) -> Owned | None:
     """Have whole pages of a client's memory stay where they are, so that a device can fetch from there.
 
     It is a memory object over them that no command uses; the answer ends it. None where the driver makes none.
     """
-    from isthmus.backends.gpu.runtime import numbers
-    from isthmus.backends.gpu.runtime.owned import Owned
-
     flags = numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR
     try:
         return Owned.make("client's memory", "clCreateBuffer", context.handle, flags, nbytes, address)
@@ -267,7 +247,7 @@ def pin(context: Context, address: int, nbytes: int) -> Owned | None:
         return None
 
 
-def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
+def adopt_buffer(context: Context, given: Any, what: str) -> OpenClBuffer:
     """The client's buffer, by an object of pyopencl or by its handle.
 
     Raises
@@ -276,8 +256,6 @@ def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
         MEM_INVALID_ARGUMENT for what is no buffer of OpenCL, or one of another context; MEM_INVALID_HANDLE for one that
         was released.
     """
-    from isthmus.backends.gpu.runtime.owned import Owned
-
     facts = _facts(given, what)
     if facts.context != context.handle:
         raise QnnError(
@@ -287,14 +265,12 @@ def adopted(context: Context, given: Any, what: str) -> OpenClBuffer:
     return OpenClBuffer(context, Owned.keep(what, "MemoryObject", facts.handle), facts)
 
 
-def owner(given: Any, what: str) -> int:
-    """The context of OpenCL that a client's buffer belongs to, by its handle; errors as those of `adopted`."""
+def context_of(given: Any, what: str) -> int:
+    """The context of OpenCL that a client's buffer belongs to, by its handle; errors as those of `adopt_buffer`."""
     return _facts(given, what).context
 
 
 def _facts(given: Any, what: str) -> MemoryFacts:
-    from isthmus.backends.gpu.runtime.handles import MemoryFacts, handle_of
-
     code = Code.MEM_INVALID_ARGUMENT
     if isinstance(given, Buffer) and not isinstance(given, OpenClBuffer):
         raise QnnError(code, what, f"a {given.what} is no OpenCL buffer")
@@ -307,11 +283,11 @@ def _facts(given: Any, what: str) -> MemoryFacts:
     return facts
 
 
-def known(context: Context, given: Any) -> OpenClBuffer | None:
+def adopt_pyopencl(context: Context, given: Any) -> OpenClBuffer | None:
     """The buffer of pyopencl that a client brought instead of memory; None for all else, and for other contexts."""
     if not type(given).__module__.startswith("pyopencl") or not hasattr(given, "int_ptr"):
         return None
     try:
-        return adopted(context, given, "OpenCL buffer")
+        return adopt_buffer(context, given, "OpenCL buffer")
     except QnnError:
         return None
