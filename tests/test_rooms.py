@@ -15,8 +15,7 @@ MAY_IMPORT = {
     "planning": {"system", "compiled", "errors"},
     "graph": {"errors"},
     "cabi": {"errors"},
-    # Buffers of a device are memory like any other: what allocates and describes them lies below.
-    "memory": {"system", "backends.gpu.runtime", "errors", "log"},
+    "memory": {"system", "errors", "log"},
     "frontends": {"graph", "system", "errors"},
     "prepare": {"graph", "planning", "errors"},
     "engine": {"system", "compiled", "graph", "prepare", "memory", "errors"},
@@ -34,7 +33,8 @@ MAY_IMPORT = {
         "compiled", "log", "errors", "version",
     },
     "backends.gpu.runtime": {"system", "compiled", "errors"},
-    "backends.gpu.compile": {"engine", "graph", "prepare", "memory", "errors"},
+    "backends.gpu.mixed_precision": {"graph", "prepare"},
+    "backends.gpu.compile": {"backends.gpu.mixed_precision", "engine", "graph", "prepare", "memory", "errors"},
     "qnn": {"system", "cabi", "backends", "frontends", "prepare", "graph", "memory", "log", "errors", "version"},
     # libQnnTFLiteDelegate.so is the delegate, under its names in C; libQnnSystem.so composes what DLC files hold.
     "capi": {

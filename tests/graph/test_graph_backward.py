@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from isthmus.backends.gpu.mixed_precision.backward import Computed, backward
 from isthmus.graph import DataType, Tensor, TensorType
-from isthmus.graph.backward import Computed, backward
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.ops import OPERATIONS
 

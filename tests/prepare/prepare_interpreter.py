@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from isthmus.backends.gpu.mixed_precision import Half, as_halves
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
-from isthmus.prepare.halves import Half, as_halves
 from isthmus.prepare.schedule import Place, Pool, Schedule, Step
 from isthmus.prepare.work import Work
 

@@ -7,8 +7,8 @@ import pytest
 from prepare_interpreter import Builder
 
 from isthmus import prepare
+from isthmus.backends.gpu.mixed_precision import Choice, Half, choice, choose, store_halves, trial
 from isthmus.graph import DataType, Graph, Tensor, TensorType
-from isthmus.prepare.halves import Choice, Half, choice, choose, store_halves, trial
 from isthmus.prepare.pipeline import rewritten
 from isthmus.prepare.work import Work
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from prepare_interpreter import Builder, Memory, assert_close, random_inputs, run_graph, run_work
 
 from isthmus import prepare
+from isthmus.backends.gpu.mixed_precision import store_halves
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.prepare import Pool, Step
-from isthmus.prepare.halves import store_halves
 from isthmus.prepare.schedule import Schedule
 from isthmus.prepare.work import Work
 

@@ -9,7 +9,6 @@ from functools import cache, partial
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor
 from isthmus.prepare import order
-from isthmus.prepare.halves.stored import Half
 from isthmus.prepare.inplace import write_in_place
 from isthmus.prepare.layers import Layered, hung, layered
 from isthmus.prepare.layout import Lanes, Layout, lay_out, most_alive
@@ -298,7 +297,7 @@ def _placed(
     placed = {at: replace(one, awaited=awaited(steps, one, places)) for at, one in placed.items()}
     io = [storage.block(t) for t in (*work.inputs, *work.outputs)]
     floats = [t for t, place in places.items() if place.pool == Pool.SCRATCH and t.dtype is DataType.FLOAT_32]
-    half = sum(t.nbytes for t in floats if isinstance(t, Half))
+    half = sum(t.nbytes for t in floats if t.itemsize < t.dtype.itemsize)
     plan = replace(layout.plan, half_bytes=half, float_bytes=sum(t.nbytes for t in floats) - half)
     return Schedule(
         name=graph.name,

@@ -20,9 +20,9 @@ from isthmus.backends.gpu.compile.lower import prepare
 from isthmus.backends.gpu.compile.program import Place, Pool, Program
 from isthmus.backends.gpu.compile.serialization import assemble, from_bytes, schedule_from_bytes, to_bytes
 from isthmus.backends.gpu.compile.traits import Precision
+from isthmus.backends.gpu.mixed_precision import Half
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
-from isthmus.prepare.halves import Half
 
 _generator = np.random.default_rng(1)
 

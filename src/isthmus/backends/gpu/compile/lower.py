@@ -30,11 +30,11 @@ from isthmus.backends.gpu.compile.program import Place, Program
 from isthmus.backends.gpu.compile.program import Pool as DevicePool
 from isthmus.backends.gpu.compile.sequences import merged
 from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
+from isthmus.backends.gpu.mixed_precision import choose, store_halves
 from isthmus.engine.native.lower import alone
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorInfo
 from isthmus.graph.operation import Call
-from isthmus.prepare.halves import choose, store_halves
 from isthmus.prepare.pipeline import rewritten
 from isthmus.prepare.pipeline import schedule as scheduled
 from isthmus.prepare.refused import Refused, refused

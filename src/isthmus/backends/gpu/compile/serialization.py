@@ -22,12 +22,12 @@ import numpy as np
 from isthmus.backends.gpu.compile.lower import lower, refusal, work_bytes
 from isthmus.backends.gpu.compile.program import Program
 from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
+from isthmus.backends.gpu.mixed_precision import Half, as_halves
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, MemType, Quantization, Tensor, TensorType
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.tensor import MAX_BYTES
-from isthmus.prepare.halves import Half, as_halves
 from isthmus.prepare.schedule import Place, Plan, Pool, Row, Schedule, Step
 
 MAGIC = b"ISTHOCLS"

@@ -15,8 +15,8 @@ from isthmus.backends.gpu.compile.program import Launch, Place, Pool, Unit
 from isthmus.backends.gpu.compile.sequences import HEAD, cost_of
 from isthmus.backends.gpu.compile.storage import FLOAT, HALF, SIZES, VECTORS, Storage, stored_kind
 from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
+from isthmus.backends.gpu.mixed_precision import Half, as_halves, is_exact
 from isthmus.graph import DataType, Tensor
-from isthmus.prepare.halves import Half, as_halves, is_exact
 from isthmus.prepare.schedule import Place as Planned
 from isthmus.prepare.schedule import Pool as PlannedPool
 from isthmus.prepare.schedule import Step

@@ -12,11 +12,11 @@ from math import inf
 
 import numpy as np
 
+from isthmus.backends.gpu.mixed_precision.stored import is_exact
+from isthmus.backends.gpu.mixed_precision.trial import Trial, trials
 from isthmus.errors import QnnError
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.ops import OPERATIONS
-from isthmus.prepare.halves.stored import is_exact
-from isthmus.prepare.halves.trial import Trial, trials
 from isthmus.prepare.storage import names_anew
 from isthmus.prepare.work import Work
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from isthmus.backends.gpu.mixed_precision.backward import Computed, backward
+from isthmus.backends.gpu.mixed_precision.stored import rounded
 from isthmus.graph import DataType, Tensor
-from isthmus.graph.backward import Computed, backward
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.evaluation.convolution import PRODUCTS, single
 from isthmus.graph.ops import OPERATIONS
-from isthmus.prepare.halves.stored import rounded
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
