@@ -15,7 +15,7 @@ from waiting import PATIENCE
 
 import isthmus
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator.deadlines import Deadlines
+from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.engine.native import lower
 
 ARM = {"backend": "lpai", "config": {"lpai_backend": {"target_env": "arm"}}}

@@ -9,9 +9,10 @@ from processes import stop
 from waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator, Deadlines, Lane, deadlines
+from isthmus.backends.accelerator import Accelerator, Deadlines, Lane
 from isthmus.backends.accelerator.connection import Connection
 from isthmus.backends.accelerator.process import request
+from isthmus.backends.seam import deadlines
 
 
 def silent(accelerator, content):

@@ -12,7 +12,7 @@ from processes import stop
 from waiting import PATIENCE
 
 from isthmus import Code, QnnError, memory, qnn
-from isthmus.backends.accelerator.deadlines import Deadlines
+from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, lpai
 

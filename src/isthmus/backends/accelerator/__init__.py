@@ -3,8 +3,8 @@
 `Accelerator` and `Lane` are the client's side; `isthmus.backends.accelerator.__main__` is the other.
 """
 
-from isthmus.backends.accelerator.deadlines import Deadlines
 from isthmus.backends.accelerator.lane import Lane, open_lane
 from isthmus.backends.accelerator.process import Accelerator, Slots
+from isthmus.backends.seam.deadlines import Deadlines
 
 __all__ = ["Accelerator", "Deadlines", "Lane", "Slots", "open_lane"]

@@ -31,7 +31,7 @@ from isthmus.backends.accelerator.channel import (
     refusal_from_json,
     refused_by_the_system,
 )
-from isthmus.backends.accelerator.deadlines import CHUNK, Deadlines, Patience
+from isthmus.backends.seam.deadlines import CHUNK, Deadlines, Patience
 from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
 from isthmus.system.interrupts import Descriptor, start

@@ -14,7 +14,7 @@ import math
 import threading
 from dataclasses import dataclass, field
 
-from isthmus.backends.accelerator.deadlines import CHUNK, Patience
+from isthmus.backends.seam.deadlines import CHUNK, Patience
 
 
 @dataclass(order=True)

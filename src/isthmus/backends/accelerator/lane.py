@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from isthmus.backends.accelerator.connection import Connection, Request, Undo
-from isthmus.backends.accelerator.deadlines import Patience
 from isthmus.backends.accelerator.page import Page
 from isthmus.backends.accelerator.process import SERVING, Accelerator, request
 from isthmus.backends.seam.binary import ContextBinary
+from isthmus.backends.seam.deadlines import Patience
 from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.engine.native.target import host as host_target

@@ -11,8 +11,8 @@ from typing import Any
 
 from isthmus.backends.accelerator.channel import MAX_FDS, encoded, refused_by_the_system
 from isthmus.backends.accelerator.connection import Connection, Request, Undo
-from isthmus.backends.accelerator.deadlines import Deadlines
 from isthmus.backends.accelerator.gate import Gate
+from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.engine.native import loader
 from isthmus.engine.native.target import Target
 from isthmus.engine.native.target import host as host_target

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from isthmus.backends.accelerator.deadlines import Deadlines
 from isthmus.backends.gpu.options import GraphConfig, Precision
 from isthmus.backends.seam.config import Key, Refused, Table, choice, file_name, number, settings, shown, truth
+from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.log import Log
 from isthmus.memory.whole import is_whole
 

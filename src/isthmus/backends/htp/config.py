@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from isthmus.backends.accelerator.deadlines import Deadlines
 from isthmus.backends.htp.options import Reregistration
 from isthmus.backends.seam.config import Key, Table, choice, number, settings
+from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.backends.seam.native import MAX_THREADS
 from isthmus.log import Log
 
