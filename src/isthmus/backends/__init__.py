@@ -1,0 +1,4 @@
+"""The backends: a package for each device, what they share (`seam`), and the process of two of them (`accelerator`)."""
+
+BUILT_IN = {name: f"isthmus.backends.{name}.driver:ENTRY" for name in ("cpu", "htp", "lpai", "gpu")}
+"""Where the registry finds each backend of this package; it is imported when it is first asked for."""

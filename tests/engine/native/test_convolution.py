@@ -8,9 +8,9 @@ import pytest
 from harness import check, static
 from suites import sampled
 
-from isthmus.engine.native.lowering.windows import Window
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.errors import QnnError
+from isthmus.prepare.geometry.windows import Window
 
 _generator = np.random.default_rng(7)
 _CLOSE = {"rtol": 1e-5, "atol": 2e-5}

@@ -10,8 +10,8 @@ from suites import long, sampled
 from isthmus.backends.gpu.compile.lowering.emitter import Lowering
 from isthmus.backends.gpu.compile.lowering.hybrid import hybrid
 from isthmus.backends.gpu.compile.traits import Precision
-from isthmus.engine.native.lowering.quantized_hybrid import covers
 from isthmus.graph import DataType, Graph, Quantization, TensorType
+from isthmus.prepare.geometry.fixed_point import is_hybrid
 from isthmus.prepare.schedule import Step
 
 _generator = np.random.default_rng(7)
@@ -213,5 +213,5 @@ def test_work_space_behind_rounded_rows_is_aligned() -> None:
     (y,) = graph.emit("FullyConnected", [x, weights], dtypes=[DataType.FLOAT_32])
     step = Step("FullyConnected", "product", [x, weights], [y], {})
     plain = Lowering(lambda step, e: None, lambda step, traits: 1000)
-    assert covers(step)
+    assert is_hybrid(step)
     assert hybrid(plain).work(step, traits("cpu")) == 1000 + 512

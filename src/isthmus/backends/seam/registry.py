@@ -13,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import cast
 
+from isthmus.backends import BUILT_IN
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.errors import Code, QnnError
 from isthmus.system.interrupts import owned
@@ -21,12 +22,7 @@ from isthmus.system.lock import Lock
 GROUP = "isthmus.backends"
 _LIBRARY = re.compile(r"(?:lib)?Qnn(?P<name>[A-Za-z0-9]+?)(?:\.so|\.dll)?")
 _lock = Lock()
-_entries: dict[str, str | BackendEntry] = {
-    "cpu": "isthmus.backends.cpu.driver:ENTRY",
-    "htp": "isthmus.backends.htp.driver:ENTRY",
-    "lpai": "isthmus.backends.lpai.driver:ENTRY",
-    "gpu": "isthmus.backends.gpu.driver:ENTRY",
-}
+_entries: dict[str, str | BackendEntry] = dict(BUILT_IN)
 
 
 def register(entry: BackendEntry) -> None:

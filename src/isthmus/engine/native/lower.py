@@ -33,9 +33,11 @@ from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
 from isthmus.engine.native.program import NARROW, Program
 from isthmus.engine.native.target import Target
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Graph, Tensor, TensorInfo, TensorType
+from isthmus.graph import DataType, Graph, TensorInfo
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import having
+from isthmus.prepare.call_graph import call_graph
+from isthmus.prepare.geometry.fixed_point import is_hybrid
 from isthmus.prepare.pipeline import rewritten
 from isthmus.prepare.refused import Refused, refused
 from isthmus.prepare.schedule import Repeat, Schedule, Step
@@ -72,7 +74,7 @@ def _entry(step: Step) -> Lowering | None:
         covers, entry = quantized.QUANTIZED.get(step.op, (None, None))
         if covers is not None and entry is not None and covers(step):
             return entry
-        if quantized_hybrid.covers(step):
+        if is_hybrid(step):
             return quantized_hybrid.HYBRID
         table = _MOVED if step.op in _MOVED else _THROUGH_FLOAT
     return table.get(step.op)
@@ -102,7 +104,7 @@ def splits(step: Step, axis: int) -> bool:
         return False
     if step.op == "ReduceMean" or (step.op == "PoolAvg2d" and prod(step.outputs[0].dims[1:-1]) == 1):
         return _sums_go_on(step, axis)
-    return not quantized_hybrid.covers(step) or quantized_hybrid.is_product_of_rows(step)
+    return not is_hybrid(step) or quantized_hybrid.is_product_of_rows(step)
 
 
 def _sums_go_on(step: Step, axis: int) -> bool:
@@ -131,7 +133,7 @@ def supports(call: Call) -> str | None:
     "'x' FLOAT_16[4] has a data type that this kernel does not compute with"
     """
     try:
-        refused = unsupported(alone(call))
+        refused = unsupported(call_graph(call))
     except QnnError as error:
         return error.rule
     return refused[0].reason if refused else None
@@ -140,36 +142,6 @@ def supports(call: Call) -> str | None:
 def unsupported(graph: Graph) -> list[Refused]:
     """The nodes of a finalized graph that cannot be executed, all of them, each with the reason."""
     return refused(graph, rewritten(graph).ordered(), refusal)
-
-
-_ORDINARY = 3
-"""A number that no pass finds special."""
-
-
-def alone(call: Call) -> Graph:
-    """A graph of one call, with tensors of its own."""
-    graph = Graph(call.node)
-    own: dict[int, Tensor] = {}
-    given = [t for t in call.inputs if t is not None]
-    # What is known in full is folded, as it would be in a larger graph; of a guess there is nothing to fold.
-    guessed = all(t.is_static for t in given) and any(t.data is None for t in given)
-    for index, tensor in enumerate(given):
-        constant = tensor.is_static and not (guessed and index == 0)
-        data = tensor.data if constant else None
-        if constant and data is None:
-            data = np.broadcast_to(np.full((), _ORDINARY, tensor.dtype.numpy), tensor.dims)
-        kind = TensorType.STATIC if constant else TensorType.APP_WRITE
-        if id(tensor) not in own:
-            own[id(tensor)] = graph.create_tensor(
-                graph.fresh(tensor.name), kind, tensor.dtype, tensor.dims, tensor.quantization, data
-            )
-    results = [
-        graph.create_tensor(graph.fresh(t.name), TensorType.APP_READ, t.dtype, t.dims, t.quantization)
-        for t in call.declared or ()
-    ]
-    graph.add_node(call.node, call.op, [None if t is None else own[id(t)] for t in call.inputs], results, call.params)
-    graph.finalize()
-    return graph
 
 
 def lowering_of(step: Step) -> Lowering:

@@ -31,10 +31,10 @@ from isthmus.backends.gpu.compile.program import Pool as DevicePool
 from isthmus.backends.gpu.compile.sequences import merged
 from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
 from isthmus.backends.gpu.mixed_precision import choose, store_halves
-from isthmus.engine.native.lower import alone
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorInfo
 from isthmus.graph.operation import Call
+from isthmus.prepare.call_graph import call_graph
 from isthmus.prepare.pipeline import rewritten
 from isthmus.prepare.pipeline import schedule as scheduled
 from isthmus.prepare.refused import Refused, refused
@@ -67,7 +67,7 @@ def refusal(step: Step) -> str | None:
 def supports(call: Call) -> str | None:
     """Why no graph with this one call can be executed; None where one can."""
     try:
-        found = unsupported(alone(call))
+        found = unsupported(call_graph(call))
     except QnnError as error:
         return error.rule
     return found[0].reason if found else None

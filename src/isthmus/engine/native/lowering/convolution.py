@@ -5,22 +5,21 @@ A transposed convolution is as many plain ones as its stride has phases, each wr
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from isthmus.engine.native.lowering.depthwise import depth_wise_effort, depth_wise_work, emit_depth_wise, is_depth_wise
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
-from isthmus.engine.native.lowering.layout import whole_dims
-from isthmus.engine.native.lowering.matmul import Matrices, Product, emit_product
+from isthmus.engine.native.lowering.matmul import Product, emit_product
 from isthmus.engine.native.lowering.panels import Tile, choose_tile, limits, pack_panels
-from isthmus.engine.native.lowering.windows import Triple, Window, triple, window_of
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
+from isthmus.prepare.geometry.matrices import Matrices
+from isthmus.prepare.geometry.phases import phases
+from isthmus.prepare.geometry.windows import Window, triple, window_of
 from isthmus.prepare.schedule import Step
 
 _LONG_RUN = 32
@@ -67,15 +66,6 @@ class Cut:
         pixels = block * tile.rows
         copies = min(pixels, crossing * ((pixels - 2) // window.out[2] + 2)) if copy_bytes else 0
         return Cut(tile, block, whole_rows, -(-(block * list_bytes + copies * copy_bytes) // 64) * 64)
-
-
-@dataclass(frozen=True)
-class Phase:
-    """One plain convolution of a transposed one: its window, and for each axis which kernel elements and outputs."""
-
-    window: Window
-    kernel_index: tuple[tuple[int, ...], ...]
-    first: tuple[int, ...]
 
 
 def _weights(step: Step) -> Tensor:
@@ -193,45 +183,6 @@ def _effort(step: Step, axis: int, target: Target) -> Effort | None:
     tile = choose_tile(window.whole_pixels, window.filters // window.groups, target)
     pixels = window.pixels // step.outputs[0].dims[axis]
     return lambda rows: tile.effort(rows * pixels)
-
-
-def phases(step: Step) -> Iterator[Phase]:
-    """The plain convolutions that a transposed one consists of."""
-    source = step.inputs[0]
-    assert source is not None
-    weights, params = _weights(step), step.params
-    size, out, kernel = triple(source.dims[1:-1]), triple(step.outputs[0].dims[1:-1]), triple(weights.dims[:-2])
-    stride, dilation = triple(params["stride"]), triple(params.get("dilation", 1))
-    pad = triple(np.asarray(params["pad_amount"]).reshape(-1, 2)[:, 0], 0)
-    for first in itertools.product(*(range(min(s, o)) for s, o in zip(stride, out, strict=True))):
-        index, before, spread = [], [], []
-        for axis in range(3):
-            reach = first[axis] + pad[axis]
-            # Those kernel elements meet an input element here, the nearest input first.
-            hits = [k for k in range(kernel[axis]) if (reach - k * dilation[axis]) % stride[axis] == 0][::-1]
-            index.append(tuple(hits))
-            # With none, one tap far outside the input stands in.
-            before.append(-((reach - hits[0] * dilation[axis]) // stride[axis]) if hits else out[axis] + 1)
-            spread.append(dilation[axis] // math.gcd(stride[axis], dilation[axis]))
-        window = Window(
-            batches=source.dims[0],
-            size=size,
-            out=_of_phase(out, first, stride),
-            kernel=triple([max(1, len(hits)) for hits in index]),
-            stride=(1, 1, 1),
-            dilation=triple(spread),
-            pad=triple(before),
-            channels=source.dims[-1],
-            filters=step.outputs[0].dims[-1],
-            groups=int(params["group"]),
-            whole=None if step.part is None else _of_phase(triple(whole_dims(step)[1:-1]), first, stride),
-        )
-        yield Phase(window, tuple(index), first)
-
-
-def _of_phase(out: Sequence[int], first: Sequence[int], stride: Sequence[int]) -> Triple:
-    """Outputs of every stride-th, from a first one on."""
-    return triple([-(-(o - f) // s) for o, f, s in zip(out, first, stride, strict=True)])
 
 
 def _emit_transposed(step: Step, e: Emitter) -> None:

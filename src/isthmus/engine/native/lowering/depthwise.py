@@ -8,10 +8,10 @@ import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Effort, Emitter
 from isthmus.engine.native.lowering.panels import limits
-from isthmus.engine.native.lowering.windows import Window
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.depthwise import SPECIAL, TILES
 from isthmus.engine.native.target import Target
+from isthmus.prepare.geometry.windows import Window
 
 TILE = TILES[0]
 """Neighbouring outputs computed together; they share the input columns under their windows."""

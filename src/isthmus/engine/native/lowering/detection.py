@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _MAX_PLACES = 1 << 31

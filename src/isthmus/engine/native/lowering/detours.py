@@ -12,14 +12,13 @@ from isthmus.engine.native.lowering.fixed_point import (
     emit_dequantize,
     emit_lookup,
     emit_quantize,
-    is_eight_bit,
     no_reals_of,
     not_from_reals,
-    quantization_of,
 )
 from isthmus.engine.native.lowering.tables import converted_codes
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of
 from isthmus.prepare.schedule import Step
 
 _ALIGNMENT = 64

@@ -8,13 +8,13 @@ from math import inf
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.layout import collapse, dense_strides, operand
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.elementwise import INTEGERS, KINDS, KINDS_OF, kernel_of
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.operation import Operation
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered
+from isthmus.prepare.geometry.layout import collapse, dense_strides, operand
 from isthmus.prepare.schedule import Step
 
 # A power with one of these constant exponents is a plain function.

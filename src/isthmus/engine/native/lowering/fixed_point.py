@@ -6,7 +6,8 @@ import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.program import Operand
-from isthmus.graph import DataType, Quantization, Tensor
+from isthmus.graph import DataType, Tensor
+from isthmus.prepare.geometry.fixed_point import centred_weights, quantization_of, stored_limits
 from isthmus.prepare.schedule import Step
 
 STORED = {
@@ -19,38 +20,10 @@ STORED = {
 """How kernels name the type of stored elements."""
 
 
-def is_eight_bit(tensor: Tensor | None) -> bool:
-    """Whether a tensor holds 8-bit fixed-point values with one scale."""
-    return (
-        tensor is not None
-        and tensor.dtype in (DataType.SFIXED_POINT_8, DataType.UFIXED_POINT_8)
-        and quantization_of(tensor).axis is None
-    )
-
-
 def pair(step: Step, name: str) -> tuple[int, int]:
     """A parameter with a number for height and one for width."""
     first, second = np.asarray(step.params[name]).reshape(2).tolist()
     return first, second
-
-
-def quantization_of(tensor: Tensor) -> Quantization:
-    """The quantization of a fixed-point tensor."""
-    assert tensor.quantization is not None
-    return tensor.quantization
-
-
-def stored_limits(step: Step, output: Tensor) -> tuple[int, int]:
-    """The least and most stored value of an output: its type's, narrowed by a fused activation."""
-    info, quantization = np.iinfo(output.dtype.numpy), quantization_of(output)
-    least, most = int(info.min), int(info.max)
-    if step.clamp is not None:
-        low, high = (
-            np.clip(np.rint(np.float64(c) / quantization.scale) + quantization.zero_point, least, most)
-            for c in step.clamp
-        )
-        least, most = int(low), int(high)
-    return least, most
 
 
 def signed_result(step: Step, output: Tensor) -> dict[str, int]:
@@ -59,17 +32,6 @@ def signed_result(step: Step, output: Tensor) -> dict[str, int]:
     least, most = stored_limits(step, output)
     zero = quantization_of(output).zero_point - shift
     return {"zero": zero, "least": least - shift, "most": most - shift, "flip": shift}
-
-
-def centred_weights(weights: Tensor) -> np.ndarray | None:
-    """Constant weights as signed bytes whose zero point is 0; None where that cannot be."""
-    assert weights.data is not None
-    zeros = set(quantization_of(weights).offsets) if weights.dtype.is_fixed_point else set()
-    if weights.dtype is DataType.SFIXED_POINT_8 and zeros == {0}:
-        return weights.data
-    if weights.dtype is DataType.UFIXED_POINT_8 and zeros == {-128}:
-        return (weights.data.astype(np.int16) - 128).astype(np.int8)
-    return None
 
 
 def has_byte_weights(weights: Tensor) -> bool:

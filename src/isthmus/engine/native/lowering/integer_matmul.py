@@ -8,9 +8,9 @@ import numpy as np
 
 from isthmus.engine.native.lowering.elementwise import kind_of, without_kind
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.layout import dense_strides, operand
 from isthmus.engine.native.program import Operand
 from isthmus.graph import Tensor
+from isthmus.prepare.geometry.layout import dense_strides, operand
 from isthmus.prepare.schedule import Step
 
 

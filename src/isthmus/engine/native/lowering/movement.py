@@ -8,11 +8,12 @@ from math import prod
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.layout import axis_of, collapse, dense_strides, operand, permutation
 from isthmus.engine.native.program import Operand
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.datatypes import to_bfloat16
-from isthmus.graph.ops.movement import CONSTANT, EDGE, MIRROR_REFLECT, MIRROR_SYMMETRIC
+from isthmus.graph.ops.movement import CONSTANT
+from isthmus.prepare.geometry.border import border
+from isthmus.prepare.geometry.layout import axis_of, collapse, dense_strides, operand, permutation
 from isthmus.prepare.schedule import Step
 
 _WIDER = (2, 4, 8)
@@ -301,16 +302,6 @@ def _emit_pad(step: Step, e: Emitter) -> None:
         first=[first for _, first, _ in reversed(outer)], lengths=[length for length, _, _ in reversed(outer)],
         strides=strides[-2::-1],
     )  # fmt: skip
-
-
-def border(scheme: int, size: int, before: int, after: int) -> np.ndarray:
-    """Where each padded index of an axis comes from."""
-    index = np.arange(-before, size + after)
-    if scheme == EDGE:
-        return np.clip(index, 0, size - 1)
-    skip = {MIRROR_SYMMETRIC: 1, MIRROR_REFLECT: 0}[scheme]
-    index = np.where(index < 0, -index - skip, index)
-    return np.where(index >= size, 2 * (size - 1) - index + skip, index)
 
 
 def _emit_constant_of_shape(step: Step, e: Emitter) -> None:

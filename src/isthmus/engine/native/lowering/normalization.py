@@ -8,12 +8,12 @@ import numpy as np
 
 from isthmus.engine.native.lowering.elementwise import clamp_in_place
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.normalization import COLUMN_WORK
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
 from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _SHORT_ROW = 64

@@ -8,8 +8,8 @@ import numpy as np
 
 from isthmus.engine.native.lowering.elementwise import clamp_in_place, without_clamp
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.layout import operand, whole_dims
 from isthmus.engine.native.lowering.reduction import emit_mean_of_strip, stored_kind, without_stored_kind
+from isthmus.prepare.geometry.layout import operand, whole_dims
 from isthmus.prepare.schedule import Step
 
 

@@ -8,25 +8,23 @@ from collections.abc import Callable
 import numpy as np
 
 from isthmus.engine.native.lowering import quantized_convolution, quantized_depthwise
-from isthmus.engine.native.lowering.byte_arithmetic import WeightedSum, byte_product, weighted_sum
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
 from isthmus.engine.native.lowering.fixed_point import (
     STORED,
     emit_dequantize,
     emit_lookup,
     emit_quantize,
-    is_eight_bit,
     no_reals_of,
     not_from_reals,
-    quantization_of,
     signed_result,
-    stored_limits,
 )
-from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.tables import function_codes
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Quantization, Tensor
 from isthmus.graph.ops import having
+from isthmus.prepare.geometry.byte_arithmetic import WeightedSum, byte_product, weighted_sum
+from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of, stored_limits
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 Covers = Callable[[Step], bool]

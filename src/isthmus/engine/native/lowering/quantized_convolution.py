@@ -16,14 +16,11 @@ from isthmus.engine.native.lowering.fixed_point import (
     bias_of,
     byte_parts,
     has_byte_weights,
-    is_eight_bit,
-    quantization_of,
     signed_result,
     sums_fit,
     weight_scales,
     without_zero_points,
 )
-from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.quantized_product import (
     ROW_FORMS,
     cut,
@@ -36,6 +33,8 @@ from isthmus.engine.native.lowering.quantized_product import (
 )
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
+from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 

@@ -12,15 +12,15 @@ from isthmus.engine.native.lowering.fixed_point import (
     bias_of,
     byte_parts,
     pair,
-    quantization_of,
     signed_result,
     weight_scales,
     without_zero_points,
 )
-from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.signatures.quantized_depthwise import block_kinds
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
+from isthmus.prepare.geometry.fixed_point import quantization_of
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _L1_SHARE = 24 << 10

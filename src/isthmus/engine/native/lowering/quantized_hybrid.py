@@ -12,13 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.fixed_point import (
-    centred_weights,
-    quantization_of,
-    weight_scales,
-    without_zero_points,
-)
-from isthmus.engine.native.lowering.layout import operand
+from isthmus.engine.native.lowering.fixed_point import weight_scales, without_zero_points
 from isthmus.engine.native.lowering.panels import limits
 from isthmus.engine.native.lowering.quantized_product import (
     ROW_FORMS,
@@ -33,11 +27,9 @@ from isthmus.engine.native.lowering.quantized_product import (
     product_of,
 )
 from isthmus.engine.native.target import Target
-from isthmus.graph import DataType
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
-_COLUMN_AXIS = {"FullyConnected": 0, "Conv2d": 3}
-_DEEPEST = (1 << 31) // (255 * 128)
 _SCALING_BYTES = 8
 
 
@@ -132,20 +124,5 @@ def _emit(step: Step, e: Emitter) -> None:
         )  # fmt: skip
 
 
-def covers(step: Step) -> bool:
-    """Whether a step multiplies floats by constant signed bytes in a way that this lowering knows."""
-    axis = _COLUMN_AXIS.get(step.op)
-    if axis is None:
-        return False
-    x, weights, bias = operand(step, 0), operand(step, 1), step.inputs[2] if len(step.inputs) > 2 else None
-    floats = all(t is None or t.dtype is DataType.FLOAT_32 for t in (x, bias, *step.outputs))
-    if not floats or not weights.is_static or centred_weights(weights) is None or not (bias is None or bias.is_static):
-        return False
-    if not all(t.elements for t in (x, weights, *step.outputs)):
-        return False
-    deep = weights.elements // weights.dims[axis] >= _DEEPEST
-    return quantization_of(weights).axis in (None, axis) and not deep
-
-
 HYBRID = Lowering(_emit, _work)
-"""The lowering of the steps that `covers` names."""
+"""The lowering of the steps that `is_hybrid` names."""

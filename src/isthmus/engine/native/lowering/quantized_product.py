@@ -9,8 +9,8 @@ from math import prod
 import numpy as np
 
 from isthmus.engine.native.lowering.fixed_point import pair
-from isthmus.engine.native.lowering.layout import operand, whole_dims
 from isthmus.engine.native.target import Target
+from isthmus.prepare.geometry.layout import operand, whole_dims
 from isthmus.prepare.schedule import Step
 
 _TILES = {

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.matmul import Matrices, Product, emit_product
+from isthmus.engine.native.lowering.matmul import Product, emit_product
 from isthmus.engine.native.lowering.panels import pack_panels
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
+from isthmus.prepare.geometry.matrices import Matrices
 from isthmus.prepare.schedule import Step
 
 _WORTH_DIVIDING = 128 << 10

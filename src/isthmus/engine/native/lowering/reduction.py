@@ -6,10 +6,10 @@ from math import prod
 
 from isthmus.engine.native.lowering.elementwise import KINDS, clamp_in_place, kind_of, without_clamp, without_kind
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.layout import dense_strides, operand
 from isthmus.engine.native.signatures import reduction as declared
 from isthmus.engine.native.words import Value
 from isthmus.graph import DataType
+from isthmus.prepare.geometry.layout import joined_axes, operand
 from isthmus.prepare.schedule import Step
 
 # Order is kept by quantization, so extremes of stored values are extremes of what they mean.
@@ -33,19 +33,6 @@ def without_stored_kind(step: Step) -> str | None:
     if x.dtype in _STORED and output.dtype.is_fixed_point and output.quantization != x.quantization:
         return f"'{x.name}' and '{output.name}' are quantized differently"
     return None if x.dtype in _STORED else without_kind(x)
-
-
-def joined_axes(dims: tuple[int, ...], axes: set[int]) -> list[tuple[bool, int, int]]:
-    """Neighbouring axes of one fate joined: whether reduced, size, stride in elements; outermost first."""
-    groups: list[tuple[bool, int, int]] = []
-    for axis, (size, stride) in enumerate(zip(dims, dense_strides(dims), strict=True)):
-        if size == 1:
-            continue
-        if groups and groups[-1][0] == (axis in axes):
-            groups[-1] = (groups[-1][0], groups[-1][1] * size, stride)
-        else:
-            groups.append((axis in axes, size, stride))
-    return groups
 
 
 def emit_mean_of_strip(step: Step, e: Emitter) -> None:

@@ -9,12 +9,12 @@ import numpy as np
 
 from isthmus.engine.native.lowering.elementwise import clamp_in_place, without_clamp
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.layout import operand
 from isthmus.engine.native.lowering.movement import emit_remap, refuses_selection
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType
 from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
 from isthmus.graph.ops.sampling import LINEAR, NEAREST
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 

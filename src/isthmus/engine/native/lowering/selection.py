@@ -7,11 +7,11 @@ from math import prod
 
 from isthmus.engine.native.lowering.elementwise import KINDS, kind_of, without_kind
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.layout import dense_strides, operand
 from isthmus.engine.native.lowering.movement import differing, emit_copy, refuses_selection, value_bits
 from isthmus.engine.native.lowering.reduction import stored_kind, without_stored_kind
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.movement import ADD, MAX, MIN, MUL, NONE
+from isthmus.prepare.geometry.layout import dense_strides, operand
 from isthmus.prepare.schedule import Step
 
 _INDEX_KINDS = {DataType.INT_32: "i32", DataType.UINT_32: "u32", DataType.INT_64: "i64"}

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.lowering.fixed_point import codes, nearest, quantization_of, real_codes
+from isthmus.engine.native.lowering.fixed_point import codes, nearest, real_codes
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.ops import OPERATIONS
+from isthmus.prepare.geometry.fixed_point import quantization_of
 from isthmus.prepare.schedule import Step
 
 _HALF_BITS = 15

@@ -28,8 +28,8 @@ from isthmus.backends.gpu.compile.lowering.tiles import (
     result_tile,
 )
 from isthmus.backends.gpu.compile.traits import DeviceTraits
-from isthmus.engine.native.lowering.windows import Window
 from isthmus.graph import Tensor
+from isthmus.prepare.geometry.windows import Window
 
 DEEPEST = 1 << 15
 """Terms of a sum that fits into 32 bits, whatever the operands hold: 2**15 * 255 * 128 is below 2**30."""

@@ -15,9 +15,9 @@ import numpy as np
 from isthmus.backends.gpu.compile.draft import Draft
 from isthmus.backends.gpu.compile.functions import REALS
 from isthmus.backends.gpu.compile.lowering.emitter import Chain, Emitter, Link
-from isthmus.engine.native.lowering.layout import operand
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _POWERS = {2.0: "Square", 0.5: "ElementWiseSquareRoot", -0.5: "ElementWiseRsqrt", -1.0: "Reciprocal", 1.0: "Identity"}

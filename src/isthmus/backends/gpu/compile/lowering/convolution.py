@@ -28,10 +28,10 @@ from isthmus.backends.gpu.compile.lowering.product import (
 )
 from isthmus.backends.gpu.compile.lowering.walk import emit_walk, operand_of
 from isthmus.backends.gpu.compile.traits import DeviceTraits
-from isthmus.engine.native.lowering.convolution import phases
-from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.native.lowering.windows import Window, triple, window_of
 from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.phases import phases
+from isthmus.prepare.geometry.windows import Window, triple, window_of
 from isthmus.prepare.schedule import Step
 
 _ALIGNMENT = 128

@@ -13,8 +13,8 @@ from isthmus.backends.gpu.compile.lowering.chains import Tail
 from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link
 from isthmus.backends.gpu.compile.lowering.matmul import zero_of
 from isthmus.backends.gpu.compile.storage import Storage
-from isthmus.engine.native.lowering.windows import Window
 from isthmus.graph import Tensor
+from isthmus.prepare.geometry.windows import Window
 
 _UNROLLED = 11
 """Taps in a row that are written one after the other."""

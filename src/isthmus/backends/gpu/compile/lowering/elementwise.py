@@ -10,12 +10,12 @@ from isthmus.backends.gpu.compile.lowering.chains import applied, declare, funct
 from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link, Lowering
 from isthmus.backends.gpu.compile.lowering.walk import Operand, broadcast_strides, emit_walk, operand_of
 from isthmus.backends.gpu.compile.storage import stored_kind
-from isthmus.engine.native.lowering.byte_arithmetic import ByteProduct, WeightedSum, byte_product, weighted_sum
-from isthmus.engine.native.lowering.fixed_point import quantization_of, stored_limits
-from isthmus.engine.native.lowering.layout import operand
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED
+from isthmus.prepare.geometry.byte_arithmetic import ByteProduct, WeightedSum, byte_product, weighted_sum
+from isthmus.prepare.geometry.fixed_point import quantization_of, stored_limits
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 

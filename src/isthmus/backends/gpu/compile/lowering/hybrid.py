@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
 from isthmus.backends.gpu.compile.traits import DeviceTraits
-from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.native.lowering.quantized_hybrid import covers
-from isthmus.engine.native.lowering.windows import window_of
 from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.geometry.fixed_point import is_hybrid
+from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.windows import window_of
 from isthmus.prepare.schedule import Step
 
 _GROUP = 128
@@ -76,7 +76,7 @@ def hybrid(plain: Lowering) -> Lowering:
         return Step(step.op, step.name, [rounded, *step.inputs[1:]], step.outputs, step.params, step.clamp)
 
     def emit(step: Step, e: Emitter) -> None:
-        if not covers(step):
+        if not is_hybrid(step):
             plain.emit(step, e)
             return
         with_rounded = inner(step)
@@ -87,6 +87,6 @@ def hybrid(plain: Lowering) -> Lowering:
             plain.emit(with_rounded, e)
 
     def work(step: Step, traits: DeviceTraits) -> int:
-        return plain.work(step, traits) + (_bytes(step) if covers(step) else 0)
+        return plain.work(step, traits) + (_bytes(step) if is_hybrid(step) else 0)
 
     return Lowering(emit, work, plain.refuses, plain.takes_chain)

@@ -25,9 +25,9 @@ from isthmus.backends.gpu.compile.lowering.product import (
 )
 from isthmus.backends.gpu.compile.storage import FLOAT
 from isthmus.backends.gpu.compile.traits import DeviceTraits
-from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.native.lowering.matmul import Matrices
 from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.matrices import Matrices
 from isthmus.prepare.schedule import Step
 
 _ALIGNMENT = 128

@@ -15,10 +15,10 @@ from isthmus.backends.gpu.compile.lowering.elementwise import unknown_types
 from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
 from isthmus.backends.gpu.compile.lowering.walk import Operand, emit_walk, operand_of
 from isthmus.backends.gpu.compile.storage import Storage
-from isthmus.engine.native.lowering.layout import axis_of, dense_strides, operand, permutation
-from isthmus.engine.native.lowering.movement import border
 from isthmus.graph import Tensor
 from isthmus.graph.ops.movement import CONSTANT
+from isthmus.prepare.geometry.border import border
+from isthmus.prepare.geometry.layout import axis_of, dense_strides, operand, permutation
 from isthmus.prepare.schedule import Step
 
 

@@ -12,8 +12,8 @@ from isthmus.backends.gpu.compile.lowering.chains import Tail, limit_links, plai
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
 from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
 from isthmus.backends.gpu.compile.lowering.reduction import declare_input
-from isthmus.engine.native.lowering.layout import operand
 from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _GROUP = 128

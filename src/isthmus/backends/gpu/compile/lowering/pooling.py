@@ -10,8 +10,8 @@ from isthmus.backends.gpu.compile.lowering.chains import Tail, limit_links
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
 from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
 from isthmus.backends.gpu.compile.lowering.reduction import emit_columns
-from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.native.lowering.windows import triple
+from isthmus.prepare.geometry.layout import operand
+from isthmus.prepare.geometry.windows import triple
 from isthmus.prepare.schedule import Step
 
 _START = {"max": "-INFINITY", "avg": "0.0f", "l2": "0.0f"}

@@ -21,8 +21,8 @@ from isthmus.backends.gpu.compile.lowering.tiles_gpu import gpu_body, thin_body
 from isthmus.backends.gpu.compile.program import Place
 from isthmus.backends.gpu.compile.storage import SIZES, Storage
 from isthmus.backends.gpu.compile.traits import DeviceTraits
-from isthmus.engine.native.lowering.windows import Window
 from isthmus.graph import Tensor
+from isthmus.prepare.geometry.windows import Window
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from isthmus.backends.gpu.compile.lowering.product import (
 from isthmus.backends.gpu.compile.program import Place
 from isthmus.backends.gpu.compile.storage import FLOAT, Storage
 from isthmus.backends.gpu.compile.traits import DeviceTraits
-from isthmus.engine.native.lowering.layout import operand
 from isthmus.graph import DataType, Tensor, TensorType
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _WIDTH = 8

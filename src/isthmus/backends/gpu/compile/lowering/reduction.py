@@ -13,9 +13,8 @@ from isthmus.backends.gpu.compile.lowering.chains import Tail, limit_links
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
 from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link, Lowering
 from isthmus.backends.gpu.compile.storage import Storage
-from isthmus.engine.native.lowering.layout import operand
-from isthmus.engine.native.lowering.reduction import joined_axes
 from isthmus.graph import Tensor
+from isthmus.prepare.geometry.layout import joined_axes, operand
 from isthmus.prepare.schedule import Step
 
 START = {"sum": "0", "prod": "1", "max": "-INFINITY", "min": "INFINITY"}

@@ -13,10 +13,10 @@ from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
 from isthmus.backends.gpu.compile.lowering.movement import emit_remap, refuses_movement
 from isthmus.backends.gpu.compile.lowering.reduction import declare_input
 from isthmus.backends.gpu.compile.traits import DeviceTraits
-from isthmus.engine.native.lowering.layout import dense_strides, operand
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
 from isthmus.graph.ops.sampling import LINEAR, NEAREST
+from isthmus.prepare.geometry.layout import dense_strides, operand
 from isthmus.prepare.schedule import Step
 
 _ALIGNMENT = 128

@@ -13,9 +13,9 @@ from isthmus.backends.gpu.compile.lowering.elementwise import unknown_types
 from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
 from isthmus.backends.gpu.compile.lowering.movement import as_moved, emit_copy, refuses_movement
 from isthmus.backends.gpu.compile.lowering.walk import Operand, operand_of
-from isthmus.engine.native.lowering.layout import dense_strides, operand
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.movement import NONE
+from isthmus.prepare.geometry.layout import dense_strides, operand
 from isthmus.prepare.schedule import Step
 
 _INDICES = (DataType.INT_32, DataType.UINT_32, DataType.INT_64)

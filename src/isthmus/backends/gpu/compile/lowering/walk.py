@@ -10,8 +10,8 @@ from isthmus.backends.gpu.compile.draft import Draft
 from isthmus.backends.gpu.compile.lowering.emitter import Emitter
 from isthmus.backends.gpu.compile.program import Place
 from isthmus.backends.gpu.compile.storage import Storage
-from isthmus.engine.native.lowering.layout import collapse, dense_strides
 from isthmus.graph import Tensor
+from isthmus.prepare.geometry.layout import collapse, dense_strides
 
 _GROUP = 128
 _CPU_RUN = 2048

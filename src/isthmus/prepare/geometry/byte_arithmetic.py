@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.engine.native.lowering.fixed_point import is_eight_bit, quantization_of
-from isthmus.engine.native.lowering.layout import operand
+from isthmus.prepare.geometry.fixed_point import is_eight_bit, quantization_of
+from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.schedule import Step
 
 _MAX_SCALE = 2.0**14

@@ -77,3 +77,16 @@ def collapse(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[lis
         # A single element: say that every operand walks, as over any dense tensor.
         merged = [(1, [1] * len(strides))]
     return [size for size, _ in merged], [[steps[i] for _, steps in merged] for i in range(len(strides))]
+
+
+def joined_axes(dims: tuple[int, ...], axes: set[int]) -> list[tuple[bool, int, int]]:
+    """Neighbouring axes of one fate joined: whether reduced, size, stride in elements; outermost first."""
+    groups: list[tuple[bool, int, int]] = []
+    for axis, (size, stride) in enumerate(zip(dims, dense_strides(dims), strict=True)):
+        if size == 1:
+            continue
+        if groups and groups[-1][0] == (axis in axes):
+            groups[-1] = (groups[-1][0], groups[-1][1] * size, stride)
+        else:
+            groups.append((axis in axes, size, stride))
+    return groups

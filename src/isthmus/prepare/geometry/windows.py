@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.engine.native.lowering.layout import whole_dims
+from isthmus.prepare.geometry.layout import whole_dims
 from isthmus.prepare.schedule import Step
 
 Triple = tuple[int, int, int]

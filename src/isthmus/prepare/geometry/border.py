@@ -1,0 +1,17 @@
+"""Padding that repeats or mirrors what it surrounds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.graph.ops.movement import EDGE, MIRROR_REFLECT, MIRROR_SYMMETRIC
+
+
+def border(scheme: int, size: int, before: int, after: int) -> np.ndarray:
+    """Where each padded index of an axis comes from."""
+    index = np.arange(-before, size + after)
+    if scheme == EDGE:
+        return np.clip(index, 0, size - 1)
+    skip = {MIRROR_SYMMETRIC: 1, MIRROR_REFLECT: 0}[scheme]
+    index = np.where(index < 0, -index - skip, index)
+    return np.where(index >= size, 2 * (size - 1) - index + skip, index)

@@ -1,0 +1,60 @@
+"""Transposed convolutions as plain ones: as many as the stride has phases, each writing every stride-th pixel."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.prepare.geometry.layout import operand, whole_dims
+from isthmus.prepare.geometry.windows import Triple, Window, triple
+from isthmus.prepare.schedule import Step
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One plain convolution of a transposed one: its window, and for each axis which kernel elements and outputs."""
+
+    window: Window
+    kernel_index: tuple[tuple[int, ...], ...]
+    first: tuple[int, ...]
+
+
+def phases(step: Step) -> Iterator[Phase]:
+    """The plain convolutions that a transposed one consists of."""
+    source, weights, params = operand(step, 0), operand(step, 1), step.params
+    size, out, kernel = triple(source.dims[1:-1]), triple(step.outputs[0].dims[1:-1]), triple(weights.dims[:-2])
+    stride, dilation = triple(params["stride"]), triple(params.get("dilation", 1))
+    pad = triple(np.asarray(params["pad_amount"]).reshape(-1, 2)[:, 0], 0)
+    for first in itertools.product(*(range(min(s, o)) for s, o in zip(stride, out, strict=True))):
+        index, before, spread = [], [], []
+        for axis in range(3):
+            reach = first[axis] + pad[axis]
+            # Those kernel elements meet an input element here, the nearest input first.
+            hits = [k for k in range(kernel[axis]) if (reach - k * dilation[axis]) % stride[axis] == 0][::-1]
+            index.append(tuple(hits))
+            # With none, one tap far outside the input stands in.
+            before.append(-((reach - hits[0] * dilation[axis]) // stride[axis]) if hits else out[axis] + 1)
+            spread.append(dilation[axis] // math.gcd(stride[axis], dilation[axis]))
+        window = Window(
+            batches=source.dims[0],
+            size=size,
+            out=_of_phase(out, first, stride),
+            kernel=triple([max(1, len(hits)) for hits in index]),
+            stride=(1, 1, 1),
+            dilation=triple(spread),
+            pad=triple(before),
+            channels=source.dims[-1],
+            filters=step.outputs[0].dims[-1],
+            groups=int(params["group"]),
+            whole=None if step.part is None else _of_phase(triple(whole_dims(step)[1:-1]), first, stride),
+        )
+        yield Phase(window, tuple(index), first)
+
+
+def _of_phase(out: Sequence[int], first: Sequence[int], stride: Sequence[int]) -> Triple:
+    """Outputs of every stride-th, from a first one on."""
+    return triple([-(-(o - f) // s) for o, f, s in zip(out, first, stride, strict=True)])
