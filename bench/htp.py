@@ -23,7 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import zoo
+from support import zoo
 
 import isthmus
 from isthmus import QnnError, qnn

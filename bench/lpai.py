@@ -21,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import zoo
+from support import zoo
 
 from isthmus import memory, qnn
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, lpai

@@ -27,9 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import oracles
-import stimuli
-import zoo
+from support import oracles, stimuli, zoo
 
 OURS = "Isthmus"
 WORST_RATIO = 1.25  # what the project asks of every model,
@@ -303,7 +301,7 @@ def main() -> None:
     groups = {"core": list(zoo.CORE), "all": list(zoo.MODELS.values())}
     unknown = [key for key in arguments.models.split(",") if key not in groups and key not in zoo.MODELS]
     if unknown:
-        parser.error(f"unknown models {unknown}; `python tests/zoo.py list` shows the known ones")
+        parser.error(f"unknown models {unknown}; `python tests/support/zoo.py list` shows the known ones")
     if arguments.rounds < 1 or arguments.seconds <= 0:
         parser.error("a race needs at least one round and a slice longer than nothing")
     models = [m for key in arguments.models.split(",") for m in groups.get(key) or [zoo.MODELS[key]]]

@@ -15,7 +15,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import zoo
+from support import zoo
 
 from isthmus.backends.seam import native
 from isthmus.frontends import load

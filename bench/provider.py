@@ -23,8 +23,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "capi"))
 import ort_provider
-import stimuli
-import zoo
+from support import stimuli, zoo
 
 import isthmus
 from isthmus.capi import install

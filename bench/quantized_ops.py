@@ -26,8 +26,8 @@ import isthmus
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import oracles
 from frontends.tflite.tflite_build import T, options, single
+from support import oracles
 
 _INPUT, _OUTPUT = (0.05, -4), (0.1, 7)
 _generator = np.random.default_rng(0)

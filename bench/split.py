@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import zoo
+from support import zoo
 
 from isthmus.errors import QnnError
 from isthmus.prepare.strips import ScratchLimit

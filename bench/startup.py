@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import zoo
+from support import zoo
 
 IMPORT_AIM, COLD_AIM, WARM_AIM = 1.0, 30.0, 1.5  # seconds
 

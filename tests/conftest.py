@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import suites
 from hypothesis import HealthCheck, settings
+from support import suites
 
 from isthmus.engine.native import lower, target
 from isthmus.engine.native.program import Program

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import descriptors, opened_since
+from support import tiny
+from support.processes import descriptors, opened_since
 
 from isthmus import Code, QnnError, qnn
 from isthmus.backends.seam import binary, native

@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-import tiny
+from support import tiny
 
 from isthmus import Code, QnnError
 from isthmus.backends.seam import binary

@@ -30,13 +30,9 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-import dlc_graphs
-import dlc_write
-import model_libraries
 import numpy as np
 import pytest
-import tiny
-import zoo
+from support import dlc_graphs, dlc_write, model_libraries, tiny, zoo
 
 from isthmus.engine.native import target
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import zoo
+from support import zoo
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

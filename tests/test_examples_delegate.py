@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import zoo
+from support import zoo
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "tflite_shared_memory.py"
 

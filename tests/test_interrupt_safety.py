@@ -9,9 +9,9 @@ import threading
 import warnings
 
 import pytest
-from interruption import Alarm, Interrupt, account, everywhere, unharmed
-from processes import descriptors, opened_since
-from waiting import PATIENCE
+from support.interruption import Alarm, Interrupt, account, everywhere, unharmed
+from support.processes import descriptors, opened_since
+from support.waiting import PATIENCE
 
 from isthmus.system import interrupts
 from isthmus.system.interrupts import Ending, join, owned, settle, start, warn_forgotten

@@ -6,8 +6,8 @@ import sys
 import threading
 
 import pytest
-from interruption import everywhere
-from suites import LONG
+from support.interruption import everywhere
+from support.suites import LONG
 
 from isthmus import QnnError
 from isthmus.log import Log, LogLevel, deferred

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import oracles
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
+from support import oracles
 
 HERE = Path(__file__).parent
 X, W = (0.02, 0.01)  # the steps of the operands

@@ -4,7 +4,7 @@ import os
 import socket
 
 import pytest
-from processes import descriptors
+from support.processes import descriptors
 
 from isthmus.system import reading
 

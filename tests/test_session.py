@@ -7,11 +7,10 @@ import threading
 import time
 
 import numpy as np
-import oracles
 import pytest
-import tiny
-from processes import stop
-from waiting import PATIENCE
+from support import oracles, tiny
+from support.processes import stop
+from support.waiting import PATIENCE
 
 import isthmus
 from isthmus import Code, QnnError

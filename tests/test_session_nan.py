@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import tiny
+from support import tiny
 
 import isthmus
 from isthmus import Code, QnnError

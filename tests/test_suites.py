@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-import suites
-from suites import long, only, sampled
+from support import suites
+from support.suites import long, only, sampled
 
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.05  # tests come and go

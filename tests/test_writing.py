@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from interruption import unharmed
+from support.interruption import unharmed
 
 from isthmus.system.writing import write_whole
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import tiny
+from support import tiny
 
 from isthmus.backends.accelerator import Accelerator, Lane
 from isthmus.backends.seam import binary, native

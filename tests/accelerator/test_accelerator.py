@@ -10,8 +10,8 @@ import threading
 import numpy as np
 import pytest
 from accelerator_harness import SIZE, Site, children, exists, expected, gate_binary, under_way
-from processes import descriptors, least_growth, opened_since, stop
-from waiting import PATIENCE, eventually
+from support.processes import descriptors, least_growth, opened_since, stop
+from support.waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Lane

@@ -5,7 +5,7 @@ import resource
 import threading
 
 import pytest
-from waiting import PATIENCE
+from support.waiting import PATIENCE
 
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator.channel import MAX_BYTES, Channel, ChannelClosed, encoded, refused_by_the_system

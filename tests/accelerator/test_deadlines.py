@@ -5,8 +5,8 @@ import threading
 
 import pytest
 from accelerator_harness import LONG_SIZE, Site, exists, under_way
-from processes import stop
-from waiting import PATIENCE, eventually
+from support.processes import stop
+from support.waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Deadlines, Lane

@@ -8,8 +8,8 @@ import time
 
 import pytest
 from accelerator_harness import LONG_SIZE, Site, under_way
-from processes import in_child
-from waiting import PATIENCE, eventually
+from support.processes import in_child
+from support.waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Deadlines, Lane, process

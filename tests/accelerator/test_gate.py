@@ -3,7 +3,7 @@
 import threading
 import time
 
-from waiting import PATIENCE
+from support.waiting import PATIENCE
 
 from isthmus.backends.accelerator.gate import Gate
 

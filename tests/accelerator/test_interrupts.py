@@ -7,8 +7,8 @@ import threading
 
 import pytest
 from accelerator_harness import LONG_SIZE, Site, children, exists, under_way
-from processes import stop
-from waiting import eventually, interrupted_when, main_in
+from support.processes import stop
+from support.waiting import eventually, interrupted_when, main_in
 
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Deadlines, Lane

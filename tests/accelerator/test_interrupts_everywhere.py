@@ -4,9 +4,9 @@ import threading
 
 import pytest
 from accelerator_harness import Site, children
-from interruption import Alarm, Interrupt, everywhere, twice_everywhere, unharmed
-from suites import LONG
-from waiting import PATIENCE
+from support.interruption import Alarm, Interrupt, everywhere, twice_everywhere, unharmed
+from support.suites import LONG
+from support.waiting import PATIENCE
 
 from isthmus.backends.accelerator import Accelerator, Lane
 from isthmus.backends.accelerator.connection import Connection

@@ -17,8 +17,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from accelerator_harness import SIZE, Site, children, exists, expected
-from processes import stop
-from waiting import PATIENCE, eventually
+from support.processes import stop
+from support.waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator, Lane

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import zoo
-from suites import only
+from support import zoo
+from support.suites import only
 
 import isthmus
 from isthmus.backends.accelerator import Accelerator, Lane

@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 from accelerator_harness import exists
-from processes import stop
-from waiting import PATIENCE, eventually, interrupted_when, main_in
+from support.processes import stop
+from support.waiting import PATIENCE, eventually, interrupted_when, main_in
 
 from isthmus import Code, QnnError, qnn
 from isthmus.backends.accelerator import Deadlines

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 from accelerator_harness import LONG_SIZE, SIZE, Site, expected, under_way
-from waiting import PATIENCE, eventually
+from support.waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
 from isthmus.backends.accelerator import Accelerator

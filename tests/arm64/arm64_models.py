@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zoo
+from support import zoo
 
 import isthmus
 
@@ -92,8 +92,7 @@ def compare(case: Case, here: Sequence[Feeds], there: Sequence[Feeds]) -> Compar
 
 def compile_for(cases: Iterable[Case], target: str) -> None:
     """Compile on the host, in one batch, what the cases run on the CPU backend of a machine with that target."""
-    import compilation
-    import stimuli
+    from support import compilation, stimuli
 
     from isthmus.backends.seam import native
     from isthmus.engine.native.target import by_name

@@ -21,9 +21,8 @@ from pathlib import Path
 
 import arm64_machine as machine
 import arm64_models as models
-import stimuli
-import zoo
 from arm64_models import Case, Comparison
+from support import stimuli, zoo
 
 TESTS = (
     "tests/engine/native", "tests/memory", "tests/backends", "tests/accelerator", "tests/qnn", "tests/test_binary.py",

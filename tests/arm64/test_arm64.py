@@ -8,9 +8,9 @@ import signal
 import arm64_machine as machine
 import arm64_run
 import pytest
-import zoo
 from arm64_models import Case
 from arm64_run import Outcome
+from support import zoo
 
 TARGETS = tuple(machine.PROCESSORS)
 MODELS = (Case("okay_nabu"), Case("okay_nabu", "lpai"), Case("kws_qdq"), Case("kws_qdq", threads=2), Case("dtln_1"))

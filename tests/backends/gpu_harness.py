@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from opencl_device import cl as cl
+from support.opencl_device import cl as cl
 
 from isthmus import qnn
 from isthmus.backends.gpu import prepare as gpu_prepare

@@ -10,8 +10,8 @@ import mmap
 import sys
 
 import numpy as np
-import zoo
 from lpai_harness import pools
+from support import zoo
 
 from isthmus import QnnError, qnn
 from isthmus.graph import DataType

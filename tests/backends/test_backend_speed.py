@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from htp_harness import alloc, doubler, ion
-from suites import LONG
-from timing import holds, least, ratio, seconds
+from support.suites import LONG
+from support.timing import holds, least, ratio, seconds
 
 from isthmus import memory, qnn
 from isthmus.graph import DataType, MemType, TensorType

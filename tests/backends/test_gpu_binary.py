@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-import tiny
 from gpu_harness import buffer, cl, descriptor, got, gpu, opencl_context, put
+from support import tiny
 
 from isthmus import QnnError, qnn
 from isthmus.backends.gpu import binary as gpu_binary

@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import tiny
 from gpu_harness import (
     DIMS,
     NBYTES,
@@ -23,7 +22,8 @@ from gpu_harness import (
     values,
 )
 from gpu_harness import small as small
-from opencl_device import DEVICE, client_context
+from support import tiny
+from support.opencl_device import DEVICE, client_context
 
 from isthmus import QnnError, Session, qnn
 from isthmus.backends.gpu import prepare as gpu_prepare

@@ -28,9 +28,9 @@ from gpu_harness import (
     values,
 )
 from gpu_harness import small as small
-from opencl_device import Gate, client_context
-from opencl_faults import failing, replaced
-from waiting import PATIENCE, eventually
+from support.opencl_device import Gate, client_context
+from support.opencl_faults import failing, replaced
+from support.waiting import PATIENCE, eventually
 
 from isthmus import QnnError, memory, qnn
 from isthmus.backends.gpu import prepare as gpu_prepare
@@ -301,7 +301,7 @@ def test_a_freed_context_takes_its_memory_with_it():
 
 
 def test_a_forked_child_is_told_and_leaves_the_device_alone():
-    import processes
+    from support import processes
 
     with gpu() as backend:
         graph = doubled(backend.create_context())

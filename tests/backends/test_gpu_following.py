@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gpu_harness import DIMS, NBYTES, bound, cl, descriptor, doubled, expected, gpu, opencl_context, values
 from gpu_harness import small as small
-from interruption import everywhere
-from opencl_device import client_context
-from waiting import PATIENCE
+from support.interruption import everywhere
+from support.opencl_device import client_context
+from support.waiting import PATIENCE
 
 from isthmus import QnnError, qnn
 from isthmus.backends.gpu import graph as gpu_graph

@@ -24,7 +24,7 @@ from gpu_harness import (
     small_engine,
     values,
 )
-from growth import growth
+from support.growth import growth
 
 from isthmus import memory, qnn
 from isthmus.backends.gpu import prepare as gpu_prepare

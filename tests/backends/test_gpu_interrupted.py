@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from gpu_harness import DIMS, bound, buffer, cl, descriptor, doubled, expected, gpu, opencl_queue, values
 from gpu_harness import small as small
-from interruption import Interrupt, account, everywhere, left, restored
-from opencl_device import Gate, client_context
-from suites import long
+from support.interruption import Interrupt, account, everywhere, left, restored
+from support.opencl_device import Gate, client_context
+from support.suites import long
 
 from isthmus import QnnError, qnn
 from isthmus.backends.gpu.runtime.handles import references

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import opencl_device as opencl_device
 import pytest
+from support import opencl_device as opencl_device
 
 LAYER = Path(__file__).parents[1] / "opencl" / "counting_layer.c"
 EXECUTIONS = 100

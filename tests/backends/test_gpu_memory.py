@@ -21,8 +21,8 @@ from gpu_harness import (
     values,
 )
 from gpu_harness import small as small
-from opencl_device import DEVICE, ROUNDS, Gate, client_context
-from waiting import PATIENCE
+from support.opencl_device import DEVICE, ROUNDS, Gate, client_context
+from support.waiting import PATIENCE
 
 from isthmus import QnnError, memory, qnn
 from isthmus.backends.gpu import prepare as gpu_prepare

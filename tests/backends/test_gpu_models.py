@@ -12,12 +12,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import opencl_device as opencl_device
 import pytest
-import stimuli
-import zoo
-from oracles import Feeds
-from suites import only
+from support import opencl_device as opencl_device
+from support import stimuli, zoo
+from support.oracles import Feeds
+from support.suites import only
 
 import isthmus
 from isthmus import QnnError

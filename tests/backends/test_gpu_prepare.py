@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from opencl_device import DEVICE
+from support.opencl_device import DEVICE
 
 from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.backends.gpu.runtime.device import Device

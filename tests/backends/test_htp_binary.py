@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from htp_harness import DIMS, NBYTES, counter, doubler
-from processes import descriptors, least_growth, opened_since
+from support.processes import descriptors, least_growth, opened_since
 
 from isthmus import Code, QnnError, qnn
 from isthmus.backends.seam import binary

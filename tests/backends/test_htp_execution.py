@@ -8,10 +8,10 @@ import time
 
 import numpy as np
 import pytest
-import tiny
 from htp_harness import DIMS, Doubler, counter, doubler
-from processes import stop
-from waiting import PATIENCE, eventually
+from support import tiny
+from support.processes import stop
+from support.waiting import PATIENCE, eventually
 
 import isthmus
 from isthmus import Code, QnnError, qnn

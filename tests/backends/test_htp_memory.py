@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 from htp_harness import DIMS, FLOAT, NBYTES, Doubler, alloc, doubler, ion, shared
-from processes import descriptors, least_growth, opened_since
+from support.processes import descriptors, least_growth, opened_since
 
 from isthmus import Code, QnnError, qnn
 from isthmus.graph import DataType, MemType

@@ -11,9 +11,9 @@ import weakref
 import numpy as np
 import pytest
 from htp_harness import DIMS, Doubler, alloc, counter, doubler, ion, kill
-from processes import stop
-from suites import only
-from waiting import PATIENCE, eventually, main_in
+from support.processes import stop
+from support.suites import only
+from support.waiting import PATIENCE, eventually, main_in
 
 from isthmus import Code, QnnError, qnn
 from isthmus.backends.accelerator import Accelerator, Deadlines

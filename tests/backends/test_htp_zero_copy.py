@@ -11,9 +11,9 @@ import signal
 
 import numpy as np
 import pytest
-from alone import alone, process
 from htp_harness import DIMS, NBYTES, Doubler, alloc, doubler, ion, shared
-from occupancy import denied, mappings, taken
+from support.alone import alone, process
+from support.occupancy import denied, mappings, taken
 
 from isthmus import memory, qnn
 from isthmus.graph import MemType

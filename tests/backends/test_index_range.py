@@ -3,9 +3,9 @@
 import asyncio
 
 import numpy as np
-import oracles
 import pytest
 from onnx import TensorProto, helper, save_model
+from support import oracles
 
 import isthmus
 from isthmus import Code, QnnError, qnn

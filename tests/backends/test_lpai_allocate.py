@@ -4,7 +4,7 @@ import gc
 
 import pytest
 from lpai_harness import IN_TCM, OUT_OF_SCRATCH, WIDTH, counter
-from processes import held, holds_since
+from support.processes import held, holds_since
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.memory import rpcmem

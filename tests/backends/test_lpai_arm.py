@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 from lpai_harness import WIDTH, count, counter, ddr, pools, ready
-from processes import stop
-from waiting import PATIENCE
+from support.processes import stop
+from support.waiting import PATIENCE
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.backends.seam.deadlines import Deadlines

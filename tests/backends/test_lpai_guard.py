@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import zoo
-from suites import MODELS, only
+from support import zoo
+from support.suites import MODELS, only
 
 HERE = Path(__file__).parent
 SMALL = 2_000_000
@@ -43,7 +43,7 @@ def ran(request):
     asked = {item.callspec.params.get("key") for item in here}
     keys = [key for key in present() if key in asked]
     if not keys:
-        pytest.skip("no model is here: python tests/zoo.py fetch")
+        pytest.skip("no model is here: python tests/support/zoo.py fetch")
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", str(HERE / "guard_pages.py"), *keys],
         capture_output=True,

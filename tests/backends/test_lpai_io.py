@@ -9,8 +9,8 @@ import threading
 import numpy as np
 import pytest
 from lpai_harness import OUT_OF_SCRATCH, WIDTH, count, counter, ddr, pools, ready, running
-from processes import descriptors, held, holds_since, opened_since
-from waiting import PATIENCE
+from support.processes import descriptors, held, holds_since, opened_since
+from support.waiting import PATIENCE
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 from lpai_harness import count, counter, ddr, pools, ready, running
-from waiting import PATIENCE, eventually
+from support.waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.qnn import lpai

@@ -1,11 +1,11 @@
 """Recurrent layers on LPAI: their states are in persistent memory, and nowhere else."""
 
-import model_libraries
 import numpy as np
 import pytest
-from dlc_write import dlc
 from lpai_harness import ready
-from recurrent_states import LAYERS, UNITS, Recurrent, check
+from support import model_libraries
+from support.dlc_write import dlc
+from support.recurrent_states import LAYERS, UNITS, Recurrent, check
 
 from isthmus import qnn
 from isthmus.memory import Buffer

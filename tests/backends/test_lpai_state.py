@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zoo
 from lpai_harness import count, counter, ddr, ready, running
+from support import zoo
 
 from isthmus import memory, qnn
 from isthmus.qnn import lpai

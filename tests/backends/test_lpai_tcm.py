@@ -5,9 +5,9 @@ import threading
 
 import numpy as np
 import pytest
-import zoo
-from interruption import everywhere
 from lpai_harness import DIRECT, IN_TCM, count, counter, ddr, pools, ready
+from support import zoo
+from support.interruption import everywhere
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.backends.lpai.model import ModelBinary

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from alone import alone
 from lpai_harness import IN_TCM, OUT_OF_SCRATCH, WIDTH, count, counter, ddr, pools, ready
-from occupancy import denied, taken
+from support.alone import alone
+from support.occupancy import denied, taken
 
 from isthmus import memory, qnn
 from isthmus.graph import DataType, TensorType

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from recurrent_states import LAYERS, Recurrent, check
+from support.recurrent_states import LAYERS, Recurrent, check
 
 from isthmus import qnn
 from isthmus.graph import DataType, Quantization, TensorType
@@ -15,7 +15,7 @@ layers = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.op)
 @pytest.fixture(params=BACKENDS)
 def backend(request):
     if request.param == "gpu":
-        import opencl_device  # noqa: F401 -- skips where there is no driver
+        from support import opencl_device  # noqa: F401 -- skips where there is no driver
     with qnn.Backend(request.param) as made:
         yield made
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 import toy_backend
+from support import tiny
 from toy_backend import ToyBuffer
 
 import isthmus

@@ -6,8 +6,8 @@ import signal
 import threading
 
 import pytest
-from interruption import Alarm, Interrupt, everywhere, twice_everywhere
-from waiting import PATIENCE, eventually
+from support.interruption import Alarm, Interrupt, everywhere, twice_everywhere
+from support.waiting import PATIENCE, eventually
 
 from isthmus import qnn
 from isthmus.backends.seam.turn import FairTurn, _Place

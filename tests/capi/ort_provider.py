@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import oracles
-import zoo
+from support import oracles, zoo
 
 PROVIDER = "QNNExecutionProvider"
 _registered: list[Any] = []

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import onnxruntime_qnn
-import oracles
+from support import oracles
 
 from isthmus import capi
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from qnn_calls import Client, at, doubling, in_handle, opened
-from waiting import PATIENCE
+from support.waiting import PATIENCE
 
 from isthmus import cabi as interface
 from isthmus.cabi import custom, objects, types

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from host_programs import SECONDS, Build, execute
-from suites import long
+from support.suites import long
 
 WRONG = 9
 

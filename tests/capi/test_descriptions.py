@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from processes import answer
 from qnn_calls import Client, at, doubling, opened
+from support.processes import answer
 
 from isthmus.cabi import custom, objects, types
 from isthmus.errors import Code

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from documents import COPIES
+from support.documents import COPIES
 
 from isthmus.capi.installation import INCLUDE
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interruption import Alarm, Interrupt, everywhere
-from processes import answer
 from qnn_calls import Client, at, doubling, opened
+from support.interruption import Alarm, Interrupt, everywhere
+from support.processes import answer
 
 from isthmus import cabi as interface
 from isthmus import capi, qnn

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from host_programs import PROGRAMS, Build, accelerators, complaints, execute
-from recurrent_states import LAYERS, Recurrent, check
-from suites import long
+from support.recurrent_states import LAYERS, Recurrent, check
+from support.suites import long
 
 from isthmus import qnn
 from isthmus.capi.installation import INCLUDE

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from host_programs import DRIVERS_LEAK, Build, accelerators, complaints, execute
-from suites import long
+from support.suites import long
 
 KINDS = [pytest.param("gcc", False, id="c"), long("g++", False, id="c++"), long("g++", True, id="c++-asan")]
 kinds = pytest.mark.parametrize(("compiler", "sanitize"), KINDS)

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from processes import answer
 from qnn_calls import Client, at
-from suites import long
+from support.processes import answer
+from support.suites import long
 
 from isthmus import cabi as interface
 from isthmus.cabi import custom, objects, types

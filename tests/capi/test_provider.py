@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import oracles
 import ort_provider
 import pytest
-import stimuli
-import zoo
-from processes import answer
-from suites import only
+from support import oracles, stimuli, zoo
+from support.processes import answer
+from support.suites import only
 
 pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")
 onnx = pytest.importorskip("onnx")

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import ort_provider
 import pytest
-from processes import answer
-from suites import long
+from support.processes import answer
+from support.suites import long
 from test_provider import convolution, image, reference
 
 pytest.importorskip("onnxruntime_qnn", reason="needs the package onnxruntime-qnn")

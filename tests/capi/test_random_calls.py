@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import dlc_graphs
-import dlc_write
 import pytest
-from suites import long
+from support import dlc_graphs, dlc_write
+from support.suites import long
 
 import isthmus
 

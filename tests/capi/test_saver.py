@@ -9,12 +9,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import oracles
 import pytest
-import stimuli
-import zoo
-from qnn_export import export_saver, fixed
-from suites import only
+from support import oracles, stimuli, zoo
+from support.qnn_export import export_saver, fixed
+from support.suites import only
 
 import isthmus
 from isthmus.capi.installation import INCLUDE

@@ -6,10 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import model_libraries
 import pytest
 from host_programs import PROGRAMS, execute
-from suites import long
+from support import model_libraries
+from support.suites import long
 
 from isthmus.capi.installation import INCLUDE
 

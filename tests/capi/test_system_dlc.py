@@ -22,15 +22,14 @@ from ctypes import (
 )
 from pathlib import Path
 
-import dlc_graphs
-import dlc_write
 import numpy as np
 import pytest
 from host_programs import Build, execute
-from processes import answer
 from qnn_calls import Client, at
 from qnn_calls import opened as made
-from recurrent_states import LAYERS, Recurrent, check
+from support import dlc_graphs, dlc_write
+from support.processes import answer
+from support.recurrent_states import LAYERS, Recurrent, check
 
 from isthmus import Session
 from isthmus.cabi import system

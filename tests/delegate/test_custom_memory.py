@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from delegate_harness import chain, doubled, plain, run, with_delegate
-from interruption import everywhere, unharmed
-from processes import descriptors
+from support.interruption import everywhere, unharmed
+from support.processes import descriptors
 from tflite_build import Op, Subgraph, T, model, options
 
 from isthmus.delegate import (

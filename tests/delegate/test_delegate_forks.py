@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from delegate_harness import Told, doubled, plain, run, with_delegate
-from processes import in_child
+from support.processes import in_child
 
 from isthmus.delegate import custom_memory, modify_graph_with_delegate, set_custom_allocation
 from isthmus.errors import Code, QnnError

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from delegate_harness import chain, doubled, plain, run, with_delegate
-from interruption import Alarm, Interrupt, account, everywhere, left
-from suites import LONG, long
+from support.interruption import Alarm, Interrupt, account, everywhere, left
+from support.suites import LONG, long
 
 from isthmus.delegate import BackendType, Options, QnnDelegate, callbacks, modify_graph_with_delegate
 from isthmus.delegate.partition import Partition

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from delegate_harness import Told, chain, doubled, plain, run, with_delegate
-from growth import growth
-from suites import long
+from support.growth import growth
+from support.suites import long
 
 from isthmus.delegate import BackendType, Options, QnnDelegate, callbacks, modify_graph_with_delegate
 from isthmus.errors import Code, QnnError

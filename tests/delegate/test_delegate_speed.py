@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from delegate_harness import Told, doubled, plain
-from suites import LONG
-from timing import holds, least, ratio
+from support.suites import LONG
+from support.timing import holds, least, ratio
 
 from isthmus.delegate import modify_graph_with_delegate, set_custom_allocation
 

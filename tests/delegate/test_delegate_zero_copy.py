@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from alone import alone
 from delegate_harness import Told, doubled, plain
-from occupancy import denied, taken
+from support.alone import alone
+from support.occupancy import denied, taken
 
 from isthmus import memory
 from isthmus.delegate import modify_graph_with_delegate, set_custom_allocation

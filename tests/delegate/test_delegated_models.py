@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import compilation
 import numpy as np
-import oracles
 import pytest
-import stimuli
-import zoo
 from ai_edge_litert.interpreter import Interpreter
 from delegate_harness import Told
 from models.test_models import assert_answers, available, programs
-from oracles import Feeds
-from suites import MODELS, only
+from support import compilation, oracles, stimuli, zoo
+from support.oracles import Feeds
+from support.suites import MODELS, only
 
 from isthmus.delegate import set_custom_allocation
 from isthmus.engine.native.target import host

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from delegate_harness import ADD, chain, doubled, plain, run, with_delegate
-from interruption import unharmed
+from support.interruption import unharmed
 from test_tflite_control_flow import accumulator, lstm
 from tflite_build import Op, Subgraph, T, model
 

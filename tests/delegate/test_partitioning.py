@@ -8,7 +8,7 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from delegate_harness import ADD, chain, doubled, plain, run, with_delegate
-from suites import sampled
+from support.suites import sampled
 from test_tflite_control_flow import accumulator, counted_loop, data_dependent_loop, lstm
 from tflite_build import Op, Subgraph, T, model, options
 from tflite_cases import CASES

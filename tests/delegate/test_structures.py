@@ -6,9 +6,9 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-import zoo
 from ai_edge_litert.interpreter import Interpreter
-from interruption import Alarm, Interrupt, everywhere
+from support import zoo
+from support.interruption import Alarm, Interrupt, everywhere
 from tflite_build import Op, Subgraph, T, model, options
 from tflite_cases import CASES
 

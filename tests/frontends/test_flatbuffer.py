@@ -3,9 +3,9 @@
 import contextlib
 import struct
 
-import dlc_write
 import numpy as np
 import pytest
+from support import dlc_write
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.flatbuffer import File, Table

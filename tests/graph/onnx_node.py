@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-import oracles
+from support import oracles
 
 
 def ort(op: str, arrays: list, outputs: int = 1, opset: int = 17, **attributes: Any) -> list[np.ndarray]:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_cases import SHAPES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.graph_cases import SHAPES
 
 from isthmus.errors import QnnError
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType

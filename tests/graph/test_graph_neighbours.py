@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from graph_cases import DECLARED, SHAPES
+from support.graph_cases import DECLARED, SHAPES
 
 from isthmus.errors import QnnError
 from isthmus.graph import DataType, Quantization, Tensor, TensorType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import strip_networks
+from support import strip_networks
 
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph_cases import CONV, GATES, I32, LSTM, POOL, SHAPES, U8
+from support.graph_cases import CONV, GATES, I32, LSTM, POOL, SHAPES, U8
 
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_cases import DECLARED, SHAPES
+from support.graph_cases import DECLARED, SHAPES
 
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate

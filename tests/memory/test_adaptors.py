@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from processes import held, holds_since
+from support.processes import held, holds_since
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType, TensorType

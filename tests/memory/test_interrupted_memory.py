@@ -3,8 +3,8 @@
 import os
 
 import pytest
-from interruption import Alarm, Interrupt, account, everywhere, left, twice_everywhere, unharmed
-from suites import long
+from support.interruption import Alarm, Interrupt, account, everywhere, left, twice_everywhere, unharmed
+from support.suites import long
 
 from isthmus import memory
 from isthmus.memory import holds, resource, rpcmem, tcm

@@ -5,7 +5,7 @@ import os
 import signal
 
 import numpy as np
-from processes import in_child
+from support.processes import in_child
 
 from isthmus import qnn
 from isthmus.qnn import ClientTensor, DataType, TensorType

@@ -9,8 +9,8 @@ import struct
 
 import numpy as np
 import pytest
-from processes import descriptors, opened_since
-from suites import LONG
+from support.processes import descriptors, opened_since
+from support.suites import LONG
 
 from isthmus import Code, QnnError
 from isthmus.memory import holds, rpcmem, shareable, window

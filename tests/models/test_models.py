@@ -16,14 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import compilation
 import numpy as np
-import oracles
 import pytest
-import stimuli
-import zoo
-from oracles import Array, Feeds
-from suites import MODELS, only
+from support import compilation, oracles, stimuli, zoo
+from support.oracles import Array, Feeds
+from support.suites import MODELS, only
 
 import isthmus
 from isthmus.backends.seam import native

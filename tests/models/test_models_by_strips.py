@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import zoo
-from suites import MODELS, only
+from support import zoo
+from support.suites import MODELS, only
 
 from isthmus.backends.seam import native
 from isthmus.engine.native.executor import Executor

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from mutation.reach import Reach
-from suites import LONG
+from support.suites import LONG
 
 ROOT = Path(__file__).parents[2]
 A, B, C, D = "tests/x/test_a.py::test_1", "tests/x/test_a.py::test_2", "tests/x/test_b.py::test_3", "tests/y/t.py::test"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mutation.rooms import watching
 from mutation.sites import mistakes
-from suites import LONG
+from support.suites import LONG
 
 PACKAGE = Path(__file__).parents[2] / "src" / "isthmus"
 TESTS = Path(__file__).parents[1]

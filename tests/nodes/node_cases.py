@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import zoo
 from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+from support import zoo
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import compilation
 import node_cases
 import numpy as np
 import pytest
-import zoo
 from node_cases import Array, Case
-from suites import LONG
+from support import compilation, zoo
+from support.suites import LONG
 
 import isthmus
 from isthmus.backends.seam import native
@@ -156,7 +155,7 @@ def test_a_case_of_each_operation_passes_on_the_portable_path(
 def test_the_known_failures_leave_a_share_of_passed_cases_that_is_high_enough() -> None:
     in_scope = {case.name for case in _all_cases() if case.listed and case.excluded is None}
     if not in_scope:
-        pytest.skip("the ONNX node tests are not here; run `python tests/zoo.py fetch`")
+        pytest.skip("the ONNX node tests are not here; run `python tests/support/zoo.py fetch`")
     passed = in_scope - known_failures().keys()
     assert len(passed) >= PASS_SHARE * len(in_scope), f"{len(passed)} of {len(in_scope)} cases in scope pass"
 
@@ -164,6 +163,6 @@ def test_the_known_failures_leave_a_share_of_passed_cases_that_is_high_enough() 
 def test_known_failures_name_cases_that_exist_and_say_why() -> None:
     names = {case.name for case in _all_cases()}
     if not names:
-        pytest.skip("the ONNX node tests are not here; run `python tests/zoo.py fetch`")
+        pytest.skip("the ONNX node tests are not here; run `python tests/support/zoo.py fetch`")
     assert set(known_failures()) <= names
     assert all(known_failures().values()), "every line needs a reason: `test_name  # reason`"

@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 import pytest
-from interruption import Alarm, Interrupt, everywhere
-from opencl_device import DEVICE, Gate, cl
-from opencl_faults import failing, replaced
+from support.interruption import Alarm, Interrupt, everywhere
+from support.opencl_device import DEVICE, Gate, cl
+from support.opencl_faults import failing, replaced
 
 from isthmus.backends.gpu.buffers import device_buffer
 from isthmus.backends.gpu.runtime import commands, numbers, waiting

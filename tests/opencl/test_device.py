@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from opencl_device import DEVICE
-from opencl_faults import replaced
+from support.opencl_device import DEVICE
+from support.opencl_faults import replaced
 
 from isthmus import qnn
 from isthmus.backends.gpu.runtime import device as devices_module

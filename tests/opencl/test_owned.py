@@ -6,9 +6,9 @@ import threading
 import time
 
 import pytest
-from interruption import Alarm, Interrupt, account, everywhere, left, restored
-from opencl_device import DEVICE, cl
-from opencl_faults import failing
+from support.interruption import Alarm, Interrupt, account, everywhere, left, restored
+from support.opencl_device import DEVICE, cl
+from support.opencl_faults import failing
 
 from isthmus.backends.gpu.runtime import event as events
 from isthmus.backends.gpu.runtime import numbers

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from opencl_device import DEVICE
+from support.opencl_device import DEVICE
 
 from isthmus.backends.gpu.runtime.context import Context
 from isthmus.backends.gpu.runtime.program import Repository, build, kernel

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from opencl_device import DEVICE
+from support.opencl_device import DEVICE
 
 from isthmus.backends.gpu.buffers import device_buffer
 from isthmus.backends.gpu.runtime import commands, library, numbers

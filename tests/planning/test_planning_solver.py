@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from squares import square_in_pieces
-from waiting import PATIENCE
+from support.waiting import PATIENCE
 
 from isthmus.planning import (
     Buffer,

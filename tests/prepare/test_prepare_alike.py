@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-import strip_networks
+from support import strip_networks
 
 from isthmus.backends.seam import native
 from isthmus.planning import Buffer, Problem, check, solve

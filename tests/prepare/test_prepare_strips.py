@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import strip_networks
-from suites import long, only
+from support import strip_networks
+from support.suites import long, only
 
 from isthmus.backends.seam import native
 from isthmus.engine.native import lower

@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
-from waiting import PATIENCE
+from support.waiting import PATIENCE
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.memory import holds, rpcmem

@@ -7,9 +7,9 @@ import threading
 
 import numpy as np
 import pytest
-import tiny
-from processes import in_child
-from waiting import PATIENCE
+from support import tiny
+from support.processes import in_child
+from support.waiting import PATIENCE
 
 import isthmus
 from isthmus import Code, QnnError, memory, qnn

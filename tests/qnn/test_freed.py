@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
-import zoo
-from growth import growth
-from suites import LONG, long, only
+from support import tiny, zoo
+from support.growth import growth
+from support.suites import LONG, long, only
 
 import isthmus
 from isthmus import QnnError, qnn

@@ -5,7 +5,7 @@ import threading
 import weakref
 
 import pytest
-from waiting import PATIENCE
+from support.waiting import PATIENCE
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType, Tensor, TensorType

@@ -5,8 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-from interruption import Alarm, Interrupt, Places, account, everywhere, left, unharmed
-from suites import only
+from support.interruption import Alarm, Interrupt, Places, account, everywhere, left, unharmed
+from support.suites import only
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.memory import rpcmem

@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import interruption
-import model_libraries
 import numpy as np
 import pytest
-from model_libraries import BYTES, IMAGE, build, bytes_result, image_result
-from processes import descriptors, opened_since
-from suites import long
-from waiting import eventually
+from support import interruption, model_libraries
+from support.model_libraries import BYTES, IMAGE, build, bytes_result, image_result
+from support.processes import descriptors, opened_since
+from support.suites import long
+from support.waiting import eventually
 
 from isthmus import Session, qnn
 from isthmus.errors import Code, QnnError

@@ -4,9 +4,9 @@ import threading
 
 import numpy as np
 import pytest
-import tiny
+from support import tiny
+from support.waiting import PATIENCE
 from test_handles import doubling, refused
-from waiting import PATIENCE
 
 from isthmus import Code, memory, qnn
 from isthmus import graph as ir

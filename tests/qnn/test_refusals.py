@@ -9,9 +9,9 @@ import warnings
 
 import numpy as np
 import pytest
-import tiny
-from suites import long
-from waiting import PATIENCE, eventually
+from support import tiny
+from support.suites import long
+from support.waiting import PATIENCE, eventually
 
 import isthmus
 from isthmus import Code, QnnError, memory, qnn

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tiny
 from onnx import helper
+from support import tiny
 
 import isthmus
 from isthmus import Code, QnnError, qnn

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from processes import stop
-from waiting import PATIENCE, eventually
+from support.processes import stop
+from support.waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError, qnn
 from isthmus.backends.accelerator import Deadlines

@@ -11,7 +11,7 @@ import os
 import pytest
 from random_operations.comparison import Account
 from random_operations.kinds import MAKERS, seed_of
-from suites import long
+from support.suites import long
 
 CASES = int(os.environ.get("ISTHMUS_RANDOM_CASES", "160"))
 SEED = int(os.environ.get("ISTHMUS_RANDOM_SEED", "20"))

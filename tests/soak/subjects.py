@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import tiny
 from onnx import numpy_helper
+from support import tiny
 
 from isthmus import qnn
 from isthmus.graph import DataType, MemType, Quantization, Tensor, TensorType

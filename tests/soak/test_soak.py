@@ -7,7 +7,7 @@ it has more of in the end it has lost.
 
 import pytest
 from run import soak
-from suites import LONG
+from support.suites import LONG
 
 ROUNDS, STEPS = 8, 10
 BLOCKS, HEAP = 100, 64 << 10

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import tiny
 from onnx import helper, shape_inference
+from support import tiny
 from tflite_build import Op, Subgraph, T, model, options
 
 from isthmus.frontends.tflite.model import ModelFile

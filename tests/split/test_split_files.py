@@ -7,12 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-import oracles
 import pytest
-import tiny
-import zoo
 from onnx import helper
 from split_networks import alive_in_onnx, alive_in_tflite, onnx_network, qdq_network, tflite_network
+from support import oracles, tiny, zoo
 from tflite_mutations import damaged_bytes, damaged_meaning
 
 from isthmus.errors import Code, QnnError

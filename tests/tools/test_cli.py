@@ -6,8 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-import tiny
 from onnx import helper
+from support import tiny
 
 from isthmus.tools.cli import main
 from isthmus.tools.commands import COMMANDS

@@ -6,11 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import model_libraries
 import numpy as np
-import oracles
 import pytest
-import tiny
+from support import model_libraries, oracles, tiny
 
 import isthmus
 from isthmus import memory, qnn

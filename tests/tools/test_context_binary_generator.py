@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-import tiny
+from support import tiny
 
 from isthmus import qnn
 from isthmus.system import writing

@@ -5,8 +5,8 @@ import zipfile
 
 import numpy as np
 import pytest
-from dlc_graphs import convolution, convolved, single
-from dlc_write import archive, dlc, node
+from support.dlc_graphs import convolution, convolved, single
+from support.dlc_write import archive, dlc, node
 
 from isthmus import qnn
 from isthmus.tools.cli import main

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-import tiny
 from onnx import helper
+from support import tiny
 
 from isthmus.prepare.strips import search
 from isthmus.tools.cli import main

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-import tiny
+from support import tiny
 
 from isthmus.errors import QnnError
 from isthmus.tools import run

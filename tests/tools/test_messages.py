@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-import tiny
+from support import tiny
 
 from isthmus.log import Log, LogLevel
 from isthmus.tools import messages

@@ -3,10 +3,9 @@
 import json
 
 import numpy as np
-import oracles
 import pytest
-import tiny
 from onnx import helper
+from support import oracles, tiny
 
 from isthmus.backends.seam import binary
 from isthmus.graph.datatypes import MemType

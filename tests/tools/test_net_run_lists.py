@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import tiny
 from onnx import helper
+from support import tiny
 
 from isthmus.tools.cli import main
 

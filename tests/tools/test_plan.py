@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 from onnx import helper
+from support import tiny
 
 from isthmus.tools.cli import main
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-import tiny
+from support import tiny
 
 from isthmus.tools.cli import main
 

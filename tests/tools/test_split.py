@@ -6,8 +6,8 @@ import re
 import numpy as np
 import onnx
 import pytest
-import tiny
 from onnx import helper, numpy_helper
+from support import tiny
 
 from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.offline_plan import arena_tensors

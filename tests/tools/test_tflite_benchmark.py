@@ -6,8 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import tiny
-import zoo
+from support import tiny, zoo
 
 from isthmus.tools.cli import main
 

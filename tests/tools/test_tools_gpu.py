@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-import tiny
+from support import tiny
 
 from isthmus.tools.cli import main, net_run
 

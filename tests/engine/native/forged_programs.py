@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import specimens
-import zoo
 from harness import Guard, GuardedBuffer
+from support import zoo
 
 from isthmus import QnnError
 from isthmus.backends.seam import native

@@ -7,9 +7,9 @@ from typing import Any
 
 import harness
 import numpy as np
-import strip_networks
-from graph_cases import DETECTIONS
 from harness import Operand, Result, make_step, quantized, static
+from support import strip_networks
+from support.graph_cases import DETECTIONS
 
 from isthmus.backends.seam import native
 from isthmus.engine.native.lower import lowering_of

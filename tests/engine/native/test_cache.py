@@ -11,9 +11,9 @@ from enum import IntEnum
 from pathlib import Path
 
 import pytest
-from processes import stop
-from suites import long
-from waiting import PATIENCE, eventually
+from support.processes import stop
+from support.suites import long
+from support.waiting import PATIENCE, eventually
 
 from isthmus.engine.native import cache, control, doorbell, loader, program, signatures, words
 from isthmus.engine.native.target import TARGETS, by_name, host

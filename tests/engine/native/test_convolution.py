@@ -6,7 +6,7 @@ import harness
 import numpy as np
 import pytest
 from harness import check, static
-from suites import sampled
+from support.suites import sampled
 
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.errors import QnnError

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from graph_cases import DECLARED, NO_PADS, SHAPES
+from support.graph_cases import DECLARED, NO_PADS, SHAPES
 
 from isthmus.engine.native.cost import estimated, nanoseconds, products
 from isthmus.graph import DataType, Tensor, TensorType

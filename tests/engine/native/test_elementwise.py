@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from harness import Result, check, make_step, quantized, run, static
-from suites import long, sampled
+from support.suites import long, sampled
 
 from isthmus.engine.native.lowering.elementwise import KINDS
 from isthmus.errors import QnnError

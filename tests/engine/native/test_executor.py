@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny
+from support import tiny
 
 from isthmus import Code, QnnError, memory
 from isthmus.backends.seam import native

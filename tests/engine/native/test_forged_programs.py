@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from suites import long
+from support.suites import long
 
 HERE = Path(__file__).parent
 COUNT = int(os.environ.get("ISTHMUS_FORGERIES", "2000"))

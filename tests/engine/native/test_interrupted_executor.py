@@ -1,9 +1,9 @@
 """Threads of a program end, and end before its memory does, wherever their start or their end is interrupted."""
 
 import pytest
-from interruption import Alarm, Interrupt, unharmed
-from suites import long
-from tiny import gate
+from support.interruption import Alarm, Interrupt, unharmed
+from support.suites import long
+from support.tiny import gate
 
 from isthmus import memory
 from isthmus.backends.seam import native

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from harness import Result, check, quantized, static
-from suites import only
+from support.suites import only
 
 from isthmus.graph import DataType, Quantization
 

@@ -11,7 +11,7 @@ import harness
 import numpy as np
 import pytest
 from harness import Operand, Result
-from suites import long
+from support.suites import long
 
 from isthmus.engine.native.lower import lowering_of, refusal
 from isthmus.engine.native.target import Target, by_name, runnable

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from frontends.tflite.tflite_build import T, options, single
 from harness import Result
-from suites import long
+from support.suites import long
 
 import isthmus
 from isthmus.engine.native.lower import lowering_of

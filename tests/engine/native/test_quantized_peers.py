@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from frontends.tflite.tflite_build import T, options, single
-from suites import sampled
+from support.suites import sampled
 
 import isthmus
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import oracles
 import pytest
-import tiny
 from harness import GuardedBuffer
 from onnx import helper
+from support import oracles, tiny
 
 import isthmus
 from isthmus.engine.native.executor import Executor

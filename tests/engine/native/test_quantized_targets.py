@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from harness import compile_apart
-from suites import sampled
+from support.suites import sampled
 
 from isthmus.engine.native.target import TARGETS, Target, runnable
 

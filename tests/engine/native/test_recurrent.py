@@ -6,7 +6,7 @@ import harness
 import numpy as np
 import pytest
 from harness import Operand, Result, check, static
-from suites import long
+from support.suites import long
 
 from isthmus.errors import QnnError
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from harness import check, quantized
-from suites import long
+from support.suites import long
 
 RNG = np.random.default_rng(2)
 

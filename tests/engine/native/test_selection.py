@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from harness import Machine, Result, bind, check, make_step, quantized, run, static, targets
-from suites import long
+from support.suites import long
 
 from isthmus.engine.native.target import Target, host
 from isthmus.graph import DataType

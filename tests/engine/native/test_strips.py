@@ -9,9 +9,9 @@ import os
 
 import numpy as np
 import pytest
-import strip_networks
 from harness import GuardedBuffer
-from suites import only
+from support import strip_networks
+from support.suites import only
 
 from isthmus.backends.seam import native
 from isthmus.backends.seam.native import Prepared

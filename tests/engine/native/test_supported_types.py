@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from suites import LONG
+from support.suites import LONG
 from test_supports import CASES, calls, graph_of
 
 from isthmus.engine.native import lower

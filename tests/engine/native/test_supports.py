@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_cases import DECLARED, SHAPES
 from harness import run
-from suites import sampled
+from support.graph_cases import DECLARED, SHAPES
+from support.suites import sampled
 
 from isthmus.engine.native import lower
 from isthmus.engine.native.target import host

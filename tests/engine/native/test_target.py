@@ -2,7 +2,7 @@
 
 import pytest
 from harness import compile_apart
-from suites import long
+from support.suites import long
 
 from isthmus.engine.native import target as targets
 from isthmus.engine.native.target import TARGETS, by_name

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import strip_networks
+from support import strip_networks
 from test_strips import Guarded
 
 from isthmus.backends.seam import native

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import specimens
-import tiny
+from support import tiny
 
 from isthmus import Code, QnnError
 from isthmus.backends.seam import native

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import runner
-from opencl_device import DEVICE
+from support.opencl_device import DEVICE
 
 from isthmus.backends.gpu.compile.lower import prepare
 from isthmus.backends.gpu.compile.program import Program

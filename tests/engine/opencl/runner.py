@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from opencl_device import cl, client_context
+from support.opencl_device import cl, client_context
 
 from isthmus.backends.gpu.compile.program import Local, Place, Pool, Program, Unit
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from checking import check, graph_of, run, traits
-from opencl_device import DEVICE
-from suites import sampled
+from support.opencl_device import DEVICE
+from support.suites import sampled
 
 from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.backends.gpu.compile import lower

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import runner
-from opencl_device import cl
+from support.opencl_device import cl
 
 from isthmus.backends.gpu.compile.program import Unit
 from isthmus.backends.gpu.compile.sequences import HEAD

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import processes
 import pytest
 from checking import graph_of, traits
+from support import processes
 
 from isthmus.backends.gpu.compile import serialization
 from isthmus.backends.gpu.compile.lower import prepare

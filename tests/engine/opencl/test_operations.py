@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from checking import check, graph_of, run, traits
-from graph_cases import DECLARED, SHAPES
-from suites import long, sampled
+from support.graph_cases import DECLARED, SHAPES
+from support.suites import long, sampled
 
 from isthmus.backends.gpu.compile.lower import operations, prepare, refusal, supports, unsupported
 from isthmus.backends.gpu.compile.serialization import from_bytes, to_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from checking import check, traits
-from suites import long, sampled
+from support.suites import long, sampled
 
 from isthmus.backends.gpu.compile.lowering.emitter import Lowering
 from isthmus.backends.gpu.compile.lowering.hybrid import hybrid

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dlc_graphs import NATIVE, READ, WRITE, convolution
-from dlc_write import node, static, tensor
+from support.dlc_graphs import NATIVE, READ, WRITE, convolution
+from support.dlc_write import node, static, tensor
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.build import MAX_NODES, Builder

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dlc_graphs import connected, convolution
-from dlc_write import static, tensor
+from support.dlc_graphs import connected, convolution
+from support.dlc_write import static, tensor
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.build import Builder

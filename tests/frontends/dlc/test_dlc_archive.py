@@ -5,7 +5,7 @@ import struct
 import zipfile
 
 import pytest
-from dlc_write import archive
+from support.dlc_write import archive
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.dlc.archive import MAX_ENTRIES, read

@@ -7,7 +7,7 @@ from dataclasses import replace
 import flatbuffers
 import numpy as np
 import pytest
-from dlc_graphs import (
+from support.dlc_graphs import (
     BIAS,
     NATIVE,
     READ,
@@ -19,7 +19,7 @@ from dlc_graphs import (
     convolved,
     single,
 )
-from dlc_write import OLD, OLDER, RAW, archive, dlc, flatbuffer, node, record, static, tensor
+from support.dlc_write import OLD, OLDER, RAW, archive, dlc, flatbuffer, node, record, static, tensor
 
 from isthmus import Session, frontends, qnn
 from isthmus.errors import Code, QnnError

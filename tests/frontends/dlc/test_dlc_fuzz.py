@@ -4,8 +4,8 @@ import random
 
 import numpy as np
 import pytest
-from dlc_graphs import connected, convolution, single
-from dlc_write import OLD, OLDER, RAW, dlc, dlc3
+from support.dlc_graphs import connected, convolution, single
+from support.dlc_write import OLD, OLDER, RAW, dlc, dlc3
 from test_dlc_files import ENCODED, FAMILIES
 from test_dlc_version3 import BIAS, MOVED, NET, WEIGHTS
 

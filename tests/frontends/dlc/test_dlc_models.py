@@ -8,14 +8,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import oracles
 import pytest
-import stimuli
-import zoo
-from dlc_graphs import connected, convolution, single
-from dlc_write import OLD, dlc
-from qnn_export import export_dlc, fixed, library
-from suites import only
+from support import oracles, stimuli, zoo
+from support.dlc_graphs import connected, convolution, single
+from support.dlc_write import OLD, dlc
+from support.qnn_export import export_dlc, fixed, library
+from support.suites import only
 from test_dlc_files import ENCODED, FAMILIES
 from vendor_compose import SECONDS, compared
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from dlc_write import archive, dlc3, flatbuffer, layer, record
+from support.dlc_write import archive, dlc3, flatbuffer, layer, record
 
 from isthmus import Session, frontends
 from isthmus.errors import Code, QnnError

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import oracles
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from support import oracles
 
 from isthmus.frontends.onnx import load
 from isthmus.graph import Graph, TensorType

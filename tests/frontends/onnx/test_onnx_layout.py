@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import zoo
 from onnx_graphs import check, convert, floats, interpret, model, node, operations
-from suites import MODELS, only
+from support import zoo
+from support.suites import MODELS, only
 
 from isthmus.frontends import load
 from isthmus.graph import TensorType

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import zoo
 from onnx import TensorProto, numpy_helper
 from onnx_graphs import interpret
+from support import zoo
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx import load

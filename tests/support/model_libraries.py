@@ -11,10 +11,10 @@ import pytest
 
 import isthmus.capi
 
-SOURCE = Path(__file__).parent / "qnn" / "model_library.c"
+SOURCE = Path(__file__).parents[1] / "qnn" / "model_library.c"
 STATES = SOURCE.with_name("state_library.c")
 HEADERS = Path(isthmus.capi.__file__).parent / "include"
-PROGRAMS = Path(__file__).parent / "capi" / "programs"
+PROGRAMS = Path(__file__).parents[1] / "capi" / "programs"
 
 _RNG = np.random.default_rng(11)
 CONV_W = _RNG.standard_normal((3, 3, 3, 8)).astype(np.float32) / 3

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zoo
+
+from support import zoo
 
 Array = npt.NDArray[Any]
 Feeds = dict[str, Array]

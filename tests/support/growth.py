@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
-from alone import alone, loaded
+from support.alone import alone, loaded
 
 _SECONDS = 600
 _SHARE_BEFORE = 4

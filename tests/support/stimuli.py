@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import oracles
-import zoo
-from oracles import Array, Feeds
 
-DATA = Path(__file__).resolve().parent / "data"
+from support import oracles, zoo
+from support.oracles import Array, Feeds
+
+DATA = Path(__file__).resolve().parents[1] / "data"
 RATE = 16000
 STEPS = 12  # inferences of a streaming model
 IMAGES = 4

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from dlc_write import node, tensor
 
 from isthmus import qnn
 from isthmus.frontends.composed.entries import GraphEntry, NodeEntry
 from isthmus.graph import DataType, TensorType
+from support.dlc_write import node, tensor
 
 TIME, FEATURES, UNITS = 2, 3, 4
 """Also in `capi/programs/recurrent_graph.h`."""

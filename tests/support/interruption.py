@@ -22,10 +22,9 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
-from waiting import eventually
-
 from isthmus.memory import holds, tcm
 from isthmus.system.interrupts import settle
+from support.waiting import eventually
 
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_FUNCTION_EX", "CALL_METHOD")
 _SECONDS_TO_SETTLE = 60.0

@@ -12,10 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from waiting import eventually
-
 from isthmus.memory import holds
 from isthmus.system.interrupts import settle
+from support.waiting import eventually
 
 _SERIES = 4
 
