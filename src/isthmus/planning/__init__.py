@@ -13,13 +13,13 @@ Examples
 16
 """
 
-from .bound import lower_bound
-from .greedy import greedy_by_size
-from .problem import Buffer, Gap, PlanningError, Problem
-from .solution import Solution, Status
-from .solver import solve
-from .table import read_csv, write_csv
-from .validate import check
+from isthmus.planning.bound import lower_bound
+from isthmus.planning.greedy import greedy_by_size
+from isthmus.planning.problem import Buffer, Gap, PlanningError, Problem
+from isthmus.planning.solution import Solution, Status
+from isthmus.planning.solver import solve
+from isthmus.planning.table import read_csv, write_csv
+from isthmus.planning.validate import check
 
 __all__ = [
     "Buffer",

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from .component import Component, Scale
-from .conflicts import Conflicts
-from .problem import Problem
-from .search import (
+from isthmus.planning.component import Component, Scale
+from isthmus.planning.conflicts import Conflicts
+from isthmus.planning.problem import Problem
+from isthmus.planning.search import (
     ENTRY,
     FRAME,
     FULL,

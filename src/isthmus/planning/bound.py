@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .problem import Buffer, Problem
+from isthmus.planning.problem import Buffer, Problem
 
 
 def lower_bound(problem: Problem) -> int:

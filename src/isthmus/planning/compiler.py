@@ -16,8 +16,7 @@ from numba.extending import intrinsic
 
 from isthmus.compiled import objects
 from isthmus.compiled.ahead import compile_ahead
-
-from . import machine, search
+from isthmus.planning import machine, search
 
 _OPTIONS: dict[str, Any] = {
     "error_model": "numpy",

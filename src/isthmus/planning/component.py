@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from .conflicts import Conflicts
-from .problem import Problem
+from isthmus.planning.conflicts import Conflicts
+from isthmus.planning.problem import Problem
 
 Ints = NDArray[np.int64]
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from .problem import Problem
+from isthmus.planning.problem import Problem
 
 MAX_CONFLICTS = 1_000_000
 """Pairs of buffers that are listed at most: Python takes some hundred bytes for each."""

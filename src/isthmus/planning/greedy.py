@@ -7,8 +7,8 @@ import time
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 
-from .conflicts import MAX_CONFLICTS, count_conflicts, find_conflicts
-from .problem import Problem
+from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts, find_conflicts
+from isthmus.planning.problem import Problem
 
 _LOOK_EVERY = 256
 """Buffers that are placed between two looks at the clock."""

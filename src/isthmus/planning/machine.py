@@ -13,8 +13,7 @@ import numpy as np
 
 from isthmus.compiled.ahead import Ahead
 from isthmus.compiled.image import Image
-
-from .search import Advance, State
+from isthmus.planning.search import Advance, State
 
 SYMBOL = "isthmus_planning_search"
 _HERE = Path(__file__)

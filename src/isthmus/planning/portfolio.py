@@ -10,10 +10,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from isthmus.planning.attempt import Attempt, Task
+from isthmus.planning.search import PAUSED, SOLVED, Advance, advance
 from isthmus.system.interrupts import start
-
-from .attempt import Attempt, Task
-from .search import PAUSED, SOLVED, Advance, advance
 
 MACHINE_SLICE = 2048
 INTERPRETED_SLICE = 64
@@ -60,7 +59,7 @@ class Limits:
 
     def load(self) -> Advance | None:
         """Load the search as machine code. None where all time counts and is over before that is done."""
-        from . import machine  # here, so that planning without it starts faster
+        from isthmus.planning import machine  # here, so that planning without it starts faster
 
         began = time.perf_counter()
         if self.whole and not self.loaded:
@@ -81,7 +80,7 @@ class Limits:
 
 def _load_quietly() -> None:
     """Load the search; who asks again is told what is wrong."""
-    from . import machine
+    from isthmus.planning import machine
 
     with suppress(Exception):
         machine.load()

@@ -7,14 +7,14 @@ import time
 from collections.abc import Sequence
 from itertools import count
 
-from .attempt import Task
-from .bound import lower_bound
-from .component import Scale, take_apart
-from .conflicts import MAX_CONFLICTS, count_conflicts, find_conflicts
-from .greedy import first_fit, in_order_of_time, orders
-from .portfolio import Limits, answer
-from .problem import PlanningError, Problem
-from .solution import Solution, Status
+from isthmus.planning.attempt import Task
+from isthmus.planning.bound import lower_bound
+from isthmus.planning.component import Scale, take_apart
+from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts, find_conflicts
+from isthmus.planning.greedy import first_fit, in_order_of_time, orders
+from isthmus.planning.portfolio import Limits, answer
+from isthmus.planning.problem import PlanningError, Problem
+from isthmus.planning.solution import Solution, Status
 
 FIRST_NODES = 4
 """Nodes for each member of a component that an attempt of the first round gets; each round doubles them."""

@@ -14,9 +14,8 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from isthmus.planning.problem import Buffer, Gap, PlanningError, Problem
 from isthmus.system import reading
-
-from .problem import Buffer, Gap, PlanningError, Problem
 
 ALIASES = {"start": "lower", "begin": "lower", "end": "upper", "buffer": "id", "buffer_id": "id"}
 REQUIRED = ("id", "lower", "upper", "size")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from .problem import PlanningError, Problem
+from isthmus.planning.problem import PlanningError, Problem
 
 
 def check(problem: Problem, offsets: Sequence[int]) -> int:
