@@ -31,7 +31,7 @@ import isthmus
 from isthmus import QnnError, qnn
 from isthmus.backends.gpu.buffers import device_buffer
 from isthmus.backends.gpu.runtime import commands, program
-from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.device import choose
 from isthmus.backends.gpu.runtime.execution import Commands
 from isthmus.backends.gpu.runtime.library import library
@@ -94,7 +94,7 @@ def peer() -> Any:
 
 def launches(options: argparse.Namespace) -> dict[str, float]:
     """Host time per launch, arguments set before; and a lone execution from call to return."""
-    context = Context.create(choose())
+    context = ClContext.create(choose())
     source = "kernel void touch(global int *x) { if (get_global_id(0) == 0) x[0] += 1; }"
     built = program.build(context, source, (), program.Repository(), "bench")
     memory = device_buffer(context, 4096)
@@ -157,7 +157,7 @@ def _touch(built: Any, memory: Any) -> commands.Command:
 # -- inputs and outputs ------------------------------------------------------------------------------------------------
 
 
-def first_few(context: qnn.Context, elements: int) -> qnn.Graph:
+def first_few(context: qnn.Context, elements: int) -> qnn.QnnGraph:
     """A graph whose work does not depend on its input's size: it takes the first few elements."""
     graph = context.create_graph(f"few of {elements}")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, elements))
@@ -167,7 +167,7 @@ def first_few(context: qnn.Context, elements: int) -> qnn.Graph:
     return graph
 
 
-def rectified(context: qnn.Context, elements: int) -> qnn.Graph:
+def rectified(context: qnn.Context, elements: int) -> qnn.QnnGraph:
     """A graph that reads and writes as much."""
     graph = context.create_graph(f"relu of {elements}")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, elements))
@@ -205,7 +205,7 @@ def inputs_and_outputs(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _raw_and_registered(
-    backend: qnn.Backend, make: Callable[..., qnn.Graph], elements: int, rounds: int
+    backend: qnn.Backend, make: Callable[..., qnn.QnnGraph], elements: int, rounds: int
 ) -> dict[str, float]:
     context = backend.create_context()
     graph = make(context, elements)

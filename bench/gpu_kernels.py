@@ -18,8 +18,8 @@ import pyopencl as cl
 
 from isthmus.backends.gpu.compile.lower import prepare
 from isthmus.backends.gpu.compile.lowering import product, tiles
-from isthmus.backends.gpu.compile.program import Local, Place, Pool, Program
-from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
+from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram, Local
+from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
 from isthmus.graph import DataType, Graph, TensorType
 
 warnings.simplefilter("ignore")
@@ -42,14 +42,16 @@ def traits_of(device: Any) -> DeviceTraits:
 class Bound:
     """A program with buffers, its arguments set."""
 
-    def __init__(self, queue: Any, program: Program) -> None:
+    def __init__(self, queue: Any, program: KernelProgram) -> None:
         self.queue, self.program = queue, program
         context, flags = queue.context, cl.mem_flags
-        sizes = {(Pool.SCRATCH, 0): program.scratch_bytes, (Pool.STATE, 0): program.state_bytes}
+        sizes = {(KernelPool.SCRATCH, 0): program.scratch_bytes, (KernelPool.STATE, 0): program.state_bytes}
         self.buffers = {key: cl.Buffer(context, flags.READ_WRITE, max(size, 1)) for key, size in sizes.items()}
         constants = program.constants if program.constants.size else np.zeros(1, np.uint8)
-        self.buffers[Pool.CONSTANTS, 0] = cl.Buffer(context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=constants)
-        for pool, infos in ((Pool.INPUT, program.inputs), (Pool.OUTPUT, program.outputs)):
+        self.buffers[KernelPool.CONSTANTS, 0] = cl.Buffer(
+            context, flags.READ_ONLY | flags.COPY_HOST_PTR, hostbuf=constants
+        )
+        for pool, infos in ((KernelPool.INPUT, program.inputs), (KernelPool.OUTPUT, program.outputs)):
             for index, info in enumerate(infos):
                 self.buffers[pool, index] = cl.Buffer(context, flags.READ_WRITE, max(info.nbytes, 1))
         built: dict[int, Any] = {}
@@ -61,7 +63,7 @@ class Bound:
                 built[launch.unit] = cl.Program(context, unit.source).build(options=list(unit.options))
             kernel, values = cl.Kernel(built[launch.unit], launch.kernel), []
             for argument in launch.arguments:
-                if isinstance(argument, Place):
+                if isinstance(argument, BufferRef):
                     values += [self.buffers[argument.pool, argument.index], np.int64(argument.offset)]
                 else:
                     values.append(cl.LocalMemory(argument.nbytes) if isinstance(argument, Local) else argument)
@@ -71,13 +73,13 @@ class Bound:
 
     def write(self, array: np.ndarray, index: int = 0) -> None:
         """Fill an input."""
-        cl.enqueue_copy(self.queue, self.buffers[Pool.INPUT, index], np.ascontiguousarray(array))
+        cl.enqueue_copy(self.queue, self.buffers[KernelPool.INPUT, index], np.ascontiguousarray(array))
 
     def read(self, index: int = 0) -> np.ndarray:
         """An output."""
         info = self.program.outputs[index]
         result = np.empty(info.dims, info.dtype.numpy)
-        cl.enqueue_copy(self.queue, result, self.buffers[Pool.OUTPUT, index])
+        cl.enqueue_copy(self.queue, result, self.buffers[KernelPool.OUTPUT, index])
         return result
 
     def enqueue(self) -> None:
@@ -200,7 +202,7 @@ def mobile_net(rng: np.random.Generator) -> Graph:
 
 
 def measure(
-    queue: Any, traits: DeviceTraits, graph: Graph, precision: Precision = Precision.FP32
+    queue: Any, traits: DeviceTraits, graph: Graph, precision: FloatStorage = FloatStorage.FP32
 ) -> tuple[float, Bound]:
     """Seconds of one execution."""
     bound = Bound(queue, prepare(graph, traits, precision))
@@ -271,7 +273,7 @@ def main() -> None:
     if arguments.tiles:
         search(queue, traits, rng)
     network = mobile_net(rng)
-    for precision in (Precision.FP32, Precision.FP16):
+    for precision in (FloatStorage.FP32, FloatStorage.FP16):
         bound = Bound(queue, prepare(network, traits, precision))
         bound.write(rng.standard_normal((1, 224, 224, 3)).astype(np.float32))
         queue.finish()
@@ -293,7 +295,7 @@ def main() -> None:
     profile(device, bound.program)
 
 
-def profile(device: Any, program: Program) -> None:
+def profile(device: Any, program: KernelProgram) -> None:
     """Where the time of a network goes, by kernel."""
     queue = cl.CommandQueue(cl.Context([device]), properties=cl.command_queue_properties.PROFILING_ENABLE)
     bound = Bound(queue, program)
@@ -312,11 +314,11 @@ def profile(device: Any, program: Program) -> None:
         print(f"  {nanoseconds / 1e3:7.1f} us {label} {global_size} {local_size}")
 
 
-def _always(candidate: tuple[int, ...]) -> Callable[..., tiles.Tile]:
+def _always(candidate: tuple[int, ...]) -> Callable[..., tiles.ClTile]:
     rows, columns, depth, item_rows, item_columns, slices = candidate
 
-    def fixed(traits: DeviceTraits, m: int, n: int, batches: int, k: int = 0) -> tiles.Tile:
-        return tiles.Tile(False, rows, columns, item_rows, item_columns, depth, slices, -(-n // 4) * 4)
+    def fixed(traits: DeviceTraits, m: int, n: int, batches: int, k: int = 0) -> tiles.ClTile:
+        return tiles.ClTile(False, rows, columns, item_rows, item_columns, depth, slices, -(-n // 4) * 4)
 
     return fixed
 

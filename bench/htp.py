@@ -27,7 +27,7 @@ from support import zoo
 
 import isthmus
 from isthmus import QnnError, qnn
-from isthmus.graph import DataType, MemType, TensorType
+from isthmus.graph import DataType, TensorMemType, TensorType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp
 
@@ -58,7 +58,7 @@ def main() -> int:
 # -- graphs ------------------------------------------------------------------------------------------------------------
 
 
-def first_few(context: qnn.Context, elements: int, mem_type: MemType) -> qnn.Graph:
+def first_few(context: qnn.Context, elements: int, mem_type: TensorMemType) -> qnn.QnnGraph:
     """A graph whose work does not depend on its input's size: it takes the first few elements."""
     graph = context.create_graph(f"few of {elements} {mem_type.name}")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, elements), mem_type=mem_type)
@@ -69,7 +69,7 @@ def first_few(context: qnn.Context, elements: int, mem_type: MemType) -> qnn.Gra
     return graph
 
 
-def spread(context: qnn.Context, elements: int, mem_type: MemType) -> qnn.Graph:
+def spread(context: qnn.Context, elements: int, mem_type: TensorMemType) -> qnn.QnnGraph:
     """A graph with a small input and a large output."""
     graph = context.create_graph(f"spread to {elements} {mem_type.name}")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, PIECE), mem_type=mem_type)
@@ -79,7 +79,7 @@ def spread(context: qnn.Context, elements: int, mem_type: MemType) -> qnn.Graph:
     return graph
 
 
-def raw(graph: qnn.Graph) -> tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]:
+def raw(graph: qnn.QnnGraph) -> tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]:
     """Raw buffers for a graph, touched."""
     kinds = graph.input_tensors, graph.output_tensors
     made = [tuple(ClientTensor(i.name, np.ones(i.dims, i.dtype.numpy)) for i in infos) for infos in kinds]
@@ -87,7 +87,7 @@ def raw(graph: qnn.Graph) -> tuple[tuple[ClientTensor, ...], tuple[ClientTensor,
 
 
 def shared(
-    context: qnn.Context, graph: qnn.Graph, buffers: list[rpcmem.RpcBuffer]
+    context: qnn.Context, graph: qnn.QnnGraph, buffers: list[rpcmem.RpcBuffer]
 ) -> tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]:
     """Registered buffers for a graph."""
     made = []
@@ -134,7 +134,7 @@ def round_trip(quick: bool) -> dict[str, float]:
     figures = {}
     with qnn.Backend("htp") as backend:
         context = backend.create_context()
-        graph = first_few(context, 64, MemType.MEMHANDLE)
+        graph = first_few(context, 64, TensorMemType.MEMHANDLE)
         inputs, outputs = shared(context, graph, buffers)
 
         def once() -> float:
@@ -155,7 +155,7 @@ def round_trip(quick: bool) -> dict[str, float]:
     return figures
 
 
-def copies(quick: bool, make: Callable[..., qnn.Graph], large: str, rounds: int) -> list[dict[str, float]]:
+def copies(quick: bool, make: Callable[..., qnn.QnnGraph], large: str, rounds: int) -> list[dict[str, float]]:
     """A row for each size: registered memory, raw memory, what the one costs more, and a plain copy."""
     sizes = SIZES[:7] if quick else SIZES
     buffers: list[rpcmem.RpcBuffer] = []
@@ -163,12 +163,12 @@ def copies(quick: bool, make: Callable[..., qnn.Graph], large: str, rounds: int)
     print(f"  {large:>10}  {'memhandle':>11}  {'raw':>11}  {'difference':>11}  {'memcpy':>11}")
     with qnn.Backend("htp") as backend:
         context = backend.create_context()
-        graphs = [make(context, nbytes // 4, MemType.MEMHANDLE) for nbytes in sizes]
+        graphs = [make(context, nbytes // 4, TensorMemType.MEMHANDLE) for nbytes in sizes]
         handles = [partial(graph.execute, *shared(context, graph, buffers)) for graph in graphs]
         # All sizes in turn, on one lane: what differs between them is the size alone.
         flat = np.median(in_turn(handles, rounds), axis=1)
         for nbytes, handle, cost in zip(sizes, handles, flat, strict=True):
-            graph = make(context, nbytes // 4, MemType.RAW)
+            graph = make(context, nbytes // 4, TensorMemType.RAW)
             source, target = np.ones(nbytes, np.uint8), np.ones(nbytes, np.uint8)
             copied = partial(graph.execute, *raw(graph))
             times = in_turn((handle, copied, partial(np.copyto, target, source)), rounds_for(nbytes, quick))
@@ -231,7 +231,7 @@ def cycles(quick: bool) -> dict[str, Any]:
     figures = {}
     with qnn.Backend("htp") as backend:
         context = backend.create_context()
-        graph = first_few(context, 1024, MemType.MEMHANDLE)
+        graph = first_few(context, 1024, TensorMemType.MEMHANDLE)
         content = context.get_binary()
 
         def registration() -> None:
@@ -280,11 +280,11 @@ def death(quick: bool) -> dict[str, float]:
     with qnn.Backend("htp") as backend:
         for _ in range(5 if quick else 30):
             context = backend.create_context()
-            graph = first_few(context, 1 << 20, MemType.RAW)
+            graph = first_few(context, 1 << 20, TensorMemType.RAW)
             given = raw(graph)
             died: list[float] = []
 
-            def work(graph: qnn.Graph = graph, given: Any = given, died: list[float] = died) -> None:
+            def work(graph: qnn.QnnGraph = graph, given: Any = given, died: list[float] = died) -> None:
                 try:
                     while True:
                         graph.execute(*given)
@@ -301,7 +301,7 @@ def death(quick: bool) -> dict[str, float]:
             begin = time.perf_counter()
             context.free()
             with backend.create_context() as fresh:
-                again = first_few(fresh, 1024, MemType.RAW)
+                again = first_few(fresh, 1024, TensorMemType.RAW)
                 again.execute(*raw(again))
             recoveries.append((time.perf_counter() - begin) * 1e3)
     print(f"  answered after {np.median(answers):.1f} ms (worst {max(answers):.1f}), over {len(answers)} kills")
@@ -316,7 +316,7 @@ def threads(quick: bool) -> dict[str, float]:
     wrong: list[tuple[int, int]] = []
     with qnn.Backend("htp") as backend:
         contexts = [backend.create_context() for _ in range(4)]
-        graphs = [first_few(context, 256, MemType.MEMHANDLE) for context in contexts]
+        graphs = [first_few(context, 256, TensorMemType.MEMHANDLE) for context in contexts]
 
         def work(seed: int) -> None:
             x, y = np.zeros((1, 256), np.float32), np.zeros((1, FEW), np.float32)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from isthmus.planning import Buffer, Problem, Solution, check, greedy_by_size, lower_bound, read_csv, solve
+from isthmus.planning import PlannerBuffer, Problem, Solution, check, greedy_by_size, lower_bound, read_csv, solve
 
 UNIT = 1024
 
@@ -36,7 +36,7 @@ def sliced(pieces: int, seed: int, *, dropped: float = 0.0, side: int = 1024) ->
             rectangles[k : k + 1] = [(x0, x1, y0, cut), (x0, x1, cut, y1)]
     kept = [r for r in rectangles if chance.random() >= dropped]
     chance.shuffle(kept)
-    return Problem(tuple(Buffer(str(i), x0, x1, (y1 - y0) * UNIT) for i, (x0, x1, y0, y1) in enumerate(kept)))
+    return Problem(tuple(PlannerBuffer(str(i), x0, x1, (y1 - y0) * UNIT) for i, (x0, x1, y0, y1) in enumerate(kept)))
 
 
 def woven(pieces: int, seed: int, *, steps: int = 100, height: int = 1024) -> Problem:
@@ -46,7 +46,7 @@ def woven(pieces: int, seed: int, *, steps: int = 100, height: int = 1024) -> Pr
     """
     chance = random.Random(seed)
     pile = [0] * steps
-    buffers: list[Buffer] = []
+    buffers: list[PlannerBuffer] = []
     while min(pile) < height:
         low = min(pile)
         start = pile.index(low)
@@ -58,7 +58,7 @@ def woven(pieces: int, seed: int, *, steps: int = 100, height: int = 1024) -> Pr
         if low + size > height - height // 50:
             size = height - low
         pile[start : start + width] = [low + size] * width
-        buffers.append(Buffer(str(len(buffers)), start, start + width, size * UNIT))
+        buffers.append(PlannerBuffer(str(len(buffers)), start, start + width, size * UNIT))
     chance.shuffle(buffers)
     return Problem(tuple(buffers))
 
@@ -72,7 +72,7 @@ def network(tensors: int, seed: int) -> Problem:
         size = int(2**21 * shrink * chance.choice((0.25, 0.5, 1, 1, 1, 1.5, 2, 6)))
         kind = chance.random()
         life = 2 if kind < 0.7 else chance.randint(3, 8) if kind < 0.97 else chance.randint(8, 60)
-        buffers.append(Buffer(f"t{i}", i, min(i + life, tensors + 1), max(size, 64), alignment=64))
+        buffers.append(PlannerBuffer(f"t{i}", i, min(i + life, tensors + 1), max(size, 64), alignment=64))
     return Problem(tuple(buffers))
 
 

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support import zoo
 
 from isthmus.backends.seam import native
-from isthmus.backends.seam.native import Prepared
+from isthmus.backends.seam.native import CompiledGraph
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.errors import QnnError
@@ -52,8 +52,8 @@ class Row:
 
     key: str
     limit: str
-    before: Prepared
-    after: Prepared
+    before: CompiledGraph
+    after: CompiledGraph
     seconds: float
     milliseconds: float
     ratio: float

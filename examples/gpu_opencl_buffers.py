@@ -16,7 +16,7 @@ import numpy as np
 import pyopencl as cl
 
 from isthmus import QnnError, qnn
-from isthmus.qnn import ClientTensor, DataType, DescriptorType, MemDescriptor, MemType, TensorType, gpu
+from isthmus.qnn import ClientTensor, DataType, DescriptorType, MemDescriptor, TensorMemType, TensorType, gpu
 
 DIMS = (64, 128)
 NBYTES = 64 * 128 * 4
@@ -33,11 +33,11 @@ kernel void to_pixels(global const float *output, global uchar *screen) {
 """
 
 
-def compose(context: qnn.Context) -> qnn.Graph:
+def compose(context: qnn.Context) -> qnn.QnnGraph:
     """A graph that brightens an image. Its tensors will lie in registered memory, so nothing is reserved for copies."""
     graph = context.create_graph("brighten")
-    x = graph.create_tensor("input", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS, mem_type=MemType.MEMHANDLE)
-    y = graph.create_tensor("output", TensorType.APP_READ, DataType.FLOAT_32, DIMS, mem_type=MemType.MEMHANDLE)
+    x = graph.create_tensor("input", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS, mem_type=TensorMemType.MEMHANDLE)
+    y = graph.create_tensor("output", TensorType.APP_READ, DataType.FLOAT_32, DIMS, mem_type=TensorMemType.MEMHANDLE)
     gain = graph.create_tensor("gain", TensorType.STATIC, DataType.FLOAT_32, (1,), None, np.float32([1.5]))
     graph.add_node("multiply", "ElementWiseMultiply", [x, gain], [y])
     graph.finalize()

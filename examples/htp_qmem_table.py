@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from isthmus import qnn
-from isthmus.graph import DataType, MemType, TensorType
+from isthmus.graph import DataType, TensorMemType, TensorType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor
 
@@ -17,14 +17,14 @@ NBYTES = 4 << 20
 ROUNDS = 30
 
 
-def measure(context: qnn.Context, prepared: MemType, executed: MemType) -> list[str]:
+def measure(context: qnn.Context, prepared: TensorMemType, executed: TensorMemType) -> list[str]:
     """One row: staging at prepare, staging at the first execution, bytes copied by each, first and later times."""
     graph = context.create_graph(f"{prepared.name} {executed.name}")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS, mem_type=prepared)
     y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, DIMS, mem_type=prepared)
     graph.add_node("relu", "Relu", [x], [y])
     graph.finalize()
-    if executed is MemType.MEMHANDLE:
+    if executed is TensorMemType.MEMHANDLE:
         buffers = [rpcmem.alloc(rpcmem.HEAP_ID_SYSTEM, rpcmem.DEFAULT_FLAGS, NBYTES) for _ in "xy"]
         handles = context.mem_register(
             MemDescriptor(DIMS, DataType.FLOAT_32, DescriptorType.ION, fd=buffer.fd) for buffer in buffers
@@ -54,9 +54,9 @@ def main() -> None:
     header = ["prepared", "executed", "reserved then", "reserved later", "copied each", "first", "later"]
     with qnn.Backend("htp") as backend:
         context = backend.create_context()
-        kinds = (MemType.RAW, MemType.MEMHANDLE)
+        kinds = (TensorMemType.RAW, TensorMemType.MEMHANDLE)
         # The first graph of a process pays for what all later ones find ready.
-        measure(backend.create_context(), MemType.RAW, MemType.RAW)
+        measure(backend.create_context(), TensorMemType.RAW, TensorMemType.RAW)
         rows = [header, *(measure(context, *pair) for pair in itertools.product(kinds, kinds))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     print(f"An input and an output of {NBYTES / 2**20:g} MiB each:\n")

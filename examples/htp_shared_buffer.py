@@ -13,7 +13,7 @@ import time
 import numpy as np
 
 from isthmus import QnnError, qnn
-from isthmus.graph import DataType, MemType, TensorType
+from isthmus.graph import DataType, TensorMemType, TensorType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp
 
@@ -21,11 +21,11 @@ DIMS = (1, 224, 224, 3)
 NBYTES = 4 * 224 * 224 * 3
 
 
-def compose(context: qnn.Context) -> qnn.Graph:
+def compose(context: qnn.Context) -> qnn.QnnGraph:
     """A graph that brightens an image, prepared for shared memory."""
     graph = context.create_graph("brighten")
-    x = graph.create_tensor("image", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS, mem_type=MemType.MEMHANDLE)
-    y = graph.create_tensor("result", TensorType.APP_READ, DataType.FLOAT_32, DIMS, mem_type=MemType.MEMHANDLE)
+    x = graph.create_tensor("image", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS, mem_type=TensorMemType.MEMHANDLE)
+    y = graph.create_tensor("result", TensorType.APP_READ, DataType.FLOAT_32, DIMS, mem_type=TensorMemType.MEMHANDLE)
     gain = graph.create_tensor("gain", TensorType.STATIC, DataType.FLOAT_32, (1,), None, np.float32([1.5]))
     graph.add_node("multiply", "ElementWiseMultiply", [x, gain], [y])
     graph.finalize()

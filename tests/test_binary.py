@@ -18,7 +18,7 @@ from isthmus import Code, QnnError, qnn
 from isthmus.backends.seam import binary, native
 from isthmus.engine.native import signatures
 from isthmus.frontends import load
-from isthmus.graph import MemType
+from isthmus.graph import TensorMemType
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def graphs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     conv = native.prepare(load(tiny.convolution(folder / "conv.onnx"))).program
     gate = native.prepare(load(tiny.gate(folder / "gate.onnx"))).program
-    shared = replace(gate, inputs=(replace(gate.inputs[0], mem_type=MemType.MEMHANDLE), *gate.inputs[1:]))
+    shared = replace(gate, inputs=(replace(gate.inputs[0], mem_type=TensorMemType.MEMHANDLE), *gate.inputs[1:]))
     return [binary.GraphBinary(conv), binary.GraphBinary(shared)]
 
 

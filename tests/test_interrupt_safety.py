@@ -14,7 +14,7 @@ from support.processes import descriptors, opened_since
 from support.waiting import PATIENCE
 
 from isthmus.system import interrupts
-from isthmus.system.interrupts import Ending, join, owned, settle, start, warn_forgotten
+from isthmus.system.interrupts import Finalizer, join, own_fd, run_pending, start, warn_forgotten
 
 BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])
 
@@ -34,7 +34,7 @@ def is_open(number):
 @BOTH
 def test_no_descriptor_is_lost_where_it_is_opened(by):
     def deed():
-        own = owned(os.memfd_create, "test", os.MFD_CLOEXEC)
+        own = own_fd(os.memfd_create, "test", os.MFD_CLOEXEC)
         os.fstat(own.fileno())
 
     assert unharmed(deed, by=by) > 5
@@ -56,8 +56,8 @@ def test_the_plain_way_does_lose_one():
 
 def test_a_descriptor_is_closed_when_told_at_the_end_of_a_block_and_when_forgotten():
     before = descriptors()
-    told, forgotten = (owned(os.open, "/proc", os.O_RDONLY) for _ in range(2))
-    with owned(os.dup, told.fileno()) as kept:
+    told, forgotten = (own_fd(os.open, "/proc", os.O_RDONLY) for _ in range(2))
+    with own_fd(os.dup, told.fileno()) as kept:
         number = kept.fileno()
         assert is_open(number)
     assert not is_open(number)
@@ -71,7 +71,7 @@ def test_a_descriptor_is_closed_when_told_at_the_end_of_a_block_and_when_forgott
 
 def test_what_cannot_be_opened_is_refused_as_ever():
     with pytest.raises(FileNotFoundError):
-        owned(os.open, "/no/such/file", os.O_RDONLY)
+        own_fd(os.open, "/no/such/file", os.O_RDONLY)
 
 
 @BOTH
@@ -110,12 +110,12 @@ def test_what_is_to_be_done_when_an_object_is_forgotten_is_done_wherever_that_is
 
     def deed():
         owner, key = Owner(), object()
-        ending = Ending(owner, done.add, key)
+        ending = Finalizer(owner, done.add, key)
         made.append(key)
         del owner, ending
 
     for where in everywhere(deed, by=by):
-        settle()
+        run_pending()
         assert done >= set(made), where
     assert len(done) > 10
 
@@ -123,7 +123,7 @@ def test_what_is_to_be_done_when_an_object_is_forgotten_is_done_wherever_that_is
 def test_an_ending_is_done_once_in_peace_and_never_if_it_is_forgotten():
     done = []
     owner = Owner()
-    ending, other = Ending(owner, done.append, 1), Ending(owner, done.append, 2)
+    ending, other = Finalizer(owner, done.append, 1), Finalizer(owner, done.append, 2)
     other.forget()
     ending.run()
     ending.run()
@@ -137,7 +137,7 @@ def test_an_ending_is_done_for_what_ends_in_a_cycle():
     done = []
     owner = Owner()
     owner.itself = owner
-    Ending(owner, done.append, 1)
+    Finalizer(owner, done.append, 1)
     del owner
     gc.collect()
     assert done == [1]
@@ -149,12 +149,12 @@ def test_an_ending_may_make_and_end_something_that_has_an_ending_itself(monkeypa
 
     def end():
         inner = Owner()
-        Ending(inner, done.append, "inner")
+        Finalizer(inner, done.append, "inner")
         del inner
         done.append("outer")
 
     owner = Owner()
-    Ending(owner, end)
+    Finalizer(owner, end)
     del owner
     assert (done, told) == (["outer", "inner"], [])
 
@@ -165,18 +165,18 @@ def test_such_an_ending_is_done_wherever_it_is_interrupted(by):
 
     def end(key):
         inner = Owner()
-        Ending(inner, done.add, (key, "inner"))
+        Finalizer(inner, done.add, (key, "inner"))
         del inner
         done.add(key)
 
     def deed():
         owner, key = Owner(), object()
-        ending = Ending(owner, end, key)
+        ending = Finalizer(owner, end, key)
         made.append(key)
         del owner, ending
 
     for where in everywhere(deed, by=by):
-        settle()
+        run_pending()
         assert done >= {*made, *((key, "inner") for key in made)}, where
     assert len(made) > 10
 
@@ -193,7 +193,7 @@ def test_a_warning_that_is_an_error_goes_no_further(monkeypatch):
 
 def test_an_ending_that_another_thread_is_at_too_is_not_begun_again_within_itself():
     main, calls, both, over = threading.get_ident(), [], threading.Event(), threading.Event()
-    other = threading.Thread(target=settle, daemon=True)
+    other = threading.Thread(target=run_pending, daemon=True)
 
     def end():
         calls.append(threading.get_ident() == main)
@@ -203,11 +203,11 @@ def test_an_ending_that_another_thread_is_at_too_is_not_begun_again_within_itsel
         elif not both.is_set():
             other.start()
             assert both.wait(PATIENCE)
-            settle()
+            run_pending()
             over.set()
 
     owner = Owner()
-    Ending(owner, end)
+    Finalizer(owner, end)
     del owner
     other.join(PATIENCE)
     assert not other.is_alive()
@@ -236,14 +236,14 @@ def test_an_ending_that_fails_is_told_and_in_nobodys_way(monkeypatch):
         raise ValueError("no end")
 
     owner, next_owner = Owner(), Owner()
-    Ending(owner, fail)
-    Ending(next_owner, done.append, 1)
+    Finalizer(owner, fail)
+    Finalizer(next_owner, done.append, 1)
     del owner
     assert [str(one.exc_value) for one in told] == ["no end"]
     assert "fail" in repr(told[0].object)
     assert "given up" in repr(told[0].object)
     del next_owner
-    Ending(Owner(), done.append, 2)
+    Finalizer(Owner(), done.append, 2)
     assert done == [1, 2]
     assert len(told) == 1
 
@@ -258,9 +258,9 @@ def test_what_a_handler_raises_within_an_ending_is_the_clients_and_the_ending_is
             raise TimeoutError
 
     owner = Owner()
-    Ending(owner, interrupted_once)
+    Finalizer(owner, interrupted_once)
     del owner
-    settle()
+    run_pending()
     assert len(tries) == 2
     # Python itself tells of what a reference's callback raises.
     assert [one.exc_type for one in told] == [TimeoutError]

@@ -1,6 +1,7 @@
 """Each room imports only what the architecture allows it to."""
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,18 @@ def test_only_backends_know_their_names(room):
         tree = ast.parse(file.read_text())
         said = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
         assert not {"htp", "lpai"} & {text for text in said if isinstance(text, str)}, file.name
+
+
+MIRRORS = ("cabi/", "delegate/structures.py", "frontends/dlc/version", "frontends/tflite/schema.py")
+"""Modules whose classes have the names of foreign structures: C structures, and tables of file formats."""
+
+
+def test_a_public_class_name_means_one_thing():
+    homes = defaultdict(list)
+    for file in SOURCE.rglob("*.py"):
+        where = file.relative_to(SOURCE).as_posix()
+        if not where.startswith(MIRRORS):
+            for node in ast.parse(file.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes[node.name].append(where)
+    assert not {name: where for name, where in homes.items() if len(where) > 1}

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from support import tiny
 
-from isthmus.backends.accelerator import Accelerator, Lane
+from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.seam import binary, native
 from isthmus.engine.native.target import Target
 from isthmus.frontends import load
@@ -40,7 +40,7 @@ class Site:
 
     def __init__(self, accelerator: Accelerator, content: bytes, size: int = SIZE) -> None:
         self.accelerator = accelerator
-        self.lane = Lane(accelerator)
+        self.lane = Queue(accelerator)
         with binary.ContextBinary(content) as opened:
             self.graph = self.lane.load(opened)["gate"]
         self.buffers = [rpcmem.alloc(25, 1, 4 * size) for _ in range(3)]

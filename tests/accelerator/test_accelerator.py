@@ -14,7 +14,7 @@ from support.processes import descriptors, least_growth, opened_since, stop
 from support.waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator, Lane
+from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.seam import binary
 from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import portable
@@ -207,7 +207,7 @@ def test_death_is_noticed_at_once_by_one_who_waits(content, sign):
     # Before a signal that is no SIGKILL reaches a thread of the continued process, another one may have answered.
     assert answer == [Code.COMMON_SYSTEM_COMMUNICATION] or (not answer and sign != signal.SIGKILL)
     assert eventually(lambda: not exists(accelerator.pid))
-    for later in (site.run, lambda: accelerator.call("counts"), lambda: Lane(accelerator)):
+    for later in (site.run, lambda: accelerator.call("counts"), lambda: Queue(accelerator)):
         with pytest.raises(QnnError) as refusal:
             later()
         assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
@@ -293,7 +293,7 @@ def test_a_damaged_program_is_refused_by_both_sides(accelerator, content, tmp_pa
     with pytest.raises(QnnError, match="checksum"):
         binary.ContextBinary(path)
     # What is not sealed may have changed after the client has looked at it.
-    with Lane(accelerator) as lane, open(path, "rb") as file:
+    with Queue(accelerator) as lane, open(path, "rb") as file:
         with pytest.raises(QnnError, match="checksum") as refusal:
             accelerator.call("load", [file.fileno()], lane=lane._id)
         assert refusal.value.code is Code.CONTEXT_CREATE_FROM_BINARY
@@ -307,7 +307,7 @@ def test_a_program_for_less_than_this_machine_has_is_executed(accelerator, tmp_p
 
 
 def test_a_program_for_another_machine_is_refused(accelerator, content):
-    with binary.ContextBinary(content) as opened, Lane(accelerator) as lane:
+    with binary.ContextBinary(content) as opened, Queue(accelerator) as lane:
         program = next(iter(opened.graphs.values())).program
         object.__setattr__(program, "target", "neon" if program.target.startswith(("avx", "portable")) else "avx2")
         with pytest.raises(QnnError, match="prepared for") as refusal:

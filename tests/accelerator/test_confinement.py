@@ -12,7 +12,7 @@ import pytest
 from accelerator_harness import Site, exists
 
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator, Lane
+from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.accelerator.confinement import ALLOW, ERRNO, KILL, MACHINES, program
 from isthmus.backends.seam import binary
 
@@ -201,7 +201,7 @@ def test_code_beside_a_model_is_not_run(tmp_path):
 
 
 def test_kernels_that_were_not_sent_are_refused_not_compiled(content, monkeypatch):
-    with Accelerator() as accelerator, Lane(accelerator) as lane, binary.ContextBinary(content) as opened:
+    with Accelerator() as accelerator, Queue(accelerator) as lane, binary.ContextBinary(content) as opened:
         with monkeypatch.context() as patch:
             patch.setattr(accelerator, "provide", lambda *_: None)
             with pytest.raises(QnnError, match="was not sent") as refusal:

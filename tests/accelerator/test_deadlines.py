@@ -9,7 +9,7 @@ from support.processes import stop
 from support.waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator, Deadlines, Lane
+from isthmus.backends.accelerator import Accelerator, Deadlines, Queue
 from isthmus.backends.accelerator.connection import Connection
 from isthmus.backends.accelerator.process import request
 from isthmus.backends.seam import deadlines
@@ -106,7 +106,7 @@ def test_silence_ends_the_accelerator_and_every_wait(content):
     gone, late = Code.COMMON_SYSTEM_COMMUNICATION, Code.GRAPH_TIMED_OUT
     assert attempt(lambda _, site: refused(site.run)) is late
     assert attempt(lambda accelerator, _: refused(lambda: accelerator.call("counts"))) is gone
-    assert attempt(lambda accelerator, _: refused(lambda: Lane(accelerator))) is gone
+    assert attempt(lambda accelerator, _: refused(lambda: Queue(accelerator))) is gone
     assert attempt(lambda _, site: site.lane.close()) is None
     assert attempt(lambda accelerator, _: accelerator.close()) is None
 

@@ -12,7 +12,7 @@ from support.processes import in_child
 from support.waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator, Deadlines, Lane, process
+from isthmus.backends.accelerator import Accelerator, Deadlines, Queue, process
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def everything(accelerator, site):
     refused(lambda: site.lane.reset(site.graph))
     refused(lambda: accelerator.call("counts"))
     refused(lambda: accelerator.register([(site.buffers[0].fd, 0, 16)]))
-    refused(lambda: Lane(accelerator))
+    refused(lambda: Queue(accelerator))
     site.lane.abort()
     accelerator.deregister(site.slots)
     site.lane.close()

@@ -11,7 +11,7 @@ from support.processes import stop
 from support.waiting import eventually, interrupted_when, main_in
 
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator, Deadlines, Lane
+from isthmus.backends.accelerator import Accelerator, Deadlines, Queue
 from isthmus.backends.accelerator.connection import Connection, Request
 from isthmus.backends.accelerator.gate import Gate
 from isthmus.backends.seam import binary
@@ -109,7 +109,7 @@ def test_a_second_interrupt_ends_the_patience_at_once(content):
     with Accelerator(deadlines=Deadlines(grace=3600)) as accelerator:
         site = Site(accelerator, content)
         stop(accelerator.pid)
-        gives_up = lambda: main_in(Lane._give_up)  # noqa: E731
+        gives_up = lambda: main_in(Queue._give_up)  # noqa: E731
         with interrupted_when(lambda: under_way(site), gives_up), pytest.raises(KeyboardInterrupt):
             site.run()
         assert not exists(accelerator.pid)

@@ -8,13 +8,13 @@ from support.interruption import Alarm, Interrupt, everywhere, twice_everywhere,
 from support.suites import LONG
 from support.waiting import PATIENCE
 
-from isthmus.backends.accelerator import Accelerator, Lane
+from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.accelerator.connection import Connection
 from isthmus.backends.accelerator.gate import Gate
 from isthmus.backends.seam import binary
 from isthmus.memory import rpcmem
 from isthmus.system import isolated
-from isthmus.system.interrupts import settle
+from isthmus.system.interrupts import run_pending
 
 pytestmark = [LONG, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 BOTH = pytest.mark.parametrize("by", [Interrupt, Alarm])
@@ -41,7 +41,7 @@ def as_before(accelerator, site):
 
     def held():
         # Calls are answered in order: what was undone without waiting is done when this is.
-        settle()
+        run_pending()
         return {name: accelerator.call("counts")[name] for name in ("lanes", "graphs", "memory")}
 
     before = held()
@@ -138,14 +138,14 @@ def test_an_execution(accelerator, site, as_before, by):
 
 def test_a_lane_that_is_closed(accelerator, site, as_before):
     def deed():
-        lane = Lane(accelerator)
+        lane = Queue(accelerator)
         lane.close()
 
     assert unharmed(deed, as_before, outside=PURE) > 100
 
 
 def test_a_lane_that_is_forgotten(accelerator, site, as_before):
-    assert unharmed(lambda: Lane(accelerator), as_before, by=Alarm, outside=PURE) > 100
+    assert unharmed(lambda: Queue(accelerator), as_before, by=Alarm, outside=PURE) > 100
 
 
 def test_memory_that_is_registered_and_deregistered(accelerator, site, as_before):
@@ -162,7 +162,7 @@ def test_memory_whose_slots_are_forgotten(accelerator, site, as_before):
 
 def test_graphs_that_are_loaded(accelerator, site, as_before, content):
     def deed():
-        lane = Lane(accelerator)
+        lane = Queue(accelerator)
         try:
             with binary.ContextBinary(content) as opened:
                 lane.load(opened)

@@ -21,7 +21,7 @@ from support.processes import stop
 from support.waiting import PATIENCE, eventually
 
 from isthmus import Code, QnnError
-from isthmus.backends.accelerator import Accelerator, Lane
+from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.accelerator.channel import Channel
 from isthmus.backends.accelerator.connection import Connection
 from isthmus.backends.accelerator.process import request
@@ -43,7 +43,7 @@ def test_a_dropped_accelerator_takes_its_process_with_it():
 
 def test_a_dropped_lane_is_closed_over_there(content):
     with Accelerator() as accelerator:
-        lanes = [Lane(accelerator)]
+        lanes = [Queue(accelerator)]
         with binary.ContextBinary(content) as opened:
             lanes[0].load(opened)
         assert accelerator.counts()["graphs"] == 1
@@ -153,7 +153,7 @@ def test_a_lane_of_an_accelerator_that_died_is_told_when_it_is_made():
     os.kill(accelerator.pid, signal.SIGKILL)
     assert eventually(lambda: not accelerator.alive)
     with pytest.raises(QnnError) as refusal:
-        Lane(accelerator)
+        Queue(accelerator)
     assert refusal.value.code is Code.COMMON_SYSTEM_COMMUNICATION
     accelerator.close()
 
@@ -242,7 +242,7 @@ def wait_for_children(enough):
 def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, change):
     path = tmp_path / "model.bin"
     path.write_bytes(content)
-    with Accelerator() as accelerator, Lane(accelerator) as lane:
+    with Accelerator() as accelerator, Queue(accelerator) as lane:
         site = Site(accelerator, content)
         with open(path, "rb") as file:
             [graph] = accelerator.call("load", [file.fileno()], lane=lane._id)["graphs"]
@@ -261,7 +261,7 @@ def test_a_file_may_change_under_what_was_loaded_from_it(content, tmp_path, chan
 
 
 def test_sealed_contents_are_mapped_not_copied(content):
-    with Accelerator() as accelerator, Lane(accelerator) as lane:
+    with Accelerator() as accelerator, Queue(accelerator) as lane:
         def mapped():
             with open(f"/proc/{accelerator.pid}/maps") as maps:
                 return sum("memfd:isthmus-context" in line for line in maps)
@@ -280,7 +280,7 @@ def test_names_of_any_length_and_many_graphs_cross(content):
     names = [f"{n} " + "\N{GREEK SMALL LETTER GAMMA}" * (2_000_000 if n == 0 else 100) for n in range(600)]
     programs = [replace(graph.program, name=name) for name in names]
     many = binary.to_bytes([replace(graph, program=program) for program in programs], "htp")
-    with Accelerator() as accelerator, Lane(accelerator) as lane, binary.ContextBinary(many) as opened:
+    with Accelerator() as accelerator, Queue(accelerator) as lane, binary.ContextBinary(many) as opened:
         numbers = lane.load(opened)
         assert set(numbers) == {program.name for program in programs}
         assert accelerator.counts()["graphs"] == 600
@@ -296,7 +296,7 @@ def test_a_call_that_is_too_long_is_refused_and_the_next_is_answered():
 
 def test_a_lane_that_the_collector_has_closed_is_not_closed_twice():
     with Accelerator() as accelerator:
-        lane = Lane(accelerator)
+        lane = Queue(accelerator)
         with pytest.warns(ResourceWarning, match="dropped without being closed"):
             lane._ending.run()
         lane.close()

@@ -9,7 +9,7 @@ from support import zoo
 from support.suites import only
 
 import isthmus
-from isthmus.backends.accelerator import Accelerator, Lane
+from isthmus.backends.accelerator import Accelerator, Queue
 from isthmus.backends.seam import binary
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine" / "native"))
@@ -17,7 +17,7 @@ import specimens
 
 
 def test_it_loads_programs_of_every_kind_of_kernel():
-    with Accelerator() as accelerator, Lane(accelerator) as lane:
+    with Accelerator() as accelerator, Queue(accelerator) as lane:
         for number, (name, program) in enumerate(specimens.programs(threads=1)):
             graph = binary.GraphBinary(replace(program, name=f"{number} {name}"))
             with binary.ContextBinary(binary.to_bytes([graph], "htp")) as content:

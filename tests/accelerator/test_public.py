@@ -13,7 +13,7 @@ from support.waiting import PATIENCE, eventually, interrupted_when, main_in
 from isthmus import Code, QnnError, qnn
 from isthmus.backends.accelerator import Deadlines
 from isthmus.backends.accelerator.connection import Request
-from isthmus.graph import DataType, MemType, TensorType
+from isthmus.graph import DataType, TensorMemType, TensorType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp
 
@@ -30,7 +30,7 @@ def backend():
 def relu(context):
     graph = context.create_graph("relu")
     x, y = (
-        graph.create_tensor(name, kind, DataType.FLOAT_32, (1, WIDTH), mem_type=MemType.MEMHANDLE)
+        graph.create_tensor(name, kind, DataType.FLOAT_32, (1, WIDTH), mem_type=TensorMemType.MEMHANDLE)
         for name, kind in (("x", TensorType.APP_WRITE), ("y", TensorType.APP_READ))
     )
     graph.add_node("relu", "Relu", [x], [y])

@@ -49,7 +49,7 @@ def main() -> None:
         x, y = buffer(backend), buffer(backend)
         put(backend, x, array)
         before = list(calls)
-        graph = doubled(context, prepared=qnn.MemType.MEMHANDLE)
+        graph = doubled(context, prepared=qnn.TensorMemType.MEMHANDLE)
         binding = bound(graph, *context.mem_register([descriptor(x), descriptor(y)]))
         binding.execute()
         report = {"executions": EXECUTIONS, "registered first": more_since(before)}

@@ -15,8 +15,8 @@ from support.opencl_device import cl as cl
 
 from isthmus import qnn
 from isthmus.backends.gpu import prepare as gpu_prepare
-from isthmus.backends.gpu.compile.program import Launch, Place, Pool, Program, Unit
-from isthmus.backends.gpu.compile.traits import Precision
+from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram, Launch, Unit
+from isthmus.backends.gpu.compile.traits import FloatStorage
 from isthmus.graph import TensorInfo
 from isthmus.prepare import schedule
 from isthmus.prepare.schedule import Pool as Planned
@@ -44,7 +44,7 @@ kernel void work(global char *x, long xo, global char *y, long yo) {
 KERNELS = {"ElementWiseAdd": "add", "Relu": "relu", "Sigmoid": "work"}
 
 
-def small_engine(graph, traits, precision=Precision.FP32, fuse=True, optimize_memory=True, rounds=1, source=SOURCE):
+def small_engine(graph, traits, precision=FloatStorage.FP32, fuse=True, optimize_memory=True, rounds=1, source=SOURCE):
     """`lower.prepare` for graphs of these kernels; Sigmoid stands for something that takes long."""
     planned = schedule(
         graph, work_bytes=lambda step: 0, alignment=traits.alignment, reuse_memory=optimize_memory,
@@ -55,18 +55,18 @@ def small_engine(graph, traits, precision=Precision.FP32, fuse=True, optimize_me
         arguments = []
         for tensor, writes in ((*((t, False) for t in step.inputs), *((t, True) for t in step.outputs))):
             place = planned.places[tensor]
-            pool, number = Pool.SCRATCH, 0
+            pool, number = KernelPool.SCRATCH, 0
             if place.pool == Planned.STATE:
-                pool = Pool.STATE
+                pool = KernelPool.STATE
             elif place.pool >= Planned.IO:
                 number = place.pool - Planned.IO
-                pool = Pool.INPUT
+                pool = KernelPool.INPUT
                 if number >= len(planned.inputs):
-                    pool, number = Pool.OUTPUT, number - len(planned.inputs)
-            arguments.append(Place(pool, number, place.offset, tensor.nbytes, writes))
+                    pool, number = KernelPool.OUTPUT, number - len(planned.inputs)
+            arguments.append(BufferRef(pool, number, place.offset, tensor.nbytes, writes))
         size = int(np.prod(step.outputs[0].dims))
         launches.append(Launch(0, KERNELS[step.op], tuple(arguments), (size,), (), index))
-    return Program(
+    return KernelProgram(
         name=graph.name, traits=traits, precision=precision,
         units=(Unit(source, (f"-DROUNDS={rounds}",)),), launches=tuple(launches),
         steps=tuple(f"{step.op} {step.name}" for step in planned.steps), constants=np.zeros(0, np.uint8),
@@ -89,7 +89,7 @@ def gpu(config=None, **more) -> Iterator[qnn.Backend]:
         yield backend
 
 
-def doubled(context, name="double", dims=DIMS, finalize=True, prepared=qnn.MemType.RAW):
+def doubled(context, name="double", dims=DIMS, finalize=True, prepared=qnn.TensorMemType.RAW):
     """A graph: y = relu(x + x)."""
     graph = context.create_graph(name)
     x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, dims, mem_type=prepared)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from isthmus import qnn
-from isthmus.graph import DataType, MemType, TensorType
+from isthmus.graph import DataType, TensorMemType, TensorType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp
 
@@ -22,9 +22,9 @@ FLOAT = DataType.FLOAT_32
 def doubler(
     context: qnn.Context,
     name: str = "double",
-    prepared: tuple[MemType, MemType] = (MemType.RAW, MemType.RAW),
+    prepared: tuple[TensorMemType, TensorMemType] = (TensorMemType.RAW, TensorMemType.RAW),
     dims: Sequence[int] = DIMS,
-) -> qnn.Graph:
+) -> qnn.QnnGraph:
     """A finalized graph that doubles its input."""
     graph = context.create_graph(name)
     x = graph.create_tensor("x", TensorType.APP_WRITE, FLOAT, dims, mem_type=prepared[0])
@@ -35,7 +35,7 @@ def doubler(
     return graph
 
 
-def counter(context: qnn.Context, name: str = "counter") -> qnn.Graph:
+def counter(context: qnn.Context, name: str = "counter") -> qnn.QnnGraph:
     """A finalized graph that adds its input to a state, starting from 1."""
     graph = context.create_graph(name)
     x = graph.create_tensor("x", TensorType.APP_WRITE, FLOAT, DIMS)
@@ -67,7 +67,7 @@ class Doubler:
 
     def __init__(self, context: qnn.Context, name: str = "double") -> None:
         self.context = context
-        self.graph = doubler(context, name, (MemType.MEMHANDLE, MemType.MEMHANDLE))
+        self.graph = doubler(context, name, (TensorMemType.MEMHANDLE, TensorMemType.MEMHANDLE))
         self.buffers = alloc(), alloc()
         self.x, self.y = (buffer.view(np.float32, DIMS) for buffer in self.buffers)
         self.register()

@@ -13,7 +13,7 @@ from support.suites import LONG
 from support.timing import holds, least, ratio, seconds
 
 from isthmus import memory, qnn
-from isthmus.graph import DataType, MemType, TensorType
+from isthmus.graph import DataType, TensorMemType, TensorType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, lpai
 
@@ -32,21 +32,21 @@ def context():
         yield backend.create_context()
 
 
-def by_handles(context: qnn.Context, graph: qnn.Graph) -> Callable[[], object]:
+def by_handles(context: qnn.Context, graph: qnn.QnnGraph) -> Callable[[], object]:
     buffers = [alloc(NBYTES) for _ in "xy"]
     handles = context.mem_register([ion(buffer, DIMS) for buffer in buffers])
     given = [ClientTensor(name, mem_handle=handle) for name, handle in zip("xy", handles, strict=True)]
     return lambda: graph.execute(given[:1], given[1:])
 
 
-def by_copies(graph: qnn.Graph) -> Callable[[], object]:
+def by_copies(graph: qnn.QnnGraph) -> Callable[[], object]:
     given = [ClientTensor(name, np.ones(DIMS, np.float32)) for name in "xy"]
     return lambda: graph.execute(given[:1], given[1:])
 
 
 def test_the_first_raw_inference_after_the_hint_takes_longer_than_those_that_follow(context):
     def claim() -> bool:
-        graph = doubler(context, f"hinted {time.perf_counter_ns()}", (MemType.MEMHANDLE,) * 2, DIMS)
+        graph = doubler(context, f"hinted {time.perf_counter_ns()}", (TensorMemType.MEMHANDLE,) * 2, DIMS)
         execute = by_copies(graph)
         first = seconds(execute)
         return first > 1.5 * least(execute)[0]
@@ -55,7 +55,9 @@ def test_the_first_raw_inference_after_the_hint_takes_longer_than_those_that_fol
 
 
 def test_handles_take_less_time_than_copies_and_as_much_with_the_hint_as_without(context):
-    raw, hinted = (doubler(context, kind.name, (kind, kind), DIMS) for kind in (MemType.RAW, MemType.MEMHANDLE))
+    raw, hinted = (
+        doubler(context, kind.name, (kind, kind), DIMS) for kind in (TensorMemType.RAW, TensorMemType.MEMHANDLE)
+    )
     without, with_ = by_handles(context, raw), by_handles(context, hinted)
     assert holds(lambda: ratio(without, by_copies(raw)) < 0.8)
     assert holds(lambda: 0.5 < ratio(without, with_) < 2)

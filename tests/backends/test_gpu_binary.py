@@ -24,7 +24,7 @@ def binary(model):
     with gpu() as backend:
         context = backend.create_context()
         for name in ("first", "second"):
-            context.compose(model, name, mem_type=qnn.MemType.MEMHANDLE).finalize()
+            context.compose(model, name, mem_type=qnn.TensorMemType.MEMHANDLE).finalize()
         return context.get_binary()
 
 
@@ -48,7 +48,7 @@ def test_a_context_comes_back_and_computes_in_registered_buffers(model, binary):
         graph = context.retrieve("second")
         assert graph.finalized
         [x], [y] = graph.input_tensors, graph.output_tensors
-        assert (x.mem_type, graph.stats.staging_prepare_bytes) == (qnn.MemType.MEMHANDLE, 0)
+        assert (x.mem_type, graph.stats.staging_prepare_bytes) == (qnn.TensorMemType.MEMHANDLE, 0)
         given = np.random.default_rng(0).random(x.dims, np.float32)
         buffers = [buffer(backend, info.nbytes) for info in (x, y)]
         put(backend, buffers[0], given)

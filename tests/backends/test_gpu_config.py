@@ -27,7 +27,7 @@ from support.opencl_device import DEVICE, client_context
 
 from isthmus import QnnError, Session, qnn
 from isthmus.backends.gpu import prepare as gpu_prepare
-from isthmus.backends.gpu.compile.traits import Precision as Kept
+from isthmus.backends.gpu.compile.traits import FloatStorage as Kept
 from isthmus.backends.gpu.config import read_config
 from isthmus.backends.gpu.runtime.device import devices
 from isthmus.errors import Code

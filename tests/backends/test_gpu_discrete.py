@@ -11,16 +11,16 @@ from isthmus import memory, qnn
 from isthmus.backends.gpu import staging as gpu_staging
 from isthmus.backends.gpu.buffers import PAGE, PinnedBuffer
 from isthmus.backends.gpu.runtime import context as contexts
-from isthmus.backends.gpu.runtime.loop import Kind
+from isthmus.backends.gpu.runtime.loop import CommandKind
 
 pytestmark = pytest.mark.usefixtures("small", "discrete")
 
 
 @pytest.fixture
 def discrete(monkeypatch):
-    create = contexts.Context.create
+    create = contexts.ClContext.create
     monkeypatch.setattr(
-        contexts.Context, "create", classmethod(lambda cls, device: create(replace(device, unified=False)))
+        contexts.ClContext, "create", classmethod(lambda cls, device: create(replace(device, unified=False)))
     )
 
 
@@ -45,7 +45,7 @@ def test_small_raw_memory_goes_through_pinned_memory():
             x[...] = values(seed=seed)
             binding.execute()
             np.testing.assert_allclose(y, expected(x), rtol=1e-5, atol=1e-6)
-        assert kinds(binding) == [Kind.WRITE, Kind.LAUNCH, Kind.LAUNCH, Kind.READ]
+        assert kinds(binding) == [CommandKind.WRITE, CommandKind.LAUNCH, CommandKind.LAUNCH, CommandKind.READ]
         assert not pins(binding)
         assert len(binding._driver._copies_in) == len(binding._driver._copies_out) == 1
         assert binding.stats.copied_bytes == 2 * (x.nbytes + y.nbytes)

@@ -98,7 +98,7 @@ def test_a_graph_that_is_prepared_for_handles_reserves_nothing_until_raw_memory_
         context = backend.create_context()
         graph = doubled(context, finalize=False)
         for tensor in graph.driver.graph.tensors.values():
-            tensor.mem_type = qnn.MemType.MEMHANDLE
+            tensor.mem_type = qnn.TensorMemType.MEMHANDLE
         graph.finalize()
         assert graph.stats.staging_bytes == 0
         graph.execute([qnn.ClientTensor("x", values())], [qnn.ClientTensor("y", np.zeros(DIMS, np.float32))])

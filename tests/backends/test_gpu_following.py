@@ -15,7 +15,7 @@ from isthmus import QnnError, qnn
 from isthmus.backends.gpu import graph as gpu_graph
 from isthmus.backends.gpu.runtime.handles import references
 from isthmus.errors import Code
-from isthmus.system.interrupts import settle
+from isthmus.system.interrupts import run_pending
 
 pytestmark = pytest.mark.usefixtures("small")
 FOLLOWING = {"gpu": {"follow_client": True}}
@@ -196,7 +196,7 @@ def test_a_move_that_is_interrupted_is_made_whole_or_not_at_all(queue):
             if context.driver.opencl.handle != queue.context.int_ptr:
                 deed()
             compute(where)
-            settle()
+            run_pending()
             for each in (queue, other):
                 each.finish()
             return queue.context.reference_count, other.context.reference_count

@@ -12,7 +12,7 @@ from support.suites import long
 
 from isthmus import QnnError, qnn
 from isthmus.backends.gpu.runtime.handles import references
-from isthmus.system.interrupts import settle
+from isthmus.system.interrupts import run_pending
 
 pytestmark = [pytest.mark.usefixtures("small"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 OUTSIDE = (
@@ -34,7 +34,7 @@ def unharmed(backend, deed, most, more=lambda: ()):
     context = backend.get_property(qnn.gpu.CL_CONTEXT)
 
     def counted():
-        settle()
+        run_pending()
         opencl_queue(backend).finish()
         return context.reference_count, more()
 

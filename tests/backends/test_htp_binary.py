@@ -14,7 +14,7 @@ from isthmus import Code, QnnError, qnn
 from isthmus.backends.seam import binary
 from isthmus.engine.native import signatures
 from isthmus.engine.native.signatures import KERNELS
-from isthmus.graph import MemType
+from isthmus.graph import TensorMemType
 from isthmus.qnn import ClientTensor
 
 
@@ -27,7 +27,7 @@ def backend():
 @pytest.fixture(scope="module")
 def content(backend):
     with backend.create_context() as context:
-        doubler(context, "double", (MemType.MEMHANDLE, MemType.RAW))
+        doubler(context, "double", (TensorMemType.MEMHANDLE, TensorMemType.RAW))
         counter(context, "count")
         made = context.get_binary()
         assert context.get_binary_size() == len(made)

@@ -9,7 +9,7 @@ from htp_harness import DIMS, FLOAT, NBYTES, Doubler, alloc, doubler, ion, share
 from support.processes import descriptors, least_growth, opened_since
 
 from isthmus import Code, QnnError, qnn
-from isthmus.graph import DataType, MemType
+from isthmus.graph import DataType, TensorMemType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor, htp
 
@@ -290,7 +290,7 @@ def test_memory_of_another_shape_or_type_is_refused_by_the_graph(context, dims, 
 
 
 def test_raw_memory_that_will_not_do_is_refused(context):
-    graph = doubler(context, prepared=(MemType.MEMHANDLE, MemType.MEMHANDLE))
+    graph = doubler(context, prepared=(TensorMemType.MEMHANDLE, TensorMemType.MEMHANDLE))
     good = np.zeros(DIMS, np.float32)
     fixed = good.copy()
     fixed.flags.writeable = False

@@ -5,10 +5,10 @@ import pytest
 from htp_harness import DIMS, NBYTES, alloc, counter, doubler, ion
 
 from isthmus import Code, QnnError, qnn
-from isthmus.graph import MemType
+from isthmus.graph import TensorMemType
 from isthmus.qnn import ClientTensor
 
-RAW, MEMHANDLE = MemType.RAW, MemType.MEMHANDLE
+RAW, MEMHANDLE = TensorMemType.RAW, TensorMemType.MEMHANDLE
 
 
 @pytest.fixture(scope="module")

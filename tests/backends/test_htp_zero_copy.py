@@ -16,7 +16,7 @@ from support.alone import alone, process
 from support.occupancy import denied, mappings, taken
 
 from isthmus import memory, qnn
-from isthmus.graph import MemType
+from isthmus.graph import TensorMemType
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, htp
 
@@ -58,11 +58,11 @@ def large_tensors_taken(origin: str, prepared: str, kind: str, how: str) -> list
         # What a first execution loads or starts is not taken for a tensor.
         doubler(context, "first").execute_async(ones[:1], ones[1:]).result()
         pids = {"client": os.getpid(), "accelerator": backend.get_property(htp.ACCELERATOR_PID)}
-        types = MemType[prepared], MemType[prepared]
+        types = TensorMemType[prepared], TensorMemType[prepared]
         with backend.create_context() as offline:
             doubler(offline, "double", types, LARGE)
             content = offline.get_binary()
-        graphs: list[qnn.Graph] = []
+        graphs: list[qnn.QnnGraph] = []
         brought: list[tuple[list[rpcmem.RpcBuffer], list[np.ndarray], list[ClientTensor]]] = []
 
         def prepare() -> None:
@@ -158,7 +158,7 @@ def registered(context: qnn.Context) -> int:
     ],
 )
 def test_shared_memory_is_allocated_and_registered_as_the_table_says(backend, origin, prepared, executed, reserved):
-    types = MemType[prepared], MemType[prepared]
+    types = TensorMemType[prepared], TensorMemType[prepared]
     with backend.create_context() as offline:
         doubler(offline, "double", types)
         content = offline.get_binary()

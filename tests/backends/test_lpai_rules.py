@@ -3,7 +3,7 @@
 import pytest
 
 from isthmus import memory
-from isthmus.backends.lpai.options import BufferAlignmentReq, Mem, MemType
+from isthmus.backends.lpai.options import BufferAlignmentReq, LpaiMemType, Mem
 from isthmus.backends.lpai.rules import io_window, pool_window
 from isthmus.errors import QnnError
 
@@ -18,23 +18,23 @@ def buffer():
 
 @pytest.mark.parametrize("address", [None, 0])
 def test_no_memory_is_enough_for_no_bytes_and_for_no_more(address) -> None:
-    assert pool_window("scratch", Mem(MemType.DDR, 0, address), 0, ALIGNMENT) is None
+    assert pool_window("scratch", Mem(LpaiMemType.DDR, 0, address), 0, ALIGNMENT) is None
     for size, required in ((8, 0), (0, 8), (8, 8)):
         with pytest.raises(QnnError, match="its address is null"):
-            pool_window("scratch", Mem(MemType.DDR, size, address), required, ALIGNMENT)
+            pool_window("scratch", Mem(LpaiMemType.DDR, size, address), required, ALIGNMENT)
 
 
 @pytest.mark.parametrize(
     ("kind", "size", "offset", "required", "sentence"),
     [
-        (MemType.TCM, 64, 0, 8, "must be in DDR, is given as TCM"),
+        (LpaiMemType.TCM, 64, 0, 8, "must be in DDR, is given as TCM"),
         ("DDR", 64, 0, 8, "must be in DDR, is given as 'DDR'"),
-        (MemType.DDR, -1, 0, 8, "at most 32 bits"),
-        (MemType.DDR, 1 << 32, 0, 8, "at most 32 bits"),
-        (MemType.DDR, 8.5, 0, 8, "at most 32 bits"),
-        (MemType.DDR, 64, 8, 8, "not a multiple of 64"),
-        (MemType.DDR, 12, 0, 8, "size 12 is not a multiple of 8"),
-        (MemType.DDR, 64, 0, 65, "has 64 bytes, 65 are needed"),
+        (LpaiMemType.DDR, -1, 0, 8, "at most 32 bits"),
+        (LpaiMemType.DDR, 1 << 32, 0, 8, "at most 32 bits"),
+        (LpaiMemType.DDR, 8.5, 0, 8, "at most 32 bits"),
+        (LpaiMemType.DDR, 64, 8, 8, "not a multiple of 64"),
+        (LpaiMemType.DDR, 12, 0, 8, "size 12 is not a multiple of 8"),
+        (LpaiMemType.DDR, 64, 0, 65, "has 64 bytes, 65 are needed"),
     ],
 )
 def test_memory_that_breaks_a_rule_is_refused_by_it(buffer, kind, size, offset, required, sentence) -> None:
@@ -43,13 +43,13 @@ def test_memory_that_breaks_a_rule_is_refused_by_it(buffer, kind, size, offset, 
 
 
 def test_memory_that_just_suffices_is_taken_whole(buffer) -> None:
-    found = pool_window("scratch", Mem(MemType.DDR, 64, buffer.address + 64), 64, ALIGNMENT)
+    found = pool_window("scratch", Mem(LpaiMemType.DDR, 64, buffer.address + 64), 64, ALIGNMENT)
     assert (found.address, found.nbytes) == (buffer.address + 64, 64)
 
 
 def test_tcm_is_no_place_for_a_pool(fresh_tcm) -> None:
     with fresh_tcm.allocate(256, 64) as made, pytest.raises(QnnError, match="must be in DDR, lies in TCM"):
-        pool_window("scratch", Mem(MemType.DDR, 64, made.address), 8, ALIGNMENT)
+        pool_window("scratch", Mem(LpaiMemType.DDR, 64, made.address), 8, ALIGNMENT)
 
 
 def test_a_tensor_takes_the_first_bytes_of_its_buffer(buffer) -> None:

@@ -7,28 +7,28 @@ from isthmus.backends.htp import options as htp_options
 from isthmus.backends.lpai import options as lpai_options
 
 NUMBERS = {
-    gpu_options.MemType: {"OPENCL": 0, "UNDEFINED": 0x7FFFFFF},
-    gpu_options.Precision: {"FP32": 0, "FP16": 1, "HYBRID": 2, "USER_PROVIDED": 3},
-    gpu_options.GraphConfig: {
+    gpu_options.GpuMemType: {"OPENCL": 0, "UNDEFINED": 0x7FFFFFF},
+    gpu_options.PrecisionMode: {"FP32": 0, "FP16": 1, "HYBRID": 2, "USER_PROVIDED": 3},
+    gpu_options.GpuGraphOption: {
         "PRECISION": 20001, "DISABLE_MEMORY_OPTIMIZATIONS": 20002, "DISABLE_NODE_OPTIMIZATIONS": 20003,
         "DISABLE_QUEUE_RECORDING": 20004,
     },
-    gpu_options.ContextConfig: {"KERNEL_REPO_DIR": 2, "INVALIDATE_KERNEL_REPO": 3},
-    gpu_options.BackendProperty: {"CL_CONTEXT": 20001, "CL_QUEUE": 20002, "CL_DEVICE": 20003},
-    htp_options.MemType: {
+    gpu_options.GpuContextOption: {"KERNEL_REPO_DIR": 2, "INVALIDATE_KERNEL_REPO": 3},
+    gpu_options.GpuBackendProperty: {"CL_CONTEXT": 20001, "CL_QUEUE": 20002, "CL_DEVICE": 20003},
+    htp_options.HtpMemType: {
         "QURT": 0, "SHARED_BUFFER": 1, "WEIGHTS_BUFFER": 2, "SHARED_SPILLFILL_BUFFER": 3,
         "SHARED_VTCMBACKUP_BUFFER": 4, "UNDEFINED": 0x7FFFFFFF,
     },
-    htp_options.ContextConfig: {"REREGISTRATION": 20001},
-    htp_options.BackendProperty: {"ACCELERATOR_PID": 20001},
-    lpai_options.BackendProperty: {"ALIGNMENT_REQ": 0, "REQUIRE_PERSISTENT_BINARY": 1, "SHARED_POOLS": 20001},
-    lpai_options.ContextConfig: {"MODEL_BUFFER_MEM_TYPE": 1, "ENABLE_ISLAND": 11},
+    htp_options.HtpContextConfigOption: {"REREGISTRATION": 20001},
+    htp_options.HtpBackendProperty: {"ACCELERATOR_PID": 20001},
+    lpai_options.LpaiBackendProperty: {"ALIGNMENT_REQ": 0, "REQUIRE_PERSISTENT_BINARY": 1, "SHARED_POOLS": 20001},
+    lpai_options.LpaiContextOption: {"MODEL_BUFFER_MEM_TYPE": 1, "ENABLE_ISLAND": 11},
     lpai_options.GraphProperty: {"SCRATCH_MEM_SIZE": 1, "PERSISTENT_MEM_SIZE": 101, "IO_OFFSETS": 20001},
-    lpai_options.GraphConfig: {
+    lpai_options.LpaiGraphOption: {
         "SCRATCH_MEM": 1, "PERSISTENT_MEM": 101, "PERF_CFG": 201, "CORE_AFFINITY": 301, "PREPARE": 10001,
         "RESET_STATE": 20001,
     },
-    lpai_options.MemType: {"DDR": 1, "LLC": 2, "TCM": 3, "UNDEFINED": 0x7FFFFFFF},
+    lpai_options.LpaiMemType: {"DDR": 1, "LLC": 2, "TCM": 3, "UNDEFINED": 0x7FFFFFFF},
     lpai_options.ClientType: {"REAL_TIME": 1, "NON_REAL_TIME": 2},
     lpai_options.Affinity: {"SOFT": 1, "HARD": 2},
 }  # fmt: skip

@@ -10,7 +10,7 @@ from support.interruption import Alarm, Interrupt, everywhere, twice_everywhere
 from support.waiting import PATIENCE, eventually
 
 from isthmus import qnn
-from isthmus.backends.seam.turn import FairTurn, _Place
+from isthmus.backends.seam.turn import FairLock, _Place
 from isthmus.graph import DataType, TensorType
 
 OUTSIDE = ("threading", "test_turn", "waiting")
@@ -29,7 +29,7 @@ def in_line_after(turn, last):
 
 
 def test_those_who_wait_are_called_in_the_order_of_asking():
-    turn, order, threads = FairTurn(), [], []
+    turn, order, threads = FairLock(), [], []
 
     def take(number):
         with turn:
@@ -56,7 +56,7 @@ def test_one_who_stops_waiting_is_passed_over():
     def interrupt(number, frame):
         raise Interrupted
 
-    turn, go_on = FairTurn(), threading.Event()
+    turn, go_on = FairLock(), threading.Event()
     last = turn._last
 
     def hold():
@@ -83,7 +83,7 @@ def test_one_who_stops_waiting_is_passed_over():
 
 @pytest.mark.parametrize("threads", [2, 4])
 def test_only_one_has_it_at_a_time(threads):
-    turn, inside, most = FairTurn(), [], []
+    turn, inside, most = FairLock(), [], []
 
     def work():
         for _ in range(300):
@@ -123,7 +123,7 @@ def until_interrupted():
 
 
 def test_an_interrupt_at_any_moment_leaves_nobody_with_the_turn(until_interrupted):
-    turn = FairTurn()
+    turn = FairLock()
 
     def take():
         with turn:
@@ -135,7 +135,7 @@ def test_an_interrupt_at_any_moment_leaves_nobody_with_the_turn(until_interrupte
 
 
 def test_an_interrupt_at_any_moment_calls_the_next_all_the_same(until_interrupted):
-    turn, over, taken = FairTurn(), threading.Event(), []
+    turn, over, taken = FairLock(), threading.Event(), []
 
     def take():
         with turn:
@@ -161,7 +161,7 @@ class Line:
     """A turn that somebody has until the main thread stands in line for it, and the main thread's try to take it."""
 
     def __init__(self):
-        self.turn, self._holders = FairTurn(), []
+        self.turn, self._holders = FairLock(), []
 
     def take(self):
         taken, last = threading.Event(), self.turn._last
@@ -205,7 +205,7 @@ def test_a_second_interrupt_while_leaving_the_line_leaves_the_turn_to_others():
 
 @pytest.mark.parametrize("by", [Interrupt, Alarm])
 def test_two_interrupts_leave_a_turn_that_nobody_else_wants_free(by):
-    turn = FairTurn()
+    turn = FairLock()
 
     def take():
         with turn:
@@ -216,7 +216,7 @@ def test_two_interrupts_leave_a_turn_that_nobody_else_wants_free(by):
 
 
 def test_one_who_leaves_the_line_too_soon_lets_nobody_overtake():
-    turn, order = FairTurn(), []
+    turn, order = FairLock(), []
 
     def take(number):
         with turn:

@@ -13,10 +13,10 @@ import numpy as np
 
 from isthmus import memory
 from isthmus.backends.seam import registry
-from isthmus.backends.seam.binding import Binding, Ledger
+from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import BackendDriver, ContextDriver, GraphDriver, Traffic, check_apart
 from isthmus.backends.seam.entry import BackendEntry
-from isthmus.backends.seam.turn import PlainTurn
+from isthmus.backends.seam.turn import ExecutionLock
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, GraphInfo, MemoryNeeds, TensorInfo
 from isthmus.graph.evaluate import evaluate
@@ -68,7 +68,7 @@ class ToyContext(ContextDriver):
 class ToyGraph(GraphDriver):
     def __init__(self, graph):
         self.graph, self.states = graph, {}
-        self.ledger = Ledger(PlainTurn())
+        self.ledger = ExecutionCounts(ExecutionLock())
 
     @property
     def info(self):
@@ -97,7 +97,7 @@ class ToyGraph(GraphDriver):
             self.ledger.close()
 
 
-class ToyBinding(Binding):
+class ToyBinding(BindingBase):
     def __init__(self, graph, memories):
         self.driver = graph
         super().__init__(f"graph '{graph.graph.name}'", memories, graph.ledger)

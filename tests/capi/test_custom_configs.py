@@ -10,7 +10,7 @@ import pytest
 from isthmus.cabi import custom
 from isthmus.cabi.types import UNDEFINED
 from isthmus.capi import options
-from isthmus.capi.serve import Server
+from isthmus.capi.serve import LibraryServer
 from isthmus.errors import QnnError
 from isthmus.qnn import gpu, lpai
 
@@ -18,7 +18,7 @@ from isthmus.qnn import gpu, lpai
 def lpai_config(option: int, value: ctypes.Structure | None = None) -> dict[Any, Any]:
     config = custom.LpaiCustom()
     config.option, config.value = option, None if value is None else ctypes.addressof(value)
-    return options._lpai_graph(Server("QnnLpai"), ctypes.addressof(config))
+    return options._lpai_graph(LibraryServer("QnnLpai"), ctypes.addressof(config))
 
 
 def filled(kind: type[ctypes.Structure], **fields: Any) -> ctypes.Structure:
@@ -56,7 +56,7 @@ def test_a_config_of_the_gpu_is_read_field_by_field() -> None:
         custom.GpuGraphConfig, precision=1, disableMemoryOptimizations=0, disableNodeOptimizations=1,
         disableQueueRecording=0,
     )  # fmt: skip
-    assert options._gpu_graph(Server("QnnGpu"), ctypes.addressof(given)) == {
+    assert options._gpu_graph(LibraryServer("QnnGpu"), ctypes.addressof(given)) == {
         gpu.GraphConfig.PRECISION: 1, gpu.GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS: 0,
         gpu.GraphConfig.DISABLE_NODE_OPTIMIZATIONS: 1, gpu.GraphConfig.DISABLE_QUEUE_RECORDING: 0,
     }  # fmt: skip
@@ -75,7 +75,7 @@ def test_an_option_of_htp_without_a_name_is_ignored_with_a_warning(
 ) -> None:
     given = filled(kind, option=option)
     reader = options.graph_settings if noun == "graph" else options.context_settings
-    assert reader(Server("QnnHtp"), ctypes.addressof(given)) == {}
+    assert reader(LibraryServer("QnnHtp"), ctypes.addressof(given)) == {}
     assert f"HTP {noun} option {option} is not known here, and ignored" in caplog.text
 
 
@@ -87,7 +87,7 @@ def test_an_option_that_htp_has_not_is_refused(kind: Any, option: int) -> None:
     given = filled(kind, option=option)
     reader = options.graph_settings if kind is custom.HtpGraphConfig else options.context_settings
     with pytest.raises(QnnError, match=f"it has no option {option}"):
-        reader(Server("QnnHtp"), ctypes.addressof(given))
+        reader(LibraryServer("QnnHtp"), ctypes.addressof(given))
 
 
 @pytest.mark.parametrize("option", custom.HtpGraphOption)
@@ -96,7 +96,7 @@ def test_an_option_of_an_htp_graph_is_understood_and_said(
 ) -> None:
     given = filled(custom.HtpGraphConfig, option=option)
     with caplog.at_level(10, "isthmus"):
-        assert options.graph_settings(Server("QnnHtp"), ctypes.addressof(given)) == {}
+        assert options.graph_settings(LibraryServer("QnnHtp"), ctypes.addressof(given)) == {}
     assert f"HTP graph option {option.name} = " in caplog.text
 
 
@@ -106,5 +106,5 @@ def test_an_option_of_an_htp_context_is_understood_and_said(
 ) -> None:
     given = filled(custom.HtpContextConfig, option=option)
     with caplog.at_level(10, "isthmus"):
-        assert options.context_settings(Server("QnnHtp"), ctypes.addressof(given)) == {}
+        assert options.context_settings(LibraryServer("QnnHtp"), ctypes.addressof(given)) == {}
     assert f"HTP context option {option.name}: understood" in caplog.text

@@ -11,12 +11,12 @@ import pytest
 
 from isthmus.cabi.delegate import DelegateOptions, ProfilingResult
 from isthmus.capi import delegate
-from isthmus.capi.serve import Server
+from isthmus.capi.serve import LibraryServer
 from isthmus.delegate import BackendType, Options, Profiling, QnnDelegate
 
 
 def test_what_profiling_told_ends_with_the_delegate() -> None:
-    server = Server("QnnTFLiteDelegate")
+    server = LibraryServer("QnnTFLiteDelegate")
     options = DelegateOptions(backend_type=BackendType.CPU, profiling=Profiling.BASIC)
     for clear in (True, False):
         made = server.TfLiteQnnDelegateCreate(ctypes.addressof(options))

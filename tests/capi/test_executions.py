@@ -18,11 +18,11 @@ from support.waiting import PATIENCE
 from isthmus import cabi as interface
 from isthmus import qnn
 from isthmus.backends.seam import limit
-from isthmus.backends.seam.binding import Binding as DriverBinding
+from isthmus.backends.seam.binding import BindingBase as DriverBinding
 from isthmus.cabi import custom, objects, types
 from isthmus.capi import execution, serve
-from isthmus.capi.graph import BINDINGS, Graph
-from isthmus.capi.records import Profile
+from isthmus.capi.graph import BINDINGS, ClientGraph
+from isthmus.capi.records import ClientProfile
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType
 from isthmus.memory import rpcmem
@@ -138,8 +138,8 @@ def test_more_threads_than_memories_are_remembered_execute_at_once(client: Clien
 def test_memory_that_is_remembered_no_more_is_let_go(client: Client) -> None:
     backend, context = opened(client)
     graph, x, y = doubling(client, context)
-    server = next(server for server in serve.servers() if graph in dict(server.handles.of_kind(Graph)))
-    known = dict(server.handles.of_kind(Graph))[graph].bindings
+    server = next(server for server in serve.servers() if graph in dict(server.handles.of_kind(ClientGraph)))
+    known = dict(server.handles.of_kind(ClientGraph))[graph].bindings
     first: list[weakref.ref[Any]] = []
     kept = []
     for number in range(3 * BINDINGS):
@@ -274,7 +274,7 @@ def test_an_asynchronous_execution_that_fails_leaves_its_profile_as_it_was(
         assert start(client, graph, (at(x, given), at(y, made)), second := Notified(), profile) == 0
         assert second.answer() == Code.COMMON_SYSTEM
     assert noted_events(client, profile) == [b"execute"]
-    server = next(server for server in serve.servers() if graph in dict(server.handles.of_kind(Graph)))
+    server = next(server for server in serve.servers() if graph in dict(server.handles.of_kind(ClientGraph)))
     handle = dict(server.handles.of_kind(qnn.Backend))[backend]
     assert sum(isinstance(owned, qnn.Profile) for owned in handle._owned) == 1, "those of the calls have ended"
     client.do("backendFree", backend)
@@ -287,7 +287,7 @@ def test_a_client_is_notified_though_its_profile_takes_nothing(
     graph, x, y = doubling(client, context)
     profile = client.make("profileCreate", backend, 1)
     given, made = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32)
-    monkeypatch.setattr(Profile, "_take", lambda *_: (_ for _ in ()).throw(QnnError(Code.COMMON_SYSTEM, "", "")))
+    monkeypatch.setattr(ClientProfile, "_take", lambda *_: (_ for _ in ()).throw(QnnError(Code.COMMON_SYSTEM, "", "")))
     assert start(client, graph, (at(x, given), at(y, made)), notified := Notified(), profile) == 0
     assert notified.answer() == 0
     client.do("backendFree", backend)

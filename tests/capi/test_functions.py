@@ -295,12 +295,12 @@ def test_wild_pointers_are_refused_and_nothing_is_changed(client: Client, wild: 
 def test_an_exception_of_ours_is_answered_as_a_general_error(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(server: serve.Server, *arguments: int) -> None:
+    def broken(server: serve.LibraryServer, *arguments: int) -> None:
         raise ZeroDivisionError("ours")
 
     name = "signalTrigger"
     monkeypatch.setitem(functions.TABLE, name, functions.Function(name, broken, Code.COMMON_INVALID_ARGUMENT))
-    server = serve.Server("QnnCpu")
+    server = serve.LibraryServer("QnnCpu")
     assert server.signalTrigger(1) == Code.COMMON_GENERAL
     assert "ZeroDivisionError: ours" in caplog.text
 
@@ -377,7 +377,7 @@ def test_a_failed_allocation_is_a_null_pointer_and_no_code(monkeypatch: pytest.M
 
     monkeypatch.setattr("isthmus.memory.rpcmem.alloc2", fail)
     monkeypatch.setattr("isthmus.memory.rpcmem.to_fd", fail)
-    server = serve.Server("cdsprpc")
+    server = serve.LibraryServer("cdsprpc")
     assert server.rpcmem_alloc(25, 1, 4096) == 0
     monkeypatch.setattr("isthmus.capi.memory._buffers", {4096: object()})
     assert server.rpcmem_to_fd(4096) == -1
@@ -476,10 +476,10 @@ def test_a_node_without_names_has_empty_ones(client: Client) -> None:
 def test_a_profile_keeps_no_more_than_its_latest_events() -> None:
     handles = Handles()
     with qnn.Backend("cpu") as backend:
-        profile = records.Profile(SimpleNamespace(handles=handles), backend, 1)  # type: ignore[arg-type]
+        profile = records.ClientProfile(SimpleNamespace(handles=handles), backend, 1)  # type: ignore[arg-type]
         for count in (3, 2, 4):
             profile.replace([(records.EventType.EXECUTE, "time", 1.0)] * count)
-            present = [number for number, _ in handles.of_kind(records.Event)]
+            present = [number for number, _ in handles.of_kind(records.ClientEvent)]
             assert present == list(profile.events) == profile._kept
             assert len(present) == count
 
@@ -507,7 +507,7 @@ def test_an_object_is_forgotten_by_itself_with_all_that_it_owns() -> None:
 
 
 def test_a_back_end_whose_number_never_got_to_the_client_is_freed() -> None:
-    server = serve.Server("QnnCpu")
+    server = serve.LibraryServer("QnnCpu")
     out = ctypes.c_void_p()
 
     def deed() -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from isthmus import qnn
-from isthmus.capi.serve import Server
+from isthmus.capi.serve import LibraryServer
 from isthmus.errors import Code, QnnError
 
 
 @pytest.fixture
-def server() -> Server:
+def server() -> LibraryServer:
     """A server that no library has loaded."""
-    return Server("QnnTFLiteDelegate")
+    return LibraryServer("QnnTFLiteDelegate")
 
 
-def test_an_ending_that_is_refused_keeps_nothing_else_from_its_end(server: Server) -> None:
+def test_an_ending_that_is_refused_keeps_nothing_else_from_its_end(server: LibraryServer) -> None:
     backend, ended = qnn.Backend("cpu"), []
     server.handles.add(backend)
 
@@ -33,7 +33,7 @@ def test_an_ending_that_is_refused_keeps_nothing_else_from_its_end(server: Serve
         backend.create_context()
 
 
-def test_an_ending_that_is_interrupted_is_on_record_until_it_is_done(server: Server) -> None:
+def test_an_ending_that_is_interrupted_is_on_record_until_it_is_done(server: LibraryServer) -> None:
     ended = []
 
     def interrupted() -> None:

@@ -34,7 +34,7 @@ from support.recurrent_states import LAYERS, Recurrent, check
 from isthmus import Session
 from isthmus.cabi import system
 from isthmus.capi.dlc import Dlc
-from isthmus.capi.serve import Server
+from isthmus.capi.serve import LibraryServer
 from isthmus.errors import Code
 from isthmus.frontends import dlc
 from isthmus.frontends.composed.entries import GraphEntry
@@ -405,7 +405,7 @@ def test_a_dlc_is_saved_whole_or_the_file_is_as_it_was(reader: Client, file: Pat
 
 
 def test_names_that_were_told_are_kept_once_and_end_with_the_dlc(tmp_path: Path) -> None:
-    server, out, count, graphs, tensor = Server("QnnSystem"), c_uint64(), c_uint32(), c_uint64(), c_uint64()
+    server, out, count, graphs, tensor = LibraryServer("QnnSystem"), c_uint64(), c_uint32(), c_uint64(), c_uint64()
     ours: list[weakref.ref] = []
     kept = (len(server._once), len(server.kept))
     for number in range(3):

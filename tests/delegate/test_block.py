@@ -10,7 +10,7 @@ import pytest
 
 from isthmus import qnn
 from isthmus.delegate import ownership, structures
-from isthmus.delegate.block import Answering, Block, Operand, functions
+from isthmus.delegate.block import Answering, BlockOperand, NodeBlock, functions
 from isthmus.engine.native.callback import DELEGATE_WORDS, SAID
 
 HANDED_ON = 41
@@ -20,7 +20,7 @@ ERROR = structures.ERROR
 class Runtime:
     """A runtime with tensors in an array of structures, and a node that knows its block."""
 
-    def __init__(self, block: Block, *arrays: np.ndarray) -> None:
+    def __init__(self, block: NodeBlock, *arrays: np.ndarray) -> None:
         self.arrays = arrays
         self.tensors = (structures.Tensor * len(arrays))()
         for tensor, array in zip(self.tensors, arrays, strict=True):
@@ -70,10 +70,10 @@ def block():
     made.release()
 
 
-def answering(*functions: object) -> Block:
+def answering(*functions: object) -> NodeBlock:
     """A block with these functions behind the compiled ones."""
     thunks = [structures.Asked(function) for function in functions]
-    made = Block(Answering(*(ctypes.cast(each, ctypes.c_void_p).value for each in thunks)))
+    made = NodeBlock(Answering(*(ctypes.cast(each, ctypes.c_void_p).value for each in thunks)))
     made.keeps = thunks
     return made
 
@@ -85,7 +85,7 @@ def test_a_block_that_is_pointed_at_nothing_hands_every_call_on(block) -> None:
 
 
 def test_a_program_runs_where_the_tensors_lie_at_that_moment(block, graph) -> None:
-    block.point(graph.driver.native_call(), [Operand(0, 16), Operand(2, 16)])
+    block.point(graph.driver.native_call(), [BlockOperand(0, 16), BlockOperand(2, 16)])
     runtime = Runtime(block, np.float32([1, 2, 3, 4]), np.zeros(1), np.zeros(4, np.float32))
     assert runtime.invoke() == 0
     assert runtime.arrays[2].tolist() == [2, 4, 6, 8]
@@ -99,7 +99,7 @@ def test_a_program_runs_where_the_tensors_lie_at_that_moment(block, graph) -> No
 
 def test_a_result_that_replaces_its_input_is_copied_after_the_run(block, graph) -> None:
     aside = np.zeros(4, np.float32)
-    block.point(graph.driver.native_call(), [Operand(0, 16), Operand(0, 16, aside.ctypes.data)])
+    block.point(graph.driver.native_call(), [BlockOperand(0, 16), BlockOperand(0, 16, aside.ctypes.data)])
     runtime = Runtime(block, np.float32([1, 2, 3, 4]))
     for factor in (2, 4, 8):
         assert runtime.invoke() == 0
@@ -108,7 +108,7 @@ def test_a_result_that_replaces_its_input_is_copied_after_the_run(block, graph) 
 
 @pytest.mark.parametrize(("field", "value"), [("data", None), ("bytes", 15), ("bytes", 17)])
 def test_a_tensor_that_is_not_as_prepared_for_hands_the_call_on(field, value, block, graph) -> None:
-    block.point(graph.driver.native_call(), [Operand(0, 16), Operand(1, 16)])
+    block.point(graph.driver.native_call(), [BlockOperand(0, 16), BlockOperand(1, 16)])
     runtime = Runtime(block, np.ones(4, np.float32), np.zeros(4, np.float32))
     for index in (0, 1):
         before = getattr(runtime.tensors[index], field)
@@ -120,7 +120,7 @@ def test_a_tensor_that_is_not_as_prepared_for_hands_the_call_on(field, value, bl
 
 
 def test_a_block_that_is_stopped_hands_calls_on_again(block, graph) -> None:
-    block.point(graph.driver.native_call(), [Operand(0, 16), Operand(1, 16)])
+    block.point(graph.driver.native_call(), [BlockOperand(0, 16), BlockOperand(1, 16)])
     runtime = Runtime(block, np.ones(4, np.float32), np.zeros(4, np.float32))
     assert runtime.invoke() == 0
     block.stop()
@@ -132,7 +132,7 @@ def test_a_binding_made_after_native_calls_runs_on_its_own_memory(block, graph) 
     x, y = np.ones((1, 4), np.float32), np.zeros((1, 4), np.float32)
     with graph.bind([qnn.ClientTensor("x", x)], [qnn.ClientTensor("y", y)]) as binding:
         binding.execute()
-        block.point(graph.driver.native_call(), [Operand(0, 16), Operand(1, 16)])
+        block.point(graph.driver.native_call(), [BlockOperand(0, 16), BlockOperand(1, 16)])
         Runtime(block, np.full(4, 7, np.float32), np.zeros(4, np.float32)).invoke()
         x[...] = 3
         binding.execute()
@@ -166,7 +166,7 @@ def test_a_function_that_has_not_said_how_it_went_has_failed(silent) -> None:
 
 
 def test_a_node_whose_preparation_has_failed_does_not_run_as_it_was_prepared_before(silent, graph) -> None:
-    silent.point(graph.driver.native_call(), [Operand(0, 16), Operand(1, 16)])
+    silent.point(graph.driver.native_call(), [BlockOperand(0, 16), BlockOperand(1, 16)])
     runtime = Runtime(silent, np.ones(4, np.float32), np.zeros(4, np.float32))
     assert runtime.invoke() == 0
     runtime.call(functions().prepare)
@@ -232,7 +232,7 @@ def test_a_node_without_a_block_fails(block) -> None:
 
 
 def test_a_process_that_is_a_copy_runs_nothing_and_calls_nothing(block, graph, monkeypatch) -> None:
-    block.point(graph.driver.native_call(), [Operand(0, 16), Operand(1, 16)])
+    block.point(graph.driver.native_call(), [BlockOperand(0, 16), BlockOperand(1, 16)])
     runtime = Runtime(block, np.ones(4, np.float32), np.zeros(4, np.float32))
     called = []
     thunk = structures.Asked(lambda context, subject, answer: called.append(subject))

@@ -25,7 +25,7 @@ from isthmus.delegate import (
     set_custom_allocation,
     structures,
 )
-from isthmus.delegate.block import Block, functions
+from isthmus.delegate.block import NodeBlock, functions
 from isthmus.delegate.partition import Partition
 from isthmus.delegate.runners import BoundRunner
 from isthmus.engine.native import callback
@@ -130,7 +130,7 @@ def test_a_node_that_was_given_up_before_it_is_freed_is_done_with(make) -> None:
     heard = []
     reporter = structures.ReportError(lambda address, text: heard.append(text))
     context = structures.Context(report_error=reporter)
-    block = Block(callbacks.NODE)
+    block = NodeBlock(callbacks.NODE)
     structures.KernelFree(functions().free)(ctypes.addressof(context), block.address)
     assert block.is_ending
     assert not block.is_left
@@ -283,7 +283,7 @@ def test_foreign_nodes_and_delegates_are_refused_by_the_callbacks() -> None:
     assert apply(address, ctypes.addressof(foreign)) == structures.ERROR
     replaced = structures.DelegateParams(delegate=ctypes.addressof(foreign))
     assert structures.KernelInit(functions().begin)(address, ctypes.addressof(replaced), 0) is None
-    block = Block(callbacks.NODE)
+    block = NodeBlock(callbacks.NODE)
     for node in (structures.Node(user_data=None), structures.Node(user_data=block.address)):
         for function in (functions().prepare, functions().invoke):
             assert structures.KernelCall(function)(address, ctypes.addressof(node)) == structures.ERROR

@@ -80,14 +80,14 @@ def test_a_layout_whose_pointers_lead_nowhere_is_refused_without_following_them(
 @pytest.mark.parametrize("where", ["_prepare", "_init", "_kernel_prepare", "_look_at_memory"])
 def test_an_interrupt_in_the_midst_of_a_trial_refuses_nothing_later(where, by, afresh, monkeypatch) -> None:
     monkeypatch.setattr(sys, "unraisablehook", lambda problem: None)
-    look, times = getattr(probe.Trial, where), iter((by,))
+    look, times = getattr(probe.ProbeTrial, where), iter((by,))
 
     def interrupted(*arguments):
         for kind in times:
             raise kind
         return look(*arguments)
 
-    monkeypatch.setattr(probe.Trial, where, interrupted)
+    monkeypatch.setattr(probe.ProbeTrial, where, interrupted)
     with suppress(by):
         probe.check()
     assert next(times, None) is None

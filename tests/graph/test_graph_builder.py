@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, Graph, MemType, Quantization, Tensor, TensorType
+from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorMemType, TensorType
 
 F32 = DataType.FLOAT_32
 
@@ -311,7 +311,7 @@ TENSOR_REFUSALS = {
     "data of another type": (7004, {"type": TensorType.STATIC, "data": np.zeros((1, 2), np.int8)}),
     "data of an input": (7004, {"type": TensorType.APP_WRITE, "data": np.zeros((1, 2), np.float32)}),
     "rank above 8": (7004, {"dims": (1,) * 9}),
-    "memory handle for an intermediate": (7004, {"mem_type": MemType.MEMHANDLE}),
+    "memory handle for an intermediate": (7004, {"mem_type": TensorMemType.MEMHANDLE}),
 }
 
 

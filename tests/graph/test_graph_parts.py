@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from isthmus.errors import QnnError
-from isthmus.graph import DataType, Graph, MemType, Quantization, Tensor, TensorType
+from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorMemType, TensorType
 from isthmus.graph.folding import emit
 from isthmus.graph.operation import Operation, Param
 from isthmus.graph.ops import functions
@@ -69,7 +69,7 @@ def test_the_numbers_of_a_parameter_have_one_type() -> None:
         ({"data": np.zeros((2, 3), np.float32)}, "cannot carry data"),
         ({"type": TensorType.STATIC, "data": np.zeros((3, 2), np.float32)}, "declared as"),
         ({"type": TensorType.STATIC, "data": np.zeros((2, 3), np.int8)}, "declared as"),
-        ({"type": TensorType.NATIVE, "mem_type": MemType.MEMHANDLE}, "only graph inputs and outputs"),
+        ({"type": TensorType.NATIVE, "mem_type": TensorMemType.MEMHANDLE}, "only graph inputs and outputs"),
         ({"dtype": S8}, "needs quantization parameters"),
         ({"dtype": S8, "quantization": Quantization((1.0, 1.0), (0, 0), 1)}, "2 scales for 3 channels along axis 1"),
         ({"dtype": S8, "quantization": Quantization((1.0, 1.0), (0, 0), 2)}, "axis 2 is outside rank 2"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.graph import DataType, MemType, TensorType
+from isthmus.graph import DataType, TensorMemType, TensorType
 from isthmus.graph.datatypes import FIXED_POINTS, FLOATS, INDICES, NUMBERS, REALS
 from isthmus.graph.operation import Operation, Param
 from isthmus.graph.ops import OPERATIONS
@@ -127,7 +127,7 @@ def test_other_enumerations_have_qnn_s_numbers() -> None:
     assert DataType.UNDEFINED == 0x7FFFFFFF
     kinds = ["APP_WRITE", "APP_READ", "APP_READWRITE", "NATIVE", "STATIC", "NULL"]
     assert [TensorType[name].value for name in kinds] == list(range(6))
-    assert (MemType.RAW, MemType.MEMHANDLE) == (0, 1)
+    assert (TensorMemType.RAW, TensorMemType.MEMHANDLE) == (0, 1)
 
 
 if __name__ == "__main__":

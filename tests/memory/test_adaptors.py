@@ -10,8 +10,8 @@ from support.processes import held, holds_since
 
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.graph import DataType, TensorType
-from isthmus.memory import Fault, Limit, Statistics, resource, rpcmem, tcm
-from isthmus.memory.adaptors import Schedule
+from isthmus.memory import Fault, MemoryCap, Statistics, resource, rpcmem, tcm
+from isthmus.memory.adaptors import FaultSchedule
 from isthmus.memory.host import Host
 
 MAKERS = {
@@ -89,7 +89,7 @@ def test_a_limit_is_kept_and_what_is_given_back_is_free_again(kind):
 
 
 def test_what_is_refused_below_a_limit_takes_nothing_of_it():
-    limited = Limit(Fault(Host(), Schedule(1)), 100)
+    limited = MemoryCap(Fault(Host(), FaultSchedule(1)), 100)
     with pytest.raises(QnnError, match="made to fail"):
         limited.allocate(100)
     limited.allocate(100).close()
@@ -136,7 +136,7 @@ def test_adaptors_stack_in_any_order_of_leaving():
 
 
 def test_an_outer_adaptor_sees_only_what_the_inner_ones_let_through():
-    stack = Statistics(Limit(Statistics(Host()), 100))
+    stack = Statistics(MemoryCap(Statistics(Host()), 100))
     stack.allocate(60).close()
     with pytest.raises(QnnError):
         stack.allocate(101)
@@ -231,9 +231,9 @@ def test_nothing_is_lost_whichever_allocation_of_a_backend_fails(name, io, fresh
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Limit(Host(), -1), "less than none"),
-        (lambda: Schedule(0), "both count from 1"),
-        (lambda: Schedule(1, 0), "both count from 1"),
+        (lambda: MemoryCap(Host(), -1), "less than none"),
+        (lambda: FaultSchedule(0), "both count from 1"),
+        (lambda: FaultSchedule(1, 0), "both count from 1"),
         (lambda: resource.provide(object()), "it is none"),
         (lambda: memory.adopt(3), "cannot be called"),
     ],
@@ -245,8 +245,8 @@ def test_what_makes_no_sense_as_an_adaptor_is_refused(make, sentence):
 
 def test_a_limit_of_nothing_and_one_that_is_filled_to_the_last_byte_are_limits():
     with pytest.raises(QnnError):
-        Limit(Host(), 0).allocate(1)
-    filled = Limit(Host(), 100)
+        MemoryCap(Host(), 0).allocate(1)
+    filled = MemoryCap(Host(), 100)
     first, second = filled.allocate(60), filled.allocate(40)
     with pytest.raises(QnnError):
         filled.allocate(1)
@@ -256,7 +256,7 @@ def test_a_limit_of_nothing_and_one_that_is_filled_to_the_last_byte_are_limits()
 
 
 def test_a_schedule_fails_exactly_the_calls_it_names():
-    schedule = Schedule(2, 3)
+    schedule = FaultSchedule(2, 3)
     assert [schedule.fails() for _ in range(6)] == [False, True, True, True, False, False]
     assert schedule.calls == 6
 

@@ -18,7 +18,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.frontends import load
 from isthmus.memory import host
 from isthmus.prepare import layers, layout, pipeline
-from isthmus.prepare.schedule import Part, Repeat
+from isthmus.prepare.schedule import Repeat, RowRange
 from isthmus.prepare.strips import ScratchLimit, base
 
 LEFT = {
@@ -111,7 +111,7 @@ def without_strips(monkeypatch):
     ):  # fmt: skip
         monkeypatch.setattr(place, name, fail)
     # A step on a strip, and a repetition, cannot even be made.
-    monkeypatch.setattr(Part, "__init__", fail)
+    monkeypatch.setattr(RowRange, "__init__", fail)
     monkeypatch.setattr(Repeat, "__init__", fail)
 
 

@@ -13,13 +13,13 @@ from support.opencl_faults import failing, replaced
 
 from isthmus.backends.gpu.buffers import device_buffer
 from isthmus.backends.gpu.runtime import commands, numbers, waiting
-from isthmus.backends.gpu.runtime.context import Context
-from isthmus.backends.gpu.runtime.event import Event, checked
-from isthmus.backends.gpu.runtime.execution import CHUNK, Commands, Limits, Outcome
+from isthmus.backends.gpu.runtime.context import ClContext
+from isthmus.backends.gpu.runtime.event import ClEvent, checked
+from isthmus.backends.gpu.runtime.execution import CHUNK, Commands, Outcome, RunLimits
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.program import Repository, build, kernel
 from isthmus.errors import Code, QnnError
-from isthmus.system.interrupts import settle
+from isthmus.system.interrupts import run_pending
 
 N = 256
 SOURCE = """
@@ -36,7 +36,7 @@ class Desk:
     """A context, a buffer and the kernels."""
 
     def __init__(self):
-        self.context = Context.create(DEVICE)
+        self.context = ClContext.create(DEVICE)
         self.memory = device_buffer(self.context, 4 * N)
         self.program = build(self.context, SOURCE, (), Repository(), "test")
         self.array = np.zeros(N, np.int32)
@@ -123,15 +123,15 @@ def test_a_timed_execution_waits_for_the_end_of_a_mapping(desk):
 
 def test_a_timed_execution_keeps_to_its_limits(desk):
     made = desk.of(desk.write(), *[desk.launch(1) for _ in range(100)], desk.read())
-    outcome, times = made.timed(Limits(lambda: 60.0))
+    outcome, times = made.timed(RunLimits(lambda: 60.0))
     assert (outcome, len(times)) == (Outcome.COMPLETE, 100)
     assert (desk.array == 100).all()
-    assert made.timed(Limits(lambda: 0.0)) == (Outcome.TIMED_OUT, [])
-    assert made.timed(Limits(lambda: None, lambda: True)) == (Outcome.STOPPED, [])
+    assert made.timed(RunLimits(lambda: 0.0)) == (Outcome.TIMED_OUT, [])
+    assert made.timed(RunLimits(lambda: None, lambda: True)) == (Outcome.STOPPED, [])
     with gate(desk) as gated:
         before = desk.of(desk.launch(1)).enqueue([gated.event.int_ptr])
         deadline = time.monotonic() + 0.05
-        assert made.timed(Limits(lambda: deadline - time.monotonic())) == (Outcome.TIMED_OUT, [])
+        assert made.timed(RunLimits(lambda: deadline - time.monotonic())) == (Outcome.TIMED_OUT, [])
     before.wait(60)
     desk.array[:] = 0
     made.run()
@@ -140,7 +140,7 @@ def test_a_timed_execution_keeps_to_its_limits(desk):
 
 def test_an_execution_that_only_looks_at_memory_ends_too(desk):
     made = desk.of(*[commands.refuse_mapped(desk.memory.handle, "tensor 'x'") for _ in range(CHUNK)], desk.launch(1))
-    assert made.run_within(Limits(lambda: 60.0)) == Outcome.COMPLETE
+    assert made.run_within(RunLimits(lambda: 60.0)) == Outcome.COMPLETE
     assert [name for name, _ in made.timed()[1]] == ["add 1"]
 
 
@@ -228,10 +228,10 @@ def test_an_interrupt_gets_through_while_the_device_is_busy_and_finds_it_idle(de
 
 def test_an_execution_within_a_limit_ends_between_commands(desk):
     made = desk.of(desk.write(), *[desk.launch(1) for _ in range(100)], desk.read())
-    assert made.run_within(Limits(lambda: 60.0)) == Outcome.COMPLETE
+    assert made.run_within(RunLimits(lambda: 60.0)) == Outcome.COMPLETE
     assert (desk.array == 100).all()
-    assert made.run_within(Limits(lambda: 0.0)) == Outcome.TIMED_OUT
-    assert made.run_within(Limits(lambda: None, lambda: True)) == Outcome.STOPPED
+    assert made.run_within(RunLimits(lambda: 0.0)) == Outcome.TIMED_OUT
+    assert made.run_within(RunLimits(lambda: None, lambda: True)) == Outcome.STOPPED
     assert desk.context.lost is None
     desk.array[:] = 0
     made.run()
@@ -242,7 +242,7 @@ def test_an_execution_that_takes_long_is_timed_out_and_the_device_goes_on(desk):
     made = desk.of(desk.launch(1, "slow"), *[desk.launch(1) for _ in range(2 * CHUNK)])
     made.run()
     deadline = time.monotonic() + 0.001
-    assert made.run_within(Limits(lambda: deadline - time.monotonic())) == Outcome.TIMED_OUT
+    assert made.run_within(RunLimits(lambda: deadline - time.monotonic())) == Outcome.TIMED_OUT
     desk.of(desk.write(), desk.launch(4), desk.read()).run()
     assert (desk.array == 4).all()
 
@@ -335,22 +335,22 @@ def bells(monkeypatch):
 
 def armed(block):
     """The bell of a block as if a driver had been asked to ring it."""
-    block.words[waiting.Word.ARMED] = 1
-    return block.words[waiting.Word.BELL]
+    block.words[waiting.CommandWord.ARMED] = 1
+    return block.words[waiting.CommandWord.BELL]
 
 
 def test_words_that_drivers_write_are_used_again_only_after_they_did(desk, bells):
-    block = waiting.Block(desk.context.queue, on_host=True)
+    block = waiting.CommandBlock(desk.context.queue, on_host=True)
     first = armed(block)
     block.fresh_bell()
     second = armed(block)
     del block
-    others = [waiting.Block(desk.context.queue, on_host=True) for _ in range(2 * waiting._SLAB)]
-    assert not {first, second} & {each.words[waiting.Word.BELL] for each in others}
+    others = [waiting.CommandBlock(desk.context.queue, on_host=True) for _ in range(2 * waiting._SLAB)]
+    assert not {first, second} & {each.words[waiting.CommandWord.BELL] for each in others}
     for late in (second, first):
         ctypes.c_int64.from_address(late).value = 1
-    after = [waiting.Block(desk.context.queue, on_host=True) for _ in range(waiting._SLAB)]
-    assert {first, second} <= {each.words[waiting.Word.BELL] for each in after}
+    after = [waiting.CommandBlock(desk.context.queue, on_host=True) for _ in range(waiting._SLAB)]
+    assert {first, second} <= {each.words[waiting.CommandWord.BELL] for each in after}
     assert ctypes.c_int64.from_address(first).value == 0
 
 
@@ -359,13 +359,13 @@ def test_no_word_that_a_driver_may_still_write_is_lost_by_an_interrupt(desk, bel
     asked = set()
 
     def deed():
-        block = waiting.Block(desk.context.queue, on_host=True)
+        block = waiting.CommandBlock(desk.context.queue, on_host=True)
         asked.add(armed(block))
         block.fresh_bell()
         asked.add(armed(block))
 
     for where in everywhere(deed, by=by, outside=("ctypes", "enum.py")):
-        settle()
+        run_pending()
         free, awaited = list(bells._free), list(bells._awaited)
         assert len(free) + len(awaited) == len({*free, *awaited}) == waiting._SLAB, where
         assert not set(free) & asked, where
@@ -394,15 +394,15 @@ class Driver:
             self.released += 1
             return 0
 
-        word = waiting.Word
+        word = waiting.CommandWord
         self.functions = {word.EVENT_INFO: kind(tell), word.CALL_BACK: kind(call_back), word.RELEASE: kind(release)}
 
     def block(self, desk, on_host, is_single=False):
         """A block with an event of this driver."""
-        block = waiting.Block(desk.context.queue, on_host, is_single)
+        block = waiting.CommandBlock(desk.context.queue, on_host, is_single)
         for word, function in self.functions.items():
             block.words[word] = ctypes.cast(function, ctypes.c_void_p).value
-        block.words[waiting.Word.EVENT] = 1
+        block.words[waiting.CommandWord.EVENT] = 1
         return block
 
 
@@ -412,10 +412,10 @@ def test_a_driver_that_calls_back_late_is_asked_in_between(desk, monkeypatch):
     driver = Driver(lambda driver: bool(driver.asked) and (since.append(0) or len(since) > 3))
     block = driver.block(desk, on_host=False)
     assert block.wait(60.0), "it has looked more often than at both ends of the time it was given"
-    assert not block.words[waiting.Word.EVENT]
+    assert not block.words[waiting.CommandWord.EVENT]
     assert (driver.asked, driver.released) == (1, 1)
-    assert block.words[waiting.Word.ARMED] == 1, "the driver will write that word some time"
-    block.words[waiting.Word.ARMED] = 0
+    assert block.words[waiting.CommandWord.ARMED] == 1, "the driver will write that word some time"
+    block.words[waiting.CommandWord.ARMED] = 0
 
 
 @pytest.mark.parametrize(("on_host", "is_single"), [(False, False), (False, True), (True, True)])
@@ -426,7 +426,7 @@ def test_what_ends_soon_is_waited_for_without_sleep(desk, monkeypatch, on_host, 
     block = driver.block(desk, on_host, is_single)
     assert block.wait(60.0)
     assert (driver.questions, driver.asked, driver.released) == (31, 0, 1)
-    assert block.words[waiting.Word.ARMED] == 0
+    assert block.words[waiting.CommandWord.ARMED] == 0
 
 
 def test_the_processors_that_compute_are_left_alone_at_once(desk):
@@ -436,20 +436,20 @@ def test_the_processors_that_compute_are_left_alone_at_once(desk):
     assert (driver.questions, driver.asked) == (1, 1)
     assert block.wait(0.0)
     assert (driver.questions, driver.asked) == (2, 1)
-    block.words[waiting.Word.ARMED] = 0
+    block.words[waiting.CommandWord.ARMED] = 0
 
 
 def test_a_driver_that_cannot_call_back_is_told(desk):
     driver = Driver(lambda driver: False, refuses=-5)
     block = driver.block(desk, on_host=True)
     assert block.wait(60.0)
-    assert (block.words[waiting.Word.STATUS], driver.asked, driver.released) == (-5, 1, 0)
-    block.words[waiting.Word.EVENT] = block.words[waiting.Word.ARMED] = 0
+    assert (block.words[waiting.CommandWord.STATUS], driver.asked, driver.released) == (-5, 1, 0)
+    block.words[waiting.CommandWord.EVENT] = block.words[waiting.CommandWord.ARMED] = 0
 
 
 def test_an_event_may_be_forgotten_before_it_happens(desk):
     event = desk.of(desk.launch(1, "slow")).enqueue(())
-    assert isinstance(event, Event)
+    assert isinstance(event, ClEvent)
     event.close()
     event.close()
     desk.of(desk.launch(1)).run()

@@ -14,13 +14,13 @@ from isthmus.backends.gpu.runtime import event as events
 from isthmus.backends.gpu.runtime import numbers
 from isthmus.backends.gpu.runtime import program as programs
 from isthmus.backends.gpu.runtime.cells import give_back
-from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.handles import handle_of, references
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.owned import Owned, kinds_of
 from isthmus.backends.gpu.runtime.program import Repository, build, build_each, kernel
 from isthmus.errors import QnnError
-from isthmus.system.interrupts import settle
+from isthmus.system.interrupts import run_pending
 
 REFERENCE_COUNT = 0x1080
 SOURCE = "kernel void add(global int *x, int by) { x[get_global_id(0)] += by; }"
@@ -30,14 +30,14 @@ OUTSIDE = ("ctypes", "hashlib", "pathlib", "json", "enum.py", "dataclasses", "nu
 
 @pytest.fixture(scope="module")
 def context():
-    made = Context.create(DEVICE)
+    made = ClContext.create(DEVICE)
     yield made
     made.close()
 
 
 def held(context):
     """How many objects of a context there are, where its driver counts them; elsewhere always the same."""
-    settle()
+    run_pending()
     return library().number("test", "clGetContextInfo", context.handle, REFERENCE_COUNT, kind=ctypes.c_uint32)
 
 
@@ -69,7 +69,7 @@ def test_what_is_made_is_never_lost_and_never_released_twice(context):
 
 def test_the_plain_way_does_lose_what_it_makes():
     """The test above would notice. What is lost stays in a context that nobody else has."""
-    context = Context.create(DEVICE)
+    context = ClContext.create(DEVICE)
     create, release = (library().functions[name] for name in ("clCreateBuffer", "clReleaseMemObject"))
 
     def deed():
@@ -100,10 +100,10 @@ def test_contexts_with_their_queues(context):
     given = cl.Context.from_int_ptr(context.handle, retain=True)
 
     def deed():
-        made = Context.of_client(given, None)
+        made = ClContext.of_client(given, None)
         made.profiling_queue()
         made.close()
-        Context.of_client(None, cl.CommandQueue.from_int_ptr(context.queue, retain=True))
+        ClContext.of_client(None, cl.CommandQueue.from_int_ptr(context.queue, retain=True))
 
     unharmed(deed, lambda: held(context))
 
@@ -209,12 +209,12 @@ def test_where_no_more_threads_can_be_started_programs_are_built_all_the_same(mo
 def numbers_of(context):
     program = build(context, SOURCE, (), Repository(), "test")
     return {
-        "Context": context._context, "CommandQueue": context._queue, "Program": program,
+        "ClContext": context._context, "CommandQueue": context._queue, "Program": program,
         "Kernel": kernel(program, "add", "test"), "MemoryObject": made_buffer(context),
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("wanted", ["MemoryObject", "Context", "CommandQueue", "Event"])
+@pytest.mark.parametrize("wanted", ["MemoryObject", "ClContext", "CommandQueue", "Event"])
 def test_a_number_that_is_known_to_be_of_another_kind_is_refused(context, wanted):
     owned = numbers_of(context)
     for kind, one in owned.items():
@@ -229,7 +229,7 @@ def test_a_number_that_is_known_to_be_of_another_kind_is_refused(context, wanted
 
 
 def test_an_event_is_known_while_it_is_there(context):
-    made = events.Event(context, "test")
+    made = events.ClEvent(context, "test")
     library().call("test", "clEnqueueMarkerWithWaitList", context.queue, 0, None, made.address)
     made.note()
     number = made.handle

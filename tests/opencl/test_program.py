@@ -5,7 +5,7 @@ import os
 import pytest
 from support.opencl_device import DEVICE
 
-from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.program import Repository, build, kernel
 from isthmus.compiled.folder import Folder
 from isthmus.errors import Code, QnnError
@@ -15,7 +15,7 @@ SOURCE = "kernel void one(global int *x) { x[get_global_id(0)] = VALUE; }"
 
 @pytest.fixture
 def context():
-    made = Context.create(DEVICE)
+    made = ClContext.create(DEVICE)
     yield made
     made.close()
 

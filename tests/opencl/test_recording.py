@@ -14,8 +14,8 @@ from support.opencl_device import DEVICE
 
 from isthmus.backends.gpu.buffers import device_buffer
 from isthmus.backends.gpu.runtime import commands, library, numbers
-from isthmus.backends.gpu.runtime.context import Context
-from isthmus.backends.gpu.runtime.execution import Commands, Limits, Outcome
+from isthmus.backends.gpu.runtime.context import ClContext
+from isthmus.backends.gpu.runtime.execution import Commands, Outcome, RunLimits
 from isthmus.backends.gpu.runtime.library import library as loaded
 from isthmus.backends.gpu.runtime.program import Repository, build, kernel
 from isthmus.backends.gpu.runtime.waiting import map_buffer
@@ -80,7 +80,7 @@ def recorder(monkeypatch):
 
 
 def desk(simultaneous):
-    context = Context.create(replace(DEVICE, command_buffers=True, simultaneous=simultaneous))
+    context = ClContext.create(replace(DEVICE, command_buffers=True, simultaneous=simultaneous))
     memory = device_buffer(context, 4 * N)
     program = build(context, SOURCE, (), Repository(), "test")
     array = np.zeros(N, np.int32)
@@ -142,7 +142,7 @@ def test_profiles_and_limits_use_commands_of_their_own(recorder):
     context, memory, array, made = desk(simultaneous=False)
     recorded = Commands(context, made, "test", 60)
     assert [name for name, _ in recorded.timed()[1]] == ["add 1", "add 10", "add 100"]
-    assert recorded.run_within(Limits(lambda: 60.0)) == Outcome.COMPLETE
+    assert recorded.run_within(RunLimits(lambda: 60.0)) == Outcome.COMPLETE
     assert recorder.replays == 0
     assert (array == 222).all()
     memory.close()

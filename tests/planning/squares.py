@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from isthmus.planning import Buffer, Problem
+from isthmus.planning import PlannerBuffer, Problem
 
 
 def square_in_pieces(pieces: int, seed: int, side: int = 256) -> Problem:
@@ -17,4 +17,4 @@ def square_in_pieces(pieces: int, seed: int, side: int = 256) -> Problem:
         halves = [(x0, x, y0, y1), (x, x1, y0, y1)] if chance.random() < 0.5 else [(x0, x1, y0, y), (x0, x1, y, y1)]
         rectangles += [(a, b, c, d) for a, b, c, d in halves if a < b and c < d]
     chance.shuffle(rectangles)
-    return Problem(tuple(Buffer(str(i), a, b, d - c) for i, (a, b, c, d) in enumerate(rectangles)))
+    return Problem(tuple(PlannerBuffer(str(i), a, b, d - c) for i, (a, b, c, d) in enumerate(rectangles)))

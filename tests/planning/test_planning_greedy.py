@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from isthmus.planning import Buffer, Gap, PlanningError, Problem, check, greedy, greedy_by_size, lower_bound
+from isthmus.planning import Gap, PlannerBuffer, PlanningError, Problem, check, greedy, greedy_by_size, lower_bound
 from isthmus.planning.conflicts import count_conflicts, find_conflicts
 from isthmus.planning.greedy import first_fit, in_order_of_time
 
@@ -13,32 +13,34 @@ from isthmus.planning.greedy import first_fit, in_order_of_time
 def test_the_largest_goes_first_and_each_into_the_lowest_gap():
     problem = Problem(
         (
-            Buffer("small", 0, 4, 2),
-            Buffer("large", 0, 2, 10),
-            Buffer("middle", 2, 4, 6),
-            Buffer("fills", 2, 4, 4),
+            PlannerBuffer("small", 0, 4, 2),
+            PlannerBuffer("large", 0, 2, 10),
+            PlannerBuffer("middle", 2, 4, 6),
+            PlannerBuffer("fills", 2, 4, 4),
         )
     )
     assert greedy_by_size(problem) == (10, 0, 0, 6)
 
 
 def test_alignment_is_kept():
-    problem = Problem((Buffer("a", 0, 1, 9), Buffer("b", 0, 1, 4, alignment=8)))
+    problem = Problem((PlannerBuffer("a", 0, 1, 9), PlannerBuffer("b", 0, 1, 4, alignment=8)))
     assert greedy_by_size(problem) == (0, 16)
 
 
 def test_fixed_buffers_are_walked_around():
-    problem = Problem((Buffer("wall", 0, 3, 4, offset=6), Buffer("a", 0, 2, 8), Buffer("b", 1, 3, 5)))
+    problem = Problem(
+        (PlannerBuffer("wall", 0, 3, 4, offset=6), PlannerBuffer("a", 0, 2, 8), PlannerBuffer("b", 1, 3, 5))
+    )
     assert greedy_by_size(problem) == (6, 10, 0)
 
 
 def test_gaps_are_used():
-    problem = Problem((Buffer("a", 0, 9, 8, gaps=(Gap(3, 6),)), Buffer("b", 3, 6, 8)))
+    problem = Problem((PlannerBuffer("a", 0, 9, 8, gaps=(Gap(3, 6),)), PlannerBuffer("b", 3, 6, 8)))
     assert greedy_by_size(problem) == (0, 0)
 
 
 def test_the_capacity_plays_no_part():
-    problem = Problem((Buffer("a", 0, 1, 8), Buffer("b", 0, 1, 8)), capacity=1)
+    problem = Problem((PlannerBuffer("a", 0, 1, 8), PlannerBuffer("b", 0, 1, 8)), capacity=1)
     assert check(Problem(problem.buffers), greedy_by_size(problem)) == 16
 
 
@@ -52,7 +54,7 @@ def random_problem(seed):
         alignment = chance.choice([1, 1, 4, 6])
         gaps = (Gap(start + 1, end - 1),) if end - start > 4 and chance.random() < 0.2 else ()
         offset = alignment * chance.randint(0, 20) if chance.random() < 0.05 else None
-        buffers.append(Buffer(str(number), start, end, chance.randint(0, 30), alignment, offset, gaps))
+        buffers.append(PlannerBuffer(str(number), start, end, chance.randint(0, 30), alignment, offset, gaps))
     try:
         return Problem(tuple(buffers))
     except PlanningError:
@@ -71,9 +73,9 @@ def test_a_layout_in_order_of_time_keeps_all_rules(first):
 
 
 def test_in_order_of_time_memory_is_used_again():
-    problem = Problem(tuple(Buffer(str(k), k, k + 2, 8 + k % 2) for k in range(100)))
+    problem = Problem(tuple(PlannerBuffer(str(k), k, k + 2, 8 + k % 2) for k in range(100)))
     assert check(problem, in_order_of_time(problem)) <= 2 * lower_bound(problem)
-    whole = Problem(tuple(Buffer(str(k), 0, 9, k) for k in range(1, 50)))
+    whole = Problem(tuple(PlannerBuffer(str(k), 0, 9, k) for k in range(1, 50)))
     assert check(whole, in_order_of_time(whole)) == lower_bound(whole)
 
 
@@ -85,13 +87,13 @@ def test_conflicts_are_counted_as_they_are_listed():
 
 
 def test_so_many_conflicts_that_they_are_not_listed_are_placed_in_order_of_time(monkeypatch):
-    problem = Problem((Buffer("a", 0, 2, 4), Buffer("b", 1, 3, 8), Buffer("c", 2, 4, 6)))
+    problem = Problem((PlannerBuffer("a", 0, 2, 4), PlannerBuffer("b", 1, 3, 8), PlannerBuffer("c", 2, 4, 6)))
     monkeypatch.setattr(greedy, "MAX_CONFLICTS", 1)
     assert greedy_by_size(problem) == in_order_of_time(problem)
 
 
 def test_a_layout_that_takes_too_long_is_given_up():
-    problem = Problem(tuple(Buffer(str(k), k, k + 2, 8) for k in range(1000)))
+    problem = Problem(tuple(PlannerBuffer(str(k), k, k + 2, 8) for k in range(1000)))
     conflicts = find_conflicts(problem).lists()
     assert first_fit(problem, range(1000), conflicts, deadline=time.perf_counter()) is None
     assert first_fit(problem, range(1000), conflicts) is not None
@@ -104,7 +106,7 @@ def test_fixed_buffers_collide_exactly_where_they_share_bytes():
         fixed = []
         for k in range(6):
             start, offset, size = chance.randint(0, 6), chance.randint(0, 20), chance.randint(1, 6)
-            fixed.append(Buffer(str(k), start, start + chance.randint(1, 4), size, offset=offset))
+            fixed.append(PlannerBuffer(str(k), start, start + chance.randint(1, 4), size, offset=offset))
         share = any(
             a.start < b.end and b.start < a.end and a.offset < b.offset + b.size and b.offset < a.offset + a.size
             for k, a in enumerate(fixed)

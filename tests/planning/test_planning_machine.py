@@ -63,7 +63,7 @@ def test_the_key_changes_with_the_sources_and_the_architecture(monkeypatch):
 @pytest.mark.parametrize("interpreted_work", [0, 10**9], ids=["compiled", "interpreted"])
 def test_a_search_that_outgrows_its_fields_goes_on_with_longer_ones(monkeypatch, interpreted_work):
     """Machine code sees no lengths but those that it is told."""
-    monkeypatch.setattr(portfolio.Limits.__init__, "__defaults__", (interpreted_work, False, 0.0))
+    monkeypatch.setattr(portfolio.SearchBudget.__init__, "__defaults__", (interpreted_work, False, 0.0))
     # No fast layout may answer before the search does.
     monkeypatch.setattr(solver, "orders", lambda problem, conflicts: iter([list(range(len(problem)))]))
     roomy = solve(HARD, timeout=None)
@@ -95,7 +95,7 @@ def test_a_search_that_outgrows_its_fields_goes_on_with_longer_ones(monkeypatch,
 @pytest.mark.parametrize("interpreted_work", [0, 10**9], ids=["compiled", "interpreted"])
 def test_the_search_knows_at_every_pause_how_much_is_left_to_place_where(monkeypatch, interpreted_work):
     """It only decides what is preferred, so a wrong account costs time and nothing else tells of it."""
-    monkeypatch.setattr(portfolio.Limits.__init__, "__defaults__", (interpreted_work, False, 0.0))
+    monkeypatch.setattr(portfolio.SearchBudget.__init__, "__defaults__", (interpreted_work, False, 0.0))
     monkeypatch.setattr(solver, "orders", lambda problem, conflicts: iter([list(range(len(problem)))]))
     partly = []
 

@@ -14,8 +14,8 @@ from squares import square_in_pieces
 from support.waiting import PATIENCE
 
 from isthmus.planning import (
-    Buffer,
     Gap,
+    PlannerBuffer,
     PlanningError,
     Problem,
     Status,
@@ -48,7 +48,7 @@ def problems(draw, alignments=(1,), fixed=False, gaps=False):
         if gaps and end - start >= 3 and draw(st.booleans()):
             pause_start = draw(st.integers(start + 1, end - 2))
             pause = (Gap(pause_start, draw(st.integers(pause_start + 1, end - 1))),)
-        buffer = Buffer(
+        buffer = PlannerBuffer(
             str(i),
             start,
             end,
@@ -141,7 +141,7 @@ def test_everything_at_once(problem):
 def test_compiled_and_interpreted_searches_take_the_same_way(search_only, problem):
     interpreted = solve(problem, timeout=None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(portfolio.Limits.__init__, "__defaults__", (0, False, 0.0))
+        patch.setattr(portfolio.SearchBudget.__init__, "__defaults__", (0, False, 0.0))
         compiled = solve(problem, timeout=None)
     assert (compiled.offsets, compiled.nodes) == (interpreted.offsets, interpreted.nodes)
     assert compiled.loading > 0 or compiled.nodes == 0
@@ -189,7 +189,11 @@ def test_threads_do_not_change_the_answer(search_only):
 
 def test_empty_problems_and_empty_buffers_are_planned():
     assert solve(Problem(())).peak == 0
-    plan = solve(Problem((Buffer("nothing", 0, 9, 0, alignment=64), Buffer("a", 0, 9, 3), Buffer("b", 2, 4, 5))))
+    plan = solve(
+        Problem(
+            (PlannerBuffer("nothing", 0, 9, 0, alignment=64), PlannerBuffer("a", 0, 9, 3), PlannerBuffer("b", 2, 4, 5))
+        )
+    )
     assert (plan.peak, plan.status) == (8, Status.OPTIMAL)
 
 
@@ -200,7 +204,9 @@ def test_impossible_limits_are_refused(options):
 
 
 def test_a_buffer_that_fixed_ones_lift_above_the_capacity_is_noticed():
-    problem = Problem((Buffer("wall", 0, 4, 4, 2, offset=8), Buffer("a", 0, 4, 10, 2), Buffer("b", 2, 6, 3, 4)))
+    problem = Problem(
+        (PlannerBuffer("wall", 0, 4, 4, 2, offset=8), PlannerBuffer("a", 0, 4, 10, 2), PlannerBuffer("b", 2, 6, 3, 4))
+    )
     agrees_with_brute_force(problem)
 
 
@@ -223,7 +229,7 @@ def test_a_time_for_the_whole_does_not_wait_for_a_compiler(monkeypatch):
 
     monkeypatch.setattr(machine, "load", load)
     try:
-        limits = portfolio.Limits(time.perf_counter() + 0.05, math.inf, 1, whole=True)
+        limits = portfolio.SearchBudget(time.perf_counter() + 0.05, math.inf, 1, whole=True)
         assert limits.load() is None
         assert asked.wait(PATIENCE)
         assert solve(square_in_pieces(300, 3), timeout=0.2, whole=True).stopped_by == "time limit"
@@ -232,7 +238,7 @@ def test_a_time_for_the_whole_does_not_wait_for_a_compiler(monkeypatch):
 
 
 def test_a_layout_is_found_when_there_is_no_time_at_all(monkeypatch):
-    buffers = [Buffer(str(k), k, k + 2 + k % 3, 8 + k % 5) for k in range(1000)]
+    buffers = [PlannerBuffer(str(k), k, k + 2 + k % 3, 8 + k % 5) for k in range(1000)]
     problem = Problem(tuple(buffers))
     solution = solve(problem, timeout=0)
     assert solution.offsets is not None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from isthmus.planning import Buffer, Gap, PlanningError, Problem, read_csv, write_csv
+from isthmus.planning import Gap, PlannerBuffer, PlanningError, Problem, read_csv, write_csv
 
 
 @pytest.fixture
@@ -17,24 +17,24 @@ def read(tmp_path):
 
 def test_the_four_columns_in_any_order(read):
     problem = read("size,id,upper,lower\n4,b1,3,0\n8,b2,9,3\n")
-    assert problem.buffers == (Buffer("b1", 0, 3, 4), Buffer("b2", 3, 9, 8))
+    assert problem.buffers == (PlannerBuffer("b1", 0, 3, 4), PlannerBuffer("b2", 3, 9, 8))
 
 
 @pytest.mark.parametrize("header", ["id,start,end,size", "buffer,begin,end,size", "buffer_id,lower,upper,size"])
 def test_other_names_mean_the_same(read, header):
-    assert read(f"{header}\nx,0,3,4\n").buffers == (Buffer("x", 0, 3, 4),)
+    assert read(f"{header}\nx,0,3,4\n").buffers == (PlannerBuffer("x", 0, 3, 4),)
 
 
 def test_alignment_gaps_and_fixed_offsets(read):
     problem = read("id,lower,upper,size,alignment,gaps,offset\na,0,20,4,8,9-11 12-14,16\nb,0,2,4,,,\n", alignment=2)
     assert problem.buffers == (
-        Buffer("a", 0, 20, 4, 8, 16, (Gap(9, 11), Gap(12, 14))),
-        Buffer("b", 0, 2, 4, 2),
+        PlannerBuffer("a", 0, 20, 4, 8, 16, (Gap(9, 11), Gap(12, 14))),
+        PlannerBuffer("b", 0, 2, 4, 2),
     )
 
 
 def test_blank_lines_spaces_and_a_byte_order_mark_do_no_harm(read):
-    assert read("\ufeffid, lower ,upper,size\r\n\r\n a ,0, 3,4\r\n").buffers == (Buffer("a", 0, 3, 4),)
+    assert read("\ufeffid, lower ,upper,size\r\n\r\n a ,0, 3,4\r\n").buffers == (PlannerBuffer("a", 0, 3, 4),)
 
 
 def test_the_capacity_comes_from_the_caller(read):
@@ -82,11 +82,13 @@ def test_what_is_not_text_is_refused(tmp_path):
 
 
 def test_a_problem_survives_being_written_and_read(tmp_path):
-    problem = Problem((Buffer("a", 0, 20, 4, 8, 16, (Gap(9, 11), Gap(12, 14))), Buffer('odd, "name"', 0, 2, 4)))
+    problem = Problem(
+        (PlannerBuffer("a", 0, 20, 4, 8, 16, (Gap(9, 11), Gap(12, 14))), PlannerBuffer('odd, "name"', 0, 2, 4))
+    )
     write_csv(tmp_path / "again.csv", problem)
     assert read_csv(tmp_path / "again.csv") == problem
 
 
 def test_a_layout_is_the_problem_with_an_offset_column(tmp_path):
-    write_csv(tmp_path / "layout.csv", Problem((Buffer("a", 0, 2, 4), Buffer("b", 1, 3, 4))), (0, 4))
+    write_csv(tmp_path / "layout.csv", Problem((PlannerBuffer("a", 0, 2, 4), PlannerBuffer("b", 1, 3, 4))), (0, 4))
     assert (tmp_path / "layout.csv").read_text() == "id,lower,upper,size,offset\na,0,2,4,0\nb,1,3,4,4\n"

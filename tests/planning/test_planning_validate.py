@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from isthmus.planning import Buffer, Gap, PlanningError, Problem, check
+from isthmus.planning import Gap, PlannerBuffer, PlanningError, Problem, check
 
-PAIR = (Buffer("a", 0, 4, 8), Buffer("b", 2, 6, 8))
+PAIR = (PlannerBuffer("a", 0, 4, 8), PlannerBuffer("b", 2, 6, 8))
 
 
 def test_the_peak_is_the_end_of_the_highest_buffer():
@@ -24,9 +24,13 @@ def test_the_peak_is_the_end_of_the_highest_buffer():
         (Problem(PAIR), (3, 0), "share bytes"),
         (Problem(PAIR), (0, 0), "share bytes"),
         (Problem(PAIR, capacity=15), (0, 8), "above capacity 15"),
-        (Problem((Buffer("a", 0, 1, 8, alignment=16),)), (8,), "not aligned to 16"),
-        (Problem((Buffer("a", 0, 1, 8, offset=16),)), (0,), "fixed at 16"),
-        (Problem((Buffer("a", 0, 9, 8, gaps=(Gap(2, 4),)), Buffer("b", 3, 5, 8))), (0, 4), "share bytes at step 4"),
+        (Problem((PlannerBuffer("a", 0, 1, 8, alignment=16),)), (8,), "not aligned to 16"),
+        (Problem((PlannerBuffer("a", 0, 1, 8, offset=16),)), (0,), "fixed at 16"),
+        (
+            Problem((PlannerBuffer("a", 0, 9, 8, gaps=(Gap(2, 4),)), PlannerBuffer("b", 3, 5, 8))),
+            (0, 4),
+            "share bytes at step 4",
+        ),
     ],
 )
 def test_a_broken_rule_is_named(problem, offsets, message):
@@ -35,15 +39,15 @@ def test_a_broken_rule_is_named(problem, offsets, message):
 
 
 def test_a_large_buffer_hides_none_below_it():
-    problem = Problem((Buffer("tall", 0, 9, 100), Buffer("a", 1, 2, 4), Buffer("b", 3, 4, 4)))
+    problem = Problem((PlannerBuffer("tall", 0, 9, 100), PlannerBuffer("a", 1, 2, 4), PlannerBuffer("b", 3, 4, 4)))
     with pytest.raises(PlanningError, match="'tall' and 'b'"):
         check(problem, (0, 100, 50))
 
 
 def test_time_apart_and_gaps_and_nothing_at_all_may_share():
-    check(Problem((Buffer("a", 0, 4, 8), Buffer("b", 4, 6, 8))), (0, 0))
-    check(Problem((Buffer("a", 0, 9, 8, gaps=(Gap(2, 4),)), Buffer("b", 2, 4, 8))), (0, 0))
-    check(Problem((Buffer("a", 0, 4, 8), Buffer("empty", 0, 4, 0))), (0, 4))
+    check(Problem((PlannerBuffer("a", 0, 4, 8), PlannerBuffer("b", 4, 6, 8))), (0, 0))
+    check(Problem((PlannerBuffer("a", 0, 9, 8, gaps=(Gap(2, 4),)), PlannerBuffer("b", 2, 4, 8))), (0, 0))
+    check(Problem((PlannerBuffer("a", 0, 4, 8), PlannerBuffer("empty", 0, 4, 0))), (0, 4))
 
 
 def overlap(problem: Problem, offsets: tuple[int, ...]) -> bool:
@@ -67,7 +71,7 @@ def test_every_overlap_is_found_and_none_is_made_up():
             start = rng.randrange(6)
             end = start + rng.randint(1, 6)
             middle = sorted(rng.sample(range(start + 1, end), 2)) if end - start > 3 and rng.random() < 0.5 else ()
-            buffers.append(Buffer(name, start, end, rng.randrange(5), gaps=(Gap(*middle),) if middle else ()))
+            buffers.append(PlannerBuffer(name, start, end, rng.randrange(5), gaps=(Gap(*middle),) if middle else ()))
         problem, offsets = Problem(tuple(buffers)), tuple(rng.randrange(12) for _ in buffers)
         broken = overlap(problem, offsets)
         ends[broken] += 1

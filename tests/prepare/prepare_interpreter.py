@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from isthmus.backends.gpu.mixed_precision import Half, as_halves
+from isthmus.backends.gpu.mixed_precision import Fp16Tensor, to_fp16
 from isthmus.graph import DataType, Graph, Quantization, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.prepare.schedule import Place, Pool, Schedule, Step
@@ -89,7 +89,7 @@ def compute(step: Step, arrays: Sequence[np.ndarray | None]) -> list[np.ndarray]
 
 def _as_stored(tensor: Tensor, value: np.ndarray) -> np.ndarray:
     """Elements as they lie in memory."""
-    return as_halves(value) if isinstance(tensor, Half) else value
+    return to_fp16(value) if isinstance(tensor, Fp16Tensor) else value
 
 
 def _run(steps: Sequence[Step], values: dict[Tensor, np.ndarray]) -> None:
@@ -182,7 +182,7 @@ class Memory:
         place = self.schedule.places[tensor]
         content = self.pools[place.pool][place.offset : place.offset + tensor.nbytes]
         assert content.size == tensor.nbytes
-        stored = np.float16 if isinstance(tensor, Half) else tensor.dtype.numpy
+        stored = np.float16 if isinstance(tensor, Fp16Tensor) else tensor.dtype.numpy
         return np.frombuffer(content.tobytes(), stored).astype(tensor.dtype.numpy).reshape(tensor.dims)
 
     def _execute(self, step: Step) -> None:

@@ -7,24 +7,29 @@ import random
 from support import strip_networks
 
 from isthmus.backends.seam import native
-from isthmus.planning import Buffer, Problem, check, solve
+from isthmus.planning import PlannerBuffer, Problem, check, solve
 from isthmus.prepare.alike import moved_together
 from isthmus.prepare.strips import ScratchLimit
 
 
 def test_a_buffer_is_moved_to_where_another_one_lay():
-    buffers = [Buffer("a", 0, 2, 64), Buffer("b", 0, 2, 64), Buffer("c", 3, 5, 64), Buffer("d", 3, 5, 64)]
+    buffers = [
+        PlannerBuffer("a", 0, 2, 64),
+        PlannerBuffer("b", 0, 2, 64),
+        PlannerBuffer("c", 3, 5, 64),
+        PlannerBuffer("d", 3, 5, 64),
+    ]
     assert moved_together(buffers, [0, 64, 64, 0], [[(2, 0), (3, 1)]], 128) == [0, 64, 0, 64]
 
 
 def test_one_that_would_meet_another_stays():
-    buffers = [Buffer("a", 0, 2, 64), Buffer("long", 1, 9, 64), Buffer("c", 3, 5, 128)]
+    buffers = [PlannerBuffer("a", 0, 2, 64), PlannerBuffer("long", 1, 9, 64), PlannerBuffer("c", 3, 5, 128)]
     assert moved_together(buffers, [0, 64, 128], [[(2, 0)]], 256) == [0, 64, 128]
-    assert moved_together([*buffers[:2], Buffer("c", 3, 5, 64)], [0, 64, 128], [[(2, 0)]], 192) == [0, 64, 0]
+    assert moved_together([*buffers[:2], PlannerBuffer("c", 3, 5, 64)], [0, 64, 128], [[(2, 0)]], 192) == [0, 64, 0]
 
 
 def test_nothing_is_moved_beyond_the_end_of_scratch():
-    buffers = [Buffer("a", 0, 2, 64), Buffer("b", 3, 5, 128)]
+    buffers = [PlannerBuffer("a", 0, 2, 64), PlannerBuffer("b", 3, 5, 128)]
     assert moved_together(buffers, [64, 0], [[(1, 0)]], 128) == [64, 0]
 
 
@@ -34,7 +39,7 @@ def test_random_layouts_stay_layouts():
         buffers = []
         for number in range(30):
             start = rng.randrange(20)
-            buffers.append(Buffer(str(number), start, start + rng.randint(1, 6), 64 * rng.randint(1, 9)))
+            buffers.append(PlannerBuffer(str(number), start, start + rng.randint(1, 6), 64 * rng.randint(1, 9)))
         problem = Problem(tuple(buffers))
         solution = solve(problem, node_limit=200)
         groups = [[(rng.randrange(30), rng.randrange(30)) for _ in range(6)] for _ in range(4)]

@@ -7,7 +7,7 @@ import pytest
 from prepare_interpreter import Builder
 
 from isthmus import prepare
-from isthmus.backends.gpu.mixed_precision import Choice, Half, choice, choose, store_halves, trial
+from isthmus.backends.gpu.mixed_precision import Fp16Tensor, PrecisionChoice, choice, choose, store_as_fp16, trial
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.prepare.pipeline import rewritten
 from isthmus.prepare.work import Work
@@ -39,7 +39,7 @@ def plain() -> Graph:
     return b.finish(b.op("Softmax", dense(b, x, 80)))
 
 
-def chosen(graph: Graph) -> tuple[Work, Choice]:
+def chosen(graph: Graph) -> tuple[Work, PrecisionChoice]:
     work = rewritten(graph)
     return work, choose(work)
 
@@ -95,7 +95,7 @@ def test_what_shares_bytes_with_an_input_or_output_is_stored_as_that_is():
     graph = b.finish(b.op("Reshape", b.op("ElementWiseSin", b.op("ElementWiseSin", x)), dims=(8, 4)))
     work, made = chosen(graph)
     assert [step.op for step in work.ordered() if step.outputs[0] in made.halves] == ["ElementWiseSin"]
-    steps = prepare.schedule(graph, work_bytes=lambda s: 0, store=lambda w: store_halves(w, choose(w).halves)).steps
+    steps = prepare.schedule(graph, work_bytes=lambda s: 0, store=lambda w: store_as_fp16(w, choose(w).halves)).steps
     assert [step.op for step in steps] == ["ElementWiseSin", "ElementWiseSin"]
 
 
@@ -128,8 +128,8 @@ def test_a_graph_that_the_reference_refuses_is_halves(monkeypatch):
 
 def test_a_constant_that_is_kept_as_halves_holds_what_halves_hold():
     work, made = chosen(plain())
-    store_halves(work, made.halves)
-    constants = [t for step in work.steps for t in step.inputs if isinstance(t, Half) and t.is_static]
+    store_as_fp16(work, made.halves)
+    constants = [t for step in work.steps for t in step.inputs if isinstance(t, Fp16Tensor) and t.is_static]
     assert constants
     for tensor in constants:
         assert tensor.nbytes == tensor.elements * 2

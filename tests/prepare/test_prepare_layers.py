@@ -12,7 +12,7 @@ from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.memory import host
-from isthmus.prepare.layers import Layer, Overlaid, hung, layered
+from isthmus.prepare.layers import Overlaid, OverlaySpan, layered, place_from_top
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import Storage
@@ -51,12 +51,12 @@ def chain(*sizes, alignment=64):
 
 def test_a_larger_result_takes_its_bytes_from_where_it_is_begun():
     (found,), end = chain(128, 320)
-    assert found.layers == (Layer(0, 192, 3, end), Layer(192, 320, 0, end))
+    assert found.layers == (OverlaySpan(0, 192, 3, end), OverlaySpan(192, 320, 0, end))
 
 
 def test_a_smaller_result_gives_bytes_back():
     (found,), end = chain(320, 128)
-    assert found.layers == (Layer(0, 128, 0, end), Layer(128, 320, 0, 4))
+    assert found.layers == (OverlaySpan(0, 128, 0, end), OverlaySpan(128, 320, 0, 4))
 
 
 def test_a_result_of_the_same_size_is_a_plain_block():
@@ -65,7 +65,7 @@ def test_a_result_of_the_same_size_is_a_plain_block():
 
 def test_results_over_results_are_one_block():
     (found,), end = chain(128, 320, 64)
-    assert found.layers == (Layer(0, 64, 3, end), Layer(64, 192, 3, 9), Layer(192, 320, 0, 9))
+    assert found.layers == (OverlaySpan(0, 64, 3, end), OverlaySpan(64, 192, 3, 9), OverlaySpan(192, 320, 0, 9))
 
 
 def test_edges_are_aligned():
@@ -76,17 +76,17 @@ def test_edges_are_aligned():
 def test_a_block_that_grows_downwards_hangs_from_a_ceiling_and_others_may():
     (grows,), _ = chain(128, 320)
     (shrinks,), _ = chain(320, 128)
-    assert [[one.offset for one in placed] for placed in hung([grows], 1024)] == [[704]]
-    assert [[one.offset for one in placed] for placed in hung([shrinks], 1024)] == [[704]]
-    assert [[one.offset for one in placed] for placed in hung([grows, shrinks], 640)] == [[320, 0]]
-    assert hung([grows], 320) == [], "where it stands already"
+    assert [[one.offset for one in placed] for placed in place_from_top([grows], 1024)] == [[704]]
+    assert [[one.offset for one in placed] for placed in place_from_top([shrinks], 1024)] == [[704]]
+    assert [[one.offset for one in placed] for placed in place_from_top([grows, shrinks], 640)] == [[320, 0]]
+    assert place_from_top([grows], 320) == [], "where it stands already"
 
 
 def test_blocks_hang_one_below_the_other_or_not_at_all():
     (one,), _ = chain(128, 320)
     (other,), _ = chain(128, 320)
-    assert [[block.offset for block in placed] for placed in hung([one, other], 704)] == [[384, 64]]
-    assert hung([one, other], 600) == [], "the lower one would begin below the first byte"
+    assert [[block.offset for block in placed] for placed in place_from_top([one, other], 704)] == [[384, 64]]
+    assert place_from_top([one, other], 600) == [], "the lower one would begin below the first byte"
 
 
 def test_a_block_that_grows_leaves_room_in_one_piece():

@@ -6,12 +6,12 @@ import pytest
 
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.layout import _name, _peak
-from isthmus.prepare.schedule import Row
+from isthmus.prepare.schedule import PlanRow
 from isthmus.prepare.storage import Block
 
 
-def row(name: str, size: int, first: int, last: int) -> Row:
-    return Row(name, size, first, last, 0)
+def row(name: str, size: int, first: int, last: int) -> PlanRow:
+    return PlanRow(name, size, first, last, 0)
 
 
 @pytest.mark.parametrize(

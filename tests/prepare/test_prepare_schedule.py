@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prepare_interpreter import Builder, Memory, assert_close, random_inputs, run_graph, run_work
 
 from isthmus import prepare
-from isthmus.backends.gpu.mixed_precision import store_halves
+from isthmus.backends.gpu.mixed_precision import store_as_fp16
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.prepare import Pool, Step
@@ -410,7 +410,7 @@ def test_any_tensors_may_be_stored_as_halves_beside_floats(graph, random, optimi
         kept = {*work.updates.values()}
         tensors = dict.fromkeys(t for step in work.ordered() for t in step.outputs if t.type is TensorType.NATIVE)
         halves = [t for t in tensors if t.dtype is DataType.FLOAT_32 and t not in kept and random.random() < 0.6]
-        store_halves(work, set(halves))
+        store_as_fp16(work, set(halves))
         expected.update(run_work(work, inputs))
 
     made = prepare.schedule(graph, work_bytes=some_work, optimize_order=optimize_order, store=store)
@@ -428,7 +428,7 @@ def test_a_tensor_of_halves_takes_half_of_the_scratch():
     graph = b.finish(b.op("Softmax", first))
 
     def store(work: Work) -> None:
-        store_halves(work, {work.ordered()[0].outputs[0]})
+        store_as_fp16(work, {work.ordered()[0].outputs[0]})
 
     floats = prepare.schedule(graph, work_bytes=lambda step: 0)
     halves = prepare.schedule(graph, work_bytes=lambda step: 0, store=store)
@@ -443,7 +443,7 @@ def test_a_half_that_is_joined_with_itself_is_copied_as_a_half():
     inputs, expected = random_inputs(graph.inputs), {}
 
     def store(work: Work) -> None:
-        store_halves(work, {t for step in work.ordered() for t in step.outputs if t.type is TensorType.NATIVE})
+        store_as_fp16(work, {t for step in work.ordered() for t in step.outputs if t.type is TensorType.NATIVE})
         expected.update(run_work(work, inputs))
 
     made = prepare.schedule(graph, work_bytes=some_work, store=store)

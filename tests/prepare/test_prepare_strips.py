@@ -20,11 +20,11 @@ from isthmus.prepare.pipeline import schedule
 from isthmus.prepare.schedule import Schedule
 from isthmus.prepare.strips import ScratchLimit, Strips, fit, place, search, way
 from isthmus.prepare.strips.again import candidates
-from isthmus.prepare.strips.ending import Ending
-from isthmus.prepare.strips.floors import Floors
-from isthmus.prepare.strips.place import Made
-from isthmus.prepare.strips.search import LEAST_SHARE, LONGEST, Budget, Choice, Search, share_of
-from isthmus.prepare.strips.stretch import Stretch
+from isthmus.prepare.strips.ending import RegionGrower
+from isthmus.prepare.strips.floors import LowerBounds
+from isthmus.prepare.strips.place import Fitted
+from isthmus.prepare.strips.search import LEAST_SHARE, LONGEST, Budget, RegionChoice, RegionSearch, share_of
+from isthmus.prepare.strips.stretch import FusedRegion
 
 
 def scheduled(
@@ -225,7 +225,7 @@ def test_a_plan_that_is_much_larger_than_was_estimated_ends_the_search(monkeypat
     graph = strip_networks.squeezed(False)
     whole = scheduled(graph).scratch_bytes
     for module in (fit, way):
-        monkeypatch.setattr(module, "written", lambda *chosen: Made(Huge(scheduled(graph), whole), 0.0))
+        monkeypatch.setattr(module, "written", lambda *chosen: Fitted(Huge(scheduled(graph), whole), 0.0))
     with pytest.raises(QnnError, match="holds it up") as refused:
         scheduled(graph, "50%")
     assert needed_by(refused.value) == whole, "that much can be had"
@@ -238,7 +238,7 @@ class Huge:
         self.scratch_bytes, self.plan, self.steps = 3 * bytes_, like.plan, like.steps
 
 
-class Narrow(Search):
+class Narrow(RegionSearch):
     """A search in which the programs for some limits alone are small enough."""
 
     def __init__(self, low: int, high: int) -> None:
@@ -267,7 +267,7 @@ def test_what_two_readers_want_at_other_rates_or_along_other_axes_is_taken_whole
     def wanted(*asked):
         ending = SimpleNamespace(_wanted={}, _base=SimpleNamespace(end={"x": 3}), _last=5, _sources={})
         for each in asked:
-            Ending._want(ending, "x", *each)
+            RegionGrower._want(ending, "x", *each)
         found = ending._wanted["x"]
         assert list(ending._sources) == (["x"] if asked[0][0] is not None else [])
         return found if found is None else (found.axis, found.rate, found.end, found.begin)
@@ -288,9 +288,9 @@ def test_a_program_stays_small_unless_a_budget_says_otherwise():
     for size, slower, small, wanted in (
         (0, 0.1, True, True), (0, 0.09, True, False), (10**6, 0.1, True, False), (10**6, 0.1, False, True),
     ):  # fmt: skip
-        assert Search.affordable(search_, choices[size], 50_000, Budget(slower, small)) is wanted
-    assert not Search.affordable(search_, choices[10**6], 50_000, Budget(1.0)), "nothing was said"
-    assert not Search.affordable(search_, None, 50_000, Budget(1.0))
+        assert RegionSearch.affordable(search_, choices[size], 50_000, Budget(slower, small)) is wanted
+    assert not RegionSearch.affordable(search_, choices[10**6], 50_000, Budget(1.0)), "nothing was said"
+    assert not RegionSearch.affordable(search_, None, 50_000, Budget(1.0))
 
 
 def test_a_limit_that_costs_more_than_it_may_is_refused():
@@ -410,7 +410,7 @@ def test_attention_goes_by_the_rows_of_its_queries():
     assert any(op == "Softmax" for region in split.plan.regions for op, _ in region.steps)
 
 
-class Unbounded(Ending):
+class Unbounded(RegionGrower):
     """Stretches that grow whatever they have alive."""
 
     @property
@@ -422,18 +422,18 @@ class Unbounded(Ending):
         pass
 
 
-class Everything(Search):
+class Everything(RegionSearch):
     """A search that looks at every stretch before it says that it takes too much."""
 
-    def _stretches(self, first: int, last: int, mode: int, limit: int) -> list[Stretch]:
+    def _stretches(self, first: int, last: int, mode: int, limit: int) -> list[FusedRegion]:
         if (last, mode) not in self._endings:
             alive = self._floors[last].alive
-            floors = Floors(alive, [2**60] * len(alive))
+            floors = LowerBounds(alive, [2**60] * len(alive))
             self._endings[last, mode] = Unbounded(self.base, last, mode, self._share, floors)
         return self._endings[last, mode].stretches(first, limit)
 
 
-def cheapest_by_all_ways(search: Search, limit: int) -> float | None:
+def cheapest_by_all_ways(search: RegionSearch, limit: int) -> float | None:
     """What the cheapest stretches cost that keep to a limit, with every stretch tried; None where there are none."""
     best: list[float | None] = [0.0]
     for end, bytes_ in enumerate(search.base.live):
@@ -472,10 +472,10 @@ def two_ends() -> Graph:
 @pytest.mark.parametrize("seeds", [range(12), range(12, 24), range(24, 36), None], ids=str)
 def test_what_the_search_leaves_out_would_not_have_been_cheaper(monkeypatch, seeds):
     solved = []
-    solve = Search.solve
-    twins: dict[Search, Search] = {}
+    solve = RegionSearch.solve
+    twins: dict[RegionSearch, RegionSearch] = {}
 
-    def compared(search: Search, limit: int) -> list[Choice] | None:
+    def compared(search: RegionSearch, limit: int) -> list[RegionChoice] | None:
         found = solve(search, limit)
         if search not in twins:
             twins[search] = Everything(search.base, search.kind)
@@ -486,7 +486,7 @@ def test_what_the_search_leaves_out_would_not_have_been_cheaper(monkeypatch, see
         solved.append(wanted)
         return found
 
-    monkeypatch.setattr(Search, "solve", compared)
+    monkeypatch.setattr(RegionSearch, "solve", compared)
     graphs = [strip_networks.network(seed) for seed in seeds] if seeds else [two_ends()]
     for graph in graphs:
         if graph is not None:
@@ -506,7 +506,7 @@ def test_what_is_computed_again_is_a_twelfth_of_all_and_three_times_its_source(m
     (found,) = candidates(search)
     assert found.chain == (wide.name,)
     for bytes_, kept in ((found.bytes * 12, [found]), (found.bytes * 12 + 1, [])):
-        monkeypatch.setattr(Search, "peak", bytes_)
+        monkeypatch.setattr(RegionSearch, "peak", bytes_)
         assert candidates(search) == kept
     monkeypatch.undo()
     (step,) = (index for index, one in enumerate(base.steps) if one.outputs[0].name == wide.name)

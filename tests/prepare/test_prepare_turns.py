@@ -7,7 +7,7 @@ import random
 import pytest
 
 from isthmus.graph import DataType, Tensor, TensorType
-from isthmus.prepare.layout import Lanes, lay_out
+from isthmus.prepare.layout import ThreadArenas, lay_out
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.schedule import Place, Pool, Repeat, Step
 from isthmus.prepare.storage import Storage
@@ -116,7 +116,7 @@ def test_each_thread_has_a_lane_with_room_for_all_that_a_turn_makes():
     own = [storage.block(t) for t in (A, B)]
     layout = lay_out(
         TURN, blocks, life, [0, 192, 0, 0], alignment=64, nodes=1000, order_saved=0, aliased=0,
-        lanes=[Lanes(0, 3, 3, own)],
+        lanes=[ThreadArenas(0, 3, 3, own)],
     )  # fmt: skip
     ((begin, lane),) = layout.lanes
     # A, B and a work space of 192 bytes are there at once.
@@ -135,6 +135,6 @@ def test_lanes_share_no_cache_line():
     own = [storage.block(t) for t in (A, B)]
     layout = lay_out(
         small, own, life, [0, 1, 0, 0], alignment=1, nodes=1000, order_saved=0, aliased=0,
-        lanes=[Lanes(0, 3, 2, own)],
+        lanes=[ThreadArenas(0, 3, 2, own)],
     )  # fmt: skip
     assert [size % 64 for _, size in layout.lanes] == [0]

@@ -5,13 +5,13 @@ import pytest
 from isthmus.cabi.tables import CORE_VERSION
 from isthmus.cabi.types import DATATYPE_STRING
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.entries import GraphEntry, NodeEntry, TensorEntry
+from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry, NodeEntry
 from isthmus.graph import DataType, TensorType
 from isthmus.qnn.composer import Composer
 from isthmus.qnn.recorder import Recorder
 
-X = TensorEntry("x", TensorType.APP_WRITE, DataType.FLOAT_32, (2,))
-Y = TensorEntry("y", TensorType.APP_READ, DataType.FLOAT_32, (2,))
+X = ComposedTensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (2,))
+Y = ComposedTensor("y", TensorType.APP_READ, DataType.FLOAT_32, (2,))
 
 
 def test_a_recorder_looks_like_the_library_of_htp():
@@ -75,7 +75,7 @@ def test_a_tensor_that_is_not_there_is_refused_by_name():
 
 
 def test_parameters_that_are_tensors_get_names_of_their_own():
-    held = TensorEntry("x", TensorType.STATIC, DataType.UINT_32, (1,), data=memoryview(b"\1\0\0\0"))
+    held = ComposedTensor("x", TensorType.STATIC, DataType.UINT_32, (1,), data=memoryview(b"\1\0\0\0"))
     nodes, _ = composed(*(NodeEntry("n", "Op", ("x",), ("y",), {"p": held}) for _ in range(3)))
     assert [node.params["p"].name for node in nodes] == ["n_p", "n_p_", "n_p__"]
     assert all(bytes(node.params["p"].data) == b"\1\0\0\0" for node in nodes)

@@ -11,7 +11,7 @@ from support.suites import only
 from isthmus import Code, QnnError, memory, qnn
 from isthmus.memory import rpcmem
 from isthmus.qnn import ClientTensor, DataType, DescriptorType, MemDescriptor, TensorType, htp, lpai
-from isthmus.system.interrupts import settle
+from isthmus.system.interrupts import run_pending
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 ARM = {"lpai_backend": {"target_env": "arm"}}
@@ -55,7 +55,7 @@ def as_before(backend, given):
     running = accelerator(backend)
 
     def held():
-        settle()
+        run_pending()
         # A graph ends bindings that nobody has any more when it is next used.
         _ = given.binding.graph.stats
         return None if running is None else running.call("counts")

@@ -17,7 +17,7 @@ from support.waiting import eventually
 
 from isthmus import Session, qnn
 from isthmus.errors import Code, QnnError
-from isthmus.graph import MemType
+from isthmus.graph import TensorMemType
 from isthmus.qnn import model_library, model_process
 from isthmus.qnn.recorder import Recorder
 from isthmus.tools.cli import main
@@ -73,28 +73,28 @@ def test_weights_of_a_library_are_read_only_views(library):
     assert not weights.flags.writeable
 
 
-@pytest.mark.parametrize(("hint", "kind"), [("RAW", MemType.RAW), ("MEMHANDLE", MemType.MEMHANDLE)])
+@pytest.mark.parametrize(("hint", "kind"), [("RAW", TensorMemType.RAW), ("MEMHANDLE", TensorMemType.MEMHANDLE)])
 def test_the_memory_type_that_a_library_embeds_is_what_graphs_are_prepared_for(tmp_path, hint, kind):
     path = build(tmp_path, IO_MEMORY=f"QNN_TENSORMEMTYPE_{hint}")
     with qnn.Backend("htp") as backend:
         graph = backend.create_context().compose(path, graph="bytes")
         assert {info.mem_type for info in graph.info.tensors} == {kind}
         graph.finalize()
-        assert (graph.stats.staging_bytes == 0) == (kind is MemType.MEMHANDLE)
+        assert (graph.stats.staging_bytes == 0) == (kind is TensorMemType.MEMHANDLE)
 
 
 def test_the_memory_type_that_a_library_gives_with_its_nodes_counts_too(tmp_path):
     path = build(tmp_path, NODE_MEMORY="QNN_TENSORMEMTYPE_MEMHANDLE")
     with qnn.Backend("htp") as backend:
         for graph in backend.create_context().compose_all(path):
-            assert {info.mem_type for info in graph.info.tensors} == {MemType.MEMHANDLE}
+            assert {info.mem_type for info in graph.info.tensors} == {TensorMemType.MEMHANDLE}
 
 
 def test_what_is_asked_for_goes_before_what_a_library_embeds(tmp_path):
     path = build(tmp_path, IO_MEMORY="QNN_TENSORMEMTYPE_MEMHANDLE")
     with qnn.Backend("htp") as backend:
-        graph = backend.create_context().compose(path, graph="bytes", mem_type=qnn.MemType.RAW)
-        assert {info.mem_type for info in graph.info.tensors} == {MemType.RAW}
+        graph = backend.create_context().compose(path, graph="bytes", mem_type=qnn.TensorMemType.RAW)
+        assert {info.mem_type for info in graph.info.tensors} == {TensorMemType.RAW}
 
 
 def test_a_session_runs_a_library_whose_tensors_are_memory_handles(tmp_path):

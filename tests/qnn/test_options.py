@@ -124,4 +124,4 @@ def test_a_backend_that_runs_on_one_thread_says_so(graph):
 
 
 def test_the_enumerations_of_qnn_are_exported():
-    assert (qnn.DataType.FLOAT_32, qnn.TensorType.APP_READ, qnn.MemType.MEMHANDLE) == (0x0232, 1, 1)
+    assert (qnn.DataType.FLOAT_32, qnn.TensorType.APP_READ, qnn.TensorMemType.MEMHANDLE) == (0x0232, 1, 1)

@@ -16,7 +16,7 @@ from isthmus.cabi.types import (
     TensorMemType,
 )
 from isthmus.errors import Code
-from isthmus.frontends.composed.entries import TensorEntry
+from isthmus.frontends.composed.entries import ComposedTensor
 from isthmus.graph import DataType
 from isthmus.qnn.recorder import MAX_RANK, MAX_SCALES, Recorder
 
@@ -35,7 +35,7 @@ def described(**fields) -> Tensor:
     return tensor
 
 
-def told(tensor: Tensor) -> tuple[int, TensorEntry | None, str]:
+def told(tensor: Tensor) -> tuple[int, ComposedTensor | None, str]:
     """The answer to a tensor's creation, what was recorded of it, and why it was refused."""
     recorder, graph = Recorder(), ctypes.c_void_p()
     assert function(recorder.table, "graphCreate")(0x20, b"g", None, ctypes.byref(graph)) == 0

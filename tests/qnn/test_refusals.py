@@ -78,7 +78,7 @@ def test_a_model_is_not_composed_for_an_unknown_memory_type(context, tmp_path, m
 
 def test_a_tensor_takes_numbers_for_its_types_and_refuses_others(context):
     graph = context.create_graph("g")
-    assert graph.create_tensor("x", 0, 0x0232, (1,), mem_type=1).mem_type is qnn.MemType.MEMHANDLE
+    assert graph.create_tensor("x", 0, 0x0232, (1,), mem_type=1).mem_type is qnn.TensorMemType.MEMHANDLE
     for wrong in ({"type": 9}, {"dtype": 1}, {"mem_type": 5}):
         given = {"type": TensorType.APP_WRITE, "dtype": DataType.FLOAT_32, "mem_type": 0, **wrong}
         with pytest.raises(QnnError) as refusal:

@@ -9,13 +9,13 @@ import random
 import re
 from pathlib import Path
 
-from isthmus.prepare.schedule import Plan, Row
+from isthmus.prepare.schedule import Plan, PlanRow
 from isthmus.report import draw, tabulate
 
 WRITTEN = Path(__file__).with_name("drawings.txt")
 
 
-def planned(rows: list[Row], steps: int) -> Plan:
+def planned(rows: list[PlanRow], steps: int) -> Plan:
     size = max((row.offset + row.bytes for row in rows), default=0)
     live = [sum(row.bytes for row in rows if row.first <= step <= row.last) for step in range(steps)]
     peak = max(range(steps), key=lambda step: live[step])
@@ -31,13 +31,15 @@ def many(count: int, steps: int, unit: int) -> Plan:
     for index in range(count):
         first = rng.randrange(-1, steps)
         size = unit * rng.randrange(9)
-        rows.append(Row(f"model/block_{index}/{'x' * rng.randrange(40)}", size, first, first + rng.randrange(4), top))
+        rows.append(
+            PlanRow(f"model/block_{index}/{'x' * rng.randrange(40)}", size, first, first + rng.randrange(4), top)
+        )
         top = (top + size) % (unit * 40)
     return planned(rows, steps)
 
 
-THREE = planned([Row("a", 128, 0, 1, 0), Row("b", 64, 1, 2, 128), Row("c", 64, 2, 3, 0)], 4)
-LATE = planned([Row("first", 100, 0, 0, 0), Row("last", 4000, 11, 12, 0), Row("thin", 10, 0, 12, 4000)], 12)
+THREE = planned([PlanRow("a", 128, 0, 1, 0), PlanRow("b", 64, 1, 2, 128), PlanRow("c", 64, 2, 3, 0)], 4)
+LATE = planned([PlanRow("first", 100, 0, 0, 0), PlanRow("last", 4000, 11, 12, 0), PlanRow("thin", 10, 0, 12, 4000)], 12)
 DRAWINGS = {
     "three": draw(THREE),
     "three in few lines": draw(THREE, lines=2, columns=40),

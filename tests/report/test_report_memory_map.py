@@ -7,12 +7,12 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.prepare.schedule import Plan, Region, Row
+from isthmus.prepare.schedule import Plan, PlanRow, Region
 from isthmus.report import draw, tabulate
 from isthmus.report.memory_map import _GUTTER, _UNICODE, _blocks, _peak_line, _Scale, _strips
 
 
-def plan(*rows: Row, steps: int | None = None) -> Plan:
+def plan(*rows: PlanRow, steps: int | None = None) -> Plan:
     count = steps or max((row.last for row in rows), default=0) + 1
     size = max((row.offset + row.bytes for row in rows), default=0)
 
@@ -24,7 +24,7 @@ def plan(*rows: Row, steps: int | None = None) -> Plan:
     return Plan(size, size, "optimal", size, size, peak, names, rows, (("Relu", "r"),) * count, 0, 0, 0.0)
 
 
-THREE = plan(Row("a", 128, 0, 1, 0), Row("b", 64, 1, 2, 128), Row("c", 64, 2, 3, 0))
+THREE = plan(PlanRow("a", 128, 0, 1, 0), PlanRow("b", 64, 1, 2, 128), PlanRow("c", 64, 2, 3, 0))
 
 
 def picture(text: str) -> list[str]:
@@ -53,7 +53,7 @@ def test_how_many_strips_there_are_stands_where_their_steps_leave_room_for_it():
     """A step is a column wide: five have room for the number between two marks, four have not."""
     strips = tuple(() for _ in range(12))
     regions = [Region((), (), strips, (0, 0), first, last, 0, 0) for first, last in ((0, 4), (6, 9), (11, 11))]
-    whole = replace(plan(Row("a", 64, 0, 11, 0)), regions=tuple(regions))
+    whole = replace(plan(PlanRow("a", 64, 0, 11, 0)), regions=tuple(regions))
     (line,) = _strips(whole, _Scale(0, 12, 12, 4, 64), _UNICODE)
     assert line.removeprefix(f"{'strips':>{_GUTTER}}  ") == "═×12═ ════ ═"
 
@@ -69,11 +69,11 @@ def test_colours_show_the_same_blocks_with_twice_the_lines():
 def test_without_colour_there_is_no_escape_and_without_unicode_no_character_beyond_ascii():
     assert "\x1b" not in draw(THREE)
     assert draw(THREE, unicode=False).isascii()
-    assert draw(plan(Row("x/" * 60, 8, 0, 0, 0)), unicode=False).isascii()
+    assert draw(plan(PlanRow("x/" * 60, 8, 0, 0, 0)), unicode=False).isascii()
 
 
 def test_blocks_that_live_side_by_side_have_different_letters_and_colours():
-    blocks = _blocks([Row(f"t{i}", 64 + i % 3, i, i + 3, 64 * (i % 4)) for i in range(200)])
+    blocks = _blocks([PlanRow(f"t{i}", 64 + i % 3, i, i + 3, 64 * (i % 4)) for i in range(200)])
     for one, other in combinations(blocks, 2):
         if one.row.first <= other.row.last + 1 and other.row.first <= one.row.last + 1:
             assert one.letter != other.letter
@@ -81,23 +81,23 @@ def test_blocks_that_live_side_by_side_have_different_letters_and_colours():
 
 
 def test_inputs_and_outputs_in_scratch_begin_before_the_first_step_and_end_after_the_last():
-    text = draw(plan(Row("in", 64, -1, 0, 0), Row("out", 64, 1, 2, 64), steps=2))
+    text = draw(plan(PlanRow("in", 64, -1, 0, 0), PlanRow("out", 64, 1, 2, 64), steps=2))
     assert "start-0" in text
     assert "1-end" in text
 
 
 def test_a_plan_without_scratch_says_so():
     assert draw(plan()) == "no scratch memory is in use"
-    assert draw(plan(Row("empty", 0, 0, 0, 0))) == "no scratch memory is in use"
+    assert draw(plan(PlanRow("empty", 0, 0, 0, 0))) == "no scratch memory is in use"
 
 
 def test_a_small_block_is_a_dot_and_not_lost_when_it_fills_little_of_a_cell():
-    text = draw(plan(Row("large", 1000, 0, 0, 0), Row("small", 20, 1, 1, 0)), lines=10)
+    text = draw(plan(PlanRow("large", 1000, 0, 0, 0), PlanRow("small", 20, 1, 1, 0)), lines=10)
     assert picture(text)[-1].strip("A") == "······"
 
 
 rows = st.builds(
-    lambda name, size, first, length, offset: Row(name, size, first, first + length, offset),
+    lambda name, size, first, length, offset: PlanRow(name, size, first, first + length, offset),
     st.text(max_size=100),
     st.integers(0, 2**40),
     st.integers(-1, 300),
@@ -109,7 +109,7 @@ rows = st.builds(
 @settings(max_examples=40, deadline=None)
 @given(st.lists(rows, min_size=1, max_size=8), st.integers(48, 160), st.booleans(), st.integers(1, 30))
 def test_any_plan_fits_the_columns_it_is_given(rows, columns, color, lines):
-    rows = [Row(re.sub(r"\s", "_", row.name), *list(vars(row).values())[1:]) for row in rows]
+    rows = [PlanRow(re.sub(r"\s", "_", row.name), *list(vars(row).values())[1:]) for row in rows]
     text = re.sub(r"\x1b\[[0-9;]*m", "", draw(plan(*rows), columns=columns, color=color, lines=lines))
     assert max(map(len, text.splitlines())) <= columns
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isthmus.memory import holds, shareable, tcm
-from isthmus.system.interrupts import settle
+from isthmus.system.interrupts import run_pending
 
 _SECONDS_TO_SETTLE = 30.0
 
@@ -73,7 +73,7 @@ class Account:
 
 def take() -> Account:
     """The present account, when what an interrupt kept from its end has ended."""
-    settle()
+    run_pending()
     return Account(
         tuple(sorted(_links())),
         tuple(sorted(thread.name for thread in threading.enumerate())),

@@ -22,7 +22,7 @@ import isthmus
 from isthmus import memory, qnn
 from isthmus.backends.gpu.buffers import shared_buffer
 from isthmus.errors import Code
-from isthmus.graph import MemType
+from isthmus.graph import TensorMemType
 from isthmus.memory import rpcmem
 from isthmus.qnn import DescriptorType, MemDescriptor, gpu, htp, lpai
 
@@ -108,7 +108,7 @@ def compose(world: World, rng: random.Random) -> None:
     if not live:
         return create_context(world, rng)
     context, subject = rng.choice(live), rng.choice(world.subjects)
-    name, kind = world.fresh(subject.name), rng.choice((MemType.RAW, MemType.MEMHANDLE))
+    name, kind = world.fresh(subject.name), rng.choice((TensorMemType.RAW, TensorMemType.MEMHANDLE))
     got = world.call(f"compose {subject.name}", lambda: subject.compose(context.handle, name, kind))
     if not got.done:
         context.unsure = True
@@ -586,7 +586,7 @@ def allocated(world: World, rng: random.Random) -> None:
         return create_context(world, rng)
     context, subject = rng.choice(world.live), rng.choice(world.subjects)
     name = world.fresh(subject.name)
-    got = world.call(f"compose {subject.name}", lambda: subject.compose(context.handle, name, MemType.RAW))
+    got = world.call(f"compose {subject.name}", lambda: subject.compose(context.handle, name, TensorMemType.RAW))
     if not got.done:
         context.unsure = True
         return

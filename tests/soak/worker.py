@@ -106,7 +106,7 @@ class Worker:
                 continue
             with qnn.Backend(entry.backend, entry.config) as backend:
                 context = backend.create_context()
-                graphs = [subject.compose(context, subject.name, qnn.MemType.RAW) for subject in self._subjects]
+                graphs = [subject.compose(context, subject.name, qnn.TensorMemType.RAW) for subject in self._subjects]
                 for graph in graphs:
                     if entry.backend in ("cpu", "htp"):
                         graph.set_config(qnn.GraphConfig.THREADS, 2)
@@ -280,7 +280,7 @@ def _missing(kind: str) -> str:
 def _ping(backend: qnn.Backend, subject: subjects.Subject) -> None:
     """See to it that a backend has its accelerator."""
     with backend.create_context() as context:
-        graph = subject.compose(context, "ping", qnn.MemType.RAW)
+        graph = subject.compose(context, "ping", qnn.TensorMemType.RAW)
         given = graph.allocate()
         given.binding.execute()
     given.close()

@@ -144,7 +144,7 @@ class Registered:
 class Made:
     """A graph, and what must be true of it."""
 
-    handle: qnn.Graph
+    handle: qnn.QnnGraph
     subject: Subject
     context: Ctx
     finalized: bool = False

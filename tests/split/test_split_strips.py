@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from split_networks import tflite_network
 
-from isthmus.split.network import Network, Rule, Step, Value
-from isthmus.split.search import Search
-from isthmus.split.strips import Compute, Cut, Join, Ready, Run, Wholes, most_alive
+from isthmus.split.network import Network, Rule, SplitStep, SplitValue
+from isthmus.split.search import SplitSearch
+from isthmus.split.strips import Compute, CopyRows, Join, PrepareOperand, SplitRegion, Wholes, most_alive
 from isthmus.split.tflite import TfliteFile
 
 
-def runs(search: Search, longest: int) -> Iterator[Run]:
+def runs(search: SplitSearch, longest: int) -> Iterator[SplitRegion]:
     steps = len(search.network.steps)
     for first in range(steps):
         for last in range(first, min(first + longest, steps)):
@@ -24,7 +24,7 @@ def runs(search: Search, longest: int) -> Iterator[Run]:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_sketch_of_two_or_three_strips_is_exact(seed):
     """Of more strips it looks at the first, the last and one between, of so few at all of them."""
-    search = Search(TfliteFile(tflite_network(seed, bool(seed % 2)), "random").network)
+    search = SplitSearch(TfliteFile(tflite_network(seed, bool(seed % 2)), "random").network)
     exact = []
     for run in runs(search, 6):
         for count in (2, 3):
@@ -33,7 +33,7 @@ def test_a_sketch_of_two_or_three_strips_is_exact(seed):
             assert (sketch is None) == (instructions is None)
             if sketch is not None and instructions is not None:
                 assert sketch.instructions + len(run.outputs) == len(instructions)
-                copies = (one.result.bytes for one in instructions if isinstance(one, Cut | Join | Ready))
+                copies = (one.result.bytes for one in instructions if isinstance(one, CopyRows | Join | PrepareOperand))
                 assert sketch.copied == sum(copies)
                 most, _ = most_alive(instructions, ending, [search._wholes[key] for key in run.outputs])
                 assert sketch.bytes >= most
@@ -44,16 +44,16 @@ def test_a_sketch_of_two_or_three_strips_is_exact(seed):
 def chain(*more: dict[str, int], kept: str = "c") -> Network:
     """Two functions of elements over six rows, "a" to "b" to "c", with what their rules have besides."""
     steps = [
-        Step(name, (source,), (name,), Rule((source,), lambda low, high: (low, high), **rule))
+        SplitStep(name, (source,), (name,), Rule((source,), lambda low, high: (low, high), **rule))
         for source, name, rule in zip("ab", "bc", more or ({}, {}), strict=True)
     ]
-    values = {name: Value(name, 60, 6) for name in "abc"}
+    values = {name: SplitValue(name, 60, 6) for name in "abc"}
     return Network(tuple(steps), values, ("a",), frozenset(kept))
 
 
 def computed(network: Network, count: int) -> list[tuple[int, tuple[int, int]]] | None:
     """The rows of each step in the order in which so many strips compute them."""
-    instructions = Run(network, 0, 1, Wholes(network)).expand(count)
+    instructions = SplitRegion(network, 0, 1, Wholes(network)).expand(count)
     return None if instructions is None else [(i.step, i.rows) for i in instructions if isinstance(i, Compute)]
 
 
@@ -77,18 +77,18 @@ def test_rows_that_belong_together_are_computed_together():
 def test_rows_that_are_cheap_are_computed_again():
     network = chain({"again": True}, {})
     assert computed(network, 2) == [(0, (0, 3)), (1, (0, 3)), (0, (3, 6)), (1, (3, 6))]
-    assert Run(chain({"again": True}, {}, kept="bc"), 0, 1, Wholes(network)).again == [False, False]
+    assert SplitRegion(chain({"again": True}, {}, kept="bc"), 0, 1, Wholes(network)).again == [False, False]
 
 
 def test_a_run_ends_what_nobody_reads_after_it():
     network = chain()
-    search = Search(network)
-    assert [piece.value for piece in search._ending(Run(network, 0, 1, Wholes(network)))] == ["a"]
-    assert [piece.value for piece in search._ending(Run(network, 1, 1, Wholes(network)))] == ["b"]
+    search = SplitSearch(network)
+    assert [piece.value for piece in search._ending(SplitRegion(network, 0, 1, Wholes(network)))] == ["a"]
+    assert [piece.value for piece in search._ending(SplitRegion(network, 1, 1, Wholes(network)))] == ["b"]
     both = chain(kept="ac")
     assert search.network.end["a"] == 0
     assert both.end["a"] == 2
-    assert Search(both)._ending(Run(both, 0, 1, Wholes(both))) == []
+    assert SplitSearch(both)._ending(SplitRegion(both, 0, 1, Wholes(both))) == []
 
 
 def test_what_is_alive_is_counted_from_its_maker_to_its_last_reader():
@@ -101,8 +101,8 @@ def test_what_is_alive_is_counted_from_its_maker_to_its_last_reader():
 def test_a_run_takes_whole_what_was_made_before_it_and_nothing_that_it_makes_itself():
     network = chain()
     step = network.steps[1]
-    assert Run(network, 0, 1, Wholes(network)).possible
-    before = Step("c", ("b", "a"), ("c",), step.rule)
-    assert Run(replace(network, steps=(network.steps[0], before)), 0, 1, Wholes(network)).possible
-    whole = Step("c", ("a", "b"), ("c",), Rule(("a",), lambda low, high: (low, high)))
-    assert not Run(replace(network, steps=(network.steps[0], whole)), 0, 1, Wholes(network)).possible
+    assert SplitRegion(network, 0, 1, Wholes(network)).possible
+    before = SplitStep("c", ("b", "a"), ("c",), step.rule)
+    assert SplitRegion(replace(network, steps=(network.steps[0], before)), 0, 1, Wholes(network)).possible
+    whole = SplitStep("c", ("a", "b"), ("c",), Rule(("a",), lambda low, high: (low, high)))
+    assert not SplitRegion(replace(network, steps=(network.steps[0], whole)), 0, 1, Wholes(network)).possible

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isthmus.frontends.composed.entries import GraphEntry, NodeEntry, TensorEntry
+from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry, NodeEntry
 from isthmus.graph import DataType, TensorType
 from support.dlc_write import node, static, tensor
 
@@ -46,13 +46,13 @@ def convolved(x: np.ndarray) -> np.ndarray:
 
 def single(
     operation: NodeEntry, dims: tuple[int, ...] = (1, 4, 4, 2), out: tuple[int, ...] | None = None,
-    dtype: DataType = DataType.FLOAT_32, more: tuple[TensorEntry, ...] = (),
+    dtype: DataType = DataType.FLOAT_32, more: tuple[ComposedTensor, ...] = (),
 ) -> GraphEntry:  # fmt: skip
     """A graph of one node from x to y."""
     return GraphEntry("net", (tensor("x", WRITE, dims), *more, tensor("y", READ, out or dims, dtype)), (operation,))
 
 
-def connected(weights: TensorEntry) -> GraphEntry:
+def connected(weights: ComposedTensor) -> GraphEntry:
     """A fully connected layer of three bytes to two, with weights `w` of [2, 3]."""
     fixed = {"dtype": DataType.UFIXED_POINT_8, "offset": -3}
     return GraphEntry(

@@ -9,7 +9,7 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
-from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, TensorEntry
+from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry, NodeEntry
 from isthmus.graph import DataType, TensorType
 
 RAW, OLD, OLDER = "raw", "old", "older"
@@ -105,17 +105,17 @@ def tensor(
     offset: int = 0,
     axis: int | None = None,
     bits: int = 0,
-) -> TensorEntry:
+) -> ComposedTensor:
     encoding = None
     if scale is not None:
         scales = np.atleast_1d(np.float32(scale))
         kind = (axis is not None) + 2 * bool(bits)
         encoding = EncodingEntry(scales, np.full(len(scales), offset, np.int32), axis, bits, kind)
     held = None if data is None else memoryview(data if isinstance(data, bytes) else data.tobytes())
-    return TensorEntry(name, int(type), int(dtype), tuple(dims), encoding, held)
+    return ComposedTensor(name, int(type), int(dtype), tuple(dims), encoding, held)
 
 
-def static(name: str, array: np.ndarray, **more: Any) -> TensorEntry:
+def static(name: str, array: np.ndarray, **more: Any) -> ComposedTensor:
     """A constant of the plain data type of an array, or of another one."""
     more.setdefault("dtype", DataType.of(array.dtype))
     return tensor(name, TensorType.STATIC, array.shape, data=array, **more)
@@ -137,7 +137,7 @@ def dlc(graphs: Sequence[GraphEntry], layout: str = RAW, more: Mapping[str, byte
     wide = layout != OLDER
     raw = bytearray()
 
-    def bytes_of(one: TensorEntry) -> dict[int, Field]:
+    def bytes_of(one: ComposedTensor) -> dict[int, Field]:
         content = bytes(one.data or b"")
         if layout != RAW:
             return {0: ("text", one.name), 1: ("bytes", content)}
@@ -149,7 +149,7 @@ def dlc(graphs: Sequence[GraphEntry], layout: str = RAW, more: Mapping[str, byte
     def params_of(graph: GraphEntry) -> dict[int, Field]:
         held = [bytes_of(one) for one in graph.tensors if one.data is not None]
         nodes = [
-            {0: ("tables", [bytes_of(v) for v in node.params.values() if isinstance(v, TensorEntry)])}
+            {0: ("tables", [bytes_of(v) for v in node.params.values() if isinstance(v, ComposedTensor)])}
             for node in graph.nodes
         ]
         return {0: ("text", graph.name), 1: ("tables", held), 2: ("tables", nodes)}
@@ -187,7 +187,7 @@ def _graph(graph: GraphEntry, wide: bool) -> dict[int, Field]:
 
 def _attribute(name: str, value: Any, flag: int, wide: bool) -> dict[int, Field]:
     fields: dict[int, Field] = {0: ("text", name), 2: ("u8", flag)}
-    if isinstance(value, TensorEntry):
+    if isinstance(value, ComposedTensor):
         return {**fields, 1: ("i32", 1), 4: ("table", _tensor(value, 0))}
     if isinstance(value, str):
         scalar = {0: ("u32", 0x0608 if wide else 0x7FFFFFFF), 3: ("text", value)}
@@ -200,7 +200,7 @@ def _attribute(name: str, value: Any, flag: int, wide: bool) -> dict[int, Field]
     return {**fields, 1: ("i32", 0), 3: ("table", scalar)}
 
 
-def _tensor(one: TensorEntry, index: int) -> dict[int, Field]:
+def _tensor(one: ComposedTensor, index: int) -> dict[int, Field]:
     return {
         0: ("u32", index),
         1: ("text", one.name),

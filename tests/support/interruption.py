@@ -23,7 +23,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from isthmus.memory import holds, tcm
-from isthmus.system.interrupts import settle
+from isthmus.system.interrupts import run_pending
 from support.waiting import eventually
 
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_FUNCTION_EX", "CALL_METHOD")
@@ -267,7 +267,7 @@ def left(before: dict[str, Any]) -> str:
 
 def account() -> dict[str, Any]:
     """What this process has now: descriptors, threads, holds, buffers of TCM."""
-    settle()
+    run_pending()
     return {
         "descriptors": os.listdir("/proc/self/fd"),
         "tasks": os.listdir("/proc/self/task"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from isthmus.backends.gpu.runtime.device import Device, choose
+from isthmus.backends.gpu.runtime.device import ClDevice, choose
 
 # Both are looked at when they are loaded.
 os.environ.setdefault("PYOPENCL_NO_CACHE", "1")
@@ -30,7 +30,7 @@ def _has_devices() -> bool:
 
 if not _has_devices():
     pytest.skip("no driver of OpenCL is installed", allow_module_level=True)
-DEVICE: Device = choose()
+DEVICE: ClDevice = choose()
 ROUNDS = 200 if DEVICE.kind == "cpu" else 100_000
 """How often 8,192 work-items compute a sine one after the other in some milliseconds."""
 

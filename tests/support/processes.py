@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.memory import holds
-from isthmus.system.interrupts import settle
+from isthmus.system.interrupts import run_pending
 from support.waiting import eventually
 
 _SERIES = 4
@@ -50,7 +50,7 @@ def holds_since(before: list[holds.Hold]) -> list[str]:
 def held() -> list[holds.Hold]:
     """The holds there are, once what earlier tests dropped has ended."""
     gc.collect()
-    settle()
+    run_pending()
     return list(holds.present())
 
 

@@ -8,7 +8,7 @@ from support import tiny
 
 from isthmus import qnn
 from isthmus.system import writing
-from isthmus.system.interrupts import owned
+from isthmus.system.interrupts import own_fd
 from isthmus.tools.cli import main
 
 
@@ -53,7 +53,7 @@ def full_disk(monkeypatch):
 
     def on_a_full_disk(opened, name, flags, mode):
         os.close(os.open(name, flags, mode))
-        return owned(os.open, "/dev/full", os.O_WRONLY)
+        return own_fd(os.open, "/dev/full", os.O_WRONLY)
 
     monkeypatch.setattr(writing, "owned", on_a_full_disk)
 

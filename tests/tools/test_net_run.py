@@ -8,7 +8,7 @@ from onnx import helper
 from support import oracles, tiny
 
 from isthmus.backends.seam import binary
-from isthmus.graph.datatypes import MemType
+from isthmus.graph.datatypes import TensorMemType
 from isthmus.tools.cli import main
 from isthmus.tools.net_run import file_name
 
@@ -53,7 +53,7 @@ RETRIEVE = ("--retrieve_context", "output/qnngraph.serialized.bin")
 def test_htp_from_model_to_results(folder, mem_type, capsys):
     assert generate("--input_output_tensor_mem_type", mem_type) == 0
     [graph] = binary.inspect(folder / "output" / "qnngraph.serialized.bin").graphs
-    assert {info.mem_type for info in graph.tensors} == {MemType[mem_type.upper()]}
+    assert {info.mem_type for info in graph.tensors} == {TensorMemType[mem_type.upper()]}
     assert run(*RETRIEVE, "--shared_buffer") == 0
     assert " 0 bytes copied" in capsys.readouterr().out
     check_results(folder)

@@ -31,7 +31,7 @@ from isthmus.log import LogLevel
 from isthmus.version import build_id
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 BACKEND_VERSIONS = {"cpu": (1, 1, 0), "gpu": (3, 15, 0), "htp": (5, 51, 0), "lpai": (2, 5, 0)}
 """The version of each back end's own interface that this is modelled on."""
@@ -60,7 +60,7 @@ _SETTINGS: dict[str, tuple[Any, ...]] = {"gpu": ({"gpu": {"follow_client": True}
 
 
 @serves("propertyHasCapability", expected=True)
-def property_has_capability(server: Server, key: int) -> int:
+def property_has_capability(server: LibraryServer, key: int) -> int:
     """Whether the back end has something."""
     if key in CAPABILITIES[server.backend_name]:
         return PropertyAnswer.SUPPORTED
@@ -69,7 +69,7 @@ def property_has_capability(server: Server, key: int) -> int:
 
 
 @serves("backendCreate", Code.BACKEND_INVALID_ARGUMENT)
-def backend_create(server: Server, log: int, configs: int, out: int) -> None:
+def backend_create(server: LibraryServer, log: int, configs: int, out: int) -> None:
     """A back end. Its configuration file may come as the platform option ``config_file_path:`` or by a variable."""
     from isthmus.capi.records import log_of
 
@@ -105,13 +105,13 @@ def backend_create(server: Server, log: int, configs: int, out: int) -> None:
         raise
 
 
-def backend_of(server: Server, handle: int, code: Code = Code.BACKEND_INVALID_HANDLE) -> qnn.Backend:
+def backend_of(server: LibraryServer, handle: int, code: Code = Code.BACKEND_INVALID_HANDLE) -> qnn.Backend:
     """The back end of a handle."""
     return server.handles.get(handle, qnn.Backend, code, "backend")
 
 
 @serves("backendSetConfig", Code.BACKEND_INVALID_ARGUMENT)
-def backend_set_config(server: Server, handle: int, configs: int) -> None:
+def backend_set_config(server: LibraryServer, handle: int, configs: int) -> None:
     """Only the level of error reports can be changed later, and it changes nothing."""
     backend_of(server, handle)
     for given in listed(configs, BackendConfig):
@@ -120,19 +120,19 @@ def backend_set_config(server: Server, handle: int, configs: int) -> None:
 
 
 @serves("backendGetApiVersion", Code.BACKEND_INVALID_ARGUMENT)
-def backend_get_api_version(server: Server, out: int) -> None:
+def backend_get_api_version(server: LibraryServer, out: int) -> None:
     """The versions of the core and of the back end's own interface."""
     write(out, (Version * 2)(Version(*CORE_VERSION), Version(*BACKEND_VERSIONS[server.backend_name])))
 
 
 @serves("backendGetBuildId", Code.BACKEND_INVALID_ARGUMENT)
-def backend_get_build_id(server: Server, out: int) -> None:
+def backend_get_build_id(server: LibraryServer, out: int) -> None:
     """This software's version and platform."""
     write_number(out, server.keep_text(build_id()))
 
 
 @serves("backendGetSupportedOperations", Code.BACKEND_INVALID_ARGUMENT)
-def backend_get_supported_operations(server: Server, handle: int, count: int, out: int) -> None:
+def backend_get_supported_operations(server: LibraryServer, handle: int, count: int, out: int) -> None:
     """The operations by package and name."""
     names = backend_of(server, handle).get_supported_operations()
 
@@ -146,7 +146,7 @@ def backend_get_supported_operations(server: Server, handle: int, count: int, ou
 
 
 @serves("backendValidateOpConfig", Code.BACKEND_INVALID_ARGUMENT, expected=True)
-def backend_validate_op_config(server: Server, handle: int, config: int) -> None:
+def backend_validate_op_config(server: LibraryServer, handle: int, config: int) -> None:
     """Refuse what a graph could not take or the back end not execute."""
     backend = backend_of(server, handle)
     node = node_at(config)
@@ -204,7 +204,7 @@ def _asked_about(info: ClientTensorInfo) -> Tensor:
 
 
 @serves("backendFree", Code.BACKEND_INVALID_HANDLE)
-def backend_free(server: Server, handle: int) -> None:
+def backend_free(server: LibraryServer, handle: int) -> None:
     """End a back end, its contexts too."""
     backend = backend_of(server, handle)
     server.forget_executions()
@@ -213,7 +213,7 @@ def backend_free(server: Server, handle: int) -> None:
 
 
 @serves("backendGetProperty", Code.BACKEND_INVALID_ARGUMENT)
-def backend_get_property(server: Server, handle: int, properties: int) -> None:
+def backend_get_property(server: LibraryServer, handle: int, properties: int) -> None:
     """Custom properties of the back end."""
     backend = backend_of(server, handle)
     for given in listed(properties, Property):
@@ -221,20 +221,20 @@ def backend_get_property(server: Server, handle: int, properties: int) -> None:
 
 
 @serves("errorGetMessage")
-def error_get_message(server: Server, error: int, out: int) -> None:
+def error_get_message(server: LibraryServer, error: int, out: int) -> None:
     """The name of a code."""
     write_number(out, server.keep_text(_named(error)))
 
 
 @serves("errorGetVerboseMessage")
-def error_get_verbose_message(server: Server, error: int, out: int) -> None:
+def error_get_verbose_message(server: LibraryServer, error: int, out: int) -> None:
     """Why a code was last answered; its name where it never was."""
     message = server.reason(error & 0xFFFF) or _named(error)
     write_number(out, server.keep(ctypes.create_string_buffer(message.encode(errors="backslashreplace"))))
 
 
 @serves("errorFreeVerboseMessage")
-def error_free_verbose_message(server: Server, message: int) -> None:
+def error_free_verbose_message(server: LibraryServer, message: int) -> None:
     """Let go of a message."""
     if server.kept.pop(message, None) is None:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"message at {message:#x}", "it is none of this library's")

@@ -24,11 +24,11 @@ from isthmus.capi.functions import serves
 from isthmus.capi.records import log_create, log_free, log_set_log_level
 from isthmus.capi.values import tensor_at
 from isthmus.errors import Code, QnnError
-from isthmus.graph import GraphInfo, MemType, TensorInfo, TensorType
+from isthmus.graph import GraphInfo, TensorInfo, TensorMemType, TensorType
 from isthmus.log import LogLevel
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 INVALID_HANDLE, MALFORMED_BINARY = 30000, 30010
 """What the system library answers, which no back end does."""
@@ -36,7 +36,7 @@ _BACKEND_IDS = {"cpu": 3, "gpu": 4, "htp": 6, "lpai": 12}
 _UNDEFINED = QuantizationEncoding.UNDEFINED
 
 
-class SystemContext:
+class ClientSystemContext:
     """A system context as the client knows it, with what it was told of binaries."""
 
     def __init__(self) -> None:
@@ -44,15 +44,15 @@ class SystemContext:
 
 
 @serves("systemContextCreate")
-def system_context_create(server: Server, out: int) -> None:
+def system_context_create(server: LibraryServer, out: int) -> None:
     """A system context."""
     write_number(out, 0)
-    write_number(out, server.handles.add(SystemContext()))
+    write_number(out, server.handles.add(ClientSystemContext()))
 
 
-def _context(server: Server, handle: int) -> SystemContext | None:
+def _context(server: LibraryServer, handle: int) -> ClientSystemContext | None:
     try:
-        return server.handles.get(handle, SystemContext, Code.COMMON_INVALID_ARGUMENT, "system context")
+        return server.handles.get(handle, ClientSystemContext, Code.COMMON_INVALID_ARGUMENT, "system context")
     except QnnError as problem:
         server.failed("systemContext", problem)
         return None
@@ -60,7 +60,7 @@ def _context(server: Server, handle: int) -> SystemContext | None:
 
 @serves("systemContextGetBinaryInfo")
 def system_context_get_binary_info(
-    server: Server, handle: int, binary: int, nbytes: int, out: int, size: int
+    server: LibraryServer, handle: int, binary: int, nbytes: int, out: int, size: int
 ) -> int | None:
     """Describe a binary. What is told lives as long as the system context."""
     context = _context(server, handle)
@@ -84,13 +84,13 @@ def system_context_get_binary_info(
 
 
 @serves("systemContextGetMetaData")
-def system_context_get_meta_data(server: Server, handle: int, binary: int, nbytes: int, out: int) -> int | None:
+def system_context_get_meta_data(server: LibraryServer, handle: int, binary: int, nbytes: int, out: int) -> int | None:
     """The same."""
     return system_context_get_binary_info(server, handle, binary, nbytes, out, 0)
 
 
 @serves("systemContextFree")
-def system_context_free(server: Server, handle: int) -> int | None:
+def system_context_free(server: LibraryServer, handle: int) -> int | None:
     """End a system context and all that it told."""
     if _context(server, handle) is None:
         return INVALID_HANDLE
@@ -99,7 +99,7 @@ def system_context_free(server: Server, handle: int) -> int | None:
 
 
 @serves("systemTensorGetMemoryFootprint")
-def system_tensor_get_memory_footprint(server: Server, tensor: int, out: int) -> None:
+def system_tensor_get_memory_footprint(server: LibraryServer, tensor: int, out: int) -> None:
     """How many bytes a tensor's elements take."""
     info = tensor_at(tensor)
     if info.type is TensorType.NULL:
@@ -160,7 +160,7 @@ class _Told:
         fields.id, fields.name, fields.type, fields.dataType = number, info.name.encode(), kind, info.dtype
         fields.rank = len(info.dims)
         fields.dimensions = self._array(ctypes.c_uint32, list(info.dims)) if info.dims else None
-        fields.memType = MemType(info.mem_type)
+        fields.memType = TensorMemType(info.mem_type)
         self._quantize(fields.quantizeParams, info)
         return made
 

@@ -23,12 +23,12 @@ class NoCompiler(Exception):
     """There is no C compiler."""
 
 
-class Refused(Exception):
+class BuildError(Exception):
     """The compiler does not take the source."""
 
 
 @dataclass(frozen=True)
-class Library:
+class LibraryRecipe:
     """A library to be made.
 
     Parameters
@@ -48,9 +48,9 @@ class Library:
         return f"lib{self.name}.so"
 
 
-def _backend(name: str, number: int, version: str) -> Library:
+def _backend(name: str, number: int, version: str) -> LibraryRecipe:
     provider = f"{name.upper()}_ISTHMUS"
-    return Library(
+    return LibraryRecipe(
         f"Qnn{name}",
         (f"SERVES_BACKEND={number}", f'PROVIDER_NAME="{provider}"', f"PROVIDER_VERSION={version}"),
     )
@@ -61,10 +61,10 @@ LIBRARIES = (
     _backend("Gpu", 4, "3,15,0"),
     _backend("Htp", 6, "5,51,0"),
     _backend("Lpai", 12, "2,5,0"),
-    Library("QnnLpaiNetRunExtensions", ("SERVES_LPAI_EXTENSIONS",)),
-    Library("QnnSystem", ("SERVES_SYSTEM",)),
-    Library("cdsprpc", ("SERVES_RPCMEM",)),
-    Library("QnnTFLiteDelegate", ("SERVES_DELEGATE",)),
+    LibraryRecipe("QnnLpaiNetRunExtensions", ("SERVES_LPAI_EXTENSIONS",)),
+    LibraryRecipe("QnnSystem", ("SERVES_SYSTEM",)),
+    LibraryRecipe("cdsprpc", ("SERVES_RPCMEM",)),
+    LibraryRecipe("QnnTFLiteDelegate", ("SERVES_DELEGATE",)),
 )
 
 
@@ -92,7 +92,7 @@ def compile_all(target: Path) -> list[Path]:
         done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
         if done.returncode:
             fresh.unlink(missing_ok=True)
-            raise Refused(f"{compiler} refuses {library.file}: {done.stderr.strip()[:2000]}")
+            raise BuildError(f"{compiler} refuses {library.file}: {done.stderr.strip()[:2000]}")
         fresh.replace(file)
         made.append(file)
     return made

@@ -21,15 +21,15 @@ from isthmus.cabi.objects import (
 )
 from isthmus.capi import options
 from isthmus.capi.backend import backend_of
-from isthmus.capi.device import Device
+from isthmus.capi.device import ClientDevice
 from isthmus.capi.functions import serves
-from isthmus.capi.records import Profile, Signal
+from isthmus.capi.records import ClientProfile, ClientSignal
 from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
 from isthmus.memory import window
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 DEFAULT_PRIORITY = 100
 _GRAPH_INIT, _CONTEXT_INIT = 0, 1
@@ -38,7 +38,7 @@ MOST_BINARY_BYTES = 1 << 40
 
 
 @dataclass
-class Context:
+class ClientContext:
     """A context as the client knows it.
 
     Parameters
@@ -63,12 +63,12 @@ class _Configs:
     enabled: frozenset[str] | None
 
 
-def context_of(server: Server, handle: int, code: Code = Code.CONTEXT_INVALID_HANDLE) -> Context:
+def context_of(server: LibraryServer, handle: int, code: Code = Code.CONTEXT_INVALID_HANDLE) -> ClientContext:
     """The context of a handle."""
-    return server.handles.get(handle, Context, code, "context")
+    return server.handles.get(handle, ClientContext, code, "context")
 
 
-def _read_configs(server: Server, configs: int) -> _Configs:
+def _read_configs(server: LibraryServer, configs: int) -> _Configs:
     settings: dict[Any, Any] = {}
     priority, enabled = None, None
     for given in listed(configs, ContextConfig):
@@ -96,13 +96,13 @@ def _names(address: int) -> list[str]:
 
 
 def _create(
-    server: Server, backend_handle: int, device: int, configs: int, out: int, binary: memoryview | None = None
+    server: LibraryServer, backend_handle: int, device: int, configs: int, out: int, binary: memoryview | None = None
 ) -> int:
     write_number(out, 0)
     backend = backend_of(server, backend_handle, Code.CONTEXT_INVALID_HANDLE)
     on = None
     if device:
-        on = server.handles.get(device, Device, Code.CONTEXT_INVALID_HANDLE, "device").on(backend)
+        on = server.handles.get(device, ClientDevice, Code.CONTEXT_INVALID_HANDLE, "device").on(backend)
     wanted = _read_configs(server, configs)
     if binary is None:
         made = backend.create_context(wanted.settings, on)
@@ -112,7 +112,7 @@ def _create(
         missing = ", ".join(sorted(wanted.enabled - set(made.graphs)))
         made.free()
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, "context binary", f"it has no graph {missing}")
-    context = Context(made, DEFAULT_PRIORITY if wanted.priority is None else wanted.priority, wanted.enabled)
+    context = ClientContext(made, DEFAULT_PRIORITY if wanted.priority is None else wanted.priority, wanted.enabled)
     for graph in made.graphs.values():
         graph.set_config(qnn.GraphConfig.PRIORITY, context.priority)
     number = server.handles.add(context, backend_handle)
@@ -120,7 +120,7 @@ def _create(
     return number
 
 
-def _binary(server: Server, backend: int, address: int, nbytes: int) -> memoryview:
+def _binary(server: LibraryServer, backend: int, address: int, nbytes: int) -> memoryview:
     """Copy the client's binary, or view the client's own memory where the client keeps that."""
     if not 1 <= nbytes <= MOST_BINARY_BYTES:
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "context binary", f"it cannot have {nbytes} bytes")
@@ -132,19 +132,19 @@ def _binary(server: Server, backend: int, address: int, nbytes: int) -> memoryvi
 
 
 @serves("contextCreate", Code.CONTEXT_INVALID_ARGUMENT)
-def context_create(server: Server, backend: int, device: int, configs: int, out: int) -> None:
+def context_create(server: LibraryServer, backend: int, device: int, configs: int, out: int) -> None:
     """A context without graphs."""
     _create(server, backend, device, configs, out)
 
 
 @serves("contextCreateFromBinary", Code.CONTEXT_INVALID_ARGUMENT)
 def context_create_from_binary(
-    server: Server, backend: int, device: int, configs: int, binary: int, nbytes: int, out: int, profile: int
+    server: LibraryServer, backend: int, device: int, configs: int, binary: int, nbytes: int, out: int, profile: int
 ) -> None:
     """A context with the graphs of a binary."""
     begin = time.perf_counter()
     write_number(out, 0)
-    noted = Profile.of(server, profile)
+    noted = ClientProfile.of(server, profile)
     _create(server, backend, device, configs, out, _binary(server, backend, binary, nbytes))
     if noted is not None:
         noted.replace([(EventType.INIT, "context created from binary", (time.perf_counter() - begin) * 1e6)])
@@ -152,17 +152,17 @@ def context_create_from_binary(
 
 @serves("contextCreateFromBinaryWithSignal", Code.CONTEXT_INVALID_ARGUMENT)
 def context_create_from_binary_with_signal(
-    server: Server, backend: int, device: int, configs: int, binary: int, nbytes: int, out: int, profile: int,
+    server: LibraryServer, backend: int, device: int, configs: int, binary: int, nbytes: int, out: int, profile: int,
     signal: int,
 ) -> None:  # fmt: skip
     """The same; it does not take long enough to be ended early."""
-    Signal.of(server, signal)
+    ClientSignal.of(server, signal)
     context_create_from_binary(server, backend, device, configs, binary, nbytes, out, profile)
 
 
 @serves("contextCreateFromBinaryListAsync", Code.CONTEXT_INVALID_ARGUMENT)
 def context_create_from_binary_list_async(
-    server: Server, backend: int, device: int, params: int, configs: int, signal: int
+    server: LibraryServer, backend: int, device: int, params: int, configs: int, signal: int
 ) -> None:
     """Create contexts from several binaries, one after the other, and notify the client of each.
 
@@ -170,7 +170,7 @@ def context_create_from_binary_list_async(
     free. Within a notification the client may free every context that it knows.
     """
     _read_configs(server, configs)
-    Signal.of(server, signal)
+    ClientSignal.of(server, signal)
     wanted = list(listed(checked(params), ContextParams))
     if not wanted:
         raise QnnError(Code.CONTEXT_INVALID_ARGUMENT, "list of binaries", "it is empty")
@@ -191,23 +191,23 @@ def context_create_from_binary_list_async(
         notify(out.value, None, None, _CONTEXT_INIT, each.v1.notifyParam, error)
 
 
-def _numbered_graphs(server: Server, context: int) -> list[tuple[str, int]]:
+def _numbered_graphs(server: LibraryServer, context: int) -> list[tuple[str, int]]:
     """List the graphs of a new context by name, with their handles."""
     graphs = context_of(server, context).handle.graphs
     return [(name, _graph_number(server, context, name, graph)) for name, graph in graphs.items()]
 
 
-def _graph_number(server: Server, context: int, name: str, graph: qnn.Graph) -> int:
-    from isthmus.capi.graph import Graph
+def _graph_number(server: LibraryServer, context: int, name: str, graph: qnn.QnnGraph) -> int:
+    from isthmus.capi.graph import ClientGraph
 
     known = context_of(server, context)
     if name not in known.graphs:
-        known.graphs[name] = server.handles.add(Graph(graph, known), context)
+        known.graphs[name] = server.handles.add(ClientGraph(graph, known), context)
     return known.graphs[name]
 
 
 @serves("graphRetrieve", Code.GRAPH_INVALID_ARGUMENT)
-def graph_retrieve(server: Server, context: int, name: int, out: int) -> None:
+def graph_retrieve(server: LibraryServer, context: int, name: int, out: int) -> None:
     """A graph of a context by its name."""
     write_number(out, 0)
     known = context_of(server, context)
@@ -219,7 +219,7 @@ def graph_retrieve(server: Server, context: int, name: int, out: int) -> None:
 
 @serves("contextValidateBinary", Code.CONTEXT_INVALID_ARGUMENT)
 def context_validate_binary(
-    server: Server, backend: int, device: int, configs: int, binary: int, nbytes: int
+    server: LibraryServer, backend: int, device: int, configs: int, binary: int, nbytes: int
 ) -> None:
     """Whether a binary could be used here: it is, and the context ends again."""
     out = ctypes.c_uint64()
@@ -228,7 +228,7 @@ def context_validate_binary(
 
 
 @serves("contextSetConfig", Code.CONTEXT_INVALID_ARGUMENT)
-def context_set_config(server: Server, handle: int, configs: int) -> None:
+def context_set_config(server: LibraryServer, handle: int, configs: int) -> None:
     """Change configs of a context: all of them, or none."""
     context = context_of(server, handle)
     wanted = _read_configs(server, configs)
@@ -239,7 +239,7 @@ def context_set_config(server: Server, handle: int, configs: int) -> None:
 
 
 @serves("contextGetProperty", Code.CONTEXT_INVALID_ARGUMENT)
-def context_get_property(server: Server, handle: int, properties: int) -> None:
+def context_get_property(server: LibraryServer, handle: int, properties: int) -> None:
     """Custom properties of a context."""
     context = context_of(server, handle)
     for given in listed(properties, ContextProperty):
@@ -247,7 +247,7 @@ def context_get_property(server: Server, handle: int, properties: int) -> None:
 
 
 @serves("contextGetBinarySize", Code.CONTEXT_INVALID_ARGUMENT)
-def context_get_binary_size(server: Server, handle: int, out: int) -> None:
+def context_get_binary_size(server: LibraryServer, handle: int, out: int) -> None:
     """How many bytes a context's binary takes. It is made here and kept for who asks for it next."""
     context = context_of(server, handle)
     context.binary = context.handle.get_binary()
@@ -255,7 +255,7 @@ def context_get_binary_size(server: Server, handle: int, out: int) -> None:
 
 
 @serves("contextGetBinary", Code.CONTEXT_INVALID_ARGUMENT)
-def context_get_binary(server: Server, handle: int, target: int, nbytes: int, written: int) -> None:
+def context_get_binary(server: LibraryServer, handle: int, target: int, nbytes: int, written: int) -> None:
     """A context's binary, where the client wants it."""
     context = context_of(server, handle)
     binary, context.binary = context.binary or context.handle.get_binary(), None
@@ -268,17 +268,17 @@ def context_get_binary(server: Server, handle: int, target: int, nbytes: int, wr
 
 
 @serves("contextFinalize", Code.CONTEXT_INVALID_ARGUMENT)
-def context_finalize(server: Server, handle: int, profile: int) -> None:
+def context_finalize(server: LibraryServer, handle: int, profile: int) -> None:
     """Nothing is left to do: no graph of a context waits for this."""
     context_of(server, handle)
-    Profile.of(server, profile)
+    ClientProfile.of(server, profile)
 
 
 @serves("contextFree", Code.CONTEXT_INVALID_HANDLE)
-def context_free(server: Server, handle: int, profile: int) -> None:
+def context_free(server: LibraryServer, handle: int, profile: int) -> None:
     """End a context, its graphs and memory handles too."""
     context = context_of(server, handle)
-    noted = Profile.of(server, profile)
+    noted = ClientProfile.of(server, profile)
     begin = time.perf_counter()
     server.forget_executions()
     context.handle.free()

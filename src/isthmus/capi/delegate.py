@@ -20,7 +20,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel, to_standard_error
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
     from isthmus.delegate import Options, QnnDelegate
 
 MOST_SKIPPED = 1 << 16
@@ -41,12 +41,12 @@ def _told(call: Callable[[], int]) -> int:
 
 
 @serves("TfLiteQnnDelegateCreate", failure=0)
-def create(server: Server, options: int) -> int:
+def create(server: LibraryServer, options: int) -> int:
     """A delegate, by the address of TFLite's structure; null where it is refused."""
     return _told(lambda: _made(server, _options(options)))
 
 
-def _made(server: Server, options: Options) -> int:
+def _made(server: LibraryServer, options: Options) -> int:
     from isthmus.delegate import QnnDelegate
 
     made = QnnDelegate(options)
@@ -56,7 +56,7 @@ def _made(server: Server, options: Options) -> int:
     return address
 
 
-def _delegate(server: Server, address: int) -> QnnDelegate:
+def _delegate(server: LibraryServer, address: int) -> QnnDelegate:
     from isthmus.delegate import QnnDelegate
 
     made = server.kept.get(address)
@@ -66,7 +66,7 @@ def _delegate(server: Server, address: int) -> QnnDelegate:
 
 
 @serves("TfLiteQnnDelegateDelete", failure=0)
-def delete(server: Server, address: int) -> int:
+def delete(server: LibraryServer, address: int) -> int:
     """End a delegate. While an interpreter runs its nodes it stays, and the reason is said."""
 
     def end() -> int:
@@ -129,7 +129,7 @@ def _numbers(address: int, count: int) -> list[int]:
 
 
 @serves("TfLiteQnnDelegateAllocCustomMem", failure=0)
-def alloc_custom_mem(server: Server, nbytes: int, alignment: int) -> int:
+def alloc_custom_mem(server: LibraryServer, nbytes: int, alignment: int) -> int:
     """The address of shared memory; null where there is none."""
     from isthmus.delegate import c_names
 
@@ -144,7 +144,7 @@ def alloc_custom_mem(server: Server, nbytes: int, alignment: int) -> int:
 
 
 @serves("TfLiteQnnDelegateFreeCustomMem", failure=0)
-def free_custom_mem(server: Server, address: int) -> int:
+def free_custom_mem(server: LibraryServer, address: int) -> int:
     """Free shared memory, which ends after the interpreters whose delegated nodes have registered it.
 
     What else an interpreter was given in C++, no delegate knows.
@@ -165,13 +165,13 @@ def free_custom_mem(server: Server, address: int) -> int:
 
 
 @serves("TfLiteQnnDelegateSetPerf", failure=0)
-def set_perf(server: Server, address: int, action: int) -> int:
+def set_perf(server: LibraryServer, address: int, action: int) -> int:
     """Whether a vote for clocks was understood; there are none here."""
     return _told(lambda: int(_delegate(server, address).backend_name == "htp" and action in (0, 1)))
 
 
 @serves("TfLiteQnnDelegateUpdateHtpPerfMode", failure=0)
-def update_htp_perf_mode(server: Server, address: int, mode: int) -> int:
+def update_htp_perf_mode(server: LibraryServer, address: int, mode: int) -> int:
     """Whether a performance mode was understood."""
     from isthmus.delegate import HtpPerformanceMode
 
@@ -183,7 +183,7 @@ _HTP_QUANT, _HTP_FP16, _GPU = range(3)
 
 
 @serves("TfLiteQnnDelegateHasCapability", failure=0)
-def has_capability(server: Server, capability: int) -> int:
+def has_capability(server: LibraryServer, capability: int) -> int:
     """Whether a backend runs here: HTP everywhere, the GPU where OpenCL has a device, the DSP nowhere."""
     if capability != _GPU:
         return int(capability in (_HTP_QUANT, _HTP_FP16))
@@ -195,7 +195,7 @@ def has_capability(server: Server, capability: int) -> int:
 
 
 @serves("TfLiteQnnDelegateGetProfilingResult", failure=0)
-def get_profiling_result(server: Server, address: int, out: int) -> int:
+def get_profiling_result(server: LibraryServer, address: int, out: int) -> int:
     """Events so far, as a list in JSON; it stays until it is cleared or asked for again."""
 
     def tell() -> int:
@@ -211,7 +211,7 @@ def get_profiling_result(server: Server, address: int, out: int) -> int:
 
 
 @serves("TfLiteQnnDelegateClearProfilingResult", failure=0)
-def clear_profiling_result(server: Server, address: int) -> int:
+def clear_profiling_result(server: LibraryServer, address: int) -> int:
     """Let go of what was told."""
     server.kept.pop(-address, None)
     return 0
@@ -221,7 +221,7 @@ def clear_profiling_result(server: Server, address: int) -> int:
 
 
 @serves("tflite_plugin_create_delegate", failure=0)
-def plugin_create_delegate(server: Server, keys: int, values: int, count: int, report: int) -> int:
+def plugin_create_delegate(server: LibraryServer, keys: int, values: int, count: int, report: int) -> int:
     """A delegate whose options are texts, as TFLite's tools and LiteRT's ``load_delegate`` give them."""
     try:
         if count > MOST_OPTIONS:

@@ -31,7 +31,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.log import LogLevel
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 ARCHITECTURE = 73
 """The Hexagon version that HTP's device says it is; our choice, and without effect."""
@@ -39,7 +39,7 @@ VTCM_MB = 8
 _ids = itertools.count(1)
 
 
-class Device:
+class ClientDevice:
     """A device as the client knows it: of no back end until a context is created on it."""
 
     def __init__(self) -> None:
@@ -63,16 +63,16 @@ class PowerConfigId:
 
 
 @serves("deviceCreate", Code.COMMON_INVALID_ARGUMENT)
-def device_create(server: Server, log: int, configs: int, out: int) -> None:
+def device_create(server: LibraryServer, log: int, configs: int, out: int) -> None:
     """A device."""
     write_number(out, 0)
     if log:
         log_of(server, log)
     _note(server, configs)
-    write_number(out, server.handles.add(Device()))
+    write_number(out, server.handles.add(ClientDevice()))
 
 
-def _note(server: Server, configs: int) -> None:
+def _note(server: LibraryServer, configs: int) -> None:
     for given in listed(configs, DeviceConfig):
         if given.option == DeviceOption.CUSTOM:
             options.note_device_config(server, given.customConfig or 0)
@@ -82,34 +82,34 @@ def _note(server: Server, configs: int) -> None:
             raise QnnError(Code.DEVICE_INVALID_CONFIG, "device", f"it has no config {given.option}")
 
 
-def device_of(server: Server, handle: int) -> Device:
+def device_of(server: LibraryServer, handle: int) -> ClientDevice:
     """The device of a handle."""
-    return server.handles.get(handle, Device, Code.DEVICE_INVALID_HANDLE, "device")
+    return server.handles.get(handle, ClientDevice, Code.DEVICE_INVALID_HANDLE, "device")
 
 
 @serves("deviceSetConfig", Code.COMMON_INVALID_ARGUMENT)
-def device_set_config(server: Server, handle: int, configs: int) -> None:
+def device_set_config(server: LibraryServer, handle: int, configs: int) -> None:
     """Nothing of a device can be changed; what is wanted is said."""
     device_of(server, handle)
     _note(server, configs)
 
 
 @serves("deviceFree", Code.DEVICE_INVALID_HANDLE)
-def device_free(server: Server, handle: int) -> None:
+def device_free(server: LibraryServer, handle: int) -> None:
     """End a device that no context needs."""
     device_of(server, handle).free()
     server.handles.remove(handle)
 
 
 @serves("deviceGetPlatformInfo", Code.COMMON_INVALID_ARGUMENT)
-def device_get_platform_info(server: Server, log: int, out: int) -> None:
+def device_get_platform_info(server: LibraryServer, log: int, out: int) -> None:
     """One device with one core."""
     if log:
         log_of(server, log)
     write_number(checked(out), server.keep(_platform(server)))
 
 
-def _platform(server: Server) -> PlatformInfo:
+def _platform(server: LibraryServer) -> PlatformInfo:
     cores = (CoreInfo * 1)(CoreInfo(1, CoreInfoV1(0, 0, None)))
     hardware = HardwareDeviceInfoV1(0, 0, 1, cores, None)
     extension = HtpDeviceInfoExtension(0, HtpOnChipDevice(VTCM_MB, 0, False, False, ARCHITECTURE))
@@ -123,7 +123,7 @@ def _platform(server: Server) -> PlatformInfo:
 
 
 @serves("deviceFreePlatformInfo", Code.COMMON_INVALID_ARGUMENT)
-def device_free_platform_info(server: Server, log: int, info: int) -> None:
+def device_free_platform_info(server: LibraryServer, log: int, info: int) -> None:
     """Let go of what was told of the platform."""
     if not isinstance(server.kept.get(info), PlatformInfo):
         what = f"platform information at {info:#x}"
@@ -132,7 +132,7 @@ def device_free_platform_info(server: Server, log: int, info: int) -> None:
 
 
 @serves("deviceGetInfo", Code.COMMON_INVALID_ARGUMENT)
-def device_get_info(server: Server, handle: int, out: int) -> None:
+def device_get_info(server: LibraryServer, handle: int, out: int) -> None:
     """The same of one device."""
     device_of(server, handle)
     write_number(checked(out), server.keep_once("platform", lambda: _platform(server)))
@@ -142,7 +142,7 @@ def device_get_info(server: Server, handle: int, out: int) -> None:
 
 
 @serves("createPowerConfigId")
-def create_power_config_id(server: Server, device: int, core: int, out: int) -> None:
+def create_power_config_id(server: LibraryServer, device: int, core: int, out: int) -> None:
     """An id for votes."""
     number = next(_ids)
     write_number(out, number, ctypes.c_uint32)
@@ -150,19 +150,19 @@ def create_power_config_id(server: Server, device: int, core: int, out: int) -> 
 
 
 @serves("destroyPowerConfigId")
-def destroy_power_config_id(server: Server, number: int) -> None:
+def destroy_power_config_id(server: LibraryServer, number: int) -> None:
     """End an id."""
     _power(server, number)
     del server.kept[-number]
 
 
-def _power(server: Server, number: int) -> None:
+def _power(server: LibraryServer, number: int) -> None:
     if not isinstance(server.kept.get(-number), PowerConfigId):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"power config id {number}", "there is none of that number")
 
 
 @serves("setPowerConfig")
-def set_power_config(server: Server, number: int, configs: int) -> None:
+def set_power_config(server: LibraryServer, number: int, configs: int) -> None:
     """Votes for clocks, voltages and polling, which this machine does not take."""
     _power(server, number)
     for given in listed(configs, HtpPowerConfig):
@@ -174,7 +174,7 @@ def set_power_config(server: Server, number: int, configs: int) -> None:
 
 
 @serves("setMemoryConfig")
-def set_memory_config(server: Server, device: int, core: int, configs: int) -> None:
+def set_memory_config(server: LibraryServer, device: int, core: int, configs: int) -> None:
     """How the accelerator's heap grows, which it does by itself here."""
     if configs:
         read(configs, ctypes.c_uint64)

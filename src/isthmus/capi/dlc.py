@@ -44,7 +44,7 @@ from isthmus.qnn.composer import ComposedGraph, Composer
 from isthmus.system.writing import write_whole
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 INVALID_HANDLE = 30000
 MOST_CONFIGS = 4096
@@ -95,7 +95,7 @@ class Dlc:
 
 
 @dataclass(eq=False)
-class Record:
+class DlcRecord:
     """An entry of a DLC's archive."""
 
     data: memoryview
@@ -106,7 +106,7 @@ class _BadHandle(Exception):
     """The system library has a code of its own for it."""
 
 
-def object_of(server: Server, number: int, kind: type[_Kind], noun: str) -> _Kind:
+def object_of(server: LibraryServer, number: int, kind: type[_Kind], noun: str) -> _Kind:
     """What a handle of the system library stands for."""
     try:
         return server.handles.get(number, kind, Code.COMMON_INVALID_ARGUMENT, noun)
@@ -118,7 +118,7 @@ def serves_dlc(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Have a function answer for the one of this name in C, with the system's code for handles that are none."""
 
     def enter(call: Callable[..., Any]) -> Callable[..., Any]:
-        def guarded(server: Server, *arguments: int) -> Any:
+        def guarded(server: LibraryServer, *arguments: int) -> Any:
             try:
                 return call(server, *arguments)
             except _BadHandle as problem:
@@ -134,7 +134,7 @@ def serves_dlc(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _open(server: Server, data: memoryview, name: str, out: int) -> int | None:
+def _open(server: LibraryServer, data: memoryview, name: str, out: int) -> int | None:
     """A handle for a DLC; what is none is answered as QNN's own library answers it, with the reason in the log."""
     try:
         contents = dlc.parse(data, name)
@@ -148,7 +148,7 @@ def _open(server: Server, data: memoryview, name: str, out: int) -> int | None:
 
 
 @serves_dlc("systemDlcCreateFromFile")
-def create_from_file(server: Server, log: int, path: int, out: int) -> int | None:
+def create_from_file(server: LibraryServer, log: int, path: int, out: int) -> int | None:
     """A DLC out of a file, which is copied: it may be written or removed meanwhile."""
     write_number(checked(out), 0)
     name = text(checked(path)) or ""
@@ -156,14 +156,16 @@ def create_from_file(server: Server, log: int, path: int, out: int) -> int | Non
 
 
 @serves_dlc("systemDlcCreateFromFileWithDestinationDir")
-def create_from_file_with_destination_dir(server: Server, log: int, path: int, folder: int, out: int) -> int | None:
+def create_from_file_with_destination_dir(
+    server: LibraryServer, log: int, path: int, folder: int, out: int
+) -> int | None:
     """The same: nothing is unpacked, so the folder is not needed."""
     text(folder)
     return create_from_file(server, log, path, out)
 
 
 @serves_dlc("systemDlcCreateFromBinary")
-def create_from_binary(server: Server, log: int, address: int, nbytes: int, out: int) -> int | None:
+def create_from_binary(server: LibraryServer, log: int, address: int, nbytes: int, out: int) -> int | None:
     """A DLC out of memory, which is copied."""
     write_number(checked(out), 0)
     if not 1 <= nbytes <= MOST_BYTES:
@@ -173,7 +175,7 @@ def create_from_binary(server: Server, log: int, address: int, nbytes: int, out:
 
 @serves_dlc("systemDlcCreateFromBinaryWithDestinationDir")
 def create_from_binary_with_destination_dir(
-    server: Server, log: int, address: int, nbytes: int, folder: int, out: int
+    server: LibraryServer, log: int, address: int, nbytes: int, folder: int, out: int
 ) -> int | None:
     """The same."""
     text(folder)
@@ -181,14 +183,14 @@ def create_from_binary_with_destination_dir(
 
 
 @serves_dlc("systemDlcFree")
-def free(server: Server, handle: int) -> None:
+def free(server: LibraryServer, handle: int) -> None:
     """End a DLC, its records and all that it told."""
     object_of(server, handle, Dlc, "DLC")
     server.handles.remove(handle)
 
 
 @serves_dlc("systemDlcSave")
-def save(server: Server, handle: int, path: int) -> None:
+def save(server: LibraryServer, handle: int, path: int) -> None:
     """Write the DLC to a file, which is there whole or stays as it was."""
     known = object_of(server, handle, Dlc, "DLC")
     target = Path(text(checked(path)) or "")
@@ -202,13 +204,13 @@ def save(server: Server, handle: int, path: int) -> None:
 
 
 @serves_dlc("systemDlcGetBinarySize")
-def get_binary_size(server: Server, handle: int, out: int) -> None:
+def get_binary_size(server: LibraryServer, handle: int, out: int) -> None:
     """How many bytes a DLC has."""
     write_number(out, len(object_of(server, handle, Dlc, "DLC").data))
 
 
 @serves_dlc("systemDlcGetBinary")
-def get_binary(server: Server, handle: int, target: int, nbytes: int, written: int) -> None:
+def get_binary(server: LibraryServer, handle: int, target: int, nbytes: int, written: int) -> None:
     """The bytes of a DLC, where the client wants them."""
     data = object_of(server, handle, Dlc, "DLC").data
     write_number(checked(written), 0)
@@ -220,7 +222,7 @@ def get_binary(server: Server, handle: int, target: int, nbytes: int, written: i
 
 
 @serves_dlc("systemDlcGetOpMappings")
-def get_op_mappings(server: Server, handle: int, out: int, count: int) -> None:
+def get_op_mappings(server: LibraryServer, handle: int, out: int, count: int) -> None:
     """Which operations came from which of the source model: it is not read."""
     object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
@@ -230,12 +232,12 @@ def get_op_mappings(server: Server, handle: int, out: int, count: int) -> None:
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
-def _record(server: Server, handle: int, data: memoryview) -> int:
-    return server.handles.add(Record(data, np.frombuffer(data, np.uint8)), handle)
+def _record(server: LibraryServer, handle: int, data: memoryview) -> int:
+    return server.handles.add(DlcRecord(data, np.frombuffer(data, np.uint8)), handle)
 
 
 @serves_dlc("systemDlcGetRecordByName")
-def get_record_by_name(server: Server, handle: int, name: int, out: int) -> None:
+def get_record_by_name(server: LibraryServer, handle: int, name: int, out: int) -> None:
     """An entry of the archive by its name."""
     known = object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
@@ -247,7 +249,7 @@ def get_record_by_name(server: Server, handle: int, name: int, out: int) -> None
 
 
 @serves_dlc("systemDlcGetRecordsByType")
-def get_records_by_type(server: Server, handle: int, kind: int, best: int, out: int, count: int) -> None:
+def get_records_by_type(server: LibraryServer, handle: int, kind: int, best: int, out: int, count: int) -> None:
     """The entries of one kind, in their order; none is better than another here."""
     known = object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
@@ -263,23 +265,23 @@ def get_records_by_type(server: Server, handle: int, kind: int, best: int, out: 
 
 
 @serves_dlc("systemDlcGetRecordDataSize")
-def get_record_data_size(server: Server, record: int, out: int) -> None:
+def get_record_data_size(server: LibraryServer, record: int, out: int) -> None:
     """How many bytes a record has."""
-    write_number(out, len(object_of(server, record, Record, "record").data))
+    write_number(out, len(object_of(server, record, DlcRecord, "record").data))
 
 
 @serves_dlc("systemDlcReadRecordDataMemoryMapped")
-def read_record_data_memory_mapped(server: Server, record: int, out: int, size: int) -> None:
+def read_record_data_memory_mapped(server: LibraryServer, record: int, out: int, size: int) -> None:
     """Where a record's bytes are; they live as long as the DLC."""
-    known = object_of(server, record, Record, "record")
+    known = object_of(server, record, DlcRecord, "record")
     write_number(checked(out), known.view.ctypes.data)
     write_number(checked(size), len(known.data))
 
 
 @serves_dlc("systemDlcFreeRecord")
-def free_record(server: Server, record: int) -> None:
+def free_record(server: LibraryServer, record: int) -> None:
     """End a record's handle; the DLC keeps the record."""
-    object_of(server, record, Record, "record")
+    object_of(server, record, DlcRecord, "record")
     server.handles.remove(record)
 
 
@@ -288,7 +290,7 @@ def free_record(server: Server, record: int) -> None:
 
 @serves_dlc("systemDlcComposeGraphs")
 def compose_graphs(
-    server: Server, handle: int, configs: int, config_count: int, backend: int, context: int, interface: int,
+    server: LibraryServer, handle: int, configs: int, config_count: int, backend: int, context: int, interface: int,
     version: int, out: int, count: int,
 ) -> int | None:  # fmt: skip
     """Compose all graphs by the client's table; whatever goes wrong meanwhile is 1002, and its reason in the log.

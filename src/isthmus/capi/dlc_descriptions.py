@@ -11,11 +11,11 @@ from isthmus.cabi.client import checked, write, write_number
 from isthmus.cabi.types import Definition, QuantizationEncoding
 from isthmus.capi.dlc import Dlc, object_of, serves_dlc
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, TensorEntry
+from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry
 from isthmus.graph import TensorType
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ class TensorDescription:
     """An input or output of such a graph."""
 
     dlc: Dlc
-    entry: TensorEntry
+    entry: ComposedTensor
     number: int
     quantization: int
 
@@ -46,7 +46,7 @@ class QuantDescription:
 
 
 @serves_dlc("systemDlcGetComposableGraphInfoHandles")
-def get_composable_graph_info_handles(server: Server, handle: int, out: int, count: int) -> None:
+def get_composable_graph_info_handles(server: LibraryServer, handle: int, out: int, count: int) -> None:
     """The graphs that could be composed; names are those of the source model, as QNN's own library tells them."""
     known = object_of(server, handle, Dlc, "DLC")
     write_number(checked(out), 0)
@@ -57,7 +57,7 @@ def get_composable_graph_info_handles(server: Server, handle: int, out: int, cou
         write_number(count, len(numbers), ctypes.c_uint32)
 
 
-def _described(server: Server, handle: int, known: Dlc, graph: GraphEntry) -> GraphDescription:
+def _described(server: LibraryServer, handle: int, known: Dlc, graph: GraphEntry) -> GraphDescription:
     sides: dict[int, list[int]] = {TensorType.APP_WRITE: [], TensorType.APP_READ: []}
     for number, entry in enumerate(graph.tensors, 1):
         if entry.type in sides:
@@ -66,14 +66,14 @@ def _described(server: Server, handle: int, known: Dlc, graph: GraphEntry) -> Gr
     return GraphDescription(known, graph.name, sides[TensorType.APP_WRITE], sides[TensorType.APP_READ])
 
 
-def _answers(name: str, kind: type, noun: str, ask: Callable[[Server, Any], Any], form: Any) -> None:
+def _answers(name: str, kind: type, noun: str, ask: Callable[[LibraryServer, Any], Any], form: Any) -> None:
     """Have a function answer one fact of something described, as a number of a type, or as a text (None).
 
     A text lives as long as the DLC.
     """
 
     @serves_dlc(name)
-    def answer(server: Server, handle: int, out: int) -> None:
+    def answer(server: LibraryServer, handle: int, out: int) -> None:
         described: Any = object_of(server, handle, kind, noun)
         value = ask(server, described)
         if form is None:
@@ -86,7 +86,7 @@ def _answers_at(name: str, kind: type, noun: str, ask: Callable[[Any], Any], for
     """The same of one of several, by its index."""
 
     @serves_dlc(name)
-    def answer(server: Server, handle: int, index: int, out: int) -> None:
+    def answer(server: LibraryServer, handle: int, index: int, out: int) -> None:
         several = ask(object_of(server, handle, kind, noun))
         if index >= len(several):
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"{noun} {handle:#x}", f"{index} is none of {len(several)}")
@@ -111,7 +111,7 @@ _answers(f"{_TENSOR}QuantParams", TensorDescription, "tensor", lambda s, tensor:
 
 
 @serves_dlc("systemDlcGetTensorInfoDimensions")
-def get_tensor_info_dimensions(server: Server, handle: int, out: int) -> None:
+def get_tensor_info_dimensions(server: LibraryServer, handle: int, out: int) -> None:
     """The dimensions, into an array of the client's that has as many elements as the rank says."""
     dims = object_of(server, handle, TensorDescription, "tensor").entry.dims
     if dims:

@@ -13,14 +13,14 @@ from isthmus.cabi.client import checked, listed_all, pointer, read, write
 from isthmus.cabi.objects import EnvironmentOption, ExecuteEnvironment
 from isthmus.cabi.types import Tensor, TensorMemType, TensorSetV1
 from isthmus.capi.functions import TABLE, serves
-from isthmus.capi.graph import Graph, IoTensor, graph_of
+from isthmus.capi.graph import ClientGraph, IoTensor, graph_of
 from isthmus.capi.memory import mem_handle_of
-from isthmus.capi.records import Profile, Signal
+from isthmus.capi.records import ClientProfile, ClientSignal
 from isthmus.capi.values import differences
 from isthmus.errors import Code, QnnError
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 MOST_TENSORS = 4096
 _AGAIN = -1
@@ -30,7 +30,7 @@ Key = tuple[tuple[int, int, int, int], ...]
 
 
 def _tensors(
-    server: Server, graph: Graph, address: int, count: int, kind: str, io: Mapping[int, IoTensor]
+    server: LibraryServer, graph: ClientGraph, address: int, count: int, kind: str, io: Mapping[int, IoTensor]
 ) -> tuple[list[qnn.ClientTensor], Key]:
     """What the client gives for inputs or outputs, and what tells it from other memory."""
     if count > MOST_TENSORS:
@@ -71,8 +71,8 @@ def _tensors(
 
 
 def _bound(
-    server: Server, handle: int, inputs: int, input_count: int, outputs: int, output_count: int
-) -> tuple[Graph, qnn.Binding]:
+    server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int
+) -> tuple[ClientGraph, qnn.Binding]:
     graph = graph_of(server, handle)
     if not graph.handle.finalized:
         rule = "only a finalized graph can be executed"
@@ -94,13 +94,13 @@ def _bound(
 
 @serves("graphExecute", Code.GRAPH_INVALID_ARGUMENT)
 def graph_execute(
-    server: Server, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
+    server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
     signal: int,
 ) -> Callable[[], int] | None:  # fmt: skip
     """Run once. The answer is what does the same again, for the library to remember; None if nothing should be."""
     graph, binding = _bound(server, handle, inputs, input_count, outputs, output_count)
-    noted = Profile.of(server, profile or graph.profile)
-    limit = Signal.of(server, signal)
+    noted = ClientProfile.of(server, profile or graph.profile)
+    limit = ClientSignal.of(server, signal)
     if noted is not None:
         with noted.collecting() as events:
             binding.execute(events, limit)
@@ -109,7 +109,7 @@ def graph_execute(
     return None if limit is not None else _repeated(server, graph, binding)
 
 
-def _repeated(server: Server, graph: Graph, binding: qnn.Binding) -> Callable[[], int]:
+def _repeated(server: LibraryServer, graph: ClientGraph, binding: qnn.Binding) -> Callable[[], int]:
     # Straight to the driver: this is what an execution costs.
     handle, execute, answer = graph.handle, binding._execute, server.answer
 
@@ -129,7 +129,7 @@ def _repeated(server: Server, graph: Graph, binding: qnn.Binding) -> Callable[[]
 
 
 @serves("graphPrepareExecutionEnvironment", Code.GRAPH_INVALID_ARGUMENT)
-def graph_prepare_execution_environment(server: Server, handle: int, environments: int, count: int) -> None:
+def graph_prepare_execution_environment(server: LibraryServer, handle: int, environments: int, count: int) -> None:
     """Tell the client where the back end has planned inputs and outputs: it may use that memory as its own."""
     graph = graph_of(server, handle)
     for environment in _environments(graph, environments, count):
@@ -144,19 +144,19 @@ def graph_prepare_execution_environment(server: Server, handle: int, environment
 
 
 @serves("graphReleaseExecutionEnvironment", Code.GRAPH_INVALID_ARGUMENT)
-def graph_release_execution_environment(server: Server, handle: int, environments: int, count: int) -> None:
+def graph_release_execution_environment(server: LibraryServer, handle: int, environments: int, count: int) -> None:
     """Nothing is held for a client that was told where memory is."""
     graph = graph_of(server, handle)
     _environments(graph, environments, count)
 
 
-def _environments(graph: Graph, environments: int, count: int) -> list[ExecuteEnvironment]:
+def _environments(graph: ClientGraph, environments: int, count: int) -> list[ExecuteEnvironment]:
     if count > MOST_TENSORS:
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, graph.handle._what, f"it has no {count} environments")
     return listed_all(checked(environments), ExecuteEnvironment, count)
 
 
-def _planned(graph: Graph, tensors: TensorSetV1) -> Iterator[tuple[int, np.ndarray]]:
+def _planned(graph: ClientGraph, tensors: TensorSetV1) -> Iterator[tuple[int, np.ndarray]]:
     io = graph.io_tensors()
     for kind, count, views in (
         ("inputs", tensors.numInputs, graph.handle.inputs), ("outputs", tensors.numOutputs, graph.handle.outputs),
@@ -173,12 +173,12 @@ def _planned(graph: Graph, tensors: TensorSetV1) -> Iterator[tuple[int, np.ndarr
 
 @serves("graphExecuteAsync", Code.GRAPH_INVALID_ARGUMENT)
 def graph_execute_async(
-    server: Server, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
+    server: LibraryServer, handle: int, inputs: int, input_count: int, outputs: int, output_count: int, profile: int,
     signal: int, notify: int, parameter: int,
 ) -> None:  # fmt: skip
     """Run once on another thread, in the order of such calls to the context, and notify the client at the end."""
     graph, binding = _bound(server, handle, inputs, input_count, outputs, output_count)
-    noted, limit = Profile.of(server, profile or graph.profile), Signal.of(server, signal)
+    noted, limit = ClientProfile.of(server, profile or graph.profile), ClientSignal.of(server, signal)
 
     def ended(execution: qnn.Execution) -> None:
         problem = None if execution.cancelled() else execution.exception()

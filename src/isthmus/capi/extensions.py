@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from isthmus.capi.context import Context
+from isthmus.capi.context import ClientContext
 from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer
@@ -12,14 +12,14 @@ from isthmus.memory import Buffer
 if TYPE_CHECKING:
     from isthmus.backends.lpai.driver import LpaiContext
     from isthmus.backends.lpai.model import Allocator
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 _buffers: dict[int, Buffer] = {}
 """What clients have, by its address."""
 
 
 @serves("QnnLpaiNetRunExtensions_allocateBuffer", failure=0)
-def allocate_buffer(server: Server, handle: int, size: int) -> int:
+def allocate_buffer(server: LibraryServer, handle: int, size: int) -> int:
     """Allocate a buffer in a context's memory type; answer its address, or 0 where it cannot be had."""
     what = f"buffer of {size} bytes"
     allocator, owner = _allocator(handle, what)
@@ -33,7 +33,7 @@ def allocate_buffer(server: Server, handle: int, size: int) -> int:
 
 
 @serves("QnnLpaiNetRunExtensions_freeBuffer")
-def free_buffer(server: Server, address: int) -> None:
+def free_buffer(server: LibraryServer, address: int) -> None:
     """Free a buffer; an address that is none's is ignored."""
     buffer = _buffers.pop(address, None)
     if buffer is None:
@@ -46,13 +46,13 @@ def free_buffer(server: Server, address: int) -> None:
             raise
 
 
-def _allocator(handle: int, what: str) -> tuple[Allocator, Server]:
+def _allocator(handle: int, what: str) -> tuple[Allocator, LibraryServer]:
     """Find the allocator of a context of LPAI, and the server of the library that created it."""
     from isthmus.capi.serve import servers
 
     for server in servers():
         if server.backend_name == "lpai":
-            found = dict(server.handles.of_kind(Context)).get(handle)
+            found = dict(server.handles.of_kind(ClientContext)).get(handle)
             if found is not None:
                 return cast("LpaiContext", found.handle.driver).allocator, server
     raise QnnError(Code.CONTEXT_INVALID_HANDLE, what, f"{handle:#x} is no context of libQnnLpai.so")

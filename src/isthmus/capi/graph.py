@@ -15,18 +15,18 @@ from isthmus.cabi import types
 from isthmus.cabi.client import checked, listed, text, write_number
 from isthmus.cabi.objects import GraphConfig, GraphOption, Property
 from isthmus.capi import options
-from isthmus.capi.context import Context, context_of
+from isthmus.capi.context import ClientContext, context_of
 from isthmus.capi.functions import serves
-from isthmus.capi.records import Profile, Signal
+from isthmus.capi.records import ClientProfile, ClientSignal
 from isthmus.capi.values import ClientTensorInfo, node_at, tensor_at
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed.recurrent import add_batch_first
-from isthmus.graph import DataType, MemType, Tensor, TensorInfo, TensorType
+from isthmus.graph import DataType, Tensor, TensorInfo, TensorMemType, TensorType
 from isthmus.log import LogLevel
 from isthmus.system.lock import Lock
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 IoTensor = Tensor | TensorInfo
 """An input or output: of a graph that the client has composed, or of one out of a binary."""
@@ -35,7 +35,7 @@ BINDINGS = 16
 _ID_OFFSET = types.Tensor.versions.offset + types.TensorV1.id.offset
 
 
-class Bindings:
+class ClientBindings:
     """Bindings by what tells their memory from other memory; what was used longest ago goes first.
 
     What goes is not closed: another thread may be about to execute with it, or have the library's memory of it. It ends
@@ -87,7 +87,7 @@ class Created:
 
 
 @dataclass(eq=False)
-class Graph:
+class ClientGraph:
     """A graph as the client knows it.
 
     Parameters
@@ -100,10 +100,10 @@ class Graph:
         What every execution is noted in, if the client has said so.
     """
 
-    handle: qnn.Graph
-    context: Context
+    handle: qnn.QnnGraph
+    context: ClientContext
     tensors: dict[int, Created] = field(default_factory=dict)
-    bindings: Bindings = field(default_factory=Bindings)
+    bindings: ClientBindings = field(default_factory=ClientBindings)
     profile: int = 0
 
     def io_tensors(self) -> Mapping[int, IoTensor]:
@@ -115,12 +115,12 @@ class Graph:
         return dict(enumerate(self.handle.info.tensors, 1))
 
 
-def graph_of(server: Server, handle: int) -> Graph:
+def graph_of(server: LibraryServer, handle: int) -> ClientGraph:
     """The graph of a handle."""
-    return server.handles.get(handle, Graph, Code.GRAPH_INVALID_HANDLE, "graph")
+    return server.handles.get(handle, ClientGraph, Code.GRAPH_INVALID_HANDLE, "graph")
 
 
-def _set_configs(server: Server, graph: Graph, configs: int) -> None:
+def _set_configs(server: LibraryServer, graph: ClientGraph, configs: int) -> None:
     settings: dict[Any, Any] = {}
     profile = graph.profile
     for given in listed(configs, GraphConfig):
@@ -129,7 +129,7 @@ def _set_configs(server: Server, graph: Graph, configs: int) -> None:
         elif given.option == GraphOption.PRIORITY:
             settings[qnn.GraphConfig.PRIORITY] = given.priority
         elif given.option == GraphOption.PROFILE_HANDLE:
-            Profile.of(server, given.profileHandle or 0)
+            ClientProfile.of(server, given.profileHandle or 0)
             profile = given.profileHandle or 0
         elif given.option in list(GraphOption):
             name = GraphOption(given.option).name
@@ -142,12 +142,12 @@ def _set_configs(server: Server, graph: Graph, configs: int) -> None:
 
 
 @serves("graphCreate", Code.GRAPH_INVALID_ARGUMENT)
-def graph_create(server: Server, context: int, name: int, configs: int, out: int) -> None:
+def graph_create(server: LibraryServer, context: int, name: int, configs: int, out: int) -> None:
     """An empty graph."""
     write_number(out, 0)
     owner = context_of(server, context, Code.GRAPH_INVALID_ARGUMENT)
     wanted = text(checked(name)) or ""
-    made = Graph(owner.handle.create_graph(wanted), owner)
+    made = ClientGraph(owner.handle.create_graph(wanted), owner)
     made.handle.set_config(qnn.GraphConfig.PRIORITY, owner.priority)
     try:
         _set_configs(server, made, configs)
@@ -159,13 +159,13 @@ def graph_create(server: Server, context: int, name: int, configs: int, out: int
 
 
 @serves("graphSetConfig", Code.GRAPH_INVALID_ARGUMENT)
-def graph_set_config(server: Server, handle: int, configs: int) -> None:
+def graph_set_config(server: LibraryServer, handle: int, configs: int) -> None:
     """Change configs of a graph."""
     _set_configs(server, graph_of(server, handle), configs)
 
 
 @serves("graphGetProperty", Code.GRAPH_INVALID_ARGUMENT)
-def graph_get_property(server: Server, handle: int, properties: int) -> None:
+def graph_get_property(server: LibraryServer, handle: int, properties: int) -> None:
     """Custom properties of a graph."""
     graph = graph_of(server, handle)
     for given in listed(properties, Property):
@@ -173,9 +173,9 @@ def graph_get_property(server: Server, handle: int, properties: int) -> None:
 
 
 @serves("tensorCreateGraphTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
-def tensor_create_graph_tensor(server: Server, handle: int, tensor: int) -> None:
+def tensor_create_graph_tensor(server: LibraryServer, handle: int, tensor: int) -> None:
     """A tensor; its id is written into the client's description."""
-    graph = server.handles.get(handle, Graph, Code.TENSOR_INVALID_HANDLE, "graph")
+    graph = server.handles.get(handle, ClientGraph, Code.TENSOR_INVALID_HANDLE, "graph")
     info = tensor_at(tensor)
     if info.type is TensorType.NULL:
         return
@@ -183,7 +183,7 @@ def tensor_create_graph_tensor(server: Server, handle: int, tensor: int) -> None
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, info.what, "the memory type of a static tensor must be RAW")
     data = info.contents() if info.type in (TensorType.STATIC, TensorType.APP_READWRITE) else None
     # A client that leaves the memory type undefined has not decided for memory handles.
-    kind = MemType.MEMHANDLE if info.mem_type is types.TensorMemType.MEMHANDLE else MemType.RAW
+    kind = TensorMemType.MEMHANDLE if info.mem_type is types.TensorMemType.MEMHANDLE else TensorMemType.RAW
     is_io = info.type in (TensorType.APP_WRITE, TensorType.APP_READ)
     dtype = info.dtype if is_io else info.computed
     with graph.handle.driver.graph.all_or_none(()):
@@ -196,7 +196,7 @@ def tensor_create_graph_tensor(server: Server, handle: int, tensor: int) -> None
     write_number(tensor + _ID_OFFSET, number, ctypes.c_uint32)
 
 
-def _computed(graph: Graph, tensor: Tensor) -> Tensor:
+def _computed(graph: ClientGraph, tensor: Tensor) -> Tensor:
     """Give what nodes compute with; for an input in BFLOAT_16 a Cast makes it, for an output it is cast later."""
     if tensor.dtype is not DataType.BFLOAT_16:
         return tensor
@@ -207,21 +207,21 @@ def _computed(graph: Graph, tensor: Tensor) -> Tensor:
     return wide
 
 
-def _add_cast(graph: Graph, source: Tensor, result: Tensor) -> None:
+def _add_cast(graph: ClientGraph, source: Tensor, result: Tensor) -> None:
     """Add a Cast between an input or output and what nodes compute with, under a name that no other node has."""
     name = graph.handle.driver.graph.fresh_node(f"{source.name}/cast")
     graph.handle.add_node(name, "Cast", [source], [result])
 
 
 @serves("tensorCreateContextTensor", Code.TENSOR_INVALID_TENSOR_PARAM)
-def tensor_create_context_tensor(server: Server, handle: int, tensor: int) -> None:
+def tensor_create_context_tensor(server: LibraryServer, handle: int, tensor: int) -> None:
     """Tensors that several graphs share are not offered."""
     context_of(server, handle, Code.TENSOR_INVALID_HANDLE)
     raise QnnError(Code.COMMON_NOT_SUPPORTED, "context tensor", "tensors belong to one graph here")
 
 
 @serves("graphAddNode", Code.GRAPH_INVALID_ARGUMENT)
-def graph_add_node(server: Server, handle: int, config: int) -> None:
+def graph_add_node(server: LibraryServer, handle: int, config: int) -> None:
     """A node on tensors that were created before."""
     graph = graph_of(server, handle)
 
@@ -250,11 +250,11 @@ def graph_add_node(server: Server, handle: int, config: int) -> None:
     for info, each in zip([*node.inputs, *node.outputs], [*given, *written], strict=True):
         # The hint may come with the tensor or with a node; a description without one says raw memory.
         if each is not None and info.mem_type is types.TensorMemType.MEMHANDLE:
-            each.tensor.mem_type = MemType.MEMHANDLE
+            each.tensor.mem_type = TensorMemType.MEMHANDLE
     graph.context.binary = None
 
 
-def _created(graph: Graph, what: str, info: ClientTensorInfo) -> Created | None:
+def _created(graph: ClientGraph, what: str, info: ClientTensorInfo) -> Created | None:
     """The tensor that a client means."""
     if info.type is TensorType.NULL:
         return None
@@ -284,11 +284,11 @@ def _created(graph: Graph, what: str, info: ClientTensorInfo) -> Created | None:
 
 
 @serves("graphFinalize", Code.GRAPH_INVALID_ARGUMENT)
-def graph_finalize(server: Server, handle: int, profile: int, signal: int) -> None:
+def graph_finalize(server: LibraryServer, handle: int, profile: int, signal: int) -> None:
     """Make a graph ready to execute."""
     graph = graph_of(server, handle)
-    noted = Profile.of(server, profile or graph.profile)
-    Signal.of(server, signal)
+    noted = ClientProfile.of(server, profile or graph.profile)
+    ClientSignal.of(server, signal)
     if noted is None:
         graph.handle.finalize()
     else:

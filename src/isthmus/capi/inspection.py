@@ -46,9 +46,9 @@ def load(folder: str | os.PathLike[str], library: str = "libQnnHtp.so") -> Path:
     return path
 
 
-def graphs() -> list[qnn.Graph]:
+def graphs() -> list[qnn.QnnGraph]:
     """The graphs that clients in C have in this process now, with their counters (`qnn.Graph.stats`)."""
-    from isthmus.capi.graph import Graph
+    from isthmus.capi.graph import ClientGraph
     from isthmus.capi.serve import servers
 
-    return [graph.handle for server in servers() for _, graph in server.handles.of_kind(Graph)]
+    return [graph.handle for server in servers() for _, graph in server.handles.of_kind(ClientGraph)]

@@ -12,7 +12,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from isthmus.capi.building import INCLUDE, LIBRARIES, SUPPRESSIONS, NoCompiler, Refused, compile_all
+from isthmus.capi.building import INCLUDE, LIBRARIES, SUPPRESSIONS, BuildError, NoCompiler, compile_all
 from isthmus.errors import Code, QnnError
 
 BUILT = Path(__file__).parent / "libraries"
@@ -44,7 +44,7 @@ def install(folder: str | os.PathLike[str]) -> list[Path]:
     except NoCompiler as problem:
         hint = "Install gcc or clang, or set CC."
         raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "libraries for C", str(problem), hint) from None
-    except Refused as problem:
+    except BuildError as problem:
         raise QnnError(Code.COMMON_SYSTEM, "libraries for C", str(problem)) from None
     except OSError as problem:
         raise QnnError(Code.COMMON_SYSTEM, f"folder '{target}'", f"cannot be written: {problem}") from None

@@ -20,7 +20,7 @@ from isthmus.memory import RpcBuffer, rpcmem
 from isthmus.qnn import DescriptorType, gpu, htp, lpai
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 MOST_DESCRIPTORS = 1 << 16
 
@@ -46,12 +46,12 @@ def _gpu_custom(address: int) -> Any:
 _CUSTOM: dict[str, Callable[[int], Any]] = {"htp": _htp_custom, "lpai": _lpai_custom, "gpu": _gpu_custom}
 
 
-def mem_handle_of(server: Server, number: int) -> qnn.MemHandle:
+def mem_handle_of(server: LibraryServer, number: int) -> qnn.MemHandle:
     """Registered memory by its number."""
     return server.handles.get(number, qnn.MemHandle, Code.MEM_INVALID_HANDLE, "memory")
 
 
-def _descriptor(server: Server, address: int, index: int) -> qnn.MemDescriptor:
+def _descriptor(server: LibraryServer, address: int, index: int) -> qnn.MemDescriptor:
     given = read(address, MemDescriptor, index)
     shape = given.memShape
     if shape.numDim > MAX_RANK:
@@ -72,7 +72,7 @@ def _descriptor(server: Server, address: int, index: int) -> qnn.MemDescriptor:
 
 
 @serves("memRegister", Code.MEM_INVALID_ARGUMENT)
-def mem_register(server: Server, handle: int, descriptors: int, count: int, out: int) -> None:
+def mem_register(server: LibraryServer, handle: int, descriptors: int, count: int, out: int) -> None:
     """Register memory: all of it, or none."""
     context = context_of(server, handle)
     if not 1 <= count <= MOST_DESCRIPTORS:
@@ -85,7 +85,7 @@ def mem_register(server: Server, handle: int, descriptors: int, count: int, out:
 
 
 @serves("memDeRegister", Code.MEM_INVALID_ARGUMENT)
-def mem_deregister(server: Server, handles: int, count: int) -> None:
+def mem_deregister(server: LibraryServer, handles: int, count: int) -> None:
     """Deregister memory: every valid handle of the list, even if another is refused."""
     if not 1 <= count <= MOST_DESCRIPTORS:
         raise QnnError(Code.MEM_INVALID_ARGUMENT, "memory handles", f"{count} handles are none or too many")
@@ -108,7 +108,7 @@ _buffers: dict[int, RpcBuffer] = {}
 
 
 @serves("rpcmem_alloc", failure=0)
-def rpcmem_alloc(server: Server, heap: int, flags: int, size: int) -> int:
+def rpcmem_alloc(server: LibraryServer, heap: int, flags: int, size: int) -> int:
     """Shared memory; its address, 0 when there is none."""
     try:
         buffer = rpcmem.alloc2(heap, flags, size)
@@ -120,13 +120,13 @@ def rpcmem_alloc(server: Server, heap: int, flags: int, size: int) -> int:
 
 
 @serves("rpcmem_free")
-def rpcmem_free(server: Server, address: int) -> None:
+def rpcmem_free(server: LibraryServer, address: int) -> None:
     """Free shared memory. What is none is ignored."""
     rpcmem.free(_buffers.pop(address, None))
 
 
 @serves("rpcmem_to_fd", failure=-1)
-def rpcmem_to_fd(server: Server, address: int) -> int:
+def rpcmem_to_fd(server: LibraryServer, address: int) -> int:
     """The file descriptor of shared memory; -1 for what is none."""
     buffer = _buffers.get(address)
     return -1 if buffer is None else rpcmem.to_fd(buffer)

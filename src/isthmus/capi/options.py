@@ -36,7 +36,7 @@ from isthmus.log import LogLevel
 from isthmus.qnn import gpu, lpai
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 _CUSTOM = 0
 Settings = dict[Any, Any]
@@ -53,12 +53,12 @@ def _member(kind: type[IntEnum], number: int, noun: str, code: Code) -> IntEnum:
 # -- graphs ------------------------------------------------------------------------------------------------------------
 
 
-def graph_settings(server: Server, custom: int) -> Settings:
+def graph_settings(server: LibraryServer, custom: int) -> Settings:
     """What a custom config of a graph sets."""
     return _GRAPH.get(server.backend_name, _nothing)(server, checked(custom))
 
 
-def _nothing(server: Server, custom: int) -> Settings:
+def _nothing(server: LibraryServer, custom: int) -> Settings:
     server.say(LogLevel.INFO, "a custom config of a graph: it means nothing here")
     return {}
 
@@ -73,7 +73,7 @@ _FIELDS = {
 }
 
 
-def _htp_graph(server: Server, custom: int) -> Settings:
+def _htp_graph(server: LibraryServer, custom: int) -> Settings:
     config = read(custom, HtpGraphConfig)
     if config.option not in list(HtpGraphOption) and config.option != UNDEFINED:
         # HTP's own library takes graph options of any number.
@@ -84,7 +84,7 @@ def _htp_graph(server: Server, custom: int) -> Settings:
     return {}
 
 
-def _ignored(server: Server, noun: str, option: int) -> Settings:
+def _ignored(server: LibraryServer, noun: str, option: int) -> Settings:
     server.say(LogLevel.WARN, f"HTP {noun} option {option} is not known here, and ignored")
     return {}
 
@@ -119,13 +119,13 @@ _LPAI_GRAPH: dict[IntEnum, Callable[[int], Any]] = {
 }
 
 
-def _lpai_graph(server: Server, custom: int) -> Settings:
+def _lpai_graph(server: LibraryServer, custom: int) -> Settings:
     config = read(custom, LpaiCustom)
     option = _member(lpai.GraphConfig, config.option, "LPAI graph", Code.GRAPH_INVALID_ARGUMENT)
     return {option: _LPAI_GRAPH[option](config.value or 0)}
 
 
-def _gpu_graph(server: Server, custom: int) -> Settings:
+def _gpu_graph(server: LibraryServer, custom: int) -> Settings:
     config = read(custom, GpuGraphConfig)
     return {
         gpu.GraphConfig.PRECISION: config.precision,
@@ -135,7 +135,7 @@ def _gpu_graph(server: Server, custom: int) -> Settings:
     }
 
 
-_GRAPH: dict[str, Callable[[Server, int], Settings]] = {
+_GRAPH: dict[str, Callable[[LibraryServer, int], Settings]] = {
     "gpu": _gpu_graph, "htp": _htp_graph, "lpai": _lpai_graph,
 }  # fmt: skip
 
@@ -147,7 +147,7 @@ _UNNAMED_CONTEXT_OPTIONS = frozenset((13, 18, 20, 23, 26))
 """Options of contexts that HTP's own library takes, and whose names are not public."""
 
 
-def context_settings(server: Server, custom: int) -> Settings:
+def context_settings(server: LibraryServer, custom: int) -> Settings:
     """What a custom config of a context sets."""
     address = checked(custom)
     if server.backend_name == "htp":
@@ -177,7 +177,7 @@ _DEVICE_FIELDS: dict[IntEnum, Callable[[HtpDeviceConfig], Any]] = {
 }
 
 
-def note_device_config(server: Server, custom: int) -> None:
+def note_device_config(server: LibraryServer, custom: int) -> None:
     """Say what a client wants of a device that this is not."""
     if server.backend_name != "htp":
         server.say(LogLevel.INFO, "a custom config of a device: it means nothing here")
@@ -191,7 +191,7 @@ def note_device_config(server: Server, custom: int) -> None:
 # -- properties --------------------------------------------------------------------------------------------------------
 
 
-def get_property(server: Server, owner: Any, given: Property) -> None:
+def get_property(server: LibraryServer, owner: Any, given: Property) -> None:
     """Answer a custom property of a back end, a context or a graph, where the client wants it."""
     code = {qnn.Backend: Code.BACKEND_NOT_SUPPORTED, qnn.Context: Code.CONTEXT_INVALID_ARGUMENT}.get(
         type(owner), Code.GRAPH_INVALID_ARGUMENT

@@ -26,7 +26,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 _UINT64 = 0x0164
 
@@ -36,20 +36,20 @@ _UINT64 = 0x0164
 class ClientLog(Log):
     """A log of the client's: its callback, or Python's logging where it has given none."""
 
-    def __init__(self, server: Server, callback: int, level: int) -> None:
+    def __init__(self, server: LibraryServer, callback: int, level: int) -> None:
         def call(told: LogLevel, text: str) -> None:
             server.hand(callback, told, time.monotonic_ns(), text)
 
         super().__init__(call if callback else None, level)
 
 
-def log_of(server: Server, handle: int, code: Code = Code.LOG_INVALID_ARGUMENT) -> ClientLog:
+def log_of(server: LibraryServer, handle: int, code: Code = Code.LOG_INVALID_ARGUMENT) -> ClientLog:
     """The log of a handle."""
     return server.handles.get(handle, ClientLog, code if handle else Code.LOG_INVALID_HANDLE, "log")
 
 
 @serves("logCreate", Code.LOG_INVALID_ARGUMENT)
-def log_create(server: Server, callback: int, level: int, out: int) -> None:
+def log_create(server: LibraryServer, callback: int, level: int, out: int) -> None:
     """A log."""
     write_number(out, 0)
     _check_level(level)
@@ -57,7 +57,7 @@ def log_create(server: Server, callback: int, level: int, out: int) -> None:
 
 
 @serves("logSetLogLevel", Code.LOG_INVALID_ARGUMENT)
-def log_set_log_level(server: Server, handle: int, level: int) -> None:
+def log_set_log_level(server: LibraryServer, handle: int, level: int) -> None:
     """Change what it tells."""
     log = log_of(server, handle)
     _check_level(level)
@@ -71,7 +71,7 @@ def _check_level(level: int) -> None:
 
 
 @serves("logFree", Code.LOG_INVALID_ARGUMENT)
-def log_free(server: Server, handle: int) -> None:
+def log_free(server: LibraryServer, handle: int) -> None:
     """End a log: nothing is told to it any more."""
     log_of(server, handle).free()
     server.handles.remove(handle)
@@ -81,7 +81,7 @@ def log_free(server: Server, handle: int) -> None:
 
 
 @dataclass(eq=False)
-class Event:
+class ClientEvent:
     """One measurement as the client sees it."""
 
     type: int
@@ -89,7 +89,7 @@ class Event:
     value: int
     name: str
     timestamp: int
-    inner: list[Event] = field(default_factory=list)
+    inner: list[ClientEvent] = field(default_factory=list)
     data: Any = None
 
 
@@ -97,10 +97,10 @@ _TYPES = {"finalize": EventType.FINALIZE, "execute": EventType.EXECUTE}
 _UNITS = {"us": EventUnit.MICROSEC, "bytes": EventUnit.BYTES}
 
 
-class Profile:
+class ClientProfile:
     """A profile of the client's. What it holds is of the latest call that it was handed to."""
 
-    def __init__(self, server: Server, backend: qnn.Backend, level: int) -> None:
+    def __init__(self, server: LibraryServer, backend: qnn.Backend, level: int) -> None:
         self._server = server
         self.backend = backend
         self.handle = qnn.Profile(backend, level)
@@ -109,11 +109,11 @@ class Profile:
         self._kept: list[int] = []
 
     @staticmethod
-    def of(server: Server, number: int) -> Profile | None:
+    def of(server: LibraryServer, number: int) -> ClientProfile | None:
         """The profile of a handle; none for null."""
         if not number:
             return None
-        return server.handles.get(number, Profile, Code.GRAPH_INVALID_ARGUMENT, "profile")
+        return server.handles.get(number, ClientProfile, Code.GRAPH_INVALID_ARGUMENT, "profile")
 
     @contextmanager
     def collecting(self) -> Iterator[qnn.Profile]:
@@ -137,10 +137,10 @@ class Profile:
         finally:
             noted.free()
 
-    def _take(self, noted: tuple[qnn.Event, ...]) -> None:
-        outer: list[Event] = []
+    def _take(self, noted: tuple[qnn.ProfilingEvent, ...]) -> None:
+        outer: list[ClientEvent] = []
         for event in noted:
-            made = Event(
+            made = ClientEvent(
                 _TYPES.get(event.name, EventType.BACKEND),
                 _UNITS[event.unit],
                 round(event.value),
@@ -154,15 +154,15 @@ class Profile:
     def replace(self, events: list[tuple[EventType, str, float]]) -> None:
         """Hold these times, in microseconds."""
         now = time.monotonic_ns() // 1000
-        self._set([Event(kind, EventUnit.MICROSEC, round(value), name, now) for kind, name, value in events])
+        self._set([ClientEvent(kind, EventUnit.MICROSEC, round(value), name, now) for kind, name, value in events])
 
-    def _set(self, events: list[Event]) -> None:
+    def _set(self, events: list[ClientEvent]) -> None:
         for number in self._kept:
             self._server.handles.remove(number)
         self._kept = []
         self.events = self._numbered(events[: self.most])
 
-    def _numbered(self, events: list[Event]) -> Any:
+    def _numbered(self, events: list[ClientEvent]) -> Any:
         numbers = []
         for event in events:
             numbers.append(self._server.handles.add(event, self.number))
@@ -174,22 +174,22 @@ class Profile:
 
 
 @serves("profileCreate")
-def profile_create(server: Server, backend: int, level: int, out: int) -> None:
+def profile_create(server: LibraryServer, backend: int, level: int, out: int) -> None:
     """A profile."""
     from isthmus.capi.backend import backend_of
 
     write_number(out, 0)
-    made = Profile(server, backend_of(server, backend, Code.PROFILE_INVALID_HANDLE), level)
+    made = ClientProfile(server, backend_of(server, backend, Code.PROFILE_INVALID_HANDLE), level)
     made.number = server.handles.add(made, backend)
     write_number(out, made.number)
 
 
-def _profile(server: Server, handle: int) -> Profile:
-    return server.handles.get(handle, Profile, Code.PROFILE_INVALID_HANDLE, "profile")
+def _profile(server: LibraryServer, handle: int) -> ClientProfile:
+    return server.handles.get(handle, ClientProfile, Code.PROFILE_INVALID_HANDLE, "profile")
 
 
 @serves("profileSetConfig")
-def profile_set_config(server: Server, handle: int, configs: int) -> None:
+def profile_set_config(server: LibraryServer, handle: int, configs: int) -> None:
     """How many events it may hold; traces of single operations are not offered."""
     profile = _profile(server, handle)
     most = profile.most
@@ -205,19 +205,19 @@ def profile_set_config(server: Server, handle: int, configs: int) -> None:
 
 
 @serves("profileGetEvents")
-def profile_get_events(server: Server, handle: int, out: int, count: int) -> None:
+def profile_get_events(server: LibraryServer, handle: int, out: int, count: int) -> None:
     """What the latest call noted."""
     events = _profile(server, handle).events
     write_number(out, ctypes.addressof(events))
     write_number(count, len(events), ctypes.c_uint32)
 
 
-def _event(server: Server, number: int) -> Event:
-    return server.handles.get(number, Event, Code.COMMON_INVALID_ARGUMENT, "event")
+def _event(server: LibraryServer, number: int) -> ClientEvent:
+    return server.handles.get(number, ClientEvent, Code.COMMON_INVALID_ARGUMENT, "event")
 
 
 @serves("profileGetSubEvents")
-def profile_get_sub_events(server: Server, number: int, out: int, count: int) -> None:
+def profile_get_sub_events(server: LibraryServer, number: int, out: int, count: int) -> None:
     """The parts of an event."""
     inner = _event(server, number).data
     write_number(out, ctypes.addressof(inner))
@@ -225,7 +225,7 @@ def profile_get_sub_events(server: Server, number: int, out: int, count: int) ->
 
 
 @serves("profileGetEventData")
-def profile_get_event_data(server: Server, number: int, out: int) -> None:
+def profile_get_event_data(server: LibraryServer, number: int, out: int) -> None:
     """What, how much, in which unit."""
     event = _event(server, number)
     name = server.keep_text(event.name)
@@ -235,7 +235,7 @@ def profile_get_event_data(server: Server, number: int, out: int) -> None:
 
 
 @serves("profileGetExtendedEventData")
-def profile_get_extended_event_data(server: Server, number: int, out: int) -> None:
+def profile_get_extended_event_data(server: LibraryServer, number: int, out: int) -> None:
     """The same, with its time."""
     event = _event(server, number)
     name = server.keep_text(event.name)
@@ -248,7 +248,7 @@ def profile_get_extended_event_data(server: Server, number: int, out: int) -> No
 
 
 @serves("profileFree")
-def profile_free(server: Server, handle: int) -> None:
+def profile_free(server: LibraryServer, handle: int) -> None:
     """End a profile and its events."""
     _profile(server, handle).handle.free()
     server.handles.remove(handle)
@@ -257,18 +257,18 @@ def profile_free(server: Server, handle: int) -> None:
 # -- signals -----------------------------------------------------------------------------------------------------------
 
 
-class Signal:
+class ClientSignal:
     """Signals of the client's."""
 
     @staticmethod
-    def of(server: Server, number: int) -> qnn.Signal | None:
+    def of(server: LibraryServer, number: int) -> qnn.Signal | None:
         """The signal of a handle; none for null."""
         if not number:
             return None
         return server.handles.get(number, qnn.Signal, Code.GRAPH_INVALID_ARGUMENT, "signal")
 
 
-def _configure(server: Server, signal: qnn.Signal, configs: int) -> None:
+def _configure(server: LibraryServer, signal: qnn.Signal, configs: int) -> None:
     wanted: list[tuple[Any, ...]] = []
     for given in listed(configs, SignalConfig):
         if given.option == SignalOption.ABORT:
@@ -284,7 +284,7 @@ def _configure(server: Server, signal: qnn.Signal, configs: int) -> None:
 
 
 @serves("signalCreate")
-def signal_create(server: Server, backend: int, configs: int, out: int) -> None:
+def signal_create(server: LibraryServer, backend: int, configs: int, out: int) -> None:
     """A signal."""
     from isthmus.capi.backend import backend_of
 
@@ -298,24 +298,24 @@ def signal_create(server: Server, backend: int, configs: int, out: int) -> None:
     write_number(out, server.handles.add(made, backend))
 
 
-def _signal(server: Server, handle: int) -> qnn.Signal:
+def _signal(server: LibraryServer, handle: int) -> qnn.Signal:
     return server.handles.get(handle, qnn.Signal, Code.COMMON_INVALID_ARGUMENT, "signal")
 
 
 @serves("signalSetConfig")
-def signal_set_config(server: Server, handle: int, configs: int) -> None:
+def signal_set_config(server: LibraryServer, handle: int, configs: int) -> None:
     """Change what ends executions."""
     _configure(server, _signal(server, handle), configs)
 
 
 @serves("signalTrigger")
-def signal_trigger(server: Server, handle: int) -> None:
+def signal_trigger(server: LibraryServer, handle: int) -> None:
     """End the execution that uses it."""
     _signal(server, handle).trigger()
 
 
 @serves("signalFree")
-def signal_free(server: Server, handle: int) -> None:
+def signal_free(server: LibraryServer, handle: int) -> None:
     """End a signal."""
     _signal(server, handle).free()
     server.handles.remove(handle)

@@ -16,7 +16,7 @@ from isthmus.capi.functions import serves
 from isthmus.errors import Code, QnnError
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 _FILE, _HEADER, _EXTENDED = 1, 1, 1
 MOST = 1 << 16
@@ -24,7 +24,7 @@ MOST = 1 << 16
 DEEPEST = 8
 
 
-class Target:
+class ProfileFile:
     """A file that profiles go to."""
 
     def __init__(self, file: Path, header: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ class Target:
 
 
 @serves("systemProfileCreateSerializationTarget")
-def create_serialization_target(server: Server, target: int, configs: int, count: int, out: int) -> None:
+def create_serialization_target(server: LibraryServer, target: int, configs: int, count: int, out: int) -> None:
     """A file for profiles."""
     write_number(out, 0)
     given = read(target, SerializationTarget)
@@ -63,13 +63,13 @@ def create_serialization_target(server: Server, target: int, configs: int, count
             }
     name = text(checked(pointer(given, "fileName"))) or ""
     folder = text(pointer(given, "fileDirectory")) or "."
-    write_number(out, server.handles.add(Target(Path(folder) / name, header)))
+    write_number(out, server.handles.add(ProfileFile(Path(folder) / name, header)))
 
 
 @serves("systemProfileSerializeEventData")
-def serialize_event_data(server: Server, handle: int, data: int, count: int) -> None:
+def serialize_event_data(server: LibraryServer, handle: int, data: int, count: int) -> None:
     """Write what calls took."""
-    target = server.handles.get(handle, Target, Code.COMMON_INVALID_ARGUMENT, "profile target")
+    target = server.handles.get(handle, ProfileFile, Code.COMMON_INVALID_ARGUMENT, "profile target")
     lines, left = [], [MOST]
     for each in listed_all(checked(data), ProfileData, min(count, MOST)):
         header = each.v1.header
@@ -115,7 +115,7 @@ def _named(kind: Any, number: int) -> str | int:
 
 
 @serves("systemProfileFreeSerializationTarget")
-def free_serialization_target(server: Server, handle: int) -> None:
+def free_serialization_target(server: LibraryServer, handle: int) -> None:
     """End a file."""
-    server.handles.get(handle, Target, Code.COMMON_INVALID_ARGUMENT, "profile target")
+    server.handles.get(handle, ProfileFile, Code.COMMON_INVALID_ARGUMENT, "profile target")
     server.handles.remove(handle)

@@ -42,11 +42,11 @@ LIBRARIES = {
 }  # fmt: skip
 """The backend behind each library; none behind those that serve all."""
 
-_servers: dict[int, Server] = {}
+_servers: dict[int, LibraryServer] = {}
 """By the address of the function that has a library leave: what no two libraries have in common."""
 
 
-def open(library: str, say: int, notify: int, forget: int, leave: int) -> Server:
+def open(library: str, say: int, notify: int, forget: int, leave: int) -> LibraryServer:
     """The server of a library that has just been loaded; the same for all threads that open it.
 
     The library sees to it that one of them is here at a time (``interpreter.h``).
@@ -65,16 +65,16 @@ def open(library: str, say: int, notify: int, forget: int, leave: int) -> Server
         Where it has the function that keeps it from calling Python again.
     """
     if leave not in _servers:
-        _servers[leave] = Server(library, say, notify, forget, leave)
+        _servers[leave] = LibraryServer(library, say, notify, forget, leave)
     return _servers[leave]
 
 
-def servers() -> list[Server]:
+def servers() -> list[LibraryServer]:
     """The servers of all libraries that are loaded."""
     return list(_servers.values())
 
 
-class Server:
+class LibraryServer:
     """One library's side of QNN.
 
     Parameters

@@ -29,7 +29,7 @@ from isthmus.errors import QnnError
 from isthmus.log import deferred, tell
 
 if TYPE_CHECKING:
-    from isthmus.capi.serve import Server
+    from isthmus.capi.serve import LibraryServer
 
 MOST_MISTAKES = 1000
 MOST_LISTED = 1 << 16
@@ -85,7 +85,7 @@ class Object:
 
 
 @dataclass
-class Call:
+class CallRecord:
     """What is known of one function."""
 
     count: int = 0
@@ -113,7 +113,7 @@ class Validation:
     """What a client did so far, through one library."""
 
     def __init__(self) -> None:
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, CallRecord] = {}
         self.mistakes: list[str] = []
         self.objects: dict[tuple[str, int], Object] = {}
         """What the client has, by kind and number: a library may count each kind for itself."""
@@ -174,7 +174,7 @@ class Validation:
                         del self._under_way[use]
 
     def _note(self, begun: Begun, name: str, taken: float, error: int, values: tuple[int, ...]) -> None:
-        call = self.calls.setdefault(name, Call())
+        call = self.calls.setdefault(name, CallRecord())
         call.count += 1
         call.seconds += taken
         if error:
@@ -352,12 +352,12 @@ def _named(address: int) -> str:
 
 
 @serves("validationBefore")
-def validation_before(server: Server, name: int, error: int, *values: int) -> None:
+def validation_before(server: LibraryServer, name: int, error: int, *values: int) -> None:
     """Look at a call that is about to be made."""
     server.validation.before(_named(name), values)
 
 
 @serves("validationAfter")
-def validation_after(server: Server, name: int, error: int, *values: int) -> None:
+def validation_after(server: LibraryServer, name: int, error: int, *values: int) -> None:
     """Look at what was answered."""
     server.validation.after(_named(name), error, values)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from isthmus.compiled.patience import seconds_of_patience
 from isthmus.errors import Code, QnnError
-from isthmus.system.interrupts import owned
+from isthmus.system.interrupts import own_fd
 
 _MAGIC = b"ISTHMUS\x01"
 _HEADER = len(_MAGIC) + hashlib.sha256().digest_size
@@ -119,7 +119,7 @@ class Folder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             try:
                 with (
-                    owned(partial(os.open, dir_fd=folder), temporary, flags, 0o600) as own,
+                    own_fd(partial(os.open, dir_fd=folder), temporary, flags, 0o600) as own,
                     os.fdopen(own.fileno(), "wb", closefd=False) as stream,
                 ):
                     stream.write(_header(key, code) + code)
@@ -137,7 +137,7 @@ class Folder:
         """
         with self._writable() as folder:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-            lock = owned(partial(os.open, dir_fd=folder), _LOCK, flags, 0o600)
+            lock = own_fd(partial(os.open, dir_fd=folder), _LOCK, flags, 0o600)
             try:
                 _wait_for(lock.fileno())
                 _remove_unfinished(folder)
@@ -149,7 +149,7 @@ class Folder:
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        with owned(os.open, self.path, os.O_RDONLY | os.O_DIRECTORY) as own:
+        with own_fd(os.open, self.path, os.O_RDONLY | os.O_DIRECTORY) as own:
             folder = own.fileno()
             status = os.fstat(folder)
             if status.st_uid not in _trusted():
@@ -181,7 +181,7 @@ class Folder:
     def _content(self, folder: int, name: str) -> bytes:
         try:
             # Opening a pipe must not wait for a writer.
-            own = owned(partial(os.open, dir_fd=folder), name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            own = own_fd(partial(os.open, dir_fd=folder), name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as problem:
             if problem.errno == errno.ELOOP:
                 raise self._refusal(self.path / name, "is a symbolic link", "Remove it.") from None

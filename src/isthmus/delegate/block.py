@@ -54,7 +54,7 @@ class Answering:
 
 
 @dataclass(frozen=True)
-class Operand:
+class BlockOperand:
     """An input or output of a node: the interpreter's tensor, its bytes, and memory to use in place of the tensor's."""
 
     tensor: int
@@ -62,10 +62,10 @@ class Operand:
     instead: int = 0
 
 
-_blocks: weakref.WeakSet[Block] = weakref.WeakSet()
+_blocks: weakref.WeakSet[NodeBlock] = weakref.WeakSet()
 
 
-class Block:
+class NodeBlock:
     """A block, at an address that does not change. Until it is pointed at a program every call goes to `otherwise`.
 
     Its memory stays until `release`: an interpreter that outlives all of Python still frees its nodes.
@@ -109,7 +109,7 @@ class Block:
         """Whether the interpreter has freed the node and is done with the block."""
         return self.is_answered or bool(self._words[callback.ENDED // 8] == callback.UNHEARD)
 
-    def point(self, call: NativeCall, operands: Sequence[Operand]) -> None:
+    def point(self, call: NativeCall, operands: Sequence[BlockOperand]) -> None:
         """Have calls run a program on these inputs, then outputs; what lies elsewhere is copied to its tensor after."""
         self.stop()
         rows, copies = _rows(operands), _rows([operand for operand in operands if operand.instead])
@@ -141,7 +141,7 @@ class Block:
         self._words[place // 8] = value
 
 
-def _rows(operands: Sequence[Operand]) -> np.ndarray:
+def _rows(operands: Sequence[BlockOperand]) -> np.ndarray:
     rows = np.zeros((len(operands), callback.ROW_LENGTH // 8), np.int64)
     size = ctypes.sizeof(structures.Tensor)
     for row, operand in zip(rows, operands, strict=True):

@@ -30,7 +30,7 @@ KERNELS, XNNPACK, ORDINARY, SHARED = (
 
 
 @dataclass
-class Way:
+class ComparedRun:
     """A way to run the model.
 
     Parameters
@@ -73,7 +73,7 @@ def compare(
     rounds: int = 50,
     threads: int = 1,
     shapes: Mapping[str, Sequence[int]] | None = None,
-) -> list[Way]:
+) -> list[ComparedRun]:
     """Run a model in all ways, in turn.
 
     Parameters
@@ -119,13 +119,13 @@ class _Maker:
     ) -> None:
         self._model, self._backend, self._threads, self._shapes = model, backend, threads, shapes
         self._litert = library.module()
-        self._made: list[tuple[Way, Any, QnnDelegate | None]] = []
+        self._made: list[tuple[ComparedRun, Any, QnnDelegate | None]] = []
         self._memories: list[CustomMemory] = []
         ends.callback(self._end)
 
-    def way(self, name: str) -> Way:
+    def way(self, name: str) -> ComparedRun:
         """A way, with an interpreter to run it where it can be run."""
-        way = Way(name)
+        way = ComparedRun(name)
         delegate = None
         try:
             if name in (ORDINARY, SHARED):

@@ -17,8 +17,8 @@ import numpy as np
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT
 from isthmus.errors import Code, QnnError
 from isthmus.memory import rpcmem
-from isthmus.memory.whole import is_whole
-from isthmus.system.interrupts import Ending
+from isthmus.memory.whole import is_int
+from isthmus.system.interrupts import Finalizer
 from isthmus.system.lock import Lock
 
 
@@ -82,7 +82,7 @@ def allocate(num_bytes: int, alignment: int = DEFAULT_TENSOR_ALIGNMENT) -> Custo
     alignment
         A power of two; TFLite asks for 64.
     """
-    if not is_whole(num_bytes) or not is_whole(alignment) or num_bytes < 1:
+    if not is_int(num_bytes) or not is_int(alignment) or num_bytes < 1:
         return None
     if not 1 <= alignment <= mmap.PAGESIZE or alignment & (alignment - 1):
         return None
@@ -104,12 +104,12 @@ def free(memory: Any) -> None:
     QnnError
         COMMON_INVALID_ARGUMENT for what is no custom memory, or was freed before.
     """
-    if memory is None or (is_whole(memory) and memory == 0):
+    if memory is None or (is_int(memory) and memory == 0):
         return
     address = memory.address if isinstance(memory, CustomMemory) else memory
-    what = f"custom memory at {address:#x}" if is_whole(address) else f"custom memory {memory!r}"
+    what = f"custom memory at {address:#x}" if is_int(address) else f"custom memory {memory!r}"
     with _lock:
-        known = _memories.get(int(address)) if is_whole(address) else None
+        known = _memories.get(int(address)) if is_int(address) else None
         if known is None or (isinstance(memory, CustomMemory) and known is not memory):
             hint = "Free each once, by what alloc_custom_mem has answered."
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "it is not allocated", hint)
@@ -164,7 +164,7 @@ def use(interpreter: Any, wanted: Use) -> None:
     """
     if interpreter not in _uses:
         # Before the entry, so that it is called after the entry has gone. Not in the lock: it runs other endings.
-        Ending(interpreter, end_freed)
+        Finalizer(interpreter, end_freed)
     with _lock:
         if wanted.memory in _freed or wanted.memory.buffer.is_closed:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"custom memory at {wanted.address:#x}", "it has been freed")

@@ -12,16 +12,16 @@ from typing import Any
 from isthmus import qnn
 from isthmus.backends.seam.driver import GraphStats
 from isthmus.delegate import callbacks, custom_memory, foreign, probe, structures, view
-from isthmus.delegate.block import Block, functions
+from isthmus.delegate.block import NodeBlock, functions
 from isthmus.delegate.custom_memory import CustomMemory
-from isthmus.delegate.options import DelegateLogLevel, Options, Profiling, Settings, checked
+from isthmus.delegate.options import DelegateLogLevel, DelegateSettings, Options, Profiling, checked
 from isthmus.delegate.partition import Partition, Surroundings, added, check_memory
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT, Allocation
-from isthmus.delegate.survey import Part, Survey, settle, survey
+from isthmus.delegate.survey import NodeSet, Survey, settle, survey
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import OperatorEntry
 from isthmus.log import Log, LogLevel, deferred, to_standard_error
-from isthmus.system.interrupts import Ending
+from isthmus.system.interrupts import Finalizer
 from isthmus.system.lock import Lock
 
 NAME = b"TfLiteQnnDelegate"
@@ -66,7 +66,7 @@ class _Taking:
 
     nodes: view.Nodes
     found: Survey
-    parts: list[Part]
+    parts: list[NodeSet]
     made: list[Partition] = field(default_factory=list)
 
 
@@ -104,7 +104,7 @@ class QnnDelegate:
         settings = checked(Options() if options is None else options)
         probe.check()
         callbacks.sweep()
-        self.settings: Settings = settings
+        self.settings: DelegateSettings = settings
         if log is None:
             log = to_standard_error
             _write_that_the_runtime_is_ready()
@@ -113,7 +113,7 @@ class QnnDelegate:
         backend_log = Log() if quiet else Log(log, LogLevel(int(settings.log_level)))
         backend = qnn.Backend(settings.backend, settings.config or None, backend_log)
         self._state = state = _State(backend)
-        self._ending = Ending(self, state.end, at_exit=True)
+        self._ending = Finalizer(self, state.end, at_exit=True)
         self.profile: qnn.Profile | None = None
         """The events of executions, where profiling was asked for."""
         if settings.profiling is not Profiling.OFF:
@@ -261,7 +261,7 @@ class QnnDelegate:
         number = next((n for n, each in enumerate(taking.parts) if each.nodes == part.nodes), len(taking.made))
         constants = {index for index in part.inputs if nodes.is_constant(index)}
         known = frozenset(taking.found.known()) & frozenset(part.inputs) - constants
-        partition = Partition(self._around, nodes, part, number, known, Block(callbacks.NODE))
+        partition = Partition(self._around, nodes, part, number, known, NodeBlock(callbacks.NODE))
         callbacks.partitions[partition.block.address] = self, partition
         self._state.partitions.append(partition)
         taking.made.append(partition)
@@ -341,15 +341,15 @@ def _write_that_the_runtime_is_ready() -> None:
         to_standard_error(LogLevel.INFO, _unwritten.pop())
 
 
-def _part(params: structures.DelegateParams) -> Part:
-    return Part(
+def _part(params: structures.DelegateParams) -> NodeSet:
+    return NodeSet(
         structures.integers(params.nodes_to_replace),
         structures.integers(params.input_tensors),
         structures.integers(params.output_tensors),
     )
 
 
-def _preview(nodes: view.Nodes, numbers: Sequence[int]) -> list[Part]:
+def _preview(nodes: view.Nodes, numbers: Sequence[int]) -> list[NodeSet]:
     """The partitions that the interpreter would make of some nodes."""
     wanted = structures.integer_array(numbers)
     found, count = ctypes.c_void_p(), ctypes.c_int()

@@ -21,7 +21,7 @@ from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.delegate import QnnDelegate
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT, Allocation
 from isthmus.errors import Code, QnnError
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 from isthmus.system.lock import Lock
 
 _TAKES_MEMORY = (Allocation.ARENA_RW, Allocation.ARENA_RW_PERSISTENT, Allocation.CUSTOM)
@@ -120,7 +120,7 @@ def set_custom_allocation(
         raise QnnError(Code.COMMON_OPERATION_NOT_PERMITTED, what, rule)
     if nbytes < tensor.bytes:
         raise QnnError(Code.MEM_INVALID_SHAPE, what, f"it has {nbytes} bytes, the tensor takes {tensor.bytes}")
-    if not is_whole(flags) or flags != 0:
+    if not is_int(flags) or flags != 0:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"flags {flags!r} are not known; they are 0")
     _assign(interpreter, what, custom_memory.Use(memory, context, int(tensor_index), address, nbytes))
 
@@ -176,11 +176,11 @@ def _checked(what: str, allocation: Any) -> tuple[CustomMemory, int, int]:
         rule = f"must be a CustomAllocation, is a {type(allocation).__name__}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
     data, nbytes = allocation.data, allocation.bytes
-    if data is None or (is_whole(data) and data == 0):
+    if data is None or (is_int(data) and data == 0):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "its address is null")
-    if not isinstance(data, CustomMemory) and not is_whole(data):
+    if not isinstance(data, CustomMemory) and not is_int(data):
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"its address must be a number, is {data!r}")
-    if not is_whole(nbytes) or nbytes < 1:
+    if not is_int(nbytes) or nbytes < 1:
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"its size must be a positive number, is {nbytes!r}")
     address = data.address if isinstance(data, CustomMemory) else int(data)
     memory = custom_memory.find(address)
@@ -198,7 +198,7 @@ def _checked(what: str, allocation: Any) -> tuple[CustomMemory, int, int]:
 
 def _tensor(what: str, context: int, index: Any) -> structures.Tensor:
     known = structures.Context.from_address(context)
-    if not is_whole(index) or not 0 <= index < known.tensors_size:
+    if not is_int(index) or not 0 <= index < known.tensors_size:
         rule = f"there is no tensor {index!r}, the interpreter has {known.tensors_size}"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)
     return known.tensors[int(index)]

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.schema import OPERATORS
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 
 _Enum = TypeVar("_Enum", bound=IntEnum)
 
@@ -182,7 +182,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Settings:
+class DelegateSettings:
     """Options that were checked, in this software's own words."""
 
     backend: str
@@ -220,7 +220,7 @@ _NO_USE = {
 """Why a backend has no use for what is its own."""
 
 
-def checked(options: Any) -> Settings:
+def checked(options: Any) -> DelegateSettings:
     """The options, or a refusal that names the one at fault."""
     if not isinstance(options, Options):
         raise _refusal("options", f"must be Options, are a {type(options).__name__}")
@@ -235,7 +235,7 @@ def checked(options: Any) -> Settings:
     skip = _part(options.skip_options, SkipOptions, "skip_options")
     backend = _backend(options)
     priority = _member(options.graph_priority, GraphPriority, "graph_priority")
-    return Settings(
+    return DelegateSettings(
         backend,
         {"precision_mode": modes["gpu", "precision"].name.lower()} if backend == "gpu" else {},
         _member(options.log_level, DelegateLogLevel, "log_level"),
@@ -301,13 +301,13 @@ _TOKEN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 def _code(given: Any) -> str:
     if isinstance(given, str) and given in OPERATORS:
         return given
-    if is_whole(given) and 0 <= given < len(OPERATORS):
+    if is_int(given) and 0 <= given < len(OPERATORS):
         return OPERATORS[int(given)]
     raise _refusal("option skip_delegate_ops", f"{given!r} is no operator of TFLite")
 
 
 def _node(given: Any) -> int:
-    if not is_whole(given) or given < 0:
+    if not is_int(given) or given < 0:
         raise _refusal("option skip_delegate_node_ids", f"{given!r} is no number of a node")
     return int(given)
 
@@ -328,7 +328,7 @@ def _part(given: Any, kind: type[Any], name: str) -> Any:
 def _member(value: Any, kind: type[_Enum], name: str) -> _Enum:
     if isinstance(value, kind):
         return value
-    if is_whole(value) and not isinstance(value, Enum) and value in {int(each) for each in kind}:
+    if is_int(value) and not isinstance(value, Enum) and value in {int(each) for each in kind}:
         return kind(int(value))
     known = ", ".join(f"{each.name} {int(each)}" for each in kind)
     raise _refusal(f"option {name}", f"must be one of {known}, is {value!r}")

@@ -16,16 +16,16 @@ import numpy as np
 from isthmus import qnn
 from isthmus.backends.seam.driver import GraphStats
 from isthmus.delegate import cache, custom_memory, structures
-from isthmus.delegate.block import Block
+from isthmus.delegate.block import NodeBlock
 from isthmus.delegate.custom_memory import CustomMemory
-from isthmus.delegate.options import Settings
-from isthmus.delegate.runners import BoundRunner, CopyRunner, NativeRunner, Place, Ready, Runner
+from isthmus.delegate.options import DelegateSettings
+from isthmus.delegate.runners import BoundRunner, CopyRunner, NativeRunner, ReadyGraph, Runner, TensorSlot
 from isthmus.delegate.structures import Allocation
-from isthmus.delegate.survey import Part, survey
+from isthmus.delegate.survey import NodeSet, survey
 from isthmus.delegate.view import Nodes, NodesModel, NodesSubgraph
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import tflite
-from isthmus.graph import Graph, MemType, TensorInfo
+from isthmus.graph import Graph, TensorInfo, TensorMemType
 from isthmus.log import LogLevel
 from isthmus.prepare.schedule import Plan
 
@@ -39,7 +39,7 @@ class Surroundings:
     """What partitions share: the backend they run on, and what was asked for."""
 
     backend: qnn.Backend
-    settings: Settings
+    settings: DelegateSettings
     say: Callable[[LogLevel, str], None]
     profile: qnn.Profile | None
 
@@ -62,7 +62,7 @@ class Partition:
     """
 
     def __init__(
-        self, around: Surroundings, nodes: Nodes, part: Part, number: int, known: frozenset[int], block: Block
+        self, around: Surroundings, nodes: Nodes, part: NodeSet, number: int, known: frozenset[int], block: NodeBlock
     ) -> None:
         self.nodes = nodes
         self.part = part
@@ -164,7 +164,7 @@ class Partition:
             text = f"Tensor {index} is inside a partition: it is not registered to shared memory, and never written."
             self._around.say(LogLevel.WARN, text)
 
-    def _resize(self, ready: Ready) -> None:
+    def _resize(self, ready: ReadyGraph) -> None:
         """Tell the interpreter the shapes of results, where it does not know them."""
         context = self.nodes.structure
         for info, place in zip(ready.infos, ready.places, strict=True):
@@ -183,7 +183,7 @@ class Partition:
         kept = self._kept_in(model, shared)
         try:
             graph = self._restored(kept) or self._composed(model, shared, kept)
-            self._runner, self._is_counted = self._made_runner(Ready(graph, self._places(graph))), False
+            self._runner, self._is_counted = self._made_runner(ReadyGraph(graph, self._places(graph))), False
         except BaseException:
             self._end()
             raise
@@ -198,7 +198,7 @@ class Partition:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"partition '{self.name}'", rule)
         return {index: values[index] for index in self._known}
 
-    def _composed(self, model: NodesModel, shared: frozenset[int], kept: Path | None) -> qnn.Graph:
+    def _composed(self, model: NodesModel, shared: frozenset[int], kept: Path | None) -> qnn.QnnGraph:
         """The graph out of the interpreter's nodes; its binary is kept where there is a cache."""
         composed = tflite.convert(model)
         self._hint(composed, shared)
@@ -229,7 +229,7 @@ class Partition:
         else:
             self._around.say(LogLevel.INFO, f"Context binary of {self.name} is kept in {path.name}")
 
-    def _restored(self, kept: Path | None) -> qnn.Graph | None:
+    def _restored(self, kept: Path | None) -> qnn.QnnGraph | None:
         """The graph out of the model cache, if it is there and whole."""
         if kept is None:
             return None
@@ -252,25 +252,25 @@ class Partition:
         for tensors, indices in ((graph.inputs, self._read), (graph.outputs, self.part.outputs)):
             for tensor, index in zip(tensors, indices, strict=False):
                 if index in shared:
-                    tensor.mem_type = MemType.MEMHANDLE
+                    tensor.mem_type = TensorMemType.MEMHANDLE
 
     def _threads(self) -> int:
         if self._around.settings.backend != "cpu":
             return 1
         return max(1, min(self.nodes.structure.recommended_num_threads, MAX_THREADS))
 
-    def _places(self, graph: qnn.Graph) -> tuple[Place, ...]:
+    def _places(self, graph: qnn.QnnGraph) -> tuple[TensorSlot, ...]:
         """The tensor of each input and output."""
         inputs, outputs = graph.input_tensors, graph.output_tensors
         kept = {tflite.next_value(self.nodes.names[index]): index for index in self._kept}
         results = len(self.part.outputs)
         if len(inputs) != len(self._read) or not 0 <= len(outputs) - results <= len(kept):
             raise self._misfit()
-        places = [Place(index) for index in (*self._read, *self.part.outputs)]
+        places = [TensorSlot(index) for index in (*self._read, *self.part.outputs)]
         for info in outputs[results:]:
             if info.name not in kept:
                 raise self._misfit()
-            places.append(Place(kept[info.name], True))
+            places.append(TensorSlot(kept[info.name], True))
         given: Sequence[TensorInfo] = (*inputs, *outputs[results:])
         for info, place in zip(given, (*places[: len(inputs)], *places[len(inputs) + results :]), strict=True):
             if info.dims != self.nodes.dims(place.tensor):
@@ -281,7 +281,7 @@ class Partition:
         rule = "its inputs and outputs are not those of the interpreter's nodes"
         return QnnError(Code.COMMON_INCOMPATIBLE_BINARIES, f"graph '{self.name}'", rule)
 
-    def _made_runner(self, ready: Ready) -> Runner:
+    def _made_runner(self, ready: ReadyGraph) -> Runner:
         around, graph = self._around, ready.graph
         if around.settings.priority is not None:
             graph.set_config(qnn.GraphConfig.PRIORITY, qnn.Priority(around.settings.priority))

@@ -45,7 +45,7 @@ def _refusal() -> QnnError | None:
     except QnnError as refusal:
         return refusal
     # What is not as it should be is so every time; an interrupt in the midst of a trial comes once.
-    doubt = Trial().doubt and Trial().doubt
+    doubt = ProbeTrial().doubt and ProbeTrial().doubt
     if doubt is None:
         return None
     return QnnError(
@@ -56,7 +56,7 @@ def _refusal() -> QnnError | None:
     )
 
 
-class Trial:
+class ProbeTrial:
     """One interpreter, looked at from a delegate's side."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from isthmus import qnn
 from isthmus.backends.seam.driver import GraphStats, NativeCall
-from isthmus.delegate.block import Block, Operand
+from isthmus.delegate.block import BlockOperand, NodeBlock
 from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.view import Nodes
 from isthmus.errors import Code, QnnError
@@ -24,7 +24,7 @@ from isthmus.qnn import ClientTensor, DescriptorType, MemDescriptor
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorSlot:
     """Where an input or output of a graph lies in the interpreter.
 
     `kept` marks the new value of a variable, which replaces the old one only once the graph has run.
@@ -35,11 +35,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Ready:
+class ReadyGraph:
     """A finalized graph of a partition, with a place for each input, then each output."""
 
-    graph: qnn.Graph
-    places: tuple[Place, ...]
+    graph: qnn.QnnGraph
+    places: tuple[TensorSlot, ...]
 
     @property
     def infos(self) -> tuple[qnn.TensorInfo, ...]:
@@ -50,7 +50,7 @@ class Ready:
 class Runner(ABC):
     """Executes the graph of one node."""
 
-    def __init__(self, ready: Ready) -> None:
+    def __init__(self, ready: ReadyGraph) -> None:
         self.ready = ready
         self._next = {
             index: np.zeros(info.nbytes, np.uint8)
@@ -105,7 +105,7 @@ class Runner(ABC):
 class NativeRunner(Runner):
     """Runs in native code, on whatever memory the interpreter's tensors have."""
 
-    def __init__(self, ready: Ready, call: NativeCall, block: Block) -> None:
+    def __init__(self, ready: ReadyGraph, call: NativeCall, block: NodeBlock) -> None:
         super().__init__(ready)
         self._call, self._block = call, block
         self._before = block.runs
@@ -114,7 +114,7 @@ class NativeRunner(Runner):
         self._block.point(
             self._call,
             [
-                Operand(place.tensor, info.nbytes, self._next[index].ctypes.data if place.kept else 0)
+                BlockOperand(place.tensor, info.nbytes, self._next[index].ctypes.data if place.kept else 0)
                 for index, (place, info) in enumerate(zip(self.ready.places, self.ready.infos, strict=True))
             ],
         )
@@ -138,7 +138,7 @@ class NativeRunner(Runner):
 class BoundRunner(Runner):
     """Runs on the memory of the interpreter's tensors, bound once for as long as they stay where they are."""
 
-    def __init__(self, ready: Ready, profile: qnn.Profile | None = None) -> None:
+    def __init__(self, ready: ReadyGraph, profile: qnn.Profile | None = None) -> None:
         super().__init__(ready)
         self._profile = profile
         self._handles: dict[int, tuple[int, qnn.MemHandle, CustomMemory]] = {}
@@ -207,7 +207,7 @@ class BoundRunner(Runner):
 class CopyRunner(Runner):
     """Runs in memory of the backend's choosing; tensors are copied there and back."""
 
-    def __init__(self, ready: Ready, memory: qnn.GraphMemory, profile: qnn.Profile | None = None) -> None:
+    def __init__(self, ready: ReadyGraph, memory: qnn.GraphMemory, profile: qnn.Profile | None = None) -> None:
         super().__init__(ready)
         self._memory, self._profile = memory, profile
         self._views = [*memory.inputs.values(), *memory.outputs.values()]

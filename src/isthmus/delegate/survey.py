@@ -23,7 +23,7 @@ from isthmus.errors import QnnError
 from isthmus.frontends.tflite.entries import OperatorEntry
 from isthmus.frontends.tflite.site import Complex, Resource, data_type, declared_quantization
 from isthmus.frontends.tflite.variables import handle
-from isthmus.frontends.tflite.walk import UNKNOWN, Scope, Unknown, Value, Walk
+from isthmus.frontends.tflite.walk import UNKNOWN, TfliteScope, Unknown, Value, Walk
 from isthmus.graph import Graph, Tensor, TensorType
 from isthmus.graph.operation import Call
 
@@ -31,11 +31,11 @@ CALLERS = frozenset(("IF", "WHILE", "STABLEHLO_COMPOSITE"))
 """Operators that run other subgraphs while data decides: the interpreter's business."""
 Supports = Callable[[Call], "str | None"]
 Skipped = Callable[[OperatorEntry], str]
-Preview = Callable[[Sequence[int]], Sequence["Part"]]
+Preview = Callable[[Sequence[int]], Sequence["NodeSet"]]
 
 
 @dataclass(frozen=True)
-class Part:
+class NodeSet:
     """A partition: the nodes that one node of a delegate replaces, and the tensors it reads and writes."""
 
     nodes: tuple[int, ...]
@@ -88,7 +88,7 @@ def survey(nodes: Nodes, supports: Supports | None = None, skipped: Skipped | No
     main = NodesSubgraph(nodes, nodes.operators, kept_variables=variables)
     graph = Graph("survey")
     graph.numerics = "litert"
-    scope = Scope(main, found.values)
+    scope = TfliteScope(main, found.values)
     walk = Walk(graph, NodesModel("survey", main))
     for index in _given(nodes):
         found.values[index] = _placeholder(graph, main, index)
@@ -106,7 +106,7 @@ def survey(nodes: Nodes, supports: Supports | None = None, skipped: Skipped | No
     return found
 
 
-def settle(found: Survey, preview: Preview) -> list[Part]:
+def settle(found: Survey, preview: Preview) -> list[NodeSet]:
     """Have nodes stay whose partitions could not pass each other what they must; the partitions that are left."""
     while True:
         accepted = found.accepted
@@ -118,7 +118,7 @@ def settle(found: Survey, preview: Preview) -> list[Part]:
 
 
 def _tried(
-    walk: Walk, scope: Scope, operator: OperatorEntry, supports: Supports | None
+    walk: Walk, scope: TfliteScope, operator: OperatorEntry, supports: Supports | None
 ) -> tuple[Sequence[Value], str]:
     """The results of a node, and why it must stay."""
     graph = walk.graph
@@ -192,7 +192,7 @@ def _result(graph: Graph, subgraph: NodesSubgraph, index: int) -> Value:
 # -- what partitions cannot pass to each other -------------------------------------------------------------------------
 
 
-def _apart(found: Survey, parts: Sequence[Part]) -> Iterable[tuple[int, str]]:
+def _apart(found: Survey, parts: Sequence[NodeSet]) -> Iterable[tuple[int, str]]:
     """The nodes that must stay since their partition cannot pass on, or be given, what it must."""
     by_number = {operator.index: operator for operator in found.nodes.operators}
     for part in parts:
@@ -221,7 +221,7 @@ def _unpassable(found: Survey, index: int) -> str:
 
 
 def _scattered(
-    found: Survey, parts: Sequence[Part], by_number: dict[int, OperatorEntry]
+    found: Survey, parts: Sequence[NodeSet], by_number: dict[int, OperatorEntry]
 ) -> Iterable[tuple[int, str]]:
     """The nodes of variables, and of what initialises them, that are not all in one partition."""
     home = {number: position for position, part in enumerate(parts) for number in part.nodes}

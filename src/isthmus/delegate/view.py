@@ -19,12 +19,12 @@ from isthmus.frontends.tflite.contents import contents
 from isthmus.frontends.tflite.entries import (
     MAX_CUSTOM_OPTIONS,
     MAX_OPERATORS,
-    Model,
     OperatorEntry,
     SparseDimension,
-    Sparsity,
     Subgraph,
-    TensorEntry,
+    TfliteModel,
+    TfliteSparsity,
+    TfliteTensor,
     oversized,
 )
 from isthmus.frontends.tflite.schema import CUSTOM, OPERATORS, ElementType
@@ -85,7 +85,7 @@ class Nodes:
         """Whether a tensor is a constant of the model."""
         return bool(self.tensor(index).allocation_type == Allocation.MMAP_RO)
 
-    def entry(self, index: int) -> TensorEntry:
+    def entry(self, index: int) -> TfliteTensor:
         """What a tensor is now. Its shape is settled: the interpreter's signature only says who may change it."""
         tensor = self.tensor(index)
         name = self.names[index] if index < len(self.names) else f"tensor_{index}"
@@ -94,11 +94,11 @@ class Nodes:
             raise unsupported(f"tensor '{name}'", f"type {tensor.type} is not known")
         shape = structures.integers(tensor.dims)
         scales, zero_points, axis = _quantization(tensor, name)
-        return TensorEntry(
+        return TfliteTensor(
             index, name, kind, shape, shape, 0, bool(tensor.is_variable), scales, zero_points, axis, tensor.sparsity
         )
 
-    def contents(self, entry: TensorEntry) -> np.ndarray | None:
+    def contents(self, entry: TfliteTensor) -> np.ndarray | None:
         """The contents of a constant: a view of the interpreter's memory where nothing has to be written out."""
         tensor = self.tensor(entry.index)
         if tensor.allocation_type != Allocation.MMAP_RO:
@@ -240,7 +240,7 @@ def _quantization(tensor: structures.Tensor, name: str) -> tuple[np.ndarray, np.
     return structures.reals(affine.scale), zero_points, affine.quantized_dimension
 
 
-def _sparsity(address: int) -> Sparsity:
+def _sparsity(address: int) -> TfliteSparsity:
     sparsity = structures.Sparsity.from_address(address)
     dimensions = []
     for row in structures.rows(sparsity.dim_metadata, structures.DimensionMetadata, sparsity.dim_metadata_size):
@@ -248,7 +248,7 @@ def _sparsity(address: int) -> Sparsity:
         listed = (row.array_segments, row.array_indices)
         segments, indices = (np.array(structures.integers(address), np.int64) for address in listed)
         dimensions.append(SparseDimension(row.format, row.dense_size, segments, indices))
-    return Sparsity(
+    return TfliteSparsity(
         structures.integers(sparsity.traversal_order), structures.integers(sparsity.block_map), dimensions
     )
 
@@ -270,9 +270,9 @@ class NodesSubgraph(Subgraph):
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.kept_variables = tuple(kept_variables)
         self._operators = tuple(operators)
-        self._entries: dict[int, TensorEntry] = {}
+        self._entries: dict[int, TfliteTensor] = {}
 
-    def tensor(self, index: int) -> TensorEntry:
+    def tensor(self, index: int) -> TfliteTensor:
         entry = self._entries.get(index)
         if entry is None:
             entry = self._entries[index] = self.nodes.entry(index)
@@ -282,7 +282,7 @@ class NodesSubgraph(Subgraph):
         return iter(self._operators)
 
 
-class NodesModel(Model):
+class NodesModel(TfliteModel):
     """Some nodes of an interpreter as a model, at the shapes that its tensors have now.
 
     Parameters
@@ -313,7 +313,7 @@ class NodesModel(Model):
             raise QnnError(Code.GRAPH_INVALID_OP_CONFIG, f"model '{self.name}'", rule)
         return self._called[index]
 
-    def contents(self, subgraph: Subgraph, entry: TensorEntry) -> np.ndarray | None:
+    def contents(self, subgraph: Subgraph, entry: TfliteTensor) -> np.ndarray | None:
         assert isinstance(subgraph, NodesSubgraph)
         if subgraph is self._main and entry.index in self._known:
             return self._known[entry.index]

@@ -1,6 +1,6 @@
 """Graphs of QNN operations: tensors, quantization, operations with their rules, and the builder."""
 
-from isthmus.graph.datatypes import DataType, MemType, TensorType
+from isthmus.graph.datatypes import DataType, TensorMemType, TensorType
 from isthmus.graph.graph import Graph, Node
 from isthmus.graph.info import BinaryInfo, GraphInfo, MemoryNeeds, TensorInfo
 from isthmus.graph.quantization import Encoding, Quantization
@@ -12,11 +12,11 @@ __all__ = [
     "Encoding",
     "Graph",
     "GraphInfo",
-    "MemType",
     "MemoryNeeds",
     "Node",
     "Quantization",
     "Tensor",
     "TensorInfo",
+    "TensorMemType",
     "TensorType",
 ]

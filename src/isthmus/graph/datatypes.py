@@ -158,7 +158,7 @@ class TensorType(IntEnum):
     """An absent optional operand."""
 
 
-class MemType(IntEnum):
+class TensorMemType(IntEnum):
     """How a client provides a tensor's memory."""
 
     RAW = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from isthmus.graph.datatypes import DataType, MemType
+from isthmus.graph.datatypes import DataType, TensorMemType
 from isthmus.graph.quantization import Quantization
 from isthmus.graph.tensor import Tensor
 
@@ -26,7 +26,7 @@ class TensorInfo:
     dims: tuple[int, ...]
     quantization: Quantization | None
     nbytes: int
-    mem_type: MemType = MemType.RAW
+    mem_type: TensorMemType = TensorMemType.RAW
 
     @staticmethod
     def of(tensor: Tensor) -> TensorInfo:

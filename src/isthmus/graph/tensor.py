@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.graph.datatypes import DataType, MemType, TensorType
+from isthmus.graph.datatypes import DataType, TensorMemType, TensorType
 from isthmus.graph.quantization import Quantization
 
 MAX_RANK = 8
@@ -44,7 +44,7 @@ class Tensor:
     dims: tuple[int, ...]
     quantization: Quantization | None = None
     data: np.ndarray | None = None
-    mem_type: MemType = MemType.RAW
+    mem_type: TensorMemType = TensorMemType.RAW
 
     def __post_init__(self) -> None:
         try:
@@ -52,7 +52,7 @@ class Tensor:
         except TypeError:
             rule = f"dimensions {self.dims} must be whole numbers"
             raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{self.name}'", rule) from None
-        for name, kind in (("type", TensorType), ("dtype", DataType), ("mem_type", MemType)):
+        for name, kind in (("type", TensorType), ("dtype", DataType), ("mem_type", TensorMemType)):
             try:
                 setattr(self, name, kind(getattr(self, name)))
             except ValueError:
@@ -137,5 +137,5 @@ class Tensor:
                 )
             if self.type not in (TensorType.STATIC, TensorType.APP_READWRITE):
                 refuse(f"a tensor of type {self.type.name} cannot carry data")
-        if self.mem_type is MemType.MEMHANDLE and self.type not in (TensorType.APP_WRITE, TensorType.APP_READ):
+        if self.mem_type is TensorMemType.MEMHANDLE and self.type not in (TensorType.APP_WRITE, TensorType.APP_READ):
             refuse("only graph inputs and outputs may be MEMHANDLE")

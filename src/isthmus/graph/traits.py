@@ -44,7 +44,7 @@ class Movement:
         return self.sources == (0,) and not self.fills
 
 
-class Product(Enum):
+class ProductKind(Enum):
     """How an operation multiplies in[0] by in[1], which says what the axes of in[1] are."""
 
     CONVOLUTION = auto()
@@ -103,7 +103,7 @@ class Traits:
     fixed_point: bool = False
     moves: Movement | None = None
     orders: bool = False
-    product: Product | None = None
+    product: ProductKind | None = None
     window: bool = False
     gates: int = 0
 

@@ -1,7 +1,7 @@
 """Memory: where it comes from, the buffers that hand it out, the windows of them that are used, and who holds them."""
 
 from isthmus.memory import rpcmem, tcm
-from isthmus.memory.adaptors import Audit, Fault, Limit, Statistics, audit, fault, limit, statistics
+from isthmus.memory.adaptors import Audit, Fault, MemoryCap, Statistics, audit, fault, limit, statistics
 from isthmus.memory.adopt import adopt, window
 from isthmus.memory.buffer import Buffer, PartBuffer
 from isthmus.memory.host import host
@@ -17,7 +17,7 @@ __all__ = [
     "Buffer",
     "Fault",
     "Identity",
-    "Limit",
+    "MemoryCap",
     "MemoryResource",
     "PartBuffer",
     "RpcBuffer",

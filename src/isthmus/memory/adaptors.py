@@ -19,8 +19,8 @@ from pathlib import Path
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, around
-from isthmus.memory.whole import whole
-from isthmus.system.interrupts import settle
+from isthmus.memory.whole import as_int
+from isthmus.system.interrupts import run_pending
 from isthmus.system.lock import Lock
 
 _PACKAGE = str(Path(__file__).parents[1])
@@ -87,13 +87,13 @@ class Tally:
     @property
     def by_kind(self) -> dict[str, Counts]:
         """The counts of every kind that was allocated."""
-        settle()
+        run_pending()
         return self._kinds
 
     @property
     def all(self) -> Counts:
         """The counts of all kinds together."""
-        settle()
+        run_pending()
         return self._all
 
     @property
@@ -163,19 +163,19 @@ class Statistics(Adaptor):
         return buffer
 
 
-class Limit(Adaptor):
+class MemoryCap(Adaptor):
     """Refuses what would take more than `nbytes` at a time."""
 
     def __init__(self, upstream: MemoryResource, nbytes: int) -> None:
         super().__init__(upstream)
-        self.nbytes = whole(nbytes, "limit of memory")
+        self.nbytes = as_int(nbytes, "limit of memory")
         if self.nbytes < 0:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "limit of memory", f"{self.nbytes} bytes are less than none")
         self._lock = Lock()
         self._live = 0
 
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
-        taken = Counted(self.kind, whole(nbytes, f"{self.kind} buffer"))
+        taken = Counted(self.kind, as_int(nbytes, f"{self.kind} buffer"))
         try:
             self._take(taken)
             buffer = self.upstream.allocate(taken.nbytes, alignment)
@@ -186,7 +186,7 @@ class Limit(Adaptor):
         return buffer
 
     def _take(self, taken: Counted) -> None:
-        settle()
+        run_pending()
         with self._lock:
             live = self._live + taken.nbytes
             if live > self.nbytes:
@@ -204,7 +204,7 @@ class Limit(Adaptor):
 
 
 @dataclass(frozen=True)
-class Allocation:
+class AllocationRecord:
     """One buffer in an audit: what, how much, and where in the user's code it was asked for."""
 
     kind: str
@@ -213,21 +213,21 @@ class Allocation:
 
 
 @dataclass
-class Record:
+class AuditRecord:
     """What an audit has seen: all allocations, and those whose buffers are still there."""
 
-    allocations: list[Allocation] = field(default_factory=list)
-    _live: dict[object, Allocation] = field(default_factory=dict)
+    allocations: list[AllocationRecord] = field(default_factory=list)
+    _live: dict[object, AllocationRecord] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     @property
-    def live(self) -> list[Allocation]:
+    def live(self) -> list[AllocationRecord]:
         """The buffers that have not ended."""
-        settle()
+        run_pending()
         with self._lock:
             return list(self._live.values())
 
-    def add(self, key: object, allocation: Allocation) -> None:
+    def add(self, key: object, allocation: AllocationRecord) -> None:
         """Note an allocation, under a key that `remove` is told later."""
         with self._lock:
             self.allocations.append(allocation)
@@ -242,16 +242,16 @@ class Record:
 class Audit(Adaptor):
     """Writes down every allocation with the line of the user's code that led to it."""
 
-    def __init__(self, upstream: MemoryResource, record: Record | None = None) -> None:
+    def __init__(self, upstream: MemoryResource, record: AuditRecord | None = None) -> None:
         super().__init__(upstream)
-        self.record = record or Record()
+        self.record = record or AuditRecord()
 
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
         buffer = self.upstream.allocate(nbytes, alignment)
         key = object()
         # In this order: what an interrupt leaves of a buffer must not be on record for ever.
         buffer.when_gone(self.record.remove, key)
-        self.record.add(key, Allocation(self.kind, buffer.nbytes, _where()))
+        self.record.add(key, AllocationRecord(self.kind, buffer.nbytes, _where()))
         return buffer
 
 
@@ -263,11 +263,11 @@ def _where() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
-class Schedule:
+class FaultSchedule:
     """Which calls fail: the `nth` and those after it, `times` of them; counted over all resources that share it."""
 
     def __init__(self, nth: int, times: int = 1) -> None:
-        first, count = whole(nth, "allocation to fail"), whole(times, "allocations to fail")
+        first, count = as_int(nth, "allocation to fail"), as_int(times, "allocations to fail")
         if first < 1 or count < 1:
             rule = f"allocation {first} and {count} in all: both count from 1"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "allocations to fail", rule)
@@ -286,7 +286,7 @@ class Schedule:
 class Fault(Adaptor):
     """Fails on schedule, as if there were no memory."""
 
-    def __init__(self, upstream: MemoryResource, schedule: Schedule) -> None:
+    def __init__(self, upstream: MemoryResource, schedule: FaultSchedule) -> None:
         super().__init__(upstream)
         self.schedule = schedule
 
@@ -327,12 +327,12 @@ def limit(nbytes: int, *kinds: str) -> Iterator[None]:
     isthmus.errors.QnnError: [1002 COMMON_MEM_ALLOC] host buffer of 200 bytes: 900 of the 1000 bytes that are allowed
     are taken
     """
-    with around(lambda upstream: Limit(upstream, nbytes), *kinds):
+    with around(lambda upstream: MemoryCap(upstream, nbytes), *kinds):
         yield
 
 
 @contextmanager
-def audit(*kinds: str) -> Iterator[Record]:
+def audit(*kinds: str) -> Iterator[AuditRecord]:
     """Write down what is allocated inside the block, and where in the user's code.
 
     Examples
@@ -343,13 +343,13 @@ def audit(*kinds: str) -> Iterator[Record]:
     >>> [each.nbytes for each in record.allocations], record.live
     ([64], [])
     """
-    record = Record()
+    record = AuditRecord()
     with around(lambda upstream: Audit(upstream, record), *kinds):
         yield record
 
 
 @contextmanager
-def fault(nth: int, *kinds: str, times: int = 1) -> Iterator[Schedule]:
+def fault(nth: int, *kinds: str, times: int = 1) -> Iterator[FaultSchedule]:
     """Have the nth allocation inside the block fail, and the ones after it up to `times`.
 
     Examples
@@ -360,6 +360,6 @@ def fault(nth: int, *kinds: str, times: int = 1) -> Iterator[Schedule]:
     Traceback (most recent call last):
     isthmus.errors.QnnError: [1002 COMMON_MEM_ALLOC] host buffer of 64 bytes: allocation 1 was made to fail
     """
-    schedule = Schedule(nth, times)
+    schedule = FaultSchedule(nth, times)
     with around(lambda upstream: Fault(upstream, schedule), *kinds):
         yield schedule

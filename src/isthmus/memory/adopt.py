@@ -18,7 +18,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer, ClientBuffer
 from isthmus.memory.identity import Span, covering
 from isthmus.memory.shareable import SharedFd, mapped_window
-from isthmus.memory.whole import is_whole, whole
+from isthmus.memory.whole import as_int, is_int
 from isthmus.memory.window import Window
 
 ADDRESS_BITS = 64
@@ -99,7 +99,7 @@ def window(
         return QnnError(code, what, rule, hint)
 
     if nbytes is not None:
-        nbytes = whole(nbytes, f"size of {what}", code)
+        nbytes = as_int(nbytes, f"size of {what}", code)
         if nbytes < 0:
             raise refuse(f"its size {nbytes} is negative")
     found = _found(memory, what, nbytes, writable, refuse)
@@ -127,7 +127,7 @@ def _found(memory: Any, what: str, nbytes: int | None, writable: bool, refuse: _
         if known is not None:
             known.check_open()
             return known.window()
-    if is_whole(memory):
+    if is_int(memory):
         return _at_address(int(memory), nbytes, writable, refuse)
     if isinstance(memory, _POINTERS) or (
         isinstance(memory, ctypes.Array) and issubclass(getattr(memory, "_type_", object), _POINTERS)

@@ -19,9 +19,9 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds
 from isthmus.memory.identity import PRIVATE, Identity, Span
-from isthmus.memory.whole import whole
+from isthmus.memory.whole import as_int
 from isthmus.memory.window import Window
-from isthmus.system.interrupts import Ending
+from isthmus.system.interrupts import Finalizer
 
 _Self = TypeVar("_Self", bound="Buffer")
 
@@ -56,7 +56,7 @@ class Buffer:
         self.kind, self.nbytes, self._address = kind, nbytes, address
         self.identity = identity
         self.position = position if position is not None else address or 0
-        self._endings: list[Ending] = []
+        self._endings: list[Finalizer] = []
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 
@@ -101,16 +101,16 @@ class Buffer:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, str(problem)) from None
         if dtype.hasobject:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, "Python objects cannot lie in a buffer")
-        dims = tuple(whole(dim, what) for dim in shape)
-        start, count = whole(offset, what), math.prod(dims) * dtype.itemsize
+        dims = tuple(as_int(dim, what) for dim in shape)
+        start, count = as_int(offset, what), math.prod(dims) * dtype.itemsize
         if start < 0 or any(dim < 0 for dim in dims) or start + count > self.nbytes:
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, f"lies outside a {self.what}")
         return self.array[start : start + count].view(dtype).reshape(dims)
 
     def window(self, offset: int = 0, nbytes: int | None = None) -> Window:
         """A part of it, or all."""
-        start = whole(offset, f"offset in a {self.what}")
-        size = self.nbytes - start if nbytes is None else whole(nbytes, f"part of a {self.what}")
+        start = as_int(offset, f"offset in a {self.what}")
+        size = self.nbytes - start if nbytes is None else as_int(nbytes, f"part of a {self.what}")
         return Window(self, start, size)
 
     def spans(self, offset: int, nbytes: int) -> tuple[Span, ...]:
@@ -166,7 +166,7 @@ class Buffer:
 
     def when_gone(self, tell: Callable[..., object], *arguments: Any) -> None:
         """Have something called when the buffer is closed or forgotten; more than once, if that is interrupted."""
-        self._endings.append(Ending(self, tell, *arguments))
+        self._endings.append(Finalizer(self, tell, *arguments))
 
     def _release(self) -> None:
         """Give back what lies below."""

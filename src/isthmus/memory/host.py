@@ -7,7 +7,7 @@ import mmap
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer, MappedBuffer, PartBuffer, part_of
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
-from isthmus.memory.whole import whole
+from isthmus.memory.whole import as_int
 
 
 class HostBuffer(MappedBuffer):
@@ -32,7 +32,7 @@ class Host(MemoryResource):
 
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
         what = f"host buffer of {nbytes!r} bytes aligned to {alignment!r}"
-        nbytes, alignment = whole(nbytes, what), whole(alignment, what)
+        nbytes, alignment = as_int(nbytes, what), as_int(alignment, what)
         if nbytes < 0 or alignment < 1 or alignment & (alignment - 1):
             rule = "the size must not be negative, the alignment must be a power of two"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)

@@ -19,8 +19,8 @@ from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
 from isthmus.memory.shareable import SharedMapping, remember
-from isthmus.memory.whole import is_whole, whole
-from isthmus.system.interrupts import Descriptor, owned
+from isthmus.memory.whole import as_int, is_int
+from isthmus.system.interrupts import FileDescriptor, own_fd
 
 HEAP_ID_SYSTEM = 25
 DEFAULT_FLAGS = 1
@@ -48,12 +48,12 @@ class RpcBuffer(SharedMapping):
     """
 
     def __new__(
-        cls, own: Descriptor, nbytes: int, give_back: Callable[..., object] | None = None, *what: object
+        cls, own: FileDescriptor, nbytes: int, give_back: Callable[..., object] | None = None, *what: object
     ) -> RpcBuffer:
         return super().__new__(cls, own, nbytes)  # type: ignore[return-value]
 
     def __init__(
-        self, own: Descriptor, nbytes: int, give_back: Callable[..., object] | None = None, *what: object
+        self, own: FileDescriptor, nbytes: int, give_back: Callable[..., object] | None = None, *what: object
     ) -> None:
         super().__init__(own, nbytes, "rpcmem")
         remember(self)
@@ -74,7 +74,7 @@ def alloc(heap_id: int, flags: int, size: int) -> RpcBuffer:
     QnnError
         COMMON_MEM_ALLOC where rpcmem answers NULL: a size that is no positive C int, or not enough memory.
     """
-    if is_whole(size) and size > MAX_ALLOC:
+    if is_int(size) and size > MAX_ALLOC:
         raise QnnError(
             Code.COMMON_MEM_ALLOC,
             f"rpcmem_alloc of {size} bytes",
@@ -86,7 +86,7 @@ def alloc(heap_id: int, flags: int, size: int) -> RpcBuffer:
 
 def alloc2(heap_id: int, flags: int, size: int) -> RpcBuffer:
     """Allocate shared memory of any size (rpcmem_alloc2)."""
-    if not (is_whole(heap_id) and is_whole(flags)) or heap_id < 0 or not 0 <= flags < 1 << 32:
+    if not (is_int(heap_id) and is_int(flags)) or heap_id < 0 or not 0 <= flags < 1 << 32:
         rule = f"heap id {heap_id!r} and flags {flags!r} must be whole numbers, not negative"
         raise QnnError(Code.COMMON_INVALID_ARGUMENT, f"rpcmem allocation of {size!r} bytes", rule)
     asked = _asked.set((int(heap_id), int(flags)))
@@ -123,10 +123,10 @@ class Rpcmem(MemoryResource):
 
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
         what = f"rpcmem allocation of {nbytes!r} bytes"
-        nbytes = whole(nbytes, what, Code.COMMON_MEM_ALLOC)
+        nbytes = as_int(nbytes, what, Code.COMMON_MEM_ALLOC)
         if nbytes < 1:
             raise QnnError(Code.COMMON_MEM_ALLOC, what, "the size must be a positive whole number")
-        if whole(alignment, what) > mmap.PAGESIZE:
+        if as_int(alignment, what) > mmap.PAGESIZE:
             raise QnnError(Code.COMMON_MEM_ALLOC, what, f"shared memory is aligned to {mmap.PAGESIZE}, not {alignment}")
         name = os.environ.get("ISTHMUS_RPCMEM", "memfd")
         source = SOURCES[name]() if name in SOURCES else Library(name)
@@ -152,7 +152,7 @@ class Memfd:
 
     def allocate(self, heap_id: int, flags: int, size: int) -> RpcBuffer:
         """New memory, or an OSError."""
-        own = owned(os.memfd_create, "isthmus-rpcmem", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        own = own_fd(os.memfd_create, "isthmus-rpcmem", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             _reserve(own.fileno(), size)
             return RpcBuffer(own, size)
@@ -186,11 +186,11 @@ class DmaHeap:
         """New memory, or an OSError."""
         length = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         request = bytearray(struct.pack("=QIIQ", length, 0, os.O_RDWR | os.O_CLOEXEC, 0))
-        with owned(os.open, _DMA_HEAP, os.O_RDONLY | os.O_CLOEXEC) as heap:
+        with own_fd(os.open, _DMA_HEAP, os.O_RDONLY | os.O_CLOEXEC) as heap:
             # The call answers 0, and the descriptor in the second field.
             answer = memoryview(request)[8:12].cast("I")
             calls = map(fcntl.ioctl, (heap.fileno(),), (_DMA_HEAP_IOCTL_ALLOC,), (request,))
-            own = owned(next, map(answer.__getitem__, calls))
+            own = own_fd(next, map(answer.__getitem__, calls))
         try:
             return RpcBuffer(own, size)
         except BaseException:
@@ -233,7 +233,7 @@ class Library:
             if not memory:
                 raise OSError("rpcmem_alloc2 answers NULL")
             # The library's descriptor ends with its memory; ours must be our own.
-            own = owned(os.dup, self._library.rpcmem_to_fd(memory[0]))
+            own = own_fd(os.dup, self._library.rpcmem_to_fd(memory[0]))
             return RpcBuffer(own, size, self._free, memory)
         except BaseException:
             self._free(memory)

@@ -13,9 +13,9 @@ from typing import Any
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import MappedBuffer
 from isthmus.memory.identity import Identity, file_identity
-from isthmus.memory.whole import is_whole, whole
+from isthmus.memory.whole import as_int, is_int
 from isthmus.memory.window import Window
-from isthmus.system.interrupts import Descriptor, owned
+from isthmus.system.interrupts import FileDescriptor, own_fd
 from isthmus.system.lock import Lock
 
 _DMA_BUFFERS = ("/dmabuf", "anon_inode:dmabuf")
@@ -59,7 +59,7 @@ def shared_file(descriptor: Any, what: str) -> SharedFile:
     QnnError
         MEM_INVALID_ARGUMENT for what is no open descriptor, or one of a file, a folder, a pipe or a socket.
     """
-    if not is_whole(descriptor) or not 0 <= descriptor < 1 << 31:
+    if not is_int(descriptor) or not 0 <= descriptor < 1 << 31:
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"file descriptor {descriptor!r} is not one")
     fd = int(descriptor)
     try:
@@ -97,10 +97,10 @@ def _sealed_against_cuts(fd: int) -> bool:
 class SharedMapping(MappedBuffer):
     """Shared memory that this process has mapped: somebody else's, or its own with a subclass that ends it."""
 
-    def __new__(cls, own: Descriptor, nbytes: int, kind: str = "shared") -> SharedMapping:
+    def __new__(cls, own: FileDescriptor, nbytes: int, kind: str = "shared") -> SharedMapping:
         return super().__new__(cls, own.fileno(), nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
-    def __init__(self, own: Descriptor, nbytes: int, kind: str = "shared") -> None:
+    def __init__(self, own: FileDescriptor, nbytes: int, kind: str = "shared") -> None:
         self.fd = own.fileno()
         self._own = own
         super().__init__(kind, nbytes, shared_file(self.fd, "shared memory").identity, 0)
@@ -150,7 +150,7 @@ def mapped_window(shared: SharedFd, what: str, untouched: bool = False) -> Windo
             "Make it with MFD_ALLOW_SEALING, or by isthmus.memory.rpcmem.alloc().",
         )
     for number in (shared.offset, shared.nbytes):
-        whole(number, what, Code.MEM_INVALID_ARGUMENT)
+        as_int(number, what, Code.MEM_INVALID_ARGUMENT)
     if shared.offset < 0 or shared.nbytes < 0 or shared.offset + shared.nbytes > file.nbytes:
         rule = f"bytes {shared.offset} to {shared.offset + shared.nbytes} lie outside a buffer of {file.nbytes} bytes"
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
@@ -164,7 +164,7 @@ def mapped_window(shared: SharedFd, what: str, untouched: bool = False) -> Windo
 def _mapped(fd: int, nbytes: int, what: str) -> SharedMapping:
     try:
         # The client may close its descriptor, and open another of that number, when it likes.
-        own = owned(fcntl.fcntl, fd, fcntl.F_DUPFD_CLOEXEC, 0)
+        own = own_fd(fcntl.fcntl, fd, fcntl.F_DUPFD_CLOEXEC, 0)
     except OSError as problem:
         rule = f"file descriptor {fd} cannot be kept: {problem.strerror}"
         raise QnnError(Code.MEM_MAPPING, what, rule) from None

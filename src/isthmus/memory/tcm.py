@@ -15,7 +15,7 @@ from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer, PartBuffer, part_of
 from isthmus.memory.host import HostBuffer
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, current, provide
-from isthmus.memory.whole import whole
+from isthmus.memory.whole import as_int
 from isthmus.memory.window import Window
 from isthmus.system.lock import Lock
 
@@ -84,7 +84,7 @@ class TcmPool(MemoryResource):
             whole core goes down with it. Here the pool stays as it was. The log gets a line for either.
         """
         what = f"TCM allocation of {nbytes!r} bytes aligned to {alignment!r}"
-        nbytes, alignment = whole(nbytes, what), whole(alignment, what)
+        nbytes, alignment = as_int(nbytes, what), as_int(alignment, what)
         if nbytes < 0 or not 1 <= alignment <= _POOL_ALIGNMENT or alignment & (alignment - 1):
             rule = f"the size must not be negative, the alignment a power of two up to {_POOL_ALIGNMENT}"
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, what, rule)

@@ -4,8 +4,8 @@ The room knows nothing of tensors or graphs. It takes a `Problem`, and gives bac
 
 Examples
 --------
->>> from isthmus.planning import Buffer, Problem, check, solve
->>> problem = Problem((Buffer("a", 0, 2, 8), Buffer("b", 1, 3, 8), Buffer("c", 2, 4, 8)))
+>>> from isthmus.planning import PlannerBuffer, Problem, check, solve
+>>> problem = Problem((PlannerBuffer("a", 0, 2, 8), PlannerBuffer("b", 1, 3, 8), PlannerBuffer("c", 2, 4, 8)))
 >>> plan = solve(problem)
 >>> plan.status.value, plan.peak
 ('optimal', 16)
@@ -15,15 +15,15 @@ Examples
 
 from isthmus.planning.bound import lower_bound
 from isthmus.planning.greedy import greedy_by_size
-from isthmus.planning.problem import Buffer, Gap, PlanningError, Problem
+from isthmus.planning.problem import Gap, PlannerBuffer, PlanningError, Problem
 from isthmus.planning.solution import Solution, Status
 from isthmus.planning.solver import solve
 from isthmus.planning.table import read_csv, write_csv
 from isthmus.planning.validate import check
 
 __all__ = [
-    "Buffer",
     "Gap",
+    "PlannerBuffer",
     "PlanningError",
     "Problem",
     "Solution",

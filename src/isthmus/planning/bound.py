@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isthmus.planning.problem import Buffer, Problem
+from isthmus.planning.problem import PlannerBuffer, Problem
 
 
 def lower_bound(problem: Problem) -> int:
@@ -23,10 +23,10 @@ def lower_bound(problem: Problem) -> int:
 
     Examples
     --------
-    >>> from isthmus.planning import Buffer, Problem
-    >>> lower_bound(Problem((Buffer("a", 0, 2, 100), Buffer("b", 1, 3, 30))))
+    >>> from isthmus.planning import PlannerBuffer, Problem
+    >>> lower_bound(Problem((PlannerBuffer("a", 0, 2, 100), PlannerBuffer("b", 1, 3, 30))))
     130
-    >>> lower_bound(Problem((Buffer("a", 0, 2, 100, alignment=64), Buffer("b", 1, 3, 30, alignment=64))))
+    >>> lower_bound(Problem((PlannerBuffer("a", 0, 2, 100, alignment=64), PlannerBuffer("b", 1, 3, 30, alignment=64))))
     158
     """
     buffers = [b for b in problem.buffers if b.size]
@@ -41,7 +41,7 @@ def lower_bound(problem: Problem) -> int:
     return bound
 
 
-def _live_total(buffers: Sequence[Buffer], unit: int) -> int:
+def _live_total(buffers: Sequence[PlannerBuffer], unit: int) -> int:
     """Largest sum of live sizes over time, each but the topmost rounded up to a multiple of `unit`."""
     if not buffers:
         return 0

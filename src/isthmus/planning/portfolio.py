@@ -28,7 +28,7 @@ INTERPRETED_WORK = 60_000
 
 
 @dataclass
-class Limits:
+class SearchBudget:
     """What a whole planning may still take.
 
     Parameters
@@ -96,7 +96,7 @@ class Answer:
     nodes: int = 0
 
 
-def answer(task: Task, capacity: int, first_turn: int, attempts: int, nodes: int, limits: Limits) -> Answer:
+def answer(task: Task, capacity: int, first_turn: int, attempts: int, nodes: int, limits: SearchBudget) -> Answer:
     """Try to place a component below a capacity.
 
     Parameters
@@ -135,7 +135,7 @@ def answer(task: Task, capacity: int, first_turn: int, attempts: int, nodes: int
     return total
 
 
-def _join(before: Answer, now: Answer, limits: Limits) -> Answer:
+def _join(before: Answer, now: Answer, limits: SearchBudget) -> Answer:
     limits.nodes -= now.nodes
     return Answer(now.offsets, now.refuted, before.turns + now.turns, before.nodes + now.nodes)
 
@@ -143,7 +143,9 @@ def _join(before: Answer, now: Answer, limits: Limits) -> Answer:
 class _Race:
     """Attempts that run side by side: the lowest in turn with an answer wins, and later ones are given up."""
 
-    def __init__(self, task: Task, capacity: int, plan: list[tuple[int, int]], limits: Limits, code: Advance) -> None:
+    def __init__(
+        self, task: Task, capacity: int, plan: list[tuple[int, int]], limits: SearchBudget, code: Advance
+    ) -> None:
         self.task, self.capacity, self.plan, self.limits, self.code = task, capacity, plan, limits, code
         self.lock = threading.Lock()
         self.winner = len(plan)

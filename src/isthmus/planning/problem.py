@@ -50,7 +50,7 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Buffer:
+class PlannerBuffer:
     """A block of memory that is needed during ``[start, end)``.
 
     Parameters
@@ -70,9 +70,9 @@ class Buffer:
 
     Examples
     --------
-    >>> Buffer("activation", start=2, end=5, size=4096, alignment=64).lifetimes
+    >>> PlannerBuffer("activation", start=2, end=5, size=4096, alignment=64).lifetimes
     ((2, 5),)
-    >>> Buffer("state", start=0, end=9, size=64, gaps=(Gap(3, 7),)).lifetimes
+    >>> PlannerBuffer("state", start=0, end=9, size=64, gaps=(Gap(3, 7),)).lifetimes
     ((0, 3), (7, 9))
     """
 
@@ -131,12 +131,12 @@ class Problem:
 
     Examples
     --------
-    >>> problem = Problem((Buffer("a", 0, 2, 8), Buffer("b", 1, 3, 8)))
+    >>> problem = Problem((PlannerBuffer("a", 0, 2, 8), PlannerBuffer("b", 1, 3, 8)))
     >>> len(problem)
     2
     """
 
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[PlannerBuffer, ...]
     capacity: int | None = None
 
     def __post_init__(self) -> None:

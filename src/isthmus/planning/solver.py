@@ -12,7 +12,7 @@ from isthmus.planning.bound import lower_bound
 from isthmus.planning.component import Scale, take_apart
 from isthmus.planning.conflicts import MAX_CONFLICTS, count_conflicts, find_conflicts
 from isthmus.planning.greedy import first_fit, in_order_of_time, orders
-from isthmus.planning.portfolio import Limits, answer
+from isthmus.planning.portfolio import SearchBudget, answer
 from isthmus.planning.problem import PlanningError, Problem
 from isthmus.planning.solution import Solution, Status
 
@@ -108,7 +108,7 @@ class _Planner:
         self.problem = problem
         deadline = math.inf if timeout is None else self.began + timeout
         nodes = math.inf if node_limit is None else node_limit
-        self.limits = Limits(deadline, nodes, threads, whole)
+        self.limits = SearchBudget(deadline, nodes, threads, whole)
         self.spent = 0
         self.bound = lower_bound(problem)
         self.peak = math.inf

@@ -14,7 +14,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from isthmus.planning.problem import Buffer, Gap, PlanningError, Problem
+from isthmus.planning.problem import Gap, PlannerBuffer, PlanningError, Problem
 from isthmus.system import reading
 
 ALIASES = {"start": "lower", "begin": "lower", "end": "upper", "buffer": "id", "buffer_id": "id"}
@@ -49,7 +49,7 @@ def read_csv(path: str | Path, *, capacity: int | None = None, alignment: int | 
         raise PlanningError(f"{path}: not a text file: {error.reason}") from None
     rows = csv.reader(io.StringIO(text, newline=""))
     header: list[str] | None = None
-    buffers: list[Buffer] = []
+    buffers: list[PlannerBuffer] = []
     lines: list[int] = []
     line = 1
     try:
@@ -127,7 +127,7 @@ def _columns(row: list[str]) -> list[str]:
     return columns
 
 
-def _buffer(columns: list[str], row: list[str], alignment: int | None) -> Buffer:
+def _buffer(columns: list[str], row: list[str], alignment: int | None) -> PlannerBuffer:
     if len(row) != len(columns):
         raise PlanningError(f"{len(row)} fields, but the header has {len(columns)}")
     field = dict(zip(columns, (text.strip() for text in row), strict=True))
@@ -135,7 +135,7 @@ def _buffer(columns: list[str], row: list[str], alignment: int | None) -> Buffer
         raise PlanningError("id is empty")
     given = field.get("alignment")
     fixed = field.get("offset")
-    return Buffer(
+    return PlannerBuffer(
         id=field["id"],
         start=_number("lower", field["lower"]),
         end=_number("upper", field["upper"]),

@@ -1,6 +1,6 @@
 """Preparation: passes, operation order, liveness and plan. A graph in, a schedule out; the same for every backend."""
 
 from isthmus.prepare.pipeline import schedule
-from isthmus.prepare.schedule import Place, Plan, Pool, Row, Schedule, Step
+from isthmus.prepare.schedule import Place, Plan, PlanRow, Pool, Schedule, Step
 
-__all__ = ["Place", "Plan", "Pool", "Row", "Schedule", "Step", "schedule"]
+__all__ = ["Place", "Plan", "PlanRow", "Pool", "Schedule", "Step", "schedule"]

@@ -10,13 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isthmus.planning import Buffer
+from isthmus.planning import PlannerBuffer
 
 Pairs = Sequence[tuple[int, int]]
 """Numbers of buffers, each with that of the one whose place it should have."""
 
 
-def moved_together(buffers: Sequence[Buffer], offsets: Sequence[int], groups: Sequence[Pairs], most: int) -> list[int]:
+def moved_together(
+    buffers: Sequence[PlannerBuffer], offsets: Sequence[int], groups: Sequence[Pairs], most: int
+) -> list[int]:
     """A layout in which as many buffers of each group as can be lie where their others do, below `most`."""
     at = np.array(offsets, np.int64)
     start, end = (np.array([getattr(b, name) for b in buffers], np.int64) for name in ("start", "end"))

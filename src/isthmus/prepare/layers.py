@@ -26,7 +26,7 @@ class Overlaid:
 
 
 @dataclass(frozen=True)
-class Layer:
+class OverlaySpan:
     """Bytes ``[low, high)`` of a block, counted from its lowest, in use from one step to another (both included)."""
 
     low: int
@@ -36,60 +36,60 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Layered:
+class OverlayBlock:
     """A block in layers, and where it lies in scratch."""
 
     block: Block
     offset: int
-    layers: tuple[Layer, ...]
+    layers: tuple[OverlaySpan, ...]
 
 
-def layered(storage: Storage, life: Life, overlaid: Sequence[Overlaid], alignment: int) -> list[Layered]:
+def layered(storage: Storage, life: Life, overlaid: Sequence[Overlaid], alignment: int) -> list[OverlayBlock]:
     """The blocks whose extent changes, each as low in scratch as those before it leave room."""
     chains: dict[Block, list[Overlaid]] = {}
     for one in sorted(overlaid, key=lambda one: one.first):
         chains.setdefault(storage.block(one.source), []).append(one)
-    found: list[Layered] = []
+    found: list[OverlayBlock] = []
     for block, chain in chains.items():
         layers = _layers(storage, life, block, chain, alignment)
         if len(layers) > 1:
-            found.append(Layered(block, _lowest(layers, found, alignment), tuple(layers)))
+            found.append(OverlayBlock(block, _lowest(layers, found, alignment), tuple(layers)))
     return found
 
 
-def hung(standing: Sequence[Layered], ceiling: int) -> list[list[Layered]]:
+def place_from_top(standing: Sequence[OverlayBlock], ceiling: int) -> list[list[OverlayBlock]]:
     """Other places of blocks whose extent changes: below a ceiling, those that grow downwards alone and all of them.
 
     What such a block leaves free is then one run of memory before it grows and after it. Where blocks would meet, there
     is no such place.
     """
-    found: list[list[Layered]] = []
+    found: list[list[OverlayBlock]] = []
     for every in (False, True):
-        placed: list[Layered] = []
+        placed: list[OverlayBlock] = []
         for one in standing:
             offset = one.offset
             if every or _grows(one.layers):
                 others = [other for other in placed if every or _grows(other.layers)]
                 below = (o.offset + theirs.low - mine.high for o in others for mine, theirs in _together(one, o))
                 offset = min([ceiling - max(layer.high for layer in one.layers), *below])
-            placed.append(Layered(one.block, offset, one.layers))
+            placed.append(OverlayBlock(one.block, offset, one.layers))
         if placed not in (list(standing), *found) and not _meet(placed):
             found.append(placed)
     return found
 
 
-def _grows(layers: Sequence[Layer]) -> bool:
+def _grows(layers: Sequence[OverlaySpan]) -> bool:
     """Whether the lowest bytes of a block are taken later than others."""
     return layers[0].first > min(layer.first for layer in layers)
 
 
-def _together(one: Layered, other: Layered) -> list[tuple[Layer, Layer]]:
+def _together(one: OverlayBlock, other: OverlayBlock) -> list[tuple[OverlaySpan, OverlaySpan]]:
     """The layers of two blocks that are in use at the same time."""
     pairs = ((mine, theirs) for mine in one.layers for theirs in other.layers)
     return [(mine, theirs) for mine, theirs in pairs if mine.first <= theirs.last and theirs.first <= mine.last]
 
 
-def _meet(placed: Sequence[Layered]) -> bool:
+def _meet(placed: Sequence[OverlayBlock]) -> bool:
     """Whether some would take the same bytes at the same time, or bytes below the first."""
     return any(one.offset + one.layers[0].low < 0 for one in placed) or any(
         one.offset + mine.low < other.offset + theirs.high and other.offset + theirs.low < one.offset + mine.high
@@ -98,25 +98,25 @@ def _meet(placed: Sequence[Layered]) -> bool:
     )
 
 
-def _layers(storage: Storage, life: Life, block: Block, chain: list[Overlaid], alignment: int) -> list[Layer]:
+def _layers(storage: Storage, life: Life, block: Block, chain: list[Overlaid], alignment: int) -> list[OverlaySpan]:
     tensors = [chain[0].source, *(one.result for one in chain)]
     begins = [life.first(block), *(one.first for one in chain)]
     ends = [*(one.last for one in chain), life.last(block)]
     spans = [(low - block.low, high - block.low) for _, low, high in map(storage.span, tensors)]
     edges = sorted({-(-edge // alignment) * alignment for span in spans for edge in span})
-    layers: list[Layer] = []
+    layers: list[OverlaySpan] = []
     for low, high in pairwise(edges):
         users = [k for k, span in enumerate(spans) if span[0] < high and low < span[1]]
         if not users:
             continue
-        layer = Layer(low, high, min(begins[k] for k in users), max(ends[k] for k in users))
+        layer = OverlaySpan(low, high, min(begins[k] for k in users), max(ends[k] for k in users))
         if layers and (layers[-1].first, layers[-1].last, layers[-1].high) == (layer.first, layer.last, low):
-            layer = Layer(layers.pop().low, high, layer.first, layer.last)
+            layer = OverlaySpan(layers.pop().low, high, layer.first, layer.last)
         layers.append(layer)
     return layers
 
 
-def _lowest(layers: list[Layer], placed: list[Layered], alignment: int) -> int:
+def _lowest(layers: list[OverlaySpan], placed: list[OverlayBlock], alignment: int) -> int:
     """The lowest place at which layers meet none of those placed before."""
     offset = 0
     for other in placed:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from isthmus.errors import Code, QnnError
-from isthmus.planning import Buffer, Problem, greedy_by_size, solve
+from isthmus.planning import PlannerBuffer, Problem, greedy_by_size, solve
 from isthmus.prepare.alike import moved_together
-from isthmus.prepare.layers import Layered
+from isthmus.prepare.layers import OverlayBlock
 from isthmus.prepare.liveness import Life
-from isthmus.prepare.schedule import Plan, Row, Step
+from isthmus.prepare.schedule import Plan, PlanRow, Step
 from isthmus.prepare.storage import Block
 
 _LINE = 64
@@ -27,7 +27,7 @@ class Layout:
     Parameters
     ----------
     lanes
-        Where the first lane of each of `Lanes` begins, and how many bytes a lane is.
+        Where the first lane of each of `ThreadArenas` begins, and how many bytes a lane is.
     """
 
     blocks: dict[Block, int]
@@ -37,7 +37,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Lanes:
+class ThreadArenas:
     """Steps `first` to `last` that several threads execute at once, and the blocks of which each has its own."""
 
     first: int
@@ -57,8 +57,8 @@ def lay_out(
     order_saved: int,
     aliased: int,
     reuse: bool = True,
-    layered: Sequence[Layered] = (),
-    lanes: Sequence[Lanes] = (),
+    layered: Sequence[OverlayBlock] = (),
+    lanes: Sequence[ThreadArenas] = (),
     alike: Sequence[Sequence[tuple[int, int]]] = (),
     made_in: Callable[[Step], Block | None] = lambda step: None,
 ) -> Layout:
@@ -71,7 +71,7 @@ def lay_out(
     names = [_name(block) for block in blocks]
     first, last = min(map(life.first, blocks), default=0), max(map(life.last, blocks), default=0)
     buffers = [
-        Buffer(
+        PlannerBuffer(
             f"{i} {name}",
             life.first(block) if reuse else min(first, 0),
             life.last(block) + 1 if reuse else max(last + 1, len(steps)),
@@ -83,17 +83,17 @@ def lay_out(
     users = [index for index, size in enumerate(work) if size and not any(index in one.work for one in own)]
     for index in users:
         names.append(f"{steps[index].name} (work)")
-        buffers.append(Buffer(f"work {index}", index, index + 1, work[index], alignment))
+        buffers.append(PlannerBuffer(f"work {index}", index, index + 1, work[index], alignment))
     for number, one in enumerate(layered):
         for layer in one.layers:
             names.append(_name(one.block))
             where = f"{number} {names[-1]} from {layer.low}"
             at = one.offset + layer.low
-            buffers.append(Buffer(where, layer.first, layer.last + 1, layer.high - layer.low, alignment, at))
+            buffers.append(PlannerBuffer(where, layer.first, layer.last + 1, layer.high - layer.low, alignment, at))
     for number, (several, lane) in enumerate(zip(lanes, own, strict=True)):
         names.append(f"strips of {several.threads} threads")
         size = several.threads * lane.bytes
-        buffers.append(Buffer(f"lanes {number}", several.first, several.last + 1, size, alignment))
+        buffers.append(PlannerBuffer(f"lanes {number}", several.first, several.last + 1, size, alignment))
     problem = Problem(tuple(buffers))
     solution = solve(problem, timeout=PATIENCE, node_limit=nodes)
     if solution.offsets is None or solution.peak is None:
@@ -105,7 +105,7 @@ def lay_out(
         groups = [_buffers_alike(group, steps, numbers, made_in) for group in alike]
         offsets = moved_together(buffers, offsets, groups, solution.peak)
     rows = sorted(
-        (Row(n, b.size, b.start, b.end - 1, o) for n, b, o in zip(names, buffers, offsets, strict=True)),
+        (PlanRow(n, b.size, b.start, b.end - 1, o) for n, b, o in zip(names, buffers, offsets, strict=True)),
         key=lambda row: (row.first, row.offset),
     )
     greedy = greedy_by_size(problem)
@@ -146,12 +146,12 @@ class _Lane:
     bytes: int
 
 
-def _lane(lanes: Lanes, life: Life, work: Sequence[int], alignment: int, nodes: int) -> _Lane:
+def _lane(lanes: ThreadArenas, life: Life, work: Sequence[int], alignment: int, nodes: int) -> _Lane:
     blocks = lanes.blocks
     users = [index for index in range(lanes.first, lanes.last + 1) if work[index]]
     buffers = [
-        *(Buffer(f"{i}", life.first(b), life.last(b) + 1, b.size, alignment) for i, b in enumerate(blocks)),
-        *(Buffer(f"work {index}", index, index + 1, work[index], alignment) for index in users),
+        *(PlannerBuffer(f"{i}", life.first(b), life.last(b) + 1, b.size, alignment) for i, b in enumerate(blocks)),
+        *(PlannerBuffer(f"work {index}", index, index + 1, work[index], alignment) for index in users),
     ]
     solution = solve(Problem(tuple(buffers)), timeout=PATIENCE, node_limit=nodes)
     if solution.offsets is None or solution.peak is None:
@@ -190,7 +190,7 @@ def most_alive(plan: Plan, alignment: int) -> int:
     return max(accumulate(change[moment] for moment in sorted(change)), default=0)
 
 
-def _peak(rows: Sequence[Row], steps: int) -> tuple[int, tuple[str, ...]]:
+def _peak(rows: Sequence[PlanRow], steps: int) -> tuple[int, tuple[str, ...]]:
     """The step with the most live bytes, and what is live there; the times before and after count to the nearest."""
     change: dict[int, int] = {}
     for row in rows:

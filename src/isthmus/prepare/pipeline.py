@@ -10,16 +10,25 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor
 from isthmus.prepare import order
 from isthmus.prepare.inplace import write_in_place
-from isthmus.prepare.layers import Layered, hung, layered
-from isthmus.prepare.layout import Lanes, Layout, lay_out, most_alive
+from isthmus.prepare.layers import OverlayBlock, layered, place_from_top
+from isthmus.prepare.layout import Layout, ThreadArenas, lay_out, most_alive
 from isthmus.prepare.liveness import Life
 from isthmus.prepare.passes import run
 from isthmus.prepare.refused import check_executable
 from isthmus.prepare.schedule import Place, Pool, Region, Repeat, Schedule, Step
 from isthmus.prepare.states import settle
 from isthmus.prepare.storage import Block, Storage, share
-from isthmus.prepare.strips import LONGEST, SEARCHED, WHOLE_FIRST, Site, Strips, depth_first, fitted, whole_operands
-from isthmus.prepare.strips.again import Again, compute_again
+from isthmus.prepare.strips import (
+    LONGEST,
+    SEARCHED,
+    WHOLE_FIRST,
+    Replanner,
+    Strips,
+    depth_first,
+    fitted,
+    whole_operands,
+)
+from isthmus.prepare.strips.again import Remat, compute_again
 from isthmus.prepare.strips.base import Arranged, Engine
 from isthmus.prepare.turns import awaited, own_blocks
 from isthmus.prepare.work import Work
@@ -162,15 +171,15 @@ class _Planner:
             reuse_memory=self.reuse_memory,
         )  # fmt: skip
 
-    def site(self, work: Work, engine: Engine) -> Site:
+    def site(self, work: Work, engine: Engine) -> Replanner:
         """Offer a rewritten graph to the search for strips."""
         orders: dict[str, _Order | None] = {}
-        return Site(
+        return Replanner(
             self.graph.name, partial(self.again, engine), partial(self.arrange, work, orders),
             partial(self.place, work), work.native, engine, self.alignment, self.planned,
         )  # fmt: skip
 
-    def again(self, engine: Engine, chosen: Sequence[Again]) -> Site:
+    def again(self, engine: Engine, chosen: Sequence[Remat]) -> Replanner:
         """Offer the graph with some tensors computed again."""
         other = rewritten(self.graph)
         compute_again(other, chosen)
@@ -255,7 +264,7 @@ def _placed(
             # A turn is one thread's.
             spaces[one.first : one.last + 1] = map(work_alone, steps[one.first : one.last + 1])
 
-    def laid_out(layers: Sequence[Layered]) -> Layout:
+    def laid_out(layers: Sequence[OverlayBlock]) -> Layout:
         return lay_out(
             steps,
             blocks,
@@ -274,7 +283,7 @@ def _placed(
 
     shared = [repeat for repeat in repeats if repeat.threads > 1]
     lanes = [
-        Lanes(one.first, one.last, one.threads, [b for b in own_blocks(steps, storage, life, one) if planned(b)])
+        ThreadArenas(one.first, one.last, one.threads, [b for b in own_blocks(steps, storage, life, one) if planned(b)])
         for one in shared
     ]
     layers = layered(storage, life, arranged.overlaid, alignment)
@@ -282,7 +291,7 @@ def _placed(
     if layers:
         # They have fixed places, and others may suit the rest better.
         alive = most_alive(layout.plan, alignment)
-        for others in hung(layers, alive):
+        for others in place_from_top(layers, alive):
             if layout.plan.bytes > alive:
                 layout = min(layout, laid_out(others), key=lambda found: found.plan.bytes)
     places = {}

@@ -10,7 +10,7 @@ from isthmus.graph import Graph, Node
 from isthmus.prepare.schedule import Step
 
 
-class Refused(NamedTuple):
+class RefusedNode(NamedTuple):
     """A node that is not executed."""
 
     node: str
@@ -18,16 +18,16 @@ class Refused(NamedTuple):
     reason: str
 
 
-def refused(graph: Graph, steps: Sequence[Step], refusal: Callable[[Step], str | None]) -> list[Refused]:
+def refused(graph: Graph, steps: Sequence[Step], refusal: Callable[[Step], str | None]) -> list[RefusedNode]:
     """The nodes that steps were made of which an engine refuses, each node once."""
     nodes = {node.name: node for node in graph.nodes}
-    found: dict[str, Refused] = {}
+    found: dict[str, RefusedNode] = {}
     for step in steps:
         reason = refusal(step)
         if reason is not None:
             node = _node_of(step, nodes)
             name, op = (step.name, step.op) if node is None else (node.name, node.op)
-            found.setdefault(name, Refused(name, op, reason))
+            found.setdefault(name, RefusedNode(name, op, reason))
     return list(found.values())
 
 

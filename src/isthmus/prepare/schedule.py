@@ -22,7 +22,7 @@ class Pool(IntEnum):
 
 
 @dataclass(frozen=True)
-class Part:
+class RowRange:
     """Which rows of a whole step a step on a strip computes. In a repeated step they are those of the first time.
 
     Parameters
@@ -68,7 +68,7 @@ class Step:
     outputs: list[Tensor]
     params: dict[str, Any] = field(default_factory=dict)
     clamp: tuple[float, float] | None = None
-    part: Part | None = None
+    part: RowRange | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """One block of scratch: what lies there, how large it is, and from which step to which (both included)."""
 
     name: str
@@ -214,7 +214,7 @@ class Plan:
     unshared_bytes: int
     peak_step: int
     peak_live: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[PlanRow, ...]
     steps: tuple[tuple[str, str], ...]
     order_saved_bytes: int
     aliased_bytes: int

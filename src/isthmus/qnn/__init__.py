@@ -5,7 +5,7 @@ in a module of its name: `isthmus.qnn.gpu`, `isthmus.qnn.htp`, `isthmus.qnn.lpai
 """
 
 from isthmus.backends.seam.driver import DescriptorType, GraphStats, MemDescriptor
-from isthmus.graph import BinaryInfo, DataType, GraphInfo, MemType, Quantization, TensorInfo, TensorType
+from isthmus.graph import BinaryInfo, DataType, GraphInfo, Quantization, TensorInfo, TensorMemType, TensorType
 from isthmus.log import Log, LogLevel
 from isthmus.qnn import gpu, htp, lpai
 from isthmus.qnn.asynchronous import Execution
@@ -13,10 +13,10 @@ from isthmus.qnn.backend import Backend
 from isthmus.qnn.binding import Binding
 from isthmus.qnn.context import Context
 from isthmus.qnn.device import Device
-from isthmus.qnn.graph import Graph, GraphConfig, Priority
+from isthmus.qnn.graph import GraphConfig, Priority, QnnGraph
 from isthmus.qnn.mem import MemHandle
 from isthmus.qnn.memory import GraphMemory
-from isthmus.qnn.profile import Event, Profile, ProfileLevel
+from isthmus.qnn.profile import Profile, ProfileLevel, ProfilingEvent
 from isthmus.qnn.signal import Signal, SignalConfig
 from isthmus.qnn.system import SystemContext
 from isthmus.qnn.tensor import ClientTensor
@@ -30,9 +30,7 @@ __all__ = [
     "DataType",
     "DescriptorType",
     "Device",
-    "Event",
     "Execution",
-    "Graph",
     "GraphConfig",
     "GraphInfo",
     "GraphMemory",
@@ -41,15 +39,17 @@ __all__ = [
     "LogLevel",
     "MemDescriptor",
     "MemHandle",
-    "MemType",
     "Priority",
     "Profile",
     "ProfileLevel",
+    "ProfilingEvent",
+    "QnnGraph",
     "Quantization",
     "Signal",
     "SignalConfig",
     "SystemContext",
     "TensorInfo",
+    "TensorMemType",
     "TensorType",
     "gpu",
     "htp",

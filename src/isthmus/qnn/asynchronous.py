@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.system.interrupts import Ending, start
+from isthmus.system.interrupts import Finalizer, start
 
 QUEUE_DEPTH = 64
 """How many executions of a graph may wait."""
@@ -76,7 +76,7 @@ class ExecutionQueue:
         self._closed = False
         # The thread must not know the queue: a context that is forgotten would live as long as the thread.
         self._work = _Work()
-        Ending(self, self._work.tasks.put, None)
+        Finalizer(self, self._work.tasks.put, None)
 
     def submit(
         self, graph: object, what: str, run: Callable[[], object], notify: Callable[[Execution], object] | None = None

@@ -11,19 +11,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, OperationTime, TensorMemory
-from isthmus.backends.seam.limit import Limit
+from isthmus.backends.seam.limit import ExecutionDeadline
 from isthmus.errors import Code, QnnError
 from isthmus.qnn.asynchronous import Execution
-from isthmus.qnn.profile import Event, Profile, ProfileLevel
+from isthmus.qnn.profile import Profile, ProfileLevel, ProfilingEvent
 from isthmus.qnn.signal import Reservation, Signal
 from isthmus.qnn.tensor import ClientTensor
-from isthmus.system.interrupts import Ending
+from isthmus.system.interrupts import Finalizer
 
 if TYPE_CHECKING:
-    from isthmus.qnn.graph import Graph
+    from isthmus.qnn.graph import QnnGraph
 
 REMEMBERED = 16
-"""How many choices of memory `Graph.execute` remembers; beyond it the one that was looked up longest ago goes."""
+"""How many choices of memory `QnnGraph.execute` remembers; beyond it the one that was looked up longest ago goes."""
 REMEMBERED_BYTES = 1 << 25
 """How much memory the choices before the last may keep alive."""
 _RECENT = 4
@@ -32,7 +32,7 @@ _Tensors = tuple[ClientTensor, ...]
 
 
 class Binding:
-    """A graph bound to memory. Made by `Graph.bind`.
+    """A graph bound to memory. Made by `QnnGraph.bind`.
 
     All checks happened when it was made. When something it relies on has changed since (a pool was replaced, memory was
     deregistered, closed or given to another graph), the next execution checks again and is refused if it must be.
@@ -54,12 +54,12 @@ class Binding:
     ({'raw': 16}, [[0.0, 2.0]])
     """
 
-    def __init__(self, graph: Graph, driver: DriverBinding) -> None:
+    def __init__(self, graph: QnnGraph, driver: DriverBinding) -> None:
         self.graph = graph
         self._driver = driver
         self._execute = driver.execute
         # At exit the backend has ended it, or the process does.
-        self._forgotten = Ending(self, driver.abandon)
+        self._forgotten = Finalizer(self, driver.abandon)
 
     def execute(
         self, profile: Profile | None = None, signal: Signal | Reservation | None = None, wait_for: Any = None
@@ -125,7 +125,7 @@ class Binding:
         self.close()
 
 
-def run(binding: DriverBinding, limit: Limit | None, timed: bool) -> Sequence[OperationTime]:
+def run(binding: DriverBinding, limit: ExecutionDeadline | None, timed: bool) -> Sequence[OperationTime]:
     """Run a binding once, and tell what its operations took if that is wanted."""
     if timed:
         return binding.execute_timed(limit)
@@ -151,7 +151,7 @@ def check_kinds(profile: Any, signal: Any) -> None:
 
 
 def watched(
-    execute: Callable[[Limit | None, bool], Sequence[OperationTime]],
+    execute: Callable[[ExecutionDeadline | None, bool], Sequence[OperationTime]],
     stats: Callable[[], GraphStats],
     profile: Profile | None,
     signal: Signal | Reservation | None,
@@ -170,17 +170,19 @@ def watched(
     operations = execute(None, profile.level is ProfileLevel.DETAILED)
     microseconds = (time.perf_counter() - begin) * 1e6
     profile.add(*_events(profile.level, microseconds, before, stats()))
-    profile.add(*(Event(f"operation: {operation.name}", operation.microseconds, "us") for operation in operations))
+    profile.add(
+        *(ProfilingEvent(f"operation: {operation.name}", operation.microseconds, "us") for operation in operations)
+    )
 
 
-def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after: GraphStats) -> list[Event]:
-    events = [Event("execute", microseconds, "us")]
+def _events(level: ProfileLevel, microseconds: float, before: GraphStats, after: GraphStats) -> list[ProfilingEvent]:
+    events = [ProfilingEvent("execute", microseconds, "us")]
     if level is ProfileLevel.DETAILED:
-        events.append(Event("copied in", after.copied_in_bytes - before.copied_in_bytes, "bytes"))
-        events.append(Event("copied out", after.copied_out_bytes - before.copied_out_bytes, "bytes"))
-        events.append(Event("staging reserved", after.staging_bytes - before.staging_bytes, "bytes"))
+        events.append(ProfilingEvent("copied in", after.copied_in_bytes - before.copied_in_bytes, "bytes"))
+        events.append(ProfilingEvent("copied out", after.copied_out_bytes - before.copied_out_bytes, "bytes"))
+        events.append(ProfilingEvent("staging reserved", after.staging_bytes - before.staging_bytes, "bytes"))
         events += [
-            Event(f"used in place: {kind}", nbytes - before.in_place_bytes.get(kind, 0), "bytes")
+            ProfilingEvent(f"used in place: {kind}", nbytes - before.in_place_bytes.get(kind, 0), "bytes")
             for kind, nbytes in after.in_place_bytes.items()
         ]
     return events
@@ -195,7 +197,7 @@ class _Known:
 
 
 class Bindings:
-    """The bindings that `Graph.execute` finds again: by the objects it is given, and else by the memory they mean.
+    """The bindings that `QnnGraph.execute` finds again: by the objects it is given, and else by the memory they mean.
 
     Parameters
     ----------
@@ -288,7 +290,7 @@ def _meant(memory: TensorMemory) -> tuple[Any, ...]:
     return window.spans, window.address if window.buffer.has_host_view else None, id(memory.registration)
 
 
-def check_finalized(graph: Graph) -> None:
+def check_finalized(graph: QnnGraph) -> None:
     """Refuse to execute or bind a graph that is not finalized."""
     if not graph.finalized:
         raise QnnError(

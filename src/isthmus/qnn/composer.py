@@ -32,7 +32,7 @@ from isthmus.cabi.types import (
     TensorMemType,
 )
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, Scalar, TensorEntry
+from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry, NodeEntry, Scalar
 
 RETRIEVE_RAW = 516
 """The capability that QNN's reader asks for first; nothing depends on the answer here."""
@@ -157,23 +157,23 @@ class _Graph:
                 self._tensors[name] = self._make(entry)
         return self._tensors[name]
 
-    def _make(self, entry: TensorEntry) -> Tensor:
+    def _make(self, entry: ComposedTensor) -> Tensor:
         made = self._composer.keep(tensor(entry, self._composer))
         what = f"tensor '{entry.name}'"
         self._composer._call(what, "tensorCreateGraphTensor", self._handle, ctypes.byref(made))
         return made
 
-    def _param(self, node: NodeEntry, name: str, value: Scalar | TensorEntry) -> Param:
+    def _param(self, node: NodeEntry, name: str, value: Scalar | ComposedTensor) -> Param:
         made = Param()
         made.name = name.encode()
-        if isinstance(value, TensorEntry):
+        if isinstance(value, ComposedTensor):
             # A parameter is a static tensor of the graph too; its name may be another's already.
             known, wanted = {*self._entries, *self._tensors}, value.name
             if wanted in known:
                 wanted = f"{node.name}_{name}"
             while wanted in known:
                 wanted += "_"
-            held = TensorEntry(wanted, TensorKind.STATIC, value.dtype, value.dims, value.encoding, value.data)
+            held = ComposedTensor(wanted, TensorKind.STATIC, value.dtype, value.dims, value.encoding, value.data)
             made.paramType, made.tensorParam = ParamType.TENSOR, self._make(held)
             self._tensors[wanted] = made.tensorParam
             return made
@@ -202,7 +202,7 @@ def _kind(value: Scalar) -> int:
     return _UINT_64 if value > 0 else _INT_64
 
 
-def tensor(entry: TensorEntry, keeper: Any) -> Tensor:
+def tensor(entry: ComposedTensor, keeper: Any) -> Tensor:
     """A description in C; what it points to is kept by the keeper."""
     made = Tensor()
     made.version = 2

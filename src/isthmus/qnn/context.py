@@ -13,7 +13,7 @@ from isthmus.qnn import mem, options
 from isthmus.qnn.asynchronous import ExecutionQueue
 from isthmus.qnn.backend import Backend
 from isthmus.qnn.device import Device
-from isthmus.qnn.graph import Graph
+from isthmus.qnn.graph import QnnGraph
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.mem import MemHandle
 
@@ -69,15 +69,15 @@ class Context(Handle):
                 self.set_config(configs)
             if from_binary:
                 for driver in self.driver.restore(binary):
-                    Graph(self, driver)
+                    QnnGraph(self, driver)
         except BaseException:
             self.free()
             raise
 
     @property
-    def graphs(self) -> dict[str, Graph]:
+    def graphs(self) -> dict[str, QnnGraph]:
         """The graphs by name."""
-        return {handle.name: handle for handle in list(self._owned) if isinstance(handle, Graph)}
+        return {handle.name: handle for handle in list(self._owned) if isinstance(handle, QnnGraph)}
 
     def get_property(self, option: Any) -> Any:
         """A property, or the present value of a config (QnnContext_getProperty)."""
@@ -90,7 +90,7 @@ class Context(Handle):
         pairs = options.pairs(option, value, self._what, Code.CONTEXT_INVALID_CONFIG)
         options.set_all(self.driver, pairs, self._what, Code.CONTEXT_INVALID_CONFIG).keep()
 
-    def create_graph(self, name: str) -> Graph:
+    def create_graph(self, name: str) -> QnnGraph:
         """An empty graph (QnnGraph_create)."""
         self._check()
         self._check_name(name)
@@ -102,9 +102,9 @@ class Context(Handle):
         name: str | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
         constants: Mapping[str, Any] | None = None,
-        mem_type: ir.MemType | None = None,
+        mem_type: ir.TensorMemType | None = None,
         graph: str | None = None,
-    ) -> Graph:
+    ) -> QnnGraph:
         """A graph with the contents of a model file, as QNN's converters compose one.
 
         Parameters
@@ -129,10 +129,10 @@ class Context(Handle):
     def compose_all(
         self,
         path: str | os.PathLike[str],
-        mem_type: ir.MemType | None = None,
+        mem_type: ir.TensorMemType | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
         clean_names: bool = False,
-    ) -> list[Graph]:
+    ) -> list[QnnGraph]:
         """All graphs of a model file, or none if one is refused (QnnSystemDlc_composeGraphs).
 
         Parameters
@@ -148,19 +148,19 @@ class Context(Handle):
 
         return self._compose(load_all(_path(path), shapes, clean_names=clean_names), None, mem_type)
 
-    def _compose(self, graphs: list[ir.Graph], name: str | None, mem_type: ir.MemType | None) -> list[Graph]:
+    def _compose(self, graphs: list[ir.Graph], name: str | None, mem_type: ir.TensorMemType | None) -> list[QnnGraph]:
         for graph in graphs:
             graph.name = name or graph.name
             self._check_name(graph.name)
             if sum(other.name == graph.name for other in graphs) > 1:
                 raise QnnError(Code.GRAPH_INVALID_NAME, f"graph '{graph.name}'", "the file has two of that name")
         if mem_type is not None:
-            kind = options.member(mem_type, ir.MemType, "memory type", Code.CONTEXT_INVALID_ARGUMENT)
+            kind = options.member(mem_type, ir.TensorMemType, "memory type", Code.CONTEXT_INVALID_ARGUMENT)
             for tensor in (tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)):
                 tensor.mem_type = kind
         return [self._add(graph) for graph in graphs]
 
-    def add_graph(self, graph: ir.Graph) -> Graph:
+    def add_graph(self, graph: ir.Graph) -> QnnGraph:
         """A graph that was composed elsewhere, its own from then on."""
         self._check()
         if not isinstance(graph, ir.Graph):
@@ -168,7 +168,7 @@ class Context(Handle):
         self._check_name(graph.name)
         return self._add(graph)
 
-    def retrieve(self, name: str) -> Graph:
+    def retrieve(self, name: str) -> QnnGraph:
         """A graph by name (QnnGraph_retrieve)."""
         self._check()
         graphs = self.graphs
@@ -241,9 +241,9 @@ class Context(Handle):
                 "The others were deregistered.",
             )
 
-    def _add(self, graph: ir.Graph) -> Graph:
+    def _add(self, graph: ir.Graph) -> QnnGraph:
         try:
-            return Graph(self, self.driver.create_graph(graph))
+            return QnnGraph(self, self.driver.create_graph(graph))
         except BaseException:
             # Refused or interrupted: nobody has it, on either side.
             self.drop_graph(graph)
@@ -253,7 +253,7 @@ class Context(Handle):
         """Take back a graph that its client never got; QNN has no call that ends one. Its name is free again."""
         self.driver.drop_graph(graph)
         for handle in list(self._owned):
-            if isinstance(handle, Graph) and handle.driver.graph is graph:
+            if isinstance(handle, QnnGraph) and handle.driver.graph is graph:
                 self._disown(handle)
 
     def _check_name(self, name: str) -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from isthmus.backends.gpu.options import (
-    BackendProperty,
-    ContextConfig,
+    GpuBackendProperty as BackendProperty,
+)
+from isthmus.backends.gpu.options import (
+    GpuContextOption as ContextConfig,
+)
+from isthmus.backends.gpu.options import (
+    GpuGraphOption as GraphConfig,
+)
+from isthmus.backends.gpu.options import (
     GpuMemInfo,
-    GraphConfig,
-    MemType,
-    Precision,
+)
+from isthmus.backends.gpu.options import (
+    GpuMemType as MemType,
+)
+from isthmus.backends.gpu.options import (
+    PrecisionMode as Precision,
 )
 from isthmus.errors import Code, QnnError
 

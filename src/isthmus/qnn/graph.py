@@ -17,7 +17,7 @@ from isthmus.backends.seam.driver import Change, DriverBinding, GraphDriver, Gra
 from isthmus.errors import Code, QnnError
 from isthmus.graph import folding
 from isthmus.log import LogLevel, deferred
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 from isthmus.prepare.schedule import Plan
 from isthmus.prepare.strips import ScratchLimit
 from isthmus.qnn import options
@@ -25,7 +25,7 @@ from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.binding import Binding, Bindings, check_finalized, check_kinds, enqueued, run, watched
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.memory import GraphMemory
-from isthmus.qnn.profile import Event, Profile, ProfileLevel
+from isthmus.qnn.profile import Profile, ProfileLevel, ProfilingEvent
 from isthmus.qnn.signal import Reservation, Signal
 from isthmus.qnn.tensor import ClientTensor
 
@@ -59,7 +59,7 @@ class Priority(IntEnum):
     HIGH = 200
 
 
-class Graph(Handle):
+class QnnGraph(Handle):
     """A graph of a context. Made by `Context.create_graph`, `Context.compose` or `Context.retrieve`.
 
     Examples
@@ -157,7 +157,7 @@ class Graph(Handle):
     def _general(self, option: Any) -> Any:
         """A number that the backend's own options do not have, as the general option that it is."""
         own = [int(known) for kind in (self.driver.properties, self.driver.configs) for known in kind or ()]
-        if is_whole(option) and not isinstance(option, IntEnum) and option not in own:
+        if is_int(option) and not isinstance(option, IntEnum) and option not in own:
             return next((known for known in GraphConfig if known == option), option)
         return option
 
@@ -194,9 +194,9 @@ class Graph(Handle):
             text = "the search for strips left out long stretches: there are too many steps to look at all"
             self.context.backend.log(LogLevel.INFO, f"{self._what}: {text}")
         if profile is not None:
-            profile.add(Event("finalize", (time.perf_counter() - begin) * 1e6, "us"))
+            profile.add(ProfilingEvent("finalize", (time.perf_counter() - begin) * 1e6, "us"))
             if profile.level is ProfileLevel.DETAILED:
-                profile.add(Event("staging reserved", self.driver.stats().staging_bytes, "bytes"))
+                profile.add(ProfilingEvent("staging reserved", self.driver.stats().staging_bytes, "bytes"))
 
     def bind(self, inputs: Sequence[ClientTensor] = (), outputs: Sequence[ClientTensor] = ()) -> Binding:
         """Bind memory to the graph, with all checks, for any number of executions.

@@ -2,18 +2,26 @@
 
 from isthmus.backends.lpai.options import (
     Affinity,
-    BackendProperty,
     BufferAlignmentReq,
     ClientType,
-    ContextConfig,
     CoreAffinity,
-    GraphConfig,
     GraphProperty,
     Mem,
     MemInfo,
-    MemType,
     PerfCfg,
     Prepare,
+)
+from isthmus.backends.lpai.options import (
+    LpaiBackendProperty as BackendProperty,
+)
+from isthmus.backends.lpai.options import (
+    LpaiContextOption as ContextConfig,
+)
+from isthmus.backends.lpai.options import (
+    LpaiGraphOption as GraphConfig,
+)
+from isthmus.backends.lpai.options import (
+    LpaiMemType as MemType,
 )
 
 ALIGNMENT_REQ = BackendProperty.ALIGNMENT_REQ

@@ -9,7 +9,7 @@ from typing import Any
 from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.options import member
 
@@ -45,6 +45,6 @@ def checked(what: str, descriptor: Any) -> MemDescriptor:
     dims: tuple[Any, ...] = (None,)
     if isinstance(descriptor.dims, Iterable):
         dims = tuple(descriptor.dims)
-    if not all(is_whole(dim) and dim >= 1 for dim in dims):
+    if not all(is_int(dim) and dim >= 1 for dim in dims):
         raise QnnError(Code.MEM_INVALID_SHAPE, what, f"dimensions {descriptor.dims!r} must be positive whole numbers")
     return replace(descriptor, dims=tuple(int(dim) for dim in dims), dtype=dtype, mem_type=kind)

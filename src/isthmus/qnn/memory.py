@@ -9,21 +9,21 @@ from isthmus.memory import Buffer
 from isthmus.qnn.binding import Binding
 
 if TYPE_CHECKING:
-    from isthmus.qnn.graph import Graph
+    from isthmus.qnn.graph import QnnGraph
 
 
 class GraphMemory:
-    """The pools, inputs and outputs of a graph, allocated for it. Made by `Graph.allocate`.
+    """The pools, inputs and outputs of a graph, allocated for it. Made by `QnnGraph.allocate`.
 
     Parameters
     ----------
     graph
         A composed graph of any backend, finalized here if it is not yet.
     io
-        What inputs and outputs are, see `Graph.allocate`.
+        What inputs and outputs are, see `QnnGraph.allocate`.
     """
 
-    def __init__(self, graph: Graph, io: str | None) -> None:
+    def __init__(self, graph: QnnGraph, io: str | None) -> None:
         entry, driver = graph.context.backend.entry, graph.driver
         entry.io_kind(io)
         self._buffers: list[Buffer] = []

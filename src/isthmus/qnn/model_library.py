@@ -21,12 +21,12 @@ from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import LIBRARY_MAGIC
-from isthmus.frontends.composed.build import Builder
+from isthmus.frontends.composed.build import ComposedBuilder
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.composed.serialization import read
 from isthmus.graph import Graph
 from isthmus.system import interrupts, isolated, reading
-from isthmus.system.interrupts import owned
+from isthmus.system.interrupts import own_fd
 
 SECONDS = 60.0
 """How long a library may take to compose its graphs, unless ``ISTHMUS_MODEL_SECONDS`` says otherwise."""
@@ -69,7 +69,7 @@ def load_all(
     if not wanted:
         known = ", ".join(f"'{entry.name}'" for entry in entries)
         raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{graph}'", f"'{Path(path).name}' has {known}")
-    return [Builder(entry, entry.name).build() for entry in wanted]
+    return [ComposedBuilder(entry, entry.name).build() for entry in wanted]
 
 
 def compose(path: str | os.PathLike[str]) -> list[GraphEntry]:
@@ -87,7 +87,7 @@ class _Wanted:
 
     def __init__(self, composition: _Composition) -> None:
         self._composition = composition
-        self.ending = interrupts.Ending(self, composition.end)
+        self.ending = interrupts.Finalizer(self, composition.end)
 
     def result(self) -> mmap.mmap:
         """What was composed, which nobody can change any more."""
@@ -111,7 +111,7 @@ class _Composition:
 
     def __init__(self, what: str, path: Path, seconds: float) -> None:
         self._what, self._path, self._seconds = what, path, seconds
-        self._enough = owned(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._enough = own_fd(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._ended = threading.Lock()
         self._ended.acquire()
         self._content: mmap.mmap | None = None
@@ -142,7 +142,7 @@ class _Composition:
 
     def _live(self) -> None:
         try:
-            with owned(os.memfd_create, "isthmus-composed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) as own:
+            with own_fd(os.memfd_create, "isthmus-composed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) as own:
                 message = self._run(own.fileno())
                 if message:
                     raise QnnError(Code.COMMON_LOADING_BINARIES, self._what, message)
@@ -200,7 +200,7 @@ class _Composition:
 
     def _ends(self, pid: int) -> bool:
         """Whether a child, which is not waited for yet, ends in time and while somebody wants it."""
-        with owned(os.pidfd_open, pid) as own:
+        with own_fd(os.pidfd_open, pid) as own:
             return own in select.select([own, self._enough], [], [], self._seconds)[0]
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from isthmus.backends.seam.driver import Change, Configurable
 from isthmus.errors import Code, QnnError
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 
 _Member = TypeVar("_Member", bound=IntEnum)
 Settings = Iterable[tuple[Any, Any]]
@@ -22,7 +22,7 @@ def member(value: Any, kind: type[_Member], what: str, code: Code = Code.COMMON_
     """A member of an enumeration, given as itself or as its number."""
     if isinstance(value, kind):
         return value
-    if is_whole(value) and not isinstance(value, Enum) and value in {int(each) for each in kind}:
+    if is_int(value) and not isinstance(value, Enum) and value in {int(each) for each in kind}:
         return kind(int(value))
     known = ", ".join(f"{each.name} {int(each)}" for each in kind)
     raise QnnError(code, f"{what} {value!r}", f"must be one of {known}")
@@ -33,7 +33,7 @@ def option(value: Any, kind: type[IntEnum] | None, noun: str, what: str, code: C
     if isinstance(value, Enum) and (kind is None or not isinstance(value, kind)):
         name = f"{type(value).__module__.rpartition('.')[2]}.{type(value).__name__}.{value.name}"
         raise QnnError(code, what, f"{name} is no {noun} of it", _known(kind, noun))
-    if not is_whole(value):
+    if not is_int(value):
         raise QnnError(code, what, f"option {value!r} is no number")
     if kind is None or int(value) not in {int(each) for each in kind}:
         raise QnnError(code, what, f"it has no {noun} {int(value)}", _known(kind, noun))

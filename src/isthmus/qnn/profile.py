@@ -19,7 +19,7 @@ class ProfileLevel(IntEnum):
 
 
 @dataclass(frozen=True)
-class Event:
+class ProfilingEvent:
     """One measurement: what, how much, in which unit."""
 
     name: str
@@ -53,16 +53,16 @@ class Profile(Handle):
                 Code.COMMON_INVALID_ARGUMENT, f"profile level {level!r}", "must be BASIC 1 or DETAILED 2"
             ) from None
         super().__init__("profile", backend)
-        self._events: list[Event] = []
+        self._events: list[ProfilingEvent] = []
         self._writing = threading.Lock()
 
-    def add(self, *events: Event) -> None:
+    def add(self, *events: ProfilingEvent) -> None:
         """Note events."""
         self._check()
         with self._writing:
             self._events.extend(events)
 
-    def get_events(self) -> tuple[Event, ...]:
+    def get_events(self) -> tuple[ProfilingEvent, ...]:
         """All events so far (QnnProfile_getEvents)."""
         self._check()
         return tuple(self._events)

@@ -29,7 +29,7 @@ from isthmus.cabi.types import (
     Version,
 )
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, Scalar, TensorEntry
+from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry, NodeEntry, Scalar
 
 MAX_RANK = 16
 MAX_LIST = 1 << 16
@@ -48,7 +48,7 @@ class Recording:
     """A graph that is being composed: its tensors by id, its nodes."""
 
     name: str
-    tensors: dict[int, TensorEntry] = field(default_factory=dict)
+    tensors: dict[int, ComposedTensor] = field(default_factory=dict)
     nodes: list[NodeEntry] = field(default_factory=list)
 
     @property
@@ -169,7 +169,7 @@ def _listed(pointer: Any, count: int, what: str) -> list[Any]:
     return pointer[:count] if count else []
 
 
-def _tensor(tensor: Tensor) -> TensorEntry:
+def _tensor(tensor: Tensor) -> ComposedTensor:
     """A copy of all that a tensor says."""
     if tensor.version not in (1, 2):
         rule = f"its version {tensor.version} is neither 1 nor 2"
@@ -189,7 +189,7 @@ def _tensor(tensor: Tensor) -> TensorEntry:
         data = memoryview(_copied(told.clientBuf.data, told.clientBuf.dataSize))
     dims = tuple(told.dimensions[: told.rank]) if told.rank else ()
     encoding = _encoding(told.quantizeParams, name)
-    return TensorEntry(name, told.type, told.dataType, dims, encoding, data, told.memType)
+    return ComposedTensor(name, told.type, told.dataType, dims, encoding, data, told.memType)
 
 
 def _check_form(tensor: Tensor, name: str) -> None:
@@ -243,7 +243,7 @@ def _encoding(told: QuantizeParams, name: str) -> EncodingEntry | None:
     return EncodingEntry(scales, offsets, axis, bits, kind)
 
 
-def _param(param: Param) -> tuple[str, Scalar | TensorEntry]:
+def _param(param: Param) -> tuple[str, Scalar | ComposedTensor]:
     name = _text(param.name, "parameter")
     if param.paramType == ParamType.TENSOR:
         return name, _tensor(param.tensorParam)

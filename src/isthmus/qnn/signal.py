@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from enum import IntEnum
 from typing import Any
 
-from isthmus.backends.seam.limit import Limit
+from isthmus.backends.seam.limit import ExecutionDeadline
 from isthmus.errors import Code, QnnError
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 from isthmus.qnn.backend import Backend
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.options import option, pairs
@@ -50,7 +50,7 @@ class Signal(Handle):
     def __init__(self, backend: Backend, timeout_us: int | None = None) -> None:
         if not isinstance(backend, Backend):
             raise QnnError(Code.COMMON_INVALID_ARGUMENT, "signal", f"{backend!r} is not a backend")
-        self._limit = Limit()
+        self._limit = ExecutionDeadline()
         self._using = threading.Lock()
         self.timeout_us: int | None = None
         super().__init__("signal", backend)
@@ -64,7 +64,7 @@ class Signal(Handle):
         for key, given in pairs(config, value, self._what, code):
             if option(key, SignalConfig, "config", self._what, code) is SignalConfig.ABORT:
                 self.timeout_us = None
-            elif not is_whole(given) or not 1 <= given <= _LONGEST:
+            elif not is_int(given) or not 1 <= given <= _LONGEST:
                 raise QnnError(code, f"timeout {given!r}", f"must be a number of microseconds from 1 to {_LONGEST}")
             else:
                 self.timeout_us = int(given)
@@ -86,7 +86,7 @@ class Signal(Handle):
         return Reservation(self)
 
     @contextmanager
-    def in_use(self) -> Iterator[Limit]:
+    def in_use(self) -> Iterator[ExecutionDeadline]:
         """Its limit, for one execution."""
         self._check()
         taken: list[bool] = []
@@ -113,7 +113,7 @@ class Reservation:
         self._limit = self._held.enter_context(signal.in_use())
 
     @contextmanager
-    def in_use(self) -> Iterator[Limit]:
+    def in_use(self) -> Iterator[ExecutionDeadline]:
         """Give the execution the signal's limit; the reservation ends with it."""
         with self._held:
             yield self._limit

@@ -8,7 +8,7 @@ import numpy as np
 
 from isthmus.backends.seam.driver import TensorMemory
 from isthmus.errors import Code, QnnError
-from isthmus.graph import MemType, TensorInfo
+from isthmus.graph import TensorInfo, TensorMemType
 from isthmus.memory import window
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.mem import MemHandle
@@ -59,9 +59,9 @@ class ClientTensor(NamedTuple):
         return f"ClientTensor({self.name!r}, {self.mem_type.name})"
 
     @property
-    def mem_type(self) -> MemType:
+    def mem_type(self) -> TensorMemType:
         """RAW or MEMHANDLE."""
-        return MemType.RAW if self.mem_handle is None else MemType.MEMHANDLE
+        return TensorMemType.RAW if self.mem_handle is None else TensorMemType.MEMHANDLE
 
     @property
     def place(self) -> tuple[Any, ...] | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import TypeVar
 
-from isthmus.prepare.schedule import Plan, Row
+from isthmus.prepare.schedule import Plan, PlanRow
 from isthmus.report.names import shorten
 
 COLORS = (39, 208, 41, 177, 220, 203, 45, 141, 149, 212, 75, 180, 37, 105)
@@ -49,7 +49,7 @@ _ASCII = _Marks("^", "_", ".", "v", "|", "-", "+", "+", "~", "=", "x")
 class _Block:
     """A block of scratch as it is drawn."""
 
-    row: Row
+    row: PlanRow
     letter: str
     color: int
 
@@ -89,7 +89,7 @@ def draw(
 
     Examples
     --------
-    >>> rows = (Row("conv_1", 128, 0, 1, 0), Row("conv_2", 64, 1, 2, 128), Row("sum", 64, 2, 3, 0))
+    >>> rows = (PlanRow("conv_1", 128, 0, 1, 0), PlanRow("conv_2", 64, 1, 2, 128), PlanRow("sum", 64, 2, 3, 0))
     >>> plan = Plan(192, 192, "optimal", 192, 256, 1, ("conv_1", "conv_2"), rows, (("Relu", "r"),) * 4, 0, 0, 0.0)
     >>> print(draw(plan, columns=50, lines=3))
                          ▼ peak: step 1
@@ -133,7 +133,7 @@ def size(count: int) -> str:
     return f"{amount:.{0 if power == 0 or amount >= 100 else 1}f} {('B', 'KiB', 'MiB', 'GiB')[power]}"
 
 
-def _blocks(rows: Sequence[Row]) -> list[_Block]:
+def _blocks(rows: Sequence[PlanRow]) -> list[_Block]:
     """The blocks with their letters and colours: capitals by size, then what no neighbour in time has."""
     rows = [row for row in rows if row.bytes]
     by_size = sorted(range(len(rows)), key=lambda i: (-rows[i].bytes, rows[i].first, rows[i].offset))
@@ -298,7 +298,7 @@ def _round_numbers() -> Iterator[int]:
         yield from (10**power, 2 * 10**power, 5 * 10**power)
 
 
-def _span(row: Row, steps: int) -> str:
+def _span(row: PlanRow, steps: int) -> str:
     """The steps of a block; inputs and outputs in scratch live before the first and after the last."""
     first = "start" if row.first < 0 else str(row.first)
     last = "end" if row.last >= steps else str(row.last)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isthmus.prepare.schedule import Row
+from isthmus.prepare.schedule import PlanRow
 from isthmus.report.names import shorten
 
 _FIXED = 4 * 12 + 2
 
 
-def tabulate(rows: Sequence[Row], columns: int = 80) -> str:
+def tabulate(rows: Sequence[PlanRow], columns: int = 80) -> str:
     """A line for each block: offset, bytes, first and last step, name.
 
     Examples
     --------
-    >>> print(tabulate([Row("conv_1", 4096, 0, 2, 0), Row("conv_2", 512, 1, 3, 4096)]))
+    >>> print(tabulate([PlanRow("conv_1", 4096, 0, 2, 0), PlanRow("conv_2", 512, 1, 3, 4096)]))
           offset       bytes  first step   last step  name
                0       4,096           0           2  conv_1
            4,096         512           1           3  conv_2

@@ -5,7 +5,7 @@ with slices and joins of rows between them, in an order in which little is alive
 the order of the file needs less memory.
 """
 
-from isthmus.split.network import Network, Rule, Step, Value
+from isthmus.split.network import Network, Rule, SplitStep, SplitValue
 from isthmus.split.search import Chosen, Split, split
 
-__all__ = ["Chosen", "Network", "Rule", "Split", "Step", "Value", "split"]
+__all__ = ["Chosen", "Network", "Rule", "Split", "SplitStep", "SplitValue", "split"]

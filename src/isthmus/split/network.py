@@ -17,7 +17,7 @@ Rows = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Value:
+class SplitValue:
     """A tensor that is no constant.
 
     Parameters
@@ -67,7 +67,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Step:
+class SplitStep:
     """One operation of the file; constants are not among the inputs. Without a rule it stays whole.
 
     Parameters
@@ -96,8 +96,8 @@ class Network:
         Whether steps act by more than their operands, so that their order stays.
     """
 
-    steps: tuple[Step, ...]
-    values: Mapping[Key, Value]
+    steps: tuple[SplitStep, ...]
+    values: Mapping[Key, SplitValue]
     given: tuple[Key, ...]
     kept: frozenset[Key]
     fixed: bool = False

@@ -15,9 +15,9 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.importer import Importer
-from isthmus.frontends.onnx.layout import Value as Imported
+from isthmus.frontends.onnx.layout import OnnxValue as Imported
 from isthmus.frontends.onnx.schema import messages, parse_model
-from isthmus.split.network import Key, Network, Step, Value
+from isthmus.split.network import Key, Network, SplitStep, SplitValue
 from isthmus.split.onnx_nodes import (
     all_names,
     change_attributes,
@@ -29,7 +29,7 @@ from isthmus.split.onnx_nodes import (
     units,
 )
 from isthmus.split.onnx_rules import ROW_AXIS, NodeFacts, NodeRule, node_rule
-from isthmus.split.strips import Compute, Cut, Instruction, Join, Piece, Whole
+from isthmus.split.strips import Compute, CopyRows, Instruction, Join, Piece, Whole
 
 _INT, _INTS, _INT64, _EXTERNAL = 2, 7, 7, 1
 _SLICE_OPERANDS = 10
@@ -162,7 +162,7 @@ class OnnxFile:
     def _network(self) -> Network:
         graph = self._model.graph
         outputs = frozenset(output.name for output in graph.output)
-        values: dict[Key, Value] = {}
+        values: dict[Key, SplitValue] = {}
         for name in self._inputs:
             self._sizes[name] = self._itemsize(name, None)
             values[name] = self._value(name, False)
@@ -177,7 +177,7 @@ class OnnxFile:
             self._rules.append(found)
             title = proto.name or f"{proto.op_type}_{index}"
             rule = None if found is None else found.rule
-            steps.append(Step(title, tuple(reads), tuple(made), rule, self._units[index]))
+            steps.append(SplitStep(title, tuple(reads), tuple(made), rule, self._units[index]))
         kept = frozenset(name for name in outputs if name in values)
         return Network(tuple(steps), values, tuple(self._inputs), kept)
 
@@ -185,10 +185,10 @@ class OnnxFile:
         value = self._values.get(name)
         return () if value is None else value.dims
 
-    def _value(self, name: str, counted: bool) -> Value:
+    def _value(self, name: str, counted: bool) -> SplitValue:
         dims = self._dims(name)
         rows = dims[ROW_AXIS] if len(dims) == 4 and dims[0] == 1 else 0
-        return Value(name, prod(dims) * self._sizes[name], rows, counted)
+        return SplitValue(name, prod(dims) * self._sizes[name], rows, counted)
 
     def _itemsize(self, name: str, proto: Any) -> int:
         """Bytes of an element in the file's own type: the frontend keeps what is quantized as bytes throughout."""
@@ -258,7 +258,7 @@ class _Writer:
                 proto = self._file._nodes[self._order[one.step]]
                 self._constants_of(proto)
                 self._out.append(proto)
-            elif isinstance(one, Cut):
+            elif isinstance(one, CopyRows):
                 self._slice(one)
             elif isinstance(one, Join):
                 parts = [self._name(part) for part in one.parts]
@@ -318,7 +318,7 @@ class _Writer:
         change_attributes(proto, rule.attributes(one.rows, one.source))
         self._out.append(proto)
 
-    def _slice(self, one: Cut) -> None:
+    def _slice(self, one: CopyRows) -> None:
         low, high = (row - one.source.rows[0] for row in one.result.rows)
         source, result = self._name(one.source), self._name(one.result)
         if self._file._opset < _SLICE_OPERANDS:

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from isthmus.errors import Code, QnnError
 from isthmus.split.network import Network, depth_first
-from isthmus.split.strips import Cut, Instruction, Join, Piece, Run, Wholes, most_alive
+from isthmus.split.strips import CopyRows, Instruction, Join, Piece, SplitRegion, Wholes, most_alive
 
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 """The numbers of strips that are tried."""
@@ -68,13 +68,13 @@ class _Weighed:
     exact: bool = False
 
 
-class Search:
+class SplitSearch:
     """The search over one order of the steps."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
         self._wholes = Wholes(network)
-        self._runs: dict[tuple[int, int], tuple[Run, int, int] | None] = {}
+        self._runs: dict[tuple[int, int], tuple[SplitRegion, int, int] | None] = {}
         self._weighed: dict[Chosen, _Weighed | None] = {}
         self._impossible: dict[int, int] = {}
         """For the last step of runs the first one from which on no strips can be cut: neither of longer runs."""
@@ -162,7 +162,7 @@ class Search:
         network, instructions, at = self.network, list[Instruction](), 0
         for run in chosen:
             instructions += [self._wholes.compute(step) for step in range(at, run.first)]
-            strips = Run(network, run.first, run.last, self._wholes).expand(run.count)
+            strips = SplitRegion(network, run.first, run.last, self._wholes).expand(run.count)
             assert strips is not None
             instructions += strips
             at = run.last + 1
@@ -214,21 +214,21 @@ class Search:
             weighed = self._weighed[chosen] = _Weighed(peak + passing, weighed.cost, True)
         return weighed.peak
 
-    def _ending(self, run: Run) -> list[Piece]:
+    def _ending(self, run: SplitRegion) -> list[Piece]:
         """What a run reads that nobody reads after it."""
         inside = {key for step in self.network.steps[run.first : run.last + 1] for key in step.inputs}
         begin, end = self.network.begin, self.network.end
         return [self._wholes[key] for key in inside if begin[key] < run.first and end[key] <= run.last]
 
-    def _run(self, first: int, last: int) -> tuple[Run, int, int] | None:
+    def _run(self, first: int, last: int) -> tuple[SplitRegion, int, int] | None:
         """A run, the least that its ends have alive, and the bytes that pass it by."""
         if (first, last) not in self._runs:
             self._runs[first, last] = self._bounded(first, last)
         return self._runs[first, last]
 
-    def _bounded(self, first: int, last: int) -> tuple[Run, int, int] | None:
+    def _bounded(self, first: int, last: int) -> tuple[SplitRegion, int, int] | None:
         network = self.network
-        run = Run(network, first, last, self._wholes)
+        run = SplitRegion(network, first, last, self._wholes)
         if not run.possible or not run.outputs:
             return None
         entering = passing = 0
@@ -239,7 +239,7 @@ class Search:
         joined = sum(network.values[key].bytes + network.size(key) for key in run.outputs)
         return run, max(entering, passing + joined), passing
 
-    def _weigh(self, run: Run, chosen: Chosen, passing: int) -> _Weighed | None:
+    def _weigh(self, run: SplitRegion, chosen: Chosen, passing: int) -> _Weighed | None:
         if chosen not in self._weighed:
             weighed = None
             if self._work < MOST_WORK:
@@ -252,7 +252,7 @@ class Search:
 
 
 def _name(network: Network, one: Instruction) -> str:
-    if isinstance(one, Cut | Join):
+    if isinstance(one, CopyRows | Join):
         return network.values[one.result.value].name
     return network.steps[one.step].name
 
@@ -269,13 +269,13 @@ def split(network: Network, limit: int | None, what: str) -> Split:
     orders = {tuple(range(len(network.steps))): None}
     if not network.fixed:
         orders.update({tuple(depth_first(network, late)): None for late in (True, False)})
-    searches = [Search(network.ordered(order)) for order in orders]
+    searches = [SplitSearch(network.ordered(order)) for order in orders]
     if limit is not None:
         for search in searches:
             chosen = search.under(limit)
             if chosen is not None:
                 return _finished(search, chosen, before)
-    best: tuple[int, list[Chosen], Search] | None = None
+    best: tuple[int, list[Chosen], SplitSearch] | None = None
     for search in searches:
         found = search.least(None if best is None else best[0])
         if found is not None:
@@ -293,6 +293,6 @@ def split(network: Network, limit: int | None, what: str) -> Split:
     return result
 
 
-def _finished(search: Search, chosen: list[Chosen], before: int) -> Split:
+def _finished(search: SplitSearch, chosen: list[Chosen], before: int) -> Split:
     instructions, after, holding = search.written(chosen)
     return Split(search.network, tuple(chosen), tuple(instructions), before, after, holding)

@@ -26,7 +26,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Cut:
+class CopyRows:
     """Rows are copied out of a piece."""
 
     source: Piece
@@ -52,7 +52,7 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Ready:
+class PrepareOperand:
     """An operand is made ready for rows of a step."""
 
     step: int
@@ -97,7 +97,7 @@ class Whole:
         return self.operands
 
 
-Instruction = Cut | Join | Ready | Compute | Whole
+Instruction = CopyRows | Join | PrepareOperand | Compute | Whole
 
 
 class Wholes:
@@ -129,7 +129,7 @@ class Sketch:
     instructions: int
 
 
-class Run:
+class SplitRegion:
     """The steps from `first` to `last` (both included), which all have rules, to be computed by strips."""
 
     def __init__(self, network: Network, first: int, last: int, wholes: Wholes) -> None:
@@ -209,7 +209,9 @@ class Run:
             most = max(most, most_alive(strips.instructions, entering, leaving)[0])
             times = 1 if number != count // 2 + 1 else max(count - 2, 1)
             written += times * len(strips.instructions)
-            copies = (one.result.bytes for one in strips.instructions if isinstance(one, Cut | Join | Ready))
+            copies = (
+                one.result.bytes for one in strips.instructions if isinstance(one, CopyRows | Join | PrepareOperand)
+            )
             copied += times * sum(copies)
         joined = sum(self.network.values[key].bytes for key in self.outputs)
         most = max(most, joined + sum(self.network.size(key) for key in self.outputs))
@@ -275,7 +277,7 @@ class Run:
 class _Strips:
     """Writes the instructions of one run, strip after strip."""
 
-    def __init__(self, run: Run, wholes: Wholes) -> None:
+    def __init__(self, run: SplitRegion, wholes: Wholes) -> None:
         self._run, self._wholes = run, wholes
         self.instructions: list[Instruction] = []
         self._held: dict[int, Piece] = {}
@@ -306,7 +308,7 @@ class _Strips:
             size = rule.prepared(rows, source)
             if size:
                 ready = Piece(operands[0].value, source, size)
-                self.instructions.append(Ready(run.step(k), rows, operands[0], ready))
+                self.instructions.append(PrepareOperand(run.step(k), rows, operands[0], ready))
                 operands = (ready, *operands[1:])
             others = tuple(self._wholes[key] for key in run.inputs(k) if key not in rule.sliced)
             made = self._piece(run.result(k), rows)
@@ -337,7 +339,7 @@ class _Strips:
 
     def _cut(self, piece: Piece, rows: Rows) -> Piece:
         result = self._piece(piece.value, rows)
-        self.instructions.append(Cut(piece, result))
+        self.instructions.append(CopyRows(piece, result))
         return result
 
     def _hold(self, k: int, made: Piece) -> None:

@@ -31,8 +31,8 @@ from isthmus.frontends.tflite.schema import (
     SubgraphField,
     TensorField,
 )
-from isthmus.split.network import Key, Network, Step, Value
-from isthmus.split.strips import Compute, Cut, Instruction, Join, Piece, Ready, Whole
+from isthmus.split.network import Key, Network, SplitStep, SplitValue
+from isthmus.split.strips import Compute, CopyRows, Instruction, Join, Piece, PrepareOperand, Whole
 from isthmus.split.tflite_rules import ROW_AXIS, OperatorFacts, OperatorRule, operator_rule
 
 _VALID = 1
@@ -83,7 +83,7 @@ class TfliteFile:
         entries = list(main.operators())
         variables = {i for i in range(main.tensor_count) if main.tensor(i).is_variable}
         fixed = bool(variables) or any(entry.code in _ORDERED for entry in entries)
-        values: dict[Key, Value] = {index: self._value(index) for index in given}
+        values: dict[Key, SplitValue] = {index: self._value(index) for index in given}
         steps = []
         for entry in entries:
             reads = [i for i in entry.inputs if i >= 0]
@@ -98,16 +98,16 @@ class TfliteFile:
             self.rules.append(rule)
             dynamic = tuple(dict.fromkeys(i for i in reads if i in values))
             name = main.operator_name(entry)
-            steps.append(Step(name, dynamic, tuple(made), None if rule is None else rule.rule))
+            steps.append(SplitStep(name, dynamic, tuple(made), None if rule is None else rule.rule))
         kept = frozenset(index for index in outputs if index in values)
         return Network(tuple(steps), values, tuple(given), kept, fixed)
 
-    def _value(self, index: int) -> Value:
+    def _value(self, index: int) -> SplitValue:
         entry = self.main.tensor(index)
         kind = NUMPY_TYPES.get(entry.type)
         size = prod(entry.shape) * (np.dtype(kind).itemsize if kind is not None else 0)
         rows = entry.shape[ROW_AXIS] if len(entry.shape) == 4 and entry.shape[0] == 1 else 0
-        return Value(entry.name, size, rows)
+        return SplitValue(entry.name, size, rows)
 
     def written(self, network: Network, instructions: Iterable[Instruction]) -> bytes:
         """The file with these instructions for its main subgraph; `network` has the steps in the order they count."""
@@ -143,13 +143,13 @@ class _Writer:
                 entry = self._entry(one.step)
                 self._constants_of(entry)
                 self._operators.append(_Operator(old=entry))
-            elif isinstance(one, Cut):
+            elif isinstance(one, CopyRows):
                 self._slice(one)
             elif isinstance(one, Join):
                 inputs = [self._number(part) for part in one.parts]
                 code = self._code("CONCATENATION", self._type(one.result))
                 self._operators.append(_Operator(code, inputs, [self._number(one.result)], axis=ROW_AXIS))
-            elif isinstance(one, Ready):
+            elif isinstance(one, PrepareOperand):
                 self._pad(one)
             else:
                 self._compute(one)
@@ -206,7 +206,7 @@ class _Writer:
             self._codes.append(wanted)
         return len(self._old_codes) + self._codes.index(wanted)
 
-    def _slice(self, one: Cut) -> None:
+    def _slice(self, one: CopyRows) -> None:
         shape = self._main.tensor(self._old(one.result)).shape
         low, high = (row - one.source.rows[0] for row in one.result.rows)
         begin = self._array(np.array([0, low, 0, 0], "<i4"))
@@ -214,7 +214,7 @@ class _Writer:
         code = self._code("SLICE", self._type(one.result))
         self._operators.append(_Operator(code, [self._number(one.source), begin, size], [self._number(one.result)]))
 
-    def _pad(self, one: Ready) -> None:
+    def _pad(self, one: PrepareOperand) -> None:
         rule = self._file.rules[self._order[one.step]]
         assert rule is not None
         assert rule.padding is not None

@@ -13,7 +13,7 @@ from math import gcd, prod
 
 import numpy as np
 
-from isthmus.frontends.tflite.entries import OperatorEntry, TensorEntry
+from isthmus.frontends.tflite.entries import OperatorEntry, TfliteTensor
 from isthmus.frontends.tflite.model import SubgraphEntry
 from isthmus.frontends.tflite.schema import NUMPY_TYPES, ElementType
 from isthmus.split.network import Rows, Rule
@@ -58,12 +58,12 @@ class OperatorFacts:
     subgraph: SubgraphEntry
     static: frozenset[int]
 
-    def tensor(self, index: int) -> TensorEntry:
+    def tensor(self, index: int) -> TfliteTensor:
         """An operand."""
         return self.subgraph.tensor(self.entry.inputs[index])
 
     @property
-    def result(self) -> TensorEntry:
+    def result(self) -> TfliteTensor:
         """The result."""
         return self.subgraph.tensor(self.entry.outputs[0])
 
@@ -230,7 +230,7 @@ def _depth_to_space(facts: OperatorFacts) -> OperatorRule | None:
     return OperatorRule(Rule((facts.first,), lambda a, b: (a // block, -(-b // block)), block))
 
 
-def _itemsize(tensor: TensorEntry) -> int:
+def _itemsize(tensor: TfliteTensor) -> int:
     return np.dtype(NUMPY_TYPES[tensor.type]).itemsize
 
 

@@ -27,7 +27,7 @@ _A_WAIT = 0.1
 _SECONDS_TO_START = 5.0
 
 
-class Descriptor(Protocol):
+class FileDescriptor(Protocol):
     """A file descriptor with an owner: it is closed by `close`, at the end of a ``with``, or when it is forgotten."""
 
     def fileno(self) -> int:
@@ -43,7 +43,7 @@ class Descriptor(Protocol):
         """Close it."""
 
 
-def owned(open_: Callable[..., int], *arguments: Any) -> Descriptor:
+def own_fd(open_: Callable[..., int], *arguments: Any) -> FileDescriptor:
     """What a call of the system opens, with an owner before any handler can run.
 
     Parameters
@@ -56,7 +56,7 @@ def owned(open_: Callable[..., int], *arguments: Any) -> Descriptor:
     Examples
     --------
     >>> import os
-    >>> with owned(os.open, "/proc/self/comm", os.O_RDONLY) as file:
+    >>> with own_fd(os.open, "/proc/self/comm", os.O_RDONLY) as file:
     ...     len(os.read(file.fileno(), 1))
     1
     """
@@ -137,7 +137,7 @@ def join(thread: threading.Thread) -> None:
         thread.join(_A_WAIT)
 
 
-class Ending(weakref.ref):  # type: ignore[type-arg]
+class Finalizer(weakref.ref):  # type: ignore[type-arg]
     """Something to be called when an object is forgotten, or before: it is on record until it has been done whole.
 
     What an interrupt comes into is done again when the next object is forgotten or the next ending made, so it must be
@@ -156,7 +156,7 @@ class Ending(weakref.ref):  # type: ignore[type-arg]
     --------
     >>> class Owner: ...
     >>> owner = Owner()
-    >>> ending = Ending(owner, print, "gone")
+    >>> ending = Finalizer(owner, print, "gone")
     >>> del owner
     gone
     """
@@ -166,10 +166,10 @@ class Ending(weakref.ref):  # type: ignore[type-arg]
     _arguments: tuple[Any, ...]
     _prompt: weakref.ref[Any]
 
-    def __new__(cls, owner: Any, tell: Callable[..., object], *arguments: Any, at_exit: bool = False) -> Ending:
-        settle()
+    def __new__(cls, owner: Any, tell: Callable[..., object], *arguments: Any, at_exit: bool = False) -> Finalizer:
+        run_pending()
         # Of two references to one object the younger is told first: it puts itself down, which is one call of C.
-        prompt = weakref.ref(owner, settle)
+        prompt = weakref.ref(owner, run_pending)
         self = super().__new__(cls, owner, _gone.append)
         self._tell, self._arguments, self._prompt = tell, arguments, prompt
         (_at_exit if at_exit else _waiting).add(self)
@@ -200,12 +200,12 @@ class Ending(weakref.ref):  # type: ignore[type-arg]
         _at_exit.discard(self)
 
 
-_waiting: set[Ending] = set()
-_at_exit: set[Ending] = set()
-_gone: deque[Ending] = deque()
+_waiting: set[Finalizer] = set()
+_at_exit: set[Finalizer] = set()
+_gone: deque[Finalizer] = deque()
 
 
-def settle(reference: object = None) -> None:
+def run_pending(reference: object = None) -> None:
     """Do what is left to be done of objects that were forgotten. More than one thread may be at it.
 
     An ending that fails by itself, and so fails again, is given up, and `sys.unraisablehook` told: whoever comes next
@@ -232,14 +232,14 @@ def settle(reference: object = None) -> None:
             raise raised
 
 
-def _is_under_way(ending: Ending) -> bool:
+def _is_under_way(ending: Finalizer) -> bool:
     """Tell whether this thread is in the midst of an ending.
 
     The stack says so. A record of it could be left wrong by an interrupt, or by another thread that is at it too.
     """
     frame = sys._getframe(1).f_back
     while frame is not None:
-        if frame.f_code is settle.__code__ and frame.f_locals.get("ending") is ending:
+        if frame.f_code is run_pending.__code__ and frame.f_locals.get("ending") is ending:
             return True
         frame = frame.f_back
     return False
@@ -271,7 +271,7 @@ class _Mortal:
     """Something that a reference can be to."""
 
 
-def _tell_of(problem: Exception, ending: Ending) -> None:
+def _tell_of(problem: Exception, ending: Finalizer) -> None:
     """Tell of an ending that failed, as Python tells of what fails where nobody can be told (`_Told`)."""
     _Told(problem, f"{ending._tell!r}, which is given up")
 

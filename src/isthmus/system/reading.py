@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable
 from typing import BinaryIO, cast
 
-from isthmus.system.interrupts import Descriptor, owned
+from isthmus.system.interrupts import FileDescriptor, own_fd
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 """What keeps everybody from changing a descriptor's memory."""
@@ -36,7 +36,7 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
     """
     name = os.fspath(path)
     try:
-        own = owned(os.open, name, _FLAGS)
+        own = own_fd(os.open, name, _FLAGS)
     except ValueError as problem:
         raise OSError(errno.EINVAL, str(problem), name) from None
     with own:
@@ -44,7 +44,7 @@ def opened(path: str | os.PathLike[str]) -> BinaryIO:
         if not stat.S_ISREG(mode):
             number, kind = (errno.EISDIR, "a directory") if stat.S_ISDIR(mode) else (errno.EINVAL, "a pipe or a device")
             raise OSError(number, f"{kind}, not a file", name)
-        # The stream has a descriptor of its own, as `owned` has: in one call of C.
+        # The stream has a descriptor of its own, as `own_fd` has: in one call of C.
         [file] = map(io.FileIO, map(os.dup, (own.fileno(),)))
         return cast(BinaryIO, io.BufferedReader(file))
 
@@ -89,9 +89,9 @@ def contents(path: str | os.PathLike[str], most: int) -> bytes:
     return content
 
 
-def sealed(name: str, write: Callable[[BinaryIO], object]) -> Descriptor:
+def sealed(name: str, write: Callable[[BinaryIO], object]) -> FileDescriptor:
     """Memory that `write` has filled and that nobody can change any more; `name` is for the curious."""
-    own = owned(os.memfd_create, name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    own = own_fd(os.memfd_create, name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         with open(own.fileno(), "wb", closefd=False) as stream:
             write(stream)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from isthmus.system.interrupts import owned
+from isthmus.system.interrupts import own_fd
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -32,7 +32,7 @@ def written(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     name = path.with_name(f".writing-{os.urandom(8).hex()}")
     try:
         with (
-            owned(os.open, name, _FLAGS, 0o666 if mode is None else mode) as own,
+            own_fd(os.open, name, _FLAGS, 0o666 if mode is None else mode) as own,
             os.fdopen(own.fileno(), "wb", closefd=False) as stream,
         ):
             yield stream

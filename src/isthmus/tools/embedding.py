@@ -6,7 +6,7 @@ from typing import Any
 
 from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.offline_plan import ALIGNMENT, arena_tensors, embed
-from isthmus.planning import Buffer, Problem, check, greedy_by_size, solve
+from isthmus.planning import PlannerBuffer, Problem, check, greedy_by_size, solve
 
 EMBED_SECONDS = 2.0
 
@@ -17,7 +17,7 @@ def embedded(data: bytes, name: str) -> tuple[bytes, dict[str, Any]]:
     tensors = arena_tensors(file)
     problem = Problem(
         tuple(
-            Buffer(f"{t.index} {t.name}", t.first, t.last + 1, -(-t.bytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
+            PlannerBuffer(f"{t.index} {t.name}", t.first, t.last + 1, -(-t.bytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
             for t in tensors
         )
     )

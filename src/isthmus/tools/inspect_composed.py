@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.frontends import dlc
-from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, TensorEntry
-from isthmus.frontends.dlc.contents import Contents
+from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry
+from isthmus.frontends.dlc.contents import DlcContents
 from isthmus.frontends.dlc.operations import operation
 from isthmus.graph import DataType, TensorType
 from isthmus.graph.ops import OPERATIONS
@@ -31,7 +31,7 @@ def inspect(path: Path) -> dict[str, Any] | None:
     }
 
 
-def describe(contents: Contents) -> dict[str, Any]:
+def describe(contents: DlcContents) -> dict[str, Any]:
     """What a DLC holds."""
     return {
         "format": "dlc",
@@ -62,7 +62,7 @@ def _graph(graph: GraphEntry) -> dict[str, Any]:
     }
 
 
-def _tensor(tensor: TensorEntry) -> dict[str, Any]:
+def _tensor(tensor: ComposedTensor) -> dict[str, Any]:
     names = {int(known): known.name for known in DataType}
     return {
         "name": tensor.name,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from isthmus import qnn
 from isthmus.errors import Code, QnnError
-from isthmus.graph import MemType
+from isthmus.graph import TensorMemType
 from isthmus.qnn.model_library import is_library
 
 DLC_READER = "libQnnModelDlc.so"
@@ -47,7 +47,7 @@ def compose(
     context: qnn.Context,
     files: Sequence[Path],
     dlcs: Sequence[Path],
-    mem_type: MemType,
+    mem_type: TensorMemType,
     shapes: Mapping[str, Sequence[int]] | None = None,
     embedded: bool = True,
 ) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from isthmus.planning import (
-    Buffer,
+    PlannerBuffer,
     PlanningError,
     Problem,
     Solution,
@@ -83,7 +83,7 @@ def main(options: argparse.Namespace) -> int:
 def _problem(options: argparse.Namespace) -> Problem:
     if options.align is not None:
         try:
-            Buffer("", 0, 1, 0, options.align)
+            PlannerBuffer("", 0, 1, 0, options.align)
         except PlanningError:
             raise PlanningError(f"--align {options.align} is not an alignment") from None
     problem = read_csv(options.problem, alignment=options.align)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.backends.seam import registry
-from isthmus.backends.seam.entry import Preparation
+from isthmus.backends.seam.entry import PlanReport
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import LIBRARY_MAGIC, contents, load
 from isthmus.graph import Graph
@@ -89,7 +89,7 @@ def _load(model: Path, shapes: Mapping[str, tuple[int, ...]], name: str | None) 
     return load(model, shapes, graph=name)
 
 
-def describe(model: Path, backend: str, prepared: Preparation, seconds: float) -> dict[str, Any]:
+def describe(model: Path, backend: str, prepared: PlanReport, seconds: float) -> dict[str, Any]:
     """What a plan is, as plain data."""
     plan, info = prepared.plan, prepared.info
     peak = None

@@ -29,7 +29,7 @@ from isthmus.engine.native.program import OPERAND_BITS, Program
 from isthmus.engine.native.serialization import assemble, from_bytes, header_of
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import by_name
-from isthmus.engine.native.words import LONGEST_LIST, Table, Tables
+from isthmus.engine.native.words import LONGEST_LIST, OffsetTable, OffsetTables
 from isthmus.frontends import load
 from isthmus.memory import window
 from isthmus.prepare.schedule import Pool
@@ -127,9 +127,9 @@ class Forgery:
             signature = KERNELS[self.program.kernels[number]]
             values, _ = signature.decode(words, start)
             for word in signature.words:
-                if isinstance(word, Table) and values[word.name]:
+                if isinstance(word, OffsetTable) and values[word.name]:
                     found.append((values[word.name], word.kind))
-                elif isinstance(word, Tables):
+                elif isinstance(word, OffsetTables):
                     found += [(operand, "i64") for operand in values[word.name]]
         if not found:
             return "no table"

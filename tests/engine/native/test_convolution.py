@@ -10,7 +10,7 @@ from support.suites import sampled
 
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.errors import QnnError
-from isthmus.prepare.geometry.windows import Window
+from isthmus.prepare.geometry.windows import ConvWindow
 
 _generator = np.random.default_rng(7)
 _CLOSE = {"rtol": 1e-5, "atol": 2e-5}
@@ -169,7 +169,7 @@ def test_weights_known_only_at_run_time_are_refused_by_name() -> None:
 
 
 def test_a_window_counts_the_positions_that_cross_an_edge() -> None:
-    window = Window(1, (1, 4, 6), (1, 4, 6), (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 1, 1), 2, 2, 1)
+    window = ConvWindow(1, (1, 4, 6), (1, 4, 6), (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 1, 1), 2, 2, 1)
     assert window.crossing() == 2
     assert window.depth == 18
     assert not window.is_product

@@ -13,7 +13,7 @@ from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
-from isthmus.graph.traits import Product
+from isthmus.graph.traits import ProductKind
 from isthmus.prepare.schedule import Step
 
 PROJECTED_TO_NONE = [
@@ -67,7 +67,9 @@ def test_products_of_ones_add_up_to_their_number(case: tuple[str, list, dict, li
 
 def test_every_kind_of_product_is_counted() -> None:
     kinds = {OPERATIONS[op].traits.product for op, *_ in LINEAR}
-    assert kinds == {kind for kind in Product if any(o.traits.product is kind for o in OPERATIONS.values())} - {None}
+    assert kinds == {kind for kind in ProductKind if any(o.traits.product is kind for o in OPERATIONS.values())} - {
+        None
+    }
 
 
 def test_results_that_do_not_fill_a_vector_take_as_long_as_those_that_do() -> None:

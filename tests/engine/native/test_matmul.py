@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from harness import check, static
 
-from isthmus.engine.native.lowering.panels import Tile, choose_tile, pack_panels
+from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, pack_panels
 from isthmus.engine.native.target import TARGETS, by_name
 from isthmus.errors import QnnError
 
@@ -95,11 +95,11 @@ def test_few_columns_choose_a_narrow_tile(target: object) -> None:
 
 
 def test_many_columns_choose_the_preferred_tile() -> None:
-    assert choose_tile(512, 480, by_name("avx512")) == Tile(8, 3)
+    assert choose_tile(512, 480, by_name("avx512")) == PanelTile(8, 3)
 
 
 def test_a_depth_is_divided_evenly() -> None:
-    tile, target = Tile(8, 3), by_name("avx512")
+    tile, target = PanelTile(8, 3), by_name("avx512")
     assert tile.depth_block(100, 1, target) == 100
     assert tile.depth_block(1536, 1, target) == 192
     assert tile.depth_block(9 * 128, 128, target) == 1

@@ -15,7 +15,7 @@ from isthmus.engine.native.signatures import KERNELS, SIGNATURES, arithmetic, pa
 from isthmus.engine.native.signatures.convolution import _crossing
 from isthmus.engine.native.target import TARGETS, by_name
 from isthmus.engine.native.verification import _check_of, verify
-from isthmus.engine.native.words import Bits, Count, Memory, Number, Numbers, Real, Tables, Word
+from isthmus.engine.native.words import Bits, Count, Memory, Number, Numbers, OffsetTables, Real, Word
 
 BY_NAME = {f"{s.kernel} {next(iter(s.variants))}".strip(): s for s in SIGNATURES}
 NOT_READ = {
@@ -55,7 +55,7 @@ def test_a_kernel_reads_each_word_as_it_is_declared(name, target):
         assert unread == NOT_READ.get(signature.kernel, set()), f"{kernel} does not read all its words"
         for access in found:
             if access.index.varies:
-                lists = {"number": Numbers, "operand": Tables}[access.kind]
+                lists = {"number": Numbers, "operand": OffsetTables}[access.kind]
                 assert access.index.start >= ends, f"{kernel} looks for a list among single words"
                 assert any(isinstance(word, lists) for word in signature.words)
                 continue

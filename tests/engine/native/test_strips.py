@@ -14,7 +14,7 @@ from support import strip_networks
 from support.suites import only
 
 from isthmus.backends.seam import native
-from isthmus.backends.seam.native import Prepared
+from isthmus.backends.seam.native import CompiledGraph
 from isthmus.engine.native import lower
 from isthmus.engine.native.describe import describe
 from isthmus.engine.native.executor import Executor
@@ -64,7 +64,7 @@ class Guarded:
         self.executor.close()
 
 
-def prepared(graph: Graph, limit: object, threads: int = 1) -> Prepared | None:
+def prepared(graph: Graph, limit: object, threads: int = 1) -> CompiledGraph | None:
     """The graph within a limit; None where nothing fits it."""
     try:
         return native.prepare(graph, threads, limit=ScratchLimit.of(limit, 10.0 if limit == "least" else None))

@@ -10,7 +10,7 @@ from isthmus.engine.native.lowering.emitter import Emitter
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import portable
-from isthmus.engine.native.words import Count, Number, Numbers, Read, Real, Signature, Table, Write
+from isthmus.engine.native.words import Count, Number, Numbers, OffsetTable, ReadOperand, Real, Signature, Write
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.schedule import Place, Pool
 
@@ -19,13 +19,13 @@ SCALED = Signature(
     "tests:scaled",
     (
         Write("y", "4 * count"),
-        Read("x", "4 * count"),
+        ReadOperand("x", "4 * count"),
         Number("count", 1, 99),
         Real("factor"),
         Count("rank"),
         Numbers("dims", "rank", 1),
         Numbers("strides", "rank"),
-        Table("table", "count", absent="True"),
+        OffsetTable("table", "count", absent="True"),
     ),
 )
 GIVEN = {
@@ -91,7 +91,7 @@ def test_an_emitter_writes_only_declared_kernels():
     "words",
     [
         (SCALED.words[1], SCALED.words[0], *SCALED.words[2:]),
-        (Write("x", "4 * count"), Read("y", "4 * count"), *SCALED.words[2:]),
+        (Write("x", "4 * count"), ReadOperand("y", "4 * count"), *SCALED.words[2:]),
         (Write("y", "8 * count"), *SCALED.words[1:]),
         SCALED.words[:-1],
     ],

@@ -14,12 +14,12 @@ import runner
 from support.opencl_device import DEVICE
 
 from isthmus.backends.gpu.compile.lower import prepare
-from isthmus.backends.gpu.compile.program import Program
-from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
+from isthmus.backends.gpu.compile.program import KernelProgram
+from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
 from isthmus.graph import DataType, Graph, Quantization, TensorType
 from isthmus.graph.evaluate import evaluate
 
-TOLERANCE = {Precision.FP32: 1e-3, Precision.FP16: 2e-2}
+TOLERANCE = {FloatStorage.FP32: 1e-3, FloatStorage.FP16: 2e-2}
 
 
 def traits(kind: str) -> DeviceTraits:
@@ -80,7 +80,7 @@ def expected(graph: Graph, inputs: Sequence[np.ndarray | None]) -> list[np.ndarr
     return [known[tensor.name] for tensor in graph.outputs]
 
 
-def run(program: Program, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+def run(program: KernelProgram, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
     """The outputs of a program whose inputs are named after the operands."""
     got = runner.Runner(program)({f"in{i}": array for i, array in enumerate(inputs) if array is not None})
     return [got[info.name] for info in program.outputs]
@@ -108,7 +108,7 @@ def check(
     params: dict[str, Any] | None = None,
     *,
     kinds: Sequence[str] = ("cpu",),
-    precisions: Sequence[Precision] = (Precision.FP32,),
+    precisions: Sequence[FloatStorage] = (FloatStorage.FP32,),
     steps: int = 0,
     **described: Any,
 ) -> None:

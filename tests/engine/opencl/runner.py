@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from support.opencl_device import cl, client_context
 
-from isthmus.backends.gpu.compile.program import Local, Place, Pool, Program, Unit
+from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram, Local, Unit
 
 GUARD = 4096
 _FENCE = 0xA5
@@ -52,15 +52,15 @@ class Memory:
 class Runner:
     """A program with memory of its own."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: KernelProgram) -> None:
         self.program = program
         scratch = np.full(program.scratch_bytes, 0xFF, np.uint8)  # a float of such bytes is NaN
         self.pools = {
-            (Pool.CONSTANTS, 0): Memory(program.constants),
-            (Pool.SCRATCH, 0): Memory(scratch),
-            (Pool.STATE, 0): Memory(program.state_initial()),
+            (KernelPool.CONSTANTS, 0): Memory(program.constants),
+            (KernelPool.SCRATCH, 0): Memory(scratch),
+            (KernelPool.STATE, 0): Memory(program.state_initial()),
         }
-        for pool, infos in ((Pool.INPUT, program.inputs), (Pool.OUTPUT, program.outputs)):
+        for pool, infos in ((KernelPool.INPUT, program.inputs), (KernelPool.OUTPUT, program.outputs)):
             for index, info in enumerate(infos):
                 self.pools[pool, index] = Memory(np.full(info.nbytes, 0xFF, np.uint8))
         self.kernels = []
@@ -68,7 +68,7 @@ class Runner:
             kernel = cl.Kernel(built(program.units[launch.unit]), launch.kernel)
             values: list[Any] = []
             for argument in launch.arguments:
-                if isinstance(argument, Place):
+                if isinstance(argument, BufferRef):
                     memory = self.pools[argument.pool, argument.index]
                     assert argument.offset >= 0
                     assert argument.offset + argument.nbytes <= memory.nbytes
@@ -89,12 +89,12 @@ class Runner:
             assert array.nbytes == info.nbytes
             if array.nbytes:
                 fed = array.reshape(-1).view(np.uint8)
-                cl.enqueue_copy(queue(), self.pools[Pool.INPUT, index].buffer, fed, dst_offset=GUARD)
+                cl.enqueue_copy(queue(), self.pools[KernelPool.INPUT, index].buffer, fed, dst_offset=GUARD)
         self.enqueue()
         queue().finish()
         for memory in self.pools.values():
             memory.read()
         return {
-            info.name: self.pools[Pool.OUTPUT, index].read().view(info.dtype.numpy).reshape(info.dims)
+            info.name: self.pools[KernelPool.OUTPUT, index].read().view(info.dtype.numpy).reshape(info.dims)
             for index, info in enumerate(self.program.outputs)
         }

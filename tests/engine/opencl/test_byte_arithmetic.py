@@ -9,7 +9,7 @@ import pytest
 from checking import graph_of, run, traits
 
 from isthmus.backends.gpu.compile.lower import prepare
-from isthmus.backends.gpu.compile.traits import Precision
+from isthmus.backends.gpu.compile.traits import FloatStorage
 from isthmus.backends.seam import native
 from isthmus.engine.native.executor import Executor
 from isthmus.graph import Graph, Quantization
@@ -49,7 +49,7 @@ def test_bytes_are_rounded_as_on_the_native_engine(op: str, dtype: type) -> None
             graph = graph_of(op, arrays, quantizations=quantizations[:2], results=quantizations[2:], then=then)
             wanted = on_the_native_engine(graph, arrays)
             for kind in ("cpu", "tiles"):
-                [got] = run(prepare(graph, traits(kind), Precision.FP32), arrays)
+                [got] = run(prepare(graph, traits(kind), FloatStorage.FP32), arrays)
                 assert np.array_equal(got, wanted), (op, scales, dims, kind)
 
 
@@ -67,5 +67,5 @@ def test_a_bias_with_a_scale_of_its_own_means_what_that_says(op: str, kind: str)
         op, [x, weights, bias], params, statics=(1, 2), quantizations=quantizations,
         results=[Quantization.per_tensor(1.5, 0)],
     )  # fmt: skip
-    [got] = run(prepare(graph, traits(kind), Precision.FP32), [x])
+    [got] = run(prepare(graph, traits(kind), FloatStorage.FP32), [x])
     assert np.array_equal(got, on_the_native_engine(graph, [x]))

@@ -9,8 +9,8 @@ import pytest
 from checking import graph_of, traits
 
 from isthmus.backends.gpu.compile.lower import prepare
-from isthmus.backends.gpu.compile.program import Program
-from isthmus.backends.gpu.compile.traits import Precision
+from isthmus.backends.gpu.compile.program import KernelProgram
+from isthmus.backends.gpu.compile.traits import FloatStorage
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, TensorType
 
@@ -38,13 +38,13 @@ def wide(whole_numbers: bool) -> Graph:
     return graph
 
 
-def prepared(graph: Graph, most: int, precision: Precision) -> Program:
+def prepared(graph: Graph, most: int, precision: FloatStorage) -> KernelProgram:
     return prepare(graph, replace(traits("cpu"), largest_allocation=most), precision, fuse=False)
 
 
-@pytest.mark.parametrize("precision", Precision)
+@pytest.mark.parametrize("precision", FloatStorage)
 @pytest.mark.parametrize("which", ["constants", "scratch", "scratch with whole numbers"])
-def test_the_largest_pool_must_be_one_that_the_device_allocates(which: str, precision: Precision) -> None:
+def test_the_largest_pool_must_be_one_that_the_device_allocates(which: str, precision: FloatStorage) -> None:
     graph = heavy() if which == "constants" else wide(which.endswith("numbers"))
     free = prepared(graph, 1 << 40, precision)
     needed = free.constant_bytes if which == "constants" else free.scratch_bytes
@@ -66,7 +66,7 @@ def test_a_tensor_of_the_clients_must_be_one_that_the_device_allocates(kind: str
     y.type = TensorType.APP_READ
     graph.finalize()
     large = x if kind == "APP_WRITE" else y
-    prepared(graph, 4 * N, Precision.FP32)
+    prepared(graph, 4 * N, FloatStorage.FP32)
     with pytest.raises(QnnError, match=f"tensor '{large.name}' needs 16,384 bytes") as refused:
-        prepared(graph, 4 * N - 1, Precision.FP32)
+        prepared(graph, 4 * N - 1, FloatStorage.FP32)
     assert refused.value.code is Code.COMMON_MEM_ALLOC

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from checking import check
 
-from isthmus.backends.gpu.compile.traits import Precision
+from isthmus.backends.gpu.compile.traits import FloatStorage
 
 _generator = np.random.default_rng(17)
 UNITS = [16, 13]
@@ -26,9 +26,9 @@ def test_a_gru_matches_the_reference(units: int, linear: bool) -> None:
     check("Gru", inputs, {"linear_before_reset": linear}, statics=range(1, 13), declared=declared)
 
 
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.FP16])
+@pytest.mark.parametrize("precision", [FloatStorage.FP32, FloatStorage.FP16])
 @pytest.mark.parametrize("units", UNITS)
-def test_an_lstm_with_peepholes_and_limits_matches_the_reference(units: int, precision: Precision) -> None:
+def test_an_lstm_with_peepholes_and_limits_matches_the_reference(units: int, precision: FloatStorage) -> None:
     weights, recurrent = ([_random(units, n) for _ in range(4)] for n in (5, units))
     inputs = [
         _random(3, 2, 5), *weights[:3], *recurrent[:3], *(_random(units) for _ in range(3)), _random(2, units),

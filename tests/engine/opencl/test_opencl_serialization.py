@@ -17,25 +17,25 @@ from support import processes
 
 from isthmus.backends.gpu.compile import serialization
 from isthmus.backends.gpu.compile.lower import prepare
-from isthmus.backends.gpu.compile.program import Place, Pool, Program
+from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram
 from isthmus.backends.gpu.compile.serialization import assemble, from_bytes, schedule_from_bytes, to_bytes
-from isthmus.backends.gpu.compile.traits import Precision
-from isthmus.backends.gpu.mixed_precision import Half
+from isthmus.backends.gpu.compile.traits import FloatStorage
+from isthmus.backends.gpu.mixed_precision import Fp16Tensor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 
 _generator = np.random.default_rng(1)
 
 
-def program(precision: Precision = Precision.FP32) -> Program:
+def program(precision: FloatStorage = FloatStorage.FP32) -> KernelProgram:
     arrays = [_generator.standard_normal(d).astype(np.float32) for d in ((1, 6, 6, 4), (3, 3, 4, 8), (8,))]
     params = {"stride": [1, 1], "pad_amount": [[1, 1], [1, 1]]}
     graph = graph_of("Conv2d", arrays, params, statics=(1, 2), then=("Softmax", "Tanh"))
     return prepare(graph, traits("cpu"), precision)
 
 
-@pytest.mark.parametrize("precision", Precision)
-def test_a_program_comes_back_as_it_was(precision: Precision) -> None:
+@pytest.mark.parametrize("precision", FloatStorage)
+def test_a_program_comes_back_as_it_was(precision: FloatStorage) -> None:
     made = program(precision)
     back = from_bytes(to_bytes(made), traits("cpu"))
     assert (back.units, back.launches, back.inputs, back.outputs) == (
@@ -58,14 +58,14 @@ def test_a_program_of_halves_and_floats_comes_back_as_it_was() -> None:
     y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (8, 80))
     graph.add_node("last", "Softmax", graph.emit("ElementWiseSin", wide), [y])
     graph.finalize()
-    made = prepare(graph, traits("cpu"), Precision.FP16, fuse=False)
+    made = prepare(graph, traits("cpu"), FloatStorage.FP16, fuse=False)
     back = from_bytes(to_bytes(made), traits("cpu"), fuse=False)
     kinds = [[type(t) for step in one.schedule.steps for t in (*step.inputs, *step.outputs)] for one in (made, back)]
     assert kinds[0] == kinds[1]
-    assert {Half, Tensor} <= set(kinds[0])
+    assert {Fp16Tensor, Tensor} <= set(kinds[0])
     assert back.launches == made.launches
     assert np.array_equal(back.constants, made.constants)
-    assert len(to_bytes(made)) < len(to_bytes(prepare(graph, traits("cpu"), Precision.FP32, fuse=False))) * 0.7
+    assert len(to_bytes(made)) < len(to_bytes(prepare(graph, traits("cpu"), FloatStorage.FP32, fuse=False))) * 0.7
 
 
 def test_a_program_can_be_lowered_for_another_device() -> None:
@@ -143,7 +143,7 @@ ROUNDS = int(os.environ.get("ISTHMUS_FORGERIES", "400"))
 
 
 def test_random_headers_are_refused_or_stay_within_their_pools() -> None:
-    originals = [split(to_bytes(made)) for made in (program(), program(Precision.FP16), stateful(), resized())]
+    originals = [split(to_bytes(made)) for made in (program(), program(FloatStorage.FP16), stateful(), resized())]
 
     def deed() -> None:
         limit_memory(1 << 30)
@@ -174,7 +174,7 @@ def limit_memory(more: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (now + more, now + more))
 
 
-def stateful() -> Program:
+def stateful() -> KernelProgram:
     graph = Graph("state")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 8))
     s = graph.create_tensor("s", TensorType.APP_READWRITE, DataType.FLOAT_32, (1, 8), data=np.ones((1, 8), np.float32))
@@ -187,7 +187,7 @@ def stateful() -> Program:
     return prepare(graph, traits("cpu"))
 
 
-def resized(height: int = 8) -> Program:
+def resized(height: int = 8) -> KernelProgram:
     graph = Graph("larger")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, 4, 4, 1))
     y = graph.create_tensor("y", TensorType.APP_READ, DataType.FLOAT_32, (1, height, 8, 1))
@@ -249,11 +249,15 @@ def _damage(node: Any) -> None:
         node = node[key]
 
 
-def assert_within_pools(made: Program) -> None:
-    sizes = {Pool.CONSTANTS: made.constant_bytes, Pool.SCRATCH: made.scratch_bytes, Pool.STATE: made.state_bytes}
+def assert_within_pools(made: KernelProgram) -> None:
+    sizes = {
+        KernelPool.CONSTANTS: made.constant_bytes,
+        KernelPool.SCRATCH: made.scratch_bytes,
+        KernelPool.STATE: made.state_bytes,
+    }
     for launch in made.launches:
         for argument in launch.arguments:
-            if isinstance(argument, Place):
-                ends = {Pool.INPUT: made.inputs, Pool.OUTPUT: made.outputs}.get(argument.pool)
+            if isinstance(argument, BufferRef):
+                ends = {KernelPool.INPUT: made.inputs, KernelPool.OUTPUT: made.outputs}.get(argument.pool)
                 size = sizes[argument.pool] if ends is None else ends[argument.index].nbytes
                 assert 0 <= argument.offset <= argument.offset + argument.nbytes <= size

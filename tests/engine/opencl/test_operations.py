@@ -13,7 +13,7 @@ from support.suites import long, sampled
 
 from isthmus.backends.gpu.compile.lower import operations, prepare, refusal, supports, unsupported
 from isthmus.backends.gpu.compile.serialization import from_bytes, to_bytes
-from isthmus.backends.gpu.compile.traits import Precision
+from isthmus.backends.gpu.compile.traits import FloatStorage
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Quantization, Tensor, TensorType
 from isthmus.graph.operation import Call, Operation
@@ -277,4 +277,4 @@ def test_an_index_outside_its_axis_means_the_nearest_element(from_end: bool) -> 
     ):
         graph = graph_of(op, [x, indices], params | {"from_end": from_end})
         for kind in ("cpu", "tiles"):
-            assert run(prepare(graph, traits(kind), Precision.FP32), [x, indices])[0].tolist() == nearest
+            assert run(prepare(graph, traits(kind), FloatStorage.FP32), [x, indices])[0].tolist() == nearest

@@ -7,9 +7,9 @@ import pytest
 from checking import check, traits
 from support.suites import long, sampled
 
-from isthmus.backends.gpu.compile.lowering.emitter import Lowering
+from isthmus.backends.gpu.compile.lowering.emitter import KernelLowering
 from isthmus.backends.gpu.compile.lowering.hybrid import hybrid
-from isthmus.backends.gpu.compile.traits import Precision
+from isthmus.backends.gpu.compile.traits import FloatStorage
 from isthmus.graph import DataType, Graph, Quantization, TensorType
 from isthmus.prepare.geometry.fixed_point import is_hybrid
 from isthmus.prepare.schedule import Step
@@ -18,7 +18,7 @@ _generator = np.random.default_rng(7)
 _ALL = ("cpu", "tiles", "thin")
 _GPU_TOO = ("few channels", "more rows than a tile", "batches of both")
 """Cases that are tried with the kernels for GPUs too, which take PoCL a while to compile."""
-BOTH = (Precision.FP32, Precision.FP16)
+BOTH = (FloatStorage.FP32, FloatStorage.FP16)
 
 
 def _random(*dims: int) -> np.ndarray:
@@ -148,7 +148,7 @@ def test_a_convolution_of_halves_is_as_near_as_halves_are() -> None:
         params,
         statics=(1, 2),
         kinds=("cpu", "tiles"),
-        precisions=(Precision.FP16,),
+        precisions=(FloatStorage.FP16,),
         then=("HardSwish", "Tanh"),
     )
 
@@ -212,6 +212,6 @@ def test_work_space_behind_rounded_rows_is_aligned() -> None:
     weights = graph.constant("w", np.ones((5, 37), np.int8), Quantization.per_tensor(0.5, 0))
     (y,) = graph.emit("FullyConnected", [x, weights], dtypes=[DataType.FLOAT_32])
     step = Step("FullyConnected", "product", [x, weights], [y], {})
-    plain = Lowering(lambda step, e: None, lambda step, traits: 1000)
+    plain = KernelLowering(lambda step, e: None, lambda step, traits: 1000)
     assert is_hybrid(step)
     assert hybrid(plain).work(step, traits("cpu")) == 1000 + 512

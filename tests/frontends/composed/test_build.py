@@ -8,16 +8,16 @@ from support.dlc_graphs import NATIVE, READ, WRITE, convolution
 from support.dlc_write import node, static, tensor
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.build import MAX_NODES, Builder
+from isthmus.frontends.composed.build import MAX_NODES, ComposedBuilder
 from isthmus.frontends.composed.entries import GraphEntry
-from isthmus.graph import DataType, MemType, TensorType
+from isthmus.graph import DataType, TensorMemType, TensorType
 
 X, Y = tensor("x", WRITE, (2, 3)), tensor("y", READ, (2, 3))
 NONE = tensor("none", TensorType.NULL, (0,))
 
 
 def built(*tensors, nodes):
-    return Builder(GraphEntry("net", tensors, nodes), "net").build()
+    return ComposedBuilder(GraphEntry("net", tensors, nodes), "net").build()
 
 
 def refused(*tensors, nodes) -> QnnError:
@@ -73,7 +73,7 @@ def test_two_tensors_of_one_name_are_refused():
 
 def test_memory_types_are_those_of_the_tensors():
     graph = built(replace(X, mem_type=1), Y, nodes=(node("n", "Relu", ["x"], ["y"]),))
-    assert [t.mem_type for t in (*graph.inputs, *graph.outputs)] == [MemType.MEMHANDLE, MemType.RAW]
+    assert [t.mem_type for t in (*graph.inputs, *graph.outputs)] == [TensorMemType.MEMHANDLE, TensorMemType.RAW]
     error = refused(replace(X, mem_type=9), Y, nodes=(node("n", "Relu", ["x"], ["y"]),))
     assert error.code is Code.TENSOR_INVALID_TENSOR_PARAM
 

@@ -11,7 +11,7 @@ from support.dlc_graphs import connected, convolution
 from support.dlc_write import static, tensor
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.build import Builder
+from isthmus.frontends.composed.build import ComposedBuilder
 from isthmus.frontends.composed.entries import EncodingEntry
 from isthmus.frontends.composed.serialization import ALIGNMENT, read, write
 from isthmus.graph import DataType, TensorType
@@ -76,7 +76,7 @@ def test_damaged_graphs_are_built_or_refused():
             changed[rng.randrange(len(changed))] = rng.choice(b'0123456789"[]{},:nul- \xff\0')
         try:
             for graph in read(memoryview(changed), "it"):
-                Builder(graph, graph.name or "net").build()
+                ComposedBuilder(graph, graph.name or "net").build()
         except QnnError:
             continue
 

@@ -10,7 +10,7 @@ from test_dlc_files import ENCODED, FAMILIES
 from test_dlc_version3 import BIAS, MOVED, NET, WEIGHTS
 
 from isthmus.errors import QnnError
-from isthmus.frontends.composed.build import Builder
+from isthmus.frontends.composed.build import ComposedBuilder
 from isthmus.frontends.dlc import parse
 from isthmus.frontends.dlc.archive import read
 from isthmus.frontends.dlc.operations import translated
@@ -28,7 +28,7 @@ FILES = [
 def loads_or_refuses(data: bytes) -> None:
     try:
         for graph in parse(data, "damaged").graphs:
-            assert Builder(translated(graph, clean_names=True), graph.name or "net").build().finalized
+            assert ComposedBuilder(translated(graph, clean_names=True), graph.name or "net").build().finalized
     except QnnError:
         return
 

@@ -19,7 +19,7 @@ import numpy as np
 from isthmus.cabi import Interface, function, system_providers
 from isthmus.cabi.system import GraphInfo
 from isthmus.frontends import dlc
-from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, TensorEntry
+from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry
 from isthmus.frontends.dlc.operations import translated
 from isthmus.qnn.recorder import Recorder
 
@@ -81,7 +81,7 @@ def differences(mine: GraphEntry, theirs: GraphEntry) -> list[str]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, TensorEntry):
+    if isinstance(a, ComposedTensor):
         facts = ("type", "dtype", "dims", "data")
         return all((getattr(a, k) or None) == (getattr(b, k) or None) for k in facts) and _same(a.encoding, b.encoding)
     if isinstance(a, EncodingEntry) and isinstance(b, EncodingEntry):

@@ -180,7 +180,7 @@ def test_a_constant_that_a_node_makes_is_limited_in_its_bytes(monkeypatch) -> No
 
 
 def test_computed_constants_are_limited_by_what_the_model_brings(monkeypatch) -> None:
-    made = builder.Builder("b", given_bytes=10)
+    made = builder.OnnxBuilder("b", given_bytes=10)
     monkeypatch.setattr(builder, "MAX_FOLDED_BYTES", 100)
     made.count_folded(180)
     with pytest.raises(QnnError, match="take 181 bytes so far"):

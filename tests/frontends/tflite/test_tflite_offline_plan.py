@@ -13,7 +13,7 @@ from tflite_runners import LiteRtRunner, random_input
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.offline_plan import ALIGNMENT, METADATA_NAME, ArenaTensor, arena_tensors, embed
-from isthmus.planning import Buffer, Problem, check, solve
+from isthmus.planning import PlannerBuffer, Problem, check, solve
 
 MODELS = Path(__file__).parents[3] / ".models"
 MARK = 0x0123456789ABCD
@@ -52,7 +52,9 @@ def planned(data: bytes) -> tuple[list[ArenaTensor], Problem, dict[int, int]]:
     tensors = arena_tensors(ModelFile(data, "m"))
     sizes = [-(-t.bytes // ALIGNMENT) * ALIGNMENT for t in tensors]
     problem = Problem(
-        tuple(Buffer(str(t.index), t.first, t.last + 1, s, ALIGNMENT) for t, s in zip(tensors, sizes, strict=True))
+        tuple(
+            PlannerBuffer(str(t.index), t.first, t.last + 1, s, ALIGNMENT) for t, s in zip(tensors, sizes, strict=True)
+        )
     )
     found = solve(problem).offsets or ()
     return tensors, problem, {t.index: offset for t, offset in zip(tensors, found, strict=True)}

@@ -134,10 +134,10 @@ def test_numbers_are_those_of_the_header(tmp_path: Path) -> None:
 
 
 def test_numbers_that_the_graph_has_too_are_the_same(tmp_path: Path) -> None:
-    from isthmus.graph import DataType, MemType, TensorType
+    from isthmus.graph import DataType, TensorMemType, TensorType
 
     pairs: list[tuple[str, type[IntEnum]]] = [
-        ("QNN_DATATYPE_", DataType), ("QNN_TENSOR_TYPE_", TensorType), ("QNN_TENSORMEMTYPE_", MemType),
+        ("QNN_DATATYPE_", DataType), ("QNN_TENSOR_TYPE_", TensorType), ("QNN_TENSORMEMTYPE_", TensorMemType),
     ]  # fmt: skip
     body = "".join(
         f'  printf("%d\\n", (int){prefix}{member.name} == {int(member)});\n'

@@ -19,13 +19,13 @@ def main(arguments: list[str]) -> int:
 
     from isthmus.backends.accelerator.channel import Channel
     from isthmus.backends.accelerator.confinement import confine
-    from isthmus.backends.accelerator.server import Server
+    from isthmus.backends.accelerator.server import AcceleratorServer
     from isthmus.engine.native import loader
 
     end = socket.socket(fileno=fd)
     # Whatever would be loaded when it is first needed must be there before no file can be opened.
     loader.prepare_to_load()
-    Server(Channel(end), confine(fd)).run()
+    AcceleratorServer(Channel(end), confine(fd)).run()
     # Threads that still serve must not keep the process.
     os._exit(0)
 

@@ -34,7 +34,7 @@ from isthmus.backends.accelerator.channel import (
 from isthmus.backends.seam.deadlines import CHUNK, Deadlines, Patience
 from isthmus.errors import Code, QnnError
 from isthmus.system import isolated
-from isthmus.system.interrupts import Descriptor, start
+from isthmus.system.interrupts import FileDescriptor, start
 
 Undo = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 """From an answer to the call that takes back what it tells of."""
@@ -84,7 +84,7 @@ class Request:
     """
 
     def __init__(self, name: str, content: bytes, undo: Undo | None = None) -> None:
-        self.descriptors: list[Descriptor] = []
+        self.descriptors: list[FileDescriptor] = []
         """What to send, of its own: the caller may be interrupted, and close his, before the message is sent."""
         self.name, self.content, self.undo = name, content, undo
         self.begun = False

@@ -20,7 +20,7 @@ from isthmus.engine.native import doorbell
 from isthmus.engine.native.target import by_name, runnable
 from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
-from isthmus.system.interrupts import Ending, warn_forgotten
+from isthmus.system.interrupts import Finalizer, warn_forgotten
 
 _Result = TypeVar("_Result")
 _NORMAL = 100
@@ -35,7 +35,7 @@ _STATUSES = {
 """How an execution can fail over there, as `isthmus.engine.native.kernels.doorbell` says it."""
 
 
-class Lane:
+class Queue:
     """An order of executions, as a context needs it. A context manager.
 
     One that is dropped without being closed is closed by the garbage collector, with a `ResourceWarning`.
@@ -62,7 +62,7 @@ class Lane:
         page.close()
         try:
             self._id: int = accelerator.answer(opening)["lane"]
-            self._ending = Ending(self, _reclaim, self._connection, self._id)
+            self._ending = Finalizer(self, _reclaim, self._connection, self._id)
         except BaseException:
             self._connection.abandon(opening)
             raise
@@ -334,14 +334,14 @@ class Lane:
         if not self._connection.alive:
             raise self.accelerator.gone("execution")
 
-    def __enter__(self) -> Lane:
+    def __enter__(self) -> Queue:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
 
 
-def open_lane(running: Callable[[], Accelerator]) -> Lane:
+def open_lane(running: Callable[[], Accelerator]) -> Queue:
     """A lane on the accelerator that is running, and on the next one if that has died unnoticed.
 
     Parameters
@@ -350,12 +350,12 @@ def open_lane(running: Callable[[], Accelerator]) -> Lane:
         Answers the accelerator, and starts it again when it knows that it has ended.
     """
     try:
-        return Lane(running())
+        return Queue(running())
     except QnnError as problem:
         if problem.code is not Code.COMMON_SYSTEM_COMMUNICATION:
             raise
         # Nothing of whoever opens it was lost.
-        return Lane(running())
+        return Queue(running())
 
 
 def _closing(answer: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ import numpy as np
 from isthmus.backends.accelerator.channel import refused_by_the_system
 from isthmus.engine.native import doorbell, loader
 from isthmus.engine.native.target import host as host_target
-from isthmus.system.interrupts import owned
+from isthmus.system.interrupts import own_fd
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -40,7 +40,7 @@ class Page:
             _ENTRY(code[f"doorbell:{name}"]) for name in ("call", "wait", "hang_up")
         )
         try:
-            self._own = owned(os.memfd_create, "isthmus-doorbell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            self._own = own_fd(os.memfd_create, "isthmus-doorbell", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         except OSError as problem:
             raise refused_by_the_system(problem, "doorbell of a context", "it cannot be made") from None
         try:

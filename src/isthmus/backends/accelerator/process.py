@@ -19,7 +19,7 @@ from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.log import tell
 from isthmus.memory.shareable import shared_file
-from isthmus.system.interrupts import Descriptor, Ending, owned, warn_forgotten
+from isthmus.system.interrupts import FileDescriptor, Finalizer, own_fd, warn_forgotten
 
 SERVING = ("doorbell:serve", "doorbell:end", "doorbell:publish", "executor:run", "executor:work", "executor:stop")
 _SECONDS_TO_END = 2.0
@@ -47,7 +47,7 @@ class Accelerator:
         loader.ensure(SERVING, target)
         self.connection = Connection()
         # Before there is anything to end: an interrupt may come at any moment.
-        self._ending = Ending(self, _reclaim, self.connection)
+        self._ending = Finalizer(self, _reclaim, self.connection)
         try:
             self.connection.start(self.deadlines.starting)
             hello = self.call("hello", seconds=self.deadlines.starting)
@@ -221,7 +221,7 @@ class Slots(list[int]):
 
     def __init__(self, connection: Connection, slots: Iterable[int] = ()) -> None:
         super().__init__(slots)
-        self._ending = Ending(self, _forget, connection, list(self))
+        self._ending = Finalizer(self, _forget, connection, list(self))
 
     def ended(self) -> None:
         """They are deregistered."""
@@ -239,7 +239,7 @@ def request(name: str, fds: Sequence[int] = (), undo: Undo | None = None, **argu
     made = Request(name, encoded({"call": name, **arguments}), undo)
     try:
         for fd in fds:
-            made.descriptors.append(owned(os.dup, fd))
+            made.descriptors.append(own_fd(os.dup, fd))
     except OSError as problem:
         made.close()
         raise refused_by_the_system(problem, f"call '{name}'", "a file descriptor cannot be sent") from None
@@ -253,10 +253,10 @@ def _reclaim(connection: Connection) -> None:
         warn_forgotten("an accelerator was dropped without being closed")
 
 
-def _sealed(content: bytes) -> Descriptor:
+def _sealed(content: bytes) -> FileDescriptor:
     """A descriptor of memory with these contents, which nobody can change."""
     try:
-        own = owned(os.memfd_create, "isthmus-kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        own = own_fd(os.memfd_create, "isthmus-kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as problem:
         raise refused_by_the_system(problem, "code of kernels", "memory to send it in cannot be made") from None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from isthmus.backends.accelerator.lane import Lane
+from isthmus.backends.accelerator.lane import Queue
 from isthmus.backends.accelerator.memory import NOTHING
 from isthmus.backends.accelerator.process import Accelerator, Slots
 from isthmus.backends.seam.binary import ContextBinary, GraphBinary, to_bytes
@@ -67,7 +67,7 @@ class RemoteExecutor:
         Shared memory; none where the program needs none.
     """
 
-    def __init__(self, lane: Lane, program: Program, scratch: Window | None, state: Window | None) -> None:
+    def __init__(self, lane: Queue, program: Program, scratch: Window | None, state: Window | None) -> None:
         self.program = program
         self.staging_bytes = 0
         """Memory that is reserved for copies."""
@@ -128,7 +128,7 @@ class RemoteExecutor:
             finally:
                 self._lane.leave()
         except BaseException:
-            # As `Lane.in_turn`, without the calls that it costs.
+            # As `Queue.in_turn`, without the calls that it costs.
             self._lane.leave()
             raise
 

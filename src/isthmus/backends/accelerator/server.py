@@ -82,7 +82,7 @@ class _Service:
             self.block[word // 8] = value
 
 
-class Server:
+class AcceleratorServer:
     """All that lives in the accelerator.
 
     Parameters

@@ -11,7 +11,7 @@ from typing import Any
 
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import ContextBinary, Source, inspect, to_bytes
-from isthmus.backends.seam.binding import Binding, Ledger
+from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import (
     BackendDriver,
     ContextDriver,
@@ -23,9 +23,9 @@ from isthmus.backends.seam.driver import (
     check_apart,
 )
 from isthmus.backends.seam.entry import BackendEntry, IoPolicy
-from isthmus.backends.seam.limit import Limit
-from isthmus.backends.seam.native import NativeGraphDriver, Prepared
-from isthmus.backends.seam.turn import PlainTurn
+from isthmus.backends.seam.limit import ExecutionDeadline
+from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
+from isthmus.backends.seam.turn import ExecutionLock
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
@@ -86,11 +86,11 @@ class CpuContext(ContextDriver):
 class CpuGraphDriver(NativeGraphDriver):
     """A graph on the CPU, with scratch and state of its own."""
 
-    def __init__(self, graph: Graph, prepared: Prepared | None = None) -> None:
+    def __init__(self, graph: Graph, prepared: CompiledGraph | None = None) -> None:
         super().__init__(graph, prepared)
         # A binding may be closed where another of the graph's is at work.
-        self._turn = PlainTurn()
-        self._ledger = Ledger(self._turn)
+        self._turn = ExecutionLock()
+        self._ledger = ExecutionCounts(self._turn)
         self._executor: Executor | None = None
         self._buffers: list[Buffer] = []
         self._own: list[Window] = []
@@ -157,10 +157,10 @@ def _not_bound() -> int:
     raise AssertionError("a binding that has ended is made again before it runs")
 
 
-class CpuBinding(Binding):
+class CpuBinding(BindingBase):
     """Memory for a graph on the CPU: all of it is used in place."""
 
-    def __init__(self, graph: CpuGraphDriver, memories: Memories, ledger: Ledger) -> None:
+    def __init__(self, graph: CpuGraphDriver, memories: Memories, ledger: ExecutionCounts) -> None:
         self._graph = graph
         self._io: BoundIo | None = None
         self._native: Callable[[], int] = _not_bound
@@ -198,7 +198,7 @@ class CpuBinding(Binding):
         if self._graph.bound is self:
             self._graph.bound = None
 
-    def _run_within(self, limit: Limit) -> None:
+    def _run_within(self, limit: ExecutionDeadline) -> None:
         self._take_over()
         native.run_within(self._graph.executor(), limit, self._what)
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from isthmus.backends.gpu.compile import serialization
-from isthmus.backends.gpu.compile.program import Program
+from isthmus.backends.gpu.compile.program import KernelProgram
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.backends.seam.driver import Source
 from isthmus.errors import Code, QnnError
@@ -32,7 +32,7 @@ _PREFIX = struct.Struct("<8sIIQ32s")
 _HEADER_LIMIT = 1 << 24
 
 
-def to_bytes(programs: Sequence[Program]) -> bytes:
+def to_bytes(programs: Sequence[KernelProgram]) -> bytes:
     """A context binary that holds these programs."""
     sections = [serialization.to_bytes(program) for program in programs]
     entries = [
@@ -43,7 +43,7 @@ def to_bytes(programs: Sequence[Program]) -> bytes:
     return _PREFIX.pack(MAGIC, VERSION, len(header), _PREFIX.size + len(body), _digest(body)) + body
 
 
-def programs(source: Source, traits: DeviceTraits) -> list[Program]:
+def programs(source: Source, traits: DeviceTraits) -> list[KernelProgram]:
     """The programs of a context binary, lowered for a device.
 
     Raises
@@ -68,7 +68,7 @@ def inspect(source: Source) -> BinaryInfo | None:
     return BinaryInfo(VERSION, "gpu", producer, len(content), graphs)
 
 
-def outline(program: Program) -> Graph:
+def outline(program: KernelProgram) -> Graph:
     """A graph out of a context binary as far as a client sees it: its inputs and outputs."""
     graph = Graph(program.name)
     for kind, infos in ((TensorType.APP_WRITE, program.inputs), (TensorType.APP_READ, program.outputs)):
@@ -110,7 +110,7 @@ def _content(source: Any) -> memoryview | None:
         raise _refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
 
 
-def _read(view: memoryview, traits: DeviceTraits) -> tuple[str, list[Program]]:
+def _read(view: memoryview, traits: DeviceTraits) -> tuple[str, list[KernelProgram]]:
     if len(view) < _PREFIX.size:
         raise _refusal(f"{len(view)} bytes are too few for one")
     _, version, length, total, digest = _PREFIX.unpack_from(view)
@@ -153,7 +153,7 @@ def _size(value: object) -> int:
     return value
 
 
-def _graph(name: str, section: memoryview, traits: DeviceTraits) -> Program:
+def _graph(name: str, section: memoryview, traits: DeviceTraits) -> KernelProgram:
     try:
         program = serialization.from_bytes(section, traits)
     except QnnError as problem:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.gpu.buffers import HostSharedBuffer
 from isthmus.backends.gpu.memory import GpuRegistration
-from isthmus.backends.gpu.options import GraphConfig
+from isthmus.backends.gpu.options import GpuGraphOption
 from isthmus.backends.gpu.program import DeviceProgram, IoPlace
 from isthmus.backends.gpu.runtime import commands, event
 from isthmus.backends.gpu.runtime.commands import Command
-from isthmus.backends.gpu.runtime.event import Event
-from isthmus.backends.gpu.runtime.execution import Commands, Limits, Outcome
+from isthmus.backends.gpu.runtime.event import ClEvent
+from isthmus.backends.gpu.runtime.execution import Commands, Outcome, RunLimits
 from isthmus.backends.gpu.staging import HostSide, Stage
-from isthmus.backends.seam.binding import Binding
+from isthmus.backends.seam.binding import BindingBase
 from isthmus.backends.seam.driver import Memories, OperationTime, TensorMemory, Traffic, check_apart
-from isthmus.backends.seam.limit import Limit, aborted
+from isthmus.backends.seam.limit import ExecutionDeadline, aborted
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
 from isthmus.memory import Window
@@ -52,7 +52,7 @@ class _Counted:
             self.copied_out += nbytes
 
 
-class GpuBinding(Binding):
+class GpuBinding(BindingBase):
     """Memory for a graph on an OpenCL device: registered buffers where they lie, raw memory by transfers."""
 
     def __init__(self, graph: GpuGraphDriver, memories: Memories) -> None:
@@ -98,7 +98,7 @@ class GpuBinding(Binding):
             ahead += first
             behind += last
         # What may refuse goes first, before anything is in the queue.
-        ahead.sort(key=lambda command: command.kind is not commands.Kind.UNMAPPED)
+        ahead.sort(key=lambda command: command.kind is not commands.CommandKind.UNMAPPED)
         graph.ledger.total.staging_execute_bytes += staging.reserved - before
         self._use([*ahead, *loaded.launches(places), *behind], loaded)
         traffic = Traffic(counted.copied_in, counted.copied_out, counted.in_place)
@@ -107,7 +107,7 @@ class GpuBinding(Binding):
     def _use(self, made: list[Command], loaded: DeviceProgram) -> None:
         if self._commands is not None:
             self._commands.close()
-        record = not self._graph.options[GraphConfig.DISABLE_QUEUE_RECORDING]
+        record = not self._graph.options[GpuGraphOption.DISABLE_QUEUE_RECORDING]
         self._commands = Commands(
             loaded.context, made, self._what, loaded.patience, record, keeps=(self.memories, loaded, self._sides)
         )
@@ -197,10 +197,10 @@ class GpuBinding(Binding):
         for target, source, nbytes in self._copies_out:
             ctypes.memmove(target, source, nbytes)
 
-    def _run_within(self, limit: Limit) -> None:
+    def _run_within(self, limit: ExecutionDeadline) -> None:
         self._timed_within(limit, lambda made, limits: (made.run_within(limits), ()))
 
-    def execute_timed(self, limit: Limit | None = None) -> Sequence[OperationTime]:
+    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Sequence[OperationTime]:
         def run() -> Sequence[OperationTime]:
             if limit is not None:
                 limit.check(self._what)
@@ -209,12 +209,14 @@ class GpuBinding(Binding):
         return self._in_turn(run)
 
     def _timed_within(
-        self, limit: Limit | None, run: Callable[[Commands, Limits], tuple[int, Sequence[tuple[str, float]]]]
+        self,
+        limit: ExecutionDeadline | None,
+        run: Callable[[Commands, RunLimits], tuple[int, Sequence[tuple[str, float]]]],
     ) -> list[OperationTime]:
         """Run in another way than as a whole, until the end or a limit."""
         assert self._commands is not None
         made, stopped = self._commands, threading.Event()
-        limits = Limits(lambda: None if limit is None else limit.left, stopped.is_set)
+        limits = RunLimits(lambda: None if limit is None else limit.left, stopped.is_set)
 
         def whole() -> Sequence[tuple[str, float]]:
             outcome, times = run(made, limits)
@@ -230,8 +232,8 @@ class GpuBinding(Binding):
         self._copy(self._copies_out)
         return [OperationTime(*each) for each in times]
 
-    def enqueue(self, wait_for: Any) -> Event:
-        def run() -> Event:
+    def enqueue(self, wait_for: Any) -> ClEvent:
+        def run() -> ClEvent:
             assert self._commands is not None
             if self._raw or self._shared:
                 which = f"tensor '{self._raw}' of {self._what}" if self._raw else self._what

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.gpu.runtime import numbers
-from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.handles import MemoryFacts, handle_of, map_count
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.owned import Owned
@@ -26,8 +26,8 @@ from isthmus.memory.buffer import Buffer
 from isthmus.memory.host import HostBuffer
 from isthmus.memory.identity import PRIVATE, Identity
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
-from isthmus.memory.whole import whole
-from isthmus.system.interrupts import Ending
+from isthmus.memory.whole import as_int
+from isthmus.system.interrupts import Finalizer
 
 KIND = "opencl"
 GRACE = 10.0
@@ -50,7 +50,7 @@ class OpenClBuffer(Buffer):
         What OpenCL tells of it.
     """
 
-    def __init__(self, context: Context, owned: Owned, facts: MemoryFacts, address: int | None = None) -> None:
+    def __init__(self, context: ClContext, owned: Owned, facts: MemoryFacts, address: int | None = None) -> None:
         self.context, self.facts = context, facts
         self._owned = owned
         context.keep_for(self)
@@ -90,11 +90,11 @@ class HostSharedBuffer(OpenClBuffer):
     Where the device shares memory with the host, handing it over costs nothing; elsewhere the driver transfers it.
     """
 
-    def __init__(self, context: Context, owned: Owned, facts: MemoryFacts, pages: Buffer, nbytes: int) -> None:
+    def __init__(self, context: ClContext, owned: Owned, facts: MemoryFacts, pages: Buffer, nbytes: int) -> None:
         super().__init__(context, owned, facts, pages.address)
         self.nbytes = nbytes
         self._pages = pages
-        self._mapping = Ending(self, _hand_back, context, owned, pages)
+        self._mapping = Finalizer(self, _hand_back, context, owned, pages)
 
     @property
     def array(self) -> np.ndarray:
@@ -116,7 +116,7 @@ class HostSharedBuffer(OpenClBuffer):
         super()._release()
 
 
-def _hand_back(context: Context, owned: Owned, pages: Buffer) -> None:
+def _hand_back(context: ClContext, owned: Owned, pages: Buffer) -> None:
     """Give host memory to the device for good, and wait until it has taken it: then the memory may end."""
     if sys.is_finalizing():
         return
@@ -133,7 +133,7 @@ def _hand_back(context: Context, owned: Owned, pages: Buffer) -> None:
 class _Wanted:
     """What is allocated at this moment: where, how, and as which class."""
 
-    context: Context
+    context: ClContext
     flags: int
     shared: bool
 
@@ -147,7 +147,7 @@ class OpenCl(MemoryResource):
     kind = KIND
 
     def allocate(self, nbytes: int, alignment: int = DEFAULT_ALIGNMENT) -> Buffer:
-        nbytes = whole(nbytes, "OpenCL buffer")
+        nbytes = as_int(nbytes, "OpenCL buffer")
         wanted, what = _wanted.get(), f"OpenCL buffer of {nbytes} bytes"
         if wanted is None:
             rule, hint = "memory of a device belongs to a context", "qnn.gpu.allocate makes it for a backend."
@@ -168,7 +168,7 @@ class OpenCl(MemoryResource):
         return buffer
 
 
-def _made(context: Context, flags: int, nbytes: int, address: int, what: str) -> tuple[Owned, MemoryFacts]:
+def _made(context: ClContext, flags: int, nbytes: int, address: int, what: str) -> tuple[Owned, MemoryFacts]:
     owned = Owned.make(what, "clCreateBuffer", context.handle, flags, nbytes, address or None)
     return owned, MemoryFacts(owned.handle, what)
 
@@ -176,13 +176,13 @@ def _made(context: Context, flags: int, nbytes: int, address: int, what: str) ->
 provide(OpenCl())
 
 
-def device_buffer(context: Context, nbytes: int, *, of_host: bool = False) -> OpenClBuffer:
+def device_buffer(context: ClContext, nbytes: int, *, of_host: bool = False) -> OpenClBuffer:
     """Memory of a device; `of_host` asks for memory that the host can be given quickly (ALLOC_HOST_PTR)."""
     flags = numbers.MEM_READ_WRITE | (numbers.MEM_ALLOC_HOST_PTR if of_host else 0)
     return _allocated(_Wanted(context, flags, False), nbytes)
 
 
-def shared_buffer(context: Context, nbytes: int) -> HostSharedBuffer:
+def shared_buffer(context: ClContext, nbytes: int) -> HostSharedBuffer:
     """Host memory that a device works in (USE_HOST_PTR), handed over for each execution."""
     buffer = _allocated(_Wanted(context, numbers.MEM_READ_WRITE | numbers.MEM_USE_HOST_PTR, True), nbytes)
     assert isinstance(buffer, HostSharedBuffer)
@@ -218,15 +218,15 @@ class PinnedBuffer(Buffer):
         self.inner = None  # type: ignore[assignment]
 
 
-def pinned_buffer(context: Context, nbytes: int) -> PinnedBuffer:
+def pinned_buffer(context: ClContext, nbytes: int) -> PinnedBuffer:
     """Host memory that transfers go to and from at the speed of the bus."""
     inner, cell = device_buffer(context, nbytes, of_host=True), (ctypes.c_void_p * 1)()
     # Drivers keep memory that is mapped.
-    Ending(inner, _unmap, context, inner._owned, cell)
+    Finalizer(inner, _unmap, context, inner._owned, cell)
     return PinnedBuffer(inner, map_buffer(context, inner.handle, nbytes, inner.what, cell))
 
 
-def _unmap(context: Context, owned: Owned, cell: Any) -> None:
+def _unmap(context: ClContext, owned: Owned, cell: Any) -> None:
     if sys.is_finalizing():
         return
     found = library()
@@ -235,7 +235,7 @@ def _unmap(context: Context, owned: Owned, cell: Any) -> None:
         found.functions["clFlush"](context.queue)
 
 
-def pin_pages(context: Context, address: int, nbytes: int) -> Owned | None:
+def pin_pages(context: ClContext, address: int, nbytes: int) -> Owned | None:
     """Have whole pages of a client's memory stay where they are, so that a device can fetch from there.
 
     It is a memory object over them that no command uses; the answer ends it. None where the driver makes none.
@@ -247,7 +247,7 @@ def pin_pages(context: Context, address: int, nbytes: int) -> Owned | None:
         return None
 
 
-def adopt_buffer(context: Context, given: Any, what: str) -> OpenClBuffer:
+def adopt_buffer(context: ClContext, given: Any, what: str) -> OpenClBuffer:
     """The client's buffer, by an object of pyopencl or by its handle.
 
     Raises
@@ -283,7 +283,7 @@ def _facts(given: Any, what: str) -> MemoryFacts:
     return facts
 
 
-def adopt_pyopencl(context: Context, given: Any) -> OpenClBuffer | None:
+def adopt_pyopencl(context: ClContext, given: Any) -> OpenClBuffer | None:
     """The buffer of pyopencl that a client brought instead of memory; None for all else, and for other contexts."""
     if not type(given).__module__.startswith("pyopencl") or not hasattr(given, "int_ptr"):
         return None

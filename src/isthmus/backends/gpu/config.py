@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from isthmus.backends.gpu.options import GraphConfig, Precision
-from isthmus.backends.seam.config import Key, Refused, Table, choice, file_name, number, settings, shown, truth
+from isthmus.backends.gpu.options import GpuGraphOption, PrecisionMode
+from isthmus.backends.seam.config import ConfigError, Key, Table, choice, file_name, number, settings, shown, truth
 from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.log import Log
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class GpuConfig:
         How many seconds an execution may take before the device counts as lost.
     """
 
-    graphs: Mapping[GraphConfig, Any] = field(default_factory=dict)
+    graphs: Mapping[GpuGraphOption, Any] = field(default_factory=dict)
     graph_names: tuple[str, ...] | None = None
     kernel_repo_path: str | None = None
     invalidate_kernel_repo: bool = False
@@ -57,7 +57,7 @@ class GpuConfig:
         """Seconds that an execution may take."""
         return Deadlines.from_environment().execution if self.timeout is None else float(self.timeout)
 
-    def options(self, graph: str) -> dict[GraphConfig, Any]:
+    def options(self, graph: str) -> dict[GpuGraphOption, Any]:
         """The options of a graph."""
         chosen = self.graph_names is None or graph in self.graph_names
         return dict(self.graphs) if chosen else {}
@@ -69,39 +69,39 @@ _MOST_DEVICES = 255
 
 def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
-        raise Refused(f"must be a list of names, is {shown(value)}")
+        raise ConfigError(f"must be a list of names, is {shown(value)}")
     return tuple(value)
 
 
 def _name_or_number(value: Any) -> str | int:
     if isinstance(value, str) and value:
         return value
-    if is_whole(value) and 0 <= value <= _MOST_DEVICES:
+    if is_int(value) and 0 <= value <= _MOST_DEVICES:
         return int(value)
-    raise Refused(f"must be part of a name, or a number from 0 to {_MOST_DEVICES}, is {shown(value)}")
+    raise ConfigError(f"must be part of a name, or a number from 0 to {_MOST_DEVICES}, is {shown(value)}")
 
 
 def _object(value: Any) -> Any:
-    if not hasattr(value, "int_ptr") and (not is_whole(value) or value <= 0):
-        raise Refused(f"must be an object of OpenCL or its handle, is {shown(value)}")
+    if not hasattr(value, "int_ptr") and (not is_int(value) or value <= 0):
+        raise ConfigError(f"must be an object of OpenCL or its handle, is {shown(value)}")
     return value
 
 
 _GRAPH_KEYS = {
     "precision_mode": (
-        GraphConfig.PRECISION,
+        GpuGraphOption.PRECISION,
         choice(
             {
-                "fp32": Precision.FP32,
-                "fp16": Precision.FP16,
-                "hybrid": Precision.HYBRID,
-                "user_provided": Precision.USER_PROVIDED,
+                "fp32": PrecisionMode.FP32,
+                "fp16": PrecisionMode.FP16,
+                "hybrid": PrecisionMode.HYBRID,
+                "user_provided": PrecisionMode.USER_PROVIDED,
             }
         ),
     ),
-    "disable_memory_optimizations": (GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS, truth),
-    "disable_node_optimizations": (GraphConfig.DISABLE_NODE_OPTIMIZATIONS, truth),
-    "disable_queue_recording": (GraphConfig.DISABLE_QUEUE_RECORDING, truth),
+    "disable_memory_optimizations": (GpuGraphOption.DISABLE_MEMORY_OPTIMIZATIONS, truth),
+    "disable_node_optimizations": (GpuGraphOption.DISABLE_NODE_OPTIMIZATIONS, truth),
+    "disable_queue_recording": (GpuGraphOption.DISABLE_QUEUE_RECORDING, truth),
 }
 _KEYS: Table = {
     "graph_names": Key("graph_names", _names),

@@ -27,9 +27,9 @@ from isthmus.backends.gpu.config import GpuConfig, read_config
 from isthmus.backends.gpu.graph import DeviceSide, GpuGraphDriver
 from isthmus.backends.gpu.io import GpuIo
 from isthmus.backends.gpu.memory import GpuMemory, GpuRegistration
-from isthmus.backends.gpu.options import BackendProperty, ContextConfig, truth
+from isthmus.backends.gpu.options import GpuBackendProperty, GpuContextOption, truth
 from isthmus.backends.gpu.prepare import preparation, traits
-from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.device import choose
 from isthmus.backends.gpu.runtime.library import REMEDY
 from isthmus.backends.gpu.runtime.program import Repository
@@ -41,14 +41,14 @@ from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel, deferred
 from isthmus.memory import adopt, holds
-from isthmus.system.interrupts import Ending
+from isthmus.system.interrupts import Finalizer
 from isthmus.system.lock import Lock
 
 
 class GpuBackend(BackendDriver):
     """The backend, on the device that its configuration names or on the best there is."""
 
-    properties = BackendProperty
+    properties = GpuBackendProperty
 
     def __init__(self, config: GpuConfig, log: Log) -> None:
         self.config, self.log = config, log
@@ -60,22 +60,22 @@ class GpuBackend(BackendDriver):
             here = backend()
             return None if here is None else adopt_pyopencl(here._opencl, given)
 
-        self._adoption = Ending(self, adopt(known))
+        self._adoption = Finalizer(self, adopt(known))
 
-    def _open(self) -> Context:
+    def _open(self) -> ClContext:
         config = self.config
         if config.context is not None or config.queue is not None:
-            opened = Context.of_client(config.context, config.queue)
+            opened = ClContext.of_client(config.context, config.queue)
             if config.platform is not None or config.device is not None:
                 rule = "a context or queue of the client's is on a device already: platform and device cannot be chosen"
                 raise QnnError(Code.BACKEND_INCONSISTENT_CONFIG, "backend 'gpu'", rule)
         else:
-            opened = Context.create(choose(config.platform, config.device, partial(self.log, LogLevel.WARN)))
+            opened = ClContext.create(choose(config.platform, config.device, partial(self.log, LogLevel.WARN)))
         opened.patience = config.patience
         self.log(LogLevel.INFO, f"OpenCL device {opened.device}, driver {opened.device.driver}")
         return opened
 
-    def opencl(self) -> Context:
+    def opencl(self) -> ClContext:
         """The OpenCL context; a new one where our own is lost."""
         with deferred(), self._lock:
             if self._opencl.lost is not None and self._opencl.is_own:
@@ -91,11 +91,11 @@ class GpuBackend(BackendDriver):
             raise QnnError(Code.COMMON_PLATFORM_NOT_SUPPORTED, "backend 'gpu'", rule, REMEDY) from None
         here = self.opencl()
         here.check("backend 'gpu'")
-        if option is BackendProperty.CL_CONTEXT:
+        if option is GpuBackendProperty.CL_CONTEXT:
             return pyopencl.Context.from_int_ptr(here.handle, retain=True)
-        if option is BackendProperty.CL_QUEUE:
+        if option is GpuBackendProperty.CL_QUEUE:
             return pyopencl.CommandQueue.from_int_ptr(here.queue, retain=True)
-        assert option is BackendProperty.CL_DEVICE
+        assert option is GpuBackendProperty.CL_DEVICE
         return pyopencl.Device.from_int_ptr(here.device.handle, retain=True)
 
     def supports(self, call: Call) -> str | None:
@@ -117,13 +117,13 @@ class GpuBackend(BackendDriver):
 class GpuContext(ContextDriver):
     """A context: graphs and registered buffers of one OpenCL context."""
 
-    configs = ContextConfig
+    configs = GpuContextOption
 
-    def __init__(self, config: GpuConfig, here: Context) -> None:
+    def __init__(self, config: GpuConfig, here: ClContext) -> None:
         self.config, self.opencl = config, here
         self.moving: AbstractContextManager[object] = Lock() if config.follow_client else nullcontext()
         """Held while it moves to another OpenCL context, and by whoever makes something in the one it is in."""
-        self._followed: Context | None = None
+        self._followed: ClContext | None = None
         self._left: tuple[Callable[[], object], ...] = ()
         """What is still to be done to give back what it had before it moved."""
         path = config.kernel_repo_path
@@ -133,13 +133,13 @@ class GpuContext(ContextDriver):
         self._graphs: list[GpuGraphDriver] = []
 
     def get_config(self, option: IntEnum) -> Any:
-        if option is ContextConfig.KERNEL_REPO_DIR:
+        if option is GpuContextOption.KERNEL_REPO_DIR:
             return str(self.repository.folder.path)
         return not self.repository.is_valid
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
         before, was_valid = self.repository, self.repository.is_valid
-        if option is ContextConfig.KERNEL_REPO_DIR:
+        if option is GpuContextOption.KERNEL_REPO_DIR:
             self.repository = _repository(value)
             self.repository.is_valid = was_valid
         else:
@@ -179,7 +179,7 @@ class GpuContext(ContextDriver):
         if wanted is None or any(graph.has_history for graph in self._graphs):
             return
         try:
-            here = Context.of_client(wanted, None)
+            here = ClContext.of_client(wanted, None)
         except QnnError as problem:
             hint = "Create the buffers in a context of one device."
             raise QnnError(Code.MEM_INVALID_ARGUMENT, problem.what, problem.rule, hint) from None
@@ -195,7 +195,7 @@ class GpuContext(ContextDriver):
                     side.close()
                 here.close()
 
-    def _go(self, graphs: Sequence[GpuGraphDriver], made: Sequence[DeviceSide], here: Context) -> None:
+    def _go(self, graphs: Sequence[GpuGraphDriver], made: Sequence[DeviceSide], here: ClContext) -> None:
         """Be there, with all graphs, from one moment to the next; unless an execution has left state meanwhile."""
         if any(graph.has_history for graph in graphs):
             return
@@ -261,7 +261,7 @@ def _in_turns(graphs: Sequence[GpuGraphDriver], do: Callable[[], None]) -> None:
 def _repository(path: Any) -> Repository:
     if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
         raise QnnError(Code.CONTEXT_INVALID_CONFIG, f"kernel repository {path!r}", "must be the path of a folder")
-    setting = f"{ContextConfig.KERNEL_REPO_DIR.name} (kernel_repo_path)"
+    setting = f"{GpuContextOption.KERNEL_REPO_DIR.name} (kernel_repo_path)"
     repository = Repository(Folder(Path(path).absolute(), setting), is_required=True)
     repository.check()
     return repository

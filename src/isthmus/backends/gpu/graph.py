@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.gpu import prepare as gpu_prepare
 from isthmus.backends.gpu.binding import GpuBinding
-from isthmus.backends.gpu.compile.program import Program
-from isthmus.backends.gpu.options import GraphConfig, Precision, truth
+from isthmus.backends.gpu.compile.program import KernelProgram
+from isthmus.backends.gpu.options import GpuGraphOption, PrecisionMode, truth
 from isthmus.backends.gpu.program import DeviceProgram
-from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.staging import Staging
-from isthmus.backends.seam.binding import Ledger
+from isthmus.backends.seam.binding import ExecutionCounts
 from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories
-from isthmus.backends.seam.turn import PlainTurn
+from isthmus.backends.seam.turn import ExecutionLock
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Graph, GraphInfo, MemType
+from isthmus.graph import Graph, GraphInfo, TensorMemType
 from isthmus.prepare.schedule import Plan
 from isthmus.prepare.strips import ScratchLimit
 
@@ -31,7 +31,7 @@ class DeviceSide:
     """What a graph has on a device: its program, prepared and loaded, and memory for what is transferred."""
 
     staging: Staging
-    program: Program | None = None
+    program: KernelProgram | None = None
     loaded: DeviceProgram | None = None
 
     def close(self) -> None:
@@ -44,18 +44,18 @@ class DeviceSide:
 class GpuGraphDriver(GraphDriver):
     """A graph on an OpenCL device, with scratch, constants and state of its own there."""
 
-    configs = GraphConfig
+    configs = GpuGraphOption
 
-    def __init__(self, context: GpuContext, graph: Graph, program: Program | None = None) -> None:
+    def __init__(self, context: GpuContext, graph: Graph, program: KernelProgram | None = None) -> None:
         self.context, self.graph = context, graph
-        self.options: dict[GraphConfig, Any] = {**_DEFAULTS, **context.config.options(graph.name)}
+        self.options: dict[GpuGraphOption, Any] = {**_DEFAULTS, **context.config.options(graph.name)}
         self.side = DeviceSide(Staging(context.opencl), program)
         """Replaced as a whole, in the graph's turn or while the context moves: whoever asks twice may see two."""
         self._is_restored = program is not None
         self._closed = False
         self._preparing = threading.Lock()
-        self._turn = PlainTurn()
-        self.ledger = Ledger(self._turn)
+        self._turn = ExecutionLock()
+        self.ledger = ExecutionCounts(self._turn)
 
     @property
     def what(self) -> str:
@@ -65,10 +65,10 @@ class GpuGraphDriver(GraphDriver):
     # -- preparation ---------------------------------------------------------------------------------------------------
 
     def get_config(self, option: IntEnum) -> Any:
-        return self.options[GraphConfig(option)]
+        return self.options[GpuGraphOption(option)]
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
-        known = GraphConfig(option)
+        known = GpuGraphOption(option)
         if self.side.program is not None:
             raise QnnError(Code.GRAPH_FINALIZED, self.what, f"it is prepared: {known.name} is fixed")
         before, self.options[known] = self.options[known], _checked_option(known, value)
@@ -83,7 +83,7 @@ class GpuGraphDriver(GraphDriver):
         return Change()
 
     @property
-    def program(self) -> Program:
+    def program(self) -> KernelProgram:
         """Its executable form. To ask for what depends on it ends composition: sizes are those of a complete graph."""
         program = self.side.program
         if program is not None:
@@ -117,12 +117,12 @@ class GpuGraphDriver(GraphDriver):
         self.ledger.total.staging_prepare_bytes = side.staging.reserved
         self.finalized = True
 
-    def _load(self, here: Context, program: Program, staging: Staging) -> DeviceProgram:
+    def _load(self, here: ClContext, program: KernelProgram, staging: Staging) -> DeviceProgram:
         """The program on a device, with memory for what the graph says will be transferred."""
         loaded = DeviceProgram(here, program, self.context.repository, self.context.config.patience, self.what)
         try:
             infos = program.info.tensors
-            raw = [index for index, info in enumerate(infos) if info.mem_type is MemType.RAW]
+            raw = [index for index, info in enumerate(infos) if info.mem_type is TensorMemType.RAW]
             staging.reserve(infos, raw)
         except BaseException:
             loaded.close()
@@ -143,7 +143,7 @@ class GpuGraphDriver(GraphDriver):
         side = self.side
         return side.loaded is not None and bool(side.loaded.program.state_bytes)
 
-    def made_on(self, here: Context) -> DeviceSide:
+    def made_on(self, here: ClContext) -> DeviceSide:
         """The same in another OpenCL context, to be moved to; prepared anew where that is on another device."""
         device, staging, side = self.context.opencl.device, Staging(here), self.side
         program = side.program
@@ -192,18 +192,20 @@ class GpuGraphDriver(GraphDriver):
             self._closed, self.side, self.graph = True, DeviceSide(side.staging), Graph(self.graph.name)
 
 
-_DEFAULTS: dict[GraphConfig, Any] = {
-    GraphConfig.PRECISION: Precision.USER_PROVIDED,
-    GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS: False,
-    GraphConfig.DISABLE_NODE_OPTIMIZATIONS: False,
-    GraphConfig.DISABLE_QUEUE_RECORDING: False,
+_DEFAULTS: dict[GpuGraphOption, Any] = {
+    GpuGraphOption.PRECISION: PrecisionMode.USER_PROVIDED,
+    GpuGraphOption.DISABLE_MEMORY_OPTIMIZATIONS: False,
+    GpuGraphOption.DISABLE_NODE_OPTIMIZATIONS: False,
+    GpuGraphOption.DISABLE_QUEUE_RECORDING: False,
 }
 
 
-def _checked_option(option: GraphConfig, value: Any) -> Any:
-    if option is GraphConfig.PRECISION:
-        if isinstance(value, Precision) or (type(value) is int and value in {int(known) for known in Precision}):
-            return Precision(value)
-        known = ", ".join(f"{each.name} {int(each)}" for each in Precision)
+def _checked_option(option: GpuGraphOption, value: Any) -> Any:
+    if option is GpuGraphOption.PRECISION:
+        if isinstance(value, PrecisionMode) or (
+            type(value) is int and value in {int(known) for known in PrecisionMode}
+        ):
+            return PrecisionMode(value)
+        known = ", ".join(f"{each.name} {int(each)}" for each in PrecisionMode)
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"precision {value!r}", f"must be one of {known}")
     return truth(option, value, Code.GRAPH_INVALID_ARGUMENT)

@@ -13,25 +13,25 @@ from typing import ClassVar
 from isthmus.backends.gpu.buffers import pinned_buffer, shared_buffer
 from isthmus.backends.gpu.graph import GpuGraphDriver
 from isthmus.backends.gpu.options import GpuMemInfo
-from isthmus.backends.gpu.options import MemType as GpuMemType
+from isthmus.backends.gpu.options import GpuMemType as GpuMemType
 from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
-from isthmus.backends.seam.entry import IoPolicy, Provision
-from isthmus.graph import MemType
+from isthmus.backends.seam.entry import IoMemory, IoPolicy
+from isthmus.graph import TensorMemType
 from isthmus.memory import Buffer
 
 
 class GpuIo(IoPolicy):
     """Registered buffers or raw memory, whichever the device is better served with, unless one is asked for."""
 
-    kinds: ClassVar[Mapping[str, MemType]] = {"memhandle": MemType.MEMHANDLE, "raw": MemType.RAW}
+    kinds: ClassVar[Mapping[str, TensorMemType]] = {"memhandle": TensorMemType.MEMHANDLE, "raw": TensorMemType.RAW}
 
-    def io(self, graph: GraphDriver, kind: str | None) -> Provision:
+    def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
         assert isinstance(graph, GpuGraphDriver)
         context, infos = graph.context.opencl, graph.info.tensors
         buffers: list[Buffer] = []
         if kind == "raw" or (kind is None and not context.device.unified):
             buffers += [pinned_buffer(context, max(info.nbytes, 1)) for info in infos]
-            return Provision([TensorMemory(buffer.window()) for buffer in buffers], buffers)
+            return IoMemory([TensorMemory(buffer.window()) for buffer in buffers], buffers)
         buffers += [shared_buffer(context, max(info.nbytes, 1)) for info in infos]
         registrations = graph.context.register(
             [
@@ -41,4 +41,4 @@ class GpuIo(IoPolicy):
                 for info, buffer in zip(infos, buffers, strict=True)
             ]
         )
-        return Provision([TensorMemory(known.window, known) for known in registrations], buffers)
+        return IoMemory([TensorMemory(known.window, known) for known in registrations], buffers)

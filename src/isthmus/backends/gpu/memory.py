@@ -12,12 +12,12 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from isthmus.backends.gpu.buffers import HostSharedBuffer, OpenClBuffer, adopt_buffer, context_of
-from isthmus.backends.gpu.options import GpuMemInfo, MemType
-from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.options import GpuMemInfo, GpuMemType
+from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 
 
 class GpuRegistration(Registration):
@@ -57,7 +57,7 @@ class GpuMemory:
         The OpenCL context that buffers must be of.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ClContext) -> None:
         self._context = context
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
@@ -135,10 +135,10 @@ def _given(what: str, descriptor: MemDescriptor) -> object:
     custom = descriptor.custom
     if not isinstance(custom, GpuMemInfo):
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"its custom structure must be a GpuMemInfo, is {custom!r}")
-    if not is_whole(custom.mem_type) or custom.mem_type != MemType.OPENCL:
+    if not is_int(custom.mem_type) or custom.mem_type != GpuMemType.OPENCL:
         kind = getattr(custom.mem_type, "name", repr(custom.mem_type))
         rule = f"custom memory of type {kind} cannot be registered"
-        raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule, f"OPENCL {int(MemType.OPENCL)} can.")
+        raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule, f"OPENCL {int(GpuMemType.OPENCL)} can.")
     if custom.buffer is None:
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, "its custom structure names no OpenCL buffer")
     return custom.buffer

@@ -7,10 +7,10 @@ from enum import IntEnum
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 
 
-class MemType(IntEnum):
+class GpuMemType(IntEnum):
     """QNN_GPU_MEM_*: what a custom descriptor points to."""
 
     OPENCL = 0
@@ -29,11 +29,11 @@ class GpuMemInfo:
         An OpenCL buffer: an object of pyopencl, or the ``cl_mem`` as a number.
     """
 
-    mem_type: MemType = MemType.UNDEFINED
+    mem_type: GpuMemType = GpuMemType.UNDEFINED
     buffer: Any = None
 
 
-class Precision(IntEnum):
+class PrecisionMode(IntEnum):
     """QNN_GPU_PRECISION_*: how floats are kept and computed with."""
 
     FP32 = 0
@@ -45,7 +45,7 @@ class Precision(IntEnum):
     """As the tensors of the graph say: halves where its inputs and outputs are halves."""
 
 
-class GraphConfig(IntEnum):
+class GpuGraphOption(IntEnum):
     """The fields of QnnGpuGraph_CustomConfig_t, to be set before the graph is finalized.
 
     Numbers from 20001 on are this project's own: a structure has none, and those that QNN's later headers have for its
@@ -53,7 +53,7 @@ class GraphConfig(IntEnum):
     """
 
     PRECISION = 20001
-    """A `Precision`."""
+    """A `PrecisionMode`."""
     DISABLE_MEMORY_OPTIMIZATIONS = 20002
     """Whether every tensor has memory of its own."""
     DISABLE_NODE_OPTIMIZATIONS = 20003
@@ -62,7 +62,7 @@ class GraphConfig(IntEnum):
     """Whether commands are enqueued one by one where the driver could record them."""
 
 
-class ContextConfig(IntEnum):
+class GpuContextOption(IntEnum):
     """QNN_GPU_CONTEXT_CONFIG_OPTION_*."""
 
     KERNEL_REPO_DIR = 2
@@ -71,7 +71,7 @@ class ContextConfig(IntEnum):
     """Whether what lies there is built again and replaced."""
 
 
-class BackendProperty(IntEnum):
+class GpuBackendProperty(IntEnum):
     """Custom properties of the backend; numbers from 20001 on are this project's own."""
 
     CL_CONTEXT = 20001
@@ -84,6 +84,6 @@ class BackendProperty(IntEnum):
 
 def truth(option: IntEnum, value: Any, code: Code) -> bool:
     """What an option that is on or off is set to."""
-    if not isinstance(value, bool) and not (is_whole(value) and value in (0, 1)):
+    if not isinstance(value, bool) and not (is_int(value) and value in (0, 1)):
         raise QnnError(code, f"{option.name} = {value!r}", "must be true or false")
     return bool(value)

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.gpu.compile import lower
-from isthmus.backends.gpu.compile.program import Program
+from isthmus.backends.gpu.compile.program import KernelProgram
 from isthmus.backends.gpu.compile.traits import DeviceTraits
-from isthmus.backends.gpu.compile.traits import Precision as Kept
+from isthmus.backends.gpu.compile.traits import FloatStorage as Kept
 from isthmus.backends.gpu.config import GpuConfig
-from isthmus.backends.gpu.options import GraphConfig, Precision
-from isthmus.backends.gpu.runtime.context import Context
-from isthmus.backends.gpu.runtime.device import Device, choose
-from isthmus.backends.seam.entry import Preparation
+from isthmus.backends.gpu.options import GpuGraphOption, PrecisionMode
+from isthmus.backends.gpu.runtime.context import ClContext
+from isthmus.backends.gpu.runtime.device import ClDevice, choose
+from isthmus.backends.seam.entry import PlanReport
 from isthmus.engine.native import processor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph
@@ -28,7 +28,7 @@ _ON_THIS_MACHINE = ("pthread", "cpu", "basic")
 _VNNI = frozenset({"avx512vl", "avx512vnni"})
 
 
-def traits(device: Device) -> DeviceTraits:
+def traits(device: ClDevice) -> DeviceTraits:
     """A device as far as kernels depend on it."""
     return DeviceTraits(
         kind="cpu" if device.kind == "cpu" else "gpu",
@@ -42,13 +42,13 @@ def traits(device: Device) -> DeviceTraits:
     )
 
 
-def _is_this_processor(device: Device) -> bool:
+def _is_this_processor(device: ClDevice) -> bool:
     """Whether a device is the processor that this process runs on, as PoCL has it: what that has, kernels have."""
     return device.kind == "cpu" and device.platform_name == _POCL and device.name.startswith(_ON_THIS_MACHINE)
 
 
 @np.errstate(all="ignore")
-def prepare(graph: Graph, device: Device, options: Mapping[GraphConfig, Any]) -> Program:
+def prepare(graph: Graph, device: ClDevice, options: Mapping[GpuGraphOption, Any]) -> KernelProgram:
     """A complete graph as a program for a device.
 
     Raises
@@ -59,26 +59,26 @@ def prepare(graph: Graph, device: Device, options: Mapping[GraphConfig, Any]) ->
     return lower.prepare(
         graph,
         traits(device),
-        _kept(graph, options.get(GraphConfig.PRECISION, Precision.USER_PROVIDED)),
-        fuse=not options.get(GraphConfig.DISABLE_NODE_OPTIMIZATIONS, False),
-        optimize_memory=not options.get(GraphConfig.DISABLE_MEMORY_OPTIMIZATIONS, False),
+        _kept(graph, options.get(GpuGraphOption.PRECISION, PrecisionMode.USER_PROVIDED)),
+        fuse=not options.get(GpuGraphOption.DISABLE_NODE_OPTIMIZATIONS, False),
+        optimize_memory=not options.get(GpuGraphOption.DISABLE_MEMORY_OPTIMIZATIONS, False),
     )
 
 
-def _kept(graph: Graph, precision: Precision) -> Kept:
+def _kept(graph: Graph, precision: PrecisionMode) -> Kept:
     """How floats are kept between operations."""
-    if precision is Precision.USER_PROVIDED:
+    if precision is PrecisionMode.USER_PROVIDED:
         types = {tensor.dtype for tensor in (*graph.inputs, *graph.outputs)}
         return Kept.FP16 if DataType.FLOAT_16 in types and DataType.FLOAT_32 not in types else Kept.FP32
-    return Kept.FP32 if precision is Precision.FP32 else Kept.FP16
+    return Kept.FP32 if precision is PrecisionMode.FP32 else Kept.FP16
 
 
 @dataclass(frozen=True)
 class GpuReport:
     """What the GPU backend adds to a plan."""
 
-    device: Device
-    program: Program
+    device: ClDevice
+    program: KernelProgram
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -114,13 +114,13 @@ def refuse_limit(graph: Graph, limit: ScratchLimit | None) -> None:
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"graph '{graph.name}'", rule, hint)
 
 
-def preparation(graph: Graph, config: GpuConfig, threads: int, limit: ScratchLimit | None) -> Preparation:
+def preparation(graph: Graph, config: GpuConfig, threads: int, limit: ScratchLimit | None) -> PlanReport:
     """What the backend would make of a graph on the device that is meant; no memory is allocated there."""
     refuse_limit(graph, limit)
     device = (
         choose(config.platform, config.device)
         if config.context is None and config.queue is None
-        else Context.of_client(config.context, config.queue).device
+        else ClContext.of_client(config.context, config.queue).device
     )
     program = prepare(graph, device, config.options(graph.name))
-    return Preparation(program.info, program.schedule.plan, 1, GpuReport(device, program))
+    return PlanReport(program.info, program.schedule.plan, 1, GpuReport(device, program))

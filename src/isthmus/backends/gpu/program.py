@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.backends.gpu.buffers import OpenClBuffer, device_buffer
-from isthmus.backends.gpu.compile.program import Argument, Launch, Local, Place, Pool, Program
+from isthmus.backends.gpu.compile.program import Argument, BufferRef, KernelPool, KernelProgram, Launch, Local
 from isthmus.backends.gpu.runtime import commands
 from isthmus.backends.gpu.runtime.commands import Command
-from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.execution import Commands
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.owned import Owned
@@ -49,22 +49,23 @@ class DeviceProgram:
     """
 
     def __init__(
-        self, context: Context, program: Program, repository: Repository, patience: float, what: str
+        self, context: ClContext, program: KernelProgram, repository: Repository, patience: float, what: str
     ) -> None:
         self.context, self.program, self.patience, self.what = context, program, patience, what
-        self._pools: dict[Pool, OpenClBuffer] = {}
+        self._pools: dict[KernelPool, OpenClBuffer] = {}
         try:
             sources = [(unit.source, unit.options) for unit in program.units]
             self._units = build_each(context, sources, repository, what)
             for pool, nbytes in (
-                (Pool.CONSTANTS, program.constant_bytes),
-                (Pool.SCRATCH, program.scratch_bytes),
-                (Pool.STATE, program.state_bytes),
+                (KernelPool.CONSTANTS, program.constant_bytes),
+                (KernelPool.SCRATCH, program.scratch_bytes),
+                (KernelPool.STATE, program.state_bytes),
             ):
                 if nbytes:
                     self._pools[pool] = device_buffer(context, nbytes)
-            self._reset = self._filling(Pool.STATE, program.state_initial() if program.state_bytes else None)
-            fill = self._filling(Pool.CONSTANTS, np.ascontiguousarray(program.constants).reshape(-1).view(np.uint8))
+            self._reset = self._filling(KernelPool.STATE, program.state_initial() if program.state_bytes else None)
+            constants = np.ascontiguousarray(program.constants).reshape(-1).view(np.uint8)
+            fill = self._filling(KernelPool.CONSTANTS, constants)
             if fill is not None:
                 fill.run()
             self.reset()
@@ -95,8 +96,8 @@ class DeviceProgram:
     def reads(self, output: int) -> bool:
         """Whether kernels read what they wrote to an output."""
         return any(
-            isinstance(argument, Place)
-            and argument.pool is Pool.OUTPUT
+            isinstance(argument, BufferRef)
+            and argument.pool is KernelPool.OUTPUT
             and argument.index == output
             and not argument.writes
             for launch in self.program.launches
@@ -110,7 +111,7 @@ class DeviceProgram:
         for unit in getattr(self, "_units", ()):
             unit.close()
 
-    def _filling(self, pool: Pool, content: np.ndarray | None) -> Commands | None:
+    def _filling(self, pool: KernelPool, content: np.ndarray | None) -> Commands | None:
         """Commands that put contents into a pool."""
         if content is None or pool not in self._pools:
             return None
@@ -129,7 +130,7 @@ class DeviceProgram:
     def _values(self, argument: Argument, io: Sequence[IoPlace]) -> list[tuple[int, ctypes._SimpleCData | None]]:
         if isinstance(argument, Local):
             return [(argument.nbytes, None)]
-        if isinstance(argument, Place):
+        if isinstance(argument, BufferRef):
             handle, offset = self._place(argument, io)
             return [(8, ctypes.c_void_p(handle)), (8, ctypes.c_int64(offset))]
         if isinstance(argument, np.float32):
@@ -138,9 +139,9 @@ class DeviceProgram:
             return [(8, ctypes.c_int64(int(argument)))]
         return [(4, ctypes.c_int32(int(argument)))]
 
-    def _place(self, place: Place, io: Sequence[IoPlace]) -> tuple[int, int]:
-        if place.pool in (Pool.INPUT, Pool.OUTPUT):
-            first = 0 if place.pool is Pool.INPUT else len(self.program.inputs)
+    def _place(self, place: BufferRef, io: Sequence[IoPlace]) -> tuple[int, int]:
+        if place.pool in (KernelPool.INPUT, KernelPool.OUTPUT):
+            first = 0 if place.pool is KernelPool.INPUT else len(self.program.inputs)
             lies = io[first + place.index]
             return lies.handle, lies.offset + place.offset
         return self._pools[place.pool].handle, place.offset

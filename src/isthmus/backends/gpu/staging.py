@@ -23,7 +23,7 @@ from isthmus.backends.gpu.buffers import (
 )
 from isthmus.backends.gpu.runtime import commands
 from isthmus.backends.gpu.runtime.commands import Command
-from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.owned import Owned
 from isthmus.graph import TensorInfo
 from isthmus.memory import Buffer, Window
@@ -33,7 +33,7 @@ PIN_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
-class Part:
+class HostPart:
     """Bytes of a tensor: where in it, how many, and where the host has them for the device to fetch."""
 
     offset: int
@@ -55,7 +55,7 @@ class HostSide:
         The pinned memory of ours that copies lie in, where some do: whoever has an address of it keeps it.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[HostPart, ...]
     pin: Owned | None = None
     staging: PinnedBuffer | None = None
 
@@ -71,7 +71,7 @@ class Stage:
         Of the tensor.
     """
 
-    def __init__(self, context: Context, nbytes: int) -> None:
+    def __init__(self, context: ClContext, nbytes: int) -> None:
         self._context, self.nbytes = context, nbytes
         size = max(nbytes, 1)
         self.shared: HostSharedBuffer | None = None
@@ -101,9 +101,9 @@ class Stage:
         if self.nbytes == 0:
             return HostSide(())
         if self.shared is not None:
-            return HostSide((Part(0, self.nbytes, self.shared.address),))
+            return HostSide((HostPart(0, self.nbytes, self.shared.address),))
         if isinstance(window.buffer, PinnedBuffer):
-            return HostSide((Part(0, self.nbytes, window.address),))
+            return HostSide((HostPart(0, self.nbytes, window.address),))
         found = self._pinned_where_it_is(window.address) if self.nbytes >= PIN_BYTES else None
         return self._copied() if found is None else found
 
@@ -111,7 +111,7 @@ class Stage:
         """A copy of the whole tensor."""
         if self._whole is None:
             self._whole = pinned_buffer(self._context, self.nbytes)
-        return HostSide((Part(0, self.nbytes, self._whole.address),), staging=self._whole)
+        return HostSide((HostPart(0, self.nbytes, self._whole.address),), staging=self._whole)
 
     def _pinned_where_it_is(self, address: int) -> HostSide | None:
         """The whole pages of the client's own, and copies of what lies on the pages at both ends."""
@@ -122,13 +122,13 @@ class Stage:
         pin = pin_pages(self._context, address + first, last - first)
         if pin is None:
             return None
-        middle = Part(first, last - first, address + first)
+        middle = HostPart(first, last - first, address + first)
         if not first and last == self.nbytes:
             return HostSide((middle,), pin)
         if self._ends is None:
             self._ends = pinned_buffer(self._context, 2 * PAGE)
         ends = self._ends.address
-        parts = (Part(0, first, ends), middle, Part(last, self.nbytes - last, ends + PAGE))
+        parts = (HostPart(0, first, ends), middle, HostPart(last, self.nbytes - last, ends + PAGE))
         return HostSide(tuple(part for part in parts if part.nbytes), pin, self._ends)
 
     def before(self, side: HostSide, label: str, is_input: bool) -> list[Command]:
@@ -151,7 +151,7 @@ class Stage:
 class Staging:
     """The stages of a graph, by the index of the tensor."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ClContext) -> None:
         self._context = context
         self._stages: dict[int, Stage] = {}
 

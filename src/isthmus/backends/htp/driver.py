@@ -15,12 +15,12 @@ from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import Any
 
-from isthmus.backends.accelerator import Accelerator, Lane, open_lane
+from isthmus.backends.accelerator import Accelerator, Queue, open_lane
 from isthmus.backends.htp.config import HtpConfig, read_config
 from isthmus.backends.htp.graph import HtpGraphDriver
 from isthmus.backends.htp.io import HtpIo
 from isthmus.backends.htp.memory import HtpMemory
-from isthmus.backends.htp.options import BackendProperty, ContextConfig, Reregistration
+from isthmus.backends.htp.options import HtpBackendProperty, HtpContextConfigOption, Reregistration
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import ContextBinary, inspect, to_bytes
 from isthmus.backends.seam.driver import (
@@ -32,7 +32,7 @@ from isthmus.backends.seam.driver import (
     Registration,
     Source,
 )
-from isthmus.backends.seam.entry import BackendEntry, Preparation
+from isthmus.backends.seam.entry import BackendEntry, PlanReport
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
@@ -79,7 +79,7 @@ class HtpDevice(DeviceDriver):
 class HtpBackend(BackendDriver):
     """The backend, created with a configuration."""
 
-    properties = BackendProperty
+    properties = HtpBackendProperty
 
     def __init__(self, config: HtpConfig, log: Log) -> None:
         self.log = log
@@ -87,7 +87,7 @@ class HtpBackend(BackendDriver):
         self._device = HtpDevice(config, log)
 
     def get_property(self, option: IntEnum) -> Any:
-        assert option is BackendProperty.ACCELERATOR_PID
+        assert option is HtpBackendProperty.ACCELERATOR_PID
         return self._device.pid
 
     def supports(self, call: Call) -> str | None:
@@ -113,9 +113,9 @@ class HtpBackend(BackendDriver):
 class HtpContext(ContextDriver):
     """A context: a lane to the accelerator, so its executions are ordered."""
 
-    configs = ContextConfig
+    configs = HtpContextConfigOption
 
-    def __init__(self, config: HtpConfig, lane: Lane) -> None:
+    def __init__(self, config: HtpConfig, lane: Queue) -> None:
         self.config = config
         self.lane = lane
         self.memory = HtpMemory(self.lane, config.reregistration)
@@ -127,7 +127,7 @@ class HtpContext(ContextDriver):
             raise self.lane.accelerator.gone(what)
 
     def get_config(self, option: IntEnum) -> Any:
-        assert option is ContextConfig.REREGISTRATION
+        assert option is HtpContextConfigOption.REREGISTRATION
         return self.memory.policy
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
@@ -176,7 +176,7 @@ class HtpContext(ContextDriver):
         self._graphs.clear()
 
 
-def _prepare(graph: Graph, config: HtpConfig, threads: int, limit: ScratchLimit | None) -> Preparation:
+def _prepare(graph: Graph, config: HtpConfig, threads: int, limit: ScratchLimit | None) -> PlanReport:
     return native.preparation(native.prepare(graph, max(threads, config.threads), limit=limit))
 
 

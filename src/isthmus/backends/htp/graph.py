@@ -6,16 +6,16 @@ import ctypes
 import time
 from typing import TYPE_CHECKING
 
-from isthmus.backends.accelerator import Lane
+from isthmus.backends.accelerator import Queue
 from isthmus.backends.htp.memory import HtpRegistration
 from isthmus.backends.htp.staging import Staging
 from isthmus.backends.seam.binary import ContextBinary, to_bytes
-from isthmus.backends.seam.binding import Binding, Ledger
+from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
-from isthmus.backends.seam.limit import Limit
-from isthmus.backends.seam.native import NativeGraphDriver, Prepared
+from isthmus.backends.seam.limit import ExecutionDeadline
+from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
 from isthmus.errors import Code, QnnError
-from isthmus.graph import Graph, MemType, TensorInfo
+from isthmus.graph import Graph, TensorInfo, TensorMemType
 from isthmus.memory import Window
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class LaneTurn:
     """A graph's turn on its context's lane, by the priority that the graph has at the time."""
 
-    def __init__(self, lane: Lane, priority: int) -> None:
+    def __init__(self, lane: Queue, priority: int) -> None:
         self._lane, self.priority = lane, priority
 
     def __enter__(self) -> None:
@@ -45,12 +45,12 @@ class LaneTurn:
 class HtpGraphDriver(NativeGraphDriver):
     """A graph that lives in the accelerator."""
 
-    def __init__(self, context: HtpContext, graph: Graph, prepared: Prepared | None = None) -> None:
+    def __init__(self, context: HtpContext, graph: Graph, prepared: CompiledGraph | None = None) -> None:
         super().__init__(graph, prepared, context.config.threads)
         self.context = context
         # It knows the priority and not the graph, which would keep itself alive.
         self.turn = LaneTurn(context.lane, GraphDriver.priority)
-        self.ledger = Ledger(self.turn)
+        self.ledger = ExecutionCounts(self.turn)
         self.staging = Staging(context.lane)
         self.number = -1
         """What the accelerator knows it by."""
@@ -82,7 +82,7 @@ class HtpGraphDriver(NativeGraphDriver):
 
     def _reserve(self) -> int:
         """Staging memory for what was prepared as raw; how many bytes that took."""
-        raw = [index for index, info in enumerate(self.info.tensors) if info.mem_type is MemType.RAW]
+        raw = [index for index, info in enumerate(self.info.tensors) if info.mem_type is TensorMemType.RAW]
         return self.staging.reserve(self.info.tensors, raw)
 
     def bind(self, memories: Memories) -> HtpBinding:
@@ -105,10 +105,10 @@ class HtpGraphDriver(NativeGraphDriver):
         super().close()
 
 
-class HtpBinding(Binding):
+class HtpBinding(BindingBase):
     """Memory for a graph in the accelerator: registered memory by its number there, raw memory by a copy."""
 
-    def __init__(self, graph: HtpGraphDriver, memories: Memories, ledger: Ledger) -> None:
+    def __init__(self, graph: HtpGraphDriver, memories: Memories, ledger: ExecutionCounts) -> None:
         self._graph = graph
         self._lane = graph.context.lane
         self._begun = 0.0
@@ -155,7 +155,7 @@ class HtpBinding(Binding):
         if not self._lane.accelerator.forked:
             super().close()
 
-    def _run_within(self, limit: Limit) -> None:
+    def _run_within(self, limit: ExecutionDeadline) -> None:
         with limit.watched(self._lane.abort):
             self._run(limit.left)
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from isthmus.backends.htp.graph import HtpGraphDriver
-from isthmus.backends.htp.options import Descriptor
+from isthmus.backends.htp.options import HtpDescriptor
 from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
-from isthmus.backends.seam.entry import IoPolicy, Provision
-from isthmus.graph import MemType
+from isthmus.backends.seam.entry import IoMemory, IoPolicy
+from isthmus.graph import TensorMemType
 from isthmus.memory import rpcmem
 
 _ALIGNMENT = 64
@@ -18,9 +18,9 @@ _ALIGNMENT = 64
 class HtpIo(IoPolicy):
     """Memory handles unless raw memory is asked for."""
 
-    kinds: ClassVar[Mapping[str, MemType]] = {"memhandle": MemType.MEMHANDLE, "raw": MemType.RAW}
+    kinds: ClassVar[Mapping[str, TensorMemType]] = {"memhandle": TensorMemType.MEMHANDLE, "raw": TensorMemType.RAW}
 
-    def io(self, graph: GraphDriver, kind: str | None) -> Provision:
+    def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
         if kind == "raw":
             return super().io(graph, kind)
         assert isinstance(graph, HtpGraphDriver)
@@ -33,9 +33,9 @@ class HtpIo(IoPolicy):
         registrations = graph.context.register(
             [
                 MemDescriptor(
-                    info.dims, info.dtype, DescriptorType.CUSTOM, custom=Descriptor(buffer.nbytes, buffer.fd, offset)
+                    info.dims, info.dtype, DescriptorType.CUSTOM, custom=HtpDescriptor(buffer.nbytes, buffer.fd, offset)
                 )
                 for info, offset in zip(graph.info.tensors, offsets, strict=True)
             ]
         )
-        return Provision([TensorMemory(known.window, known) for known in registrations], [buffer])
+        return IoMemory([TensorMemory(known.window, known) for known in registrations], [buffer])

@@ -11,21 +11,21 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from isthmus.backends.accelerator import Lane, Slots
-from isthmus.backends.htp.options import Descriptor, MemType, Reregistration
+from isthmus.backends.accelerator import Queue, Slots
+from isthmus.backends.htp.options import HtpDescriptor, HtpMemType, Reregistration
 from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.errors import Code, QnnError
 from isthmus.memory import SharedFd, Window, holds, window
 from isthmus.memory.identity import Identity
 from isthmus.memory.shareable import mapped_window, shared_file
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 
 _MAX_OFFSET = (1 << 64) - 1
 _WHOLE = -1
 
 
 @dataclass(frozen=True)
-class Part:
+class SharedPart:
     """A tensor's part of a shared buffer.
 
     Parameters
@@ -60,7 +60,7 @@ class HtpRegistration(Registration):
     """One part of a shared buffer that the accelerator sees."""
 
     def __init__(
-        self, number: int, descriptor: MemDescriptor, part: Part, forget: Callable[[HtpRegistration], None]
+        self, number: int, descriptor: MemDescriptor, part: SharedPart, forget: Callable[[HtpRegistration], None]
     ) -> None:
         self.number = number
         self.descriptor = descriptor
@@ -98,7 +98,7 @@ class HtpMemory:
         What to do about a place that is registered already.
     """
 
-    def __init__(self, lane: Lane, policy: Reregistration) -> None:
+    def __init__(self, lane: Queue, policy: Reregistration) -> None:
         self._lane = lane
         self.policy = policy
         self._numbers = itertools.count(1)
@@ -136,7 +136,7 @@ class HtpMemory:
         made.hold()
         return made
 
-    def _check_new(self, what: str, descriptor: MemDescriptor, part: Part) -> None:
+    def _check_new(self, what: str, descriptor: MemDescriptor, part: SharedPart) -> None:
         places = self._buffers.get(part.identity, {})
         rivals = places if part.whole else [place for place in (_WHOLE, part.place) if place in places]
         for known in itertools.chain.from_iterable(places[place] for place in rivals):
@@ -168,7 +168,7 @@ class HtpMemory:
                 self._buffers.pop(part.identity, None)
 
 
-def _part(what: str, descriptor: MemDescriptor) -> Part:
+def _part(what: str, descriptor: MemDescriptor) -> SharedPart:
     """What a descriptor means, if HTP can use it."""
     if descriptor.mem_type is DescriptorType.CUSTOM:
         return _shared_part(what, descriptor)
@@ -181,14 +181,14 @@ def _part(what: str, descriptor: MemDescriptor) -> Part:
         rule = f"its buffer has {file.nbytes} bytes, the tensor needs {descriptor.nbytes}"
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
     # The accelerator works in it, and is all that a cut can end.
-    return Part(mapped_window(SharedFd(descriptor.fd, 0, descriptor.nbytes), what, untouched=True), True)
+    return SharedPart(mapped_window(SharedFd(descriptor.fd, 0, descriptor.nbytes), what, untouched=True), True)
 
 
-def _shared_part(what: str, descriptor: MemDescriptor) -> Part:
+def _shared_part(what: str, descriptor: MemDescriptor) -> SharedPart:
     custom = descriptor.custom
-    if not isinstance(custom, Descriptor):
+    if not isinstance(custom, HtpDescriptor):
         raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"its custom structure must be a Descriptor, is {custom!r}")
-    if custom.type is not MemType.SHARED_BUFFER:
+    if custom.type is not HtpMemType.SHARED_BUFFER:
         raise QnnError(
             Code.MEM_UNSUPPORTED_MEMTYPE,
             what,
@@ -196,7 +196,7 @@ def _shared_part(what: str, descriptor: MemDescriptor) -> Part:
             "SHARED_BUFFER can.",
         )
     for name, value in (("offset", custom.offset), ("size", custom.size)):
-        if not is_whole(value) or not 0 <= value <= _MAX_OFFSET:
+        if not is_int(value) or not 0 <= value <= _MAX_OFFSET:
             raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"{name} {value!r} must be a whole number of 64 bits")
     offset, size, nbytes = int(custom.offset), int(custom.size), descriptor.nbytes
     file = shared_file(custom.fd, what)
@@ -208,4 +208,4 @@ def _shared_part(what: str, descriptor: MemDescriptor) -> Part:
     if offset % descriptor.dtype.itemsize:
         rule = f"offset {offset} is not a multiple of {descriptor.dtype.itemsize}, the size of an element"
         raise QnnError(Code.MEM_INVALID_SHAPE, what, rule)
-    return Part(mapped_window(SharedFd(custom.fd, offset, nbytes), what, untouched=True), False)
+    return SharedPart(mapped_window(SharedFd(custom.fd, offset, nbytes), what, untouched=True), False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 
-class MemType(IntEnum):
+class HtpMemType(IntEnum):
     """QNN_HTP_MEM_*: what a custom descriptor points to. The numbers 2 to 4 are not public: they are this project's."""
 
     QURT = 0
@@ -18,7 +18,7 @@ class MemType(IntEnum):
 
 
 @dataclass(frozen=True)
-class Descriptor:
+class HtpDescriptor:
     """Where a tensor lies in a buffer that it shares with others (QnnMemHtp_Descriptor_t).
 
     Parameters
@@ -36,7 +36,7 @@ class Descriptor:
     size: int
     fd: int
     offset: int = 0
-    type: MemType = MemType.SHARED_BUFFER
+    type: HtpMemType = HtpMemType.SHARED_BUFFER
 
 
 class Reregistration(Enum):
@@ -48,13 +48,13 @@ class Reregistration(Enum):
     """With another shape or data type, as a further handle; the same once more is refused."""
 
 
-class ContextConfig(IntEnum):
+class HtpContextConfigOption(IntEnum):
     """Custom configs of a context; numbers from 20001 on are this project's own."""
 
     REREGISTRATION = 20001
 
 
-class BackendProperty(IntEnum):
+class HtpBackendProperty(IntEnum):
     """Custom properties of the backend; numbers from 20001 on are this project's own."""
 
     ACCELERATOR_PID = 20001

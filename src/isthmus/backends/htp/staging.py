@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isthmus.backends.accelerator import Lane, Slots
+from isthmus.backends.accelerator import Queue, Slots
 from isthmus.graph import TensorInfo
 from isthmus.memory import rpcmem
 
@@ -20,7 +20,7 @@ class Staging:
         The way to the accelerator that is to see it.
     """
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Queue) -> None:
         self._lane = lane
         self._places: dict[int, tuple[int, int]] = {}
         self._buffers: list[rpcmem.RpcBuffer] = []

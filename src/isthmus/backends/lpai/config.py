@@ -12,13 +12,13 @@ from isthmus.backends.lpai.options import (
     BufferAlignmentReq,
     ClientType,
     CoreAffinity,
-    MemType,
+    LpaiMemType,
     PerfCfg,
     Prepare,
 )
 from isthmus.backends.seam.config import (
+    ConfigError,
     Key,
-    Refused,
     Settings,
     Table,
     choice,
@@ -42,7 +42,7 @@ HARDWARE = {
 HARDWARE_WITH_TCM = ("v6",)
 DEFAULT_HARDWARE = "v6"
 TARGET_ENVIRONMENTS = ("x86", "arm", "adsp")
-MEM_TYPES = {"ddr": MemType.DDR, "tcm": MemType.TCM}
+MEM_TYPES = {"ddr": LpaiMemType.DDR, "tcm": LpaiMemType.TCM}
 _MAX_ALIGNMENT = 1 << 16
 
 
@@ -72,7 +72,7 @@ class LpaiConfig:
     prepare: Prepare = field(default_factory=Prepare)
     performance: PerfCfg = field(default_factory=PerfCfg)
     affinity: CoreAffinity = field(default_factory=CoreAffinity)
-    mem_type: MemType = MemType.DDR
+    mem_type: LpaiMemType = LpaiMemType.DDR
     is_persistent_binary: bool = False
     source: str = "configuration"
 
@@ -105,12 +105,12 @@ def read(config: Any, log: Log) -> LpaiConfig:
 def _keys(log: Log) -> Table:
     """What a configuration may say."""
 
-    def mem_type(value: Any) -> MemType:
+    def mem_type(value: Any) -> LpaiMemType:
         """An unknown type is no refusal: it is told, and becomes UNDEFINED, which the allocator refuses later."""
         known = MEM_TYPES.get(value) if isinstance(value, str) else None
         if known is None:
             log(LogLevel.ERROR, "Invalid memory type")
-        return known or MemType.UNDEFINED
+        return known or LpaiMemType.UNDEFINED
 
     client_types = {"real_time": ClientType.REAL_TIME, "non_real_time": ClientType.NON_REAL_TIME}
     return {
@@ -151,21 +151,21 @@ def _scratch_limit(value: Any) -> ScratchLimit:
     try:
         return ScratchLimit.of(value)
     except QnnError as problem:
-        raise Refused(f"{problem.rule}, is {shown(value)}") from None
+        raise ConfigError(f"{problem.rule}, is {shown(value)}") from None
 
 
 def _slower(value: Any) -> float:
     try:
         cost = ScratchLimit.of("least", value).slower
     except QnnError as problem:
-        raise Refused(f"{problem.rule}, is {shown(value)}") from None
+        raise ConfigError(f"{problem.rule}, is {shown(value)}") from None
     if cost is None:
-        raise Refused("must be a number")
+        raise ConfigError("must be a number")
     return cost
 
 
 def _core(value: Any) -> int:
     mask = int(number(0, UINT32_MAX)(value))
     if mask & (mask - 1):
-        raise Refused(f"must select one core (one bit set) or none, is {mask:#x}")
+        raise ConfigError(f"must select one core (one bit set) or none, is {mask:#x}")
     return mask

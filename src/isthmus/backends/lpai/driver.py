@@ -15,17 +15,17 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
-from isthmus.backends.accelerator import Accelerator, Lane, open_lane
+from isthmus.backends.accelerator import Accelerator, Queue, open_lane
 from isthmus.backends.accelerator.remote import RemoteExecutor
 from isthmus.backends.lpai.config import LpaiConfig, read
 from isthmus.backends.lpai.graph import LpaiGraphDriver
 from isthmus.backends.lpai.io import LpaiIo
 from isthmus.backends.lpai.model import Allocator, ModelBinary
-from isthmus.backends.lpai.options import BackendProperty, ContextConfig, MemType
+from isthmus.backends.lpai.options import LpaiBackendProperty, LpaiContextOption, LpaiMemType
 from isthmus.backends.lpai.report import describe_pools
 from isthmus.backends.lpai.shared import SharedBuffers
 from isthmus.backends.seam import native
-from isthmus.backends.seam.binary import Contents, ContextBinary, in_place, inspect, to_bytes
+from isthmus.backends.seam.binary import BinaryContents, ContextBinary, in_place, inspect, to_bytes
 from isthmus.backends.seam.binary import read as read_binary
 from isthmus.backends.seam.driver import (
     BackendDriver,
@@ -36,8 +36,8 @@ from isthmus.backends.seam.driver import (
     Registration,
     Source,
 )
-from isthmus.backends.seam.entry import BackendEntry, Preparation
-from isthmus.backends.seam.turn import FairTurn
+from isthmus.backends.seam.entry import BackendEntry, PlanReport
+from isthmus.backends.seam.turn import FairLock
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.serialization import ALIGNMENT
@@ -46,14 +46,14 @@ from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel
 from isthmus.memory import Window
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 from isthmus.prepare.strips import ScratchLimit
 
 
 class LpaiBackend(BackendDriver):
     """The backend, created with a configuration."""
 
-    properties = BackendProperty
+    properties = LpaiBackendProperty
 
     def __init__(self, config: LpaiConfig, log: Log) -> None:
         self.config, self.log = config, log
@@ -104,11 +104,11 @@ class LpaiBackend(BackendDriver):
 
     def get_property(self, option: IntEnum) -> Any:
         answers = {
-            BackendProperty.ALIGNMENT_REQ: self.config.alignment,
-            BackendProperty.REQUIRE_PERSISTENT_BINARY: self.keeps_binaries,
-            BackendProperty.SHARED_POOLS: self.remote,
+            LpaiBackendProperty.ALIGNMENT_REQ: self.config.alignment,
+            LpaiBackendProperty.REQUIRE_PERSISTENT_BINARY: self.keeps_binaries,
+            LpaiBackendProperty.SHARED_POOLS: self.remote,
         }
-        return answers[BackendProperty(option)]
+        return answers[LpaiBackendProperty(option)]
 
     def create_context(self, device: DeviceDriver | None = None) -> LpaiContext:
         return LpaiContext(self)
@@ -117,25 +117,25 @@ class LpaiBackend(BackendDriver):
 class LpaiContext(ContextDriver):
     """A context: its graphs execute one after the other, in the order of asking, and may share scratch."""
 
-    configs = ContextConfig
+    configs = LpaiContextOption
 
     def __init__(self, backend: LpaiBackend) -> None:
         self.backend = backend
-        self.turn = FairTurn()
-        self._settings: dict[ContextConfig, Any] = {
-            ContextConfig.MODEL_BUFFER_MEM_TYPE: backend.config.mem_type,
-            ContextConfig.ENABLE_ISLAND: False,
+        self.turn = FairLock()
+        self._settings: dict[LpaiContextOption, Any] = {
+            LpaiContextOption.MODEL_BUFFER_MEM_TYPE: backend.config.mem_type,
+            LpaiContextOption.ENABLE_ISLAND: False,
         }
         self._graphs: list[LpaiGraphDriver] = []
         self._shared = SharedBuffers(backend.remote)
         self._opening = threading.Lock()
-        self._lane: Lane | None = None
+        self._lane: Queue | None = None
         self._closed = False
 
     @property
-    def mem_type(self) -> MemType:
+    def mem_type(self) -> LpaiMemType:
         """Where IO and model binaries lie."""
-        return MemType(self._settings[ContextConfig.MODEL_BUFFER_MEM_TYPE])
+        return LpaiMemType(self._settings[LpaiContextOption.MODEL_BUFFER_MEM_TYPE])
 
     @property
     def remote(self) -> bool:
@@ -151,25 +151,25 @@ class LpaiContext(ContextDriver):
         )
 
     def get_config(self, option: IntEnum) -> Any:
-        return self._settings[ContextConfig(option)]
+        return self._settings[LpaiContextOption(option)]
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
         checks = {
-            ContextConfig.MODEL_BUFFER_MEM_TYPE: self._checked_mem_type,
-            ContextConfig.ENABLE_ISLAND: _checked_island,
+            LpaiContextOption.MODEL_BUFFER_MEM_TYPE: self._checked_mem_type,
+            LpaiContextOption.ENABLE_ISLAND: _checked_island,
         }
-        key = ContextConfig(option)
+        key = LpaiContextOption(option)
         before, self._settings[key] = self._settings[key], checks[key](value)
         return Change(undo=lambda: self._settings.update({key: before}))
 
-    def _checked_mem_type(self, value: Any) -> MemType:
-        if not is_whole(value) or value not in (MemType.DDR, MemType.TCM, MemType.UNDEFINED):
+    def _checked_mem_type(self, value: Any) -> LpaiMemType:
+        if not is_int(value) or value not in (LpaiMemType.DDR, LpaiMemType.TCM, LpaiMemType.UNDEFINED):
             what, rule = f"model memory type {value!r}", "must be MemType.DDR or MemType.TCM"
             raise QnnError(Code.CONTEXT_INVALID_CONFIG, what, rule)
         if self._graphs:
             rule = "must be set before the context has graphs"
             raise QnnError(Code.CONTEXT_INVALID_CONFIG, "model memory type", rule)
-        return MemType(value)
+        return LpaiMemType(value)
 
     def create_graph(self, graph: Graph) -> LpaiGraphDriver:
         self._graphs.append(LpaiGraphDriver(self, graph))
@@ -192,7 +192,7 @@ class LpaiContext(ContextDriver):
         self._graphs += [LpaiGraphDriver(self, graph, prepared, model) for graph, prepared in found]
         return list(self._graphs)
 
-    def _opened(self, binary: Source) -> tuple[memoryview, Contents]:
+    def _opened(self, binary: Source) -> tuple[memoryview, BinaryContents]:
         """Read a context binary where the client keeps it, or in a copy: its bytes, and what they hold."""
         if self.backend.keeps_binaries:
             kept = in_place(binary)
@@ -246,7 +246,7 @@ def _checked_island(value: Any) -> bool:
     return value
 
 
-def _prepare(graph: Graph, config: LpaiConfig, threads: int, limit: ScratchLimit | None) -> Preparation:
+def _prepare(graph: Graph, config: LpaiConfig, threads: int, limit: ScratchLimit | None) -> PlanReport:
     if threads != 1:
         what = f"threads={threads} of graph '{graph.name}'"
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, what, "this backend runs a graph on one thread")

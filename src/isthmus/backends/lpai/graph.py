@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.accelerator.remote import RemoteExecutor, RemoteIo
 from isthmus.backends.lpai import rules as lpai_rules
-from isthmus.backends.lpai.model import Allocator, Model, ModelBinary
+from isthmus.backends.lpai.model import Allocator, LpaiModel, ModelBinary
 from isthmus.backends.lpai.options import (
     UINT32_MAX,
     BufferAlignmentReq,
     CoreAffinity,
-    GraphConfig,
     GraphProperty,
+    LpaiGraphOption,
+    LpaiMemType,
     Mem,
-    MemType,
     PerfCfg,
     Prepare,
 )
-from isthmus.backends.lpai.pools import Pool, Taken
+from isthmus.backends.lpai.pools import GraphPool, PoolMemory
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import to_bytes
-from isthmus.backends.seam.binding import Binding, Ledger
+from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
-from isthmus.backends.seam.limit import Limit
-from isthmus.backends.seam.native import NativeGraphDriver, Prepared
+from isthmus.backends.seam.limit import ExecutionDeadline
+from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
@@ -42,13 +42,13 @@ class LpaiGraphDriver(NativeGraphDriver):
     """A graph and the pools it was given."""
 
     properties = GraphProperty
-    configs = GraphConfig
+    configs = LpaiGraphOption
 
     def __init__(
         self,
         context: LpaiContext,
         graph: Graph,
-        prepared: Prepared | None = None,
+        prepared: CompiledGraph | None = None,
         model_binary: ModelBinary | None = None,
     ) -> None:
         super().__init__(graph, prepared)
@@ -56,29 +56,29 @@ class LpaiGraphDriver(NativeGraphDriver):
         self._model_binary = model_binary
         config = context.backend.config
         # What is asked for by a config of one structure each.
-        self._settings: dict[GraphConfig, Any] = {
-            GraphConfig.PERF_CFG: config.performance,
-            GraphConfig.CORE_AFFINITY: config.affinity,
-            GraphConfig.PREPARE: config.prepare,
+        self._settings: dict[LpaiGraphOption, Any] = {
+            LpaiGraphOption.PERF_CFG: config.performance,
+            LpaiGraphOption.CORE_AFFINITY: config.affinity,
+            LpaiGraphOption.PREPARE: config.prepare,
         }
         # One context's graphs take turns, so their scratch may be the same memory.
-        self._scratch = Pool(
+        self._scratch = GraphPool(
             "scratch memory",
             "until it is replaced or the context is freed",
-            GraphConfig.SCRATCH_MEM,
+            LpaiGraphOption.SCRATCH_MEM,
             self.what,
             group=context.turn,
         )
-        self._persistent = Pool(
-            "persistent memory", "until its context is freed", GraphConfig.PERSISTENT_MEM, self.what
+        self._persistent = GraphPool(
+            "persistent memory", "until its context is freed", LpaiGraphOption.PERSISTENT_MEM, self.what
         )
         self._turn = context.turn
-        self._ledger = Ledger(self._turn)
-        self._model: Model | None = None
+        self._ledger = ExecutionCounts(self._turn)
+        self._model: LpaiModel | None = None
         self._executor: Executor | RemoteExecutor | None = None
         self.bound: LpaiBinding | None = None
         """The binding whose memory the executor has now."""
-        self._brought: Taken | None = None
+        self._brought: PoolMemory | None = None
         """The scratch that it has now; None where that is not known, since an interrupt may have come."""
 
     @property
@@ -93,19 +93,19 @@ class LpaiGraphDriver(NativeGraphDriver):
 
     @property
     def _exclude_io(self) -> bool:
-        return bool(self._settings[GraphConfig.PREPARE].exclude_io)
+        return bool(self._settings[LpaiGraphOption.PREPARE].exclude_io)
 
-    def _prepare(self) -> Prepared:
-        inside = not self._exclude_io and self.context.mem_type is not MemType.TCM
+    def _prepare(self) -> CompiledGraph:
+        inside = not self._exclude_io and self.context.mem_type is not LpaiMemType.TCM
         start = self.alignment.start_addr_alignment
         return native.prepare(self.graph, alignment=start, io_in_scratch=inside, limit=self.scratch_limit)
 
     @property
     def scratch_limit(self) -> ScratchLimit | None:
-        return self._settings[GraphConfig.PREPARE].scratch_limit
+        return self._settings[LpaiGraphOption.PREPARE].scratch_limit
 
     def set_scratch_limit(self, limit: ScratchLimit | None) -> Change:
-        return self._set_prepare(replace(self._settings[GraphConfig.PREPARE], scratch_limit=limit))
+        return self._set_prepare(replace(self._settings[LpaiGraphOption.PREPARE], scratch_limit=limit))
 
     def set_threads(self, threads: int) -> Change:
         return GraphDriver.set_threads(self, threads)
@@ -123,20 +123,20 @@ class LpaiGraphDriver(NativeGraphDriver):
 
     def get_config(self, option: IntEnum) -> Any:
         pools = {pool.option: pool.present.memory for pool in (self._scratch, self._persistent)}
-        return {**pools, **self._settings, GraphConfig.RESET_STATE: None}[GraphConfig(option)]
+        return {**pools, **self._settings, LpaiGraphOption.RESET_STATE: None}[LpaiGraphOption(option)]
 
     def set_config(self, option: IntEnum, value: Any) -> Change:
-        setters: Mapping[GraphConfig, Callable[[Any], Change]] = {
-            GraphConfig.SCRATCH_MEM: lambda memory: self._set_pool(self._scratch, memory),
-            GraphConfig.PERSISTENT_MEM: lambda memory: self._set_pool(self._persistent, memory),
-            GraphConfig.PERF_CFG: lambda value: self._set(GraphConfig.PERF_CFG, value, PerfCfg),
-            GraphConfig.CORE_AFFINITY: lambda value: self._set(GraphConfig.CORE_AFFINITY, value, CoreAffinity),
-            GraphConfig.PREPARE: self._set_prepare,
-            GraphConfig.RESET_STATE: self._set_reset,
+        setters: Mapping[LpaiGraphOption, Callable[[Any], Change]] = {
+            LpaiGraphOption.SCRATCH_MEM: lambda memory: self._set_pool(self._scratch, memory),
+            LpaiGraphOption.PERSISTENT_MEM: lambda memory: self._set_pool(self._persistent, memory),
+            LpaiGraphOption.PERF_CFG: lambda value: self._set(LpaiGraphOption.PERF_CFG, value, PerfCfg),
+            LpaiGraphOption.CORE_AFFINITY: lambda value: self._set(LpaiGraphOption.CORE_AFFINITY, value, CoreAffinity),
+            LpaiGraphOption.PREPARE: self._set_prepare,
+            LpaiGraphOption.RESET_STATE: self._set_reset,
         }
-        return setters[GraphConfig(option)](value)
+        return setters[LpaiGraphOption(option)](value)
 
-    def _set(self, option: GraphConfig, value: Any, kind: type) -> Change:
+    def _set(self, option: LpaiGraphOption, value: Any, kind: type) -> Change:
         before = self._settings[option]
         self._settings[option] = self._structure(value, kind)
         return Change(undo=lambda: self._settings.update({option: before}))
@@ -146,7 +146,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             raise QnnError(Code.GRAPH_FINALIZED, self.what, "it is prepared and finalized")
         if self._restored:
             raise QnnError(Code.GRAPH_INVALID_ARGUMENT, self.what, "it came prepared out of a context binary")
-        change, prepared = self._set(GraphConfig.PREPARE, value, Prepare), self._prepared
+        change, prepared = self._set(LpaiGraphOption.PREPARE, value, Prepare), self._prepared
         self._prepared = None
 
         def undo() -> None:
@@ -170,11 +170,11 @@ class LpaiGraphDriver(NativeGraphDriver):
     # -- pools ---------------------------------------------------------------------------------------------------------
 
     @property
-    def pools(self) -> tuple[Pool, Pool]:
+    def pools(self) -> tuple[GraphPool, GraphPool]:
         """Its scratch and its persistent memory."""
         return self._scratch, self._persistent
 
-    def required(self, pool: Pool) -> int:
+    def required(self, pool: GraphPool) -> int:
         """The bytes that a pool must have."""
         needs = self.prepared().program
         nbytes = self.alignment.padded(needs.scratch_bytes if pool is self._scratch else needs.state_bytes)
@@ -183,7 +183,7 @@ class LpaiGraphDriver(NativeGraphDriver):
             raise QnnError(Code.GRAPH_OPTIMIZATION_FAILED, self.what, rule)
         return nbytes
 
-    def _set_pool(self, pool: Pool, memory: Mem) -> Change:
+    def _set_pool(self, pool: GraphPool, memory: Mem) -> Change:
         """Give the graph a pool, after an execution that runs; the memory before it is held until that is settled."""
         self._structure(memory, Mem)
         required = self.required(pool)
@@ -227,13 +227,13 @@ class LpaiGraphDriver(NativeGraphDriver):
         if self._brought is not self._scratch.present:
             self._bring(self._scratch.present)
 
-    def _bring(self, scratch: Taken) -> None:
+    def _bring(self, scratch: PoolMemory) -> None:
         executor = self.executor()
         self.bound = self._brought = None
         executor.bind_scratch(scratch.window)
         self._brought = scratch
 
-    def _provided(self, pool: Pool) -> Window | None:
+    def _provided(self, pool: GraphPool) -> Window | None:
         """A pool as set, checked once more against what the graph needs now."""
         required, present = self.required(pool), pool.present
         if present.window is None and required == 0:
@@ -295,7 +295,7 @@ class LpaiGraphDriver(NativeGraphDriver):
 
     def checked_io(self, index: int, memory: TensorMemory | None) -> tuple[Window, str]:
         """Where an input or output is going to lie, and what kind of memory that is."""
-        info, own, direct = self.info.tensors[index], self.place(index), self.context.mem_type is MemType.TCM
+        info, own, direct = self.info.tensors[index], self.place(index), self.context.mem_type is LpaiMemType.TCM
         what = f"tensor '{info.name}' of {self.what}"
         home = "tcm" if direct else "scratch"
         if memory is None:
@@ -342,12 +342,12 @@ def _not_bound() -> None:
     raise AssertionError("a binding that has ended is made again before it runs")
 
 
-class LpaiBinding(Binding):
+class LpaiBinding(BindingBase):
     """Memory for a graph on LPAI: used in place, or copied where the core does not see it."""
 
     judges_pools = True
 
-    def __init__(self, graph: LpaiGraphDriver, memories: Memories, ledger: Ledger) -> None:
+    def __init__(self, graph: LpaiGraphDriver, memories: Memories, ledger: ExecutionCounts) -> None:
         self._graph = graph
         self._io: BoundIo | RemoteIo | None = None
         self._native: Callable[[], int | None] = _not_bound
@@ -389,7 +389,7 @@ class LpaiBinding(Binding):
             assert isinstance(executor, Executor)
             executor.check(self._what)
 
-    def _run_within(self, limit: Limit) -> None:
+    def _run_within(self, limit: ExecutionDeadline) -> None:
         self._take_over()
         executor = self._graph.executor()
         if isinstance(executor, RemoteExecutor):

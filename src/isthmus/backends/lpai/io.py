@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from isthmus.backends.lpai.graph import LpaiGraphDriver
-from isthmus.backends.lpai.options import Mem, MemInfo, MemType
+from isthmus.backends.lpai.options import LpaiMemType, Mem, MemInfo
 from isthmus.backends.seam.driver import DescriptorType, GraphDriver, MemDescriptor, TensorMemory
-from isthmus.backends.seam.entry import IoPolicy, Provision
+from isthmus.backends.seam.entry import IoMemory, IoPolicy
 from isthmus.errors import Code, QnnError
-from isthmus.graph import MemType as TensorMemType
 from isthmus.graph import TensorInfo
+from isthmus.graph import TensorMemType as TensorMemType
 from isthmus.memory import Buffer, host, rpcmem
 
 
@@ -30,13 +30,13 @@ class LpaiIo(IoPolicy):
                 # The core of the "arm" environment sees shared memory only.
                 shared = graph.context.remote
                 buffer = rpcmem.share(nbytes) if shared else host(nbytes, graph.alignment.start_addr_alignment)
-                graph.set_config(pool.option, Mem(MemType.DDR, nbytes, buffer)).keep()
+                graph.set_config(pool.option, Mem(LpaiMemType.DDR, nbytes, buffer)).keep()
                 buffers.append(buffer)
         return buffers
 
-    def io(self, graph: GraphDriver, kind: str | None) -> Provision:
+    def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
         assert isinstance(graph, LpaiGraphDriver)
-        in_tcm = graph.context.mem_type is MemType.TCM
+        in_tcm = graph.context.mem_type is LpaiMemType.TCM
         if in_tcm and kind == "memhandle":
             rule = "TCM has no file descriptor to register it by, and the model binary lies there"
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"memory handles for {graph.what}", rule, 'Take io "raw".')
@@ -60,7 +60,7 @@ class LpaiIo(IoPolicy):
             for buffer in buffers:
                 buffer.close()
             raise
-        return Provision(memories, buffers)
+        return IoMemory(memories, buffers)
 
 
 def _allocated(graph: LpaiGraphDriver, info: TensorInfo) -> tuple[Buffer, TensorMemory]:

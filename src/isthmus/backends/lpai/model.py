@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isthmus.backends.lpai.config import HARDWARE_WITH_TCM, MEM_TYPES
-from isthmus.backends.lpai.options import BufferAlignmentReq, MemType
+from isthmus.backends.lpai.options import BufferAlignmentReq, LpaiMemType
 from isthmus.backends.seam import binary
 from isthmus.engine.native import serialization
 from isthmus.engine.native.program import Program
@@ -35,7 +35,7 @@ class ModelBinary:
     def __init__(self, content: bytes | memoryview, what: str) -> None:
         self._content, self._what = content, what
         self._users: set[str] = set()
-        self._placed: tuple[Buffer, holds.Hold, binary.Contents] | None = None
+        self._placed: tuple[Buffer, holds.Hold, binary.BinaryContents] | None = None
 
     def program(self, name: str, allocator: Allocator) -> Program:
         """Give a graph's program where it is in TCM. The first graph that asks has the binary copied there."""
@@ -60,7 +60,7 @@ class ModelBinary:
 
 
 @dataclass(frozen=True)
-class Model:
+class LpaiModel:
     """A program where it executes from, its own IO windows if it has any, and what it holds of TCM."""
 
     program: Program
@@ -95,14 +95,14 @@ class Allocator:
         Where the configuration comes from, for messages.
     """
 
-    mem_type: MemType
+    mem_type: LpaiMemType
     target_env: str
     hw_ver: str
     alignment: BufferAlignmentReq
     source: str
     log: Log
 
-    def place(self, program: Program, model: Callable[[], ModelBinary], graph: str, with_io: bool) -> Model:
+    def place(self, program: Program, model: Callable[[], ModelBinary], graph: str, with_io: bool) -> LpaiModel:
         """Place a program in its memory type, with IO buffers beside it if asked; all of it or nothing.
 
         Parameters
@@ -110,10 +110,10 @@ class Allocator:
         model
             Gives the model binary, where that is needed.
         """
-        if self.mem_type is MemType.DDR:
-            return Model(program)
+        if self.mem_type is LpaiMemType.DDR:
+            return LpaiModel(program)
         whole = model()
-        made = Model(program, whole)
+        made = LpaiModel(program, whole)
         try:
             made = replace(made, program=whole.program(program.name, self))
             for info in (*program.inputs, *program.outputs) if with_io else ():
@@ -133,9 +133,9 @@ class Allocator:
             has too little left.
         """
         start = max(self.alignment.start_addr_alignment, serialization.ALIGNMENT)
-        if self.mem_type is MemType.DDR:
+        if self.mem_type is LpaiMemType.DDR:
             return host(self.alignment.padded(nbytes), start)
-        if self.mem_type is not MemType.TCM:
+        if self.mem_type is not LpaiMemType.TCM:
             self.log(LogLevel.ERROR, "Memory type only supports DDR & TCM")
             raise QnnError(
                 Code.COMMON_MEM_ALLOC,
@@ -165,7 +165,7 @@ class Allocator:
                 f'Set lpai_backend.enable_hw_ver to "{HARDWARE_WITH_TCM[0]}", or lpai_graph.execute.mem_type to "ddr".',
             )
 
-    def _with(self, model: Model, what: str, nbytes: int) -> Model:
+    def _with(self, model: LpaiModel, what: str, nbytes: int) -> LpaiModel:
         """Add an IO buffer to a model, which no other graph may use."""
         buffer = self.allocate(what, nbytes)
         hold = holds.claim(buffer.window(), what, what)

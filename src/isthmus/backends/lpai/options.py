@@ -7,13 +7,13 @@ from enum import IntEnum
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 from isthmus.prepare.strips import ScratchLimit
 
 UINT32_MAX = (1 << 32) - 1
 
 
-class BackendProperty(IntEnum):
+class LpaiBackendProperty(IntEnum):
     """QNN_LPAI_BACKEND_GET_PROP_*; numbers from 20001 on are this project's own."""
 
     ALIGNMENT_REQ = 0
@@ -22,7 +22,7 @@ class BackendProperty(IntEnum):
     """Whether scratch and persistent memory must be shared memory: where the core sees nothing else."""
 
 
-class ContextConfig(IntEnum):
+class LpaiContextOption(IntEnum):
     """QNN_LPAI_CONTEXT_SET_CFG_*."""
 
     MODEL_BUFFER_MEM_TYPE = 1
@@ -38,7 +38,7 @@ class GraphProperty(IntEnum):
     """Where each input, then each output lies in scratch; empty when IO is planned out of it."""
 
 
-class GraphConfig(IntEnum):
+class LpaiGraphOption(IntEnum):
     """QNN_LPAI_GRAPH_SET_CFG_*; numbers from 20001 on are this project's own."""
 
     SCRATCH_MEM = 1
@@ -50,7 +50,7 @@ class GraphConfig(IntEnum):
     """Put the initial state into persistent memory; takes None."""
 
 
-class MemType(IntEnum):
+class LpaiMemType(IntEnum):
     """QNN_LPAI_MEM_TYPE_*."""
 
     DDR = 1
@@ -99,7 +99,7 @@ class Mem:
         A buffer, an array or a bare address. What Python can keep alive is kept alive.
     """
 
-    mem_type: MemType = MemType.DDR
+    mem_type: LpaiMemType = LpaiMemType.DDR
     size: int = 0
     addr: Any = None
 
@@ -172,7 +172,7 @@ class MemInfo:
 
 
 def _whole(name: str, value: Any, least: int) -> int:
-    if not is_whole(value) or not least <= value <= UINT32_MAX:
+    if not is_int(value) or not least <= value <= UINT32_MAX:
         raise QnnError(
             Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be a whole number, {least} to {UINT32_MAX}"
         )
@@ -180,7 +180,7 @@ def _whole(name: str, value: Any, least: int) -> int:
 
 
 def _member(name: str, value: Any, kind: type[IntEnum]) -> IntEnum:
-    if not is_whole(value) or value not in list(kind):
+    if not is_int(value) or value not in list(kind):
         known = ", ".join(f"{member.name} {int(member)}" for member in kind)
         raise QnnError(Code.GRAPH_INVALID_ARGUMENT, f"{name}={value!r}", f"must be one of {known}")
     return kind(value)

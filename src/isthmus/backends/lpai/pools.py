@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isthmus.backends.lpai.options import BufferAlignmentReq, GraphConfig, Mem
+from isthmus.backends.lpai.options import BufferAlignmentReq, LpaiGraphOption, Mem
 from isthmus.backends.lpai.rules import pool_window
 from isthmus.errors import Code
 from isthmus.memory import Window, holds
 
 
 @dataclass(frozen=True)
-class Taken:
+class PoolMemory:
     """Memory that was taken for a pool, with the hold on it; neither for a pool of size 0 or one that is not set."""
 
     memory: Mem | None = None
@@ -24,7 +24,7 @@ class Taken:
             self.hold.release()
 
 
-class Pool:
+class GraphPool:
     """A pool of one graph.
 
     Parameters
@@ -39,18 +39,18 @@ class Pool:
         Pools of one group may share memory, as their graphs take turns.
     """
 
-    def __init__(self, name: str, until: str, option: GraphConfig, graph: str, group: object | None = None) -> None:
+    def __init__(self, name: str, until: str, option: LpaiGraphOption, graph: str, group: object | None = None) -> None:
         self.name, self.option = name, option
         self.what = f"{name} of {graph}"
-        self.present = Taken()
+        self.present = PoolMemory()
         """What it is now."""
         self._until, self._group = until, group
 
-    def take(self, memory: Mem, required: int, alignment: BufferAlignmentReq) -> Taken:
+    def take(self, memory: Mem, required: int, alignment: BufferAlignmentReq) -> PoolMemory:
         """Check memory that is to become this pool and hold it, beside the memory that the pool has now."""
         found = pool_window(self.what, memory, required, alignment)
         if found is None:
-            return Taken(memory)
+            return PoolMemory(memory)
         hold = holds.claim(
             found,
             self.what,
@@ -59,9 +59,9 @@ class Pool:
             besides=self.present.hold,
             code=Code.GRAPH_INVALID_ARGUMENT,
         )
-        return Taken(memory, found, hold)
+        return PoolMemory(memory, found, hold)
 
     def release(self) -> None:
         """Let go of what it is now."""
         self.present.release()
-        self.present = Taken()
+        self.present = PoolMemory()

@@ -9,7 +9,7 @@ from isthmus.backends.lpai.config import HARDWARE_WITH_TCM, LpaiConfig
 from isthmus.backends.lpai.options import BufferAlignmentReq
 from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import GraphBinary, to_bytes
-from isthmus.backends.seam.native import Prepared
+from isthmus.backends.seam.native import CompiledGraph
 from isthmus.graph import Graph
 from isthmus.memory.tcm import MAX_ALLOCATIONS, POOL_BYTES
 
@@ -90,7 +90,7 @@ class PoolReport:
         ]
 
 
-def describe_pools(graph: Graph, config: LpaiConfig, prepared: Prepared | None = None) -> PoolReport:
+def describe_pools(graph: Graph, config: LpaiConfig, prepared: CompiledGraph | None = None) -> PoolReport:
     """What a complete graph needs on LPAI with a configuration.
 
     Parameters
@@ -102,7 +102,7 @@ def describe_pools(graph: Graph, config: LpaiConfig, prepared: Prepared | None =
     """
     alignment, exclude_io, limit = config.alignment, config.prepare.exclude_io, config.prepare.scratch_limit
 
-    def planned(start: int, io_in_scratch: bool) -> Prepared:
+    def planned(start: int, io_in_scratch: bool) -> CompiledGraph:
         return native.prepare(graph, alignment=start, io_in_scratch=io_in_scratch, limit=limit)
 
     start = alignment.start_addr_alignment
@@ -125,7 +125,7 @@ def describe_pools(graph: Graph, config: LpaiConfig, prepared: Prepared | None =
     )
 
 
-def _tcm_fit(graph: Graph, prepared: Prepared, io: list[int], config: LpaiConfig) -> TcmFit:
+def _tcm_fit(graph: Graph, prepared: CompiledGraph, io: list[int], config: LpaiConfig) -> TcmFit:
     binary = len(to_bytes([GraphBinary(prepared.program, prepared.io_offsets)], "lpai"))
     total = _total([binary, *io], config.alignment)
     without = "" if config.hw_ver in HARDWARE_WITH_TCM else config.hw_ver

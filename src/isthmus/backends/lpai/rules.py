@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isthmus.backends.lpai.options import UINT32_MAX, BufferAlignmentReq, Mem, MemType
+from isthmus.backends.lpai.options import UINT32_MAX, BufferAlignmentReq, LpaiMemType, Mem
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window, tcm, window
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 
 _IN_DDR = "Only IO buffers and the model binary can be in TCM."
 
@@ -21,13 +21,13 @@ def pool_window(what: str, memory: Mem, required: int, alignment: BufferAlignmen
     def refuse(rule: str, hint: str = "") -> QnnError:
         return QnnError(Code.GRAPH_INVALID_ARGUMENT, what, rule, hint)
 
-    if not is_whole(memory.mem_type) or memory.mem_type != MemType.DDR:
-        given = memory.mem_type.name if isinstance(memory.mem_type, MemType) else repr(memory.mem_type)
+    if not is_int(memory.mem_type) or memory.mem_type != LpaiMemType.DDR:
+        given = memory.mem_type.name if isinstance(memory.mem_type, LpaiMemType) else repr(memory.mem_type)
         raise refuse(f"must be in DDR, is given as {given}", _IN_DDR)
-    if not is_whole(memory.size) or not 0 <= memory.size <= UINT32_MAX:
+    if not is_int(memory.size) or not 0 <= memory.size <= UINT32_MAX:
         raise refuse(f"size {memory.size!r} must be a whole number of at most 32 bits")
     size, start, step = int(memory.size), alignment.start_addr_alignment, alignment.size_alignment
-    if memory.addr is None or (is_whole(memory.addr) and memory.addr == 0):
+    if memory.addr is None or (is_int(memory.addr) and memory.addr == 0):
         if required == 0 and size == 0:
             return None
         raise refuse("its address is null", f"The graph needs {required} bytes.")

@@ -11,7 +11,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.memory import SharedFd, Window, holds
 from isthmus.memory.identity import Identity
 from isthmus.memory.shareable import mapped_window, shared_file
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 
 _Key = tuple[Identity, int]
 
@@ -75,10 +75,10 @@ class SharedBuffers:
             raise QnnError(Code.MEM_UNSUPPORTED_MEMTYPE, what, rule)
         if not isinstance(info, MemInfo):
             raise QnnError(Code.MEM_INVALID_ARGUMENT, what, f"its custom structure must be a MemInfo, is {info!r}")
-        if not is_whole(info.offset) or not 0 <= info.offset <= UINT32_MAX:
+        if not is_int(info.offset) or not 0 <= info.offset <= UINT32_MAX:
             rule = f"offset {info.offset!r} must be a whole number of 32 bits"
             raise QnnError(Code.MEM_INVALID_ARGUMENT, what, rule)
-        fd = int(info.fd) if is_whole(info.fd) else info.fd
+        fd = int(info.fd) if is_int(info.fd) else info.fd
         key = shared_file(fd, what).identity, int(info.offset)
         if key in self._all:
             earlier = self._all[key].descriptor

@@ -24,7 +24,7 @@ from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, TensorInfo
 from isthmus.system import reading
-from isthmus.system.interrupts import Descriptor
+from isthmus.system.interrupts import FileDescriptor
 from isthmus.version import build_id
 
 MAGIC = b"ISTHMCTX"
@@ -59,7 +59,7 @@ class GraphBinary:
 
 
 @dataclass(frozen=True)
-class Contents:
+class BinaryContents:
     """What a context binary holds, with the graphs' programs."""
 
     version: int
@@ -125,7 +125,7 @@ def _refusal(rule: str, code: Code = Code.CONTEXT_CREATE_FROM_BINARY, hint: str 
     return QnnError(code, "context binary", rule, hint)
 
 
-def read(content: bytes | memoryview | mmap.mmap, verify: bool = True, backend: str | None = None) -> Contents:
+def read(content: bytes | memoryview | mmap.mmap, verify: bool = True, backend: str | None = None) -> BinaryContents:
     """The graphs of a binary; their arrays are views of `content`.
 
     Parameters
@@ -177,7 +177,7 @@ def read(content: bytes | memoryview | mmap.mmap, verify: bool = True, backend: 
         raise _refusal("there are bytes at its end that belong to nothing")
     if backend not in (None, maker):
         raise _refusal(f"it was made for backend '{maker}', not for '{backend}'")
-    return Contents(version, maker, producer, total, graphs)
+    return BinaryContents(version, maker, producer, total, graphs)
 
 
 _Entry = tuple[str, int, int, tuple[int, ...]]
@@ -300,7 +300,7 @@ def _mapped(fd: int) -> mmap.mmap:
         raise _refusal(f"it cannot be mapped: {problem.strerror}", Code.COMMON_MEM_ALLOC) from None
 
 
-def _sealed(source: Any) -> Descriptor:
+def _sealed(source: Any) -> FileDescriptor:
     """A descriptor of a binary's bytes that nobody can change any more."""
     if isinstance(source, (str, os.PathLike)):
         with _opened(source) as stream:
@@ -330,7 +330,7 @@ def _opened(path: str | os.PathLike[str]) -> BinaryIO:
         raise _refusal(rule, Code.CONTEXT_INVALID_ARGUMENT) from None
 
 
-def _sealed_copy(write: Callable[[BinaryIO], object]) -> Descriptor:
+def _sealed_copy(write: Callable[[BinaryIO], object]) -> FileDescriptor:
     def checked(stream: BinaryIO) -> None:
         write(stream)
         if stream.tell() == 0:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, TensorMemory, Traffic
-from isthmus.backends.seam.limit import Limit
+from isthmus.backends.seam.limit import ExecutionDeadline
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window, holds
 
@@ -40,7 +40,7 @@ class Turn(Protocol):
         """End it if this thread has it still."""
 
 
-class Ledger:
+class ExecutionCounts:
     """What all bindings of a graph did, the ended ones too. Counted in the graph's turn.
 
     Parameters
@@ -53,9 +53,9 @@ class Ledger:
         self.turn = turn
         self.total = GraphStats()
         # Whoever has a binding keeps it, and nobody has one that an interrupt took away; what it counted stays here.
-        self.bindings: weakref.WeakSet[Binding] = weakref.WeakSet()
+        self.bindings: weakref.WeakSet[BindingBase] = weakref.WeakSet()
         self.counts: list[_Counts] = []
-        self.abandoned: deque[Binding] = deque()
+        self.abandoned: deque[BindingBase] = deque()
         """Bindings that nobody has any more, to be ended in the next turn."""
 
     def in_turn(self, do: Callable[[], _Result]) -> _Result:
@@ -104,14 +104,14 @@ class Ledger:
 class _Counts:
     """What one binding did: how often it ran, how much of that is in the totals, and what each run moves."""
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: BindingBase) -> None:
         self.binding = weakref.ref(binding)
         self.runs = self.settled = 0
         self.traffic = Traffic()
         self.own = GraphStats()
 
 
-class Binding(DriverBinding):
+class BindingBase(DriverBinding):
     """The part of a binding that all backends have in common.
 
     Parameters
@@ -127,7 +127,7 @@ class Binding(DriverBinding):
     judges_pools = False
     """Whether `_bind` itself refuses memory that is somebody's pool, since it knows which of them are its own."""
 
-    def __init__(self, what: str, memories: Memories, ledger: Ledger) -> None:
+    def __init__(self, what: str, memories: Memories, ledger: ExecutionCounts) -> None:
         self.memories: tuple[TensorMemory | None, ...] = tuple(memories)
         self._what = what
         self._turn = ledger.turn
@@ -155,11 +155,11 @@ class Binding(DriverBinding):
     def _run(self) -> None:
         """Execute on the memory, in a turn."""
 
-    def _run_within(self, limit: Limit) -> None:
+    def _run_within(self, limit: ExecutionDeadline) -> None:
         """The same, within a limit."""
         raise QnnError(Code.COMMON_NOT_SUPPORTED, self._what, "this backend cannot end an execution early")
 
-    def execute(self, limit: Limit | None = None) -> None:
+    def execute(self, limit: ExecutionDeadline | None = None) -> None:
         try:
             with self._turn:
                 try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from isthmus.errors import Code, QnnError
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 from isthmus.system import reading
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
@@ -24,10 +24,10 @@ _LONGEST = 240
 """The longest text that a message quotes."""
 
 Check = Callable[[Any], Any]
-"""Turns a value of a configuration into a setting, or raises `Refused`."""
+"""Turns a value of a configuration into a setting, or raises `ConfigError`."""
 
 
-class Refused(Exception):
+class ConfigError(Exception):
     """What is wrong with a value, as a sentence part."""
 
 
@@ -193,7 +193,7 @@ def _walk(site: _Site, content: Any, known: Table, top: Table, values: dict[str,
             continue
         try:
             checked = entry.check(value)
-        except Refused as refusal:
+        except ConfigError as refusal:
             raise here.refuse(str(refusal)) from None
         if entry is _FOLLOW:
             _follow(here, checked, top, values)
@@ -215,7 +215,7 @@ def choice(values: Mapping[str, Any]) -> Check:
 
     def check(value: Any) -> Any:
         if not isinstance(value, str) or value not in values:
-            raise Refused(f"must be one of {', '.join(map(repr, values))}, is {shown(value)}")
+            raise ConfigError(f"must be one of {', '.join(map(repr, values))}, is {shown(value)}")
         return values[value]
 
     return check
@@ -225,8 +225,8 @@ def number(least: int, most: int) -> Check:
     """A whole number within limits."""
 
     def check(value: Any) -> int:
-        if not is_whole(value) or not least <= value <= most:
-            raise Refused(f"must be a whole number from {least} to {most}, is {shown(value)}")
+        if not is_int(value) or not least <= value <= most:
+            raise ConfigError(f"must be a whole number from {least} to {most}, is {shown(value)}")
         return int(value)
 
     return check
@@ -236,8 +236,8 @@ def power_of_two(most: int) -> Check:
     """A power of two up to a limit."""
 
     def check(value: Any) -> int:
-        if not is_whole(value) or not 1 <= value <= most or value & (value - 1):
-            raise Refused(f"must be a power of two from 1 to {most}, is {shown(value)}")
+        if not is_int(value) or not 1 <= value <= most or value & (value - 1):
+            raise ConfigError(f"must be a power of two from 1 to {most}, is {shown(value)}")
         return int(value)
 
     return check
@@ -246,14 +246,14 @@ def power_of_two(most: int) -> Check:
 def truth(value: Any) -> bool:
     """True or false."""
     if not isinstance(value, bool):
-        raise Refused(f"must be true or false, is {shown(value)}")
+        raise ConfigError(f"must be true or false, is {shown(value)}")
     return value
 
 
 def file_name(value: Any) -> str:
     """A path."""
     if not isinstance(value, str) or not value:
-        raise Refused(f"must be a path, is {shown(value)}")
+        raise ConfigError(f"must be a path, is {shown(value)}")
     return value
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
-from isthmus.backends.seam.limit import Limit
+from isthmus.backends.seam.limit import ExecutionDeadline
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, GraphInfo, TensorInfo
 from isthmus.graph.operation import Call
@@ -229,10 +229,10 @@ class DriverBinding(ABC):
     """Whether it was closed, and refuses to execute."""
 
     @abstractmethod
-    def execute(self, limit: Limit | None = None) -> None:
+    def execute(self, limit: ExecutionDeadline | None = None) -> None:
         """Run once, within a limit. Memory that is no longer the client's to use is refused, never written."""
 
-    def execute_timed(self, limit: Limit | None = None) -> Sequence[OperationTime]:
+    def execute_timed(self, limit: ExecutionDeadline | None = None) -> Sequence[OperationTime]:
         """The same, and what each operation took; nothing where the backend does not measure that."""
         self.execute(limit)
         return ()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from isthmus.backends.seam.driver import BackendDriver, GraphDriver, Source, TensorMemory
 from isthmus.errors import Code, QnnError
-from isthmus.graph import BinaryInfo, Graph, GraphInfo, MemType
+from isthmus.graph import BinaryInfo, Graph, GraphInfo, TensorMemType
 from isthmus.log import Log
 from isthmus.memory import Buffer, host
 from isthmus.prepare.schedule import Plan
@@ -31,7 +31,7 @@ class Section(Protocol):
 
 
 @dataclass(frozen=True)
-class Preparation:
+class PlanReport:
     """What a backend would make of a graph, without executing it.
 
     Parameters
@@ -47,7 +47,7 @@ class Preparation:
 
 
 @dataclass(frozen=True)
-class Provision:
+class IoMemory:
     """Memory for every input, then every output, and the buffers to close after the graph has ended."""
 
     memories: Sequence[TensorMemory | None]
@@ -57,14 +57,14 @@ class Provision:
 class IoPolicy:
     """How a graph gets memory when its user brings none: raw host memory, where the backend has no place of its own."""
 
-    kinds: ClassVar[Mapping[str, MemType]] = {"raw": MemType.RAW}
+    kinds: ClassVar[Mapping[str, TensorMemType]] = {"raw": TensorMemType.RAW}
     """What inputs and outputs may be, with the memory type that a graph is prepared for; the usual one first."""
 
     def pools(self, graph: GraphDriver) -> list[Buffer]:
         """Give a composed graph the memory that it needs before it is finalized."""
         return []
 
-    def io(self, graph: GraphDriver, kind: str | None) -> Provision:
+    def io(self, graph: GraphDriver, kind: str | None) -> IoMemory:
         """Memory for a finalized graph: of a kind, or where the backend would have it."""
         memories: list[TensorMemory | None] = []
         buffers: list[Buffer] = []
@@ -74,7 +74,7 @@ class IoPolicy:
                 continue
             buffers.append(host(info.nbytes, _IO_ALIGNMENT))
             memories.append(TensorMemory(buffers[-1].window()))
-        return Provision(memories, buffers)
+        return IoMemory(memories, buffers)
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,11 @@ class BackendEntry:
     driver: type[BackendDriver]
     read_config: Callable[[Any, Log], Any]
     io: IoPolicy = field(default_factory=IoPolicy)
-    prepare: Callable[[Graph, Any, int, ScratchLimit | None], Preparation] | None = None
+    prepare: Callable[[Graph, Any, int, ScratchLimit | None], PlanReport] | None = None
     inspect: Callable[[Source], BinaryInfo | None] = lambda source: None
     modes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def io_kind(self, kind: str | None) -> MemType:
+    def io_kind(self, kind: str | None) -> TensorMemType:
         """The memory type that graphs are prepared for when inputs and outputs are of a kind."""
         if kind is not None and (not isinstance(kind, str) or kind not in self.io.kinds):
             rule = f"backend '{self.name}' has {' and '.join(map(repr, self.io.kinds))}"

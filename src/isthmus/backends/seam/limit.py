@@ -12,7 +12,7 @@ from isthmus.errors import Code, QnnError
 _HINT = "Its outputs and states are undefined; reset() restores states."
 
 
-class Limit:
+class ExecutionDeadline:
     """A bound on one execution after the other.
 
     Parameters

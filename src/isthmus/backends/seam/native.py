@@ -12,8 +12,8 @@ import numpy as np
 
 from isthmus.backends.seam.binary import GraphBinary
 from isthmus.backends.seam.driver import Change, GraphDriver
-from isthmus.backends.seam.entry import Preparation, Section
-from isthmus.backends.seam.limit import Limit, aborted
+from isthmus.backends.seam.entry import PlanReport, Section
+from isthmus.backends.seam.limit import ExecutionDeadline, aborted
 from isthmus.engine.native import lower
 from isthmus.engine.native.cost import SHARING, estimated, is_shared
 from isthmus.engine.native.executor import Executor
@@ -23,7 +23,7 @@ from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, TensorType
 from isthmus.graph.operation import Call
-from isthmus.memory.whole import is_whole
+from isthmus.memory.whole import is_int
 from isthmus.prepare import schedule
 from isthmus.prepare.pipeline import DEFAULT_ALIGNMENT
 from isthmus.prepare.schedule import Plan
@@ -33,7 +33,7 @@ MAX_THREADS = 64
 
 
 @dataclass(frozen=True)
-class Prepared:
+class CompiledGraph:
     """A graph ready for memory.
 
     Parameters
@@ -74,7 +74,7 @@ def prepare(
     alignment: int = DEFAULT_ALIGNMENT,
     io_in_scratch: bool = False,
     limit: ScratchLimit | None = None,
-) -> Prepared:
+) -> CompiledGraph:
     """Turn a complete graph into a program for this machine.
 
     With a limit on scratch, what does not fit it as a whole is computed by strips.
@@ -99,7 +99,7 @@ def prepare(
     )
     in_float = dict.fromkeys((step.op, step.name) for step in planned.steps if lower.is_in_float(step))
     plan = replace(planned.plan, in_float=tuple(in_float))
-    return Prepared(lower.lower(planned, target, count), plan, planned.io_offsets)
+    return CompiledGraph(lower.lower(planned, target, count), plan, planned.io_offsets)
 
 
 def restored(
@@ -107,7 +107,7 @@ def restored(
     threads: int | None = None,
     alignment: int = DEFAULT_ALIGNMENT,
     io_in_scratch: bool = False,
-) -> Prepared:
+) -> CompiledGraph:
     """A graph out of a context binary, if this machine can run it with so many threads in pools so aligned.
 
     `io_in_scratch` says whether the backend knows inputs and outputs that are planned into scratch.
@@ -131,19 +131,19 @@ def restored(
         raise refuse("its inputs and outputs lie in scratch, which this backend does not know")
     if alignment % program.alignment:
         raise refuse(f"its pools must start at multiples of {program.alignment}, the backend asks for {alignment} only")
-    return Prepared(program, None, binary.io_offsets)
+    return CompiledGraph(program, None, binary.io_offsets)
 
 
-def preparation(prepared: Prepared, section: Section | None = None) -> Preparation:
+def preparation(prepared: CompiledGraph, section: Section | None = None) -> PlanReport:
     """What a report tells of a prepared graph."""
     program = prepared.program
     assert prepared.plan is not None
-    return Preparation(program.info, prepared.plan, program.threads, section)
+    return PlanReport(program.info, prepared.plan, program.threads, section)
 
 
 def checked_threads(threads: Any, code: Code = Code.COMMON_INVALID_ARGUMENT) -> int:
     """A number of threads, or a refusal."""
-    if not is_whole(threads) or not 1 <= threads <= MAX_THREADS:
+    if not is_int(threads) or not 1 <= threads <= MAX_THREADS:
         raise QnnError(code, f"threads={threads!r}", f"the number of threads must be 1 to {MAX_THREADS}")
     return int(threads)
 
@@ -158,7 +158,7 @@ def operations() -> tuple[str, ...]:
     return lower.operations()
 
 
-def run_within(executor: Executor, limit: Limit, what: str) -> None:
+def run_within(executor: Executor, limit: ExecutionDeadline, what: str) -> None:
     """Run a program within a limit; it ends between two instructions."""
     word, left, over, late = ctypes.c_int64(0), limit.left, _thread.allocate_lock(), []
 
@@ -211,7 +211,7 @@ class NativeGraphDriver(GraphDriver):
         How many threads an execution uses unless the client says otherwise.
     """
 
-    def __init__(self, graph: Graph, prepared: Prepared | None = None, threads: int = 1) -> None:
+    def __init__(self, graph: Graph, prepared: CompiledGraph | None = None, threads: int = 1) -> None:
         self.graph = graph
         self._restored = prepared is not None
         self._prepared = prepared
@@ -238,7 +238,7 @@ class NativeGraphDriver(GraphDriver):
     def plan(self) -> Plan | None:
         return self.prepared().plan
 
-    def prepared(self) -> Prepared:
+    def prepared(self) -> CompiledGraph:
         """The prepared graph. To ask for what depends on it ends composition: sizes are those of a complete graph."""
         prepared = self._prepared
         if prepared is None:
@@ -252,7 +252,7 @@ class NativeGraphDriver(GraphDriver):
                     prepared = self._prepared = self._prepare()
         return prepared
 
-    def _prepare(self) -> Prepared:
+    def _prepare(self) -> CompiledGraph:
         return prepare(self.graph, self._threads, limit=self._scratch_limit)
 
     def close(self) -> None:

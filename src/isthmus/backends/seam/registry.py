@@ -16,7 +16,7 @@ from typing import cast
 from isthmus.backends import BUILT_IN
 from isthmus.backends.seam.entry import BackendEntry
 from isthmus.errors import Code, QnnError
-from isthmus.system.interrupts import owned
+from isthmus.system.interrupts import own_fd
 from isthmus.system.lock import Lock
 
 GROUP = "isthmus.backends"
@@ -76,7 +76,7 @@ def _installed() -> dict[str, str]:
     """What other packages have installed; looked up once, when it is first needed."""
     try:
         # Without a descriptor left Python would find nothing, or fail, and either would be remembered.
-        with owned(os.open, os.sep, os.O_RDONLY):
+        with own_fd(os.open, os.sep, os.O_RDONLY):
             pass
         return {point.name: point.value for point in entry_points(group=GROUP)}
     except OSError as problem:

@@ -10,14 +10,14 @@ import threading
 from isthmus.system.lock import Lock
 
 
-class PlainTurn(Lock):  # type: ignore[misc]
+class ExecutionLock(Lock):  # type: ignore[misc]
     """A lock as a turn: taken and ended by the system lock's own calls, which no handler of a signal can divide."""
 
     def forsake(self) -> None:
         """Nothing: it has ended with its ``with``."""
 
 
-class FairTurn(PlainTurn):  # type: ignore[misc]
+class FairLock(ExecutionLock):  # type: ignore[misc]
     """A lock that serves in the order of asking.
 
     However many exceptions the handlers of signals raise, none leaves it taken, or somebody in the line who is not
@@ -26,7 +26,7 @@ class FairTurn(PlainTurn):  # type: ignore[misc]
 
     Examples
     --------
-    >>> turn = FairTurn()
+    >>> turn = FairLock()
     >>> with turn:
     ...     turn.is_taken
     True

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from isthmus.graph.ops import OPERATIONS
-from isthmus.graph.traits import Product
+from isthmus.graph.traits import ProductKind
 from isthmus.prepare.schedule import Step
 
 WORTH_SHARING = 8_000.0
@@ -51,13 +51,13 @@ def products(step: Step) -> int:
         return 0
     x, weights, result = step.inputs[0], step.inputs[1], step.outputs[0]
     traits = OPERATIONS[step.op].traits
-    if traits.product in (Product.CONVOLUTION, Product.DEPTH_WISE):
+    if traits.product in (ProductKind.CONVOLUTION, ProductKind.DEPTH_WISE):
         return result.elements * math.prod(weights.dims[:-1])
-    if traits.product is Product.TRANSPOSED:
+    if traits.product is ProductKind.TRANSPOSED:
         return x.elements * weights.elements // max(weights.dims[-2], 1)
-    if traits.product is Product.ROWS:
+    if traits.product is ProductKind.ROWS:
         return result.elements * weights.dims[-1]
-    if traits.product in (Product.MATRIX, Product.INTEGERS):
+    if traits.product in (ProductKind.MATRIX, ProductKind.INTEGERS):
         return result.elements * x.dims[-2 if step.params.get("transpose_in0") else -1]
     if traits.gates:
         hidden = weights.dims[0]
@@ -90,7 +90,7 @@ def estimated(step: Step) -> float:
         # Vectors hold results side by side; those of a last one that are not there take as long.
         columns = max(step.outputs[0].dims[-1], 1)
         formed *= -(-columns // _LANES) * _LANES / columns
-    if traits.product is Product.DEPTH_WISE:
+    if traits.product is ProductKind.DEPTH_WISE:
         rate = rates["depth-wise"]
     elif formed:
         rate = rates["product"]

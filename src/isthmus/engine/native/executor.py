@@ -21,7 +21,7 @@ from isthmus.engine.native.words import LONGEST_LIST as MOST_CURSORS
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Buffer, Window, host
 from isthmus.prepare.schedule import Pool
-from isthmus.system.interrupts import Ending, start
+from isthmus.system.interrupts import Finalizer, start
 
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _RUN = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 4)
@@ -100,7 +100,7 @@ class Executor:
         """Run once: exactly one native call. The answer is 0, unless the run failed; `check` says why."""
         workers = _Workers(self._code, self._control, program.threads, owners)
         # Before there is anything to end: an interrupt may come while they are started.
-        self._ending = Ending(self, workers.stop, at_exit=True)
+        self._ending = Finalizer(self, workers.stop, at_exit=True)
         workers.start()
 
     @property

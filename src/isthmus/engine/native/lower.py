@@ -39,7 +39,7 @@ from isthmus.graph.ops import having
 from isthmus.prepare.call_graph import call_graph
 from isthmus.prepare.geometry.fixed_point import is_hybrid
 from isthmus.prepare.pipeline import rewritten
-from isthmus.prepare.refused import Refused, refused
+from isthmus.prepare.refused import RefusedNode, refused
 from isthmus.prepare.schedule import Repeat, Schedule, Step
 
 _FAMILIES = (
@@ -139,7 +139,7 @@ def supports(call: Call) -> str | None:
     return refused[0].reason if refused else None
 
 
-def unsupported(graph: Graph) -> list[Refused]:
+def unsupported(graph: Graph) -> list[RefusedNode]:
     """The nodes of a finalized graph that cannot be executed, all of them, each with the reason."""
     return refused(graph, rewritten(graph).ordered(), refusal)
 

@@ -21,7 +21,7 @@ from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.verification import Unsafe
 from isthmus.engine.native.verification import verify as verify_instructions
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, MemType, Quantization, TensorInfo
+from isthmus.graph import DataType, Quantization, TensorInfo, TensorMemType
 from isthmus.graph.tensor import MAX_BYTES
 
 MAGIC = b"ISTHPROG"
@@ -201,5 +201,5 @@ def _tensor_from_json(fields: dict[str, Any]) -> TensorInfo:
         if quantization is None
         else Quantization(tuple(map(float, quantization[0])), tuple(map(int, quantization[1])), quantization[2]),
         elements * dtype.itemsize,
-        MemType[fields["mem_type"]],
+        TensorMemType[fields["mem_type"]],
     )

@@ -24,10 +24,10 @@ from isthmus.engine.native.words import (
     Memory,
     Number,
     Numbers,
+    OffsetTable,
+    OffsetTables,
     Signature,
-    Table,
-    Tables,
-    Work,
+    WorkSpace,
     Write,
 )
 from isthmus.errors import QnnError
@@ -321,7 +321,7 @@ def _lines(signature: Signature) -> list[str]:
         line(f"{part} = _parts[{part!r}]")
     place = 0
     for word in signature.words:
-        if isinstance(word, (Numbers, Tables)):
+        if isinstance(word, (Numbers, OffsetTables)):
             line(f"{word.name} = _w[_at + {place} : _at + {place} + {word.length}]")
             if isinstance(word.length, str):
                 line(f"_at += {word.length}")
@@ -340,10 +340,10 @@ def _lines(signature: Signature) -> list[str]:
     line(f"_at += {place}")
     line("if _at > len(_w): raise IndexError")
     for word in signature.words:
-        if isinstance(word, Table):
+        if isinstance(word, OffsetTable):
             found = f"_memory.table({word.name!r}, {word.name}, {word.extent}, {word.columns}, {word.kind!r})"
             line(f"{word.name} = {found}" + _unless_absent(word, "None"))
-        elif isinstance(word, Tables):
+        elif isinstance(word, OffsetTables):
             found = f"_memory.table({word.name!r}, _table, _rows, 1, 'i64')"
             line(f"{word.name} = [{found} for _table, _rows in zip({word.name}, {word.rows})]")
     for name, text in signature.where.items():
@@ -352,11 +352,11 @@ def _lines(signature: Signature) -> list[str]:
         line(f"if not ({rule}): _refuse({rule!r})")
     written, work = [], []
     for word in signature.words:
-        if isinstance(word, Memory) and not isinstance(word, Table):
-            access = "work" if isinstance(word, Work) else "write" if isinstance(word, Write) else "read"
+        if isinstance(word, Memory) and not isinstance(word, OffsetTable):
+            access = "work" if isinstance(word, WorkSpace) else "write" if isinstance(word, Write) else "read"
             span = f"_memory.{access}({word.name!r}, {word.name}, ({word.extent}))"
             line(f"_span_{word.name} = {span}" + _unless_absent(word, "(0, 0, 0)"))
-            if isinstance(word, Work):
+            if isinstance(word, WorkSpace):
                 work.append(word.name)
             elif isinstance(word, Write):
                 written.append(word.name)

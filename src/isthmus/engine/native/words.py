@@ -166,7 +166,7 @@ class Memory(Word):
         return *super().meaning(), self.extent
 
 
-class Read(Memory):
+class ReadOperand(Memory):
     """An operand that is only read."""
 
 
@@ -180,7 +180,7 @@ class Write(Memory):
         return encoded
 
 
-class Work(Write):
+class WorkSpace(Write):
     """Work space of which each thread has a part: nothing in it outlives the instruction.
 
     A kernel may keep addresses there, so that nothing else of the instruction may be written to it.
@@ -188,7 +188,7 @@ class Work(Write):
 
 
 @dataclass(frozen=True)
-class Table(Memory):
+class OffsetTable(Memory):
     """A constant whose entries decide which memory is touched: offsets or indices. `extent` counts its rows.
 
     In extents and rules its name has `least` and `most`: the limits of its entries, a list of them where it has several
@@ -209,7 +209,7 @@ class Table(Memory):
 
 
 @dataclass(frozen=True)
-class Tables(Word):
+class OffsetTables(Word):
     """A list of tables of 64-bit offsets. `length` names its `Count`, `rows` the list of how many entries each has."""
 
     length: str
@@ -220,7 +220,7 @@ class Tables(Word):
         return self.length
 
     def encode(self, value: Any) -> list[int]:
-        one = Table(self.name, self.rows)
+        one = OffsetTable(self.name, self.rows)
         return [word for operand in value for word in one.encode(operand)]
 
     def decode(self, words: Sequence[int]) -> list[Operand]:

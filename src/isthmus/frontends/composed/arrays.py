@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.entries import EncodingEntry, TensorEntry
+from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry
 from isthmus.graph import DataType, Quantization
 
 FOUR_BITS: dict[int, DataType] = {
@@ -23,7 +23,7 @@ MAX_GROWTH = 2
 """How many bytes are made of one that is stored: two elements of four bits become two bytes."""
 
 
-def data_type(tensor: TensorEntry) -> DataType | None:
+def data_type(tensor: ComposedTensor) -> DataType | None:
     """The data type of a tensor in a graph; None for one that nothing here computes with."""
     if tensor.dtype in FOUR_BITS:
         return FOUR_BITS[tensor.dtype]
@@ -34,7 +34,7 @@ def data_type(tensor: TensorEntry) -> DataType | None:
     return None if known is DataType.UNDEFINED else known
 
 
-def quantization(tensor: TensorEntry, dtype: DataType) -> Quantization | None:
+def quantization(tensor: ComposedTensor, dtype: DataType) -> Quantization | None:
     """What a fixed-point tensor's elements mean; floats and integers mean themselves, whatever they were made from."""
     encoding = tensor.encoding
     if encoding is None or not dtype.is_fixed_point or not len(encoding.scales):
@@ -61,14 +61,14 @@ class Copies:
         self._copied[id(data.obj)] = copied
 
 
-def check_size(tensor: TensorEntry, dtype: DataType) -> None:
+def check_size(tensor: ComposedTensor, dtype: DataType) -> None:
     """Refuse dimensions that no memory has, whether or not one of them is 0."""
     if math.prod(max(dim, 1) for dim in tensor.dims) * dtype.itemsize > MAX_BYTES:
         rule = f"its dimensions {list(tensor.dims)} are those of no memory"
         raise QnnError(Code.TENSOR_INVALID_TENSOR_PARAM, f"tensor '{tensor.name}'", rule)
 
 
-def elements(tensor: TensorEntry, dtype: DataType, copies: Copies) -> np.ndarray:
+def elements(tensor: ComposedTensor, dtype: DataType, copies: Copies) -> np.ndarray:
     """The elements of a static tensor, read-only; a copy only where the file packs or misaligns them."""
     check_size(tensor, dtype)
     data = memoryview(b"") if tensor.data is None else tensor.data

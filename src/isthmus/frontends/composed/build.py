@@ -10,10 +10,10 @@ from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.composed import arrays
-from isthmus.frontends.composed.entries import PACKAGE, GraphEntry, NodeEntry, TensorEntry
+from isthmus.frontends.composed.entries import PACKAGE, ComposedTensor, GraphEntry, NodeEntry
 from isthmus.frontends.composed.recurrent import RECURRENT, add_recurrent
 from isthmus.frontends.unsupported import Unsupported
-from isthmus.graph import Graph, MemType, Tensor, TensorType
+from isthmus.graph import Graph, Tensor, TensorMemType, TensorType
 from isthmus.graph.neutral import without_neutral
 from isthmus.graph.operation import ISTHMUS, Operation, names_of
 from isthmus.graph.ops import OPERATIONS
@@ -26,7 +26,7 @@ NAMES: Mapping[str, str] = {"IsNan": "IsNaN"}
 _IO = (TensorType.APP_WRITE, TensorType.APP_READ)
 
 
-class Builder:
+class ComposedBuilder:
     """The conversion of one graph."""
 
     def __init__(self, entry: GraphEntry, name: str) -> None:
@@ -53,7 +53,7 @@ class Builder:
         self.graph.finalize()
         return self.graph
 
-    def _tensor(self, entry: TensorEntry) -> Tensor | None:
+    def _tensor(self, entry: ComposedTensor) -> Tensor | None:
         """A tensor of the graph, or None for one that it cannot have."""
         dtype = arrays.data_type(entry)
         encoding = entry.encoding
@@ -76,7 +76,7 @@ class Builder:
                 entry.dims,
                 arrays.quantization(entry, dtype),
                 arrays.elements(entry, dtype, self._copies) if filled else None,
-                mem_type=entry.mem_type if entry.type in _IO else MemType.RAW,
+                mem_type=entry.mem_type if entry.type in _IO else TensorMemType.RAW,
             )
         return None
 
@@ -123,7 +123,7 @@ class Builder:
         return self._tensors.get(name)
 
     def _param(self, value: Any) -> Any:
-        if not isinstance(value, TensorEntry):
+        if not isinstance(value, ComposedTensor):
             return value
         dtype = arrays.data_type(value)
         if dtype is None:

@@ -37,7 +37,7 @@ class EncodingEntry:
 
 
 @dataclass(frozen=True)
-class TensorEntry:
+class ComposedTensor:
     """A tensor: name, QNN's numbers for its type and data type, dimensions, encoding, and its bytes if it is static.
 
     Parameters
@@ -73,7 +73,7 @@ class NodeEntry:
     type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    params: Mapping[str, Scalar | TensorEntry]
+    params: Mapping[str, Scalar | ComposedTensor]
     extras: Mapping[str, Scalar] = field(default_factory=dict)
     package: str = PACKAGE
     kinds: Mapping[str, int] = field(default_factory=dict)
@@ -84,5 +84,5 @@ class GraphEntry:
     """A graph: its tensors in the order of the file, its nodes in the order of their data."""
 
     name: str
-    tensors: tuple[TensorEntry, ...]
+    tensors: tuple[ComposedTensor, ...]
     nodes: tuple[NodeEntry, ...]

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, Scalar, TensorEntry
+from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry, NodeEntry, Scalar
 
 MAGIC = b"ISTHMCMP"
 MAX_HEADER = 1 << 26
@@ -43,14 +43,14 @@ def write(graphs: Sequence[GraphEntry], stream: BinaryIO) -> None:
         return {**{name: blob(data) for name, data in arrays.items()}, "axis": entry.axis, "bits": entry.bits,
                 "kind": entry.kind}  # fmt: skip
 
-    def tensor(entry: TensorEntry) -> dict[str, Any]:
+    def tensor(entry: ComposedTensor) -> dict[str, Any]:
         return {"name": entry.name, "type": entry.type, "dtype": entry.dtype, "dims": list(entry.dims),
                 "mem_type": entry.mem_type, "encoding": encoding(entry.encoding),
                 "data": None if entry.data is None else blob(entry.data)}  # fmt: skip
 
     def node(entry: NodeEntry) -> dict[str, Any]:
         params = {
-            name: {"tensor": tensor(value)} if isinstance(value, TensorEntry) else {"scalar": value}
+            name: {"tensor": tensor(value)} if isinstance(value, ComposedTensor) else {"scalar": value}
             for name, value in entry.params.items()
         }
         return {"name": entry.name, "type": entry.type, "package": entry.package, "inputs": entry.inputs,
@@ -113,7 +113,7 @@ def _graph(told: dict[str, Any], blobs: _Blobs) -> GraphEntry:
 
 
 def _node(told: dict[str, Any], blobs: _Blobs) -> NodeEntry:
-    params: dict[str, Scalar | TensorEntry] = {
+    params: dict[str, Scalar | ComposedTensor] = {
         name: _tensor(value["tensor"], blobs) if "tensor" in value else _scalar(value["scalar"])
         for name, value in told["params"].items()
     }
@@ -121,11 +121,11 @@ def _node(told: dict[str, Any], blobs: _Blobs) -> NodeEntry:
     return NodeEntry(_text(told["name"]), _text(told["type"]), inputs, outputs, params, {}, _text(told["package"]))
 
 
-def _tensor(told: dict[str, Any], blobs: _Blobs) -> TensorEntry:
+def _tensor(told: dict[str, Any], blobs: _Blobs) -> ComposedTensor:
     data = None if told["data"] is None else blobs.take(told["data"])
     name, dims = _text(told["name"]), tuple(_whole(d) for d in told["dims"])
     numbers = (_whole(told["type"]), _whole(told["dtype"]))
-    return TensorEntry(name, *numbers, dims, _encoding(told["encoding"], blobs), data, _whole(told["mem_type"]))
+    return ComposedTensor(name, *numbers, dims, _encoding(told["encoding"], blobs), data, _whole(told["mem_type"]))
 
 
 def _encoding(told: dict[str, Any] | None, blobs: _Blobs) -> EncodingEntry | None:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.composed.build import Builder
+from isthmus.frontends.composed.build import ComposedBuilder
 from isthmus.frontends.composed.entries import GraphEntry
 from isthmus.frontends.dlc import archive, version3, version4
 from isthmus.frontends.dlc.archive import Archive
-from isthmus.frontends.dlc.contents import Contents, Reading
+from isthmus.frontends.dlc.contents import DlcContents, Reading
 from isthmus.frontends.dlc.operations import translated
 from isthmus.graph import Graph
 from isthmus.system import reading
@@ -36,7 +36,7 @@ _SHOWN = 4
 """How many entries of an archive that is no DLC are named."""
 
 
-def read(path: str | os.PathLike[str]) -> Contents:
+def read(path: str | os.PathLike[str]) -> DlcContents:
     """What a DLC holds, in its own words.
 
     Raises
@@ -69,7 +69,7 @@ def records(data: bytes | memoryview, name: str) -> Mapping[str, memoryview]:
     return archive.read(memoryview(data).cast("B"), name).entries
 
 
-def parse(data: bytes | memoryview, name: str) -> Contents:
+def parse(data: bytes | memoryview, name: str) -> DlcContents:
     """What the bytes of a DLC hold; whatever they hold in bytes is a view of them."""
     file = archive.read(memoryview(data).cast("B"), name)
     entries = {entry: len(content) for entry, content in file.entries.items()}
@@ -80,7 +80,7 @@ def parse(data: bytes | memoryview, name: str) -> Contents:
         rule = f"it is an archive of {there}{more}; a DLC has an entry 'model', or a cache"
         raise QnnError(Code.COMMON_LOADING_BINARIES, f"file '{name}'", rule, "It is no DLC.")
     version, graphs = _graphs(file)
-    return Contents(name, version, len(data), _producer(file), entries, caches, graphs)
+    return DlcContents(name, version, len(data), _producer(file), entries, caches, graphs)
 
 
 def load(
@@ -116,7 +116,7 @@ def load(
     if not wanted:
         known = ", ".join(f"'{entry.name}'" for entry in contents.graphs)
         raise QnnError(Code.GRAPH_DOES_NOT_EXIST, f"graph '{graph}'", f"'{name}' has {known}")
-    built = [Builder(translated(entry, clean_names), entry.name or Path(name).stem).build() for entry in wanted]
+    built = [ComposedBuilder(translated(entry, clean_names), entry.name or Path(name).stem).build() for entry in wanted]
     for one in built:
         _check_shapes(one, shapes or {})
     return built

@@ -10,7 +10,7 @@ from isthmus.frontends.flatbuffer import File, Table
 
 
 @dataclass(frozen=True)
-class Contents:
+class DlcContents:
     """All of a DLC.
 
     Parameters

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from isthmus.frontends.composed.entries import GraphEntry, NodeEntry, Scalar, TensorEntry
+from isthmus.frontends.composed.entries import ComposedTensor, GraphEntry, NodeEntry, Scalar
 from isthmus.graph import TensorType
 from isthmus.graph.ops.elementwise import NUMBERED
 
@@ -45,7 +45,7 @@ def cleaned(name: str) -> str:
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def operation(node: NodeEntry) -> tuple[str, dict[str, Scalar | TensorEntry]]:
+def operation(node: NodeEntry) -> tuple[str, dict[str, Scalar | ComposedTensor]]:
     """QNN's name of a node's operation, and its parameters.
 
     Examples

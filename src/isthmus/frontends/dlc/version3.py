@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.composed.entries import EncodingEntry, GraphEntry, NodeEntry, TensorEntry
+from isthmus.frontends.composed.entries import ComposedTensor, EncodingEntry, GraphEntry, NodeEntry
 from isthmus.frontends.dlc.contents import Reading
 from isthmus.frontends.flatbuffer import Table
 from isthmus.graph import DataType, TensorType
@@ -107,11 +107,11 @@ def read(model: Reading, params: Reading | None) -> tuple[GraphEntry, ...]:
     inputs = {name for layer in layers if layer.type == "Input" for name in layer.outputs}
     computing = [layer for layer in layers if layer.type != "Input"]
     read_names = {name for layer in computing for name in layer.inputs}
-    tensors: dict[str, TensorEntry] = {}
+    tensors: dict[str, ComposedTensor] = {}
     for name in dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)):
         kind = TensorType.NATIVE if name in read_names else TensorType.APP_READ
         kind = TensorType.APP_WRITE if name in inputs else kind
-        tensors[name] = TensorEntry(name, kind, DataType.FLOAT_32, dims.get(name, ()))
+        tensors[name] = ComposedTensor(name, kind, DataType.FLOAT_32, dims.get(name, ()))
     nodes = []
     for layer in computing:
         own = [replace(weight, name=f"{layer.name}/{weight.name}") for weight in weights.get(layer.name, ())]
@@ -179,7 +179,7 @@ def _is_size(value: object) -> bool:
     return isinstance(value, int) and value >= 0
 
 
-def _weights(params: Reading) -> dict[str, list[TensorEntry]]:
+def _weights(params: Reading) -> dict[str, list[ComposedTensor]]:
     """The weights of all layers, by the layers' names."""
     found = {}
     for layer in params.root.tables(0, "layer's weights"):
@@ -188,14 +188,14 @@ def _weights(params: Reading) -> dict[str, list[TensorEntry]]:
     return found
 
 
-def _weight(params: Reading, table: Table) -> TensorEntry:
+def _weight(params: Reading, table: Table) -> ComposedTensor:
     params.count()
     dims = table.array(WeightField.DIMS, np.int32)
     data = table.table(WeightField.DATA, "the elements of a weight")
     kind = None if data is None else data.integer(DataField.TYPE, "u8")
     form = {_BYTES: (DataField.BYTES, np.uint8), _FLOATS: (DataField.FLOATS, np.float32)}.get(kind or 0)
     elements = None if data is None or form is None else data.array(*form)
-    return TensorEntry(
+    return ComposedTensor(
         table.text(WeightField.NAME) or "",
         TensorType.STATIC,
         DataType.FLOAT_32 if kind == _FLOATS else DataType.UFIXED_POINT_8,
@@ -208,10 +208,10 @@ def _weight(params: Reading, table: Table) -> TensorEntry:
 # --- layers that become operations ----------------------------------------------------------------------------------
 
 Dims = Mapping[str, tuple[int, ...]]
-Converted = tuple[NodeEntry, Sequence[TensorEntry]]
+Converted = tuple[NodeEntry, Sequence[ComposedTensor]]
 
 
-def _node(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted:
+def _node(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted:
     """A layer as a node, with the weights that it reads."""
     converter = _LAYERS.get(layer.type)
     converted = None if converter is None else converter(layer, dims, weights)
@@ -222,21 +222,21 @@ def _as(layer: NodeEntry, op: str, **params: Any) -> NodeEntry:
     return replace(layer, type=op, params=params, extras={})
 
 
-def _neuron(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted | None:
+def _neuron(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:
     kind: Any = layer.extras.get("type")
     op = _ACTIVATIONS.get(kind) if isinstance(kind, int) else None
     return None if op is None else (_as(layer, op), ())
 
 
-def _reshape(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted:
+def _reshape(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted:
     return _as(layer, "Reshape"), ()
 
 
-def _softmax(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted:
+def _softmax(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted:
     return _as(layer, "Softmax"), ()
 
 
-def _concat(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted | None:
+def _concat(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:
     """Along the one axis where the output is longer than its parts."""
     out = dims.get(layer.outputs[0], ()) if layer.outputs else ()
     parts = [dims.get(name, ()) for name in layer.inputs]
@@ -246,7 +246,7 @@ def _concat(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Con
     return (_as(layer, "Concat", axis=axes[0]), ()) if len(axes) == 1 else None
 
 
-def _slice(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted | None:
+def _slice(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:
     """Into parts one behind the other along an axis: the one where they are shorter than the whole, and fill it."""
     whole = dims.get(layer.inputs[0], ()) if len(layer.inputs) == 1 else ()
     parts = [dims.get(name, ()) for name in layer.outputs]
@@ -256,13 +256,13 @@ def _slice(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Conv
     if len(axes) != 1 or sum(part[axes[0]] for part in parts) != whole[axes[0]]:
         return None
     ends = np.cumsum([part[axes[0]] for part in parts])[:-1].astype(np.uint32)
-    held = TensorEntry(
+    held = ComposedTensor(
         f"{layer.name}/split_index", TensorType.STATIC, DataType.UINT_32, (len(ends),), None, ends.view(np.uint8).data
     )
     return _as(layer, "Split", axis=axes[0], split_index=held), ()
 
 
-def _permute(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted | None:
+def _permute(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:
     """By the one order that makes the output's dimensions of the input's, where there is one; ones may go anywhere."""
     if len(layer.inputs) != 1 or len(layer.outputs) != 1:
         return None
@@ -272,13 +272,13 @@ def _permute(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Co
         return None
     ones = [axis for axis, size in enumerate(x) if size == 1]
     order = np.array([ones.pop(0) if size == 1 else x.index(size) for size in y], np.uint32)
-    held = TensorEntry(
+    held = ComposedTensor(
         f"{layer.name}/perm", TensorType.STATIC, DataType.UINT_32, (len(order),), None, order.view(np.uint8).data
     )
     return _as(layer, "Transpose", perm=held), ()
 
 
-def _fully_connected(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry]) -> Converted | None:
+def _fully_connected(layer: NodeEntry, dims: Dims, weights: Sequence[ComposedTensor]) -> Converted | None:
     """With weights [out, in], which their dimensions must tell from [in, out]."""
     matrices, biases = ([w for w in weights if len(w.dims) == rank] for rank in (2, 1))
     if len(matrices) != 1 or len(biases) > 1 or len(layer.inputs) != 1 or len(layer.outputs) != 1:
@@ -291,7 +291,7 @@ def _fully_connected(layer: NodeEntry, dims: Dims, weights: Sequence[TensorEntry
     return _as(replace(layer, inputs=(*layer.inputs, *(w.name for w in used))), "FullyConnected"), used
 
 
-_LAYERS: Mapping[str, Callable[[NodeEntry, Dims, Sequence[TensorEntry]], Converted | None]] = {
+_LAYERS: Mapping[str, Callable[[NodeEntry, Dims, Sequence[ComposedTensor]], Converted | None]] = {
     "Concat": _concat,
     "FullyConnected": _fully_connected,
     "Neuron": _neuron,

@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from isthmus.frontends.composed.entries import PACKAGE, EncodingEntry, GraphEntry, NodeEntry, Scalar, TensorEntry
+from isthmus.frontends.composed.entries import PACKAGE, ComposedTensor, EncodingEntry, GraphEntry, NodeEntry, Scalar
 from isthmus.frontends.dlc.contents import Reading
 from isthmus.frontends.flatbuffer import Table
 
@@ -191,7 +191,7 @@ def _graph(model: Reading, table: Table, data: Data) -> GraphEntry:
 
 def _node(model: Reading, table: Table, data: Mapping[str, memoryview]) -> NodeEntry:
     model.count()
-    params: dict[str, Scalar | TensorEntry] = {}
+    params: dict[str, Scalar | ComposedTensor] = {}
     extras: dict[str, Scalar] = {}
     kinds: dict[str, int] = {}
     for attribute in table.tables(NodeField.ATTRIBUTES, "attribute"):
@@ -200,7 +200,7 @@ def _node(model: Reading, table: Table, data: Mapping[str, memoryview]) -> NodeE
         value, dtype = _value(model, attribute, data)
         if dtype:
             kinds[name] = dtype
-        if isinstance(value, TensorEntry) or attribute.integer(AttributeField.FLAG, "u8") == PARAMETER:
+        if isinstance(value, ComposedTensor) or attribute.integer(AttributeField.FLAG, "u8") == PARAMETER:
             params[name] = value
         else:
             extras[name] = value
@@ -213,7 +213,7 @@ def _node(model: Reading, table: Table, data: Mapping[str, memoryview]) -> NodeE
 
 def _value(
     model: Reading, attribute: Table, data: Mapping[str, memoryview]
-) -> tuple[Scalar | TensorEntry, int]:
+) -> tuple[Scalar | ComposedTensor, int]:
     """What an attribute holds, and the QNN data type of a scalar; 0 for a tensor."""
     if attribute.integer(AttributeField.KIND, "i32") == TENSOR:
         tensor = attribute.table(AttributeField.TENSOR, "the tensor of an attribute")
@@ -234,7 +234,7 @@ def _value(
     return bool(number) if dtype == BOOL else number, dtype
 
 
-def _tensor(model: Reading, table: Table, data: Mapping[str, memoryview]) -> TensorEntry:
+def _tensor(model: Reading, table: Table, data: Mapping[str, memoryview]) -> ComposedTensor:
     model.count()
     dims = table.array(TensorField.DIMS, np.uint32)
     dims = np.zeros(0, np.uint32) if dims is None else dims
@@ -242,7 +242,7 @@ def _tensor(model: Reading, table: Table, data: Mapping[str, memoryview]) -> Ten
     if len(dims) > MAX_RANK:
         table.file.refuse(f"tensor '{name}' has {len(dims)} dimensions", table.start)
     quantization = table.table(TensorField.QUANTIZATION, f"the quantization of tensor '{name}'")
-    return TensorEntry(
+    return ComposedTensor(
         name,
         table.integer(TensorField.TYPE, "u32"),
         table.integer(TensorField.DATA_TYPE, "u32"),

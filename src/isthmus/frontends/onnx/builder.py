@@ -1,6 +1,6 @@
 """Builds the graph behind ONNX values: emits operations, folds constants, and moves data only when it must.
 
-Every way to change how a tensor is stored goes through `Builder`, so that a tensor is transposed at most once and
+Every way to change how a tensor is stored goes through `OnnxBuilder`, so that a tensor is transposed at most once and
 constants are rearranged when the model is loaded.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.onnx.layout import (
+    OnnxValue,
     Perm,
-    Value,
     channel_last,
     identity,
     inverse,
@@ -44,7 +44,7 @@ RUNTIME_TYPES = frozenset(
 """The data types a value may have while a model runs; constants may have any."""
 
 
-class Builder:
+class OnnxBuilder:
     """The graph under construction and what is known of its tensors.
 
     `node` is the name of the ONNX node at work; what is emitted is named after it. `given_bytes` is what the model
@@ -118,10 +118,10 @@ class Builder:
             self.count_folded(array.nbytes)
         return self.graph.constant(name or f"{self.node}/constant", array, quantization)
 
-    def literal(self, value: Any) -> Value:
+    def literal(self, value: Any) -> OnnxValue:
         """A constant as a value."""
         tensor = self.constant(value)
-        return Value(tensor, identity(tensor.rank))
+        return OnnxValue(tensor, identity(tensor.rank))
 
     def scalar(self, number: float, dtype: DataType) -> Tensor:
         """A constant of rank 0, made once."""
@@ -130,11 +130,11 @@ class Builder:
             self._scalars[key] = self.constant(np.array(number, dtype.numpy))
         return self._scalars[key]
 
-    def is_constant(self, value: Value) -> bool:
+    def is_constant(self, value: OnnxValue) -> bool:
         """Whether what a value holds is known when the model is loaded."""
         return value.is_static or value.tensor.name in self._dequantized
 
-    def array(self, value: Value) -> np.ndarray | None:
+    def array(self, value: OnnxValue) -> np.ndarray | None:
         """What a constant value holds, as ONNX sees it; None if it is known only at run time."""
         tensor = value.tensor
         source = self._dequantized.get(tensor.name)
@@ -157,11 +157,11 @@ class Builder:
             self._rearranged[key] = result
         return self._rearranged[key]
 
-    def plain(self, value: Value) -> Value:
+    def plain(self, value: OnnxValue) -> OnnxValue:
         """A fixed-point value as the integers it is stored in; other values unchanged."""
         if not value.tensor.dtype.is_fixed_point:
             return value
-        return Value(self.reinterpreted(value.tensor, DataType.of(value.tensor.dtype.numpy)), value.perm)
+        return OnnxValue(self.reinterpreted(value.tensor, DataType.of(value.tensor.dtype.numpy)), value.perm)
 
     def dequantize(self, tensor: Tensor) -> Tensor:
         """The reals of a fixed-point tensor. A constant stays visible as one: integer operations want it so."""
@@ -224,32 +224,32 @@ class Builder:
                 return Quantization(quantization.scales, quantization.offsets, candidate)
         raise unsupported(f"node '{self.node}'", "a reshape across the channels of a quantized tensor")
 
-    def stored(self, value: Value, perm: Perm) -> Tensor:
+    def stored(self, value: OnnxValue, perm: Perm) -> Tensor:
         """The tensor of a value, stored so that this permutation gives ONNX's view."""
         return self.arrange(value.tensor, [value.perm[axis] for axis in inverse(perm)])
 
-    def materialized(self, value: Value) -> Tensor:
+    def materialized(self, value: OnnxValue) -> Tensor:
         """The tensor of a value, stored as ONNX sees it."""
         return self.stored(value, identity(value.rank))
 
-    def channel_last(self, value: Value) -> Tensor:
+    def channel_last(self, value: OnnxValue) -> Tensor:
         """The tensor of a value that ONNX sees as N, C, spatial…, stored as N, spatial…, C."""
         return self.stored(value, channel_last(value.rank))
 
-    def is_free(self, value: Value, perm: Perm) -> bool:
+    def is_free(self, value: OnnxValue, perm: Perm) -> bool:
         """Whether storing a value for this permutation moves no data at run time."""
         order = [value.perm[axis] for axis in inverse(perm)]
         return self.is_constant(value) or keeps_order(value.tensor.dims, order)
 
     # --- values -------------------------------------------------------------------------------------------------
 
-    def aligned(self, values: Sequence[Value]) -> tuple[list[Tensor], Perm]:
+    def aligned(self, values: Sequence[OnnxValue]) -> tuple[list[Tensor], Perm]:
         """Operands of an elementwise operation in one common order, and the permutation of its result."""
         rank = max(v.rank for v in values)
         perm = self.common_perm(values, rank)
         return [self._broadcastable(v, perm) for v in values], perm
 
-    def common_perm(self, values: Sequence[Value], rank: int) -> Perm:
+    def common_perm(self, values: Sequence[OnnxValue], rank: int) -> Perm:
         """The order that moves the fewest elements; among equals one that is not ONNX's own (it comes from a
         channel-last operation, and another will follow)."""
         running = [v for v in values if not self.is_constant(v)] or list(values)
@@ -263,7 +263,7 @@ class Builder:
 
         return min(candidates, key=cost)
 
-    def _broadcastable(self, value: Value, perm: Perm) -> Tensor:
+    def _broadcastable(self, value: OnnxValue, perm: Perm) -> Tensor:
         more = len(perm) - value.rank
         order = _order(value, perm)
         full = tuple(value.dims[axis - more] if axis >= more else 1 for axis in inverse(perm))
@@ -272,7 +272,7 @@ class Builder:
             return self.arrange(value.tensor, order)
         return self.arrange(value.tensor, order, full)
 
-    def reshaped(self, value: Value, dims: Sequence[int]) -> Value:
+    def reshaped(self, value: OnnxValue, dims: Sequence[int]) -> OnnxValue:
         """ONNX's reshape. Axes that stay together keep their stored places, so most reshapes move nothing."""
         dims = tuple(int(d) for d in dims)
         if dims == value.dims:
@@ -284,17 +284,17 @@ class Builder:
                 f"dimensions {list(value.dims)} cannot be reshaped to {list(dims)}",
             )
         if 0 in dims:
-            return Value(self.arrange(self.materialized(value), identity(value.rank), dims), identity(len(dims)))
+            return OnnxValue(self.arrange(self.materialized(value), identity(value.rank), dims), identity(len(dims)))
         groups = reshape_groups(value.dims, dims)
         groups.sort(key=lambda group: value.perm[group[0][-1]] if group[0] else -1)
         axes = [value.perm[axis] for ins, _ in groups for axis in ins]
         ones = [axis for axis in range(value.rank) if axis not in axes]
         outs = [axis for _, group in groups for axis in group]
         tensor = self.arrange(value.tensor, [*ones, *axes], [dims[axis] for axis in outs])
-        return Value(tensor, inverse(outs))
+        return OnnxValue(tensor, inverse(outs))
 
 
-def _order(value: Value, perm: Perm) -> list[int]:
+def _order(value: OnnxValue, perm: Perm) -> list[int]:
     """The stored axes of a value in the order that `perm`, of the same or a higher rank, asks for."""
     more = len(perm) - value.rank
     return [value.perm[axis - more] for axis in inverse(perm) if axis >= more]

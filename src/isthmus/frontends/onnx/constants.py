@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from isthmus.frontends.onnx.builder import MAX_CONSTANT_BYTES
-from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.tensors import FLOAT, element_type
 
@@ -17,7 +17,7 @@ def _check_size(node: OnnxNode, elements: float) -> None:
         node.refuse(f"a constant of {elements:.0f} elements is too large")
 
 
-def _constant(node: OnnxNode) -> Value:
+def _constant(node: OnnxNode) -> OnnxValue:
     for name, dtype in (
         ("value_float", np.float32), ("value_floats", np.float32), ("value_int", np.int64), ("value_ints", np.int64),
     ):  # fmt: skip
@@ -28,7 +28,7 @@ def _constant(node: OnnxNode) -> Value:
     return node.builder.literal(node.attributes["value"])
 
 
-def _constant_of_shape(node: OnnxNode) -> Value:
+def _constant_of_shape(node: OnnxNode) -> OnnxValue:
     dims = node.ints(0) or []
     if any(d < 0 for d in dims):
         node.refuse(f"the shape {dims[:8]} must not be negative")
@@ -37,16 +37,16 @@ def _constant_of_shape(node: OnnxNode) -> Value:
     return node.builder.literal(np.full(dims, fill.reshape(-1)[0], fill.dtype))
 
 
-def _shape(node: OnnxNode) -> Value:
+def _shape(node: OnnxNode) -> OnnxValue:
     dims = node.value(0).dims
     return node.builder.literal(np.array(dims[node.attr("start", 0) : node.attr("end", len(dims))], np.int64))
 
 
-def _size(node: OnnxNode) -> Value:
+def _size(node: OnnxNode) -> OnnxValue:
     return node.builder.literal(np.array(math.prod(node.value(0).dims), np.int64))
 
 
-def _range(node: OnnxNode) -> Value:
+def _range(node: OnnxNode) -> OnnxValue:
     start, limit, delta = (node.array(index).reshape(()) for index in range(3))
     if delta == 0:
         node.refuse("a step of 0 never ends")
@@ -56,7 +56,7 @@ def _range(node: OnnxNode) -> Value:
     return node.builder.literal((start + steps * delta).astype(start.dtype))
 
 
-def _eye_like(node: OnnxNode) -> Value:
+def _eye_like(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     if x.rank != 2:
         node.refuse(f"an operand of rank {x.rank} is not a matrix")
@@ -66,7 +66,7 @@ def _eye_like(node: OnnxNode) -> Value:
     return node.builder.literal(np.eye(x.dims[0], x.dims[1], k=node.attr("k", 0), dtype=dtype))
 
 
-def _non_zero(node: OnnxNode) -> Value:
+def _non_zero(node: OnnxNode) -> OnnxValue:
     array = node.builder.array(node.value(0))
     if array is None:
         node.unsupported("the number of its results depends on the data")
@@ -76,7 +76,7 @@ def _non_zero(node: OnnxNode) -> Value:
 def _window(*terms: float) -> Converter:
     """A window of cosines: the sum of terms[k] * cos(2 pi k n / size)."""
 
-    def convert(node: OnnxNode) -> Value:
+    def convert(node: OnnxNode) -> OnnxValue:
         size = int(node.number(0))
         _check_size(node, size)
         period = size if node.attr("periodic", 1) else size - 1

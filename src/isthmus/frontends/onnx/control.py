@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.errors import QnnError
-from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.movement import join
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 
@@ -16,7 +16,7 @@ MAX_TURNS = 1024
 _UNDECIDED = "its condition is known only at run time (an input that decides it can be bound as a constant)"
 
 
-def _if(node: OnnxNode) -> list[Value | None]:
+def _if(node: OnnxNode) -> list[OnnxValue | None]:
     condition = node.builder.array(node.value(0))
     branches = [node.attr(name) for name in ("then_branch", "else_branch")]
     if None in branches:
@@ -38,14 +38,14 @@ def _if(node: OnnxNode) -> list[Value | None]:
     ]
 
 
-def _loop(node: OnnxNode) -> list[Value | None]:
+def _loop(node: OnnxNode) -> list[OnnxValue | None]:
     body = node.attr("body")
     if body is None:
         node.refuse("it has no body")
     turns = None if node.optional(0) is None else int(node.number(0))
     going = True if node.optional(1) is None else bool(node.number(1))
     carried = [node.value(index) for index in range(2, len(node.inputs))]
-    scans: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
+    scans: list[list[OnnxValue]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
     turn = 0
     while going and (turns is None or turn < turns):
         if turn >= MAX_TURNS:

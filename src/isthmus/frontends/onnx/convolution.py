@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import Value, channel_last, identity
+from isthmus.frontends.onnx.layout import OnnxValue, channel_last, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.windows import MAX_EXTENT, padding, per_axis, read_windows, window_params
 from isthmus.graph import DataType, Tensor
 
 
 def convolve(
-    node: OnnxNode, x: Value, weights: Value, bias: Tensor | None, **output: Any
-) -> Value:
+    node: OnnxNode, x: OnnxValue, weights: OnnxValue, bias: Tensor | None, **output: Any
+) -> OnnxValue:
     """ONNX's Conv of any rank from 3 to 5; `output` tells the data type and quantization of a quantized one."""
     spatial = x.rank - 2
     if spatial not in (1, 2, 3) or weights.rank != x.rank:
@@ -32,7 +32,7 @@ def convolve(
     filters = node.builder.stored(weights, _filters_last(weights.rank))
     op = f"DepthWiseConv{spatial}d" if depth_wise else f"Conv{spatial}d"
     operands = [node.builder.channel_last(x), filters, *([] if bias is None else [bias])]
-    return Value(node.emit(op, operands, params, **output), channel_last(x.rank))
+    return OnnxValue(node.emit(op, operands, params, **output), channel_last(x.rank))
 
 
 def _filters_last(rank: int) -> tuple[int, ...]:
@@ -40,12 +40,12 @@ def _filters_last(rank: int) -> tuple[int, ...]:
     return (rank - 1, rank - 2, *range(rank - 2))
 
 
-def _conv(node: OnnxNode) -> Value:
+def _conv(node: OnnxNode) -> OnnxValue:
     bias = node.optional(2)
     return convolve(node, node.value(0), node.value(1), None if bias is None else node.builder.materialized(bias))
 
 
-def _conv_integer(node: OnnxNode) -> Value:
+def _conv_integer(node: OnnxNode) -> OnnxValue:
     """Integers convolved as floats, which hold every sum of a real filter exactly."""
     operands = []
     for index in (0, 1):
@@ -61,7 +61,7 @@ def _conv_integer(node: OnnxNode) -> Value:
     return node.cast(node.elementwise("ElementWiseRound", result), DataType.INT_32)
 
 
-def _conv_transpose(node: OnnxNode) -> Value:
+def _conv_transpose(node: OnnxNode) -> OnnxValue:
     x, weights = node.value(0), node.value(1)
     spatial = x.rank - 2
     if spatial not in (1, 2, 3) or weights.rank != x.rank:
@@ -85,7 +85,7 @@ def _conv_transpose(node: OnnxNode) -> Value:
         params |= {"stride": strides[0], "pad_amount": pads[0], "output_padding": extra[0]}
     bias = node.optional(2)
     operands = [node.builder.channel_last(x), filters, *([] if bias is None else [node.builder.materialized(bias)])]
-    return Value(node.emit(f"TransposeConv{spatial}d", operands, params), channel_last(rank))
+    return OnnxValue(node.emit(f"TransposeConv{spatial}d", operands, params), channel_last(rank))
 
 
 def _transpose_pads(
@@ -112,7 +112,7 @@ def _transpose_pads(
 
 def _dilated(node: OnnxNode, filters: Tensor, dilations: Sequence[int]) -> Tensor:
     """Constant filters with zeros between their taps."""
-    taps = node.builder.array(Value(filters, identity(filters.rank)))
+    taps = node.builder.array(OnnxValue(filters, identity(filters.rank)))
     if taps is None:
         node.unsupported("dilated filters that are not constant")
     dims = [(k - 1) * d + 1 for k, d in zip(taps.shape, dilations, strict=False)]

@@ -8,7 +8,7 @@ from functools import reduce
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.tensors import element_type
 from isthmus.graph import DataType
@@ -29,7 +29,7 @@ def binary(op: str) -> Converter:
     return lambda node: node.elementwise(op, node.value(0), node.value(1))
 
 
-def _chained(node: OnnxNode, op: str) -> Value:
+def _chained(node: OnnxNode, op: str) -> OnnxValue:
     """An operation of two operands over any number of them."""
     values = [node.value(index) for index in range(max(len(node.inputs), 1))]
     return reduce(lambda a, b: node.elementwise(op, a, b), values)
@@ -40,16 +40,16 @@ def variadic(op: str) -> Converter:
     return lambda node: _chained(node, op)
 
 
-def _mean(node: OnnxNode) -> Value:
+def _mean(node: OnnxNode) -> OnnxValue:
     return node.elementwise("ElementWiseMultiply", _chained(node, "ElementWiseAdd"), 1.0 / len(node.inputs))
 
 
-def identity(node: OnnxNode) -> Value:
+def identity(node: OnnxNode) -> OnnxValue:
     """The operand itself."""
     return node.value(0)
 
 
-def _dropout(node: OnnxNode) -> list[Value | None]:
+def _dropout(node: OnnxNode) -> list[OnnxValue | None]:
     if node.optional(2) is not None and node.number(2):
         node.unsupported("training mode")
     x = node.value(0)
@@ -58,12 +58,12 @@ def _dropout(node: OnnxNode) -> list[Value | None]:
     return [x, node.builder.literal(np.ones(x.dims, np.bool_))]
 
 
-def reciprocal(node: OnnxNode, x: Value) -> Value:
+def reciprocal(node: OnnxNode, x: OnnxValue) -> OnnxValue:
     """1 / x."""
     return node.elementwise("ElementWiseUnary", x, params={"operation": RECIPROCAL})
 
 
-def _power(node: OnnxNode) -> Value:
+def _power(node: OnnxNode) -> OnnxValue:
     x, exponent = node.value(0), node.value(1)
     known = node.builder.array(exponent)
     if known is not None and known.size == 1 and exponent.rank <= x.rank and x.tensor.dtype.is_float:
@@ -73,7 +73,7 @@ def _power(node: OnnxNode) -> Value:
     return node.elementwise("ElementWisePower", x, node.cast(exponent, x.tensor.dtype))
 
 
-_POWERS: dict[float, Callable[[OnnxNode, Value], Value]] = {
+_POWERS: dict[float, Callable[[OnnxNode, OnnxValue], OnnxValue]] = {
     1.0: lambda node, x: x,
     2.0: lambda node, x: node.elementwise("ElementWiseMultiply", x, x),
     0.5: lambda node, x: node.elementwise("ElementWiseSquareRoot", x),
@@ -82,37 +82,37 @@ _POWERS: dict[float, Callable[[OnnxNode, Value], Value]] = {
 }
 
 
-def _modulo(node: OnnxNode) -> Value:
+def _modulo(node: OnnxNode) -> OnnxValue:
     op = "ElementWiseFmod" if node.attr("fmod", 0) else "ElementWiseMod"
     return node.elementwise(op, node.value(0), node.value(1))
 
 
-def _where(node: OnnxNode) -> Value:
+def _where(node: OnnxNode) -> OnnxValue:
     return node.elementwise("ElementWiseSelect", node.value(0), node.value(1), node.value(2))
 
 
-def _relu(node: OnnxNode) -> Value:
+def _relu(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     if x.tensor.dtype.is_float:
         return node.elementwise("Relu", x)
     return node.elementwise("ElementWiseMaximum", x, 0)
 
 
-def _prelu(node: OnnxNode) -> Value:
+def _prelu(node: OnnxNode) -> OnnxValue:
     x, slope = node.value(0), node.value(1)
     if not x.tensor.dtype.is_float:
         node.unsupported("integer operands")
     tensors, perm = node.builder.aligned([x, slope])
-    return Value(node.emit("Prelu", tensors), perm)
+    return OnnxValue(node.emit("Prelu", tensors), perm)
 
 
-def leaky_relu(node: OnnxNode, x: Value, alpha: float) -> Value:
+def leaky_relu(node: OnnxNode, x: OnnxValue, alpha: float) -> OnnxValue:
     """x where positive, alpha * x elsewhere."""
     slope = node.builder.constant(np.full(1, alpha, np.float32))
-    return Value(node.emit("Prelu", [x.tensor, slope]), x.perm)
+    return OnnxValue(node.emit("Prelu", [x.tensor, slope]), x.perm)
 
 
-def _clip(node: OnnxNode) -> Value:
+def _clip(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     if node.opset < 11:
         low, high = node.attr("min", -math.inf), node.attr("max", math.inf)
@@ -133,7 +133,7 @@ def _clip(node: OnnxNode) -> Value:
     return x
 
 
-def clamp(node: OnnxNode, x: Value, low: float, high: float) -> Value:
+def clamp(node: OnnxNode, x: OnnxValue, low: float, high: float) -> OnnxValue:
     """A float value kept between two limits."""
     if low == -math.inf and high == math.inf:
         return x
@@ -144,16 +144,16 @@ def clamp(node: OnnxNode, x: Value, low: float, high: float) -> Value:
     return node.elementwise("ReluMinMax", x, params=bounds)
 
 
-def _hard_sigmoid(node: OnnxNode) -> Value:
+def _hard_sigmoid(node: OnnxNode) -> OnnxValue:
     params = {"operation": HARD_SIGMOID, "alpha": node.attr("alpha", 0.2), "beta": node.attr("beta", 0.5)}
     return node.elementwise("ElementWiseNeuron", node.value(0), params=params)
 
 
-def _elu(node: OnnxNode) -> Value:
+def _elu(node: OnnxNode) -> OnnxValue:
     return node.elementwise("Elu", node.value(0), params={"alpha": node.attr("alpha", 1.0)})
 
 
-def _celu(node: OnnxNode) -> Value:
+def _celu(node: OnnxNode) -> OnnxValue:
     alpha = node.attr("alpha", 1.0)
     scaled = node.elementwise("ElementWiseDivide", node.value(0), alpha)
     negative = node.elementwise("Elu", node.elementwise("ElementWiseMinimum", scaled, 0.0))
@@ -161,13 +161,13 @@ def _celu(node: OnnxNode) -> Value:
     return node.elementwise("ElementWiseAdd", positive, node.elementwise("ElementWiseMultiply", negative, alpha))
 
 
-def _selu(node: OnnxNode) -> Value:
+def _selu(node: OnnxNode) -> OnnxValue:
     alpha, gamma = node.attr("alpha", 1.6732631921768188), node.attr("gamma", 1.0507010221481323)
     unscaled = node.elementwise("Elu", node.value(0), params={"alpha": alpha})
     return node.elementwise("ElementWiseMultiply", unscaled, gamma)
 
 
-def gelu(node: OnnxNode) -> Value:
+def gelu(node: OnnxNode) -> OnnxValue:
     """Gelu: the exact form has an operation, the tanh approximation is composed."""
     x = node.value(0)
     if node.attr("approximate", "none") == "none":
@@ -179,7 +179,7 @@ def gelu(node: OnnxNode) -> Value:
     return node.elementwise(mul, node.elementwise(mul, x, 0.5), gate)
 
 
-def _swish(node: OnnxNode) -> Value:
+def _swish(node: OnnxNode) -> OnnxValue:
     x, alpha = node.value(0), node.attr("alpha", 1.0)
     if alpha == 1.0:
         return node.elementwise("Silu", x)
@@ -187,37 +187,37 @@ def _swish(node: OnnxNode) -> Value:
     return node.elementwise("ElementWiseMultiply", x, gate)
 
 
-def _softsign(node: OnnxNode) -> Value:
+def _softsign(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     bottom = node.elementwise("ElementWiseAdd", node.elementwise("ElementWiseAbs", x), 1.0)
     return node.elementwise("ElementWiseDivide", x, bottom)
 
 
-def _thresholded_relu(node: OnnxNode) -> Value:
+def _thresholded_relu(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     above = node.elementwise("ElementWiseGreater", x, node.attr("alpha", 1.0))
-    return node.elementwise("ElementWiseSelect", above, x, Value(node.builder.scalar(0.0, x.tensor.dtype), ()))
+    return node.elementwise("ElementWiseSelect", above, x, OnnxValue(node.builder.scalar(0.0, x.tensor.dtype), ()))
 
 
-def _shrink(node: OnnxNode) -> Value:
+def _shrink(node: OnnxNode) -> OnnxValue:
     x, bias, lambd = node.value(0), node.attr("bias", 0.0), node.attr("lambd", 0.5)
-    zero = Value(node.builder.scalar(0, x.tensor.dtype), ())
+    zero = OnnxValue(node.builder.scalar(0, x.tensor.dtype), ())
     below = node.elementwise("ElementWiseLess", x, -lambd)
     above = node.elementwise("ElementWiseGreater", x, lambd)
     low = node.elementwise("ElementWiseSelect", below, node.elementwise("ElementWiseAdd", x, bias), zero)
     return node.elementwise("ElementWiseSelect", above, node.elementwise("ElementWiseSubtract", x, bias), low)
 
 
-def _is_inf(node: OnnxNode) -> Value:
+def _is_inf(node: OnnxNode) -> OnnxValue:
     params = {name: bool(node.attr(name, 1)) for name in ("detect_negative", "detect_positive")}
     return node.elementwise("IsInf", node.value(0), params=params)
 
 
-def _cast(node: OnnxNode) -> Value:
+def _cast(node: OnnxNode) -> OnnxValue:
     return node.cast(node.value(0), DataType.of(element_type(node.attr("to", 0), node.what)))
 
 
-def _cast_like(node: OnnxNode) -> Value:
+def _cast_like(node: OnnxNode) -> OnnxValue:
     return node.cast(node.value(0), node.value(1).tensor.dtype)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.onnx.builder import RUNTIME_TYPES, Builder
+from isthmus.frontends.onnx.builder import RUNTIME_TYPES, OnnxBuilder
 from isthmus.frontends.onnx.finish import finished
-from isthmus.frontends.onnx.layout import Value, identity
+from isthmus.frontends.onnx.layout import OnnxValue, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.operators import CONVERTERS, KEEPS_CHANNELS, TAKES_FIXED_POINT
 from isthmus.frontends.onnx.quantization import input_quantizations
@@ -30,25 +30,25 @@ _STANDARD = ("", "ai.onnx")
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
-class Scope:
+class OnnxScope:
     """The values known at one level of nested graphs. None marks what an unsupported node would have made.
 
     A subgraph sees its parent's values. A function does not: it has arguments, attributes and operator sets of its own.
     """
 
     def __init__(
-        self, opsets: Mapping[str, int], attributes: Mapping[str, Any], parent: Scope | None = None, depth: int = 0
+        self, opsets: Mapping[str, int], attributes: Mapping[str, Any], parent: OnnxScope | None = None, depth: int = 0
     ) -> None:
         self.opsets = opsets
         self.attributes = attributes
         self.parent = parent
         self.depth = depth
-        self.values: dict[str, Value | None] = {}
+        self.values: dict[str, OnnxValue | None] = {}
         self.absent: set[str] = set()
 
-    def inside(self) -> Scope:
+    def inside(self) -> OnnxScope:
         """The scope of a subgraph."""
-        inner = Scope(self.opsets, self.attributes, self, self.depth + 1)
+        inner = OnnxScope(self.opsets, self.attributes, self, self.depth + 1)
         inner.absent = self.absent
         return inner
 
@@ -63,7 +63,7 @@ class Scope:
             )
         return opset
 
-    def define(self, name: str, value: Value | None, what: str) -> None:
+    def define(self, name: str, value: OnnxValue | None, what: str) -> None:
         """Name a value; names are given once."""
         if not isinstance(name, str):
             raise QnnError(Code.GRAPH_CREATE_FAILED, what, f"the name {name!r} is not text")
@@ -71,9 +71,9 @@ class Scope:
             raise QnnError(Code.GRAPH_CREATE_FAILED, what, f"'{name}' is defined twice")
         self.values[name] = value
 
-    def find(self, name: str, what: str) -> Value | None:
+    def find(self, name: str, what: str) -> OnnxValue | None:
         """The value of a name, here or further out."""
-        scope: Scope | None = self
+        scope: OnnxScope | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
@@ -97,11 +97,11 @@ class Importer:
         self.model = model
         self.folder = folder
         self.name = name
-        self.builder = Builder(name, model.ByteSize())
+        self.builder = OnnxBuilder(name, model.ByteSize())
         self.unsupported = Unsupported(name)
         self.opsets = {entry.domain: entry.version for entry in model.opset_import}
         self.functions = {(function.domain, function.name): function for function in model.functions}
-        self.values: Mapping[str, Value | None] = {}
+        self.values: Mapping[str, OnnxValue | None] = {}
         """The values of the model's own names, once it is converted."""
         self._steps = 0
 
@@ -109,7 +109,7 @@ class Importer:
         """The finalized graph."""
         self._check_opset()
         graph = self.model.graph
-        scope = Scope(self.opsets, {})
+        scope = OnnxScope(self.opsets, {})
         self.values = scope.values
         self._declare_inputs(graph, scope, shapes, constants)
         self._walk(graph, scope)
@@ -136,13 +136,13 @@ class Importer:
             )
 
     def _declare_inputs(
-        self, graph: Any, scope: Scope, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]
+        self, graph: Any, scope: OnnxScope, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, Any]
     ) -> None:
         bound = bound_arrays(graph, constants)
         for name, array in bound.items():
             tensor = self.builder.constant(array, name=name)
             self.builder.given_bytes += tensor.nbytes
-            scope.define(name, Value(tensor, identity(tensor.rank)), f"constant '{name}'")
+            scope.define(name, OnnxValue(tensor, identity(tensor.rank)), f"constant '{name}'")
         quantizations = input_quantizations(graph, self.folder)
         for entry in graph_inputs(graph, shapes, bound):
             quantization = quantizations.get(entry.name)
@@ -154,9 +154,9 @@ class Importer:
             tensor = self.builder.graph.create_tensor(
                 entry.name, TensorType.APP_WRITE, dtype, entry.dims, quantization
             )
-            scope.define(entry.name, Value(tensor, identity(tensor.rank)), f"input '{entry.name}'")
+            scope.define(entry.name, OnnxValue(tensor, identity(tensor.rank)), f"input '{entry.name}'")
 
-    def _output(self, name: str, scope: Scope) -> Value | None:
+    def _output(self, name: str, scope: OnnxScope) -> OnnxValue | None:
         what = f"output '{name}' of model '{self.name}'"
         value = scope.find(name, what)
         if any(tensor.name == name for tensor in self.builder.graph.inputs):
@@ -166,7 +166,7 @@ class Importer:
             self.unsupported.add("output", name, f"data type {value.tensor.dtype.name}")
         return value
 
-    def _stored(self, name: str, value: Value | None) -> Any:
+    def _stored(self, name: str, value: OnnxValue | None) -> Any:
         self.builder.node = name
         if value is None:
             raise QnnError(Code.GRAPH_CREATE_FAILED, f"output '{name}'", "nothing computes it")
@@ -174,7 +174,7 @@ class Importer:
 
     # --- nodes --------------------------------------------------------------------------------------------------
 
-    def _walk(self, graph: Any, scope: Scope) -> None:
+    def _walk(self, graph: Any, scope: OnnxScope) -> None:
         if len(graph.sparse_initializer):
             self.unsupported.add("sparse initializer", graph.sparse_initializer[0].values.name)
         for tensor in graph.initializer:
@@ -182,7 +182,7 @@ class Importer:
                 scope.define(tensor.name, self._initializer(tensor, scope), f"initializer '{tensor.name}'")
         self._walk_nodes(graph, scope)
 
-    def _walk_nodes(self, graph: Any, scope: Scope) -> None:
+    def _walk_nodes(self, graph: Any, scope: OnnxScope) -> None:
         if scope.depth > MAX_DEPTH:
             raise QnnError(Code.GRAPH_CREATE_FAILED, f"graph '{graph.name}'", f"it nests deeper than {MAX_DEPTH}")
         for index, proto in enumerate(graph.node):
@@ -196,7 +196,7 @@ class Importer:
             rule = f"with its loops and functions expanded the model has over {MAX_STEPS} nodes"
             raise QnnError(Code.GRAPH_CREATE_FAILED, what, rule)
 
-    def _initializer(self, proto: Any, scope: Scope) -> Value | None:
+    def _initializer(self, proto: Any, scope: OnnxScope) -> OnnxValue | None:
         if not proto.name:
             raise QnnError(Code.GRAPH_CREATE_FAILED, "initializer", "it has no name")
         try:
@@ -212,16 +212,16 @@ class Importer:
             self.builder.count_folded(tensor.nbytes)
         else:
             self.builder.given_bytes += tensor.nbytes
-        return Value(tensor, identity(tensor.rank))
+        return OnnxValue(tensor, identity(tensor.rank))
 
-    def _convert(self, proto: Any, name: str, scope: Scope) -> None:
+    def _convert(self, proto: Any, name: str, scope: OnnxScope) -> None:
         """Convert a node and name its results."""
         what = f"node '{name}' ({proto.op_type})"
         self._step(what)
         given = ["" if name in scope.absent else name for name in proto.input]
         inputs = [scope.find(name, what) if name else None for name in given]
         lost = any(value is None and name for value, name in zip(inputs, given, strict=True))
-        results: Sequence[Value | None] = []
+        results: Sequence[OnnxValue | None] = []
         key = proto.op_type if proto.domain in _STANDARD else f"{proto.domain}:{proto.op_type}"
         function = self.functions.get((proto.domain, proto.op_type))
         converter = CONVERTERS.get(key) if function is None else self._calls(function, scope)
@@ -232,7 +232,7 @@ class Importer:
             try:
                 node = self._node(proto, name, inputs, scope, key)
                 converted = converter(node)
-                results = [converted] if isinstance(converted, Value) else converted
+                results = [converted] if isinstance(converted, OnnxValue) else converted
                 if len(results) < sum(1 for i, _ in enumerate(proto.output) if node.wants(i)):
                     node.unsupported(f"only its first {len(results)} outputs are supported")
             except _Lost:
@@ -252,11 +252,11 @@ class Importer:
             if output:
                 scope.define(output, results[index] if index < len(results) else None, what)
 
-    def _node(self, proto: Any, name: str, inputs: list[Value | None], scope: Scope, key: str) -> OnnxNode:
+    def _node(self, proto: Any, name: str, inputs: list[OnnxValue | None], scope: OnnxScope, key: str) -> OnnxNode:
         if key not in KEEPS_CHANNELS:
             inputs = [value and self._integers(value, key) for value in inputs]
 
-        def run(graph: Any, arguments: Sequence[Value]) -> list[Value]:
+        def run(graph: Any, arguments: Sequence[OnnxValue]) -> list[OnnxValue]:
             return self._run_subgraph(graph, arguments, scope, name)
 
         attributes = {}
@@ -268,13 +268,13 @@ class Importer:
         opset = scope.opset(proto.domain)
         return OnnxNode(name, proto.op_type, opset, attributes, inputs, list(proto.output), self.builder, run)
 
-    def _calls(self, function: Any, scope: Scope) -> Converter:
+    def _calls(self, function: Any, scope: OnnxScope) -> Converter:
         """A converter that puts the body of a function in the place of the node that calls it."""
 
-        def convert(node: OnnxNode) -> list[Value | None]:
+        def convert(node: OnnxNode) -> list[OnnxValue | None]:
             defaults = {a.name: attribute_value(a, self.folder) for a in function.attribute_proto}
             opsets = {entry.domain: entry.version for entry in function.opset_import}
-            body = Scope(opsets, {**defaults, **node.attributes}, depth=scope.depth + 1)
+            body = OnnxScope(opsets, {**defaults, **node.attributes}, depth=scope.depth + 1)
             for index, name in enumerate(function.input):
                 if node.optional(index) is None:
                     body.absent.add(name)
@@ -286,14 +286,14 @@ class Importer:
 
         return convert
 
-    def _integers(self, value: Value, key: str) -> Value:
+    def _integers(self, value: OnnxValue, key: str) -> OnnxValue:
         """A fixed-point value as the integers it is stored in, for an operator that knows no fixed point."""
         quantization = value.tensor.quantization
         if key in TAKES_FIXED_POINT and (quantization is None or quantization.axis is None):
             return value
         return self.builder.plain(value)
 
-    def _run_subgraph(self, graph: Any, arguments: Sequence[Value], scope: Scope, name: str) -> list[Value]:
+    def _run_subgraph(self, graph: Any, arguments: Sequence[OnnxValue], scope: OnnxScope, name: str) -> list[OnnxValue]:
         """Convert a subgraph in place; its unsupported nodes are noted as the model's own."""
         inner = scope.inside()
         what = f"subgraph of node '{name}'"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.movement import slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.graph import DataType, Tensor
@@ -12,7 +12,7 @@ from isthmus.graph import DataType, Tensor
 _REDUCTIONS = {"none": 0, "add": 1, "mul": 2, "max": 3, "min": 4}
 
 
-def _indices(node: OnnxNode, index: int, size: int) -> Value:
+def _indices(node: OnnxNode, index: int, size: int) -> OnnxValue:
     """Fetch indices along an axis of `size`; constant ones are checked and made non-negative."""
     value = node.value(index)
     known = node.builder.array(value)
@@ -23,11 +23,11 @@ def _indices(node: OnnxNode, index: int, size: int) -> Value:
     return node.builder.literal(np.where(known < 0, known + size, known).astype(np.int32))
 
 
-def _integers(node: OnnxNode, value: Value) -> Value:
+def _integers(node: OnnxNode, value: OnnxValue) -> OnnxValue:
     return value if value.tensor.dtype in (DataType.INT_32, DataType.INT_64) else node.cast(value, DataType.INT_32)
 
 
-def _gather(node: OnnxNode) -> Value:
+def _gather(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", 0)))
     indices = _indices(node, 1, x.dims[axis])
@@ -48,15 +48,15 @@ def _gather(node: OnnxNode) -> Value:
             perm.extend(range(place, place + indices.rank))
         else:
             perm.append(p + more if p > place else p)
-    return Value(tensor, tuple(perm))
+    return OnnxValue(tensor, tuple(perm))
 
 
-def _gather_elements(node: OnnxNode) -> Value:
+def _gather_elements(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", 0)))
     indices = _indices(node, 1, x.dims[axis])
     operands = [x.tensor, node.builder.stored(indices, x.perm)]
-    return Value(node.emit("GatherElements", operands, {"axis": x.perm[axis]}), x.perm)
+    return OnnxValue(node.emit("GatherElements", operands, {"axis": x.perm[axis]}), x.perm)
 
 
 def _positions(node: OnnxNode, index: int, dims: tuple[int, ...], batch: int) -> Tensor:
@@ -71,7 +71,7 @@ def _positions(node: OnnxNode, index: int, dims: tuple[int, ...], batch: int) ->
     return node.builder.materialized(value)
 
 
-def _gather_nd(node: OnnxNode) -> Value:
+def _gather_nd(node: OnnxNode) -> OnnxValue:
     x, batch = node.value(0), int(node.attr("batch_dims", 0))
     operands = [node.builder.materialized(x), _positions(node, 1, x.dims, batch)]
     return node.unmoved(node.emit("GatherNd", operands, {"batch_dims": batch}))
@@ -84,16 +84,16 @@ def _reduction(node: OnnxNode) -> int:
     return _REDUCTIONS[name]
 
 
-def _scatter_elements(node: OnnxNode) -> Value:
+def _scatter_elements(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", 0)))
     indices = _indices(node, 1, x.dims[axis])
     operands = [x.tensor, *(node.builder.stored(v, x.perm) for v in (indices, node.value(2)))]
     params = {"axis": x.perm[axis], "reduction": _reduction(node)}
-    return Value(node.emit("ScatterElements", operands, params), x.perm)
+    return OnnxValue(node.emit("ScatterElements", operands, params), x.perm)
 
 
-def _scatter_nd(node: OnnxNode) -> Value:
+def _scatter_nd(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     operands = [
         node.builder.materialized(x), _positions(node, 1, x.dims, 0), node.builder.materialized(node.value(2)),
@@ -101,7 +101,7 @@ def _scatter_nd(node: OnnxNode) -> Value:
     return node.unmoved(node.emit("ScatterNd", operands, {"reduction": _reduction(node)}))
 
 
-def _one_hot(node: OnnxNode) -> Value:
+def _one_hot(node: OnnxNode) -> OnnxValue:
     """Compared with 0..depth-1 along a new axis, then the on or the off value."""
     indices, depth = node.value(0), int(node.number(1))
     values = node.value(2)
@@ -121,7 +121,7 @@ def _one_hot(node: OnnxNode) -> Value:
     return node.elementwise("ElementWiseSelect", hit, on, off)
 
 
-def _compress(node: OnnxNode) -> Value:
+def _compress(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     kept = np.flatnonzero(node.array(1))
     if node.attr("axis") is None:
@@ -130,7 +130,7 @@ def _compress(node: OnnxNode) -> Value:
     if kept.size and kept[-1] >= x.dims[axis]:
         node.refuse("its condition is longer than its data")
     indices = node.builder.constant(kept.astype(np.int32))
-    return Value(node.emit("Gather", [x.tensor, indices], {"axis": x.perm[axis]}), x.perm)
+    return OnnxValue(node.emit("Gather", [x.tensor, indices], {"axis": x.perm[axis]}), x.perm)
 
 
 CONVERTERS: dict[str, Converter] = {

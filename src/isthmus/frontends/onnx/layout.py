@@ -15,7 +15,7 @@ Perm = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Value:
+class OnnxValue:
     """A tensor and the permutation that gives ONNX's view of it: logical axis i is stored axis perm[i]."""
 
     tensor: Tensor

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import Value, identity
+from isthmus.frontends.onnx.layout import OnnxValue, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.reduction import reduce_value
 from isthmus.graph import Tensor
 
 
-def _matrix(node: OnnxNode, value: Value) -> tuple[Tensor, bool]:
+def _matrix(node: OnnxNode, value: OnnxValue) -> tuple[Tensor, bool]:
     """An operand of a product and whether it lies transposed: whichever moves less, or keeps its rows whole."""
     rank = value.rank
     straight = identity(rank)
@@ -28,7 +28,7 @@ def _matrix(node: OnnxNode, value: Value) -> tuple[Tensor, bool]:
     return builder.stored(value, straight), False
 
 
-def matmul(node: OnnxNode, a: Value, b: Value, **output: Any) -> Value:
+def matmul(node: OnnxNode, a: OnnxValue, b: OnnxValue, **output: Any) -> OnnxValue:
     """ONNX's MatMul, vectors included; `output` tells the data type and quantization of a quantized one."""
     builder = node.builder
     if a.rank == 0 or b.rank == 0:
@@ -37,7 +37,7 @@ def matmul(node: OnnxNode, a: Value, b: Value, **output: Any) -> Value:
     right = builder.reshaped(b, (*b.dims, 1)) if b.rank == 1 else b
     if right.rank == 2 and left.perm[-1] == left.rank - 1 and builder.is_constant(right):
         # Rows may lie in any order when every row meets the same matrix.
-        result = Value(node.emit("MatMul", [left.tensor, builder.materialized(right)], **output), left.perm)
+        result = OnnxValue(node.emit("MatMul", [left.tensor, builder.materialized(right)], **output), left.perm)
     else:
         (first, transpose0), (second, transpose1) = _matrix(node, left), _matrix(node, right)
         params = {"transpose_in0": transpose0, "transpose_in1": transpose1}
@@ -52,13 +52,13 @@ def matmul(node: OnnxNode, a: Value, b: Value, **output: Any) -> Value:
     return result
 
 
-def _gemm(node: OnnxNode) -> Value:
+def _gemm(node: OnnxNode) -> OnnxValue:
     a, b, c = node.value(0), node.value(1), node.optional(2)
     alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
     if a.rank != 2 or b.rank != 2:
         node.refuse(f"operands of rank {a.rank} and {b.rank} are not matrices")
     a, b = (
-        Value(v.tensor, v.perm[::-1]) if node.attr(flag, 0) else v for v, flag in ((a, "transA"), (b, "transB"))
+        OnnxValue(v.tensor, v.perm[::-1]) if node.attr(flag, 0) else v for v, flag in ((a, "transA"), (b, "transB"))
     )
     builder = node.builder
     floats = a.tensor.dtype.is_float
@@ -82,11 +82,11 @@ def _gemm(node: OnnxNode) -> Value:
     return product if c is None else node.elementwise("ElementWiseAdd", product, c)
 
 
-def _is_bias(c: Value, columns: int) -> bool:
+def _is_bias(c: OnnxValue, columns: int) -> bool:
     return c.dims in ((columns,), (1, columns)) or (columns == 1 and c.tensor.elements == 1)
 
 
-def _matmul_integer(node: OnnxNode) -> Value:
+def _matmul_integer(node: OnnxNode) -> OnnxValue:
     a, b = node.value(0), node.value(1)
     builder = node.builder
     if a.rank < 2 or b.rank < 2:
@@ -108,7 +108,7 @@ def _matmul_integer(node: OnnxNode) -> Value:
 # --- Einsum -------------------------------------------------------------------------------------------------------
 
 
-def _einsum(node: OnnxNode) -> Value:
+def _einsum(node: OnnxNode) -> OnnxValue:
     values = [node.value(index) for index in range(len(node.inputs))]
     terms, result = _labels(node, node.attr("equation", ""), values)
     operands = [_without_repeats(node, value, term) for value, term in zip(values, terms, strict=True)]
@@ -120,10 +120,10 @@ def _einsum(node: OnnxNode) -> Value:
     value, labels = _summed(node, value, labels, set(result))
     if sorted(labels) != sorted(result):
         node.refuse(f"equation '{node.attr('equation')}' names output axes that no input has")
-    return Value(value.tensor, tuple(value.perm[labels.index(label)] for label in result))
+    return OnnxValue(value.tensor, tuple(value.perm[labels.index(label)] for label in result))
 
 
-def _labels(node: OnnxNode, equation: str, values: Sequence[Value]) -> tuple[list[str], str]:
+def _labels(node: OnnxNode, equation: str, values: Sequence[OnnxValue]) -> tuple[list[str], str]:
     """One letter per axis for each operand and for the result; an ellipsis stands for capital letters."""
     text = equation.replace(" ", "")
     left, arrow, right = text.partition("->")
@@ -151,7 +151,7 @@ def _labels(node: OnnxNode, equation: str, values: Sequence[Value]) -> tuple[lis
     return expanded, dots + "".join(once)
 
 
-def _without_repeats(node: OnnxNode, value: Value, labels: str) -> tuple[Value, str]:
+def _without_repeats(node: OnnxNode, value: OnnxValue, labels: str) -> tuple[OnnxValue, str]:
     """Where a label repeats within one operand, its diagonal: masked, then summed over the second axis."""
     for index, label in enumerate(labels):
         first = labels.index(label)
@@ -165,7 +165,7 @@ def _without_repeats(node: OnnxNode, value: Value, labels: str) -> tuple[Value, 
     return value, labels
 
 
-def _summed(node: OnnxNode, value: Value, labels: str, kept: set[str]) -> tuple[Value, str]:
+def _summed(node: OnnxNode, value: OnnxValue, labels: str, kept: set[str]) -> tuple[OnnxValue, str]:
     """Sum over the axes that nothing else needs."""
     axes = [axis for axis, label in enumerate(labels) if label not in kept]
     if not axes:
@@ -173,7 +173,9 @@ def _summed(node: OnnxNode, value: Value, labels: str, kept: set[str]) -> tuple[
     return reduce_value(node, "ReduceSum", value, axes, False), "".join(label for label in labels if label in kept)
 
 
-def _contract(node: OnnxNode, a: Value, a_labels: str, b: Value, b_labels: str, kept: set[str]) -> tuple[Value, str]:
+def _contract(
+    node: OnnxNode, a: OnnxValue, a_labels: str, b: OnnxValue, b_labels: str, kept: set[str]
+) -> tuple[OnnxValue, str]:
     """Two operands joined: a batched matrix product, or a broadcast product where nothing is summed."""
     a, a_labels = _summed(node, a, a_labels, kept | set(b_labels))
     b, b_labels = _summed(node, b, b_labels, kept | set(a_labels))
@@ -191,8 +193,8 @@ def _contract(node: OnnxNode, a: Value, a_labels: str, b: Value, b_labels: str, 
     if any(a.dims[a_labels.index(n)] != b.dims[b_labels.index(n)] for n in inner + shared):
         node.unsupported("an axis of size 1 that stretches")
 
-    def matrix(value: Value, labels: str, *groups: Sequence[str]) -> Value:
-        ordered = Value(value.tensor, tuple(value.perm[labels.index(label)] for group in groups for label in group))
+    def matrix(value: OnnxValue, labels: str, *groups: Sequence[str]) -> OnnxValue:
+        ordered = OnnxValue(value.tensor, tuple(value.perm[labels.index(label)] for group in groups for label in group))
         dims = [sizes[label] for label in groups[0]]
         joined = [reduce(lambda x, y: x * y, (sizes[label] for label in group), 1) for group in groups[1:]]
         return node.builder.reshaped(ordered, [*dims, *joined])
@@ -202,20 +204,20 @@ def _contract(node: OnnxNode, a: Value, a_labels: str, b: Value, b_labels: str, 
     return node.builder.reshaped(product, [sizes[label] for label in joined]), joined
 
 
-def _spread(node: OnnxNode, value: Value, labels: str, joined: str) -> Value:
+def _spread(node: OnnxNode, value: OnnxValue, labels: str, joined: str) -> OnnxValue:
     """A value with its axes in the order of `joined`, sizes of 1 where it has none."""
     order = [labels.index(label) for label in joined if label in labels]
-    moved = Value(value.tensor, tuple(value.perm[axis] for axis in order))
+    moved = OnnxValue(value.tensor, tuple(value.perm[axis] for axis in order))
     dims = iter(moved.dims)
     return node.builder.reshaped(moved, [next(dims) if label in labels else 1 for label in joined])
 
 
-def permuted(value: Value, perm: Sequence[int] | None) -> Value:
+def permuted(value: OnnxValue, perm: Sequence[int] | None) -> OnnxValue:
     """ONNX's Transpose: nothing moves until someone asks."""
     order = tuple(perm) if perm is not None else tuple(reversed(range(value.rank)))
     if sorted(order) != list(range(value.rank)):
         raise ValueError(f"perm {list(order)} is not a permutation of {value.rank} axes")
-    return Value(value.tensor, tuple(value.perm[axis] for axis in order))
+    return OnnxValue(value.tensor, tuple(value.perm[axis] for axis in order))
 
 
 CONVERTERS: dict[str, Converter] = {

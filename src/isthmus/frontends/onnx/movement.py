@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import Value, channel_last
+from isthmus.frontends.onnx.layout import OnnxValue, channel_last
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.graph import Tensor
 
@@ -17,7 +17,7 @@ CONSTANT, SYMMETRIC, REFLECT, EDGE = range(4)
 _SCHEMES = {"constant": CONSTANT, "reflect": REFLECT, "edge": EDGE}
 
 
-def _reshape(node: OnnxNode) -> Value:
+def _reshape(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     dims = node.ints(1, "shape") or []
     if not node.attr("allowzero", 0):
@@ -30,14 +30,14 @@ def _reshape(node: OnnxNode) -> Value:
     return node.builder.reshaped(x, dims)
 
 
-def _flatten(node: OnnxNode) -> Value:
+def _flatten(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axis = int(node.attr("axis", 1))
     axis = axis if axis >= 0 else axis + x.rank
     return node.builder.reshaped(x, (math.prod(x.dims[:axis]), math.prod(x.dims[axis:])))
 
 
-def _squeeze(node: OnnxNode) -> Value:
+def _squeeze(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axes = node.ints(1, "axes")
     drop = node.axes(axes) if axes is not None else [a for a, d in enumerate(x.dims) if d == 1]
@@ -46,7 +46,7 @@ def _squeeze(node: OnnxNode) -> Value:
     return node.builder.reshaped(x, [d for axis, d in enumerate(x.dims) if axis not in drop])
 
 
-def _unsqueeze(node: OnnxNode) -> Value:
+def _unsqueeze(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axes = node.ints(1, "axes") or []
     rank = x.rank + len(axes)
@@ -55,7 +55,7 @@ def _unsqueeze(node: OnnxNode) -> Value:
     return node.builder.reshaped(x, [1 if axis in new else next(dims) for axis in range(rank)])
 
 
-def join(node: OnnxNode, values: Sequence[Value], axis: int, **output: Any) -> Value:
+def join(node: OnnxNode, values: Sequence[OnnxValue], axis: int, **output: Any) -> OnnxValue:
     """Values one after another along an axis of ONNX's view."""
     builder = node.builder
     rank = max(v.rank for v in values)
@@ -67,16 +67,16 @@ def join(node: OnnxNode, values: Sequence[Value], axis: int, **output: Any) -> V
         return filled[0]
     tensors = [builder.stored(v, perm) for v in filled]
     if not output and any(t.quantization != tensors[0].quantization for t in tensors):
-        tensors = [builder.plain(Value(t, perm)).tensor for t in tensors]
-    return Value(node.emit("Concat", tensors, {"axis": perm[axis]}, **output), perm)
+        tensors = [builder.plain(OnnxValue(t, perm)).tensor for t in tensors]
+    return OnnxValue(node.emit("Concat", tensors, {"axis": perm[axis]}, **output), perm)
 
 
-def _concat(node: OnnxNode) -> Value:
+def _concat(node: OnnxNode) -> OnnxValue:
     values = [node.value(index) for index in range(max(len(node.inputs), 1))]
     return join(node, values, node.axis(int(node.attr("axis", 1)), values[0].rank))
 
 
-def _split(node: OnnxNode) -> list[Value | None]:
+def _split(node: OnnxNode) -> list[OnnxValue | None]:
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", 0)))
     size, count = x.dims[axis], len(node.outputs)
@@ -90,20 +90,20 @@ def _split(node: OnnxNode) -> list[Value | None]:
         return [x]
     cuts = np.cumsum(parts)[:-1]
     tensors = node.builder.emit("Split", [x.tensor], {"axis": x.perm[axis], "split_index": cuts}, outputs=count)
-    return [Value(tensor, x.perm) for tensor in tensors]
+    return [OnnxValue(tensor, x.perm) for tensor in tensors]
 
 
-def slice_value(node: OnnxNode, x: Value, ranges: dict[int, tuple[int, int, int]]) -> Value:
+def slice_value(node: OnnxNode, x: OnnxValue, ranges: dict[int, tuple[int, int, int]]) -> OnnxValue:
     """A slice by (begin, end, step), already within bounds, for some axes of ONNX's view."""
     full = [(0, d, 1) for d in x.tensor.dims]
     for axis, part in ranges.items():
         full[x.perm[axis]] = part
     if all(part == (0, d, 1) for part, d in zip(full, x.tensor.dims, strict=True)):
         return x
-    return Value(node.emit("StridedSlice", [x.tensor], {"ranges": full}), x.perm)
+    return OnnxValue(node.emit("StridedSlice", [x.tensor], {"ranges": full}), x.perm)
 
 
-def _slice(node: OnnxNode) -> Value:
+def _slice(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     starts, ends = node.ints(1, "starts") or [], node.ints(2, "ends") or []
     axes = node.axes(node.ints(3, "axes") or range(len(starts)))
@@ -115,7 +115,7 @@ def _slice(node: OnnxNode) -> Value:
     )
 
 
-def _pad(node: OnnxNode) -> Value:
+def _pad(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     pads = node.ints(1, "pads") or []
     axes = node.axes(node.ints(3) if node.optional(3) is not None else range(x.rank))  # type: ignore[arg-type]
@@ -149,10 +149,10 @@ def _pad(node: OnnxNode) -> Value:
         # ONNX fills with a stored integer, the operation with the real number that it means.
         fill = (fill + quantization.offset) * quantization.scale
     params = {"scheme": _SCHEMES[mode], "pad_amount": full, "pad_constant_value": fill}
-    return Value(node.emit("Pad", [x.tensor], params), x.perm)
+    return OnnxValue(node.emit("Pad", [x.tensor], params), x.perm)
 
 
-def _wrapped(node: OnnxNode, x: Value, axis: int, before: int, after: int) -> Value:
+def _wrapped(node: OnnxNode, x: OnnxValue, axis: int, before: int, after: int) -> OnnxValue:
     size = x.dims[axis]
     if before > size or after > size:
         node.unsupported("wrapping around more than once")
@@ -161,7 +161,7 @@ def _wrapped(node: OnnxNode, x: Value, axis: int, before: int, after: int) -> Va
     return join(node, parts, axis)
 
 
-def _tile(node: OnnxNode) -> Value:
+def _tile(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     repeats = node.ints(1) or []
     if len(repeats) != x.rank or any(not 0 <= r < 1 << 31 for r in repeats):
@@ -169,16 +169,16 @@ def _tile(node: OnnxNode) -> Value:
     return _repeated(node, x, repeats)
 
 
-def _repeated(node: OnnxNode, x: Value, repeats: Sequence[int]) -> Value:
+def _repeated(node: OnnxNode, x: OnnxValue, repeats: Sequence[int]) -> OnnxValue:
     if all(r == 1 for r in repeats):
         return x
     multiples = [0] * x.rank
     for axis, count in enumerate(repeats):
         multiples[x.perm[axis]] = count
-    return Value(node.emit("Tile", [x.tensor], {"multiples": multiples}), x.perm)
+    return OnnxValue(node.emit("Tile", [x.tensor], {"multiples": multiples}), x.perm)
 
 
-def expand(node: OnnxNode, x: Value, dims: Sequence[int]) -> Value:
+def expand(node: OnnxNode, x: OnnxValue, dims: Sequence[int]) -> OnnxValue:
     """A value stretched to what its dimensions and these broadcast to."""
     rank = max(x.rank, len(dims))
     x = node.builder.reshaped(x, (1,) * (rank - x.rank) + x.dims)
@@ -188,27 +188,27 @@ def expand(node: OnnxNode, x: Value, dims: Sequence[int]) -> Value:
     return _repeated(node, x, [w if d == 1 else 1 for d, w in zip(x.dims, wanted, strict=True)])
 
 
-def _expand(node: OnnxNode) -> Value:
+def _expand(node: OnnxNode) -> OnnxValue:
     dims = node.ints(1) or []
     if any(not 0 <= d < 1 << 31 for d in dims):
         node.refuse(f"shape {dims[:8]} must not be negative")
     return expand(node, node.value(0), dims)
 
 
-def _depth_to_space(node: OnnxNode) -> Value:
+def _depth_to_space(node: OnnxNode) -> OnnxValue:
     block = int(node.attr("blocksize", 0))
     params = {"block_size": [block, block], "mode": 1 if node.attr("mode", "DCR") == "CRD" else 0}
     tensor = node.emit("DepthToSpace", [node.builder.channel_last(node.value(0))], params)
-    return Value(tensor, channel_last(4))
+    return OnnxValue(tensor, channel_last(4))
 
 
-def _space_to_depth(node: OnnxNode) -> Value:
+def _space_to_depth(node: OnnxNode) -> OnnxValue:
     block = int(node.attr("blocksize", 0))
     tensor = node.builder.channel_last(node.value(0))
-    return Value(node.emit("SpaceToDepth", [tensor], {"block_size": [block, block]}), channel_last(4))
+    return OnnxValue(node.emit("SpaceToDepth", [tensor], {"block_size": [block, block]}), channel_last(4))
 
 
-def _trilu(node: OnnxNode) -> Value:
+def _trilu(node: OnnxNode) -> OnnxValue:
     """The triangle by a constant mask."""
     x = node.value(0)
     if x.rank < 2:
@@ -217,15 +217,15 @@ def _trilu(node: OnnxNode) -> Value:
     rows, columns = x.dims[-2:]
     offsets = np.arange(columns) - np.arange(rows)[:, None]
     mask = node.builder.literal(offsets >= k if node.attr("upper", 1) else offsets <= k)
-    return node.elementwise("ElementWiseSelect", mask, x, Value(node.builder.scalar(0, x.tensor.dtype), ()))
+    return node.elementwise("ElementWiseSelect", mask, x, OnnxValue(node.builder.scalar(0, x.tensor.dtype), ()))
 
 
-def _reverse_sequence(node: OnnxNode) -> Value:
+def _reverse_sequence(node: OnnxNode) -> OnnxValue:
     x, lengths = node.value(0), node.value(1)
     batch, time = (node.axis(int(node.attr(f"{n}_axis", d))) for n, d in (("batch", 1), ("time", 0)))
     params = {"batch_axis": x.perm[batch], "time_axis": x.perm[time]}
     operands: list[Tensor] = [x.tensor, node.builder.materialized(lengths)]
-    return Value(node.emit("ReverseSequence", operands, params), x.perm)
+    return OnnxValue(node.emit("ReverseSequence", operands, params), x.perm)
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.onnx.builder import Builder
-from isthmus.frontends.onnx.layout import Value, identity
+from isthmus.frontends.onnx.builder import OnnxBuilder
+from isthmus.frontends.onnx.layout import OnnxValue, identity
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType, Tensor
 
-Results = Value | Sequence[Value | None]
+Results = OnnxValue | Sequence[OnnxValue | None]
 Converter = Callable[["OnnxNode"], Results]
 
 
@@ -40,10 +40,10 @@ class OnnxNode:
     op: str
     opset: int
     attributes: dict[str, Any]
-    inputs: list[Value | None]
+    inputs: list[OnnxValue | None]
     outputs: list[str]
-    builder: Builder
-    run: Callable[[Any, Sequence[Value]], list[Value]] = field(repr=False)
+    builder: OnnxBuilder
+    run: Callable[[Any, Sequence[OnnxValue]], list[OnnxValue]] = field(repr=False)
 
     @property
     def what(self) -> str:
@@ -62,14 +62,14 @@ class OnnxNode:
         """An attribute, or its default."""
         return self.attributes.get(name, default)
 
-    def value(self, index: int) -> Value:
+    def value(self, index: int) -> OnnxValue:
         """Operand `index`, which must be there."""
         value = self.optional(index)
         if value is None:
             self.refuse(f"input {index} is missing")
         return value
 
-    def optional(self, index: int) -> Value | None:
+    def optional(self, index: int) -> OnnxValue | None:
         """Operand `index`, or None."""
         return self.inputs[index] if index < len(self.inputs) else None
 
@@ -124,22 +124,22 @@ class OnnxNode:
         return self.builder.one(op, inputs, params, **more)
 
     def elementwise(
-        self, op: str, *operands: Value | float, params: dict[str, Any] | None = None, **more: Any
-    ) -> Value:
+        self, op: str, *operands: OnnxValue | float, params: dict[str, Any] | None = None, **more: Any
+    ) -> OnnxValue:
         """An elementwise operation over values and numbers (numbers take the type of the first value)."""
-        dtype = next(v.tensor.dtype for v in operands if isinstance(v, Value))
+        dtype = next(v.tensor.dtype for v in operands if isinstance(v, OnnxValue))
         values = [
-            v if isinstance(v, Value) else Value(self.builder.scalar(v, dtype), ()) for v in operands
+            v if isinstance(v, OnnxValue) else OnnxValue(self.builder.scalar(v, dtype), ()) for v in operands
         ]
         tensors, perm = self.builder.aligned(values)
-        return Value(self.emit(op, tensors, params, **more), perm)
+        return OnnxValue(self.emit(op, tensors, params, **more), perm)
 
-    def cast(self, value: Value, dtype: DataType) -> Value:
+    def cast(self, value: OnnxValue, dtype: DataType) -> OnnxValue:
         """A value in another data type."""
         if value.tensor.dtype is dtype:
             return value
-        return Value(self.emit("Cast", [value.tensor], dtypes=[dtype]), value.perm)
+        return OnnxValue(self.emit("Cast", [value.tensor], dtypes=[dtype]), value.perm)
 
-    def unmoved(self, tensor: Tensor) -> Value:
+    def unmoved(self, tensor: Tensor) -> OnnxValue:
         """A tensor that is stored as ONNX sees it."""
-        return Value(tensor, identity(tensor.rank))
+        return OnnxValue(tensor, identity(tensor.rank))

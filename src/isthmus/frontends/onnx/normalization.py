@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import Value, channel_last, identity
+from isthmus.frontends.onnx.layout import OnnxValue, channel_last, identity
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.frontends.onnx.reduction import reduce_value
 from isthmus.graph import Tensor
 
 
-def _batch_normalization(node: OnnxNode) -> Value:
+def _batch_normalization(node: OnnxNode) -> OnnxValue:
     """One multiplication and one addition per channel, folded from the five operands."""
     x = node.value(0)
     if node.attr("training_mode", 0) or any(node.wants(i) for i in range(1, 5)):
@@ -26,18 +26,18 @@ def _batch_normalization(node: OnnxNode) -> Value:
     if x.rank == 1:
         return node.elementwise("ElementWiseAdd", node.elementwise("ElementWiseMultiply", x, factor), shift)
     tensor = node.builder.channel_last(x)
-    return Value(node.emit("Batchnorm", [tensor, factor.tensor, shift.tensor]), channel_last(x.rank))
+    return OnnxValue(node.emit("Batchnorm", [tensor, factor.tensor, shift.tensor]), channel_last(x.rank))
 
 
-def _instance_normalization(node: OnnxNode) -> Value:
+def _instance_normalization(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     operands = [node.builder.channel_last(x), *(node.builder.materialized(node.value(i)) for i in (1, 2))]
-    return Value(
+    return OnnxValue(
         node.emit("InstanceNorm", operands, {"epsilon": node.attr("epsilon", 1e-5)}), channel_last(x.rank)
     )
 
 
-def _group_normalization(node: OnnxNode) -> Value:
+def _group_normalization(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     groups, channels = int(node.attr("num_groups", 1)), x.dims[1]
     if groups < 1 or channels % groups:
@@ -51,7 +51,7 @@ def _group_normalization(node: OnnxNode) -> Value:
             value = node.unmoved(node.builder.arrange(wide, (0, 1), (channels,)))
         operands.append(node.builder.materialized(value))
     params = {"epsilon": node.attr("epsilon", 1e-5), "group": groups}
-    return Value(node.emit("GroupNorm", operands, params), channel_last(x.rank))
+    return OnnxValue(node.emit("GroupNorm", operands, params), channel_last(x.rank))
 
 
 def _affine(node: OnnxNode, index: int, dims: tuple[int, ...]) -> Tensor | None:
@@ -72,7 +72,7 @@ def _affine(node: OnnxNode, index: int, dims: tuple[int, ...]) -> Tensor | None:
     return tensor
 
 
-def _normalized(node: OnnxNode, op: str, epsilon: float) -> tuple[Value, Value, list[int]]:
+def _normalized(node: OnnxNode, op: str, epsilon: float) -> tuple[OnnxValue, OnnxValue, list[int]]:
     """A norm over the trailing axes; the operand as it was used, the result, and the axes."""
     x = node.value(0)
     first = node.axis(int(node.attr("axis", -1)))
@@ -81,18 +81,18 @@ def _normalized(node: OnnxNode, op: str, epsilon: float) -> tuple[Value, Value, 
     stored = [x.perm[axis] for axis in axes]
     # Scales lie along the last stored axes, in their order.
     if stored != axes:
-        x = Value(node.builder.materialized(x), identity(x.rank))
+        x = OnnxValue(node.builder.materialized(x), identity(x.rank))
         stored = axes
     operands = [x.tensor, _affine(node, 1, dims), _affine(node, 2, dims)]
     while operands[-1] is None:
         operands.pop()
-    return x, Value(node.emit(op, operands, {"epsilon": epsilon, "axes": stored}), x.perm), axes
+    return x, OnnxValue(node.emit(op, operands, {"epsilon": epsilon, "axes": stored}), x.perm), axes
 
 
-def _layer_normalization(node: OnnxNode) -> list[Value | None]:
+def _layer_normalization(node: OnnxNode) -> list[OnnxValue | None]:
     epsilon = node.attr("epsilon", 1e-5)
     x, result, axes = _normalized(node, "LayerNorm", epsilon)
-    results: list[Value | None] = [result]
+    results: list[OnnxValue | None] = [result]
     if node.wants(1) or node.wants(2):
         mean = reduce_value(node, "ReduceMean", x, axes, True)
         away = node.elementwise("ElementWiseSubtract", x, mean)
@@ -102,11 +102,11 @@ def _layer_normalization(node: OnnxNode) -> list[Value | None]:
     return results
 
 
-def _rms_normalization(node: OnnxNode) -> Value:
+def _rms_normalization(node: OnnxNode) -> OnnxValue:
     return _normalized(node, "RmsNorm", node.attr("epsilon", 1e-5))[1]
 
 
-def _lp_normalization(node: OnnxNode) -> Value:
+def _lp_normalization(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", -1)))
     p = node.attr("p", 2)
@@ -125,7 +125,7 @@ def _lp_normalization(node: OnnxNode) -> Value:
     return node.elementwise("ElementWiseDivide", x, safe)
 
 
-def _mean_variance_normalization(node: OnnxNode) -> Value:
+def _mean_variance_normalization(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axes = node.axes(node.attr("axes", (0, 2, 3)))
     away = node.elementwise("ElementWiseSubtract", x, reduce_value(node, "ReduceMean", x, axes, True))
@@ -134,7 +134,7 @@ def _mean_variance_normalization(node: OnnxNode) -> Value:
     return node.elementwise("ElementWiseDivide", away, node.elementwise("ElementWiseAdd", deviation, 1e-9))
 
 
-def _lrn(node: OnnxNode) -> Value:
+def _lrn(node: OnnxNode) -> OnnxValue:
     x, size = node.value(0), int(node.attr("size", 1))
     if size % 2 == 0 or size < 1 or x.rank != 4:
         node.unsupported(f"size {size} over rank {x.rank}")
@@ -142,7 +142,7 @@ def _lrn(node: OnnxNode) -> Value:
         "alpha": node.attr("alpha", 1e-4) / size, "beta": node.attr("beta", 0.75), "bias": node.attr("bias", 1.0),
         "radius": size // 2, "region": 0,
     }  # fmt: skip
-    return Value(node.emit("Lrn", [node.builder.channel_last(x)], params), channel_last(4))
+    return OnnxValue(node.emit("Lrn", [node.builder.channel_last(x)], params), channel_last(4))
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import Value, channel_last
+from isthmus.frontends.onnx.layout import OnnxValue, channel_last
 from isthmus.frontends.onnx.node import Converter, OnnxNode, Results
 from isthmus.frontends.onnx.windows import Windows, read_windows, window_params
 from isthmus.graph import Tensor
 
 
-def _pool(node: OnnxNode, x: Value, op: str, windows: Windows, more: dict[str, Any], **output: Any) -> Value:
+def _pool(node: OnnxNode, x: OnnxValue, op: str, windows: Windows, more: dict[str, Any], **output: Any) -> OnnxValue:
     """Emit a pool; one spatial axis is taken as an image of height 1."""
     tensor = node.builder.channel_last(x)
     spatial = windows.spatial
@@ -28,10 +28,10 @@ def _pool(node: OnnxNode, x: Value, op: str, windows: Windows, more: dict[str, A
     result = node.emit(f"{op}{max(spatial, 2)}d", [tensor], params, **output)
     if spatial == 1:
         result = node.builder.arrange(result, range(4), (result.dims[0], *result.dims[2:]))
-    return Value(result, channel_last(x.rank))
+    return OnnxValue(result, channel_last(x.rank))
 
 
-def _windows(node: OnnxNode, x: Value) -> Windows:
+def _windows(node: OnnxNode, x: OnnxValue) -> Windows:
     if x.rank not in (3, 4, 5):
         node.unsupported(f"an operand of rank {x.rank}")
     return read_windows(node, x.dims[2:], node.attr("kernel_shape", ()))
@@ -57,7 +57,7 @@ def _counts(windows: Windows, sizes: Sequence[int]) -> list[int]:
     return counts
 
 
-def _padded(node: OnnxNode, x: Value, windows: Windows, fill: float) -> tuple[Tensor, list[int]]:
+def _padded(node: OnnxNode, x: OnnxValue, windows: Windows, fill: float) -> tuple[Tensor, list[int]]:
     """The operand padded so that every window lies inside, and how many windows there are."""
     tensor = node.builder.channel_last(x)
     counts = _counts(windows, x.dims[2:])
@@ -74,7 +74,7 @@ def _taps(windows: Windows) -> list[tuple[int, ...]]:
     return list(product(*(range(k) for k in windows.kernel)))
 
 
-def _slices(node: OnnxNode, x: Value, windows: Windows) -> tuple[list[Tensor], list[int]]:
+def _slices(node: OnnxNode, x: OnnxValue, windows: Windows) -> tuple[list[Tensor], list[int]]:
     """What each tap of the windows sees, a strided slice of the padded operand; and how many windows there are."""
     if math.prod(windows.kernel) > 256:
         node.unsupported("windows of more than 256 taps with dilations or indices")
@@ -91,14 +91,14 @@ def _slices(node: OnnxNode, x: Value, windows: Windows) -> tuple[list[Tensor], l
     return slices, counts
 
 
-def _max_of_taps(node: OnnxNode, x: Value, windows: Windows) -> Value:
+def _max_of_taps(node: OnnxNode, x: OnnxValue, windows: Windows) -> OnnxValue:
     result, *others = _slices(node, x, windows)[0]
     for other in others:
         result = node.emit("ElementWiseMaximum", [result, other])
-    return Value(result, channel_last(x.rank))
+    return OnnxValue(result, channel_last(x.rank))
 
 
-def _max_with_indices(node: OnnxNode, x: Value, windows: Windows) -> Results:
+def _max_with_indices(node: OnnxNode, x: OnnxValue, windows: Windows) -> Results:
     """The largest of the taps and its place in the whole operand, as ONNX's own layout numbers the elements."""
     (result, *others), counts = _slices(node, x, windows)
     places = _places(x.dims[2:], windows, counts, column_major=bool(node.attr("storage_order", 0)))
@@ -110,7 +110,7 @@ def _max_with_indices(node: OnnxNode, x: Value, windows: Windows) -> Results:
     batch, channels = x.dims[:2]
     planes = (np.arange(batch * channels) * math.prod(x.dims[2:])).reshape(batch, *[1] * windows.spatial, channels)
     indices = node.emit("ElementWiseAdd", [place, node.builder.constant(planes)])
-    return Value(result, channel_last(x.rank)), Value(indices, channel_last(x.rank))
+    return OnnxValue(result, channel_last(x.rank)), OnnxValue(indices, channel_last(x.rank))
 
 
 def _places(
@@ -139,7 +139,7 @@ def _places(
     return places
 
 
-def average_pool(node: OnnxNode, x: Value, **output: Any) -> Value:
+def average_pool(node: OnnxNode, x: OnnxValue, **output: Any) -> OnnxValue:
     """ONNX's AveragePool; `output` tells the data type and quantization of a quantized one."""
     windows = _windows(node, x)
     if output and windows.ceil and node.attr("count_include_pad", 0):
@@ -163,7 +163,7 @@ def _whole(windows: Windows, sizes: Sequence[int]) -> Windows:
     return replace(windows, pads=tuple(pads), ceil=False)
 
 
-def _weighted_sum(node: OnnxNode, x: Value, windows: Windows, count_pads: bool) -> Value:
+def _weighted_sum(node: OnnxNode, x: OnnxValue, windows: Windows, count_pads: bool) -> OnnxValue:
     """Averages as sums of taps, each divided by how many elements its window counts."""
     tensor, counts = _padded(node, x, windows, 0.0)
     spatial = windows.spatial
@@ -181,10 +181,10 @@ def _weighted_sum(node: OnnxNode, x: Value, windows: Windows, count_pads: bool) 
         low, high = (-before, x.dims[axis + 2] + after) if count_pads else (0, x.dims[axis + 2])
         sizes = np.multiply.outer(sizes, ((taps >= low) & (taps < high)).sum(axis=1))
     factor = node.builder.constant((1.0 / np.maximum(sizes, 1))[None, ..., None].astype(np.float32))
-    return Value(node.emit("ElementWiseMultiply", [sums, factor]), channel_last(x.rank))
+    return OnnxValue(node.emit("ElementWiseMultiply", [sums, factor]), channel_last(x.rank))
 
 
-def _lp_pool(node: OnnxNode) -> Value:
+def _lp_pool(node: OnnxNode) -> OnnxValue:
     """The p-norm of each window, through the average of p-th powers."""
     x, p = node.value(0), float(node.attr("p", 2))
     windows = _windows(node, x)
@@ -192,20 +192,20 @@ def _lp_pool(node: OnnxNode) -> Value:
     tensor, _ = _padded(node, powers, windows, 0.0)
     inside = Windows(windows.kernel, windows.strides, windows.dilations, ((0, 0),) * windows.spatial)
     if any(d != 1 for d in windows.dilations):
-        mean = _weighted_sum(node, Value(tensor, channel_last(x.rank)), inside, False)
+        mean = _weighted_sum(node, OnnxValue(tensor, channel_last(x.rank)), inside, False)
     else:
-        mean = _pool(node, Value(tensor, channel_last(x.rank)), "PoolAvg", inside, {})
+        mean = _pool(node, OnnxValue(tensor, channel_last(x.rank)), "PoolAvg", inside, {})
     total = node.elementwise("ElementWiseMultiply", mean, float(math.prod(windows.kernel)))
     return node.elementwise("ElementWisePower", total, 1.0 / p)
 
 
-def global_pool(node: OnnxNode, x: Value, op: str, **output: Any) -> Value:
+def global_pool(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
     """A reduction over all spatial axes, which stay as sizes of 1."""
     axes = sorted(x.perm[axis] for axis in range(2, x.rank))
-    return Value(node.emit(op, [x.tensor], {"axes": axes, "keep_dims": True}, **output), x.perm)
+    return OnnxValue(node.emit(op, [x.tensor], {"axes": axes, "keep_dims": True}, **output), x.perm)
 
 
-def _global_lp_pool(node: OnnxNode) -> Value:
+def _global_lp_pool(node: OnnxNode) -> OnnxValue:
     p = float(node.attr("p", 2))
     powers = node.elementwise("ElementWisePower", node.elementwise("ElementWiseAbs", node.value(0)), p)
     return node.elementwise("ElementWisePower", global_pool(node, powers, "ReduceSum"), 1.0 / p)

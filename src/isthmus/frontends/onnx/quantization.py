@@ -14,7 +14,7 @@ import numpy as np
 
 from isthmus.errors import QnnError
 from isthmus.frontends.onnx.convolution import convolve
-from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.linear import matmul
 from isthmus.frontends.onnx.movement import expand, join, slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
@@ -37,7 +37,7 @@ def _encoding(scales: np.ndarray, zero_points: np.ndarray | None, axis: int) -> 
     return Quantization.per_channel(scales, np.broadcast_to(points, scales.shape), axis)
 
 
-def _known(node: OnnxNode, x: Value, scale: int, point: int, axis: int) -> Quantization | None:
+def _known(node: OnnxNode, x: OnnxValue, scale: int, point: int, axis: int) -> Quantization | None:
     """The quantization given by two operands for `x`, along an axis of ONNX's view; None if not constant."""
     if node.attr("block_size", 0):
         return None
@@ -53,13 +53,13 @@ def _known(node: OnnxNode, x: Value, scale: int, point: int, axis: int) -> Quant
     return _encoding(scales, points, x.perm[axis]) if scales.size == x.dims[axis] else None
 
 
-def _fixed(node: OnnxNode, index: int, axis: int = 0) -> Value:
+def _fixed(node: OnnxNode, index: int, axis: int = 0) -> OnnxValue:
     """Operand `index`, whose scale and zero point are the next two, as a fixed-point value."""
     x = node.value(index)
     quantization = _known(node, x, index + 1, index + 2, axis)
     if quantization is None:
         node.unsupported(f"scale or zero point of input {index} is not a usable constant")
-    return Value(
+    return OnnxValue(
         node.builder.reinterpreted(x.tensor, DataType.fixed_point(x.tensor.dtype.numpy), quantization), x.perm
     )
 
@@ -73,7 +73,7 @@ def _output(node: OnnxNode, scale: int) -> dict[str, Any]:
     return {"dtypes": [DataType.fixed_point(points.dtype)], "quantizations": [quantization]}
 
 
-def _quantize(node: OnnxNode) -> Value:
+def _quantize(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     zero_point = node.optional(2)
     number = node.attr("output_dtype", 0)
@@ -85,7 +85,7 @@ def _quantize(node: OnnxNode) -> Value:
         node.unsupported(f"data type {dtype.name}")
     if quantization is not None:
         fixed = DataType.fixed_point(dtype.numpy)
-        return Value(node.emit("Quantize", [x.tensor], dtypes=[fixed], quantizations=[quantization]), x.perm)
+        return OnnxValue(node.emit("Quantize", [x.tensor], dtypes=[fixed], quantizations=[quantization]), x.perm)
     scale = _along(node, node.value(1), x)
     shift = None
     if zero_point is not None:
@@ -93,7 +93,7 @@ def _quantize(node: OnnxNode) -> Value:
     return _rounded(node, x, scale, shift, dtype)
 
 
-def _along(node: OnnxNode, value: Value, x: Value) -> Value:
+def _along(node: OnnxNode, value: OnnxValue, x: OnnxValue) -> OnnxValue:
     """Scales or zero points of a channel axis or of blocks along it, shaped to meet a value of ONNX's view."""
     block = int(node.attr("block_size", 0))
     if block:
@@ -104,7 +104,7 @@ def _along(node: OnnxNode, value: Value, x: Value) -> Value:
     return node.builder.reshaped(value, (value.dims[0], *(1,) * (x.rank - axis - 1)))
 
 
-def _spread_blocks(node: OnnxNode, value: Value, x: Value, block: int) -> Value:
+def _spread_blocks(node: OnnxNode, value: OnnxValue, x: OnnxValue, block: int) -> OnnxValue:
     """Each scale repeated over the block of elements that it stands for."""
     axis = node.axis(int(node.attr("axis", 1)), x.rank)
     if value.rank != x.rank or not 0 < block <= x.dims[axis] or value.dims[axis] * block < x.dims[axis]:
@@ -115,7 +115,7 @@ def _spread_blocks(node: OnnxNode, value: Value, x: Value, block: int) -> Value:
     return slice_value(node, flat, {axis: (0, x.dims[axis], 1)})
 
 
-def _rounded(node: OnnxNode, x: Value, scale: Value, shift: Value | None, dtype: DataType) -> Value:
+def _rounded(node: OnnxNode, x: OnnxValue, scale: OnnxValue, shift: OnnxValue | None, dtype: DataType) -> OnnxValue:
     """Quantization by plain arithmetic, where scale or zero point is known only at run time."""
     steps = node.elementwise("ElementWiseRound", node.elementwise("ElementWiseDivide", x, scale))
     if shift is not None:
@@ -125,14 +125,14 @@ def _rounded(node: OnnxNode, x: Value, scale: Value, shift: Value | None, dtype:
     return node.cast(node.elementwise("ReluMinMax", steps, params=bounds), dtype)
 
 
-def _dequantize(node: OnnxNode) -> Value:
+def _dequantize(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     if DataType.of(x.tensor.dtype.numpy) not in _FIXED:
         node.unsupported(f"data type {x.tensor.dtype.name}")
     quantization = _known(node, x, 1, 2, int(node.attr("axis", 1)))
     if quantization is not None:
         fixed = DataType.fixed_point(x.tensor.dtype.numpy)
-        return Value(node.builder.dequantize(node.builder.reinterpreted(x.tensor, fixed, quantization)), x.perm)
+        return OnnxValue(node.builder.dequantize(node.builder.reinterpreted(x.tensor, fixed, quantization)), x.perm)
     steps = node.cast(node.builder.plain(x), DataType.FLOAT_32)
     zero_point = node.optional(2)
     if zero_point is not None:
@@ -141,7 +141,7 @@ def _dequantize(node: OnnxNode) -> Value:
     return node.elementwise("ElementWiseMultiply", steps, _along(node, node.value(1), x))
 
 
-def _dynamic_quantize(node: OnnxNode) -> list[Value | None]:
+def _dynamic_quantize(node: OnnxNode) -> list[OnnxValue | None]:
     """ONNX's own definition: the range of the data, widened to hold 0, over 0..255."""
     x = node.value(0)
     axes = range(x.rank)
@@ -150,7 +150,7 @@ def _dynamic_quantize(node: OnnxNode) -> list[Value | None]:
     span = node.elementwise("ElementWiseSubtract", high, low)
     scale = node.elementwise("ElementWiseDivide", span, 255.0)
     flat = node.elementwise("ElementWiseEqual", scale, 0.0)
-    one = Value(node.builder.scalar(1.0, DataType.FLOAT_32), ())
+    one = OnnxValue(node.builder.scalar(1.0, DataType.FLOAT_32), ())
     scale = node.elementwise("ElementWiseSelect", flat, one, scale)
     offset = node.elementwise("ElementWiseDivide", node.elementwise("ElementWiseNeg", low), scale)
     bounds = {"min_value": 0.0, "max_value": 255.0}
@@ -158,13 +158,13 @@ def _dynamic_quantize(node: OnnxNode) -> list[Value | None]:
     return [_rounded(node, x, scale, point, DataType.UINT_8), scale, node.cast(point, DataType.UINT_8)]
 
 
-def _qlinear_conv(node: OnnxNode) -> Value:
+def _qlinear_conv(node: OnnxNode) -> OnnxValue:
     x, weights = _fixed(node, 0), _fixed(node, 3, axis=0)
     bias = None if node.optional(8) is None else _product_bias(node, node.value(8), x.tensor, weights)
     return convolve(node, x, weights, bias, **_output(node, 6))
 
 
-def _product_bias(node: OnnxNode, bias: Value, x: Tensor, weights: Value) -> Tensor:
+def _product_bias(node: OnnxNode, bias: OnnxValue, x: Tensor, weights: OnnxValue) -> Tensor:
     """An int32 bias in units of the product: input scale times weight scale."""
     first, second = x.quantization, weights.tensor.quantization
     if first is None or second is None or bias.tensor.dtype is not DataType.INT_32:
@@ -177,17 +177,17 @@ def _product_bias(node: OnnxNode, bias: Value, x: Tensor, weights: Value) -> Ten
     return node.builder.reinterpreted(node.builder.materialized(bias), DataType.SFIXED_POINT_32, encoding)
 
 
-def _qlinear_matmul(node: OnnxNode) -> Value:
+def _qlinear_matmul(node: OnnxNode) -> OnnxValue:
     b = node.value(3)
     return matmul(node, _fixed(node, 0), _fixed(node, 3, axis=b.rank - 1), **_output(node, 6))
 
 
-def _qgemm(node: OnnxNode) -> Value:
+def _qgemm(node: OnnxNode) -> OnnxValue:
     if node.attr("transA", 0) or node.attr("alpha", 1.0) != 1.0 or node.optional(7) is None:
         node.unsupported("transA, alpha, or a float result")
     x, weights = _fixed(node, 0), _fixed(node, 3, axis=0 if node.attr("transB", 0) else 1)
     if not node.attr("transB", 0):
-        weights = Value(weights.tensor, weights.perm[::-1])
+        weights = OnnxValue(weights.tensor, weights.perm[::-1])
     operands = [node.builder.materialized(x), node.builder.materialized(weights)]
     if node.optional(6) is not None:
         operands.append(_product_bias(node, node.value(6), x.tensor, weights))
@@ -195,24 +195,24 @@ def _qgemm(node: OnnxNode) -> Value:
 
 
 def _qlinear_binary(op: str) -> Converter:
-    def convert(node: OnnxNode) -> Value:
+    def convert(node: OnnxNode) -> OnnxValue:
         return node.elementwise(op, _fixed(node, 0), _fixed(node, 3), **_output(node, 6))
 
     return convert
 
 
-def _qlinear_sigmoid(node: OnnxNode) -> Value:
+def _qlinear_sigmoid(node: OnnxNode) -> OnnxValue:
     return node.elementwise("Sigmoid", _fixed(node, 0), **_output(node, 3))
 
 
-def _qlinear_leaky_relu(node: OnnxNode) -> Value:
-    real = Value(node.builder.dequantize(_fixed(node, 0).tensor), node.value(0).perm)
+def _qlinear_leaky_relu(node: OnnxNode) -> OnnxValue:
+    real = OnnxValue(node.builder.dequantize(_fixed(node, 0).tensor), node.value(0).perm)
     slope = node.builder.constant(np.full(1, node.attr("alpha", 0.01), np.float32))
     result = node.emit("Prelu", [real.tensor, slope])
-    return Value(node.emit("Quantize", [result], **_output(node, 3)), real.perm)
+    return OnnxValue(node.emit("Quantize", [result], **_output(node, 3)), real.perm)
 
 
-def _qlinear_pool(node: OnnxNode) -> Value:
+def _qlinear_pool(node: OnnxNode) -> OnnxValue:
     if node.attr("channels_last", 0):
         node.unsupported("channels_last")
     if node.op == "QLinearGlobalAveragePool":
@@ -220,23 +220,23 @@ def _qlinear_pool(node: OnnxNode) -> Value:
     return average_pool(node, _fixed(node, 0), **_output(node, 3))
 
 
-def _qlinear_softmax(node: OnnxNode) -> Value:
+def _qlinear_softmax(node: OnnxNode) -> OnnxValue:
     return softmax(node, _fixed(node, 0), "Softmax", **_output(node, 3))
 
 
-def _qlinear_concat(node: OnnxNode) -> Value:
+def _qlinear_concat(node: OnnxNode) -> OnnxValue:
     output = _output(node, 0)
     dtype, quantization = output["dtypes"][0], output["quantizations"][0]
     values = []
     for index in range(2, len(node.inputs), 3):
         x = _fixed(node, index)
         if x.tensor.dtype is not dtype or x.tensor.quantization != quantization:
-            x = Value(node.emit("Convert", [x.tensor], **output), x.perm)
+            x = OnnxValue(node.emit("Convert", [x.tensor], **output), x.perm)
         values.append(x)
     return join(node, values, node.axis(int(node.attr("axis", 0)), values[0].rank), **output)
 
 
-def _dequantized_product(node: OnnxNode) -> Value:
+def _dequantized_product(node: OnnxNode) -> OnnxValue:
     """A float from an integer product whose scale comes with the data (com.microsoft:MatMulIntegerToFloat)."""
     a, b = (
         _centred(node, node.value(index), node.optional(point)) for index, point in ((0, 4), (1, 5))
@@ -247,7 +247,7 @@ def _dequantized_product(node: OnnxNode) -> Value:
     return result if bias is None else node.elementwise("ElementWiseAdd", result, bias)
 
 
-def _centred(node: OnnxNode, value: Value, zero_point: Value | None) -> Value:
+def _centred(node: OnnxNode, value: OnnxValue, zero_point: OnnxValue | None) -> OnnxValue:
     real = node.cast(node.builder.plain(value), DataType.FLOAT_32)
     if zero_point is None:
         return real

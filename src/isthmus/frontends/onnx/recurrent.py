@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.movement import join, slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.graph import DataType, Tensor
@@ -27,20 +27,20 @@ def _directions(node: OnnxNode, activations: Sequence[str]) -> tuple[int, ...]:
     return directions
 
 
-def _sequence(node: OnnxNode) -> Value:
+def _sequence(node: OnnxNode) -> OnnxValue:
     """The input as [time, batch, features]."""
     x = node.value(0)
     if x.rank != 3:
         node.refuse(f"its input must have rank 3, has rank {x.rank}")
     if node.attr("layout", 0):
-        x = Value(x.tensor, (x.perm[1], x.perm[0], x.perm[2]))
+        x = OnnxValue(x.tensor, (x.perm[1], x.perm[0], x.perm[2]))
     lengths = node.optional(4)
     if lengths is not None and any(n != x.dims[0] for n in node.array(4).reshape(-1)):
         node.unsupported("sequences of different lengths")
     return x
 
 
-def _part(node: OnnxNode, value: Value | None, direction: int, begin: int, end: int) -> Tensor | None:
+def _part(node: OnnxNode, value: OnnxValue | None, direction: int, begin: int, end: int) -> Tensor | None:
     """Rows begin..end of one direction of a weight [directions, rows, …], without the first axis."""
     if value is None:
         return None
@@ -54,7 +54,7 @@ def _state(node: OnnxNode, index: int, direction: int, batch: int, units: int) -
     if value is None:
         return None
     if node.attr("layout", 0):
-        value = Value(value.tensor, (value.perm[1], value.perm[0], value.perm[2]))
+        value = OnnxValue(value.tensor, (value.perm[1], value.perm[0], value.perm[2]))
     part = slice_value(node, value, {0: (direction, direction + 1, 1)})
     return node.builder.materialized(node.builder.reshaped(part, (batch, units)))
 
@@ -65,19 +65,19 @@ def _zeros(node: OnnxNode, *dims: int) -> Tensor:
     return node.emit("Tile", [tensor], {"multiples": dims})
 
 
-def _outputs(node: OnnxNode, sequences: list[Tensor], states: Sequence[list[Tensor]]) -> list[Value | None]:
+def _outputs(node: OnnxNode, sequences: list[Tensor], states: Sequence[list[Tensor]]) -> list[OnnxValue | None]:
     """Y [time, directions, batch, units] and the last states [directions, batch, units]."""
     time, batch, units = sequences[0].dims
     layout = node.attr("layout", 0)
     parts = [node.builder.reshaped(node.unmoved(t), (time, 1, batch, units)) for t in sequences]
     y = join(node, parts, 1)
     if layout:
-        y = Value(y.tensor, tuple(y.perm[axis] for axis in (2, 0, 1, 3)))
-    results: list[Value | None] = [y]
+        y = OnnxValue(y.tensor, tuple(y.perm[axis] for axis in (2, 0, 1, 3)))
+    results: list[OnnxValue | None] = [y]
     for last in states:
         parts = [node.builder.reshaped(node.unmoved(t), (1, batch, units)) for t in last]
         state = join(node, parts, 0)
-        results.append(Value(state.tensor, (state.perm[1], state.perm[0], state.perm[2])) if layout else state)
+        results.append(OnnxValue(state.tensor, (state.perm[1], state.perm[0], state.perm[2])) if layout else state)
     return results
 
 
@@ -95,7 +95,7 @@ def _opposite(node: OnnxNode, tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else node.emit("ElementWiseNeg", [tensor])
 
 
-def _lstm(node: OnnxNode) -> list[Value | None]:
+def _lstm(node: OnnxNode) -> list[OnnxValue | None]:
     directions = _directions(node, ("Sigmoid", "Tanh", "Tanh"))
     x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
     tensor = node.builder.materialized(x)
@@ -128,7 +128,7 @@ def _lstm(node: OnnxNode) -> list[Value | None]:
     return _outputs(node, sequences, [hidden, cells])
 
 
-def _gru(node: OnnxNode) -> list[Value | None]:
+def _gru(node: OnnxNode) -> list[OnnxValue | None]:
     directions = _directions(node, ("Sigmoid", "Tanh"))
     x, weights, recurrence = _sequence(node), node.value(1), node.value(2)
     tensor = node.builder.materialized(x)
@@ -154,7 +154,7 @@ def _gru(node: OnnxNode) -> list[Value | None]:
     return _outputs(node, sequences, [hidden])
 
 
-def _rnn(node: OnnxNode) -> list[Value | None]:
+def _rnn(node: OnnxNode) -> list[OnnxValue | None]:
     """Unrolled: h = tanh(W x + R h + b), the products with W for all steps at once."""
     directions = _directions(node, ("Tanh",))
     x, weights, recurrence = _sequence(node), node.value(1), node.value(2)

@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import Value, ranked
+from isthmus.frontends.onnx.layout import OnnxValue, ranked
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 from isthmus.graph import DataType
 
-Finish = Callable[[OnnxNode, Value], Value]
+Finish = Callable[[OnnxNode, OnnxValue], OnnxValue]
 
 
-def reduce_value(node: OnnxNode, op: str, x: Value, axes: Sequence[int], keep: bool) -> Value:
+def reduce_value(node: OnnxNode, op: str, x: OnnxValue, axes: Sequence[int], keep: bool) -> OnnxValue:
     """A reduction over axes of ONNX's view."""
     stored = sorted(x.perm[axis] for axis in axes)
     tensor = node.emit(op, [x.tensor], {"axes": stored, "keep_dims": keep})
-    return Value(tensor, x.perm if keep else ranked([p for axis, p in enumerate(x.perm) if axis not in axes]))
+    return OnnxValue(tensor, x.perm if keep else ranked([p for axis, p in enumerate(x.perm) if axis not in axes]))
 
 
-def _axes(node: OnnxNode, x: Value) -> list[int] | None:
+def _axes(node: OnnxNode, x: OnnxValue) -> list[int] | None:
     """The axes to reduce; None where the node says that none means nothing to do."""
     axes = node.ints(1, "axes")
     if not axes:
@@ -33,7 +33,7 @@ def _axes(node: OnnxNode, x: Value) -> list[int] | None:
 
 
 def _reduction(op: str, before: Finish | None = None, after: Finish | None = None) -> Converter:
-    def convert(node: OnnxNode) -> Value:
+    def convert(node: OnnxNode) -> OnnxValue:
         x = node.value(0)
         axes = _axes(node, x)
         kind = x.tensor.dtype
@@ -50,22 +50,22 @@ def _reduction(op: str, before: Finish | None = None, after: Finish | None = Non
     return convert
 
 
-def _square(node: OnnxNode, x: Value) -> Value:
+def _square(node: OnnxNode, x: OnnxValue) -> OnnxValue:
     return node.elementwise("ElementWiseMultiply", x, x)
 
 
-def _root(node: OnnxNode, x: Value) -> Value:
+def _root(node: OnnxNode, x: OnnxValue) -> OnnxValue:
     if x.tensor.dtype.is_float:
         return node.elementwise("ElementWiseSquareRoot", x)
     real = node.elementwise("ElementWiseSquareRoot", node.cast(x, DataType.FLOAT_32))
     return node.cast(real, x.tensor.dtype)
 
 
-def _log(node: OnnxNode, x: Value) -> Value:
+def _log(node: OnnxNode, x: OnnxValue) -> OnnxValue:
     return node.elementwise("ElementWiseLog", x)
 
 
-def _log_sum_exp(node: OnnxNode) -> Value:
+def _log_sum_exp(node: OnnxNode) -> OnnxValue:
     """Shifted by the largest element, so that no exponential overflows."""
     x = node.value(0)
     axes = _axes(node, x)
@@ -81,7 +81,7 @@ def _log_sum_exp(node: OnnxNode) -> Value:
 
 
 def _argument(op: str) -> Converter:
-    def convert(node: OnnxNode) -> Value:
+    def convert(node: OnnxNode) -> OnnxValue:
         x = node.value(0)
         axis = node.axis(int(node.attr("axis", 0)))
         keep = bool(node.attr("keepdims", 1))
@@ -90,16 +90,16 @@ def _argument(op: str) -> Converter:
         tensor = node.emit("Reverse", [x.tensor], {"axes": [stored]}) if last else x.tensor
         index = node.emit(op, [tensor], {"axis": stored, "keep_dims": keep}, dtypes=[DataType.INT_64])
         perm = x.perm if keep else ranked([p for a, p in enumerate(x.perm) if a != axis])
-        result = Value(index, perm)
+        result = OnnxValue(index, perm)
         if not last:
             return result
-        end = Value(node.builder.scalar(x.dims[axis] - 1, DataType.INT_64), ())
+        end = OnnxValue(node.builder.scalar(x.dims[axis] - 1, DataType.INT_64), ())
         return node.elementwise("ElementWiseSubtract", end, result)
 
     return convert
 
 
-def _top_k(node: OnnxNode) -> list[Value | None]:
+def _top_k(node: OnnxNode) -> list[OnnxValue | None]:
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", -1)))
     k = int(node.attr("k", 0)) if node.opset < 10 else int(node.number(1))
@@ -110,24 +110,24 @@ def _top_k(node: OnnxNode) -> list[Value | None]:
         "TopK", [tensor], {"k": k, "largest": bool(node.attr("largest", 1))},
         dtypes=[tensor.dtype, DataType.INT_64], outputs=2,
     )  # fmt: skip
-    return [Value(values, perm), Value(indices, perm)]
+    return [OnnxValue(values, perm), OnnxValue(indices, perm)]
 
 
-def _axis_last(x: Value, axis: int) -> tuple[int, ...]:
+def _axis_last(x: OnnxValue, axis: int) -> tuple[int, ...]:
     """The permutation of the same value stored with this axis last and the others as they are."""
     place = x.perm[axis]
     return tuple(x.rank - 1 if p == place else p - (p > place) for p in x.perm)
 
 
-def cumulative_sum(node: OnnxNode) -> Value:
+def cumulative_sum(node: OnnxNode) -> OnnxValue:
     """CumSum along a constant axis."""
     x = node.value(0)
     axis = node.axis(int(node.number(1)))
     params = {"axis": x.perm[axis], "exclusive": node.attr("exclusive", 0), "reverse": node.attr("reverse", 0)}
-    return Value(node.emit("CumulativeSum", [x.tensor], params), x.perm)
+    return OnnxValue(node.emit("CumulativeSum", [x.tensor], params), x.perm)
 
 
-def softmax(node: OnnxNode, x: Value, op: str, **output: Any) -> Value:
+def softmax(node: OnnxNode, x: OnnxValue, op: str, **output: Any) -> OnnxValue:
     """Softmax or LogSoftmax. Before operator set 13 all axes from `axis` on are taken together."""
     modern = int(node.attr("opset", node.opset)) >= 13
     axis = node.axis(int(node.attr("axis", -1 if modern else 1)), x.rank) if x.rank else 0
@@ -136,14 +136,14 @@ def softmax(node: OnnxNode, x: Value, op: str, **output: Any) -> Value:
     together = [a for a in range(axis, x.rank) if x.dims[a] != 1]
     if modern or len(together) <= 1:
         axis = axis if modern or not together else together[0]
-        return Value(node.emit(op, [x.tensor], {"axis": x.perm[axis]}, **output), x.perm)
+        return OnnxValue(node.emit(op, [x.tensor], {"axis": x.perm[axis]}, **output), x.perm)
     rows = math.prod(x.dims[:axis])
     flat = node.builder.reshaped(x, (rows, x.tensor.elements // max(rows, 1)))
-    result = Value(node.emit(op, [flat.tensor], {"axis": flat.perm[1]}, **output), flat.perm)
+    result = OnnxValue(node.emit(op, [flat.tensor], {"axis": flat.perm[1]}, **output), flat.perm)
     return node.builder.reshaped(result, x.dims)
 
 
-def _hardmax(node: OnnxNode) -> Value:
+def _hardmax(node: OnnxNode) -> OnnxValue:
     """One where the first largest element is, zero elsewhere."""
     x = node.value(0)
     axis = node.axis(int(node.attr("axis", -1 if node.opset >= 13 else 1)))
@@ -153,7 +153,7 @@ def _hardmax(node: OnnxNode) -> Value:
         axis = 1
     index = node.emit("Argmax", [x.tensor], {"axis": x.perm[axis], "keep_dims": True}, dtypes=[DataType.INT_32])
     places = np.arange(x.dims[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(x.rank)])
-    hit = node.elementwise("ElementWiseEqual", Value(index, x.perm), node.builder.literal(places))
+    hit = node.elementwise("ElementWiseEqual", OnnxValue(index, x.perm), node.builder.literal(places))
     return node.builder.reshaped(node.cast(hit, x.tensor.dtype), dims)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import Value, channel_last
+from isthmus.frontends.onnx.layout import OnnxValue, channel_last
 from isthmus.frontends.onnx.node import Converter, OnnxNode
 
 NEAREST, LINEAR, CUBIC = range(3)
@@ -24,7 +24,7 @@ _MAX_SIZE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Stretch:
+class ResizedAxis:
     """How one axis is resized: sizes before and after, scale, and the region that is shown (0..1: all of it)."""
 
     size: int
@@ -33,7 +33,7 @@ class Stretch:
     region: tuple[float, float] = (0.0, 1.0)
 
 
-def _coordinates(node: OnnxNode, mode: str, axis: Stretch) -> np.ndarray:
+def _coordinates(node: OnnxNode, mode: str, axis: ResizedAxis) -> np.ndarray:
     """Where each output element lies on the input axis."""
     i = np.arange(axis.out, dtype=np.float64)
     last = axis.size - 1
@@ -81,7 +81,7 @@ def _taps(
     return offsets, linear if interpolation == LINEAR else cubic
 
 
-def _matrix(node: OnnxNode, axis: Stretch, coordinates: np.ndarray, interpolation: int) -> np.ndarray:
+def _matrix(node: OnnxNode, axis: ResizedAxis, coordinates: np.ndarray, interpolation: int) -> np.ndarray:
     """The matrix [input, output] of an interpolation along one axis."""
     scale = min(axis.scale, 1.0) if node.attr("antialias", 0) else 1.0
     offsets, weigh = _taps(interpolation, scale, node.attr("cubic_coeff_a", -0.75))
@@ -100,7 +100,9 @@ def _matrix(node: OnnxNode, axis: Stretch, coordinates: np.ndarray, interpolatio
     return matrix.astype(np.float32)
 
 
-def _along_axis(node: OnnxNode, x: Value, index: int, axis: Stretch, mode: str, interpolation: int) -> Value:
+def _along_axis(
+    node: OnnxNode, x: OnnxValue, index: int, axis: ResizedAxis, mode: str, interpolation: int
+) -> OnnxValue:
     coordinates = _coordinates(node, mode, axis)
     place = x.perm[index]
     if interpolation == NEAREST:
@@ -108,7 +110,7 @@ def _along_axis(node: OnnxNode, x: Value, index: int, axis: Stretch, mode: str, 
         if rounding not in _ROUNDINGS:
             node.unsupported(f"nearest_mode '{rounding}'")
         indices = np.clip(_ROUNDINGS[rounding](coordinates), 0, axis.size - 1).astype(np.int32)
-        return Value(node.emit("Gather", [x.tensor, node.builder.constant(indices)], {"axis": place}), x.perm)
+        return OnnxValue(node.emit("Gather", [x.tensor, node.builder.constant(indices)], {"axis": place}), x.perm)
     if axis.size * axis.out > 1 << 24:
         node.unsupported(f"resizing an axis of {axis.size} to {axis.out} in this mode")
     perm = tuple(x.rank - 1 if p == place else p - (p > place) for p in x.perm)
@@ -119,10 +121,10 @@ def _along_axis(node: OnnxNode, x: Value, index: int, axis: Stretch, mode: str, 
     result = node.emit("MatMul", [tensor, matrix])
     if x.rank == 1:
         result = node.builder.arrange(result, (0, 1), (axis.out,))
-    return Value(result, perm)
+    return OnnxValue(result, perm)
 
 
-def _resized(node: OnnxNode, x: Value, axes: dict[int, Stretch]) -> Value:
+def _resized(node: OnnxNode, x: OnnxValue, axes: dict[int, ResizedAxis]) -> OnnxValue:
     default = "half_pixel" if node.op == "Resize" and node.opset >= 11 else "asymmetric"
     mode = node.attr("coordinate_transformation_mode", default)
     name = {"bilinear": "linear", "bicubic": "cubic"}.get(node.attr("mode", "nearest"), node.attr("mode", "nearest"))
@@ -142,7 +144,7 @@ def _resized(node: OnnxNode, x: Value, axes: dict[int, Stretch]) -> Value:
             "nearest_mode": list(_ROUNDINGS).index(rounding), "exclude_outside": bool(node.attr("exclude_outside", 0)),
             "cubic_coeff": node.attr("cubic_coeff_a", -0.75),
         }  # fmt: skip
-        return Value(node.emit("Resize", [tensor], params, dims=[dims]), channel_last(4))
+        return OnnxValue(node.emit("Resize", [tensor], params, dims=[dims]), channel_last(4))
     result = x
     for index, axis in axes.items():
         result = _along_axis(node, result, index, axis, mode, interpolation)
@@ -153,12 +155,12 @@ def _resized(node: OnnxNode, x: Value, axes: dict[int, Stretch]) -> Value:
             shape = [-1 if a == index else 1 for a in range(x.rank)]
             outside = outside | ((place < 0) | (place > axis.size - 1)).reshape(shape)
         if outside.any():
-            fill = Value(node.builder.scalar(node.attr("extrapolation_value", 0.0), x.tensor.dtype), ())
+            fill = OnnxValue(node.builder.scalar(node.attr("extrapolation_value", 0.0), x.tensor.dtype), ())
             result = node.elementwise("ElementWiseSelect", node.builder.literal(outside), fill, result)
     return result
 
 
-def _resize(node: OnnxNode) -> Value:
+def _resize(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     if node.op == "Upsample" or node.opset < 11:
         scales = node.attr("scales") or (node.array(1).reshape(-1) if node.optional(1) is not None else ())
@@ -187,8 +189,8 @@ def _check(node: OnnxNode, numbers: Sequence[float], axes: Sequence[int]) -> Non
 
 
 def _by_scale(
-    node: OnnxNode, x: Value, scales: Sequence[float], axes: Sequence[int], regions: Sequence[float] | None
-) -> dict[int, Stretch]:
+    node: OnnxNode, x: OnnxValue, scales: Sequence[float], axes: Sequence[int], regions: Sequence[float] | None
+) -> dict[int, ResizedAxis]:
     _check(node, scales, axes)
     result = {}
     for index, (axis, scale) in enumerate(zip(axes, scales, strict=True)):
@@ -197,13 +199,13 @@ def _by_scale(
         if scale != 1.0 or (begin, end) != (0.0, 1.0):
             out = math.floor(size * (end - begin) * scale + 1e-6)
             _check(node, [max(out, 1)], [axis])
-            result[axis] = Stretch(size, out, scale, (begin, end))
+            result[axis] = ResizedAxis(size, out, scale, (begin, end))
     return result
 
 
 def _by_size(
-    node: OnnxNode, x: Value, sizes: Sequence[int], axes: Sequence[int], regions: Sequence[float] | None
-) -> dict[int, Stretch]:
+    node: OnnxNode, x: OnnxValue, sizes: Sequence[int], axes: Sequence[int], regions: Sequence[float] | None
+) -> dict[int, ResizedAxis]:
     _check(node, sizes, axes)
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     scales = [out / x.dims[axis] for axis, out in zip(axes, sizes, strict=True)]
@@ -214,7 +216,7 @@ def _by_size(
     elif policy != "stretch":
         node.unsupported(f"keep_aspect_ratio_policy '{policy}'")
     return {
-        axis: Stretch(x.dims[axis], out, scale, _region(regions, index))
+        axis: ResizedAxis(x.dims[axis], out, scale, _region(regions, index))
         for index, (axis, out, scale) in enumerate(zip(axes, sizes, scales, strict=True))
         if out != x.dims[axis] or regions is not None
     }
@@ -224,7 +226,7 @@ _SAMPLING = {"linear": 0, "bilinear": 0, "nearest": 1}
 _PADDING = {"zeros": 0, "border": 1, "reflection": 2}
 
 
-def _grid_sample(node: OnnxNode) -> Value:
+def _grid_sample(node: OnnxNode) -> OnnxValue:
     x, grid = node.value(0), node.value(1)
     mode, outside = node.attr("mode", "bilinear"), node.attr("padding_mode", "zeros")
     if x.rank != 4 or mode not in _SAMPLING or outside not in _PADDING:
@@ -234,7 +236,7 @@ def _grid_sample(node: OnnxNode) -> Value:
         "padding_mode": _PADDING[outside],
     }  # fmt: skip
     operands = [node.builder.channel_last(x), node.builder.materialized(grid)]
-    return Value(node.emit("GridSample", operands, params), channel_last(4))
+    return OnnxValue(node.emit("GridSample", operands, params), channel_last(4))
 
 
 CONVERTERS: dict[str, Converter] = {"Resize": _resize, "Upsample": _resize, "GridSample": _grid_sample}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isthmus.frontends.onnx.layout import Value
+from isthmus.frontends.onnx.layout import OnnxValue
 from isthmus.frontends.onnx.linear import matmul
 from isthmus.frontends.onnx.movement import slice_value
 from isthmus.frontends.onnx.node import Converter, OnnxNode
@@ -22,7 +22,7 @@ def _waves(length: int, parts: int, bins: int, inverse: bool) -> np.ndarray:
     return matrix / length if inverse else matrix
 
 
-def _dft(node: OnnxNode) -> Value:
+def _dft(node: OnnxNode) -> OnnxValue:
     x = node.value(0)
     axis = int(node.attr("axis", 1)) if node.opset < 20 else int(node.number(2, -2))
     axis = node.axis(axis)
@@ -38,25 +38,25 @@ def _dft(node: OnnxNode) -> Value:
         node.unsupported(f"a transform of {length} samples")
     x = _fitted(node, x, axis, length)
     order = (*(a for a in range(x.rank - 1) if a != axis), axis, x.rank - 1)
-    moved = Value(x.tensor, tuple(x.perm[a] for a in order))
+    moved = OnnxValue(x.tensor, tuple(x.perm[a] for a in order))
     flat = node.builder.reshaped(moved, (*moved.dims[:-2], length * parts))
     matrix = _waves(length, parts, bins, inverse).reshape(length * parts, bins * 2).astype(np.float32)
     product = matmul(node, flat, node.builder.literal(matrix))
     result = node.builder.reshaped(product, (*product.dims[:-1], bins, 2))
     back = [order.index(a) for a in range(x.rank)]
-    return Value(result.tensor, tuple(result.perm[a] for a in back))
+    return OnnxValue(result.tensor, tuple(result.perm[a] for a in back))
 
 
-def _fitted(node: OnnxNode, x: Value, axis: int, length: int) -> Value:
+def _fitted(node: OnnxNode, x: OnnxValue, axis: int, length: int) -> OnnxValue:
     """Samples cut or padded with zeros to the length of the transform."""
     if x.dims[axis] >= length:
         return slice_value(node, x, {axis: (0, length, 1)})
     pads = [(0, 0)] * x.rank
     pads[x.perm[axis]] = (0, length - x.dims[axis])
-    return Value(node.emit("Pad", [x.tensor], {"scheme": 0, "pad_amount": pads}), x.perm)
+    return OnnxValue(node.emit("Pad", [x.tensor], {"scheme": 0, "pad_amount": pads}), x.perm)
 
 
-def _stft(node: OnnxNode) -> Value:
+def _stft(node: OnnxNode) -> OnnxValue:
     """Frames times waves is a convolution along time whose filters are the windowed waves."""
     signal = node.value(0)
     step = int(node.number(1))

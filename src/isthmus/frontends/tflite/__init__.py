@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.tflite.entries import Model, Subgraph, TensorEntry
+from isthmus.frontends.tflite.entries import Subgraph, TfliteModel, TfliteTensor
 from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.site import data_type, declared_quantization
-from isthmus.frontends.tflite.walk import Scope, Value, Walk
+from isthmus.frontends.tflite.walk import TfliteScope, Value, Walk
 from isthmus.graph import Graph, Tensor, TensorType
 
 __all__ = ["convert", "load", "next_value"]
@@ -42,7 +42,7 @@ def load(
     return convert(ModelFile(data, name), shapes)
 
 
-def convert(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+def convert(model: TfliteModel, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
     """Convert a model, whoever tells of it. Of what `load` says all is true.
 
     Variables that the caller keeps give further outputs, named after them, where the model assigns them.
@@ -51,7 +51,7 @@ def convert(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> 
     graph = Graph(model.name)
     graph.numerics = "litert"
     values = _inputs(graph, model, main, dict(shapes or {}))
-    scope = Scope(main, values, names=_names(graph, main))
+    scope = TfliteScope(main, values, names=_names(graph, main))
     walk = Walk(graph, model, frozenset(scope.names.values()))
     walk.scan()
     outputs = walk.run(scope)
@@ -71,7 +71,7 @@ def next_value(name: str) -> str:
 
 
 def _inputs(
-    graph: Graph, model: Model, main: Subgraph, shapes: dict[str, Sequence[int]]
+    graph: Graph, model: TfliteModel, main: Subgraph, shapes: dict[str, Sequence[int]]
 ) -> dict[int, Value]:
     values: dict[int, Value] = {}
     for index in main.inputs:
@@ -94,7 +94,7 @@ def _inputs(
     return values
 
 
-def _dims(entry: TensorEntry, asked: Sequence[int] | None) -> tuple[int, ...]:
+def _dims(entry: TfliteTensor, asked: Sequence[int] | None) -> tuple[int, ...]:
     """The dimensions of an input."""
     if asked is None:
         return tuple(d if s == -1 else s for d, s in zip(entry.shape, entry.signature, strict=True))
@@ -131,7 +131,7 @@ def _names(graph: Graph, main: Subgraph) -> dict[int, str]:
     return names
 
 
-def _outputs(graph: Graph, scope: Scope, values: Sequence[Value]) -> None:
+def _outputs(graph: Graph, scope: TfliteScope, values: Sequence[Value]) -> None:
     """Make the outputs graph outputs, in the file's order."""
     for index, value in zip(scope.subgraph.outputs, values, strict=True):
         if not isinstance(value, Tensor):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.tflite.entries import Sparsity, TensorEntry
+from isthmus.frontends.tflite.entries import TfliteSparsity, TfliteTensor
 from isthmus.frontends.tflite.schema import DENSE, NUMPY_TYPES, SPARSE_CSR, ElementType
 from isthmus.frontends.unsupported import unsupported
 
@@ -17,7 +17,7 @@ MAX_SPARSE_EXPANSION = 1 << 30
 
 
 def contents(
-    entry: TensorEntry, data: memoryview, sparsity: Callable[[], Sparsity] | None = None
+    entry: TfliteTensor, data: memoryview, sparsity: Callable[[], TfliteSparsity] | None = None
 ) -> np.ndarray | None:
     """The array that a tensor holds in these bytes, or None if it holds nothing.
 
@@ -41,7 +41,7 @@ def contents(
     return np.frombuffer(data, dtype).reshape(entry.shape)
 
 
-def _check_size(what: str, have: int, need: int, entry: TensorEntry) -> None:
+def _check_size(what: str, have: int, need: int, entry: TfliteTensor) -> None:
     if have != need:
         raise QnnError(
             Code.COMMON_LOADING_BINARIES,
@@ -59,7 +59,7 @@ def _unpack_int4(packed: np.ndarray, elements: int) -> np.ndarray:
     return pairs.reshape(-1)[:elements]
 
 
-def _densify(what: str, entry: TensorEntry, sparsity: Sparsity, data: memoryview, dtype: np.dtype) -> np.ndarray:
+def _densify(what: str, entry: TfliteTensor, sparsity: TfliteSparsity, data: memoryview, dtype: np.dtype) -> np.ndarray:
     """Write out a sparse tensor.
 
     The file stores a tensor whose dimensions were split into blocks and reordered; each of the resulting dimensions,

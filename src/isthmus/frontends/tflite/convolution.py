@@ -8,7 +8,7 @@ from typing import Any
 from isthmus.frontends.tflite.elementwise import Converter
 from isthmus.frontends.tflite.hybrid import activations, factors
 from isthmus.frontends.tflite.schema import Padding
-from isthmus.frontends.tflite.site import Site
+from isthmus.frontends.tflite.site import OperatorContext
 from isthmus.graph import Tensor
 
 HWIO_OF_OHWI = (1, 2, 3, 0)
@@ -19,7 +19,7 @@ IMAGE = (1, 2, 3)
 """The axes of one image."""
 
 
-def _conv_2d(site: Site) -> list[Tensor]:
+def _conv_2d(site: OperatorContext) -> list[Tensor]:
     x = site.ranked(0, 4)
     weights = site.transposed(factors(site, x), HWIO_OF_OHWI)
     if weights.dims[2] < 1 or x.dims[3] % weights.dims[2]:
@@ -30,7 +30,7 @@ def _conv_2d(site: Site) -> list[Tensor]:
     return site.activated("Conv2d", [activations(site, x, weights, 1, IMAGE), weights, bias], params)
 
 
-def _depthwise_conv_2d(site: Site) -> list[Tensor]:
+def _depthwise_conv_2d(site: OperatorContext) -> list[Tensor]:
     x = site.ranked(0, 4)
     weights = site.transposed(site.weights(1, x), HW1C_OF_1HWC)
     params = _window(site, x, weights, "stride", "dilation")
@@ -38,14 +38,14 @@ def _depthwise_conv_2d(site: Site) -> list[Tensor]:
     return site.activated("DepthWiseConv2d", [activations(site, x, weights, 1, IMAGE), weights, bias], params)
 
 
-def _window(site: Site, x: Tensor, weights: Tensor, stride: str, dilation: str) -> dict:
+def _window(site: OperatorContext, x: Tensor, weights: Tensor, stride: str, dilation: str) -> dict:
     strides = site.positive(f"{stride}_h", f"{stride}_w")
     dilations = site.positive(f"{dilation}_h", f"{dilation}_w")
     pads = [site.padding(x.dims[1 + i], weights.dims[i], strides[i], dilations[i]) for i in range(2)]
     return {"stride": strides, "dilation": dilations, "pad_amount": pads}
 
 
-def _conv_3d(site: Site) -> list[Tensor]:
+def _conv_3d(site: OperatorContext) -> list[Tensor]:
     x, weights = site.ranked(0, 5), site.ranked(1, 5)
     strides = site.positive("stride_d", "stride_h", "stride_w")
     dilations = site.positive("dilation_d", "dilation_h", "dilation_w")
@@ -55,7 +55,7 @@ def _conv_3d(site: Site) -> list[Tensor]:
     return site.activated("Conv3d", [x, weights, bias], params)
 
 
-def _transpose_conv(site: Site) -> list[Tensor]:
+def _transpose_conv(site: OperatorContext) -> list[Tensor]:
     sizes = site.integers(0)
     x = site.ranked(2, 4)
     if len(sizes) != 4:
@@ -68,7 +68,7 @@ def _transpose_conv(site: Site) -> list[Tensor]:
 
 
 def _transposed_window(
-    site: Site, x: Tensor, weights: Tensor, strides: tuple[int, ...], sizes: tuple[int, int], padding: int
+    site: OperatorContext, x: Tensor, weights: Tensor, strides: tuple[int, ...], sizes: tuple[int, int], padding: int
 ) -> dict:
     """Padding that gives a transposed convolution the output sizes that the file asks for."""
     pads, extra = [], []
@@ -82,7 +82,7 @@ def _transposed_window(
     return {"stride": strides, "pad_amount": pads, "output_padding": extra}
 
 
-def _transpose_conv_bias(site: Site) -> list[Tensor]:
+def _transpose_conv_bias(site: OperatorContext) -> list[Tensor]:
     """MediaPipe's custom operator: a transposed convolution whose output is `stride` times its input."""
     if len(site.entry.custom_options) < 12:
         site.refuse("its custom options must hold padding and strides")
@@ -105,7 +105,7 @@ def _transpose_conv_bias(site: Site) -> list[Tensor]:
     return [site.emit("TransposeConv2d", [x, weights, bias], params)]
 
 
-def _fully_connected(site: Site) -> list[Tensor]:
+def _fully_connected(site: OperatorContext) -> list[Tensor]:
     if site.options["weights_format"]:
         site.unsupported("shuffled weights are not supported")
     x = site.input(0)
@@ -119,7 +119,7 @@ def _fully_connected(site: Site) -> list[Tensor]:
     return site.activated("FullyConnected", [x, weights, bias], {"keep_dims": bool(site.options["keep_num_dims"])})
 
 
-def _batch_matmul(site: Site) -> list[Tensor]:
+def _batch_matmul(site: OperatorContext) -> list[Tensor]:
     left, right = site.input(0), site.input(1)
     params = {"transpose_in0": bool(site.options["adj_x"]), "transpose_in1": bool(site.options["adj_y"])}
     if left.dtype.is_float and right.dtype.is_fixed_point:
@@ -129,7 +129,7 @@ def _batch_matmul(site: Site) -> list[Tensor]:
 
 
 def _pool(op: str) -> Converter:
-    def convert(site: Site) -> list[Tensor]:
+    def convert(site: OperatorContext) -> list[Tensor]:
         x = site.ranked(0, 4)
         strides = site.positive("stride_h", "stride_w")
         sizes = site.positive("filter_h", "filter_w")
@@ -142,7 +142,7 @@ def _pool(op: str) -> Converter:
     return convert
 
 
-def _local_response_normalization(site: Site) -> list[Tensor]:
+def _local_response_normalization(site: OperatorContext) -> list[Tensor]:
     o = site.options
     radius = int(o["radius"])
     if radius < 0:

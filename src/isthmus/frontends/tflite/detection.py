@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isthmus.frontends.tflite import flexbuffer
 from isthmus.frontends.tflite.elementwise import Converter
-from isthmus.frontends.tflite.site import Site
+from isthmus.frontends.tflite.site import OperatorContext
 from isthmus.graph import Tensor
 
 _WHOLE = {
@@ -18,7 +18,7 @@ _REALS = {
 }  # fmt: skip
 
 
-def _post_process(site: Site) -> list[Tensor]:
+def _post_process(site: OperatorContext) -> list[Tensor]:
     try:
         given = flexbuffer.scalars(site.entry.custom_options)
     except ValueError as error:

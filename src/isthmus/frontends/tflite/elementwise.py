@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.tflite.site import Site, data_type
+from isthmus.frontends.tflite.site import OperatorContext, data_type
 from isthmus.graph import DataType, Quantization, Tensor
 
-Converter = Callable[[Site], list[Tensor]]
+Converter = Callable[[OperatorContext], list[Tensor]]
 
 
 def _one(op: str, **params: Any) -> Converter:
@@ -24,7 +24,7 @@ def _two(op: str) -> Converter:
     return lambda site: site.activated(op, [site.input(0), site.input(1)])
 
 
-def _add_n(site: Site) -> list[Tensor]:
+def _add_n(site: OperatorContext) -> list[Tensor]:
     tensors = [site.input(i) for i in range(len(site.inputs))]
     if len(tensors) == 1:
         return site.finish(site.input(0))
@@ -34,11 +34,11 @@ def _add_n(site: Site) -> list[Tensor]:
     return [site.emit("ElementWiseAdd", [total, site.input(len(tensors) - 1)])]
 
 
-def _square(site: Site) -> list[Tensor]:
+def _square(site: OperatorContext) -> list[Tensor]:
     return [site.emit("ElementWiseMultiply", [site.input(0), site.input(0)])]
 
 
-def _slope(site: Site, x: Tensor, alpha: float) -> Tensor:
+def _slope(site: OperatorContext, x: Tensor, alpha: float) -> Tensor:
     """A slope of one element in the type of the tensor that it is for."""
     if not x.dtype.is_fixed_point:
         return site.constant(np.full(1, alpha, x.dtype.numpy), "slope")
@@ -51,12 +51,12 @@ def _slope(site: Site, x: Tensor, alpha: float) -> Tensor:
     return site.graph.constant(f"{site.name}/slope", stored, quantization, x.dtype)
 
 
-def _leaky_relu(site: Site) -> list[Tensor]:
+def _leaky_relu(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     return [site.emit("Prelu", [x, _slope(site, x, float(site.options["alpha"]))])]
 
 
-def _gelu(site: Site) -> list[Tensor]:
+def _gelu(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     if not site.options["approximate"]:
         return [site.emit("Gelu", [x])]
@@ -75,21 +75,21 @@ def _gelu(site: Site) -> list[Tensor]:
     return [site.emit("ElementWiseMultiply", [half, site.step("ElementWiseAdd", [bent, number(1.0)])])]
 
 
-def _cast(site: Site) -> list[Tensor]:
+def _cast(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     if x.dtype.is_fixed_point or data_type(site.output()).is_fixed_point:
         site.unsupported("a cast that reads or writes quantized values is not supported")
     return [site.emit("Cast", [x])]
 
 
-def _quantize(site: Site) -> list[Tensor]:
+def _quantize(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     if not data_type(site.output()).is_fixed_point or not (x.dtype.is_fixed_point or x.dtype.is_float):
         site.unsupported(f"quantizing {x.dtype.name} to {site.output().type.name} is not supported")
     return [site.emit("Convert" if x.dtype.is_fixed_point else "Quantize", [x])]
 
 
-def _dequantize(site: Site) -> list[Tensor]:
+def _dequantize(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     if x.dtype.is_fixed_point:
         return [site.emit("Dequantize", [x])]
@@ -98,7 +98,7 @@ def _dequantize(site: Site) -> list[Tensor]:
     return [site.emit("Cast", [x])]
 
 
-def _select(site: Site) -> list[Tensor]:
+def _select(site: OperatorContext) -> list[Tensor]:
     condition, yes, no = (site.input(i) for i in range(3))
     # The first version of SELECT takes one condition per row of its operands.
     if site.entry.code == "SELECT" and condition.rank == 1 and yes.rank > 1 and condition.dims[0] == yes.dims[0]:
@@ -106,23 +106,23 @@ def _select(site: Site) -> list[Tensor]:
     return [site.emit("ElementWiseSelect", [condition, yes, no])]
 
 
-def _zeros_like(site: Site) -> list[Tensor]:
+def _zeros_like(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     return site.known(np.zeros(site.limited(x.dims), x.dtype.numpy))
 
 
-def _softmax(site: Site) -> list[Tensor]:
+def _softmax(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     axis = site.axis(-1, x.rank)
     return [site.emit("Softmax", [x], {"axis": axis, "beta": float(site.options["beta"])})]
 
 
-def _log_softmax(site: Site) -> list[Tensor]:
+def _log_softmax(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     return [site.emit("LogSoftmax", [x], {"axis": site.axis(-1, x.rank)})]
 
 
-def _l2_normalization(site: Site) -> list[Tensor]:
+def _l2_normalization(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     return site.activated("L2Norm", [x], {"axis": site.axis(-1, x.rank), "epsilon": 1e-12})
 

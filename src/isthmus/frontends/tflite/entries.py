@@ -24,7 +24,7 @@ MAX_CUSTOM_OPTIONS = 1 << 16
 
 
 @dataclass(frozen=True)
-class TensorEntry:
+class TfliteTensor:
     """One tensor as it is declared; -1 in `signature` marks a dimension that callers choose.
 
     `buffer` and `sparsity` are for its model alone, which reads contents by them.
@@ -82,7 +82,7 @@ class SparseDimension:
 
 
 @dataclass(frozen=True)
-class Sparsity:
+class TfliteSparsity:
     """How a sparse tensor is stored: its dimensions split into blocks, reordered, and each dense or listed."""
 
     order: Sequence[int]
@@ -101,7 +101,7 @@ class Subgraph(ABC):
     """Inputs that are variables of whoever runs it: their new values are further outputs, in this order."""
 
     @abstractmethod
-    def tensor(self, index: int) -> TensorEntry:
+    def tensor(self, index: int) -> TfliteTensor:
         """Tensor `index`."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Subgraph(ABC):
         return f"{entry.code}_{entry.index}"
 
 
-class Model(ABC):
+class TfliteModel(ABC):
     """A model: its subgraphs, of which the first is run and calls the others, and the contents of its constants."""
 
     name: str
@@ -127,7 +127,7 @@ class Model(ABC):
         """Subgraph `index`."""
 
     @abstractmethod
-    def contents(self, subgraph: Subgraph, entry: TensorEntry) -> np.ndarray | None:
+    def contents(self, subgraph: Subgraph, entry: TfliteTensor) -> np.ndarray | None:
         """The array that a tensor holds from the start, or None if it holds nothing."""
 
     def refuse(self, rule: str) -> NoReturn:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isthmus.frontends.tflite.site import Site
+from isthmus.frontends.tflite.site import OperatorContext
 from isthmus.graph import DataType, Tensor
 
 SMALLEST_SCALE = np.float32(1e-30)
@@ -20,7 +20,7 @@ SMALLEST_SCALE = np.float32(1e-30)
 RECIPROCAL = {"operation": 10}
 
 
-def factors(site: Site, x: Tensor) -> Tensor:
+def factors(site: OperatorContext, x: Tensor) -> Tensor:
     """The weights, operand 1, of a convolution or fully connected layer: fixed-point where a graph can take that."""
     weights = site.input(1)
     quantization = weights.quantization
@@ -36,7 +36,7 @@ def factors(site: Site, x: Tensor) -> Tensor:
     return site.weights(1, x)
 
 
-def activations(site: Site, x: Tensor, weights: Tensor, index: int, axes: Sequence[int]) -> Tensor:
+def activations(site: OperatorContext, x: Tensor, weights: Tensor, index: int, axes: Sequence[int]) -> Tensor:
     """The activations `x`, rounded along `axes` where the file's weights, operand `index`, are integers.
 
     Not where `weights`, as they go into the graph, still are: the graph rounds then.
@@ -47,7 +47,7 @@ def activations(site: Site, x: Tensor, weights: Tensor, index: int, axes: Sequen
     return _rounded(site, x, [site.axis(axis, x.rank) for axis in axes])
 
 
-def _rounded(site: Site, x: Tensor, axes: Sequence[int]) -> Tensor:
+def _rounded(site: OperatorContext, x: Tensor, axes: Sequence[int]) -> Tensor:
     """Activations rounded to 256 steps of their range along `axes`, with 0 among the steps."""
 
     def number(value: float) -> Tensor:

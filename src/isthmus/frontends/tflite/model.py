@@ -12,12 +12,12 @@ from isthmus.frontends.tflite.contents import contents
 from isthmus.frontends.tflite.entries import (
     MAX_CUSTOM_OPTIONS,
     MAX_OPERATORS,
-    Model,
     OperatorEntry,
     SparseDimension,
-    Sparsity,
     Subgraph,
-    TensorEntry,
+    TfliteModel,
+    TfliteSparsity,
+    TfliteTensor,
     oversized,
 )
 from isthmus.frontends.tflite.schema import (
@@ -108,7 +108,7 @@ class SubgraphEntry(Subgraph):
         self._operators = table.tables(SubgraphField.OPERATORS, f"operator of subgraph {index}, number")
         if len(self._operators) > MAX_OPERATORS:
             shared.file.refuse(f"{table.what} has {len(self._operators)} operators, more than {MAX_OPERATORS}")
-        self._read: dict[int, TensorEntry] = {}
+        self._read: dict[int, TfliteTensor] = {}
         self._operators_read: dict[int, OperatorEntry] = {}
         self.inputs = self._indices(table, SubgraphField.INPUTS, "inputs")
         self.outputs = self._indices(table, SubgraphField.OUTPUTS, "outputs")
@@ -137,14 +137,14 @@ class SubgraphEntry(Subgraph):
         """How many operators there are."""
         return len(self._operators)
 
-    def tensor(self, index: int) -> TensorEntry:
+    def tensor(self, index: int) -> TfliteTensor:
         """Tensor `index`."""
         entry = self._read.get(index)
         if entry is None:
             entry = self._read[index] = self._tensor(index, self._tensors[index])
         return entry
 
-    def _tensor(self, index: int, table: Table) -> TensorEntry:
+    def _tensor(self, index: int, table: Table) -> TfliteTensor:
         file = self.shared.file
         number = table.integer(TensorField.TYPE, "i8")
         try:
@@ -169,7 +169,7 @@ class SubgraphEntry(Subgraph):
             axis = quantization.integer(QuantizationField.QUANTIZED_DIMENSION, "i32")
             if scales is not None and scales.size > MAX_CHANNELS:
                 file.refuse(f"{table.what} has {scales.size} scales, more than {MAX_CHANNELS}", table.start)
-        return TensorEntry(
+        return TfliteTensor(
             index,
             table.text(TensorField.NAME) or f"tensor_{index}",
             type_,
@@ -216,7 +216,7 @@ class SubgraphEntry(Subgraph):
         )
 
 
-class ModelFile(Model):
+class ModelFile(TfliteModel):
     """A TFLite file: its subgraphs, the names of its operators, the bytes of its buffers."""
 
     def __init__(self, data: bytes | memoryview, name: str) -> None:
@@ -252,7 +252,7 @@ class ModelFile(Model):
         """Refuse the file."""
         self.file.refuse(rule)
 
-    def contents(self, subgraph: Subgraph, entry: TensorEntry) -> np.ndarray | None:
+    def contents(self, subgraph: Subgraph, entry: TfliteTensor) -> np.ndarray | None:
         """The array that a tensor holds from the start, or None if it holds nothing."""
         sparsity = None if entry.sparsity is None else lambda: _sparsity(entry.sparsity, f"tensor '{entry.name}'")
         return contents(entry, self.buffer(entry.buffer), sparsity)
@@ -290,12 +290,12 @@ def _options(operator: Table, known: OptionsTable | None) -> dict[str, Any]:
     return values
 
 
-def _sparsity(table: Table, what: str) -> Sparsity:
+def _sparsity(table: Table, what: str) -> TfliteSparsity:
     """How a sparse tensor is stored. What does not fit together is for whoever writes it out to refuse."""
     tables = table.tables(SparsityField.DIM_METADATA, f"sparse dimension of {what}, number")
     dimensions = [_sparse_dimension(tables[level]) for level in range(min(len(tables), _MAX_LEVELS + 1))]
     order, block_map = (_integers(table, field) for field in (SparsityField.TRAVERSAL_ORDER, SparsityField.BLOCK_MAP))
-    return Sparsity(order, block_map, dimensions)
+    return TfliteSparsity(order, block_map, dimensions)
 
 
 def _sparse_dimension(table: Table) -> SparseDimension:

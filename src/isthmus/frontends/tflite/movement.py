@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from isthmus.frontends.tflite.elementwise import Converter
-from isthmus.frontends.tflite.site import Site, data_type
+from isthmus.frontends.tflite.site import OperatorContext, data_type
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.movement import ADD, CONSTANT, MIRROR_REFLECT, MIRROR_SYMMETRIC
 
 
-def _reshape(site: Site) -> list[Tensor]:
+def _reshape(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     asked = site.integers(1) if site.given(1) is not None else site.options["new_shape"]
     if asked is None:
@@ -31,13 +31,13 @@ def _reshape(site: Site) -> list[Tensor]:
     return site.finish(x, dims)
 
 
-def _expand_dims(site: Site) -> list[Tensor]:
+def _expand_dims(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     axis = site.axis(site.integer(1), x.rank + 1)
     return site.finish(x, (*x.dims[:axis], 1, *x.dims[axis:]))
 
 
-def _squeeze(site: Site) -> list[Tensor]:
+def _squeeze(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     asked = site.options["squeeze_dims"]
     axes = {site.axis(a, x.rank) for a in asked} if asked else {a for a, d in enumerate(x.dims) if d == 1}
@@ -46,12 +46,14 @@ def _squeeze(site: Site) -> list[Tensor]:
     return site.finish(x, [d for a, d in enumerate(x.dims) if a not in axes])
 
 
-def _transpose(site: Site) -> list[Tensor]:
+def _transpose(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     return [site.emit("Transpose", [x], {"perm": [site.axis(p, x.rank) for p in site.integers(1)]})]
 
 
-def _sliced(site: Site, x: Tensor, ranges: list[tuple[int, int, int]], dims: Sequence[int] | None) -> list[Tensor]:
+def _sliced(
+    site: OperatorContext, x: Tensor, ranges: list[tuple[int, int, int]], dims: Sequence[int] | None
+) -> list[Tensor]:
     """A slice, then `dims` where axes appear or vanish; a slice that takes everything is only a reshape."""
     if all(r == (0, d, 1) for r, d in zip(ranges, x.dims, strict=True)):
         return site.finish(x, dims)
@@ -61,7 +63,7 @@ def _sliced(site: Site, x: Tensor, ranges: list[tuple[int, int, int]], dims: Seq
     return site.finish(site.step("StridedSlice", [x], params), dims)
 
 
-def _slice(site: Site) -> list[Tensor]:
+def _slice(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     begins, sizes = site.integers(1), site.integers(2)
     if len(begins) != x.rank or len(sizes) != x.rank:
@@ -75,7 +77,7 @@ def _slice(site: Site) -> list[Tensor]:
     return _sliced(site, x, ranges, None)
 
 
-def _strided_slice(site: Site) -> list[Tensor]:
+def _strided_slice(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     begins, ends, strides = (site.integers(i) for i in (1, 2, 3))
     if not len(begins) == len(ends) == len(strides) <= 32:
@@ -128,7 +130,7 @@ def _clamped(index: int, size: int, low: int, high: int) -> int:
     return min(max(index + size if index < 0 else index, low), high)
 
 
-def _concatenation(site: Site) -> list[Tensor]:
+def _concatenation(site: OperatorContext) -> list[Tensor]:
     tensors = [site.input(i) for i in range(len(site.inputs))]
     axis = site.axis(site.options["axis"], site.input(0).rank)
     # What has no elements adds nothing; loops that collect their steps start from such tensors.
@@ -138,7 +140,7 @@ def _concatenation(site: Site) -> list[Tensor]:
     return site.activated("Concat", filled, {"axis": axis})
 
 
-def _pack(site: Site) -> list[Tensor]:
+def _pack(site: OperatorContext) -> list[Tensor]:
     tensors = [site.input(i) for i in range(len(site.inputs))]
     x = site.input(0)
     axis = site.axis(site.options["axis"], x.rank + 1)
@@ -147,7 +149,7 @@ def _pack(site: Site) -> list[Tensor]:
     return [site.emit("Pack", tensors, {"axis": axis})]
 
 
-def _unpack(site: Site) -> list[Tensor]:
+def _unpack(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     axis = site.axis(site.options["axis"], x.rank)
     if x.dims[axis] != len(site.outputs):
@@ -157,7 +159,7 @@ def _unpack(site: Site) -> list[Tensor]:
     return site.emit_all("UnPack", [x], {"axis": axis})
 
 
-def _split_at(site: Site, x: Tensor, axis: int, sizes: list[int]) -> list[Tensor]:
+def _split_at(site: OperatorContext, x: Tensor, axis: int, sizes: list[int]) -> list[Tensor]:
     if len(sizes) != len(site.outputs) or sum(sizes) != x.dims[axis] or min(sizes, default=0) < 0:
         site.refuse(f"axis {axis} of {list(x.dims)} cannot be split into {sizes} for {len(site.outputs)} outputs")
     if len(sizes) == 1:
@@ -166,7 +168,7 @@ def _split_at(site: Site, x: Tensor, axis: int, sizes: list[int]) -> list[Tensor
     return site.emit_all("Split", [x], {"axis": axis, "split_index": cuts})
 
 
-def _split(site: Site) -> list[Tensor]:
+def _split(site: OperatorContext) -> list[Tensor]:
     x, parts = site.input(1), len(site.outputs)
     axis = site.axis(site.integer(0), x.rank)
     if not parts or x.dims[axis] % parts:
@@ -174,7 +176,7 @@ def _split(site: Site) -> list[Tensor]:
     return _split_at(site, x, axis, [x.dims[axis] // parts] * parts)
 
 
-def _split_v(site: Site) -> list[Tensor]:
+def _split_v(site: OperatorContext) -> list[Tensor]:
     x, sizes = site.input(0), site.integers(1)
     axis = site.axis(site.integer(2), x.rank)
     if sizes.count(-1) == 1:
@@ -182,13 +184,13 @@ def _split_v(site: Site) -> list[Tensor]:
     return _split_at(site, x, axis, sizes)
 
 
-def _indices(site: Site, index: int) -> Tensor:
+def _indices(site: OperatorContext, index: int) -> Tensor:
     """Fetch an operand of indices; what is stored in 64 bits stays so, since a cast would make others of large ones."""
     indices = site.input(index)
     return indices if indices.dtype is DataType.INT_64 else site.cast(indices, DataType.INT_32)
 
 
-def _gather(site: Site) -> list[Tensor]:
+def _gather(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     if x.dtype.is_fixed_point and not data_type(site.output()).is_fixed_point:
         x = site.real(x)
@@ -210,18 +212,18 @@ def _gather(site: Site) -> list[Tensor]:
     return [site.emit("Gather", [x, indices], {"axis": axis, "from_end": False})]
 
 
-def _embedding_lookup(site: Site) -> list[Tensor]:
+def _embedding_lookup(site: OperatorContext) -> list[Tensor]:
     table = site.input(1)
     if not data_type(site.output()).is_fixed_point:
         table = site.real(table) if table.dtype.is_fixed_point else table
     return [site.emit("Gather", [table, _indices(site, 0)], {"axis": 0, "from_end": False})]
 
 
-def _gather_nd(site: Site) -> list[Tensor]:
+def _gather_nd(site: OperatorContext) -> list[Tensor]:
     return [site.emit("GatherNd", [site.input(0), _indices(site, 1)], {"from_end": False})]
 
 
-def _scatter_nd(site: Site) -> list[Tensor]:
+def _scatter_nd(site: OperatorContext) -> list[Tensor]:
     updates = site.input(1)
     dims = site.limited(site.integers(2), updates.dtype.itemsize)
     if updates.dtype.is_fixed_point:
@@ -230,7 +232,7 @@ def _scatter_nd(site: Site) -> list[Tensor]:
     return [site.emit("ScatterNd", [zeros, _indices(site, 0), updates], {"reduction": ADD, "from_end": False})]
 
 
-def _dynamic_update_slice(site: Site) -> list[Tensor]:
+def _dynamic_update_slice(site: OperatorContext) -> list[Tensor]:
     x, update, begins = site.input(0), site.input(1), site.integers(2)
     if update.rank != x.rank or len(begins) != x.rank or any(u > d for u, d in zip(update.dims, x.dims, strict=True)):
         site.refuse(f"an update {list(update.dims)} at {begins} does not fit {list(x.dims)}")
@@ -240,14 +242,14 @@ def _dynamic_update_slice(site: Site) -> list[Tensor]:
     return [site.emit("ScatterNd", [x, site.constant(places.astype(np.int32), "places"), update])]
 
 
-def _pads(site: Site, rank: int) -> np.ndarray:
+def _pads(site: OperatorContext, rank: int) -> np.ndarray:
     pads = np.asarray(site.integers(1), np.int64)
     if pads.size != 2 * rank or (pads.size and pads.min() < 0):
         site.refuse(f"paddings {pads.tolist()} must be {rank} pairs of numbers that are not negative")
     return pads.reshape(rank, 2)
 
 
-def _pad(site: Site) -> list[Tensor]:
+def _pad(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     params = {"scheme": CONSTANT, "pad_amount": _pads(site, x.rank)}
     if site.given(2) is not None:
@@ -260,7 +262,7 @@ def _pad(site: Site) -> list[Tensor]:
     return [site.emit("Pad", [x], params)]
 
 
-def _mirror_pad(site: Site) -> list[Tensor]:
+def _mirror_pad(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     scheme = {0: MIRROR_REFLECT, 1: MIRROR_SYMMETRIC}.get(site.options["mode"])
     if scheme is None:
@@ -268,11 +270,11 @@ def _mirror_pad(site: Site) -> list[Tensor]:
     return [site.emit("Pad", [x], {"scheme": scheme, "pad_amount": _pads(site, x.rank)})]
 
 
-def _tile(site: Site) -> list[Tensor]:
+def _tile(site: OperatorContext) -> list[Tensor]:
     return [site.emit("Tile", [site.input(0)], {"multiples": site.integers(1)})]
 
 
-def _broadcast(site: Site, x: Tensor, dims: Sequence[int]) -> list[Tensor]:
+def _broadcast(site: OperatorContext, x: Tensor, dims: Sequence[int]) -> list[Tensor]:
     """`x` stretched to `dims`."""
     stretched = (1,) * (len(dims) - x.rank) + x.dims
     if len(stretched) != len(dims) or any(s not in (1, d) for s, d in zip(stretched, dims, strict=True)):
@@ -285,18 +287,18 @@ def _broadcast(site: Site, x: Tensor, dims: Sequence[int]) -> list[Tensor]:
     return [site.emit("Tile", [site.reshape(x, stretched)], {"multiples": multiples})]
 
 
-def _broadcast_to(site: Site) -> list[Tensor]:
+def _broadcast_to(site: OperatorContext) -> list[Tensor]:
     return _broadcast(site, site.input(0), site.integers(1))
 
 
-def _fill(site: Site) -> list[Tensor]:
+def _fill(site: OperatorContext) -> list[Tensor]:
     value = site.input(1)
     if value.elements != 1:
         site.refuse(f"the value to fill with must be one number, is {list(value.dims)}")
     return _broadcast(site, site.reshape(value, ()), site.integers(0))
 
 
-def _broadcast_args(site: Site) -> list[Tensor]:
+def _broadcast_args(site: OperatorContext) -> list[Tensor]:
     left, right = site.integers(0), site.integers(1)
     try:
         dims = np.broadcast_shapes(tuple(left), tuple(right))
@@ -305,15 +307,15 @@ def _broadcast_args(site: Site) -> list[Tensor]:
     return site.known(np.asarray(dims))
 
 
-def _shape(site: Site) -> list[Tensor]:
+def _shape(site: OperatorContext) -> list[Tensor]:
     return site.known(np.asarray(site.input(0).dims, np.int64))
 
 
-def _rank(site: Site) -> list[Tensor]:
+def _rank(site: OperatorContext) -> list[Tensor]:
     return site.known(np.asarray(site.input(0).rank))
 
 
-def _range(site: Site) -> list[Tensor]:
+def _range(site: OperatorContext) -> list[Tensor]:
     start, limit, delta = (site.value(i).reshape(-1) for i in range(3))
     if not start.size == limit.size == delta.size == 1 or not delta[0] or not np.isfinite([start, limit, delta]).all():
         site.refuse("a range needs one finite start, limit and step, and the step must not be 0")
@@ -322,7 +324,7 @@ def _range(site: Site) -> list[Tensor]:
     return site.known(np.arange(max(count, 0)) * delta[0] + start[0])
 
 
-def _one_hot(site: Site) -> list[Tensor]:
+def _one_hot(site: OperatorContext) -> list[Tensor]:
     x, depth = _indices(site, 0), site.integer(1)
     on, off = (site.value(i) for i in (2, 3))
     if on.size != 1 or off.size != 1 or depth < 0:
@@ -332,18 +334,18 @@ def _one_hot(site: Site) -> list[Tensor]:
     return [site.emit("OneHot", [x], params | {"from_end": False})]
 
 
-def _reverse(site: Site) -> list[Tensor]:
+def _reverse(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     return [site.emit("Reverse", [x], {"axes": site.axes(1, x.rank)})]
 
 
-def _reverse_sequence(site: Site) -> list[Tensor]:
+def _reverse_sequence(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     batch, time = (site.axis(site.options[name], x.rank) for name in ("batch_dim", "seq_dim"))
     return [site.emit("ReverseSequence", [x, _indices(site, 1)], {"batch_axis": batch, "time_axis": time})]
 
 
-def _densify(site: Site) -> list[Tensor]:
+def _densify(site: OperatorContext) -> list[Tensor]:
     site.value(0)  # a sparse constant was written out when it was read
     return site.finish(site.input(0))
 

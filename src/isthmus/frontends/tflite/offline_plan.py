@@ -14,7 +14,7 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.flatbuffer import Table
-from isthmus.frontends.tflite.entries import TensorEntry
+from isthmus.frontends.tflite.entries import TfliteTensor
 from isthmus.frontends.tflite.front import LARGEST, Front, check_root, old_references
 from isthmus.frontends.tflite.model import ModelFile, SubgraphEntry
 from isthmus.frontends.tflite.schema import (
@@ -130,11 +130,11 @@ def _lives(main: SubgraphEntry) -> dict[int, tuple[int, int]]:
     return lives
 
 
-def _is_constant(subgraph: SubgraphEntry, entry: TensorEntry) -> bool:
+def _is_constant(subgraph: SubgraphEntry, entry: TfliteTensor) -> bool:
     return len(subgraph.shared.buffer(entry.buffer)) > 0
 
 
-def _bytes(entry: TensorEntry) -> int:
+def _bytes(entry: TfliteTensor) -> int:
     """Bytes in the arena, 0 for types that TFLite Micro does not know; it keeps 4-bit numbers in a byte each."""
     kind = NUMPY_TYPES.get(entry.type)
     itemsize = np.dtype(kind).itemsize if kind is not None else _OTHER_SIZES.get(entry.type, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isthmus.frontends.tflite.elementwise import Converter
 from isthmus.frontends.tflite.schema import Activation
-from isthmus.frontends.tflite.site import Site
+from isthmus.frontends.tflite.site import OperatorContext
 from isthmus.graph import DataType, Tensor
 
 INPUT, HIDDEN_STATE, CELL_STATE = 0, 18, 19
@@ -21,7 +21,7 @@ WEIGHTS: dict[int, int] = {
 LAYER_NORM = range(20, 24)
 
 
-def _sequence_lstm(site: Site) -> list[Tensor]:
+def _sequence_lstm(site: OperatorContext) -> list[Tensor]:
     x = site.ranked(INPUT, 3)
     if x.dtype is not DataType.FLOAT_32:
         site.unsupported("a quantized LSTM is not supported")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.frontends.tflite.elementwise import Converter
-from isthmus.frontends.tflite.site import Site
+from isthmus.frontends.tflite.site import OperatorContext
 from isthmus.graph import DataType, Tensor
 
 
 def _reduce(op: str) -> Converter:
-    def convert(site: Site) -> list[Tensor]:
+    def convert(site: OperatorContext) -> list[Tensor]:
         x = site.input(0)
         axes = site.axes(1, x.rank)
         if not axes:
@@ -23,7 +23,7 @@ def _reduce(op: str) -> Converter:
 def _reduce_bool(op: str) -> Converter:
     """Whether any, or all, are true: the largest, or smallest, of zeros and ones."""
 
-    def convert(site: Site) -> list[Tensor]:
+    def convert(site: OperatorContext) -> list[Tensor]:
         x = site.input(0)
         axes = site.axes(1, x.rank)
         if x.dtype is not DataType.BOOL_8:
@@ -37,14 +37,14 @@ def _reduce_bool(op: str) -> Converter:
 
 
 def _argument(op: str) -> Converter:
-    def convert(site: Site) -> list[Tensor]:
+    def convert(site: OperatorContext) -> list[Tensor]:
         x = site.input(0)
         return [site.emit(op, [x], {"axis": site.axis(site.integer(1), x.rank)})]
 
     return convert
 
 
-def _top_k(site: Site) -> list[Tensor]:
+def _top_k(site: OperatorContext) -> list[Tensor]:
     site.output(1)
     k = site.integer(1)
     if k < 0:
@@ -52,14 +52,14 @@ def _top_k(site: Site) -> list[Tensor]:
     return site.emit_all("TopK", [site.input(0)], {"k": k})
 
 
-def _cumsum(site: Site) -> list[Tensor]:
+def _cumsum(site: OperatorContext) -> list[Tensor]:
     x = site.input(0)
     params = {name: bool(site.options[name]) for name in ("exclusive", "reverse")}
     return [site.emit("CumulativeSum", [x], {"axis": site.axis(site.integer(1), x.rank), **params})]
 
 
 def _resize(op: str) -> Converter:
-    def convert(site: Site) -> list[Tensor]:
+    def convert(site: OperatorContext) -> list[Tensor]:
         x, sizes = site.ranked(0, 4), site.integers(1)
         if len(sizes) != 2 or min(sizes) < 1:
             site.refuse(f"the new size {sizes} must be a height and a width")
@@ -70,7 +70,7 @@ def _resize(op: str) -> Converter:
 
 
 def _depth_space(op: str) -> Converter:
-    def convert(site: Site) -> list[Tensor]:
+    def convert(site: OperatorContext) -> list[Tensor]:
         (block,) = site.positive("block_size")
         return [site.emit(op, [site.ranked(0, 4)], {"block_size": [block, block]})]
 
@@ -80,7 +80,7 @@ def _depth_space(op: str) -> Converter:
 def _batch_space(op: str, amounts: str) -> Converter:
     """Blocks of one or two spatial axes; with one, the image gets a second axis of size 1."""
 
-    def convert(site: Site) -> list[Tensor]:
+    def convert(site: OperatorContext) -> list[Tensor]:
         x = site.ranked(0, 3, 4)
         spatial = x.rank - 2
         block, edges = site.integers(1), np.asarray(site.integers(2), np.int64)

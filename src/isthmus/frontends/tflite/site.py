@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.tflite.entries import OperatorEntry, TensorEntry
+from isthmus.frontends.tflite.entries import OperatorEntry, TfliteTensor
 from isthmus.frontends.tflite.schema import NUMPY_TYPES, Activation, ElementType, Padding
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import DataType, Graph, Quantization, Tensor, folding
@@ -40,7 +40,7 @@ ACTIVATIONS: dict[Activation, tuple[str, dict[str, Any]]] = {
 """The operation that each fused activation stands for."""
 
 
-def data_type(entry: TensorEntry) -> DataType:
+def data_type(entry: TfliteTensor) -> DataType:
     """The QNN data type of a tensor of the file."""
     if entry.type not in NUMPY_TYPES:
         raise unsupported(f"tensor '{entry.name}'", f"type {entry.type.name} is not supported")
@@ -66,13 +66,13 @@ class Complex:
 
 
 @dataclass
-class Site:
+class OperatorContext:
     """One operator in its place."""
 
     graph: Graph
     entry: OperatorEntry
     inputs: list[Tensor | None]
-    outputs: list[TensorEntry]
+    outputs: list[TfliteTensor]
     names: list[str]
     derived: dict[tuple, Tensor]
     """Constants made from others (transposed, dequantized), so that each is made once."""
@@ -110,7 +110,7 @@ class Site:
             self.refuse(f"input {index} is missing")
         return tensor
 
-    def output(self, index: int = 0) -> TensorEntry:
+    def output(self, index: int = 0) -> TfliteTensor:
         """The declaration of result `index`, which must be there."""
         if index >= len(self.outputs):
             self.refuse(f"output {index} is missing")
@@ -372,6 +372,6 @@ class Site:
         return made
 
 
-def declared_quantization(entry: TensorEntry) -> Quantization | None:
+def declared_quantization(entry: TfliteTensor) -> Quantization | None:
     """The quantization of a fixed-point tensor of the file; None for other types."""
     return entry.quantization() if data_type(entry).is_fixed_point else None

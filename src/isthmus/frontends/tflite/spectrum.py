@@ -15,7 +15,7 @@ import numpy as np
 from isthmus.frontends.tflite.elementwise import Converter
 from isthmus.frontends.tflite.movement import CONVERTERS as MOVEMENTS
 from isthmus.frontends.tflite.schema import ElementType
-from isthmus.frontends.tflite.site import Complex, Site, data_type
+from isthmus.frontends.tflite.site import Complex, OperatorContext, data_type
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.movement import CONSTANT
 
@@ -23,7 +23,7 @@ MAX_LENGTH = 8192
 """The longest transform: its matrices have the square of this."""
 
 
-def _waves(site: Site, length: int, count: int) -> tuple[Tensor, Tensor]:
+def _waves(site: OperatorContext, length: int, count: int) -> tuple[Tensor, Tensor]:
     """Cosines and negative sines of the first `count` frequencies, one column each."""
     made = []
     for name, function in (("cosines", np.cos), ("sines", lambda angle: -np.sin(angle))):
@@ -37,7 +37,7 @@ def _waves(site: Site, length: int, count: int) -> tuple[Tensor, Tensor]:
     return made[0], made[1]
 
 
-def _fitted(site: Site, x: Tensor, sizes: Sequence[int]) -> Tensor:
+def _fitted(site: OperatorContext, x: Tensor, sizes: Sequence[int]) -> Tensor:
     """The last axes cut or padded with zeros to `sizes`."""
     kept = x.rank - len(sizes)
     ranges = [(0, d, 1) for d in x.dims[:kept]] + [(0, min(d, s), 1) for d, s in zip(x.dims[kept:], sizes, strict=True)]
@@ -49,7 +49,7 @@ def _fitted(site: Site, x: Tensor, sizes: Sequence[int]) -> Tensor:
     return x
 
 
-def _rfft_2d(site: Site) -> list[Any]:
+def _rfft_2d(site: OperatorContext) -> list[Any]:
     x, sizes = site.input(0), site.integers(1)
     if len(sizes) != 2 or x.rank < 2 or not all(1 <= s <= MAX_LENGTH for s in sizes):
         site.refuse(f"a transform of lengths {sizes} does not fit {list(x.dims)} (at most {MAX_LENGTH})")
@@ -66,7 +66,7 @@ def _rfft_2d(site: Site) -> list[Any]:
     return [Complex(real, imaginary)]
 
 
-def convert_complex(site: Site, operands: Sequence[Any]) -> list[Any]:
+def convert_complex(site: OperatorContext, operands: Sequence[Any]) -> list[Any]:
     """Convert an operator of which some operands are complex."""
     if site.entry.code in MOVEMENTS:
         parts = []
@@ -85,17 +85,17 @@ def convert_complex(site: Site, operands: Sequence[Any]) -> list[Any]:
     return PARTS[site.entry.code](site, z)
 
 
-def _real(site: Site, z: Complex) -> list[Tensor]:
+def _real(site: OperatorContext, z: Complex) -> list[Tensor]:
     if data_type(site.output()) is not DataType.FLOAT_32:
         site.unsupported("complex numbers become FLOAT32 only")
     return site.finish(z.real)
 
 
-def _imaginary(site: Site, z: Complex) -> list[Tensor]:
+def _imaginary(site: OperatorContext, z: Complex) -> list[Tensor]:
     return site.finish(z.imaginary)
 
 
-def _magnitude(site: Site, z: Complex) -> list[Tensor]:
+def _magnitude(site: OperatorContext, z: Complex) -> list[Tensor]:
     squares = [site.step("ElementWiseMultiply", [part, part]) for part in (z.real, z.imaginary)]
     return [site.emit("ElementWiseSquareRoot", [site.step("ElementWiseAdd", squares)])]
 
@@ -104,7 +104,7 @@ PARTS = {"CAST": _real, "REAL": _real, "IMAG": _imaginary, "COMPLEX_ABS": _magni
 """Operators that make real numbers of complex ones; a cast keeps the real part."""
 
 
-def _needs_complex(site: Site) -> list[Tensor]:
+def _needs_complex(site: OperatorContext) -> list[Tensor]:
     site.refuse("its operand must be complex")
 
 

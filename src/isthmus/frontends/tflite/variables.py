@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.tflite.entries import Model, TensorEntry
+from isthmus.frontends.tflite.entries import TfliteModel, TfliteTensor
 from isthmus.frontends.tflite.site import MAX_CONSTANT_BYTES, Resource, data_type, declared_quantization
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import Graph, Tensor, TensorType
@@ -30,7 +30,7 @@ class Variable:
 class Variables:
     """All variables of a model, by handle or by variable tensor."""
 
-    def __init__(self, graph: Graph, model: Model) -> None:
+    def __init__(self, graph: Graph, model: TfliteModel) -> None:
         self.graph = graph
         self._variables: dict[Hashable, Variable] = {}
         self._assigned = _assigned_handles(model)
@@ -48,7 +48,7 @@ class Variables:
         """Store a value during an execution."""
         self._variable(key).value = value
 
-    def read(self, key: Hashable, entry: TensorEntry, dims: tuple[int, ...]) -> Tensor:
+    def read(self, key: Hashable, entry: TfliteTensor, dims: tuple[int, ...]) -> Tensor:
         """The value a variable holds now; `entry` says as what it is read, `dims` its shape if nothing else does."""
         variable = self._variable(key)
         if variable.value is None:
@@ -65,7 +65,7 @@ class Variables:
             )
         return value
 
-    def _state(self, key: Hashable, initial: Tensor | None, entry: TensorEntry, dims: tuple[int, ...]) -> Tensor:
+    def _state(self, key: Hashable, initial: Tensor | None, entry: TfliteTensor, dims: tuple[int, ...]) -> Tensor:
         dtype = data_type(entry)
         if initial is not None and initial.data is not None:
             if initial.dtype is not dtype:
@@ -103,7 +103,7 @@ def _name(key: Hashable) -> str:
     return key.shared_name or "variable" if isinstance(key, Resource) else str(key)
 
 
-def _assigned_handles(model: Model) -> set[Resource] | None:
+def _assigned_handles(model: TfliteModel) -> set[Resource] | None:
     """The handles assigned outside of initialisations, or None where that cannot be told from the file alone.
 
     A variable that only an initialisation assigns is a constant.

@@ -12,9 +12,9 @@ from typing import NoReturn
 import numpy as np
 
 from isthmus.errors import Code, QnnError
-from isthmus.frontends.tflite.entries import Model, OperatorEntry, Subgraph
+from isthmus.frontends.tflite.entries import OperatorEntry, Subgraph, TfliteModel
 from isthmus.frontends.tflite.operators import CONVERTERS
-from isthmus.frontends.tflite.site import Complex, Resource, Site, data_type, declared_quantization
+from isthmus.frontends.tflite.site import Complex, OperatorContext, Resource, data_type, declared_quantization
 from isthmus.frontends.tflite.spectrum import convert_complex
 from isthmus.frontends.tflite.variables import Variables, handle
 from isthmus.frontends.unsupported import Unsupported, unsupported
@@ -40,7 +40,7 @@ Value = Tensor | Complex | Resource | Unknown | None
 
 
 @dataclass
-class Scope:
+class TfliteScope:
     """One call of a subgraph: the values of its tensors so far, and what tells its names from other calls'."""
 
     subgraph: Subgraph
@@ -64,7 +64,7 @@ class Scope:
 class Walk:
     """The conversion of one model into one graph; `reserved` are the names that no constant may take."""
 
-    def __init__(self, graph: Graph, model: Model, reserved: frozenset[str] = frozenset()) -> None:
+    def __init__(self, graph: Graph, model: TfliteModel, reserved: frozenset[str] = frozenset()) -> None:
         self.graph = graph
         self.model = model
         self.reserved = reserved
@@ -83,7 +83,7 @@ class Walk:
                 if entry.code not in CONVERTERS and entry.code not in SPECIAL:
                     self.unsupported.add(entry.code, subgraph.operator_name(entry))
 
-    def run(self, scope: Scope) -> list[Value]:
+    def run(self, scope: TfliteScope) -> list[Value]:
         """Convert the operators of a subgraph and give the values of its outputs."""
         if scope.depth > MAX_DEPTH:
             raise QnnError(
@@ -117,7 +117,7 @@ class Walk:
                     f"the constants that it computes take {self._folded} bytes so far",
                 )
 
-    def value(self, scope: Scope, index: int) -> Value:
+    def value(self, scope: TfliteScope, index: int) -> Value:
         """The value of a tensor at this point of the walk."""
         if index == -1:
             return None
@@ -140,12 +140,12 @@ class Walk:
             self._constants[key] = self.graph.constant(name, data, declared_quantization(entry), data_type(entry))
         return self._constants[key]
 
-    def _refuse(self, scope: Scope, entry: OperatorEntry, rule: str) -> NoReturn:
+    def _refuse(self, scope: TfliteScope, entry: OperatorEntry, rule: str) -> NoReturn:
         raise QnnError(
             Code.GRAPH_INVALID_OP_CONFIG, f"operator '{scope.operator(entry)}' ({entry.code})", rule
         )
 
-    def _convert(self, scope: Scope, entry: OperatorEntry) -> Sequence[Value]:
+    def _convert(self, scope: TfliteScope, entry: OperatorEntry) -> Sequence[Value]:
         if entry.code not in SPECIAL and entry.code not in CONVERTERS:
             return [UNKNOWN] * len(entry.outputs)  # `scan` has found it
         try:
@@ -156,7 +156,7 @@ class Walk:
             self.unsupported.add(entry.code, scope.subgraph.operator_name(entry), error.rule)
         return [UNKNOWN] * len(entry.outputs)
 
-    def attempt(self, scope: Scope, entry: OperatorEntry) -> Sequence[Value]:
+    def attempt(self, scope: TfliteScope, entry: OperatorEntry) -> Sequence[Value]:
         """Convert one operator; the values of its results, unknown ones where an operand is.
 
         Raises
@@ -183,10 +183,10 @@ class Walk:
                 f"its operands make no sense ({type(error).__name__}: {error})",
             ) from error
 
-    def _emit(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+    def _emit(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         if any(isinstance(value, Resource) for value in operands):
             self._refuse(scope, entry, "a resource handle is not a value")
-        site = Site(
+        site = OperatorContext(
             self.graph,
             entry,
             [value if isinstance(value, Tensor) else None for value in operands],
@@ -208,7 +208,7 @@ class Walk:
 
     # Operators that call subgraphs
 
-    def _call(self, scope: Scope, index: int, operands: Sequence[Value], suffix: str, what: str) -> list[Value]:
+    def _call(self, scope: TfliteScope, index: int, operands: Sequence[Value], suffix: str, what: str) -> list[Value]:
         subgraph = self.model.subgraph(index)
         if len(subgraph.inputs) != len(operands):
             raise QnnError(
@@ -217,14 +217,14 @@ class Walk:
                 f"it gives {len(operands)} values to subgraph '{subgraph.name}', which takes {len(subgraph.inputs)}",
             )
         values = dict(zip(subgraph.inputs, operands, strict=True))
-        return self.run(Scope(subgraph, values, suffix, scope.depth + 1, scope.initializing))
+        return self.run(TfliteScope(subgraph, values, suffix, scope.depth + 1, scope.initializing))
 
-    def _if(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+    def _if(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         what = f"operator '{scope.operator(entry)}' (IF)"
         chosen = "then_subgraph" if _truth(what, operands[0] if operands else None) else "else_subgraph"
         return self._call(scope, entry.options[chosen], operands[1:], f"{scope.suffix}@{entry.index}", what)
 
-    def _while(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+    def _while(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         what = f"operator '{scope.operator(entry)}' (WHILE)"
         values = list(operands)
         for iteration in range(MAX_ITERATIONS + 1):
@@ -237,30 +237,31 @@ class Walk:
             values = self._call(scope, entry.options["body_subgraph"], values, suffix, what)
         raise unsupported(what, f"the loop runs more than {MAX_ITERATIONS} times")
 
-    def _composite(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+    def _composite(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         what = f"operator '{scope.operator(entry)}' ({entry.code})"
         return self._call(scope, entry.options["subgraph"], operands, f"{scope.suffix}@{entry.index}", what)
 
-    def _call_once(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+    def _call_once(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         index = entry.options["init_subgraph"]
         if index not in self._initialized:
             self._initialized.add(index)
-            self.run(Scope(self.model.subgraph(index), {}, f"{scope.suffix}@{entry.index}", scope.depth + 1, True))
+            suffix = f"{scope.suffix}@{entry.index}"
+            self.run(TfliteScope(self.model.subgraph(index), {}, suffix, scope.depth + 1, True))
         return []
 
     # Variables
 
-    def _var_handle(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+    def _var_handle(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         return [handle(entry.options)]
 
-    def _read_variable(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+    def _read_variable(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         resource = self._resource(scope, entry, operands)
         if not entry.outputs:
             self._refuse(scope, entry, "its output is missing")
         declared = scope.subgraph.tensor(entry.outputs[0])
         return [self.variables.read(resource, declared, declared.shape)]
 
-    def _assign_variable(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
+    def _assign_variable(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Sequence[Value]:
         resource = self._resource(scope, entry, operands)
         value = operands[1] if len(operands) > 1 else None
         if not isinstance(value, Tensor):
@@ -268,7 +269,7 @@ class Walk:
         (self.variables.initialize if scope.initializing else self.variables.assign)(resource, value)
         return []
 
-    def _resource(self, scope: Scope, entry: OperatorEntry, operands: Sequence[Value]) -> Resource:
+    def _resource(self, scope: TfliteScope, entry: OperatorEntry, operands: Sequence[Value]) -> Resource:
         if not operands or not isinstance(operands[0], Resource):
             self._refuse(scope, entry, "its first input must be a resource handle")
         return operands[0]
@@ -282,7 +283,7 @@ def _truth(what: str, condition: Value) -> bool:
     return bool(np.asarray(condition.data).reshape(()))
 
 
-Special = Callable[[Walk, Scope, OperatorEntry, Sequence[Value]], Sequence[Value]]
+Special = Callable[[Walk, TfliteScope, OperatorEntry, Sequence[Value]], Sequence[Value]]
 
 SPECIAL: dict[str, Special] = {
     "ASSIGN_VARIABLE": Walk._assign_variable,

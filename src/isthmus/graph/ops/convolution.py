@@ -14,7 +14,7 @@ import numpy as np
 from isthmus.graph.datatypes import NUMBERS, REALS, DataType
 from isthmus.graph.operation import ISTHMUS, Call, Dims, Operation, Param, optional, own
 from isthmus.graph.ops.broadcasting import broadcast
-from isthmus.graph.traits import Movement, Picks, Product, Traits
+from isthmus.graph.traits import Movement, Picks, ProductKind, Traits
 
 FLOOR, CEIL = 0, 1
 """Values of rounding_mode."""
@@ -197,13 +197,14 @@ def _conv(spatial: int) -> Operation:
     params = (*_window_params(spatial), optional("group", "u32", 1),
               optional("dilation", _kind(spatial), _ones(spatial)))
     rule = partial(_convolution, spatial=spatial, depth_wise=False)
-    return Operation(f"Conv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED, traits=_product(Product.CONVOLUTION))
+    traits = _product(ProductKind.CONVOLUTION)
+    return Operation(f"Conv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED, traits=traits)
 
 
 def _depth_wise(spatial: int) -> Operation:
     params = (*_window_params(spatial), optional("dilation", _kind(spatial), _ones(spatial)))
     rule = partial(_convolution, spatial=spatial, depth_wise=True)
-    traits = _product(Product.DEPTH_WISE)
+    traits = _product(ProductKind.DEPTH_WISE)
     return Operation(f"DepthWiseConv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED, traits=traits)
 
 
@@ -212,7 +213,7 @@ def _transposed(spatial: int) -> Operation:
     params = (*_window_params(spatial), *dilation, optional("group", "u32", 1),
               optional("output_padding", _kind(spatial), _zeros(spatial)))
     rule = partial(_transpose_convolution, spatial=spatial)
-    traits = _product(Product.TRANSPOSED)
+    traits = _product(ProductKind.TRANSPOSED)
     return Operation(f"TransposeConv{spatial}d", (2, 3), (1, 1), params, rule, _WEIGHTED, traits=traits)
 
 
@@ -221,7 +222,7 @@ def _pooling(name: str, spatial: int, traits: Traits, *more: Param) -> Operation
     return Operation(name, (1, 1), (1, 1), params, partial(_pool, spatial=spatial), {0: NUMBERS}, traits=traits)
 
 
-def _product(kind: Product) -> Traits:
+def _product(kind: ProductKind) -> Traits:
     return Traits(product=kind, coefficients=True, takes_clamp=True)
 
 
@@ -242,16 +243,16 @@ OPERATIONS = (
     *(_transposed(n) for n in (1, 2, 3)),
     Operation(
         "FullyConnected", (2, 3), (1, 1), (optional("keep_dims", "bool", False),), _fully_connected, _WEIGHTED,
-        traits=_product(Product.ROWS),
+        traits=_product(ProductKind.ROWS),
     ),
     Operation(
         "MatMul", (2, 3), (1, 1),
         (optional("transpose_in0", "bool", False), optional("transpose_in1", "bool", False)),
-        _matmul_with_bias, {0: NUMBERS, 1: NUMBERS, 2: NUMBERS}, traits=_product(Product.MATRIX),
+        _matmul_with_bias, {0: NUMBERS, 1: NUMBERS, 2: NUMBERS}, traits=_product(ProductKind.MATRIX),
     ),
     Operation(
         "MatMulInteger", (2, 4), (1, 1), (), _matmul_integer, dict.fromkeys(range(4), _BYTES),
-        {0: DataType.INT_32}, ISTHMUS, Traits(product=Product.INTEGERS),
+        {0: DataType.INT_32}, ISTHMUS, Traits(product=ProductKind.INTEGERS),
     ),
     _pooling("PoolAvg2d", 2, _AVERAGE, _EDGES, _ROUNDING, _TIES),
     _pooling("PoolAvg3d", 3, _AVERAGE, _EDGES, _ROUNDING),

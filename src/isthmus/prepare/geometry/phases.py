@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.prepare.geometry.layout import operand, whole_dims
-from isthmus.prepare.geometry.windows import Triple, Window, triple
+from isthmus.prepare.geometry.windows import ConvWindow, Triple, triple
 from isthmus.prepare.schedule import Step
 
 
@@ -18,7 +18,7 @@ from isthmus.prepare.schedule import Step
 class Phase:
     """One plain convolution of a transposed one: its window, and for each axis which kernel elements and outputs."""
 
-    window: Window
+    window: ConvWindow
     kernel_index: tuple[tuple[int, ...], ...]
     first: tuple[int, ...]
 
@@ -39,7 +39,7 @@ def phases(step: Step) -> Iterator[Phase]:
             # With none, one tap far outside the input stands in.
             before.append(-((reach - hits[0] * dilation[axis]) // stride[axis]) if hits else out[axis] + 1)
             spread.append(dilation[axis] // math.gcd(stride[axis], dilation[axis]))
-        window = Window(
+        window = ConvWindow(
             batches=source.dims[0],
             size=size,
             out=_of_phase(out, first, stride),

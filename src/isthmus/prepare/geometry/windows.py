@@ -15,7 +15,7 @@ Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Window:
+class ConvWindow:
     """What a convolution computes. Triples are (depth, height, width); axes that are not there have size 1.
 
     Parameters
@@ -80,14 +80,14 @@ def triple(value: Any, fill: int = 1) -> Triple:
     return padded[0], padded[1], padded[2]
 
 
-def window_of(step: Step) -> Window:
+def window_of(step: Step) -> ConvWindow:
     """The window of a Conv or DepthWiseConv step."""
     source, weights = step.inputs[0], step.inputs[1]
     assert source is not None
     assert weights is not None
     pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2)
     channels = source.dims[-1]
-    return Window(
+    return ConvWindow(
         batches=source.dims[0],
         size=triple(source.dims[1:-1]),
         out=triple(step.outputs[0].dims[1:-1]),

@@ -10,13 +10,13 @@ import numpy as np
 
 from isthmus.graph import Tensor
 from isthmus.graph.ops import OPERATIONS, having
-from isthmus.graph.traits import Product
+from isthmus.graph.traits import ProductKind
 from isthmus.prepare.match import floats, number, operand, per_channel
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
-LINEAR = having(lambda operation: operation.traits.product not in (None, Product.INTEGERS))
+LINEAR = having(lambda operation: operation.traits.product not in (None, ProductKind.INTEGERS))
 """Operations that multiply in[0] by the weights in[1] and add the bias in[2]."""
 AFFINE = frozenset({"Batchnorm", "ElementWiseMultiply", "ElementWiseAdd"})
 
@@ -53,13 +53,13 @@ def output_axis(step: Step) -> int:
     """The axis of a linear step's weights that its output channels lie along."""
     weights = step.inputs[1]
     assert weights is not None
-    if product_of(step) is Product.ROWS:
+    if product_of(step) is ProductKind.ROWS:
         return 0
-    transposed = product_of(step) is Product.MATRIX and step.params["transpose_in1"]
+    transposed = product_of(step) is ProductKind.MATRIX and step.params["transpose_in1"]
     return weights.rank - 2 if transposed else weights.rank - 1
 
 
-def product_of(step: Step) -> Product | None:
+def product_of(step: Step) -> ProductKind | None:
     """What kind of product a step is."""
     return OPERATIONS[step.op].traits.product
 
@@ -99,7 +99,7 @@ def _fold_into_producer(work: Work, step: Step) -> bool:
     weights = None
     if factor is not None:
         weights = floats(linear.inputs[1])
-        if weights is None or (product_of(linear) is Product.TRANSPOSED and linear.params["group"] != 1):
+        if weights is None or (product_of(linear) is ProductKind.TRANSPOSED and linear.params["group"] != 1):
             return False
         weights = weights * _along(factor, output_axis(linear), weights.ndim)
         bias = bias * factor
@@ -130,7 +130,7 @@ def _fold_factor_before(work: Work, step: Step) -> bool:
     if channels is None:
         return False
     if term is not None:
-        if bias is None or product_of(step) is Product.TRANSPOSED or np.any(step.params.get("pad_amount", 0)):
+        if bias is None or product_of(step) is ProductKind.TRANSPOSED or np.any(step.params.get("pad_amount", 0)):
             return False
         summed = tuple(a for a in range(weights.ndim) if a != output_axis(step))
         bias = bias + (weights * channels(term)).sum(axis=summed)
@@ -156,11 +156,11 @@ class _PerInput:
 
 def _input_channels(step: Step, x: Tensor, weights: np.ndarray) -> _PerInput | None:
     rank, kind = weights.ndim, product_of(step)
-    if kind is Product.DEPTH_WISE:
+    if kind is ProductKind.DEPTH_WISE:
         return _PerInput(rank - 1, rank, weights.shape[-1] // x.dims[-1])
-    if kind in (Product.CONVOLUTION, Product.TRANSPOSED):
+    if kind in (ProductKind.CONVOLUTION, ProductKind.TRANSPOSED):
         return _PerInput(rank - 2, rank) if step.params["group"] == 1 else None
-    if kind is Product.ROWS:
+    if kind is ProductKind.ROWS:
         return _PerInput(1, rank) if x.dims[-1] == weights.shape[1] else None
     if step.params["transpose_in0"] or rank != 2:
         return None

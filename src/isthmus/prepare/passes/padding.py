@@ -9,13 +9,13 @@ import numpy as np
 from isthmus.graph import Tensor
 from isthmus.graph.ops import having
 from isthmus.graph.ops.movement import CONSTANT
-from isthmus.graph.traits import Product
+from isthmus.graph.traits import ProductKind
 from isthmus.prepare.passes.activation import limits
 from isthmus.prepare.rewrite import rewrite, table
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.work import Work
 
-_CONVOLUTIONS = having(lambda operation: operation.traits.product in (Product.CONVOLUTION, Product.DEPTH_WISE))
+_CONVOLUTIONS = having(lambda operation: operation.traits.product in (ProductKind.CONVOLUTION, ProductKind.DEPTH_WISE))
 
 
 def fuse_padding(work: Work) -> None:

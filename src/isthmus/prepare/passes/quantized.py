@@ -12,7 +12,7 @@ import numpy as np
 
 from isthmus.graph import DataType, Quantization, Tensor
 from isthmus.graph.ops import having
-from isthmus.graph.traits import Product
+from isthmus.graph.traits import ProductKind
 from isthmus.prepare.match import floats, operand
 from isthmus.prepare.passes.affine import LINEAR, output_axis, product_of
 from isthmus.prepare.passes.constants import fold_if_constant
@@ -177,7 +177,7 @@ def _linear_operands(work: Work, step: Step) -> list[Tensor | None] | None:
         return None
     if weights.quantization.axis not in (None, output_axis(step)):
         return None
-    if product_of(step) is Product.TRANSPOSED and step.params["group"] != 1:
+    if product_of(step) is ProductKind.TRANSPOSED and step.params["group"] != 1:
         return None
     operands: list[Tensor | None] = [x, weights]
     bias = operand(step, 2)

@@ -7,9 +7,17 @@ exists for a strip of rows at a time, and the last rows of a strip are kept for 
 from isthmus.prepare.strips.fit import Strips, fitted
 from isthmus.prepare.strips.limit import SLOWER, ScratchLimit
 from isthmus.prepare.strips.orders import LONGEST, SEARCHED, WHOLE_FIRST, depth_first, whole_operands
-from isthmus.prepare.strips.place import Site
+from isthmus.prepare.strips.place import Replanner
 
 __all__ = [
-    "LONGEST", "SEARCHED", "SLOWER", "WHOLE_FIRST", "ScratchLimit", "Site", "Strips", "depth_first", "fitted",
+    "LONGEST",
+    "SEARCHED",
+    "SLOWER",
+    "WHOLE_FIRST",
+    "Replanner",
+    "ScratchLimit",
+    "Strips",
+    "depth_first",
+    "fitted",
     "whole_operands",
 ]  # fmt: skip

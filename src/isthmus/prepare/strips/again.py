@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from isthmus.graph import Tensor
 from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.search import Search
+from isthmus.prepare.strips.search import RegionSearch
 from isthmus.prepare.work import Work
 
 LARGE, SMALLER, LONGEST, MOST = 12, 3, 7, 12
@@ -21,7 +21,7 @@ repeat; tensors."""
 
 
 @dataclass(frozen=True)
-class Again:
+class Remat:
     """A tensor to compute again.
 
     Parameters
@@ -40,7 +40,7 @@ class Again:
     bytes: int
 
 
-def candidates(search: Search) -> list[Again]:
+def candidates(search: RegionSearch) -> list[Remat]:
     """What could be computed again, the best bargains first."""
     base = search.base
     passed, barriers = 0, []
@@ -62,7 +62,7 @@ def candidates(search: Search) -> list[Again]:
             continue
         names = tuple(base.steps[step].outputs[0].name for step in chain)
         found.append(
-            Again(
+            Remat(
                 names,
                 tuple(base.steps[reader].outputs[0].name for reader in dict.fromkeys(late)),
                 float(sum(base.time[step] for step in chain)),
@@ -72,12 +72,12 @@ def candidates(search: Search) -> list[Again]:
     return sorted(found, key=lambda one: one.nanoseconds / one.bytes)[:MOST]
 
 
-def _by_name(search: Search, readers: list[int], tensor: Tensor) -> bool:
+def _by_name(search: RegionSearch, readers: list[int], tensor: Tensor) -> bool:
     """Whether readers read a tensor itself, not the same bytes under another name."""
     return all(any(t is tensor for t in search.base.steps[reader].inputs) for reader in readers)
 
 
-def _chain(search: Search, index: int) -> list[int] | None:
+def _chain(search: RegionSearch, index: int) -> list[int] | None:
     """The steps that make a result from something much smaller, if there are few."""
     base = search.base
     block = base.result[index]
@@ -97,7 +97,7 @@ def _chain(search: Search, index: int) -> list[int] | None:
     return None
 
 
-def affordable(found: list[Again], nanoseconds: float) -> list[Again]:
+def affordable(found: list[Remat], nanoseconds: float) -> list[Remat]:
     """As many as a time allows."""
     chosen, left = [], nanoseconds
     for one in found:
@@ -107,7 +107,7 @@ def affordable(found: list[Again], nanoseconds: float) -> list[Again]:
     return chosen
 
 
-def compute_again(work: Work, chosen: Sequence[Again]) -> None:
+def compute_again(work: Work, chosen: Sequence[Remat]) -> None:
     """Let the late readers of tensors read others that are computed for them."""
     makers = {tensor.name: step for step in work.steps for tensor in step.outputs}
     for one in chosen:

@@ -14,7 +14,7 @@ from isthmus.graph.rows import Rate, RowMap, mean_map, row_map
 from isthmus.prepare.inplace import write_in_place
 from isthmus.prepare.layers import Overlaid
 from isthmus.prepare.liveness import Life
-from isthmus.prepare.schedule import Part, Step
+from isthmus.prepare.schedule import RowRange, Step
 from isthmus.prepare.storage import Block, Storage
 
 WIDTH = 2
@@ -82,7 +82,7 @@ class Arranged:
 
 
 @dataclass(frozen=True)
-class Read:
+class TiledRead:
     """What a step that is computed by rows reads of a block.
 
     Parameters
@@ -105,7 +105,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Along:
+class TiledStep:
     """A step that is computed by rows along an axis.
 
     Parameters
@@ -123,7 +123,7 @@ class Along:
     reads
         What it reads.
     losses
-        What `Base.loss` has found.
+        What `StepTable.loss` has found.
     """
 
     axis: int
@@ -136,7 +136,7 @@ class Along:
     space: float
     space_a_row: float
     sums: int
-    reads: list[Read]
+    reads: list[TiledRead]
     losses: dict[tuple[Rate, int], np.ndarray | None]
 
 
@@ -167,7 +167,7 @@ def aligned(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
-class Base:
+class StepTable:
     """The steps of an arrangement with what the search asks about them, worked out once.
 
     Attributes
@@ -249,8 +249,8 @@ class Base:
         self.together = np.where(shared, self.time / engine.threads + engine.sharing, self.time)
         self._maps: dict[tuple[int, int], RowMap | None] = {}
         self._sinks: dict[tuple[int, int], tuple[int, RowMap] | None] = {}
-        self._alongs: dict[tuple[int, int], Along | None] = {}
-        self._last_alongs: dict[tuple[int, int], Along | None] = {}
+        self._alongs: dict[tuple[int, int], TiledStep | None] = {}
+        self._last_alongs: dict[tuple[int, int], TiledStep | None] = {}
         self._shapes: dict[tuple[Tensor, int], tuple[int, bool]] = {}
 
     def made(self, block: Block) -> Tensor:
@@ -290,7 +290,7 @@ class Base:
         found = self.map(index, axis) if result.dims[axis] > 1 else None
         return None if found is None else (axis, found)
 
-    def along(self, index: int, axis: int) -> Along | None:
+    def along(self, index: int, axis: int) -> TiledStep | None:
         """A step that is computed by rows along an axis of its result; None where it cannot be."""
         key = index, axis
         if key not in self._alongs:
@@ -298,7 +298,7 @@ class Base:
             self._alongs[key] = None if found is None else self._along(index, axis, found)
         return self._alongs[key]
 
-    def last_along(self, index: int, mode: int) -> Along | None:
+    def last_along(self, index: int, mode: int) -> TiledStep | None:
         """A step whose result nobody reads by rows, by strips along `mode`; None where it cannot be."""
         key = index, mode
         if key not in self._last_alongs:
@@ -306,24 +306,24 @@ class Base:
             self._last_alongs[key] = None if found is None else self._along(index, *found)
         return self._last_alongs[key]
 
-    def _along(self, index: int, axis: int, rows: RowMap) -> Along:
+    def _along(self, index: int, axis: int, rows: RowMap) -> TiledStep:
         result, sliced = self.steps[index].outputs[0], dict(rows.sliced)
         reads = [self._read(sliced.get(k), t, b) for k, t, b in self.operands[index]]
         bytes_, run = (0, True) if rows.reduces else self.shape(result, axis)
         sums = 4 * result.elements if rows.reduces and result.dtype.is_fixed_point else 0
-        return Along(
+        return TiledStep(
             axis, rows, rows.height if rows.reduces else result.dims[axis],
             rows.rate.__class__ is int and rows.grain == 1, bytes_, run, prod(result.dims[:axis]),
             *self._space(index, axis), aligned(sums, self.alignment), reads, {},
         )  # fmt: skip
 
-    def _read(self, axis: int | None, tensor: Tensor, source: Block) -> Read:
+    def _read(self, axis: int | None, tensor: Tensor, source: Block) -> TiledRead:
         by_rows = axis is not None and source in self.simple
         own = self.axis_in(source, tensor, axis) if by_rows and axis is not None else None
         bytes_, run = (0, True) if axis is None else self.shape(tensor, axis)
-        return Read(tensor, source, self.writer.get(source, -1), by_rows, own, bytes_, run)
+        return TiledRead(tensor, source, self.writer.get(source, -1), by_rows, own, bytes_, run)
 
-    def loss(self, index: int, along: Along, rate: Rate, counted: int) -> np.ndarray | None:
+    def loss(self, index: int, along: TiledStep, rate: Rate, counted: int) -> np.ndarray | None:
         """The nanoseconds by which a strip of a step takes longer than its share of the whole.
 
         It is by the rows of the tensor that counts, of which it has `rate` times as many: from none to `counted`.
@@ -381,7 +381,7 @@ def shape_of_strip(step: Step, found: RowMap, axis: int, rows: tuple[int, int]) 
         assert tensor is not None
         inputs[index] = cut(tensor, own, max(1, high - low))
     whole = step.outputs[0]
-    part = Part(axis, rows[0], whole.dims[axis], found.sliced[0][1], low, found.height)
+    part = RowRange(axis, rows[0], whole.dims[axis], found.sliced[0][1], low, found.height)
     result = cut(whole, axis, rows[1] - rows[0])
     return Step(step.op, step.name, inputs, [result], found.params(rows, (low, high)), step.clamp, part)
 

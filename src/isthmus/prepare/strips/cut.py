@@ -8,7 +8,7 @@ from math import ceil
 
 from isthmus.graph.rows import Rows
 from isthmus.prepare.strips.material import Material
-from isthmus.prepare.strips.search import Choice
+from isthmus.prepare.strips.search import RegionChoice
 
 MOST_TIMES = 4096
 """Strips that one repetition holds."""
@@ -24,7 +24,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Strip:
+class Tile:
     """One strip.
 
     Parameters
@@ -40,14 +40,14 @@ class Strip:
 
 
 @dataclass(frozen=True)
-class Run:
+class RepeatedTiles:
     """Strips that are the same but for their place, each a constant number of rows after the one before."""
 
     first: int
     times: int
 
 
-def cut(material: Material) -> list[Strip] | None:
+def cut(material: Material) -> list[Tile] | None:
     """The strips; None where one would have a step with nothing to read."""
     choice, stretch = material.choice, material.choice.stretch
     heights = [
@@ -56,7 +56,7 @@ def cut(material: Material) -> list[Strip] | None:
     ]
     readers = material.readers()
     done = [0] * len(heights)
-    strips: list[Strip] = []
+    strips: list[Tile] = []
     end = choice.start
     while True:
         last = end >= stretch.height
@@ -86,7 +86,7 @@ def cut(material: Material) -> list[Strip] | None:
                         low = min(low, stretch.maps[reader].need(goals[reader], following)[0])
                 if low < goals[k]:
                     kept[k] = low, goals[k]
-        strips.append(Strip(tuple(entries), kept))
+        strips.append(Tile(tuple(entries), kept))
         done = goals
         if not _ahead(material, goals, heights):
             return None
@@ -106,11 +106,11 @@ def _ahead(material: Material, done: list[int], heights: list[int]) -> bool:
     return done[result] * (made.nbytes // heights[result]) <= shift + done[0] * (source.nbytes // heights[0])
 
 
-def longest_run(choice: Choice, strips: list[Strip]) -> Run:
+def longest_run(choice: RegionChoice, strips: list[Tile]) -> RepeatedTiles:
     """The longest run of strips that are alike."""
     keys = [_key(choice, strips, k) for k in range(len(strips))]
     places = [[(e.rows[0], e.source[0]) for e in strip.entries] for strip in strips]
-    best, first = Run(0, 0), 0
+    best, first = RepeatedTiles(0, 0), 0
     while first < len(strips) - 1:
         last = first + 1
         if keys[last] == keys[first]:
@@ -120,7 +120,7 @@ def longest_run(choice: Choice, strips: list[Strip]) -> Run:
                     break
                 last += 1
             if last - first + 1 > best.times:
-                best = Run(first, last - first + 1)
+                best = RepeatedTiles(first, last - first + 1)
             first = last
         else:
             first += 1
@@ -131,7 +131,7 @@ def _moved(before: list[tuple[int, int]], after: list[tuple[int, int]]) -> list[
     return [(b[0] - a[0], b[1] - a[1]) for a, b in zip(before, after, strict=True)]
 
 
-def _key(choice: Choice, strips: list[Strip], number: int) -> Hashable:
+def _key(choice: RegionChoice, strips: list[Tile], number: int) -> Hashable:
     """All of a strip but its place."""
     strip, before = strips[number], strips[number - 1].kept if number else {}
     # Rows that are kept are at hand even when none are added to them.
@@ -148,7 +148,7 @@ def _key(choice: Choice, strips: list[Strip], number: int) -> Hashable:
     return tuple(entries), kept, held, _distances(choice, strip, at_hand)
 
 
-def _distances(choice: Choice, strip: Strip, at_hand: dict[int, int]) -> Hashable:
+def _distances(choice: RegionChoice, strip: Tile, at_hand: dict[int, int]) -> Hashable:
     """How far into the rows at hand each step reads."""
     done = {entry.step: entry.rows[1] for entry in strip.entries}
     return tuple((k, strip.kept[k][0] - at_hand[k]) for k in done if k in strip.kept and k in at_hand)

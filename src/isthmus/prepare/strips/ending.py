@@ -15,12 +15,12 @@ import numpy as np
 
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.rows import Rate, RowMap
-from isthmus.graph.traits import Product
+from isthmus.graph.traits import ProductKind
 from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.base import Along, Base, aligned
-from isthmus.prepare.strips.floors import Floors
+from isthmus.prepare.strips.base import StepTable, TiledStep, aligned
+from isthmus.prepare.strips.floors import LowerBounds
 from isthmus.prepare.strips.over import Copy, Over, Wanted, overlaid
-from isthmus.prepare.strips.stretch import BYTES_A_NANOSECOND_NEARER, BYTES_A_RUN, Inner, Stretch
+from isthmus.prepare.strips.stretch import BYTES_A_NANOSECOND_NEARER, BYTES_A_RUN, FusedRegion, Inner
 
 _WORTH_OVERLAYING = 20
 """A result over an operand saves at least this part of the most bytes alive."""
@@ -43,18 +43,18 @@ class _Grown:
     grain: int
     regular: bool
     over: Over | None
-    plain: Stretch | None = None
-    overlaid: Stretch | None = None
+    plain: FusedRegion | None = None
+    overlaid: FusedRegion | None = None
 
 
-class Ending:
+class RegionGrower:
     """All stretches that end with a step, the shortest first: each has one step more in front than the one before.
 
     Positions of steps are counted from the last one. A tensor that is written before a stretch is whole; when the
     stretch grows to hold its writer, it becomes one that exists by strips.
     """
 
-    def __init__(self, base: Base, last: int, mode: int, longest: int, floors: Floors) -> None:
+    def __init__(self, base: StepTable, last: int, mode: int, longest: int, floors: LowerBounds) -> None:
         self._base, self._last, self._mode = base, last, mode
         self._first = last + 1
         self._longest, self._floors = longest, floors
@@ -68,7 +68,7 @@ class Ending:
         self._maps: list[RowMap] = []
         self._inner: list[Inner] = []
         self._lines = np.zeros((longest, 3))
-        """For each position what `Stretch.lines` has, without copies."""
+        """For each position what `FusedRegion.lines` has, without copies."""
         self._one_row: list[float] = []
         self._most = 0.0
         """For each position what that comes to with strips of one row, and the most of these."""
@@ -82,7 +82,7 @@ class Ending:
         self._loss: np.ndarray | None = None
         self._grown: dict[int, _Grown] = {}
 
-    def stretches(self, first: int, limit: int) -> list[Stretch]:
+    def stretches(self, first: int, limit: int) -> list[FusedRegion]:
         """The stretch that begins with a step, and the same with a result over an operand, below a limit."""
         if self._first > first and not self._ended:
             # All that has been counted up to here, a longer stretch has alive too.
@@ -99,7 +99,7 @@ class Ending:
         grown = self._grown.get(first)
         return [] if grown is None else self._known(first, grown, limit)
 
-    def _known(self, first: int, grown: _Grown, limit: int) -> list[Stretch]:
+    def _known(self, first: int, grown: _Grown, limit: int) -> list[FusedRegion]:
         """The same, of what has grown before."""
         found = []
         needed = grown.floor + grown.most
@@ -172,11 +172,11 @@ class Ending:
             self._won, self._ahead, self._grain if regular else 1, regular, self._overlay(),
         )  # fmt: skip
 
-    def _plain(self, first: int, grown: _Grown) -> Stretch:
+    def _plain(self, first: int, grown: _Grown) -> FusedRegion:
         """The stretch without a result over an operand."""
         if grown.plain is None:
             base, after, count = self._base, self._last + 1, len(grown.lines)
-            grown.plain = Stretch(
+            grown.plain = FusedRegion(
                 first=first,
                 last=self._last,
                 mode=self._mode,
@@ -262,7 +262,7 @@ class Ending:
                 return _whole(Fraction(known.rate) / rows.rate), floor((known.end - rows.after) / rows.rate)
         return None
 
-    def _hold(self, index: int, block: Block, along: Along, own: Inner) -> None:
+    def _hold(self, index: int, block: Block, along: TiledStep, own: Inner) -> None:
         """Count the bytes of a result: whole ones are alive all the time, others from here to their last reader."""
         base, position = self._base, self._last - index
         bytes_, run = along.bytes, along.run
@@ -309,7 +309,7 @@ class Ending:
             return False
         return self._base.shape(step.outputs[0], result.axis)[0] == bytes_
 
-    def _ask(self, index: int, along: Along, own: Inner) -> bool:
+    def _ask(self, index: int, along: TiledStep, own: Inner) -> bool:
         """Note what a step wants of its operands, whether or not they are made in the stretch."""
         base, rows, last = self._base, along.rows, self._last
         rate = _whole(own.rate * rows.rate)
@@ -322,7 +322,7 @@ class Ending:
                 if self._first <= read.writer <= last:
                     return False
                 self._wanted[source] = None
-                if OPERATIONS[base.steps[index].op].traits.product is Product.MATRIX:
+                if OPERATIONS[base.steps[index].op].traits.product is ProductKind.MATRIX:
                     # A right matrix that is computed is packed anew for every strip.
                     self._copied += 2.0 * read.tensor.nbytes
             if not read.run:

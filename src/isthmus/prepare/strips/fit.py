@@ -8,13 +8,13 @@ from math import ceil
 
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Schedule, Step
-from isthmus.prepare.strips.again import Again
+from isthmus.prepare.strips.again import Remat
 from isthmus.prepare.strips.base import Effort
 from isthmus.prepare.strips.limit import MOST_SLOWER, SLOWER, ScratchLimit
 from isthmus.prepare.strips.orders import ORDERS
-from isthmus.prepare.strips.place import Made, Place, Site, again_at, is_bounded, place_of, written
-from isthmus.prepare.strips.search import Budget, Choice, Search
-from isthmus.prepare.strips.way import Way
+from isthmus.prepare.strips.place import Candidate, Fitted, Replanner, again_at, is_bounded, place_of, written
+from isthmus.prepare.strips.search import Budget, RegionChoice, RegionSearch
+from isthmus.prepare.strips.way import LimitSearch
 
 AGAIN = (0.05, 0.12, 0.3)
 """What a limit may cost in computing tensors again, as parts of the model's time, one after the other."""
@@ -55,7 +55,7 @@ class Strips:
     work_alone: Callable[[Step], int] | None = None
 
 
-def fitted(site: Site, strips: Strips) -> Schedule:
+def fitted(site: Replanner, strips: Strips) -> Schedule:
     """The schedule of a graph within a limit.
 
     Raises
@@ -63,12 +63,12 @@ def fitted(site: Site, strips: Strips) -> Schedule:
     QnnError
         COMMON_MEM_ALLOC where nothing fits, with the step that holds it up and by how much.
     """
-    tried: list[Place] = []
+    tried: list[Candidate] = []
     made = _fitted(site, strips, tried)
     return replace(made, plan=replace(made.plan, bounded=True)) if is_bounded(tried) else made
 
 
-def _fitted(site: Site, strips: Strips, tried: list[Place]) -> Schedule:
+def _fitted(site: Replanner, strips: Strips, tried: list[Candidate]) -> Schedule:
     """The same; notes the places whose searches were asked."""
     arranged = site.arrange(ORDERS[0])
     assert arranged is not None
@@ -79,7 +79,7 @@ def _fitted(site: Site, strips: Strips, tried: list[Place]) -> Schedule:
     plain = place_of(site)
     tried.append(plain)
 
-    def again(nanoseconds: float, than: tuple[Again, ...] = ()) -> list[Place]:
+    def again(nanoseconds: float, than: tuple[Remat, ...] = ()) -> list[Candidate]:
         found = again_at(plain, nanoseconds, than)
         tried.extend(found)
         return found
@@ -91,13 +91,13 @@ def _fitted(site: Site, strips: Strips, tried: list[Place]) -> Schedule:
         may_cost = SLOWER if slower is None else slower
         return _least([plain, *again(may_cost * time)], may_cost, unsplit)
     # What is computed twice costs more than copies do: so it comes last, and as little of it as will do.
-    ways = [Way([plain], unsplit.scratch_bytes)]
+    ways = [LimitSearch([plain], unsplit.scratch_bytes)]
     made = ways[0].quickly(wanted)
     for share in AGAIN:
         if made is None:
             others = again(share * time, than=ways[-1].places[-1].again)
             if others:
-                ways.append(Way([plain, *others], unsplit.scratch_bytes))
+                ways.append(LimitSearch([plain, *others], unsplit.scratch_bytes))
                 made = ways[-1].quickly(wanted)
     for way in ways:
         made = made or way.thoroughly(wanted)
@@ -116,7 +116,7 @@ def _fitted(site: Site, strips: Strips, tried: list[Place]) -> Schedule:
     return _affordable(made, slower, time, wanted, site.name)
 
 
-def _affordable(made: Made, slower: float | None, time: float, wanted: int, name: str) -> Schedule:
+def _affordable(made: Fitted, slower: float | None, time: float, wanted: int, name: str) -> Schedule:
     """The schedule, unless it costs more than a limit may."""
     cost = made.share(time)
     if slower is not None and cost > slower:
@@ -130,9 +130,9 @@ def _affordable(made: Made, slower: float | None, time: float, wanted: int, name
     return made.schedule
 
 
-def _least(places: Sequence[Place], slower: float, unsplit: Schedule) -> Schedule:
+def _least(places: Sequence[Candidate], slower: float, unsplit: Schedule) -> Schedule:
     budget = Budget(slower)
-    best: tuple[int, Place, Search, list[Choice]] | None = None
+    best: tuple[int, Candidate, RegionSearch, list[RegionChoice]] | None = None
     for place in places:
         for search in place.searches:
             found = search.least(budget, None if best is None else min(best[0], search.peak))
@@ -141,7 +141,7 @@ def _least(places: Sequence[Place], slower: float, unsplit: Schedule) -> Schedul
     if best is None:
         return unsplit
     bytes_, place, search, chosen = best
-    cheapest: tuple[int, list[Choice]] | None = bytes_, chosen
+    cheapest: tuple[int, list[RegionChoice]] | None = bytes_, chosen
     if not search.affordable(chosen, bytes_, budget):
         cheapest = search.bargain(bytes_, budget)
     for _ in range(2):
@@ -153,12 +153,12 @@ def _least(places: Sequence[Place], slower: float, unsplit: Schedule) -> Schedul
             return made.schedule
         # The plan has turned out larger than estimated, and its program too large for what is saved.
         cheapest = search.bargain(made.bytes, budget)
-    return Way(places, unsplit.scratch_bytes).least(bytes_, slower) or unsplit
+    return LimitSearch(places, unsplit.scratch_bytes).least(bytes_, slower) or unsplit
 
 
 def _closest(
-    place: Place, search: Search, limit: int, chosen: list[Choice], budget: Budget
-) -> tuple[Made, list[Choice]] | None:
+    place: Candidate, search: RegionSearch, limit: int, chosen: list[RegionChoice], budget: Budget
+) -> tuple[Fitted, list[RegionChoice]] | None:
     """The schedule of a choice; where a plan has turned out much larger, the best of those for limits in between."""
     made = written(place, search, chosen)
     if made is None:
@@ -175,10 +175,10 @@ def _closest(
     return best
 
 
-def _refused(ways: Sequence[Way], wanted: int, fewest: int) -> QnnError:
+def _refused(ways: Sequence[LimitSearch], wanted: int, fewest: int) -> QnnError:
     """The error of a limit that nothing fits. It names the fewest bytes that any limit comes to: up to a number."""
     places = ways[-1].places
-    best: tuple[int, Search] | None = None
+    best: tuple[int, RegionSearch] | None = None
     for place in places:
         for search in place.searches:
             found = search.least(UNLIMITED, None if best is None else min(best[0], search.peak))
@@ -200,7 +200,7 @@ def _refused(ways: Sequence[Way], wanted: int, fewest: int) -> QnnError:
     )
 
 
-def _held_up(way: Way, search: Search, wanted: int) -> tuple[str, str]:
+def _held_up(way: LimitSearch, search: RegionSearch, wanted: int) -> tuple[str, str]:
     """The operation and the name of the step that cannot be had within a limit."""
     steps = {(step.op, step.name): step for step in search.base.steps}
     step = search.base.steps[-1]

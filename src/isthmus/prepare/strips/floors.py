@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isthmus.prepare.strips.base import Base
+from isthmus.prepare.strips.base import StepTable
 
 
 @dataclass(frozen=True)
-class Floors:
+class LowerBounds:
     """The stretches that end with a step, the shortest first.
 
     Parameters
@@ -31,7 +31,7 @@ class Floors:
         return self.alive[steps - 1] - self.saved[steps - 1]
 
 
-def floors(base: Base, reaches: Sequence[int]) -> list[Floors]:
+def floors(base: StepTable, reaches: Sequence[int]) -> list[LowerBounds]:
     """For each step the floors of all stretches that end with it, of up to so many steps."""
     ended: list[list[tuple[int, int]]] = [[] for _ in base.steps]
     for block in base.simple:
@@ -54,5 +54,5 @@ def floors(base: Base, reaches: Sequence[int]) -> list[Floors]:
                     largest = max(largest, base.size[block])
             alive.append(base.entering[first] + made)
             saved.append(min(largest, operands[first]))
-        found.append(Floors(alive, saved))
+        found.append(LowerBounds(alive, saved))
     return found

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from isthmus.graph import Tensor
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.base import Base, aligned
-from isthmus.prepare.strips.search import Choice
+from isthmus.prepare.strips.base import StepTable, aligned
+from isthmus.prepare.strips.search import RegionChoice
 
 Native = Callable[..., Tensor]
 """Makes a new tensor by name, dimensions, data type and quantization."""
@@ -31,7 +31,7 @@ class Material:
         An operand and the result that is written over it.
     """
 
-    choice: Choice
+    choice: RegionChoice
     steps: list[Step]
     results: dict[Block, int]
     operands: list[dict[int, Block]]
@@ -52,7 +52,7 @@ class Material:
         return found
 
 
-def material(base: Base, choice: Choice, native: Native) -> Material:
+def material(base: StepTable, choice: RegionChoice, native: Native) -> Material:
     """The material of a choice. Where a result is written over an operand, the two share a block from now on."""
     stretch = choice.stretch
     numbers = range(stretch.first, stretch.last + 1)

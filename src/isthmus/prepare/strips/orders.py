@@ -11,7 +11,7 @@ from typing import Any
 
 from isthmus.graph import Tensor
 from isthmus.graph.ops import OPERATIONS
-from isthmus.graph.traits import Product
+from isthmus.graph.traits import ProductKind
 from isthmus.prepare.order import Flow
 from isthmus.prepare.schedule import Step
 
@@ -58,7 +58,7 @@ def whole_operands(steps: Sequence[Step], graph: Flow) -> list[set[int]]:
     makers: dict[Tensor, int] = {tensor: index for index, step in enumerate(steps) for tensor in step.outputs}
     found: list[set[int]] = []
     for step, after in zip(steps, graph.after, strict=True):
-        right = step.inputs[1] if OPERATIONS[step.op].traits.product is Product.MATRIX else None
+        right = step.inputs[1] if OPERATIONS[step.op].traits.product is ProductKind.MATRIX else None
         maker = makers.get(right) if right is not None else None
         found.append(set() if maker is None else {maker} & after)
     return found

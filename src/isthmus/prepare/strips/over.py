@@ -10,8 +10,8 @@ import numpy as np
 from isthmus.graph import Tensor
 from isthmus.graph.rows import Rate, RowMap
 from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.base import Base, aligned
-from isthmus.prepare.strips.stretch import BYTES_A_RUN, Inner, Overlay, Stretch
+from isthmus.prepare.strips.base import StepTable, aligned
+from isthmus.prepare.strips.stretch import BYTES_A_RUN, FusedRegion, Inner, Overlay
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Over:
     saved: int
 
 
-def overlaid(base: Base, plain: Stretch, over: Over) -> Stretch:
+def overlaid(base: StepTable, plain: FusedRegion, over: Over) -> FusedRegion:
     """A stretch with a result over an operand."""
     source, wanted, writer = over.source, over.wanted, base.writer[over.source]
     tensor = base.made(source)

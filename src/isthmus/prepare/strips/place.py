@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 
 from isthmus.prepare.schedule import Region, Repeat, Schedule
 from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.again import Again, affordable, candidates
-from isthmus.prepare.strips.base import Arranged, Base, Engine, profile
+from isthmus.prepare.strips.again import Remat, affordable, candidates
+from isthmus.prepare.strips.base import Arranged, Engine, StepTable, profile
 from isthmus.prepare.strips.material import Native
 from isthmus.prepare.strips.orders import ORDERS
-from isthmus.prepare.strips.search import Choice, Search
+from isthmus.prepare.strips.search import RegionChoice, RegionSearch
 from isthmus.prepare.strips.write import write
 
 
 @dataclass(frozen=True)
-class Site:
+class Replanner:
     """What fitting works with: ways to arrange the steps of a graph, and to place an arrangement in memory.
 
     Parameters
@@ -35,7 +35,7 @@ class Site:
     """
 
     name: str
-    again: Callable[[Sequence[Again]], Site]
+    again: Callable[[Sequence[Remat]], Replanner]
     arrange: Callable[[str], Arranged | None]
     place: Callable[[Arranged, Sequence[Repeat], Sequence[Region]], Schedule]
     native: Native
@@ -45,16 +45,16 @@ class Site:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class Candidate:
     """A site, the searches of its orders, and what is computed again there."""
 
-    site: Site
-    searches: list[Search]
-    again: tuple[Again, ...] = ()
+    site: Replanner
+    searches: list[RegionSearch]
+    again: tuple[Remat, ...] = ()
 
 
 @dataclass(frozen=True)
-class Made:
+class Fitted:
     """A schedule by strips, and the time that it takes more, by estimate."""
 
     schedule: Schedule
@@ -74,23 +74,23 @@ class Made:
         return slower is None or self.share(time) <= slower
 
 
-def place_of(site: Site) -> Place:
+def place_of(site: Replanner) -> Candidate:
     """The place where nothing is computed again."""
-    return Place(site, _searches(site, 0.0))
+    return Candidate(site, _searches(site, 0.0))
 
 
-def again_at(plain: Place, nanoseconds: float, than: tuple[Again, ...]) -> list[Place]:
+def again_at(plain: Candidate, nanoseconds: float, than: tuple[Remat, ...]) -> list[Candidate]:
     """The place with what a time allows to compute again, where there is something else `than` known."""
     chosen = tuple(affordable(candidates(plain.searches[0]), nanoseconds))
     if chosen == than:
         return []
     site = plain.site.again(chosen)
-    return [Place(site, _searches(site, sum(one.nanoseconds for one in chosen)), chosen)]
+    return [Candidate(site, _searches(site, sum(one.nanoseconds for one in chosen)), chosen)]
 
 
-def _searches(site: Site, spent: float) -> list[Search]:
+def _searches(site: Replanner, spent: float) -> list[RegionSearch]:
     """A search for each order that differs from those before."""
-    searches: list[Search] = []
+    searches: list[RegionSearch] = []
     seen: list[list[tuple[str, str]]] = []
     for kind in ORDERS:
         arranged, twin = site.arrange(kind), site.arrange(kind)
@@ -101,22 +101,22 @@ def _searches(site: Site, spent: float) -> list[Search]:
             continue
         seen.append(names)
         live, work = profile(twin, site.engine, site.alignment, site.planned)
-        base = Base(arranged, live, work, site.engine, site.alignment, site.planned)
-        searches.append(Search(base, kind, spent))
+        base = StepTable(arranged, live, work, site.engine, site.alignment, site.planned)
+        searches.append(RegionSearch(base, kind, spent))
     return searches
 
 
-def is_bounded(places: Sequence[Place]) -> bool:
+def is_bounded(places: Sequence[Candidate]) -> bool:
     """Whether some stretches would have been too much work to look at."""
     return any(search.bounded for place in places for search in place.searches)
 
 
-def written(place: Place, search: Search, chosen: list[Choice]) -> Made | None:
+def written(place: Candidate, search: RegionSearch, chosen: list[RegionChoice]) -> Fitted | None:
     """The schedule with the chosen stretches by strips."""
     site = place.site
     arranged = site.arrange(search.kind)
     assert arranged is not None
-    base = Base(arranged, search.base.live, search.base.work, site.engine, site.alignment, site.planned)
+    base = StepTable(arranged, search.base.live, search.base.work, site.engine, site.alignment, site.planned)
     strips = write(base, chosen, site.native)
     if strips is None:
         return None
@@ -124,4 +124,4 @@ def written(place: Place, search: Search, chosen: list[Choice]) -> Made | None:
     made = site.place(arranged, strips.repeats, strips.regions)
     names = tuple(one.chain[-1] for one in place.again)
     made = replace(made, plan=replace(made.plan, again=names)) if names else made
-    return Made(made, search.cost(chosen))
+    return Fitted(made, search.cost(chosen))

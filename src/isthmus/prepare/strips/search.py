@@ -13,10 +13,10 @@ from math import inf
 from operator import sub
 
 from isthmus.prepare.schedule import Step
-from isthmus.prepare.strips.base import WIDTH, Base
-from isthmus.prepare.strips.ending import Ending
+from isthmus.prepare.strips.base import WIDTH, StepTable
+from isthmus.prepare.strips.ending import RegionGrower
 from isthmus.prepare.strips.floors import floors
-from isthmus.prepare.strips.stretch import BYTES_A_STEP, MOST_UNROLLED, MOST_WON, NANOSECONDS_A_STEP, Stretch
+from isthmus.prepare.strips.stretch import BYTES_A_STEP, MOST_UNROLLED, MOST_WON, NANOSECONDS_A_STEP, FusedRegion
 
 LONGEST = 90
 """Steps of a stretch."""
@@ -33,10 +33,10 @@ _A_STRETCH, _A_BYTE = 200.0, 0.05
 
 
 @dataclass(frozen=True)
-class Choice:
+class RegionChoice:
     """A stretch with the rows of its strips and where the first one ends, and how many threads take strips by turns."""
 
-    stretch: Stretch
+    stretch: FusedRegion
     rows: int
     start: int
     lanes: int = 1
@@ -66,7 +66,7 @@ class Budget:
     small_program: bool = True
 
 
-class Search:
+class RegionSearch:
     """The search over one arrangement of steps.
 
     Parameters
@@ -77,13 +77,13 @@ class Search:
         Time that is spent already on computing tensors again.
     """
 
-    def __init__(self, base: Base, kind: str, spent: float = 0.0) -> None:
+    def __init__(self, base: StepTable, kind: str, spent: float = 0.0) -> None:
         self.base = base
         self.kind = kind
         self.spent = spent
         self.threads = base.engine.threads
         self.time = float(base.together.sum()) - spent
-        self._endings: dict[tuple[int, int], Ending] = {}
+        self._endings: dict[tuple[int, int], RegionGrower] = {}
         self._modes = [(1, WIDTH) if _is_wide(step) else (1,) for step in base.steps]
         self._barriers = [self._barrier(index) for index in range(len(base.steps))]
         self._reaches = self._reached()
@@ -128,16 +128,16 @@ class Search:
         """Whether there are stretches that were not looked at, since they would have been too much work."""
         return any(ending.cut_short for ending in self._endings.values())
 
-    def _stretches(self, first: int, last: int, mode: int, limit: int) -> list[Stretch]:
+    def _stretches(self, first: int, last: int, mode: int, limit: int) -> list[FusedRegion]:
         key = last, mode
         ending = self._endings.get(key)
         if ending is None:
-            ending = self._endings[key] = Ending(self.base, last, mode, self._share, self._floors[last])
+            ending = self._endings[key] = RegionGrower(self.base, last, mode, self._share, self._floors[last])
         return ending.stretches(first, limit)
 
-    def cheapest(self, first: int, last: int, limit: int, below: float = inf) -> Choice | None:
+    def cheapest(self, first: int, last: int, limit: int, below: float = inf) -> RegionChoice | None:
         """The cheapest strips of a stretch that stay within a limit and cost less than others do."""
-        best: Choice | None = None
+        best: RegionChoice | None = None
         if last - first >= self._reaches[last]:
             return None
         none = True
@@ -152,7 +152,7 @@ class Search:
             self._least[last][last - first] = min(known)
         return best
 
-    def _choices(self, found: Stretch, limit: int, below: float) -> Iterator[Choice]:
+    def _choices(self, found: FusedRegion, limit: int, below: float) -> Iterator[RegionChoice]:
         """Strips of a stretch that stay within a limit, but for some that cost no less than others do."""
         # Threads share the steps of a strip, or each takes another strip.
         for lanes in (1, self.threads) if self.threads > 1 and found.regular else (1,):
@@ -164,17 +164,17 @@ class Search:
                 # There are no fewer strips than with a first one that is as long as the others.
                 if lanes == 1 and found.nanoseconds(even, even) + _A_STRETCH >= below:
                     continue
-                choice = Choice(found, even, found.start(limit, even), lanes)
+                choice = RegionChoice(found, even, found.start(limit, even), lanes)
                 if found.strips(even, choice.start) > 1:
                     yield choice
 
-    def solve(self, limit: int) -> list[Choice] | None:
+    def solve(self, limit: int) -> list[RegionChoice] | None:
         """The cheapest stretches with which no step has more than `limit` bytes alive; None where there are none."""
         live, count = self.base.live, len(self.base.live)
-        best: list[tuple[float, Choice | None, int] | None] = [(0.0, None, -1), *[None] * count]
+        best: list[tuple[float, RegionChoice | None, int] | None] = [(0.0, None, -1), *[None] * count]
         self.reached, hot = 0, -1
         for end in range(count):
-            entry: tuple[float, Choice | None, int] | None = None
+            entry: tuple[float, RegionChoice | None, int] | None = None
             before = best[end]
             if live[end] > limit:
                 hot = end
@@ -203,26 +203,26 @@ class Search:
                 self.reached = end + 1
         return _path(best) if best[count] is not None else None
 
-    def cost(self, chosen: list[Choice]) -> float:
+    def cost(self, chosen: list[RegionChoice]) -> float:
         """The time that a choice takes more, with what is spent already."""
         return self.spent + sum(choice.nanoseconds for choice in chosen)
 
-    def affordable(self, chosen: list[Choice] | None, limit: int, budget: Budget) -> bool:
+    def affordable(self, chosen: list[RegionChoice] | None, limit: int, budget: Budget) -> bool:
         """Whether a choice keeps to a budget."""
         if chosen is None or self.cost(chosen) > budget.slower * self.time:
             return False
         return not budget.small_program or self.is_small(chosen, self.peak - limit)
 
     @staticmethod
-    def is_small(chosen: list[Choice], saved: int) -> bool:
+    def is_small(chosen: list[RegionChoice], saved: int) -> bool:
         """Whether a program grows by little beside the scratch that this saves."""
         return sum(choice.table_bytes for choice in chosen) <= TABLE_SHARE * max(0, saved)
 
-    def bargain(self, least: int, budget: Budget) -> tuple[int, list[Choice]] | None:
+    def bargain(self, least: int, budget: Budget) -> tuple[int, list[RegionChoice]] | None:
         """The least limit from one on whose program is small enough: which does not fall evenly with the limit."""
         step = max((self.peak / max(least, 1)) ** (1 / _BARGAINS), _LEAST_STEP)
         low, high = least, least
-        found: tuple[int, list[Choice]] | None = None
+        found: tuple[int, list[RegionChoice]] | None = None
         while found is None:
             low, high = high, max(int(high * step), high + self.base.alignment)
             if high >= self.peak:
@@ -234,15 +234,15 @@ class Search:
             found, low, high = (found, middle, high) if better is None else (better, low, middle)
         return found
 
-    def _bargain(self, limit: int, budget: Budget) -> tuple[int, list[Choice]] | None:
+    def _bargain(self, limit: int, budget: Budget) -> tuple[int, list[RegionChoice]] | None:
         chosen = self.solve(limit)
         return (limit, chosen) if chosen is not None and self.affordable(chosen, limit, budget) else None
 
-    def least(self, budget: Budget, below: int | None = None) -> tuple[int, list[Choice]] | None:
+    def least(self, budget: Budget, below: int | None = None) -> tuple[int, list[RegionChoice]] | None:
         """The least limit that the time of a budget allows, and the choice for it; None if nothing below `below` is."""
         budget = replace(budget, small_program=False)
         high = self.peak if below is None else below
-        found: tuple[int, list[Choice]] | None = None
+        found: tuple[int, list[RegionChoice]] | None = None
         if below is not None:
             # Another order has got there: one that does no better is soon told.
             high -= high // _BETTER
@@ -285,8 +285,8 @@ def _is_wide(step: Step) -> bool:
     return any(len(image) == 4 and image[2] >= 2 * image[1] for image in (dims, source))
 
 
-def _path(best: list[tuple[float, Choice | None, int] | None]) -> list[Choice]:
-    chosen: list[Choice] = []
+def _path(best: list[tuple[float, RegionChoice | None, int] | None]) -> list[RegionChoice]:
+    chosen: list[RegionChoice] = []
     at = len(best) - 1
     while at > 0:
         entry = best[at]

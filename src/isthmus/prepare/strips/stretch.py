@@ -79,7 +79,7 @@ class Overlay:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class FusedRegion:
     """Steps `first` to `last`, to be computed by strips.
 
     Parameters

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import ceil, floor, log
 
 from isthmus.prepare.schedule import Schedule
-from isthmus.prepare.strips.place import Made, Place, written
-from isthmus.prepare.strips.search import Choice, Search
+from isthmus.prepare.strips.place import Candidate, Fitted, written
+from isthmus.prepare.strips.search import RegionChoice, RegionSearch
 
 ATTEMPTS = 4
 """How often a limit is tightened where a plan has turned out larger than estimated, before all the others are tried."""
@@ -19,25 +19,25 @@ WIDELY = 1_500
 CHEAP = 0.02
 """What a limit costs, as a part of the model's time, where no cheaper way is looked for."""
 
-Chosen = tuple[Place, Search, list[Choice]]
+Chosen = tuple[Candidate, RegionSearch, list[RegionChoice]]
 
 
-class Way:
+class LimitSearch:
     """The schedules of some places for limits.
 
     What is tried for a limit are choices for bytes of a fixed series. So whatever is found for a limit is found for any
     larger one.
     """
 
-    def __init__(self, places: Sequence[Place], unsplit: int) -> None:
+    def __init__(self, places: Sequence[Candidate], unsplit: int) -> None:
         self.places = list(places)
         self._unsplit = unsplit
         self._slack = SLACK * self.places[0].site.alignment
         self._steps = len(self.places[0].searches[0].base.steps)
         self._found: dict[int, Chosen | None] = {}
-        self._made: dict[tuple[object, ...], Made | None] = {}
+        self._made: dict[tuple[object, ...], Fitted | None] = {}
 
-    def quickly(self, wanted: int) -> Made | None:
+    def quickly(self, wanted: int) -> Fitted | None:
         """A schedule within a limit, where few attempts lead to it."""
         number = self._number(wanted)
         for _ in range(ATTEMPTS):
@@ -50,7 +50,7 @@ class Way:
             number = max(number + 1, self._number(max(self._target(number) - over, 0)))
         return None
 
-    def thoroughly(self, wanted: int) -> Made | None:
+    def thoroughly(self, wanted: int) -> Fitted | None:
         """A schedule within a limit, if there is one."""
         number, missing = self._number(int(wanted * ABOVE) + self._slack), 0
         while missing < GIVE_UP and self._target(number):
@@ -61,7 +61,7 @@ class Way:
             number += 1
         return None
 
-    def widely(self, wanted: int) -> Made | None:
+    def widely(self, wanted: int) -> Fitted | None:
         """A schedule within a limit that was estimated at far more than it takes, as it happens with small tensors."""
         number, steps = self._number(int(wanted * ABOVE) + self._slack) - 1, 0
         while number > 0 and steps < WIDELY:
@@ -102,7 +102,7 @@ class Way:
             found = made.bytes
         return found
 
-    def at(self, bytes_: int) -> Made | None:
+    def at(self, bytes_: int) -> Fitted | None:
         """The schedule that was to take so many bytes."""
         return self._at(self._number(bytes_))
 
@@ -123,7 +123,7 @@ class Way:
             self._found[number] = _cheapest(self.places, self._target(number))
         return self._found[number]
 
-    def _at(self, number: int) -> Made | None:
+    def _at(self, number: int) -> Fitted | None:
         """The schedule of that choice; None also where a strip of it would read nothing."""
         found = self._chosen(number)
         if found is None:
@@ -135,8 +135,8 @@ class Way:
         return self._made[key]
 
 
-def _cheapest(places: Sequence[Place], limit: int) -> Chosen | None:
-    best: tuple[float, Place, Search, list[Choice]] | None = None
+def _cheapest(places: Sequence[Candidate], limit: int) -> Chosen | None:
+    best: tuple[float, Candidate, RegionSearch, list[RegionChoice]] | None = None
     for place in places:
         for search in place.searches:
             chosen = search.solve(limit)

@@ -12,12 +12,12 @@ from isthmus.graph import DataType, Tensor
 from isthmus.graph.rows import Rows
 from isthmus.prepare.layers import Overlaid
 from isthmus.prepare.passes.canonical import plain_slice
-from isthmus.prepare.schedule import Part, Region, Repeat, Step, StepRows
+from isthmus.prepare.schedule import Region, Repeat, RowRange, Step, StepRows
 from isthmus.prepare.storage import Storage
-from isthmus.prepare.strips.base import Base, in_one_run, row_bytes
-from isthmus.prepare.strips.cut import Entry, Run, Strip, cut, longest_run
+from isthmus.prepare.strips.base import StepTable, in_one_run, row_bytes
+from isthmus.prepare.strips.cut import Entry, RepeatedTiles, Tile, cut, longest_run
 from isthmus.prepare.strips.material import Material, Native, material
-from isthmus.prepare.strips.search import Choice
+from isthmus.prepare.strips.search import RegionChoice
 
 _WORTH_REPEATING = 2
 MOST_STRIDES = 32
@@ -51,7 +51,7 @@ class Written:
     alike: list[list[tuple[int, int]]] = field(default_factory=list)
 
 
-def write(base: Base, chosen: Sequence[Choice], native: Native) -> Written | None:
+def write(base: StepTable, chosen: Sequence[RegionChoice], native: Native) -> Written | None:
     """The steps of an arrangement with some stretches by strips; None where a strip would read nothing."""
     written = Written()
     at = 0
@@ -71,7 +71,7 @@ class _Writer:
     """Writes one stretch."""
 
     def __init__(
-        self, storage: Storage, whole: Material, strips: list[Strip], native: Native, written: Written
+        self, storage: Storage, whole: Material, strips: list[Tile], native: Native, written: Written
     ) -> None:
         self._storage, self._whole, self._strips = storage, whole, strips
         self._native, self._written = native, written
@@ -88,7 +88,7 @@ class _Writer:
         begin = len(steps)
         run = longest_run(self._choice, self._strips)
         if run.times < _WORTH_REPEATING or not self._strips[run.first].entries:
-            run = Run(0, 0)
+            run = RepeatedTiles(0, 0)
         number = 0
         repeated: dict[tuple[int, str, int], int] = {}
         while number < len(self._strips):
@@ -102,7 +102,7 @@ class _Writer:
                 self._strip(number)
                 self._moved = {}
                 if self._strides() > MOST_STRIDES:
-                    number, run = number + 1, Run(0, 0)
+                    number, run = number + 1, RepeatedTiles(0, 0)
                     continue
                 threads = self._choice.lanes
                 self._written.repeats.append(Repeat(at, len(steps) - 1, run.times, self._advances, threads))
@@ -125,7 +125,7 @@ class _Writer:
         """How many bases move on, each by a stride of its own."""
         return len({(self._storage.block(tensor).pool, stride) for tensor, stride in self._advances.items()})
 
-    def _region(self, begin: int, run: Run) -> Region:
+    def _region(self, begin: int, run: RepeatedTiles) -> Region:
         stretch = self._choice.stretch
         peak = self._choice.lanes * (stretch.lines[0] + stretch.lines[1] * self._choice.rows).max()
         return Region(
@@ -189,10 +189,10 @@ class _Writer:
             image = step.inputs[0]
             assert image is not None
             pixels = image.elements // result.elements
-            part = Part(inner.axis, entry.rows[0], rows.height, source_axis, entry.source[0], rows.height, pixels)
+            part = RowRange(inner.axis, entry.rows[0], rows.height, source_axis, entry.source[0], rows.height, pixels)
             self._gather(step, entry, inputs, part)
             return
-        part = Part(
+        part = RowRange(
             inner.axis, entry.rows[0], result.dims[inner.axis], source_axis, entry.source[0], rows.height
         )
         params = rows.params(entry.rows, entry.source)
@@ -205,7 +205,7 @@ class _Writer:
             piece = self._new(result, inner.axis, b - a)
             self._add(step, inputs, piece, params, part)
             place = self._alias(result, inner.axis, self._moved.get(k, (0, 0))[0])
-            where = Part(inner.axis, a, result.dims[inner.axis], inner.axis, a, result.dims[inner.axis])
+            where = RowRange(inner.axis, a, result.dims[inner.axis], inner.axis, a, result.dims[inner.axis])
             self._emit("Concat", [piece], place, {"axis": inner.axis}, where)
         elif k in held and held[k].rows[1] == a:
             before, low = held[k].tensor, held[k].rows[0]
@@ -225,7 +225,7 @@ class _Writer:
             self._add(step, inputs, piece, params, part)
             held[k] = _Held(piece, entry.rows)
 
-    def _gather(self, step: Step, entry: Entry, inputs: list[Tensor | None], part: Part) -> None:
+    def _gather(self, step: Step, entry: Entry, inputs: list[Tensor | None], part: RowRange) -> None:
         """A strip of a mean: floats go on in the result itself, bytes in sums of whole numbers."""
         result, source = step.outputs[0], step.inputs[0]
         assert source is not None
@@ -331,10 +331,10 @@ class _Writer:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def _add(self, step: Step, inputs: list[Tensor | None], result: Tensor, params: dict, part: Part) -> None:
+    def _add(self, step: Step, inputs: list[Tensor | None], result: Tensor, params: dict, part: RowRange) -> None:
         self._written.steps.append(Step(step.op, step.name, inputs, [result], params, step.clamp, part))
 
     def _emit(
-        self, op: str, inputs: list[Tensor], result: Tensor, params: dict | None = None, part: Part | None = None
+        self, op: str, inputs: list[Tensor], result: Tensor, params: dict | None = None, part: RowRange | None = None
     ) -> None:
         self._written.steps.append(Step(op, result.name, list(inputs), [result], params or {}, None, part))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from isthmus.backends.gpu.compile.program import Local, Place, Pool, Program
+from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, KernelProgram, Local
 
 
-def describe(program: Program, index: int) -> str:
+def describe(program: KernelProgram, index: int) -> str:
     """A launch with the names of its arguments; memory as a pool or a tensor and the bytes in it."""
     launch = program.launches[index]
     names = _parameters(program.units[launch.unit].source, launch.kernel)
     words = []
     for argument in launch.arguments:
         name = next(names)
-        if isinstance(argument, Place):
+        if isinstance(argument, BufferRef):
             next(names)
             words.append(f"{name.removesuffix('_base')}={_place(program, argument)}")
         elif isinstance(argument, Local):
@@ -33,10 +33,10 @@ def _parameters(source: str, kernel: str) -> Iterator[str]:
     return iter(re.split(r"[\s*]+", parameter.strip())[-1] for parameter in found.group(1).split(","))
 
 
-def _place(program: Program, place: Place) -> str:
-    if place.pool is Pool.INPUT:
+def _place(program: KernelProgram, place: BufferRef) -> str:
+    if place.pool is KernelPool.INPUT:
         name = program.inputs[place.index].name
-    elif place.pool is Pool.OUTPUT:
+    elif place.pool is KernelPool.OUTPUT:
         name = program.outputs[place.index].name
     else:
         name = place.pool.name.lower()

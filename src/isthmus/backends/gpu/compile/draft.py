@@ -10,8 +10,8 @@ from math import inf
 import numpy as np
 
 from isthmus.backends.gpu.compile.limits import LARGEST_INDEX
-from isthmus.backends.gpu.compile.program import Argument, Local, Place
-from isthmus.backends.gpu.compile.storage import Storage
+from isthmus.backends.gpu.compile.program import Argument, BufferRef, Local
+from isthmus.backends.gpu.compile.storage import OperandStorage
 from isthmus.errors import Code, QnnError
 
 
@@ -23,7 +23,7 @@ class Draft:
         self.head: list[str] = []
         self.arguments: list[Argument] = []
 
-    def memory(self, name: str, place: Place, c_type: str) -> None:
+    def memory(self, name: str, place: BufferRef, c_type: str) -> None:
         """Memory as a pointer `name`."""
         constant = "" if place.writes else "const "
         self.parameters += [f"global {constant}uchar *{name}_base", f"long {name}_at"]
@@ -33,8 +33,8 @@ class Draft:
     def operand(
         self,
         name: str,
-        place: Place,
-        storage: Storage,
+        place: BufferRef,
+        storage: OperandStorage,
         scale: float = 1.0,
         zero: int = 0,
         within: tuple[float, float] = (-inf, inf),

@@ -24,28 +24,28 @@ from isthmus.backends.gpu.compile.lowering import (
     selection,
 )
 from isthmus.backends.gpu.compile.lowering.chains import links_of, operand_class, plain
-from isthmus.backends.gpu.compile.lowering.emitter import Chain, Emitter, Link, Lowering
+from isthmus.backends.gpu.compile.lowering.emitter import Chain, KernelEmitter, KernelLowering, Link
 from isthmus.backends.gpu.compile.lowering.hybrid import hybrid
-from isthmus.backends.gpu.compile.program import Place, Program
-from isthmus.backends.gpu.compile.program import Pool as DevicePool
+from isthmus.backends.gpu.compile.program import BufferRef, KernelProgram
+from isthmus.backends.gpu.compile.program import KernelPool as DevicePool
 from isthmus.backends.gpu.compile.sequences import merged
-from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
-from isthmus.backends.gpu.mixed_precision import choose, store_halves
+from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
+from isthmus.backends.gpu.mixed_precision import choose, store_as_fp16
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorInfo
 from isthmus.graph.operation import Call
 from isthmus.prepare.call_graph import call_graph
 from isthmus.prepare.pipeline import rewritten
 from isthmus.prepare.pipeline import schedule as scheduled
-from isthmus.prepare.refused import Refused, refused
+from isthmus.prepare.refused import RefusedNode, refused
 from isthmus.prepare.schedule import Pool, Schedule, Step
 from isthmus.prepare.work import Work
 
 _FAMILIES = (
     convolution, elementwise, matmul, movement, normalization, pooling, recurrent, reduction, resize, selection,
 )  # fmt: skip
-_PLAIN: Mapping[str, Lowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
-_TABLE: Mapping[str, Lowering] = {**_PLAIN, **{op: hybrid(_PLAIN[op]) for op in ("FullyConnected", "Conv2d")}}
+_PLAIN: Mapping[str, KernelLowering] = {op: entry for family in _FAMILIES for op, entry in family.LOWERINGS.items()}
+_TABLE: Mapping[str, KernelLowering] = {**_PLAIN, **{op: hybrid(_PLAIN[op]) for op in ("FullyConnected", "Conv2d")}}
 LONGEST_CHAIN = 6
 PLAN_NODES = 20_000
 """Partial layouts that the planner may look at."""
@@ -73,12 +73,12 @@ def supports(call: Call) -> str | None:
     return found[0].reason if found else None
 
 
-def unsupported(graph: Graph) -> list[Refused]:
+def unsupported(graph: Graph) -> list[RefusedNode]:
     """The nodes of a finalized graph that cannot be executed, all of them, each with the reason."""
     return refused(graph, rewritten(graph).ordered(), refusal)
 
 
-def lowering_of(step: Step) -> Lowering:
+def lowering_of(step: Step) -> KernelLowering:
     """The lowering of a step, or its refusal as an error."""
     reason = refusal(step)
     if reason is not None:
@@ -94,10 +94,10 @@ def work_bytes(step: Step, traits: DeviceTraits) -> int:
 def prepare(
     graph: Graph,
     traits: DeviceTraits,
-    precision: Precision = Precision.FP32,
+    precision: FloatStorage = FloatStorage.FP32,
     fuse: bool = True,
     optimize_memory: bool = True,
-) -> Program:
+) -> KernelProgram:
     """Turn a complete graph into a program for a device.
 
     Parameters
@@ -121,13 +121,13 @@ def prepare(
         optimize_order=optimize_memory,
         plan_nodes=PLAN_NODES if optimize_memory else 0,
         reuse_memory=optimize_memory,
-        store=_store_halves if precision is Precision.FP16 else None,
+        store=_store_halves if precision is FloatStorage.FP16 else None,
     )
     return lower(planned, traits, precision, fuse)
 
 
 def _store_halves(work: Work) -> None:
-    store_halves(work, choose(work).halves)
+    store_as_fp16(work, choose(work).halves)
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class _Group:
 
 
 def lower(
-    schedule: Schedule, traits: DeviceTraits, precision: Precision = Precision.FP32, fuse: bool = True
-) -> Program:
+    schedule: Schedule, traits: DeviceTraits, precision: FloatStorage = FloatStorage.FP32, fuse: bool = True
+) -> KernelProgram:
     """The program of a schedule.
 
     Raises
@@ -150,7 +150,7 @@ def lower(
         COMMON_MEM_ALLOC if the device has no memory of such a size.
     """
     check_device(schedule, traits)
-    emitter = Emitter(traits, precision, schedule.places, len(schedule.inputs), schedule.numerics)
+    emitter = KernelEmitter(traits, precision, schedule.places, len(schedule.inputs), schedule.numerics)
     for group in _groups(schedule, emitter, fuse):
         step = schedule.steps[group.head]
         names = [step.op, *(schedule.steps[i].op for i in range(group.head + 1, group.last + 1))]
@@ -161,15 +161,15 @@ def lower(
         sizes = {DevicePool.SCRATCH: schedule.scratch_bytes, DevicePool.STATE: schedule.state_bytes}
         ends = {DevicePool.INPUT: schedule.inputs, DevicePool.OUTPUT: schedule.outputs}
 
-        def whole(pool: DevicePool, index: int) -> Place:
+        def whole(pool: DevicePool, index: int) -> BufferRef:
             if pool is DevicePool.CONSTANTS:
-                return Place(pool, 0, 0, emitter.constant_bytes, False)
+                return BufferRef(pool, 0, 0, emitter.constant_bytes, False)
             nbytes = ends[pool][index].nbytes if pool in ends else sizes[pool]
-            return Place(pool, index, 0, nbytes, pool is not DevicePool.INPUT)
+            return BufferRef(pool, index, 0, nbytes, pool is not DevicePool.INPUT)
 
         units, launches = merged(units, launches, emitter.costs, emitter.labels, whole, emitter.constant)
     check_constants(schedule, emitter.constant_bytes, traits)
-    return Program(
+    return KernelProgram(
         name=schedule.name,
         traits=traits,
         precision=precision,
@@ -187,7 +187,7 @@ def lower(
     )
 
 
-def _groups(schedule: Schedule, e: Emitter, fuse: bool) -> list[_Group]:
+def _groups(schedule: Schedule, e: KernelEmitter, fuse: bool) -> list[_Group]:
     """Steps in order, each with the element-wise steps after it that become part of it."""
     steps = schedule.steps
     uses = Counter(t for step in steps for t in step.inputs if t is not None)
@@ -245,7 +245,7 @@ def _links_after(
     return chained
 
 
-def _is_kept(schedule: Schedule, index: int, e: Emitter) -> bool:
+def _is_kept(schedule: Schedule, index: int, e: KernelEmitter) -> bool:
     """Whether the result of a step is needed in memory besides by the step after it.
 
     Tensors may share memory: a part of a joined tensor is read as the whole too, and one in an output stays there
@@ -268,7 +268,7 @@ def _is_kept(schedule: Schedule, index: int, e: Emitter) -> bool:
     return False
 
 
-def _may_write(head: Step, links: Sequence[Link], output: Tensor, e: Emitter, work: int) -> bool:
+def _may_write(head: Step, links: Sequence[Link], output: Tensor, e: KernelEmitter, work: int) -> bool:
     """Whether a chain's output may be written while the head's operands are read.
 
     It was planned for a later step, so that its memory may be what an operand of the head had. Operands at the same
@@ -288,18 +288,20 @@ def _may_write(head: Step, links: Sequence[Link], output: Tensor, e: Emitter, wo
             if tensor.dims != output.dims or not _same(goal, e.at(tensor)):
                 return False
     needed = lowering_of(head).work(head, e.traits)
-    return not (needed and _touch(goal, Place(goal.pool, 0, work, needed, False)) and goal.pool is DevicePool.SCRATCH)
+    return not (
+        needed and _touch(goal, BufferRef(goal.pool, 0, work, needed, False)) and goal.pool is DevicePool.SCRATCH
+    )
 
 
-def _touch(a: Place, b: Place) -> bool:
+def _touch(a: BufferRef, b: BufferRef) -> bool:
     return (a.pool, a.index) == (b.pool, b.index) and a.offset < b.offset + b.nbytes and b.offset < a.offset + a.nbytes
 
 
-def _covers(a: Place, b: Place) -> bool:
+def _covers(a: BufferRef, b: BufferRef) -> bool:
     return (
         (a.pool, a.index) == (b.pool, b.index) and a.offset <= b.offset and b.offset + b.nbytes <= a.offset + a.nbytes
     )
 
 
-def _same(a: Place, b: Place) -> bool:
+def _same(a: BufferRef, b: BufferRef) -> bool:
     return (a.pool, a.index, a.offset, a.nbytes) == (b.pool, b.index, b.offset, b.nbytes)

@@ -12,12 +12,12 @@ from enum import IntEnum
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
+from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
 from isthmus.graph import GraphInfo, MemoryNeeds, TensorInfo
 from isthmus.prepare.schedule import Schedule
 
 
-class Pool(IntEnum):
+class KernelPool(IntEnum):
     """The memory object that a place lies in."""
 
     CONSTANTS = 1
@@ -36,7 +36,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferRef:
     """Memory that a kernel is given. It takes two kernel arguments: the memory object, and `offset` as a ``long``.
 
     Parameters
@@ -52,7 +52,7 @@ class Place:
         Whether it writes there.
     """
 
-    pool: Pool
+    pool: KernelPool
     index: int
     offset: int
     nbytes: int
@@ -67,7 +67,7 @@ class Local:
 
 
 Scalar = np.int32 | np.float32 | np.int64
-Argument = Place | Local | Scalar
+Argument = BufferRef | Local | Scalar
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Program:
+class KernelProgram:
     """An executable graph.
 
     Parameters
@@ -117,7 +117,7 @@ class Program:
 
     name: str
     traits: DeviceTraits
-    precision: Precision
+    precision: FloatStorage
     units: tuple[Unit, ...]
     launches: tuple[Launch, ...]
     steps: tuple[str, ...]

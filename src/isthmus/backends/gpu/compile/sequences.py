@@ -16,7 +16,7 @@ import numpy as np
 
 from isthmus.backends.gpu.compile.draft import Draft
 from isthmus.backends.gpu.compile.inlined import INLINED
-from isthmus.backends.gpu.compile.program import Launch, Local, Place, Pool, Unit
+from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, Launch, Local, Unit
 from isthmus.backends.gpu.compile.storage import VECTORS
 
 WORTH_A_LAUNCH = 150_000
@@ -36,8 +36,8 @@ def merged(
     launches: Sequence[Launch],
     costs: Sequence[int],
     labels: list[str],
-    whole: Callable[[Pool, int], Place],
-    constant: Callable[[np.ndarray], Place],
+    whole: Callable[[KernelPool, int], BufferRef],
+    constant: Callable[[np.ndarray], BufferRef],
 ) -> tuple[list[Unit], list[Launch]]:
     """The same launches with runs of small ones made one.
 
@@ -82,7 +82,7 @@ def _fits(launch: Launch) -> bool:
     """Whether the arguments of a launch can be words of a table."""
     limit = 1 << 31
     for argument in launch.arguments:
-        if isinstance(argument, Place):
+        if isinstance(argument, BufferRef):
             if argument.offset >= limit:
                 return False
         elif isinstance(argument, Local) or (isinstance(argument, np.integer) and abs(int(argument)) >= limit):
@@ -93,16 +93,16 @@ def _fits(launch: Launch) -> bool:
 def _sequence(
     units: Sequence[Unit],
     run: Sequence[Launch],
-    whole: Callable[[Pool, int], Place],
-    constant: Callable[[np.ndarray], Place],
+    whole: Callable[[KernelPool, int], BufferRef],
+    constant: Callable[[np.ndarray], BufferRef],
 ) -> tuple[Unit, Launch]:
-    pools: dict[tuple[Pool, int], int] = {}
+    pools: dict[tuple[KernelPool, int], int] = {}
     kinds: dict[int, int] = {}
     words: list[int] = []
     for launch in run:
         arguments: list[int] = []
         for argument in launch.arguments:
-            if isinstance(argument, Place):
+            if isinstance(argument, BufferRef):
                 arguments += [pools.setdefault((argument.pool, argument.index), len(pools)), argument.offset]
             elif isinstance(argument, np.float32):
                 arguments.append(int(argument.view(np.int32)))
@@ -170,4 +170,4 @@ def _function(unit: Unit, kind: int) -> tuple[str, str]:
 
 def cost_of(launch: Launch) -> int:
     """Operations of a launch, by the bytes that it touches, where nobody knows better."""
-    return prod(launch.global_size) + sum(a.nbytes for a in launch.arguments if isinstance(a, Place))
+    return prod(launch.global_size) + sum(a.nbytes for a in launch.arguments if isinstance(a, BufferRef))

@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 
 from isthmus.backends.gpu.compile.lower import lower, refusal, work_bytes
-from isthmus.backends.gpu.compile.program import Program
-from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
-from isthmus.backends.gpu.mixed_precision import Half, as_halves
+from isthmus.backends.gpu.compile.program import KernelProgram
+from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
+from isthmus.backends.gpu.mixed_precision import Fp16Tensor, to_fp16
 from isthmus.errors import Code, QnnError
-from isthmus.graph import DataType, MemType, Quantization, Tensor, TensorType
+from isthmus.graph import DataType, Quantization, Tensor, TensorMemType, TensorType
 from isthmus.graph.operation import Call
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.tensor import MAX_BYTES
-from isthmus.prepare.schedule import Place, Plan, Pool, Row, Schedule, Step
+from isthmus.prepare.schedule import Place, Plan, PlanRow, Pool, Schedule, Step
 
 MAGIC = b"ISTHOCLS"
 VERSION = 2
@@ -54,7 +54,7 @@ def _refuse(rule: str, code: Code = Code.COMMON_LOADING_BINARIES) -> QnnError:
 # -- to bytes ----------------------------------------------------------------------------------------------------------
 
 
-def to_bytes(program: Program) -> bytes:
+def to_bytes(program: KernelProgram) -> bytes:
     """The program as one block of bytes."""
     schedule = program.schedule
     tensors = list(
@@ -72,12 +72,14 @@ def to_bytes(program: Program) -> bytes:
         q, data = tensor.quantization, None
         if tensor.data is not None:
             data = len(contents)
-            contents.append(as_halves(tensor.data) if isinstance(tensor, Half) else np.ascontiguousarray(tensor.data))
+            contents.append(
+                to_fp16(tensor.data) if isinstance(tensor, Fp16Tensor) else np.ascontiguousarray(tensor.data)
+            )
         place = schedule.places.get(tensor)
         return {
             "name": tensor.name, "type": tensor.type.name, "dtype": tensor.dtype.name, "dims": list(tensor.dims),
             "quantization": None if q is None else [list(q.scales), list(q.offsets), q.axis],
-            "mem_type": tensor.mem_type.name, "data": data, "half": isinstance(tensor, Half),
+            "mem_type": tensor.mem_type.name, "data": data, "half": isinstance(tensor, Fp16Tensor),
             "place": None if place is None else [place.pool, place.offset],
         }  # fmt: skip
 
@@ -128,7 +130,7 @@ def _param(value: Any) -> Any:
 # -- and back ----------------------------------------------------------------------------------------------------------
 
 
-def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = True) -> Program:
+def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = True) -> KernelProgram:
     """The program in a block of bytes, lowered for a device.
 
     Raises
@@ -157,7 +159,7 @@ def from_bytes(content: bytes | memoryview, traits: DeviceTraits, fuse: bool = T
         raise _refuse("the host has no memory for its constants") from None
 
 
-def schedule_from_bytes(content: bytes | memoryview) -> tuple[Schedule, Precision]:
+def schedule_from_bytes(content: bytes | memoryview) -> tuple[Schedule, FloatStorage]:
     """The schedule in a block of bytes, checked, and the precision that it was planned for."""
     view = memoryview(content).cast("B")
     if len(view) < _PREFIX.size:
@@ -175,7 +177,7 @@ def schedule_from_bytes(content: bytes | memoryview) -> tuple[Schedule, Precisio
         header = json.loads(bytes(view[_PREFIX.size : _PREFIX.size + length]))
         start = -(-(_PREFIX.size + length) // ALIGNMENT) * ALIGNMENT
         schedule = _schedule(header, view[start:])
-        precision = Precision(header["precision"])
+        precision = FloatStorage(header["precision"])
     except QnnError as problem:
         raise _refuse(f"{problem.what}: {problem.rule}") from None
     except (
@@ -280,8 +282,8 @@ def _tensor(fields: dict[str, Any], offsets: list[Any], body: memoryview) -> Ten
         quantization = Quantization(tuple(map(float, given[0])), tuple(int(n) for n in given[1]), axis)
         if any(abs(n) > 1 << 32 for n in quantization.offsets):
             raise ValueError(f"the zero point of '{fields['name']}' is out of bounds")
-    made = Half if half else Tensor
-    return made(str(fields["name"]), kind, dtype, dims, quantization, data, MemType[fields["mem_type"]])
+    made = Fp16Tensor if half else Tensor
+    return made(str(fields["name"]), kind, dtype, dims, quantization, data, TensorMemType[fields["mem_type"]])
 
 
 def _place(
@@ -331,7 +333,7 @@ def _given(value: Any) -> Any:
 
 def _plan(fields: dict[str, Any]) -> Plan:
     rows = tuple(
-        Row(str(r["name"]), *(_whole(r[n], MAX_BYTES) for n in ("bytes", "first", "last", "offset")))
+        PlanRow(str(r["name"]), *(_whole(r[n], MAX_BYTES) for n in ("bytes", "first", "last", "offset")))
         for r in fields["rows"]
     )
     numbers = {

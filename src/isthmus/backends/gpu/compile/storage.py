@@ -45,7 +45,7 @@ BITS_OF_LARGE = int(np.float32(LARGE).view(np.int32))
 
 
 @dataclass(frozen=True)
-class Storage:
+class OperandStorage:
     """How one operand of a kernel is stored.
 
     Parameters
@@ -133,8 +133,8 @@ class Storage:
         )
 
 
-FLOAT = Storage("f32", real=True)
-HALF = Storage("f16", real=True)
+FLOAT = OperandStorage("f32", real=True)
+HALF = OperandStorage("f16", real=True)
 
 
 def stored_kind(dtype: DataType) -> str | None:

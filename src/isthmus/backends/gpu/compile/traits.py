@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Literal
 
 
-class Precision(Enum):
+class FloatStorage(Enum):
     """How floats are kept between operations. Arithmetic is in single precision in either case: sums of halves lose too
     much, and to store halves needs no extension."""
 

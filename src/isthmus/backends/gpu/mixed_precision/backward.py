@@ -21,7 +21,7 @@ from isthmus.graph.evaluation.sampling import axis_taps, image_resize_params
 from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.ops.sampling import LINEAR, NEAREST
 from isthmus.graph.tensor import Tensor
-from isthmus.graph.traits import Picks, Product
+from isthmus.graph.traits import Picks, ProductKind
 
 _STEP = 2.0**-8
 """The part of its value by which an element is changed to see what becomes of it."""
@@ -176,11 +176,11 @@ def _matrix(done: Computed, index: int, gradient: np.ndarray) -> np.ndarray | No
 
 
 _PRODUCTS = {
-    Product.CONVOLUTION: _convolution,
-    Product.DEPTH_WISE: _convolution,
-    Product.TRANSPOSED: _transposed,
-    Product.ROWS: _rows,
-    Product.MATRIX: _matrix,
+    ProductKind.CONVOLUTION: _convolution,
+    ProductKind.DEPTH_WISE: _convolution,
+    ProductKind.TRANSPOSED: _transposed,
+    ProductKind.ROWS: _rows,
+    ProductKind.MATRIX: _matrix,
 }
 
 

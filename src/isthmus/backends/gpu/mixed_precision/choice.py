@@ -12,8 +12,8 @@ from math import inf
 
 import numpy as np
 
-from isthmus.backends.gpu.mixed_precision.stored import is_exact
-from isthmus.backends.gpu.mixed_precision.trial import Trial, trials
+from isthmus.backends.gpu.mixed_precision.stored import is_exact_in_fp16
+from isthmus.backends.gpu.mixed_precision.trial import PrecisionTrial, trials
 from isthmus.errors import QnnError
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.graph.ops import OPERATIONS
@@ -35,7 +35,7 @@ ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Choice:
+class PrecisionChoice:
     """What is kept as halves.
 
     Parameters
@@ -64,9 +64,9 @@ class _Group:
         return max(tensor.nbytes for tensor in self.tensors)
 
 
-def choose(work: Work) -> Choice:
+def choose(work: Work) -> PrecisionChoice:
     """Choose what is kept as halves."""
-    exact = {tensor for tensor in _constants(work) if tensor.data is not None and is_exact(tensor.data)}
+    exact = {tensor for tensor in _constants(work) if tensor.data is not None and is_exact_in_fp16(tensor.data)}
     groups = [*_intermediates(work), *(_Group((tensor,)) for tensor in _constants(work) if tensor not in exact)]
     if not groups or not _may_try(work):
         return _choice(exact, groups, (), None)
@@ -79,13 +79,15 @@ def choose(work: Work) -> Choice:
         return _choice(exact, groups, (), None)
 
 
-def _choice(exact: Iterable[Tensor], groups: Iterable[_Group], floats: Iterable[_Group], off: float | None) -> Choice:
+def _choice(
+    exact: Iterable[Tensor], groups: Iterable[_Group], floats: Iterable[_Group], off: float | None
+) -> PrecisionChoice:
     kept = frozenset(tensor for group in floats for tensor in group.tensors)
     halves = frozenset(tensor for group in groups for tensor in group.tensors) - kept
-    return Choice(halves | frozenset(exact), kept, off)
+    return PrecisionChoice(halves | frozenset(exact), kept, off)
 
 
-def _tried(made: list[Trial], exact: set[Tensor], groups: list[_Group]) -> Choice:
+def _tried(made: list[PrecisionTrial], exact: set[Tensor], groups: list[_Group]) -> PrecisionChoice:
     large = [g for g in groups if any(_largest(trial, tensor) > LARGEST for trial in made for tensor in g.tensors)]
     others = [group for group in groups if group not in large]
     choice = _choice(exact, groups, large, None)
@@ -118,7 +120,7 @@ def _worst(errors: Mapping[Tensor, np.ndarray]) -> float:
     return max((float(np.abs(error).max(initial=0)) for error in errors.values()), default=0.0)
 
 
-def _largest(trial: Trial, tensor: Tensor) -> float:
+def _largest(trial: PrecisionTrial, tensor: Tensor) -> float:
     value = np.abs(trial.values[tensor]).max(initial=0)
     return float(value) if np.isfinite(value) else inf
 

@@ -14,7 +14,7 @@ from isthmus.graph import Tensor, TensorType
 from isthmus.prepare.work import Work
 
 
-class Half(Tensor):
+class Fp16Tensor(Tensor):
     """A FLOAT_32 tensor whose elements are stored as halves; the data of a constant are floats that halves can hold."""
 
     @property
@@ -23,23 +23,23 @@ class Half(Tensor):
         return 2
 
 
-def as_halves(array: np.ndarray) -> np.ndarray:
+def to_fp16(array: np.ndarray) -> np.ndarray:
     """Floats as halves; what is too large for one becomes the largest."""
     limit = np.finfo(np.float16).max
     return np.clip(array, -limit, limit).astype(np.float16)
 
 
-def rounded(array: np.ndarray) -> np.ndarray:
+def round_to_fp16(array: np.ndarray) -> np.ndarray:
     """Floats as they come back out of halves."""
-    return as_halves(array).astype(np.float32)
+    return to_fp16(array).astype(np.float32)
 
 
-def is_exact(array: np.ndarray) -> bool:
+def is_exact_in_fp16(array: np.ndarray) -> bool:
     """Whether halves hold floats without a loss."""
-    return bool(np.array_equal(rounded(array), array))
+    return bool(np.array_equal(round_to_fp16(array), array))
 
 
-def store_halves(work: Work, tensors: Collection[Tensor]) -> None:
+def store_as_fp16(work: Work, tensors: Collection[Tensor]) -> None:
     """Let intermediates and constants be stored as halves; new values of states are stored as states are."""
     halves: dict[Tensor, Tensor] = {}
 
@@ -49,8 +49,8 @@ def store_halves(work: Work, tensors: Collection[Tensor]) -> None:
         assert tensor.type in (TensorType.NATIVE, TensorType.STATIC)
         assert tensor not in work.updates.values()
         if tensor not in halves:
-            data = None if tensor.data is None else rounded(tensor.data)
-            halves[tensor] = Half(tensor.name, tensor.type, tensor.dtype, tensor.dims, None, data)
+            data = None if tensor.data is None else round_to_fp16(tensor.data)
+            halves[tensor] = Fp16Tensor(tensor.name, tensor.type, tensor.dtype, tensor.dims, None, data)
         return halves[tensor]
 
     for step in list(work.steps):

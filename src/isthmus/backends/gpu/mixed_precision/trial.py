@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from isthmus.backends.gpu.mixed_precision.backward import Computed, backward
-from isthmus.backends.gpu.mixed_precision.stored import rounded
+from isthmus.backends.gpu.mixed_precision.stored import round_to_fp16
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.evaluation.convolution import PRODUCTS, single
@@ -26,7 +26,7 @@ _TINY = 1e-6
 
 
 @dataclass
-class Trial:
+class PrecisionTrial:
     """One input, and what became of it.
 
     Parameters
@@ -94,7 +94,7 @@ class Trial:
         return losses
 
 
-def trials(work: Work) -> list[Trial]:
+def trials(work: Work) -> list[PrecisionTrial]:
     """A graph tried with each of the inputs that are made up."""
     steps = work.ordered()
     ends = [*work.outputs, *(value for value in work.updates.values() if not value.is_static)]
@@ -110,7 +110,7 @@ def trials(work: Work) -> list[Trial]:
         for state in work.states:
             given[state] = state.initial()
         given.update({t: t.data for s in steps for t in s.inputs if t is not None and t.data is not None})
-        made.append(Trial(steps, ends, _run(steps, given, None, ()), seed))
+        made.append(PrecisionTrial(steps, ends, _run(steps, given, None, ()), seed))
     return made
 
 
@@ -154,14 +154,14 @@ def _blurred(value: np.ndarray, axis: int, width: int) -> np.ndarray:
 
 def _run(steps: list[Step], given: Values, wanted: Collection[Tensor] | None, halves: Collection[Tensor]) -> Values:
     """All values, or the wanted ones, with some tensors rounded to halves."""
-    values = {tensor: rounded(value) if tensor in halves else value for tensor, value in given.items()}
+    values = {tensor: round_to_fp16(value) if tensor in halves else value for tensor, value in given.items()}
     last = {tensor: step for step in steps for tensor in step.inputs if tensor is not None}
     for step in steps:
         arrays = [None if tensor is None else values[tensor] for tensor in step.inputs]
         for tensor, result in zip(step.outputs, _computed(step, arrays), strict=True):
             if step.clamp is not None and tensor.dtype.is_float:
                 result = np.clip(result, *step.clamp).astype(result.dtype)
-            values[tensor] = rounded(result) if tensor in halves else result
+            values[tensor] = round_to_fp16(result) if tensor in halves else result
         if wanted is not None:
             for tensor in {t for t in (*step.inputs, *step.outputs) if t is not None}:
                 if last.get(tensor) in (step, None) and tensor not in wanted and tensor not in given:
@@ -188,7 +188,7 @@ def _weights_loss(done: Computed, index: int, gradients: list[np.ndarray | None]
     value = done.arrays[index]
     assert value is not None
     total = 0.0
-    for there, here, gradient in zip(done.again(index, rounded(value)), done.results, gradients, strict=True):
+    for there, here, gradient in zip(done.again(index, round_to_fp16(value)), done.results, gradients, strict=True):
         if gradient is not None:
             shares = np.nan_to_num(there - here).astype(np.float64) * gradient
             total += float(np.square(shares).sum() + shares.sum() ** 2)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from isthmus.backends.gpu.runtime import numbers
-from isthmus.backends.gpu.runtime.loop import Kind
+from isthmus.backends.gpu.runtime.loop import CommandKind
 from isthmus.backends.gpu.runtime.owned import Owned
 
 
@@ -20,14 +20,14 @@ class Command:
     Parameters
     ----------
     operands
-        What the kind says, see `Kind`.
+        What the kind says, see `CommandKind`.
     label
         What it is for, for messages.
     kernel
         What it launches, which is kept alive.
     """
 
-    kind: Kind
+    kind: CommandKind
     operands: tuple[int, ...]
     label: str = ""
     kernel: Owned | None = None
@@ -38,29 +38,29 @@ class Command:
 def launch(kernel: Owned, global_size: Sequence[int], local_size: Sequence[int], label: str) -> Command:
     """Run a kernel whose arguments are set; without a local size the driver chooses one."""
     operands = (kernel.handle, len(global_size), int(bool(local_size)))
-    return Command(Kind.LAUNCH, operands, label, kernel, tuple(global_size), tuple(local_size))
+    return Command(CommandKind.LAUNCH, operands, label, kernel, tuple(global_size), tuple(local_size))
 
 
 def write(memory: int, offset: int, nbytes: int, address: int, label: str) -> Command:
     """Transfer host memory to the device."""
-    return Command(Kind.WRITE, (memory, offset, nbytes, address), label)
+    return Command(CommandKind.WRITE, (memory, offset, nbytes, address), label)
 
 
 def read(memory: int, offset: int, nbytes: int, address: int, label: str) -> Command:
     """Transfer memory of the device to the host."""
-    return Command(Kind.READ, (memory, offset, nbytes, address), label)
+    return Command(CommandKind.READ, (memory, offset, nbytes, address), label)
 
 
 def map_at(memory: int, nbytes: int, address: int, label: str) -> Command:
     """Hand memory over to the host, which sees it at an address."""
-    return Command(Kind.MAP, (memory, 0, nbytes, numbers.MAP_READ | numbers.MAP_WRITE, address), label)
+    return Command(CommandKind.MAP, (memory, 0, nbytes, numbers.MAP_READ | numbers.MAP_WRITE, address), label)
 
 
 def unmap(memory: int, address: int, label: str) -> Command:
     """Hand memory over to the device."""
-    return Command(Kind.UNMAP, (memory, 0, 0, address), label)
+    return Command(CommandKind.UNMAP, (memory, 0, 0, address), label)
 
 
 def refuse_mapped(memory: int, label: str) -> Command:
     """Refuse the execution if somebody has the memory mapped."""
-    return Command(Kind.UNMAPPED, (memory,), label)
+    return Command(CommandKind.UNMAPPED, (memory,), label)

@@ -12,7 +12,7 @@ from ctypes import c_uint64, c_void_p
 from typing import Any
 
 from isthmus.backends.gpu.runtime import numbers
-from isthmus.backends.gpu.runtime.device import Device, describe
+from isthmus.backends.gpu.runtime.device import ClDevice, describe
 from isthmus.backends.gpu.runtime.handles import handle_of
 from isthmus.backends.gpu.runtime.library import own_library
 from isthmus.backends.gpu.runtime.owned import Owned
@@ -22,7 +22,7 @@ from isthmus.system.lock import Lock
 PATIENCE = 600.0
 
 
-class Context:
+class ClContext:
     """A context and an in-order queue.
 
     Parameters
@@ -35,7 +35,7 @@ class Context:
         Whether nobody else has them: then a lost one can be replaced.
     """
 
-    def __init__(self, device: Device, context: Owned, queue: Owned, is_own: bool) -> None:
+    def __init__(self, device: ClDevice, context: Owned, queue: Owned, is_own: bool) -> None:
         self.device = device
         self.is_own = is_own
         self._context, self._queue = context, queue
@@ -49,7 +49,7 @@ class Context:
         """Why it is lost, as a sentence part."""
 
     @classmethod
-    def create(cls, device: Device) -> Context:
+    def create(cls, device: ClDevice) -> ClContext:
         """A context and a queue of our own."""
         what, handles = f"OpenCL context on {device}", (c_void_p * 1)(device.handle)
         properties = (ctypes.c_ssize_t * 3)(numbers.CONTEXT_PLATFORM, device.platform, 0)
@@ -57,7 +57,7 @@ class Context:
         return cls(device, context, Owned.make(what, "clCreateCommandQueue", context.handle, device.handle, 0), True)
 
     @classmethod
-    def of_client(cls, context: Any, queue: Any) -> Context:
+    def of_client(cls, context: Any, queue: Any) -> ClContext:
         """The client's context, its queue, or both.
 
         Raises
@@ -68,7 +68,7 @@ class Context:
         """
         found, code = own_library(), Code.BACKEND_INVALID_CONFIG
         what = "the client's OpenCL context"
-        given = None if context is None else handle_of(context, "Context", what, code)
+        given = None if context is None else handle_of(context, "ClContext", what, code)
         if queue is None:
             assert given is not None
             handles = found.content(what, "clGetContextInfo", given, numbers.CONTEXT_DEVICES)
@@ -77,7 +77,7 @@ class Context:
                 rule = f"it has {count} devices"
                 raise QnnError(code, what, rule, "Give a queue, which is on one of them.")
             device = describe(int.from_bytes(handles, "little"))
-            kept = Owned.keep(what, "Context", given)
+            kept = Owned.keep(what, "ClContext", given)
             return cls(device, kept, Owned.make(what, "clCreateCommandQueue", given, device.handle, 0), False)
         what = "the client's OpenCL queue"
         taken = handle_of(queue, "CommandQueue", what, code)
@@ -92,7 +92,7 @@ class Context:
         if number(numbers.QUEUE_PROPERTIES, c_uint64) & numbers.QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE:
             raise QnnError(code, what, "it runs commands out of order", "Give an in-order queue, or its context alone.")
         device = describe(number(numbers.QUEUE_DEVICE, c_void_p))
-        return cls(device, Owned.keep(what, "Context", owner), Owned.keep(what, "CommandQueue", taken), False)
+        return cls(device, Owned.keep(what, "ClContext", owner), Owned.keep(what, "CommandQueue", taken), False)
 
     @property
     def handle(self) -> int:

@@ -19,7 +19,7 @@ VARIABLE = "ISTHMUS_OPENCL_DEVICE"
 
 
 @dataclass(frozen=True)
-class Device:
+class ClDevice:
     """A device, and the facts about it that others decide by.
 
     Parameters
@@ -77,7 +77,7 @@ def _ignore(text: str) -> None:
     """Tell nobody."""
 
 
-def devices(tell: Callable[[str], object] = _ignore) -> list[Device]:
+def devices(tell: Callable[[str], object] = _ignore) -> list[ClDevice]:
     """All devices of all platforms. One that does not answer what it is asked is left out, and told of."""
     own_library()
     known = []
@@ -95,7 +95,7 @@ def devices(tell: Callable[[str], object] = _ignore) -> list[Device]:
     return known
 
 
-def describe(handle: int) -> Device:
+def describe(handle: int) -> ClDevice:
     """A device by its handle."""
     found, what = library(), "OpenCL device"
 
@@ -110,7 +110,7 @@ def describe(handle: int) -> Device:
     extensions = frozenset(text(numbers.DEVICE_EXTENSIONS).split())
     commands = "cl_khr_command_buffer" in extensions and found.extension(platform) is not None
     capabilities = number(numbers.DEVICE_COMMAND_BUFFER_CAPABILITIES_KHR, c_uint64) if commands else 0
-    return Device(
+    return ClDevice(
         handle=handle,
         platform=platform,
         platform_name=found.text(what, "clGetPlatformInfo", platform, numbers.PLATFORM_NAME),
@@ -141,7 +141,7 @@ def describe(handle: int) -> Device:
 
 def choose(
     platform: str | None = None, device: str | int | None = None, tell: Callable[[str], object] = _ignore
-) -> Device:
+) -> ClDevice:
     """The device that is meant.
 
     Parameters
@@ -183,7 +183,7 @@ def choose(
     return max(usable, key=_worth)
 
 
-def _worth(device: Device) -> tuple[int, int, int]:
+def _worth(device: ClDevice) -> tuple[int, int, int]:
     """How good a device is: its kind first, then how much of it there is. Of equals the first one is taken."""
     return ("cpu", "accelerator", "gpu").index(device.kind), device.compute_units, device.memory
 

@@ -11,21 +11,21 @@ from typing import Any
 
 from isthmus.backends.gpu.runtime import numbers
 from isthmus.backends.gpu.runtime.cells import give_back, store_retained
-from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.handles import handle_of
-from isthmus.backends.gpu.runtime.library import REMEDY, Library, library
-from isthmus.backends.gpu.runtime.loop import WORD, Word
+from isthmus.backends.gpu.runtime.library import REMEDY, ClLibrary, library
+from isthmus.backends.gpu.runtime.loop import WORD, CommandWord
 from isthmus.backends.gpu.runtime.owned import Owned
 from isthmus.backends.gpu.runtime.status import refusal
-from isthmus.backends.gpu.runtime.waiting import Block, state
+from isthmus.backends.gpu.runtime.waiting import CommandBlock, state
 from isthmus.errors import Code, QnnError
-from isthmus.system.interrupts import Ending
+from isthmus.system.interrupts import Finalizer
 
 _PIECE = 1.0
 """Seconds after which whoever waits looks whether the device is still there."""
 
 
-class Event(Owned):
+class ClEvent(Owned):
     """The end of what was enqueued; whoever enqueues it has its handle written to `address`.
 
     Parameters
@@ -36,8 +36,8 @@ class Event(Owned):
         What was enqueued, for messages.
     """
 
-    def __init__(self, context: Context, what: str) -> None:
-        super().__init__("Event")
+    def __init__(self, context: ClContext, what: str) -> None:
+        super().__init__("ClEvent")
         self._context, self._what = context, what
 
     @property
@@ -84,12 +84,12 @@ class Event(Owned):
 
     def _waited(self, seconds: float) -> tuple[bool, int]:
         """Wait for a while; whether it has ended, and the status that it failed with or 0."""
-        block, found = Block(0, self._context.device.kind == "cpu"), library()
+        block, found = CommandBlock(0, self._context.device.kind == "cpu"), library()
         words = block.words
         try:
             # Native code gives a reference back when the event is complete.
-            store_retained(words, Word.EVENT, found.functions["clRetainEvent"], self.int_ptr)
-            if not words[Word.EVENT]:
+            store_retained(words, CommandWord.EVENT, found.functions["clRetainEvent"], self.int_ptr)
+            if not words[CommandWord.EVENT]:
                 raise QnnError(Code.COMMON_SYSTEM, self._what, "the driver lets nobody keep its event")
             deadline = time.monotonic() + seconds
             # In pieces: another thread may find out that the device is lost.
@@ -97,9 +97,9 @@ class Event(Owned):
                 self._context.check(self._what)
                 if time.monotonic() >= deadline:
                     break
-            return ended, (words[Word.STATUS] or state(words)) if ended and words[Word.EVENT] else 0
+            return ended, (words[CommandWord.STATUS] or state(words)) if ended and words[CommandWord.EVENT] else 0
         finally:
-            give_back(words, Word.EVENT, found.functions["clReleaseEvent"])
+            give_back(words, CommandWord.EVENT, found.functions["clReleaseEvent"])
 
 
 class Events:
@@ -113,7 +113,7 @@ class Events:
 
     def __init__(self, count: int) -> None:
         self._cells = (c_void_p * count)()
-        self._end = Ending(self, _give_all_back, library(), self._cells)
+        self._end = Finalizer(self, _give_all_back, library(), self._cells)
 
     @property
     def addresses(self) -> list[int]:
@@ -131,7 +131,7 @@ class Events:
         self._end.run()
 
 
-def _give_all_back(found: Library, cells: Any) -> None:
+def _give_all_back(found: ClLibrary, cells: Any) -> None:
     if not found.is_inherited and not sys.is_finalizing():
         for index in range(len(cells)):
             give_back(cells, index, found.functions["clReleaseEvent"])
@@ -158,7 +158,7 @@ def _seconds(given: Any, what: str) -> float:
     return seconds
 
 
-def checked(events: Any, context: Context, what: str) -> list[int]:
+def checked(events: Any, context: ClContext, what: str) -> list[int]:
     """The handles of events that a client wants waited for, if all of them are the context's."""
     code = Code.GRAPH_INVALID_ARGUMENT
     try:
@@ -167,7 +167,7 @@ def checked(events: Any, context: Context, what: str) -> list[int]:
         raise QnnError(code, what, f"wait_for {events!r} is no list of events") from None
     handles = []
     for event in given:
-        handle = handle_of(event, "Event", f"event to wait for before {what}", code)
+        handle = handle_of(event, "ClEvent", f"event to wait for before {what}", code)
         owner = library().number(what, "clGetEventInfo", handle, numbers.EVENT_CONTEXT, kind=c_void_p)
         if owner != context.handle:
             raise QnnError(code, what, "an event to wait for belongs to another OpenCL context")

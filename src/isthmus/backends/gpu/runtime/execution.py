@@ -17,14 +17,14 @@ import numpy as np
 from isthmus.backends.gpu.runtime import machine, numbers
 from isthmus.backends.gpu.runtime.cells import give_back, store_retained
 from isthmus.backends.gpu.runtime.commands import Command
-from isthmus.backends.gpu.runtime.context import Context
-from isthmus.backends.gpu.runtime.event import Event, Events, nanoseconds
+from isthmus.backends.gpu.runtime.context import ClContext
+from isthmus.backends.gpu.runtime.event import ClEvent, Events, nanoseconds
 from isthmus.backends.gpu.runtime.library import library
-from isthmus.backends.gpu.runtime.loop import IS_MAPPED, MOVED, WORD, Kind, Row, Word
+from isthmus.backends.gpu.runtime.loop import IS_MAPPED, MOVED, WORD, CommandKind, CommandRow, CommandWord
 from isthmus.backends.gpu.runtime.owned import Owned
 from isthmus.backends.gpu.runtime.recording import record
 from isthmus.backends.gpu.runtime.status import is_loss, refusal
-from isthmus.backends.gpu.runtime.waiting import PIECE, Block, state
+from isthmus.backends.gpu.runtime.waiting import PIECE, CommandBlock, state
 from isthmus.errors import Code, QnnError
 
 GRACE = 10.0
@@ -40,7 +40,7 @@ _lost: list[object] = []
 
 
 @dataclass
-class Limits:
+class RunLimits:
     """When an execution is to end early: what is left of its time in seconds, and whether somebody ended it."""
 
     left: Callable[[], float | None]
@@ -82,7 +82,7 @@ class Commands:
 
     def __init__(
         self,
-        context: Context,
+        context: ClContext,
         commands: Sequence[Command],
         what: str,
         patience: float,
@@ -91,8 +91,8 @@ class Commands:
     ) -> None:
         self._keeps = keeps
         self.context, self.commands, self.what, self.patience = context, tuple(commands), what, patience
-        launches = sum(command.kind is Kind.LAUNCH for command in commands)
-        self._block = Block(context.queue, context.device.kind == "cpu", is_single=launches == 1)
+        launches = sum(command.kind is CommandKind.LAUNCH for command in commands)
+        self._block = CommandBlock(context.queue, context.device.kind == "cpu", is_single=launches == 1)
         self._recorded: Owned | None = None
         self._plain = self._rows(self.commands)
         self._table = self._with_recording() if may_record and context.device.command_buffers else self._plain
@@ -108,55 +108,55 @@ class Commands:
             raise self.context.loss(self.what)
         block = self._block
         words = block.words
-        if words[Word.ARMED]:
+        if words[CommandWord.ARMED]:
             block.fresh_bell()
         try:
             self._loop.execute(block.address, 0, 0, 0)
-            if words[Word.STATUS] == 0 and words[Word.EVENT] == 0:
+            if words[CommandWord.STATUS] == 0 and words[CommandWord.EVENT] == 0:
                 return
-            if words[Word.STATUS] == IS_MAPPED:
+            if words[CommandWord.STATUS] == IS_MAPPED:
                 self._again_unmapped(self._loop.execute, GRACE)
             self._see_to_the_end()
         except BaseException:
             self._settle()
             raise
 
-    def run_within(self, limits: Limits) -> int:
+    def run_within(self, limits: RunLimits) -> int:
         """Execute in parts until the end or a limit; an `Outcome`. What was enqueued has ended in any case."""
         if self.context.lost is not None:
             raise self.context.loss(self.what)
         table = _Table(self._plain.rows.copy(), self._plain.labels)
-        table.rows[CHUNK - 1 :: CHUNK, Row.EVENT] = self._event_address
+        table.rows[CHUNK - 1 :: CHUNK, CommandRow.EVENT] = self._event_address
         return self._in_parts(table, limits)
 
-    def timed(self, limits: Limits | None = None) -> tuple[int, list[tuple[str, float]]]:
+    def timed(self, limits: RunLimits | None = None) -> tuple[int, list[tuple[str, float]]]:
         """The same, and what each launch took, by its label, in microseconds as the device has them.
 
         Only a queue of its own notes such times. It comes after all that is in the context's queue, as any execution.
         """
         if self.context.lost is not None:
             raise self.context.loss(self.what)
-        limits, words = limits or Limits(lambda: None), self._block.words
+        limits, words = limits or RunLimits(lambda: None), self._block.words
         events = Events(len(self.commands))
         table = _Table(self._plain.rows.copy(), self._plain.labels)
-        table.rows[:, Row.EVENT] = events.addresses
+        table.rows[:, CommandRow.EVENT] = events.addresses
         try:
             outcome = self._wait_for_queue(limits)
             if outcome == Outcome.COMPLETE:
-                words[Word.QUEUE] = self.context.profiling_queue()
+                words[CommandWord.QUEUE] = self.context.profiling_queue()
                 outcome = self._in_parts(table, limits, events)
             if outcome != Outcome.COMPLETE:
                 return outcome, []
             return outcome, [
                 (command.label, nanoseconds(event, self.what) / 1e3)
                 for command, event in zip(self.commands, events.handles, strict=True)
-                if event and command.kind is Kind.LAUNCH
+                if event and command.kind is CommandKind.LAUNCH
             ]
         finally:
-            words[Word.QUEUE] = self.context.queue
+            words[CommandWord.QUEUE] = self.context.queue
             events.close()
 
-    def _in_parts(self, table: _Table, limits: Limits, events: Events | None = None) -> int:
+    def _in_parts(self, table: _Table, limits: RunLimits, events: Events | None = None) -> int:
         """Execute rows in parts; each row has its event, or the last of each part tells the end of the part."""
         words, outcome = self._block.words, Outcome.COMPLETE
         try:
@@ -164,7 +164,7 @@ class Commands:
                 part = slice(first, first + CHUNK)
                 self._use(_Table(table.rows[part], table.labels[part]))
                 self._enqueue(GRACE)
-                if words[Word.STATUS]:
+                if words[CommandWord.STATUS]:
                     self._fail()
                 if events is not None:
                     self._watch(events.handles[part])
@@ -185,33 +185,33 @@ class Commands:
         """Have the last of some events be what is waited for."""
         last = next((event for event in reversed(events) if event), 0)
         if last:
-            store_retained(self._block.words, Word.EVENT, library().functions["clRetainEvent"], last)
+            store_retained(self._block.words, CommandWord.EVENT, library().functions["clRetainEvent"], last)
 
-    def enqueue(self, wait_for: Sequence[int]) -> Event:
+    def enqueue(self, wait_for: Sequence[int]) -> ClEvent:
         """Enqueue after events of the context; the answer is the event of the end."""
         if self.context.lost is not None:
             raise self.context.loss(self.what)
         words, waits = self._block.words, (c_void_p * max(len(wait_for), 1))(*wait_for)
-        words[Word.WAIT_COUNT] = len(wait_for)
-        words[Word.WAIT_LIST] = ctypes.addressof(waits) if wait_for else 0
+        words[CommandWord.WAIT_COUNT] = len(wait_for)
+        words[CommandWord.WAIT_LIST] = ctypes.addressof(waits) if wait_for else 0
         table = self._table if self.context.device.simultaneous else self._plain
-        event = Event(self.context, self.what)
+        event = ClEvent(self.context, self.what)
         try:
-            table.rows[-1, Row.EVENT] = event.address
+            table.rows[-1, CommandRow.EVENT] = event.address
             self._use(table)
             self._enqueue(PIECE)
-            if words[Word.STATUS]:
+            if words[CommandWord.STATUS]:
                 self._fail()
             event.note()
             return event
         except BaseException:
             # Looks at what is mapped come first: whoever is refused by one has nothing in the queue.
-            if words[Word.STATUS] != IS_MAPPED:
+            if words[CommandWord.STATUS] != IS_MAPPED:
                 self._settle()
             raise
         finally:
-            words[Word.WAIT_COUNT] = words[Word.WAIT_LIST] = 0
-            table.rows[-1, Row.EVENT] = self._event_address
+            words[CommandWord.WAIT_COUNT] = words[CommandWord.WAIT_LIST] = 0
+            table.rows[-1, CommandRow.EVENT] = self._event_address
             self._use(self._table)
 
     def hurry(self) -> None:
@@ -231,10 +231,10 @@ class Commands:
     def _see_to_the_end(self) -> None:
         """After a first piece of waiting: wait on, or tell what went wrong."""
         words = self._block.words
-        if words[Word.STATUS]:
+        if words[CommandWord.STATUS]:
             self._fail()
         begun = time.monotonic()
-        while words[Word.EVENT] and state(words) >= numbers.COMPLETE and not self._block.wait(self._left(begun)):
+        while words[CommandWord.EVENT] and state(words) >= numbers.COMPLETE and not self._block.wait(self._left(begun)):
             self._check_patience(begun)
         self._check_end()
 
@@ -251,9 +251,9 @@ class Commands:
         if now >= self._latest:
             self._lose(f"an execution has not ended {GRACE:g} s after it was to")
 
-    def _wait_within(self, limits: Limits) -> int:
+    def _wait_within(self, limits: RunLimits) -> int:
         begun = time.monotonic()
-        if not self._block.words[Word.EVENT]:
+        if not self._block.words[CommandWord.EVENT]:
             # Nothing but looks at memory was in it.
             return Outcome.COMPLETE
         while True:
@@ -269,15 +269,15 @@ class Commands:
 
     def _check_end(self) -> None:
         words = self._block.words
-        if words[Word.EVENT]:
-            failed = words[Word.STATUS] or state(words)
+        if words[CommandWord.EVENT]:
+            failed = words[CommandWord.STATUS] or state(words)
             self._forget_event()
             self._lose(refusal(int(failed), self.what, "an execution").rule)
 
     def _fail(self) -> None:
         """Tell why a command was not taken by the queue."""
         words = self._block.words
-        status, row, labels = int(words[Word.STATUS]), int(words[Word.FAILED_ROW]), self._used.labels
+        status, row, labels = int(words[CommandWord.STATUS]), int(words[CommandWord.FAILED_ROW]), self._used.labels
         label = f"{labels[row]} of {self.what}" if row < len(labels) and labels[row] else self.what
         if status == IS_MAPPED:
             raise QnnError(
@@ -297,7 +297,7 @@ class Commands:
     def _enqueue(self, patience: float) -> None:
         self._block.fresh_bell()
         self._loop.enqueue(self._block.address, 0, 0, 0)
-        if self._block.words[Word.STATUS] == IS_MAPPED:
+        if self._block.words[CommandWord.STATUS] == IS_MAPPED:
             self._again_unmapped(self._loop.enqueue, patience)
 
     def _again_unmapped(self, do: Callable[..., None], patience: float) -> None:
@@ -309,7 +309,7 @@ class Commands:
         for pause in _MOMENTS:
             time.sleep(pause)
             do(self._block.address, 0, 0, 0)
-            if self._block.words[Word.STATUS] != IS_MAPPED:
+            if self._block.words[CommandWord.STATUS] != IS_MAPPED:
                 break
 
     def _catch_up(self, seconds: float) -> bool:
@@ -320,7 +320,7 @@ class Commands:
         finally:
             self._forget_event()
 
-    def _wait_for_queue(self, limits: Limits) -> int:
+    def _wait_for_queue(self, limits: RunLimits) -> int:
         """Wait for all that is in the queue, as an execution in it does."""
         try:
             self._block.fresh_bell()
@@ -330,7 +330,7 @@ class Commands:
 
     def _mark(self) -> bool:
         """Have the end of all that is in the queue be what is waited for, if the queue takes that."""
-        functions, queue = library().functions, self._block.words[Word.QUEUE]
+        functions, queue = library().functions, self._block.words[CommandWord.QUEUE]
         taken = functions["clEnqueueMarkerWithWaitList"](queue, 0, None, self._event_address) == numbers.SUCCESS
         functions["clFlush"](queue)
         return bool(taken)
@@ -343,43 +343,43 @@ class Commands:
             _lost.append(self._keeps)
 
     def _forget_event(self) -> None:
-        give_back(self._block.words, Word.EVENT, library().functions["clReleaseEvent"])
+        give_back(self._block.words, CommandWord.EVENT, library().functions["clReleaseEvent"])
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     @property
     def _event_address(self) -> int:
-        return self._block.address + WORD * Word.EVENT
+        return self._block.address + WORD * CommandWord.EVENT
 
     def _use(self, table: _Table) -> None:
         words = self._block.words
-        words[Word.ROWS], words[Word.COUNT] = table.rows.ctypes.data, len(table.rows)
+        words[CommandWord.ROWS], words[CommandWord.COUNT] = table.rows.ctypes.data, len(table.rows)
         self._used = table
 
     def _rows(self, commands: Sequence[Command]) -> _Table:
-        rows = np.zeros((len(commands), Row.END), np.int64)
+        rows = np.zeros((len(commands), CommandRow.END), np.int64)
         for row, command in zip(rows, commands, strict=True):
-            row[Row.KIND] = command.kind
+            row[CommandRow.KIND] = command.kind
             # Handles and addresses have 64 bits without a sign.
             operands = np.array([value & 0xFFFF_FFFF_FFFF_FFFF for value in command.operands], np.uint64)
-            row[Row.A : Row.A + len(operands)] = operands.view(np.int64)
-            row[Row.GLOBAL : Row.GLOBAL + len(command.global_size)] = command.global_size
-            row[Row.LOCAL : Row.LOCAL + len(command.local_size)] = command.local_size
-        rows[-1:, Row.EVENT] = self._event_address
+            row[CommandRow.A : CommandRow.A + len(operands)] = operands.view(np.int64)
+            row[CommandRow.GLOBAL : CommandRow.GLOBAL + len(command.global_size)] = command.global_size
+            row[CommandRow.LOCAL : CommandRow.LOCAL + len(command.local_size)] = command.local_size
+        rows[-1:, CommandRow.EVENT] = self._event_address
         return _Table(rows, [command.label for command in commands])
 
     def _with_recording(self) -> _Table:
         """The rows with all launches, which follow one another, recorded as one command."""
         kinds = [command.kind for command in self.commands]
-        if Kind.LAUNCH not in kinds:
+        if CommandKind.LAUNCH not in kinds:
             return self._plain
-        first = kinds.index(Kind.LAUNCH)
-        count = kinds.count(Kind.LAUNCH)
-        assert set(kinds[first : first + count]) == {Kind.LAUNCH}
+        first = kinds.index(CommandKind.LAUNCH)
+        count = kinds.count(CommandKind.LAUNCH)
+        assert set(kinds[first : first + count]) == {CommandKind.LAUNCH}
         self._recorded = record(self.context, self.commands[first : first + count], self.what)
         extension = library().extension(self.context.device.platform)
         assert extension is not None
-        self._block.words[Word.REPLAY] = ctypes.cast(extension["clEnqueueCommandBufferKHR"], c_void_p).value or 0
-        queues = self._block.address + WORD * Word.QUEUE
-        replay = Command(Kind.REPLAY, (self._recorded.handle, queues), "recorded launches")
+        self._block.words[CommandWord.REPLAY] = ctypes.cast(extension["clEnqueueCommandBufferKHR"], c_void_p).value or 0
+        queues = self._block.address + WORD * CommandWord.QUEUE
+        replay = Command(CommandKind.REPLAY, (self._recorded.handle, queues), "recorded launches")
         return self._rows((*self.commands[:first], replay, *self.commands[first + count :]))

@@ -11,7 +11,7 @@ from isthmus.backends.gpu.runtime import numbers
 from isthmus.backends.gpu.runtime.library import device_handles, library, platforms
 from isthmus.backends.gpu.runtime.owned import kinds_of
 from isthmus.errors import Code, QnnError
-from isthmus.system.interrupts import owned
+from isthmus.system.interrupts import own_fd
 
 
 def handle_of(given: Any, kind: str, what: str, code: Code, gone: Code | None = None) -> int:
@@ -67,7 +67,7 @@ def _first_word(address: int) -> int | None:
     """What stands at an address, wherever that leads; None where nothing can be read."""
     if address <= 0 or address % 8 or address >= 1 << 63:
         return None
-    with owned(os.open, "/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC) as memory:
+    with own_fd(os.open, "/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC) as memory:
         try:
             content = os.pread(memory.fileno(), 8, address)
         except OSError:

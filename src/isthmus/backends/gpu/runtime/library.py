@@ -84,7 +84,7 @@ _EXTENSION = {
 """cl_khr_command_buffer, by what its functions take; each driver has its own."""
 
 
-class Library:
+class ClLibrary:
     """The functions of an OpenCL library.
 
     Parameters
@@ -155,10 +155,10 @@ class Library:
 
 
 _lock = Lock()
-_loaded: list[Library] = []
+_loaded: list[ClLibrary] = []
 
 
-def library() -> Library:
+def library() -> ClLibrary:
     """The library of this process, loaded when it is first asked for.
 
     Raises
@@ -172,7 +172,7 @@ def library() -> Library:
         return _loaded[0]
 
 
-def own_library() -> Library:
+def own_library() -> ClLibrary:
     """The library, for whoever begins something new with it.
 
     Raises
@@ -188,12 +188,12 @@ def own_library() -> Library:
     return found
 
 
-def _load() -> Library:
+def _load() -> ClLibrary:
     problems = []
     for path, prepare in _candidates():
         try:
             prepare()
-            return Library(path)
+            return ClLibrary(path)
         except (OSError, AttributeError) as problem:
             problems.append(str(problem))
     rule = f"there is no OpenCL library: {'; '.join(problems)}"

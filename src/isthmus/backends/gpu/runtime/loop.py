@@ -3,7 +3,7 @@
 One call does both, so a launch costs what the driver takes and no crossing from Python. Waiting spins for a while where
 that pays, then sleeps until the driver calls back, or for a part of the time that it took so far where drivers call
 back late; it ends after a time in any case, so that whoever waits can look whether it should. All work on a block of
-words (`Word`); commands are rows of words (`Row`).
+words (`CommandWord`); commands are rows of words (`CommandRow`).
 
 These functions are typed by numba when they are compiled; `call`, `load` and their like are given to them there.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Word(IntEnum):
+class CommandWord(IntEnum):
     """The block: what to do, with which functions, and what came of it."""
 
     QUEUE = 0
@@ -53,7 +53,7 @@ class Word(IntEnum):
     END = 27
 
 
-class Row(IntEnum):
+class CommandRow(IntEnum):
     """A command: what it is, where its event goes, its operands."""
 
     KIND = 0
@@ -68,7 +68,7 @@ class Row(IntEnum):
     END = 13
 
 
-class Kind(IntEnum):
+class CommandKind(IntEnum):
     """Commands."""
 
     LAUNCH = 0
@@ -101,78 +101,80 @@ _PATIENCE = 5
 
 
 def enqueue(block, unused_b, unused_c, unused_d):
-    queue = load(block + WORD * Word.QUEUE)
-    row = load(block + WORD * Word.ROWS)
-    count = load(block + WORD * Word.COUNT)
-    waits = load(block + WORD * Word.WAIT_COUNT)
-    wait_list = load(block + WORD * Word.WAIT_LIST)
+    queue = load(block + WORD * CommandWord.QUEUE)
+    row = load(block + WORD * CommandWord.ROWS)
+    count = load(block + WORD * CommandWord.COUNT)
+    waits = load(block + WORD * CommandWord.WAIT_COUNT)
+    wait_list = load(block + WORD * CommandWord.WAIT_LIST)
     status = 0
     index = 0
     while index < count and status == 0:
         kind = load(row)
-        event = load(row + WORD * Row.EVENT)
-        a = load(row + WORD * Row.A)
-        b = load(row + WORD * Row.B)
-        c = load(row + WORD * Row.C)
-        d = load(row + WORD * Row.D)
-        if kind == Kind.LAUNCH:
-            sizes = row + WORD * Row.LOCAL if c != 0 else 0
-            function = load(block + WORD * Word.LAUNCH)
-            status = call(function, queue, a, b, 0, row + WORD * Row.GLOBAL, sizes, waits, wait_list, event, 0)
-        elif kind == Kind.WRITE:
-            status = call(load(block + WORD * Word.WRITE), queue, a, 0, b, c, d, waits, wait_list, event, 0)
-        elif kind == Kind.READ:
-            status = call(load(block + WORD * Word.READ), queue, a, 0, b, c, d, waits, wait_list, event, 0)
-        elif kind == Kind.MAP:
-            store(block + WORD * Word.VALUE, 0)
-            function = load(block + WORD * Word.MAP)
-            at = call_for_address(function, queue, a, 0, d, b, c, waits, wait_list, event, block + WORD * Word.VALUE)
-            status = low_half(load(block + WORD * Word.VALUE))
-            if status == 0 and at != load(row + WORD * Row.E):
+        event = load(row + WORD * CommandRow.EVENT)
+        a = load(row + WORD * CommandRow.A)
+        b = load(row + WORD * CommandRow.B)
+        c = load(row + WORD * CommandRow.C)
+        d = load(row + WORD * CommandRow.D)
+        if kind == CommandKind.LAUNCH:
+            sizes = row + WORD * CommandRow.LOCAL if c != 0 else 0
+            function = load(block + WORD * CommandWord.LAUNCH)
+            status = call(function, queue, a, b, 0, row + WORD * CommandRow.GLOBAL, sizes, waits, wait_list, event, 0)
+        elif kind == CommandKind.WRITE:
+            status = call(load(block + WORD * CommandWord.WRITE), queue, a, 0, b, c, d, waits, wait_list, event, 0)
+        elif kind == CommandKind.READ:
+            status = call(load(block + WORD * CommandWord.READ), queue, a, 0, b, c, d, waits, wait_list, event, 0)
+        elif kind == CommandKind.MAP:
+            store(block + WORD * CommandWord.VALUE, 0)
+            function = load(block + WORD * CommandWord.MAP)
+            at = call_for_address(
+                function, queue, a, 0, d, b, c, waits, wait_list, event, block + WORD * CommandWord.VALUE
+            )
+            status = low_half(load(block + WORD * CommandWord.VALUE))
+            if status == 0 and at != load(row + WORD * CommandRow.E):
                 status = MOVED
-        elif kind == Kind.UNMAP:
-            status = call(load(block + WORD * Word.UNMAP), queue, a, d, waits, wait_list, event, 0, 0, 0, 0)
-        elif kind == Kind.REPLAY:
-            status = call(load(block + WORD * Word.REPLAY), 1, b, a, waits, wait_list, event, 0, 0, 0, 0)
+        elif kind == CommandKind.UNMAP:
+            status = call(load(block + WORD * CommandWord.UNMAP), queue, a, d, waits, wait_list, event, 0, 0, 0, 0)
+        elif kind == CommandKind.REPLAY:
+            status = call(load(block + WORD * CommandWord.REPLAY), 1, b, a, waits, wait_list, event, 0, 0, 0, 0)
         else:
-            store(block + WORD * Word.VALUE, 0)
-            function = load(block + WORD * Word.MEM_INFO)
-            status = call(function, a, _MEM_MAP_COUNT, 4, block + WORD * Word.VALUE, 0, 0, 0, 0, 0, 0)
-            if status == 0 and low_half(load(block + WORD * Word.VALUE)) != 0:
+            store(block + WORD * CommandWord.VALUE, 0)
+            function = load(block + WORD * CommandWord.MEM_INFO)
+            status = call(function, a, _MEM_MAP_COUNT, 4, block + WORD * CommandWord.VALUE, 0, 0, 0, 0, 0, 0)
+            if status == 0 and low_half(load(block + WORD * CommandWord.VALUE)) != 0:
                 status = IS_MAPPED
-        if kind != Kind.UNMAPPED:
+        if kind != CommandKind.UNMAPPED:
             # The queue keeps the order: what the first command waits for, all do.
             waits = 0
             wait_list = 0
         if status == 0:
             index += 1
-            row += WORD * Row.END
-    store(block + WORD * Word.STATUS, status)
-    store(block + WORD * Word.FAILED_ROW, index)
-    flushed = call(load(block + WORD * Word.FLUSH), queue, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+            row += WORD * CommandRow.END
+    store(block + WORD * CommandWord.STATUS, status)
+    store(block + WORD * CommandWord.FAILED_ROW, index)
+    flushed = call(load(block + WORD * CommandWord.FLUSH), queue, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     if status == 0:
-        store(block + WORD * Word.STATUS, flushed)
+        store(block + WORD * CommandWord.STATUS, flushed)
 
 
 def wait(block, unused_b, unused_c, unused_d):
-    event = load(block + WORD * Word.EVENT)
-    information = load(block + WORD * Word.EVENT_INFO)
-    begin = nanoseconds(block + WORD * Word.SECONDS)
-    spin = load(block + WORD * Word.SPIN)
-    limit = load(block + WORD * Word.SLICE)
-    bell = load(block + WORD * Word.BELL)
+    event = load(block + WORD * CommandWord.EVENT)
+    information = load(block + WORD * CommandWord.EVENT_INFO)
+    begin = nanoseconds(block + WORD * CommandWord.SECONDS)
+    spin = load(block + WORD * CommandWord.SPIN)
+    limit = load(block + WORD * CommandWord.SLICE)
+    bell = load(block + WORD * CommandWord.BELL)
     polls = 0
     while True:
-        store(block + WORD * Word.VALUE, 0)
-        status = call(information, event, _EXECUTION_STATUS, 4, block + WORD * Word.VALUE, 0, 0, 0, 0, 0, 0)
-        state = low_half(load(block + WORD * Word.VALUE))
+        store(block + WORD * CommandWord.VALUE, 0)
+        status = call(information, event, _EXECUTION_STATUS, 4, block + WORD * CommandWord.VALUE, 0, 0, 0, 0, 0, 0)
+        state = low_half(load(block + WORD * CommandWord.VALUE))
         if status != 0 or state <= _COMPLETE:
-            store(block + WORD * Word.STATUS, status)
+            store(block + WORD * CommandWord.STATUS, status)
             if status == 0 and state == _COMPLETE:
-                store(block + WORD * Word.EVENT, 0)
-                call(load(block + WORD * Word.RELEASE), event, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+                store(block + WORD * CommandWord.EVENT, 0)
+                call(load(block + WORD * CommandWord.RELEASE), event, 0, 0, 0, 0, 0, 0, 0, 0, 0)
             return
-        if load(block + WORD * Word.ARMED) == 0:
+        if load(block + WORD * CommandWord.ARMED) == 0:
             polls += 1
             if spin < 0:
                 # To ask takes a lock that the device needs too.
@@ -182,36 +184,36 @@ def wait(block, unused_b, unused_c, unused_d):
             elif spin > 0 and polls & 7 != 0:
                 pause()
                 continue
-            if nanoseconds(block + WORD * Word.SECONDS) - begin < abs(spin):
+            if nanoseconds(block + WORD * CommandWord.SECONDS) - begin < abs(spin):
                 continue
-            store(block + WORD * Word.ARMED, 1)
-            function = load(block + WORD * Word.CALL_BACK)
-            status = call(function, event, _COMPLETE, load(block + WORD * Word.NOTIFY), bell, 0, 0, 0, 0, 0, 0)
+            store(block + WORD * CommandWord.ARMED, 1)
+            function = load(block + WORD * CommandWord.CALL_BACK)
+            status = call(function, event, _COMPLETE, load(block + WORD * CommandWord.NOTIFY), bell, 0, 0, 0, 0, 0, 0)
             if status != 0:
-                store(block + WORD * Word.STATUS, status)
+                store(block + WORD * CommandWord.STATUS, status)
                 return
-        taken = nanoseconds(block + WORD * Word.SECONDS) - begin
+        taken = nanoseconds(block + WORD * CommandWord.SECONDS) - begin
         left = limit - taken
         if left <= 0:
-            store(block + WORD * Word.STATUS, 0)
+            store(block + WORD * CommandWord.STATUS, 0)
             return
         if load_now(bell) != 0:
             # Some drivers call back a moment before they say so.
-            store(block + WORD * Word.SECONDS, 0)
-            store(block + WORD * Word.NANOSECONDS, min(left, 20_000))
-            sleep(block + WORD * Word.SECONDS)
+            store(block + WORD * CommandWord.SECONDS, 0)
+            store(block + WORD * CommandWord.NANOSECONDS, min(left, 20_000))
+            sleep(block + WORD * CommandWord.SECONDS)
         else:
             if spin > 0:
                 # Drivers of such devices may look only now and then whom to call back (every 20 ms, one of them).
                 left = min(left, max(spin, taken) >> _PATIENCE)
-            store(block + WORD * Word.SECONDS, left // 1_000_000_000)
-            store(block + WORD * Word.NANOSECONDS, left % 1_000_000_000)
-            sleep_on(bell, block + WORD * Word.SECONDS)
+            store(block + WORD * CommandWord.SECONDS, left // 1_000_000_000)
+            store(block + WORD * CommandWord.NANOSECONDS, left % 1_000_000_000)
+            sleep_on(bell, block + WORD * CommandWord.SECONDS)
 
 
 def execute(block, unused_b, unused_c, unused_d):
     enqueue(block, 0, 0, 0)
-    if load(block + WORD * Word.STATUS) == 0:
+    if load(block + WORD * CommandWord.STATUS) == 0:
         wait(block, 0, 0, 0)
 
 

@@ -26,7 +26,7 @@ def symbol(name: str) -> str:
     return f"isthmus_opencl_{name}"
 
 
-class Loop:
+class CommandLoop:
     """The functions of the loop: each is one call without Python's lock, with the address of a block."""
 
     def __init__(self, objects: list[bytes]) -> None:
@@ -42,6 +42,6 @@ class Loop:
 
 
 @lru_cache(maxsize=1)
-def load() -> Loop:
+def load() -> CommandLoop:
     """The loop as machine code. The first call of a process loads LLVM; the first of a user compiles."""
-    return Loop(LOOP.objects())
+    return CommandLoop(LOOP.objects())

@@ -1,6 +1,6 @@
 """References to objects of OpenCL, with an owner from the moment there is one until it is given back.
 
-A reference stands in a cell of its owner's, which is on record before there is one (`Ending`).
+A reference stands in a cell of its owner's, which is on record before there is one (`Finalizer`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from ctypes import c_int32, c_void_p
 from typing import Any
 
 from isthmus.backends.gpu.runtime.cells import give_back, store, store_retained
-from isthmus.backends.gpu.runtime.library import Library, library
+from isthmus.backends.gpu.runtime.library import ClLibrary, library
 from isthmus.backends.gpu.runtime.status import check
 from isthmus.errors import Code, QnnError
-from isthmus.system.interrupts import Ending
+from isthmus.system.interrupts import Finalizer
 
 _NAMES = {
     "Context": "Context", "CommandQueue": "CommandQueue", "MemoryObject": "MemObject", "Program": "Program",
@@ -50,7 +50,7 @@ class Owned:
         self.kind = kind
         self._cell = (c_void_p * 1)()
         # At exit the driver may have gone before us; the system takes everything.
-        self._end = Ending(self, _end, library(), kind, release, self._cell)
+        self._end = Finalizer(self, _end, library(), kind, release, self._cell)
 
     @staticmethod
     def make(what: str, name: str, *arguments: Any) -> Owned:
@@ -106,7 +106,7 @@ class Owned:
         self._end.run()
 
 
-def _end(found: Library, kind: str, release: Callable[[int], int] | None, cell: Any) -> None:
+def _end(found: ClLibrary, kind: str, release: Callable[[int], int] | None, cell: Any) -> None:
     _living.discard((cell[0] or 0, ctypes.addressof(cell), kind))
     if not found.is_inherited and not sys.is_finalizing():
         give_back(cell, 0, found.functions[f"clRelease{_NAMES[kind]}"] if release is None else release)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from isthmus.backends.gpu.runtime import numbers
-from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.owned import Owned
 from isthmus.backends.gpu.runtime.status import refusal
@@ -83,7 +83,7 @@ class Repository:
 
 
 def build_each(
-    context: Context, sources: Sequence[tuple[str, Sequence[str]]], repository: Repository, what: str
+    context: ClContext, sources: Sequence[tuple[str, Sequence[str]]], repository: Repository, what: str
 ) -> list[Owned]:
     """Programs of several sources, each with its options, built side by side: drivers compile on one processor each.
 
@@ -130,7 +130,7 @@ def _join(builders: Sequence[threading.Thread]) -> None:
 
 
 def build(
-    context: Context, source: str, options: Sequence[str], repository: Repository, what: str
+    context: ClContext, source: str, options: Sequence[str], repository: Repository, what: str
 ) -> Owned:
     """A program that is ready for kernels to be made of it.
 
@@ -164,7 +164,7 @@ def _options(options: Sequence[str]) -> bytes:
     return " ".join(options).encode()
 
 
-def _from_source(context: Context, source: str, options: Sequence[str], what: str) -> Owned:
+def _from_source(context: ClContext, source: str, options: Sequence[str], what: str) -> Owned:
     found, text = library(), source.encode()
     texts, sizes = (c_char_p * 1)(text), (c_size_t * 1)(len(text))
     program = Owned.make(what, "clCreateProgramWithSource", context.handle, 1, texts, sizes)
@@ -180,7 +180,7 @@ def _from_source(context: Context, source: str, options: Sequence[str], what: st
     return program
 
 
-def _from_binary(context: Context, binary: bytes, options: Sequence[str]) -> Owned | None:
+def _from_binary(context: ClContext, binary: bytes, options: Sequence[str]) -> Owned | None:
     """A program out of what was kept, if the driver takes it."""
     found = library()
     device = (c_void_p * 1)(context.device.handle)

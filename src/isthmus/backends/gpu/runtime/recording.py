@@ -8,13 +8,13 @@ from ctypes import c_int32, c_uint64, c_void_p
 
 from isthmus.backends.gpu.runtime import numbers
 from isthmus.backends.gpu.runtime.commands import Command
-from isthmus.backends.gpu.runtime.context import Context
+from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.runtime.library import library
 from isthmus.backends.gpu.runtime.owned import Owned
 from isthmus.backends.gpu.runtime.status import check
 
 
-def record(context: Context, launches: Sequence[Command], what: str) -> Owned:
+def record(context: ClContext, launches: Sequence[Command], what: str) -> Owned:
     """The launches as the driver records them, for the context's queue."""
     extension = library().extension(context.device.platform)
     assert extension is not None

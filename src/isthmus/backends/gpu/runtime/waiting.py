@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from isthmus.backends.gpu.runtime import machine, numbers
 from isthmus.backends.gpu.runtime.cells import give_back, store
 from isthmus.backends.gpu.runtime.library import library
-from isthmus.backends.gpu.runtime.loop import WORD, Word
+from isthmus.backends.gpu.runtime.loop import WORD, CommandWord
 from isthmus.backends.gpu.runtime.status import check, refusal
-from isthmus.system.interrupts import Ending
+from isthmus.system.interrupts import Finalizer
 
 if TYPE_CHECKING:
-    from isthmus.backends.gpu.runtime.context import Context
+    from isthmus.backends.gpu.runtime.context import ClContext
 
 PIECE = 0.05
 """The longest wait in one piece, in seconds: interrupts and time limits are looked at in between."""
@@ -30,18 +30,18 @@ processors. Whoever spins makes way."""
 
 _SLAB = 512
 """Bells that are made at a time."""
-_Words = ctypes.c_int64 * Word.END
+_Words = ctypes.c_int64 * CommandWord.END
 _FUNCTIONS = {
-    Word.LAUNCH: "clEnqueueNDRangeKernel",
-    Word.WRITE: "clEnqueueWriteBuffer",
-    Word.READ: "clEnqueueReadBuffer",
-    Word.MAP: "clEnqueueMapBuffer",
-    Word.UNMAP: "clEnqueueUnmapMemObject",
-    Word.FLUSH: "clFlush",
-    Word.MEM_INFO: "clGetMemObjectInfo",
-    Word.EVENT_INFO: "clGetEventInfo",
-    Word.CALL_BACK: "clSetEventCallback",
-    Word.RELEASE: "clReleaseEvent",
+    CommandWord.LAUNCH: "clEnqueueNDRangeKernel",
+    CommandWord.WRITE: "clEnqueueWriteBuffer",
+    CommandWord.READ: "clEnqueueReadBuffer",
+    CommandWord.MAP: "clEnqueueMapBuffer",
+    CommandWord.UNMAP: "clEnqueueUnmapMemObject",
+    CommandWord.FLUSH: "clFlush",
+    CommandWord.MEM_INFO: "clGetMemObjectInfo",
+    CommandWord.EVENT_INFO: "clGetEventInfo",
+    CommandWord.CALL_BACK: "clSetEventCallback",
+    CommandWord.RELEASE: "clReleaseEvent",
 }
 
 
@@ -63,21 +63,21 @@ class Bells:
     def give(self, words: Any) -> None:
         """Put one that nobody is going to write into a block that has none."""
         self._sweep()
-        while not words[Word.BELL]:
+        while not words[CommandWord.BELL]:
             try:
-                store(words, Word.BELL, starmap(self._free.popleft, ((),)))
+                store(words, CommandWord.BELL, starmap(self._free.popleft, ((),)))
             except IndexError:
                 self._make()
 
     def exchange(self, words: Any) -> None:
         """Put another one into a block whose own a driver was asked to write."""
         self._sweep()
-        while words[Word.ARMED]:
-            another, asked = starmap(self._free.popleft, ((),)), (words[Word.BELL],)
+        while words[CommandWord.ARMED]:
+            another, asked = starmap(self._free.popleft, ((),)), (words[CommandWord.BELL],)
             steps = chain(
-                map(setitem, (words,), (Word.BELL,), another),
+                map(setitem, (words,), (CommandWord.BELL,), another),
                 map(self._awaited.append, asked),
-                map(setitem, (words,), (Word.ARMED,), (0,)),
+                map(setitem, (words,), (CommandWord.ARMED,), (0,)),
             )
             try:
                 deque(steps, maxlen=0)
@@ -86,7 +86,7 @@ class Bells:
 
     def take_back(self, words: Any) -> None:
         """Have a block's again, if it has one; safe to repeat."""
-        give_back(words, Word.BELL, (self._awaited if words[Word.ARMED] else self._free).append)
+        give_back(words, CommandWord.BELL, (self._awaited if words[CommandWord.ARMED] else self._free).append)
 
     def _sweep(self) -> None:
         """Have those free that were written."""
@@ -112,7 +112,7 @@ class Bells:
 _bells = Bells()
 
 
-class Block:
+class CommandBlock:
     """The words that native code enqueues and waits by.
 
     Parameters
@@ -131,17 +131,17 @@ class Block:
         self.address = ctypes.addressof(self.words)
         for word, name in _FUNCTIONS.items():
             self.words[word] = found.address(name)
-        self.words[Word.NOTIFY] = loop.notify
-        self.words[Word.QUEUE] = queue
+        self.words[CommandWord.NOTIFY] = loop.notify
+        self.words[CommandWord.QUEUE] = queue
         on_host_ns = -int(SPIN_ON_HOST * 1e9) if is_single else 0
-        self.words[Word.SPIN] = on_host_ns if on_host else int(SPIN * 1e9)
-        self.words[Word.SLICE] = int(PIECE * 1e9)
-        Ending(self, _bells.take_back, self.words)
+        self.words[CommandWord.SPIN] = on_host_ns if on_host else int(SPIN * 1e9)
+        self.words[CommandWord.SLICE] = int(PIECE * 1e9)
+        Finalizer(self, _bells.take_back, self.words)
         _bells.give(self.words)
 
     def fresh_bell(self) -> None:
         """After a wait that slept: have a bell that no earlier event rings."""
-        if self.words[Word.ARMED]:
+        if self.words[CommandWord.ARMED]:
             _bells.exchange(self.words)
 
     def wait(self, seconds: float) -> bool:
@@ -153,17 +153,17 @@ class Block:
         try:
             while True:
                 left = deadline - time.monotonic()
-                words[Word.SLICE] = int(min(max(left, 0), PIECE) * 1e9)
+                words[CommandWord.SLICE] = int(min(max(left, 0), PIECE) * 1e9)
                 wait(self.address, 0, 0, 0)
-                if words[Word.EVENT] == 0 or words[Word.STATUS] != 0 or state(words) < numbers.COMPLETE:
+                if words[CommandWord.EVENT] == 0 or words[CommandWord.STATUS] != 0 or state(words) < numbers.COMPLETE:
                     return True
                 if left <= 0:
                     return False
         finally:
-            words[Word.SLICE] = int(PIECE * 1e9)
+            words[CommandWord.SLICE] = int(PIECE * 1e9)
 
 
-def map_buffer(context: Context, memory: int, nbytes: int, what: str, cell: Any = None) -> int:
+def map_buffer(context: ClContext, memory: int, nbytes: int, what: str, cell: Any = None) -> int:
     """Have the host read and write a buffer, once all before it in the queue is done.
 
     The answer is the address that the host sees; it stands in a cell too, if one is given, where no handler of a signal
@@ -174,9 +174,9 @@ def map_buffer(context: Context, memory: int, nbytes: int, what: str, cell: Any 
     QnnError
         COMMON_SYSTEM_COMMUNICATION if the device fails, or has not come to it when its time is over: then it is lost.
     """
-    functions, block = library().functions, Block(context.queue, context.device.kind == "cpu")
+    functions, block = library().functions, CommandBlock(context.queue, context.device.kind == "cpu")
     status, flags, cell = ctypes.c_int32(), numbers.MAP_READ | numbers.MAP_WRITE, cell or (ctypes.c_void_p * 1)()
-    event = block.address + WORD * Word.EVENT
+    event = block.address + WORD * CommandWord.EVENT
     given = (context.queue, memory, numbers.FALSE, flags, 0, nbytes, 0, None, event, ctypes.byref(status))
     try:
         store(cell, 0, map(functions["clEnqueueMapBuffer"], *((argument,) for argument in given)))
@@ -184,11 +184,11 @@ def map_buffer(context: Context, memory: int, nbytes: int, what: str, cell: Any 
         functions["clFlush"](context.queue)
         if not block.wait(context.patience):
             context.lose(f"memory has not been mapped within {context.patience:g} s")
-        elif block.words[Word.EVENT]:
-            failed = int(block.words[Word.STATUS]) or state(block.words)
+        elif block.words[CommandWord.EVENT]:
+            failed = int(block.words[CommandWord.STATUS]) or state(block.words)
             context.lose(refusal(failed, what, "clEnqueueMapBuffer").rule)
     finally:
-        give_back(block.words, Word.EVENT, functions["clReleaseEvent"])
+        give_back(block.words, CommandWord.EVENT, functions["clReleaseEvent"])
     if context.lost is not None:
         raise context.loss(what)
     return int(cell[0] or 0)
@@ -196,18 +196,18 @@ def map_buffer(context: Context, memory: int, nbytes: int, what: str, cell: Any 
 
 def hand_over(queue: int, memory: int, address: int, seconds: float) -> bool:
     """Give memory that is mapped to the device for good, and wait; whether it has taken it. Safe to call again."""
-    functions, block = library().functions, Block(queue, True)
-    event = block.address + WORD * Word.EVENT
+    functions, block = library().functions, CommandBlock(queue, True)
+    event = block.address + WORD * CommandWord.EVENT
     try:
         if functions["clEnqueueUnmapMemObject"](queue, memory, address, 0, None, event):
             # It is not mapped any more: what ended that may still be under way.
             functions["clEnqueueMarkerWithWaitList"](queue, 0, None, event)
         functions["clFlush"](queue)
-        return not block.words[Word.EVENT] or (block.wait(seconds) and not block.words[Word.EVENT])
+        return not block.words[CommandWord.EVENT] or (block.wait(seconds) and not block.words[CommandWord.EVENT])
     finally:
-        give_back(block.words, Word.EVENT, functions["clReleaseEvent"])
+        give_back(block.words, CommandWord.EVENT, functions["clReleaseEvent"])
 
 
 def state(words: Any) -> int:
     """The execution status of an event as the block has it: 32 bits with a sign."""
-    return ctypes.c_int32(words[Word.VALUE] & 0xFFFFFFFF).value
+    return ctypes.c_int32(words[CommandWord.VALUE] & 0xFFFFFFFF).value

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.kernels.base import I64, address, device, generated, real, share, store_i64, word
-from isthmus.engine.native.kernels.vector import Code, outlined
+from isthmus.engine.native.kernels.vector import VectorCode, outlined
 from isthmus.engine.native.signatures.depthwise import CONVOLVE
 from isthmus.engine.native.target import Target
 
 _WORDS = CONVOLVE.place
 
 
-def _over_channels(code: Code, channels: Any, block: Callable[[Any, Callable, Callable], None]) -> None:
+def _over_channels(code: VectorCode, channels: Any, block: Callable[[Any, Callable, Callable], None]) -> None:
     """Write `block` for whole vectors of channels, and once more with masks for the rest."""
     whole = code.builder.and_(channels, code.number(-code.lanes))
     with code.builder.if_then(code.below(0, whole)):
@@ -46,7 +46,8 @@ def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bo
     columns = (tile - 1) * stride + kernel
 
     def emit(
-        code: Code, x: Any, x_outer: Any, x_inner: Any, count: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any,
+        code: VectorCode,
+        x: Any, x_outer: Any, x_inner: Any, count: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any,
         y: Any, y_inner: Any, begin: Any, channels: Any, least: Any, most: Any,
     ) -> None:  # fmt: skip
         low, high = code.splat(least), code.splat(most)
@@ -81,7 +82,7 @@ def _shared_tile(target: Target, tile: int, kernel: int, stride: int, listed: bo
 
 
 def _store_tile(
-    code: Code, sums: list[Any], place: Any, step: Any, low: Any, high: Any, store: Callable[[Any, Any], None]
+    code: VectorCode, sums: list[Any], place: Any, step: Any, low: Any, high: Any, store: Callable[[Any, Any], None]
 ) -> None:
     for value in sums:
         store(code.clamp(value, low, high), place)
@@ -95,7 +96,8 @@ def _separate_tile(target: Target, tile: int) -> Callable:
     """
 
     def emit(
-        code: Code, addresses: Any, _: Any, inner: Any, count: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any,
+        code: VectorCode,
+        addresses: Any, _: Any, inner: Any, count: Any, weights: Any, w_outer: Any, w_inner: Any, bias: Any,
         y: Any, y_inner: Any, begin: Any, channels: Any, least: Any, most: Any,
     ) -> None:  # fmt: skip
         low, high = code.splat(least), code.splat(most)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from isthmus.engine.native.kernels.base import F32, I64, device
-from isthmus.engine.native.kernels.vector import Code, outlined
+from isthmus.engine.native.kernels.vector import VectorCode, outlined
 from isthmus.engine.native.target import Target
 
 
-def _finish(code: Code, sums: list[Any], rows: list[Any], columns: Any, least: Any, most: Any) -> None:
+def _finish(code: VectorCode, sums: list[Any], rows: list[Any], columns: Any, least: Any, most: Any) -> None:
     """Clamp the sums of a tile and store them: row by row, only the first `columns` of each."""
     vectors = len(sums) // len(rows)
     low, high = code.splat(least), code.splat(most)
@@ -31,7 +31,7 @@ def _finish(code: Code, sums: list[Any], rows: list[Any], columns: Any, least: A
                 code.masked_store(value, rows[i // vectors], masks[i % vectors], width * (i % vectors))
 
 
-def _step(code: Code, sums: list[Any], left: list[Any], offset: Any, panel: Any) -> list[Any]:
+def _step(code: VectorCode, sums: list[Any], left: list[Any], offset: Any, panel: Any) -> list[Any]:
     """The sums after one step of the depth: each row's scalar times the panel's row."""
     vectors = len(sums) // len(left)
     offset = code.opaque(offset)
@@ -43,7 +43,7 @@ def _step(code: Code, sums: list[Any], left: list[Any], offset: Any, panel: Any)
     return result
 
 
-def _first_sums(code: Code, rows: list[Any], vectors: int, bias: Any, columns: Any) -> list[Any]:
+def _first_sums(code: VectorCode, rows: list[Any], vectors: int, bias: Any, columns: Any) -> list[Any]:
     """What a tile starts from: the bias, or, where there is none, the sums that earlier depths left in the result."""
     width = 4 * code.lanes
 
@@ -63,7 +63,7 @@ def _first_sums(code: Code, rows: list[Any], vectors: int, bias: Any, columns: A
     return code.either(code.builder.icmp_signed("==", bias, code.number(0)), go_on, from_bias)
 
 
-def _clamped_rows(code: Code, first: Any, step: Any, rows: int, present: Any) -> list[Any]:
+def _clamped_rows(code: VectorCode, first: Any, step: Any, rows: int, present: Any) -> list[Any]:
     """Addresses of `rows` rows; those that are not present repeat the last one, so a short tile stays in bounds."""
     result = [first]
     for m in range(1, rows):
@@ -81,7 +81,7 @@ def dense_tile(target: Target, rows: int, vectors: int) -> Callable:
     row_bytes = 4 * target.lanes * vectors
 
     def emit(
-        code: Code, a: Any, a_row: Any, a_column: Any, depth: Any, bias: Any, panel: Any, c: Any, c_row: Any,
+        code: VectorCode, a: Any, a_row: Any, a_column: Any, depth: Any, bias: Any, panel: Any, c: Any, c_row: Any,
         present: Any, columns: Any, least: Any, most: Any,
     ) -> None:  # fmt: skip
         left = _clamped_rows(code, a, a_row, rows, present)
@@ -106,7 +106,8 @@ def indirect_tile(target: Target, rows: int, vectors: int, listed: int) -> Calla
     row_bytes = 4 * target.lanes * vectors
 
     def emit(
-        code: Code, addresses: Any, taps: Any, run: Any, bias: Any, panel: Any, goals: Any, shift: Any, columns: Any,
+        code: VectorCode,
+        addresses: Any, taps: Any, run: Any, bias: Any, panel: Any, goals: Any, shift: Any, columns: Any,
         least: Any, most: Any,
     ) -> None:  # fmt: skip
         def results() -> list[Any]:
@@ -132,7 +133,7 @@ def single_row(target: Target, vectors: int, chains: int) -> Callable:
     row_bytes = 4 * target.lanes * vectors
 
     def emit(
-        code: Code, a: Any, a_column: Any, depth: Any, panel: Any, c: Any, columns: Any, least: Any, most: Any
+        code: VectorCode, a: Any, a_column: Any, depth: Any, panel: Any, c: Any, columns: Any, least: Any, most: Any
     ) -> None:
         builder = code.builder
         rounds, rest = builder.sdiv(depth, code.number(chains)), builder.srem(depth, code.number(chains))

@@ -21,7 +21,7 @@ from isthmus.engine.native.kernels.base import (
     word,
 )
 from isthmus.engine.native.kernels.gemm import dense_tile, divide_work, shape_of, single_row
-from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.matmul import PACK, PACKED, VECTOR
 from isthmus.engine.native.target import Target
 
@@ -136,7 +136,7 @@ def _transposed_square(target: Target) -> Callable:
     """
     lanes = target.lanes
 
-    def emit(code: Code, source: Any, source_row: Any, goal: Any, goal_row: Any) -> None:
+    def emit(code: VectorCode, source: Any, source_row: Any, goal: Any, goal_row: Any) -> None:
         rows = [code.load(code.plus(source, code.times(source_row, i))) for i in range(lanes)]
         distance = lanes // 2
         while distance:

@@ -11,18 +11,18 @@ from typing import Any
 
 from isthmus.engine.native.kernels.base import F32, I8, I32, address, device, generated, load_i32, real, share, word
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, part
-from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.quantized_binary import ADD, MULTIPLY
 from isthmus.engine.native.target import Target
 
 
-def _wide(code: Code, value: Any, signed: bool) -> Any:
+def _wide(code: VectorCode, value: Any, signed: bool) -> Any:
     """Bytes, one or a vector of them, as 32-bit integers."""
     kind = vector_type(I32, value.type.count) if hasattr(value.type, "count") else I32
     return code.builder.sext(value, kind) if signed else code.builder.zext(value, kind)
 
 
-def _each_block(code: Code, sources: list[Any], y: Any, count: Any, signed: bool, body: Callable) -> None:
+def _each_block(code: VectorCode, sources: list[Any], y: Any, count: Any, signed: bool, body: Callable) -> None:
     """Run `body` on blocks of four vectors of 32-bit integers from each source; store the bytes that it makes."""
     builder, lanes = code.builder, code.lanes
     block, kind = 4 * lanes, vector_type(I8, lanes)
@@ -47,7 +47,8 @@ def _weighted(target: Target, signed: bool, fixed: bool) -> Callable:
     """
 
     def emit(
-        code: Code, a: Any, b: Any, y: Any, count: Any, fa: Any, fb: Any, bias: Any, shift: Any, *result: Any
+        code: VectorCode,
+        a: Any, b: Any, y: Any, count: Any, fa: Any, fb: Any, bias: Any, shift: Any, *result: Any
     ) -> None:
         builder = code.builder
         requantizer = Requantizer(code, *result)
@@ -77,7 +78,8 @@ def _product(target: Target, signed: bool, fixed: bool) -> Callable:
     """
 
     def emit(
-        code: Code, a: Any, b: Any, y: Any, count: Any, za: Any, zb: Any, zero: Any, least: Any, most: Any, flip: Any,
+        code: VectorCode,
+        a: Any, b: Any, y: Any, count: Any, za: Any, zb: Any, zero: Any, least: Any, most: Any, flip: Any,
         scale: Any,
     ) -> None:  # fmt: skip
         builder = code.builder

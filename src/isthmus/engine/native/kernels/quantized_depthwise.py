@@ -16,12 +16,12 @@ from llvmlite import ir
 from isthmus.engine.native.kernels.base import I8, I16, I32, I64, address, device, generated, load_i64, share, word
 from isthmus.engine.native.kernels.quantized_gemm import accumulate
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask, store_rows
-from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.quantized_depthwise import CONVOLVE, block_kinds
 from isthmus.engine.native.target import Target
 
 
-def _unpacked(code: Code, left: Any, right: Any, bits: int, high: bool) -> Any:
+def _unpacked(code: VectorCode, left: Any, right: Any, bits: int, high: bool) -> Any:
     """Elements of both vectors in turn, from the low or the high half of each 128 bits."""
     builder, count = code.builder, 4 * code.lanes * 8 // bits
     kind = vector_type(I8 if bits == 8 else I16, count)
@@ -43,7 +43,7 @@ def _stage(target: Target, masked: bool) -> Callable:
     """
     pairs = target.dot == "none"
 
-    def emit(code: Code, *arguments: Any) -> None:
+    def emit(code: VectorCode, *arguments: Any) -> None:
         builder = code.builder
         rows, steps, (count, place, flip, present) = arguments[:8:2], arguments[1:8:2], arguments[8:]
         kind = vector_type(I8, 4 * code.lanes)
@@ -84,7 +84,7 @@ def _tile(target: Target, outputs: int, masked: bool) -> Callable:
     vector, column = 4 * lanes, 16 * lanes
 
     def emit(
-        code: Code, groups: Any, distance: Any, offsets: Any, steps: Any, head: Any, weights: Any, result: Any,
+        code: VectorCode, groups: Any, distance: Any, offsets: Any, steps: Any, head: Any, weights: Any, result: Any,
         stride: Any, present: Any, wanted: Any, zero: Any, least: Any, most: Any, flip: Any,
     ) -> None:  # fmt: skip
         sums = [code.load(head, code.ints, vector * k) for k in range(4)] * outputs

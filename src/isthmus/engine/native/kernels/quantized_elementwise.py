@@ -30,7 +30,7 @@ from isthmus.engine.native.kernels.base import (
     write_u16,
 )
 from isthmus.engine.native.kernels.requantization import byte_mask
-from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.signatures.quantized_elementwise import DEQUANTIZE, LOOKUP, QUANTIZE
 from isthmus.engine.native.target import Target
 
@@ -125,7 +125,7 @@ def _permuted(target: Target) -> Any:
     """Look up 64 bytes at a time in a table that fills four vector registers. Arguments: x, y, count, table."""
     kind = vector_type(I8, 64)
 
-    def emit(code: Code, x: Any, y: Any, count: Any, table: Any) -> None:
+    def emit(code: VectorCode, x: Any, y: Any, count: Any, table: Any) -> None:
         builder = code.builder
         quarters = [code.load(table, kind, 64 * i) for i in range(4)]
 

@@ -16,13 +16,13 @@ from llvmlite import ir
 
 from isthmus.engine.native.kernels.base import F32, F64, I8, I16, I32, I64
 from isthmus.engine.native.kernels.requantization import Requantizer, store_rows
-from isthmus.engine.native.kernels.vector import Code, outlined, vector_type
+from isthmus.engine.native.kernels.vector import VectorCode, outlined, vector_type
 from isthmus.engine.native.target import Target
 
 _PAIR_PRODUCTS = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}
 
 
-def accumulate(code: Code, total: Any, row: Any, weights: Any) -> Any:
+def accumulate(code: VectorCode, total: Any, row: Any, weights: Any) -> Any:
     """``total`` plus the products of one group."""
     builder, target, lanes = code.builder, code.target, code.lanes
     bytes_type, halves_type = vector_type(I8, 4 * lanes), vector_type(I16, 2 * lanes)
@@ -53,7 +53,15 @@ def accumulate(code: Code, total: Any, row: Any, weights: Any) -> Any:
 
 
 def _sums(
-    code: Code, first: list[Any], rows: int, start: Any, distance: Any, offsets: Any, taps: Any, groups: Any, body: Any
+    code: VectorCode,
+    first: list[Any],
+    rows: int,
+    start: Any,
+    distance: Any,
+    offsets: Any,
+    taps: Any,
+    groups: Any,
+    body: Any,
 ) -> list[Any]:
     """The sums of a tile, which begin as the vectors `first` of a row; `body` is where the panel's groups begin."""
     lanes, vectors = code.lanes, len(first)
@@ -76,7 +84,7 @@ def _sums(
     return outer.end(done[len(starts) :])[1:]
 
 
-def _places(code: Code, first: Any, stride: Any, rows: int) -> list[Any]:
+def _places(code: VectorCode, first: Any, stride: Any, rows: int) -> list[Any]:
     places = [first]
     for _ in range(1, rows):
         places.append(code.plus(places[-1], stride))
@@ -94,7 +102,7 @@ def tile(target: Target, rows: int, vectors: int) -> Callable:
     columns = vectors * lanes
 
     def emit(
-        code: Code, first: Any, distance: Any, offsets: Any, taps: Any, groups: Any, panel: Any, result: Any,
+        code: VectorCode, first: Any, distance: Any, offsets: Any, taps: Any, groups: Any, panel: Any, result: Any,
         stride: Any, present: Any, wanted: Any, *limits: Any,
     ) -> None:  # fmt: skip
         bias = [code.load(panel, code.ints, v * lanes * 4) for v in range(vectors)]
@@ -123,7 +131,7 @@ def float_tile(target: Target, rows: int, vectors: int) -> Callable:
     columns = vectors * lanes
 
     def emit(
-        code: Code, first: Any, distance: Any, offsets: Any, taps: Any, groups: Any, panel: Any, result: Any,
+        code: VectorCode, first: Any, distance: Any, offsets: Any, taps: Any, groups: Any, panel: Any, result: Any,
         stride: Any, present: Any, wanted: Any, scaling: Any, scaling_step: Any, limits: Any, unused: Any,
     ) -> None:  # fmt: skip
         builder = code.builder

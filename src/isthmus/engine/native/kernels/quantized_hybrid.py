@@ -21,7 +21,7 @@ from isthmus.engine.native.kernels.base import (
     word,
 )
 from isthmus.engine.native.kernels.requantization import Requantizer, byte_mask
-from isthmus.engine.native.kernels.vector import Code, outlined, type_suffix, vector_type
+from isthmus.engine.native.kernels.vector import VectorCode, outlined, type_suffix, vector_type
 from isthmus.engine.native.signatures.quantized_hybrid import QUANTIZE_ROWS
 from isthmus.engine.native.target import Target
 
@@ -31,7 +31,7 @@ _REDUCED = {4: (2, 1), 8: (4, 2, 1), 16: (8, 4, 2, 1)}
 def _range(target: Target) -> Callable:
     """The least and the most of a row and 0. Arguments: row, length, where to store both."""
 
-    def emit(code: Code, x: Any, length: Any, result: Any) -> None:
+    def emit(code: VectorCode, x: Any, length: Any, result: Any) -> None:
         builder, lanes = code.builder, code.lanes
         whole = builder.and_(length, code.number(-lanes))
         zero = code.constant(0.0)
@@ -59,7 +59,7 @@ def _range(target: Target) -> Callable:
 def _quantized(target: Target, form: str) -> Callable:
     """Reals as bytes, or as 16-bit numbers less the zero point. Arguments: row, length, result, zero point, factor."""
 
-    def emit(code: Code, x: Any, length: Any, y: Any, zero: Any, factor: Any) -> None:
+    def emit(code: VectorCode, x: Any, length: Any, y: Any, zero: Any, factor: Any) -> None:
         builder, lanes = code.builder, code.lanes
         least, most = code.number(-128), code.number(127)
         requantizer = Requantizer(code, zero, least, most, code.number(0x80 if form == "u8" else 0))

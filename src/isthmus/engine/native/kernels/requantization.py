@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from isthmus.engine.native.kernels.base import I1, I8, I16, I32
-from isthmus.engine.native.kernels.vector import Code, type_suffix, vector_type
+from isthmus.engine.native.kernels.vector import VectorCode, type_suffix, vector_type
 
 _PACK_WORDS = {4: "llvm.x86.sse2.packssdw.128", 8: "llvm.x86.avx2.packssdw", 16: "llvm.x86.avx512.packssdw.512"}
 _PACK_HALVES = {4: "llvm.x86.sse2.packsswb.128", 8: "llvm.x86.avx2.packsswb", 16: "llvm.x86.avx512.packsswb.512"}
@@ -28,7 +28,7 @@ class Requantizer:
         0x80 to flip the sign bit of results, else 0.
     """
 
-    def __init__(self, code: Code, zero: Any, least: Any, most: Any, flip: Any) -> None:
+    def __init__(self, code: VectorCode, zero: Any, least: Any, most: Any, flip: Any) -> None:
         self._code = code
         self._x86 = code.target.triple.startswith("x86_64")
         count = 4 * code.lanes
@@ -94,12 +94,12 @@ class Requantizer:
         return builder.bitcast(builder.shuffle_vector(limited, limited, order), bytes_type)
 
 
-def _joined(code: Code, low: Any, high: Any) -> Any:
+def _joined(code: VectorCode, low: Any, high: Any) -> Any:
     count = 2 * low.type.count
     return code.builder.shuffle_vector(low, high, ir.Constant(vector_type(I32, count), list(range(count))))
 
 
-def part(code: Code, value: Any, first: int, count: int) -> Any:
+def part(code: VectorCode, value: Any, first: int, count: int) -> Any:
     """Some neighbouring elements of a vector."""
     if count == value.type.count:
         return value
@@ -107,7 +107,7 @@ def part(code: Code, value: Any, first: int, count: int) -> Any:
     return code.builder.shuffle_vector(value, value, order)
 
 
-def byte_mask(code: Code, count: Any, lanes: int) -> Any:
+def byte_mask(code: VectorCode, count: Any, lanes: int) -> Any:
     """The first `count` of up to 64 lanes; `count` is at least 1."""
     builder = code.builder
     missing = builder.sub(code.number(64), count)
@@ -116,7 +116,7 @@ def byte_mask(code: Code, count: Any, lanes: int) -> Any:
     return builder.bitcast(narrow, vector_type(I1, lanes))
 
 
-def store_rows(code: Code, stored: list[Any], places: list[Any], width: int, present: Any, wanted: Any) -> None:
+def store_rows(code: VectorCode, stored: list[Any], places: list[Any], width: int, present: Any, wanted: Any) -> None:
     """Store rows of `width` bytes packed several to a vector: those present, and the wanted bytes of each."""
     builder = code.builder
     each = stored[0].type.count // width

@@ -1,6 +1,6 @@
 """What vector micro-kernels are written with: LLVM vectors, masks and counted loops behind short names.
 
-A micro-kernel is a Python function that writes its code with a `Code` and becomes callable from kernels by
+A micro-kernel is a Python function that writes its code with a `VectorCode` and becomes callable from kernels by
 `outlined`. Vector lengths come from the target, so one description serves every instruction set.
 """
 
@@ -33,7 +33,7 @@ def type_suffix(kind: ir.Type) -> str:
     return _SUFFIX[kind]
 
 
-class Code:
+class VectorCode:
     """Writes the vector code of one function.
 
     Parameters
@@ -157,9 +157,9 @@ class Code:
 
     # -- control -------------------------------------------------------------------------------------------------------
 
-    def loop(self, count: Any, carried: Sequence[Any] = (), step: int = 1) -> Loop:
-        """Begin a loop that runs at least once; see `Loop`."""
-        return Loop(self, count, carried, step)
+    def loop(self, count: Any, carried: Sequence[Any] = (), step: int = 1) -> VectorLoop:
+        """Begin a loop that runs at least once; see `VectorLoop`."""
+        return VectorLoop(self, count, carried, step)
 
     def either(self, condition: Any, yes: Callable[[], Sequence[Any]], no: Callable[[], Sequence[Any]]) -> list[Any]:
         """The values of one of two pieces of code, of which only that one runs."""
@@ -182,7 +182,7 @@ class Code:
         return self.builder.icmp_signed("<", left, right)
 
 
-class Loop:
+class VectorLoop:
     """A counted loop: `index` runs from 0 by `step` while below the count, and runs at least once.
 
     `values` are the carried values inside; `end` takes those of the next round and answers the last ones.
@@ -193,7 +193,7 @@ class Loop:
     >>> [total] = loop.end([code.builder.fadd(loop.values[0], x)])  # doctest: +SKIP
     """
 
-    def __init__(self, code: Code, count: Any, carried: Sequence[Any], step: int) -> None:
+    def __init__(self, code: VectorCode, count: Any, carried: Sequence[Any], step: int) -> None:
         self._code, self._count, self._step = code, count, step
         builder = code.builder
         before = builder.block
@@ -229,7 +229,7 @@ def outlined(name: str, parameters: str, target: Target, emit: Callable[..., Non
     parameters
         One letter for each: ``i`` for a 64-bit integer or address, ``f`` for a float.
     emit
-        Writes the body: called with a `Code` and the arguments.
+        Writes the body: called with a `VectorCode` and the arguments.
     """
     kinds = [_KINDS[letter] for letter in parameters]
 
@@ -242,7 +242,7 @@ def outlined(name: str, parameters: str, target: Target, emit: Callable[..., Non
                 function.linkage = "internal"
                 function.attributes.add("noinline")
                 body = ir.IRBuilder(function.append_basic_block("entry"))
-                emit(Code(body, target), *function.args)
+                emit(VectorCode(body, target), *function.args)
                 body.ret_void()
             builder.call(function, args)
             return context.get_dummy_value()

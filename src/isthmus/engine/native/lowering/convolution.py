@@ -12,14 +12,14 @@ import numpy as np
 
 from isthmus.engine.native.lowering.depthwise import depth_wise_effort, depth_wise_work, emit_depth_wise, is_depth_wise
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
-from isthmus.engine.native.lowering.matmul import Product, emit_product
-from isthmus.engine.native.lowering.panels import Tile, choose_tile, limits, pack_panels
+from isthmus.engine.native.lowering.matmul import MatrixProduct, emit_product
+from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, limits, pack_panels
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.geometry.matrices import Matrices
 from isthmus.prepare.geometry.phases import phases
-from isthmus.prepare.geometry.windows import Window, triple, window_of
+from isthmus.prepare.geometry.windows import ConvWindow, triple, window_of
 from isthmus.prepare.schedule import Step
 
 _LONG_RUN = 32
@@ -30,16 +30,16 @@ _LESS_FOR_STRIPS = 4
 
 
 @dataclass(frozen=True)
-class Cut:
+class ConvBlocking:
     """How a convolution is cut for the kernel: tile, tiles in a block, what a tap is, work space of a thread."""
 
-    tile: Tile
+    tile: PanelTile
     block: int
     whole_rows: bool
     work_bytes: int
 
     @staticmethod
-    def of(window: Window, target: Target) -> Cut:
+    def of(window: ConvWindow, target: Target) -> ConvBlocking:
         """The cut of a window."""
         filters = window.filters // window.groups
         tile = choose_tile(window.whole_pixels, filters, target)
@@ -65,7 +65,7 @@ class Cut:
         )
         pixels = block * tile.rows
         copies = min(pixels, crossing * ((pixels - 2) // window.out[2] + 2)) if copy_bytes else 0
-        return Cut(tile, block, whole_rows, -(-(block * list_bytes + copies * copy_bytes) // 64) * 64)
+        return ConvBlocking(tile, block, whole_rows, -(-(block * list_bytes + copies * copy_bytes) // 64) * 64)
 
 
 def _weights(step: Step) -> Tensor:
@@ -91,11 +91,11 @@ def _refuses(step: Step) -> str | None:
 
 
 def _emit_window(
-    e: Emitter, window: Window, weights: np.ndarray, bias: np.ndarray | None, source: Operand, result: Operand,
+    e: Emitter, window: ConvWindow, weights: np.ndarray, bias: np.ndarray | None, source: Operand, result: Operand,
     steps: tuple[int, int, int, int], clamp: tuple[float, float] | None,
 ) -> None:  # fmt: skip
     """Emit a convolution by lists of addresses; `steps` are the bytes between batches, planes, rows, pixels of out."""
-    cut, groups = Cut.of(window, e.target), window.groups
+    cut, groups = ConvBlocking.of(window, e.target), window.groups
     width = cut.tile.width(e.target)
     filters, channels = window.filters // groups, window.channels // groups
     matrix = weights.reshape(window.depth, groups, filters)
@@ -158,11 +158,11 @@ def _emit(step: Step, e: Emitter) -> None:
         _emit_window(e, window, weights, bias, e.at(source), e.at(result), steps, step.clamp)
 
 
-def _as_product(window: Window, target: Target) -> Product:
+def _as_product(window: ConvWindow, target: Target) -> MatrixProduct:
     one = np.zeros(1, np.int64)
     left = Matrices(one, window.pixels, window.depth, window.depth, 1)
     right = Matrices(one, window.depth, window.filters, window.filters, 1)
-    return Product.of(left, right, target, None if window.whole is None else (1, window.whole_pixels))
+    return MatrixProduct.of(left, right, target, None if window.whole is None else (1, window.whole_pixels))
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
@@ -171,7 +171,7 @@ def _work(step: Step, target: Target, threads: int) -> int:
         return 0
     if is_depth_wise(window):
         return depth_wise_work(window, target, threads)
-    return Cut.of(window, target).work_bytes * threads
+    return ConvBlocking.of(window, target).work_bytes * threads
 
 
 def _effort(step: Step, axis: int, target: Target) -> Effort | None:
@@ -208,7 +208,10 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
 
 
 def _transposed_work(step: Step, target: Target, threads: int) -> int:
-    return max((Cut.of(p.window, target).work_bytes for p in phases(step) if p.window.pixels), default=0) * threads
+    return (
+        max((ConvBlocking.of(p.window, target).work_bytes for p in phases(step) if p.window.pixels), default=0)
+        * threads
+    )
 
 
 _PLAIN, _TRANSPOSED = Lowering(_emit, _work, _refuses, _effort), Lowering(_emit_transposed, _transposed_work, _refuses)

@@ -11,7 +11,7 @@ from isthmus.engine.native.lowering.panels import limits
 from isthmus.engine.native.program import Operand
 from isthmus.engine.native.signatures.depthwise import SPECIAL, TILES
 from isthmus.engine.native.target import Target
-from isthmus.prepare.geometry.windows import Window
+from isthmus.prepare.geometry.windows import ConvWindow
 
 TILE = TILES[0]
 """Neighbouring outputs computed together; they share the input columns under their windows."""
@@ -35,13 +35,13 @@ class Axis:
     weight_step: int
 
 
-def is_depth_wise(window: Window) -> bool:
+def is_depth_wise(window: ConvWindow) -> bool:
     """Whether the kernel serves it: one filter a channel, at most two axes."""
     planar = window.size[0] == window.out[0] == window.kernel[0] == 1 and window.pad[0] == 0
     return planar and window.channels > 1 and window.groups == window.channels == window.filters
 
 
-def _axes(window: Window, target: Target) -> tuple[Axis, Axis]:
+def _axes(window: ConvWindow, target: Target) -> tuple[Axis, Axis]:
     """The outer axis and the one that tiles run along: the one with more to share."""
     pixel, padded = window.channels * 4, -(-window.channels // target.lanes) * target.lanes * 4
     steps = {1: (window.size[2] * pixel, window.out[2] * pixel, window.kernel[2] * padded), 2: (pixel, pixel, padded)}
@@ -55,7 +55,7 @@ def _axes(window: Window, target: Target) -> tuple[Axis, Axis]:
     return (width, height) if _is_upright(window) else (height, width)
 
 
-def _is_upright(window: Window) -> bool:
+def _is_upright(window: ConvWindow) -> bool:
     """Whether tiles run along the height."""
     _, rows, columns = window.whole or window.out
     return rows >= TILE and (columns < TILE or (window.kernel[2] == 1 and window.kernel[1] > 1))
@@ -70,17 +70,17 @@ def _variant(axis: Axis, strip: bool) -> str:
     return f"{TILE if axis.out >= TILE else 1}"
 
 
-def _list_bytes(window: Window, target: Target) -> int:
+def _list_bytes(window: ConvWindow, target: Target) -> int:
     outer, inner = _axes(window, target)
     return -(-outer.kernel * (inner.kernel * TILE + TILE) * 8 // 64) * 64
 
 
-def depth_wise_work(window: Window, target: Target, threads: int) -> int:
+def depth_wise_work(window: ConvWindow, target: Target, threads: int) -> int:
     """Bytes of work space."""
     return _list_bytes(window, target) * threads
 
 
-def depth_wise_effort(window: Window, along_width: bool) -> Effort | None:
+def depth_wise_effort(window: ConvWindow, along_width: bool) -> Effort | None:
     """What strips take where they cut the axis that tiles run along."""
     if _is_upright(window) == along_width:
         return None
@@ -93,7 +93,7 @@ def depth_wise_effort(window: Window, along_width: bool) -> Effort | None:
 
 
 def emit_depth_wise(
-    e: Emitter, window: Window, weights: np.ndarray, bias: np.ndarray | None, source: Operand, result: Operand,
+    e: Emitter, window: ConvWindow, weights: np.ndarray, bias: np.ndarray | None, source: Operand, result: Operand,
     clamp: tuple[float, float] | None,
 ) -> None:  # fmt: skip
     """Emit the convolution."""

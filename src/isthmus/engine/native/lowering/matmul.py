@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
-from isthmus.engine.native.lowering.panels import Tile, choose_tile, limits, pack_panels, single_row_vectors
+from isthmus.engine.native.lowering.panels import PanelTile, choose_tile, limits, pack_panels, single_row_vectors
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.target import Target
 from isthmus.graph import DataType, Tensor
@@ -18,16 +18,16 @@ from isthmus.prepare.schedule import Step
 
 
 @dataclass(frozen=True)
-class Product:
+class MatrixProduct:
     """A batch of products: the operands as matrices, how they are cut, and how many right matrices there are."""
 
     left: Matrices
     right: Matrices
     rights: int
-    tile: Tile
+    tile: PanelTile
 
     @staticmethod
-    def of(left: Matrices, right: Matrices, target: Target, whole: tuple[int, int] | None = None) -> Product:
+    def of(left: Matrices, right: Matrices, target: Target, whole: tuple[int, int] | None = None) -> MatrixProduct:
         """The product, with batches that share their right matrix made one tall product where memory allows.
 
         Of a strip, `whole` are the batches and rows of the whole product, by which the tile is chosen.
@@ -45,26 +45,26 @@ class Product:
         if whole is not None:
             rows = whole[1] * (whole[0] if rights == 1 and dense else 1)
         if rows == 1:
-            tile = Tile(1, single_row_vectors(right.columns, target))
+            tile = PanelTile(1, single_row_vectors(right.columns, target))
         else:
             tile = choose_tile(rows, right.columns, target)
-        return Product(left, right, rights, tile)
+        return MatrixProduct(left, right, rights, tile)
 
     def panel_bytes(self, target: Target) -> int:
         """Bytes of one packed right matrix."""
         return self.tile.matrix_bytes(self.right.rows, self.right.columns, target)
 
 
-def _product(step: Step, target: Target) -> Product:
+def _product(step: Step, target: Target) -> MatrixProduct:
     left, right = _operand(step, 0), _operand(step, 1)
     if step.op == "FullyConnected":
         units, features = right.dims
         rows = Matrices(np.zeros(1, np.int64), left.elements // max(1, features), features, features, 1)
         all_rows = None if step.part is None else (1, math.prod(whole_dims(step)[:-1]))
-        return Product.of(rows, Matrices.of((units, features), True, (1,)), target, all_rows)
+        return MatrixProduct.of(rows, Matrices.of((units, features), True, (1,)), target, all_rows)
     dims = whole_dims(step)
     batch_dims = np.broadcast_shapes(left.dims[:-2], right.dims[:-2])
-    return Product.of(
+    return MatrixProduct.of(
         Matrices.of(left.dims, bool(step.params.get("transpose_in0")), batch_dims),
         Matrices.of(right.dims, bool(step.params.get("transpose_in1")), batch_dims),
         target,
@@ -88,7 +88,8 @@ def _packed_here(step: Step) -> bool:
 
 
 def emit_product(
-    e: Emitter, product: Product, left: Operand, panels: Operand, result: Operand, clamp: tuple[float, float] | None
+    e: Emitter, product: MatrixProduct, left: Operand, panels: Operand, result: Operand,
+    clamp: tuple[float, float] | None
 ) -> None:
     """Emit the multiplication of a left operand by panels."""
     a, b, tile = product.left, product.right, product.tile
@@ -157,16 +158,16 @@ def _emit(step: Step, e: Emitter) -> None:
     emit_product(e, product, e.at(left), panels, e.at(out), step.clamp)
 
 
-def _one_by_one(step: Step, product: Product) -> bool:
+def _one_by_one(step: Step, product: MatrixProduct) -> bool:
     """Whether right matrices are packed one after the other: a strip shall not need room for all of them."""
     return step.part is not None and product.rights > 1
 
 
-def _emit_one_by_one(step: Step, e: Emitter, product: Product) -> None:
+def _emit_one_by_one(step: Step, e: Emitter, product: MatrixProduct) -> None:
     left, right, bias, out = _operand(step, 0), _operand(step, 1), _bias(step), step.outputs[0]
     a, b = product.left, product.right
     one = np.zeros(1, np.int64)
-    single = Product(
+    single = MatrixProduct(
         Matrices(one, a.rows, a.columns, a.row_step, a.column_step),
         Matrices(one, b.rows, b.columns, b.row_step, b.column_step), 1, product.tile,
     )  # fmt: skip

@@ -20,7 +20,7 @@ _LATENCY = 4
 
 
 @dataclass(frozen=True)
-class Tile:
+class PanelTile:
     """Rows and vectors of columns that a micro-kernel holds in registers."""
 
     rows: int
@@ -66,21 +66,21 @@ class Tile:
         return rows - rest + np.where(rest > half, self.rows, np.where(rest > 0, half, 0))
 
 
-_TILES: dict[int, tuple[Tile, ...]] = {
-    64: (Tile(8, 3), Tile(10, 2), Tile(10, 1)),
-    32: (Tile(6, 2), Tile(10, 1)),
-    16: (Tile(6, 4), Tile(8, 2), Tile(10, 1)),
+_TILES: dict[int, tuple[PanelTile, ...]] = {
+    64: (PanelTile(8, 3), PanelTile(10, 2), PanelTile(10, 1)),
+    32: (PanelTile(6, 2), PanelTile(10, 1)),
+    16: (PanelTile(6, 4), PanelTile(8, 2), PanelTile(10, 1)),
 }
 """By bytes of a vector register, the preferred ones first."""
-_FEW_REGISTERS = (Tile(4, 2), Tile(8, 1))
+_FEW_REGISTERS = (PanelTile(4, 2), PanelTile(8, 1))
 
 
-def choose_tile(rows: int, columns: int, target: Target) -> Tile:
+def choose_tile(rows: int, columns: int, target: Target) -> PanelTile:
     """The tile that computes a product of that many rows and columns in the least time."""
     few = target.vector_bytes == 16 and target.triple.startswith("x86")
     vectors = -(-columns // target.lanes)
 
-    def cost(tile: Tile) -> float:
+    def cost(tile: PanelTile) -> float:
         whole, rest = divmod(rows, tile.rows)
         half = max(1, tile.rows // 2)
         heights = [tile.rows] * min(whole, 1) + ([half if rest <= half else tile.rows] if rest else [])

@@ -16,8 +16,8 @@ from isthmus.engine.native.lowering.fixed_point import weight_scales, without_ze
 from isthmus.engine.native.lowering.panels import limits
 from isthmus.engine.native.lowering.quantized_product import (
     ROW_FORMS,
-    Cut,
-    Product,
+    ProductBlocking,
+    QuantizedProduct,
     cut,
     geometry_words,
     in_bytes,
@@ -51,8 +51,8 @@ class _Cut:
         Where the work space of threads begins.
     """
 
-    product: Product
-    plan: Cut
+    product: QuantizedProduct
+    plan: ProductBlocking
     size: int
     ranges: int
     length: int

@@ -29,7 +29,7 @@ ROW_FORMS = {"vnni": "u8", "avxvnni": "u8", "sdot": "s8", "none": "s16"}
 
 
 @dataclass(frozen=True)
-class Product:
+class QuantizedProduct:
     """A convolution, or a matrix product in the form of one; extents are of one group of channels.
 
     Parameters
@@ -82,7 +82,7 @@ class Product:
         return self.kernel[0] * self.kernel[1] // self.run_pixels
 
 
-def product_of(step: Step) -> Product:
+def product_of(step: Step) -> QuantizedProduct:
     """The product that a step computes. A depthwise convolution is one with a group for each input channel.
 
     Where each window is a pixel of its own, all pixels are taken as one row.
@@ -93,13 +93,13 @@ def product_of(step: Step) -> Product:
         depth = weights.elements // width
         count = x.elements // depth
         whole = prod(whole_dims(step)) // width if step.part is not None else 0
-        return Product(1, 1, count, depth, depth, 1, count, width, width, whole_width=whole)
+        return QuantizedProduct(1, 1, count, depth, depth, 1, count, width, width, whole_width=whole)
     batch, height, total_width, channels = x.dims
     _, out_height, out_width, filters = output.dims
     group = int(step.params["group"]) if step.op == "Conv2d" else channels
     (top, _), (left, _) = np.asarray(step.params["pad_amount"]).reshape(2, 2).tolist()
     stride, dilation = pair(step, "stride"), pair(step, "dilation")
-    product = Product(
+    product = QuantizedProduct(
         batch * out_height, height, total_width, channels, channels // group, out_height, out_width, filters,
         filters // group, (weights.dims[0], weights.dims[1]), stride, dilation, top, left, group,
         whole_dims(step)[2] if step.part is not None else 0,
@@ -107,20 +107,20 @@ def product_of(step: Step) -> Product:
     if product.kernel == stride == (1, 1) and product.stays_inside:
         pixels = batch * height * total_width
         whole = prod(whole_dims(step)[:3]) if step.part is not None else 0
-        return Product(
+        return QuantizedProduct(
             1, 1, pixels, channels, product.channels, 1, pixels, filters, product.columns, groups=group,
             whole_width=whole,
         )  # fmt: skip
     return product
 
 
-def in_bytes(product: Product, size: int) -> Product:
+def in_bytes(product: QuantizedProduct, size: int) -> QuantizedProduct:
     """The same product of elements of another size: extents along a pixel count bytes."""
     return replace(product, pixel=product.pixel * size, channels=product.channels * size)
 
 
 @dataclass(frozen=True)
-class Cut:
+class ProductBlocking:
     """How a product is cut for a target: the tile, how rows are read, the segment, and what follows from them.
 
     Parameters
@@ -148,7 +148,7 @@ def tiles_like(vectors: int, target: Target) -> list[int]:
     return [rows for rows, width in _TILES[target.lanes] if width == vectors]
 
 
-def _tile(product: Product, groups: int, target: Target) -> tuple[int, int]:
+def _tile(product: QuantizedProduct, groups: int, target: Target) -> tuple[int, int]:
     """The tile that computes a product in the least time. Weights of a strip are packed as for the whole step."""
     vectors = -(-product.columns // target.lanes)
 
@@ -169,7 +169,7 @@ def _tile(product: Product, groups: int, target: Target) -> tuple[int, int]:
     return best, found[1]
 
 
-def cut(product: Product, form: int, target: Target, threads: int) -> Cut:
+def cut(product: QuantizedProduct, form: int, target: Target, threads: int) -> ProductBlocking:
     """Cut a product whose rows are brought into a form by that number; 0 where they have it already."""
     size = 2 if form >= 3 else 1
     run = product.run_pixels * product.channels * size
@@ -184,7 +184,7 @@ def cut(product: Product, form: int, target: Target, threads: int) -> Cut:
     wanted = min(share // under_result, -(-product.out_width * product.rows // parts))
     segment = min(max(wanted // rows, 1) * rows, product.out_width)
     if in_place:
-        return Cut(rows, vectors, 0, size, groups, segment, 0, 0)
+        return ProductBlocking(rows, vectors, 0, size, groups, segment, 0, 0)
 
     def row_bytes(results: int) -> int:
         return ((results - 1) * product.stride[1] + product.span) * product.channels * size
@@ -192,7 +192,7 @@ def cut(product: Product, form: int, target: Target, threads: int) -> Cut:
     pitch = -(-row_bytes(segment) // 4) * 4
     # The last tile reads rows that are not there, and the last group of a tap bytes beyond it.
     work = (product.kernel[0] - 1) * pitch + row_bytes(-(-segment // rows) * rows) + 4
-    return Cut(rows, vectors, form or 1, size, groups, segment, pitch, -(-work // 64) * 64)
+    return ProductBlocking(rows, vectors, form or 1, size, groups, segment, pitch, -(-work // 64) * 64)
 
 
 def panels(matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes: int, per_group: int) -> np.ndarray:
@@ -217,7 +217,7 @@ def panels(matrix: np.ndarray, heads: Sequence[np.ndarray], columns: int, lanes:
     return np.concatenate(parts)
 
 
-def matrix_of(step: Step, product: Product, centred: np.ndarray) -> np.ndarray:
+def matrix_of(step: Step, product: QuantizedProduct, centred: np.ndarray) -> np.ndarray:
     """Arrange weights without zero points as [taps, depth, columns], all groups of columns side by side."""
     if step.op == "FullyConnected":
         return centred.T[None]
@@ -227,7 +227,7 @@ def matrix_of(step: Step, product: Product, centred: np.ndarray) -> np.ndarray:
     return centred.reshape(product.taps, -1, centred.shape[-1])
 
 
-def offsets(product: Product, plan: Cut) -> np.ndarray:
+def offsets(product: QuantizedProduct, plan: ProductBlocking) -> np.ndarray:
     """Where each tap begins, in bytes from the first."""
     down = plan.pitch if plan.staged else product.dilation[0] * product.width * product.pixel
     pixel = product.channels * plan.size if plan.staged else product.pixel
@@ -238,7 +238,7 @@ def offsets(product: Product, plan: Cut) -> np.ndarray:
     )
 
 
-def geometry_words(product: Product, plan: Cut, taps: int, panel_bytes: int) -> dict[str, int]:
+def geometry_words(product: QuantizedProduct, plan: ProductBlocking, taps: int, panel_bytes: int) -> dict[str, int]:
     """Give the words of the instruction from `rows` to `distance`, for so many taps."""
     distance = product.stride[1] * (product.channels * plan.size if plan.staged else product.pixel)
     return {

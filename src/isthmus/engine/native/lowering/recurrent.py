@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.engine.native.lowering.emitter import Emitter, Lowering
-from isthmus.engine.native.lowering.matmul import Product, emit_product
+from isthmus.engine.native.lowering.matmul import MatrixProduct, emit_product
 from isthmus.engine.native.lowering.panels import pack_panels
 from isthmus.engine.native.program import ABSENT, Operand
 from isthmus.engine.native.target import Target
@@ -23,7 +23,7 @@ _WORTH_DIVIDING = 128 << 10
 
 
 @dataclass(frozen=True)
-class Layer:
+class RecurrentLayer:
     """The sizes of a recurrent layer and how its units are cut."""
 
     steps: int
@@ -36,7 +36,7 @@ class Layer:
     lanes: int
 
     @staticmethod
-    def of(step: Step, target: Target) -> Layer:
+    def of(step: Step, target: Target) -> RecurrentLayer:
         """The layer of a step."""
         source, weights, recurrent = step.inputs[0], step.inputs[1], step.inputs[4]
         assert source is not None
@@ -48,7 +48,7 @@ class Layer:
         # The widest panel that pads little.
         vectors = next(v for v in (4, 2, 1) if -(-blocks // v) * v * 16 <= blocks * 17)
         gates = 3 if step.op == "Gru" or _tensor(step, 16) is None else 4
-        return Layer(steps, batch, inputs, units, recurrent.dims[1], gates, vectors, target.lanes)
+        return RecurrentLayer(steps, batch, inputs, units, recurrent.dims[1], gates, vectors, target.lanes)
 
     @property
     def width(self) -> int:
@@ -65,12 +65,12 @@ class Layer:
         """Bytes of all gates of one batch element."""
         return self.gates * self.padded * 4
 
-    def input_product(self, target: Target) -> Product:
+    def input_product(self, target: Target) -> MatrixProduct:
         """The product that gives the input's share of all gates."""
         one = np.zeros(1, np.int64)
         columns = self.gates * self.padded
         left = Matrices(one, self.steps * self.batch, self.inputs, self.inputs, 1)
-        return Product.of(left, Matrices(one, self.inputs, columns, columns, 1), target)
+        return MatrixProduct.of(left, Matrices(one, self.inputs, columns, columns, 1), target)
 
     def places(self) -> dict[str, int]:
         """Offsets in the work space; "end" is its size."""
@@ -134,13 +134,13 @@ def _refuses(step: Step, initial: tuple[int, ...], together: tuple[int, ...]) ->
     return f"in[{missing[0]}] is missing" if given and missing else None
 
 
-def _emit_inputs(step: Step, e: Emitter, layer: Layer, matrix: np.ndarray, bias: np.ndarray) -> None:
+def _emit_inputs(step: Step, e: Emitter, layer: RecurrentLayer, matrix: np.ndarray, bias: np.ndarray) -> None:
     product = layer.input_product(e.target)
     panels = e.constant(pack_panels(matrix, bias, product.tile.width(e.target)))
     emit_product(e, product, e.at(step.inputs[0]), panels, e.work(layer.places()["input_gates"]), None)
 
 
-def _emit_steps(e: Emitter, kernel: str, words: dict[str, int | float], layer: Layer, phases: int) -> None:
+def _emit_steps(e: Emitter, kernel: str, words: dict[str, int | float], layer: RecurrentLayer, phases: int) -> None:
     """Emit all steps as one instruction, or one for each step and phase where threads share them."""
 
     def emit(first: int, count: int, phase: int) -> None:
@@ -165,7 +165,7 @@ def _initial(step: Step, e: Emitter, index: int, elements: int) -> Operand:
 
 
 def _emit_lstm(step: Step, e: Emitter) -> None:
-    layer = Layer.of(step, e.target)
+    layer = RecurrentLayer.of(step, e.target)
     padded, width = layer.padded, layer.width
     coupled = layer.gates == 3
     matrix = _gate_matrix(step, [1, 2, 3] if coupled else [1, 2, 3, 16], padded)
@@ -212,7 +212,7 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
 
 
 def _emit_gru(step: Step, e: Emitter) -> None:
-    layer = Layer.of(step, e.target)
+    layer = RecurrentLayer.of(step, e.target)
     padded, width, units = layer.padded, layer.width, layer.units
     linear = bool(step.params["linear_before_reset"])
     new_bias = (9,) if linear else (9, 12)
@@ -246,7 +246,7 @@ def _emit_gru(step: Step, e: Emitter) -> None:
 
 
 def _work(step: Step, target: Target, threads: int) -> int:
-    return Layer.of(step, target).places()["end"]
+    return RecurrentLayer.of(step, target).places()["end"]
 
 
 LOWERINGS: dict[str, Lowering] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isthmus.engine.native.signatures.matmul import TILES
-from isthmus.engine.native.words import Number, Numbers, Read, Real, Signature, Work, Write, flag
+from isthmus.engine.native.words import Number, Numbers, ReadOperand, Real, Signature, WorkSpace, Write, flag
 
 _MOST = 1 << 31
 
@@ -18,12 +18,12 @@ def _crossing(size: int, out: int, kernel: int, stride: int, dilation: int, pad:
 INDIRECT = Signature(
     "convolution:indirect",
     (
-        Read("x", "reach([batches, *size, groups], [*x_strides, x_group], channels * 4)"),
-        Read("panels", "(groups - 1) * panel_group + ceil(columns, width) * (taps * run + 1) * width * 4"),
+        ReadOperand("x", "reach([batches, *size, groups], [*x_strides, x_group], channels * 4)"),
+        ReadOperand("panels", "(groups - 1) * panel_group + ceil(columns, width) * (taps * run + 1) * width * 4"),
         Write("result", "goal"),
-        Read("zeros", "run * 4"),
+        ReadOperand("zeros", "run * 4"),
         # Lists of addresses, then copies of windows that cross an edge.
-        Work("work", "shares * work_bytes"),
+        WorkSpace("work", "shares * work_bytes"),
         Number("work_bytes"),
         Number("tile_block", 1),
         Number("batches", 1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, Read, Real, Signature, Work, Write, signed
+from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, WorkSpace, Write, signed
 
 _MOST = 1 << 31
 
@@ -30,17 +30,17 @@ TILES = (4, 2)
 CONVOLVE = Signature(
     "depthwise:convolve",
     (
-        Read("x", "reach([batches, outer_size, inner_size], [x_batch, outer_step, inner_step], channels * 4)"),
+        ReadOperand("x", "reach([batches, outer_size, inner_size], [x_batch, outer_step, inner_step], channels * 4)"),
         # The bias, then the weights of each kernel element; channels are padded to whole vectors.
-        Read(
+        ReadOperand(
             "weights",
             "vectors_bytes + reach([outer_kernel, inner_kernel], [outer_weight_step, inner_weight_step],"
             " vectors_bytes)[1]",
         ),
         Write("result", "goal"),
-        Read("zeros", "channels * 4"),
+        ReadOperand("zeros", "channels * 4"),
         # Lists of addresses.
-        Work("work", "shares * work_bytes"),
+        WorkSpace("work", "shares * work_bytes"),
         Number("work_bytes"),
         Number("batches", 1),
         Number("channels", 1),

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, Read, Real, Signature, Work, Write, flag
+from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, WorkSpace, Write, flag
 
 _MAX_COUNT = 1 << 24
 
 POST_PROCESS = Signature(
     "detection:post_process",
     (
-        Read("encodings", "count * 16"),
-        Read("scores", "count * columns * 4"),
-        Read("anchors", "count * 16"),
+        ReadOperand("encodings", "count * 16"),
+        ReadOperand("scores", "count * columns * 4"),
+        ReadOperand("anchors", "count * 16"),
         Write("boxes", "kept * per_box * 16"),
         Write("classes", "kept * per_box * 4"),
         Write("best", "kept * per_box * 4"),
         Write("found", "4"),
         # Corners of all boxes, a score, a mark and a place for each, and the best of all classes so far.
-        Work("work", "count * 28 + (kept + per_class) * 8"),
+        WorkSpace("work", "count * 28 + (kept + per_class) * 8"),
         # Boxes, scores of each, and of these how many at the end are of classes.
         Number("count", 1, _MAX_COUNT),
         Number("columns", 1, _MAX_COUNT),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from isthmus.engine.native.words import Count, Number, Numbers, Read, Real, Signature, Write, flag
+from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature, Write, flag
 from isthmus.graph import DataType
 from isthmus.graph.ops.elementwise import FUNCTIONS
 
@@ -89,7 +89,7 @@ UNARY = Signature(
     "elementwise:unary",
     (
         Write("output", "elements * out_size"),
-        Read("x", "elements * size"),
+        ReadOperand("x", "elements * size"),
         Number("elements"),
         Real("first"),
         Real("second"),
@@ -98,15 +98,15 @@ UNARY = Signature(
 )
 TRIGONOMETRIC = Signature(
     "elementwise:trigonometric",
-    (Write("output", "4 * elements"), Read("x", "4 * elements"), Number("elements")),
+    (Write("output", "4 * elements"), ReadOperand("x", "4 * elements"), Number("elements")),
     variants={"sin": {}, "cos": {}},
 )
 BINARY = Signature(
     "elementwise:binary",
     (
         Write("output", "elements * out_size"),
-        Read("left", "walk(elements, inner, dims, left_strides, size * (mode != 1), size)"),
-        Read("right", "walk(elements, inner, dims, right_strides, size * (mode != 2), size)"),
+        ReadOperand("left", "walk(elements, inner, dims, left_strides, size * (mode != 1), size)"),
+        ReadOperand("right", "walk(elements, inner, dims, right_strides, size * (mode != 2), size)"),
         Number("elements"),
         Number("inner", 1),
         Number("mode", 0, 2),
@@ -123,9 +123,9 @@ CHOOSE = Signature(
     "elementwise:choose",
     (
         Write("output", "elements * size"),
-        Read("condition", "walk(elements, inner, dims, condition_strides, condition_step, 1)"),
-        Read("yes", "walk(elements, inner, dims, yes_strides, size * yes_step, size)"),
-        Read("no", "walk(elements, inner, dims, no_strides, size * no_step, size)"),
+        ReadOperand("condition", "walk(elements, inner, dims, condition_strides, condition_step, 1)"),
+        ReadOperand("yes", "walk(elements, inner, dims, yes_strides, size * yes_step, size)"),
+        ReadOperand("no", "walk(elements, inner, dims, no_strides, size * no_step, size)"),
         Number("elements"),
         Number("inner", 1),
         Count("rank"),
@@ -141,7 +141,7 @@ CHOOSE = Signature(
 )
 CAST = Signature(
     "elementwise:cast",
-    (Write("output", "elements * out_size"), Read("x", "elements * size"), Number("elements")),
+    (Write("output", "elements * out_size"), ReadOperand("x", "elements * size"), Number("elements")),
     variants={
         f"{source}_{goal}": {"size": SIZES[source], "out_size": SIZES[goal]} for source in SIZES for goal in SIZES
     }

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Count, Number, Numbers, Read, Signature, Write, flag
+from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Signature, Write, flag
 
 PRODUCT = Signature(
     "integer_matmul:product",
     (
         Write("output", "4 * batches * rows * columns"),
-        Read("left", "sum_of(outer(batches, dims, left_strides), (0, rows * inner))"),
-        Read("right", "sum_of(outer(batches, dims, right_strides), (0, inner * columns))"),
-        Read("left_zeros", "(rows - 1) * left_step + 1"),
-        Read("right_zeros", "(columns - 1) * right_step + 1"),
+        ReadOperand("left", "sum_of(outer(batches, dims, left_strides), (0, rows * inner))"),
+        ReadOperand("right", "sum_of(outer(batches, dims, right_strides), (0, inner * columns))"),
+        ReadOperand("left_zeros", "(rows - 1) * left_step + 1"),
+        ReadOperand("right_zeros", "(columns - 1) * right_step + 1"),
         flag("left_step"),
         flag("right_step"),
         Number("rows", 1),

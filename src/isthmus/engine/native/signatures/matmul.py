@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, Read, Real, Signature, Table, Write
+from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Write
 
 TILES = {
     f"{height}x{vectors}": {"height": height, "vectors": vectors}
@@ -14,11 +14,11 @@ PANELS = {str(vectors): {"vectors": vectors} for vectors in (1, 2, 3, 4)}
 _WIDTH = {"width": "vectors * lanes", "panel_bytes": "ceil(columns, width) * (depth + 1) * width * 4"}
 
 _PRODUCT = (
-    Read("a", "a_least, a_most + (rows - 1) * a_row + (depth - 1) * a_column + 4"),
-    Read("panels", "panels_least, panels_most + panel_bytes"),
+    ReadOperand("a", "a_least, a_most + (rows - 1) * a_row + (depth - 1) * a_column + 4"),
+    ReadOperand("panels", "panels_least, panels_most + panel_bytes"),
     Write("c", "c_least, c_most + (rows - 1) * c_row + columns * 4"),
     # For each batch the byte offsets of a, its panels and c.
-    Table("table", "batches", absent="batches == 1", columns=3),
+    OffsetTable("table", "batches", absent="batches == 1", columns=3),
     Number("batches", 1),
     Number("rows", 1),
     Number("columns", 1),
@@ -53,10 +53,10 @@ VECTOR = Signature(
 PACK = Signature(
     "matmul:pack",
     (
-        Read("b", "table.least[0], table.most[0] + (depth - 1) * row + (columns - 1) * column + 4"),
-        Read("bias", "4 * columns", absent="True"),
+        ReadOperand("b", "table.least[0], table.most[0] + (depth - 1) * row + (columns - 1) * column + 4"),
+        ReadOperand("bias", "4 * columns", absent="True"),
         Write("panels", "table.least[1], table.most[1] + panel_bytes"),
-        Table("table", "batches", columns=2),
+        OffsetTable("table", "batches", columns=2),
         Number("batches", 1),
         Number("columns", 1),
         Number("depth", 1),

@@ -11,10 +11,10 @@ from isthmus.engine.native.words import (
     Count,
     Number,
     Numbers,
-    Read,
+    OffsetTable,
+    OffsetTables,
+    ReadOperand,
     Signature,
-    Table,
-    Tables,
     Word,
     Write,
     signed,
@@ -28,7 +28,7 @@ _EACH_ONCE = "goal[1] - goal[0] >= {}"
 
 def _interleaving(direction: str) -> Signature:
     """Joining rows into a dense run, or parting them again."""
-    dense_type, rows_type = (Write, Read) if direction == "join" else (Read, Write)
+    dense_type, rows_type = (Write, ReadOperand) if direction == "join" else (ReadOperand, Write)
     dense: Word = dense_type("dense", "dense_reach")
     rows: Word = rows_type("rows", "rows_reach")
     written = "dense" if direction == "join" else "rows"
@@ -67,7 +67,7 @@ COPY = Signature(
     "movement:copy",
     (
         Write("destination", "goal"),
-        Read("source", "walk(elements, inner, dims, from_strides, from_step, size)"),
+        ReadOperand("source", "walk(elements, inner, dims, from_strides, from_step, size)"),
         Number("elements", 1),
         Number("inner", 1),
         signed("to_step"),
@@ -85,7 +85,7 @@ TRANSPOSE = Signature(
     "movement:transpose",
     (
         Write("destination", "goal"),
-        Read("source", "reach([*dims, columns, rows], [*from_strides, from_stride, size], size)"),
+        ReadOperand("source", "reach([*dims, columns, rows], [*from_strides, from_stride, size], size)"),
         Number("rows", 1),
         Number("columns", 1),
         signed("to_stride"),
@@ -110,7 +110,7 @@ PAD = Signature(
     "movement:pad",
     (
         Write("output", "rows * inner * size"),
-        Read("x", "reach(lengths, strides, kept * size)"),
+        ReadOperand("x", "reach(lengths, strides, kept * size)"),
         Bits("value"),
         Number("rows"),
         Number("inner", 1),
@@ -129,14 +129,14 @@ REMAP = Signature(
     "movement:remap",
     (
         Write("output", "rows * inner * length"),
-        Read("x", "remapped(table, tables, length)"),
+        ReadOperand("x", "remapped(table, tables, length)"),
         Number("rows", 1),
         Number("inner", 1),
-        Table("table", "inner"),
+        OffsetTable("table", "inner"),
         Number("length", 1),
         Count("rank"),
         Numbers("counts", "rank", 1),
-        Tables("tables", "rank", "counts"),
+        OffsetTables("tables", "rank", "counts"),
     ),
     variants={**_SIZES, "run": {"size": 0}},
     rules=("size in (0, length)",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, Read, Real, Signature, Word, Work, Write
+from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, Word, WorkSpace, Write
 
 COLUMN_WORK = 8 * 128
 """Bytes of work space a thread needs for a block of columns: two floats each."""
@@ -11,7 +11,7 @@ _SOFTMAXES: dict[str, dict[str, int]] = {"plain": {}, "log": {}}
 
 
 def _both(extent: str) -> tuple[Word, Word]:
-    return Write("output", extent), Read("x", extent)
+    return Write("output", extent), ReadOperand("x", extent)
 
 
 SOFTMAX_ROWS = Signature(
@@ -27,7 +27,7 @@ SOFTMAX_COLUMNS = Signature(
         Number("length", 1),
         Number("columns", 1),
         Real("beta"),
-        Work("work", f"shares * {COLUMN_WORK}"),
+        WorkSpace("work", f"shares * {COLUMN_WORK}"),
     ),
     variants=_SOFTMAXES,
 )
@@ -35,8 +35,8 @@ NORM_ROWS = Signature(
     "normalization:norm_rows",
     (
         *_both("4 * outer_count * rows * groups * run"),
-        Read("scales", "4 * groups * run"),
-        Read("offsets", "4 * groups * run"),
+        ReadOperand("scales", "4 * groups * run"),
+        ReadOperand("offsets", "4 * groups * run"),
         Number("outer_count", 1),
         Number("rows", 1),
         Number("groups", 1),
@@ -49,13 +49,13 @@ NORM_COLUMNS = Signature(
     "normalization:norm_columns",
     (
         *_both("4 * outer_count * rows * columns"),
-        Read("scales", "4 * columns"),
-        Read("offsets", "4 * columns"),
+        ReadOperand("scales", "4 * columns"),
+        ReadOperand("offsets", "4 * columns"),
         Number("outer_count", 1),
         Number("rows", 1),
         Number("columns", 1),
         Real("epsilon"),
-        Work("work", f"shares * {COLUMN_WORK}"),
+        WorkSpace("work", f"shares * {COLUMN_WORK}"),
     ),
     variants=_NORMS,
 )
@@ -63,8 +63,8 @@ AFFINE = Signature(
     "normalization:affine",
     (
         *_both("4 * elements"),
-        Read("scales", "4 * channels"),
-        Read("offsets", "4 * channels"),
+        ReadOperand("scales", "4 * channels"),
+        ReadOperand("offsets", "4 * channels"),
         Number("elements"),
         Number("channels", 1),
         Real("low"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, Numbers, Read, Signature, Write, flag
+from isthmus.engine.native.words import Number, Numbers, ReadOperand, Signature, Write, flag
 
 
 def _fits(axis: list[int]) -> bool:
@@ -15,7 +15,7 @@ POOL = Signature(
     "pooling:pool",
     (
         Write("output", "batch * depth[1] * height[1] * width[1] * channels * size"),
-        Read("x", "batch * depth[0] * height[0] * width[0] * channels * size"),
+        ReadOperand("x", "batch * depth[0] * height[0] * width[0] * channels * size"),
         Number("batch"),
         Number("channels", 1),
         flag("padding_counts"),

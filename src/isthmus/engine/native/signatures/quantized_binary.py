@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, Read, Real, Signature, Table, Word, Write, flag, signed
+from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Word, Write, flag, signed
 
 _INT32 = 1 << 31
 RESULT: tuple[Word, ...] = (
@@ -13,13 +13,13 @@ RESULT: tuple[Word, ...] = (
 )
 """Zero point and limits of results made as signed bytes, and what flips those into their own type."""
 _RUNS: tuple[Word, ...] = (
-    Read("a", "(a_offsets.least, a_offsets.most + inner) if rows * inner else 0"),
-    Read("b", "(b_offsets.least, b_offsets.most + (1 if b_fixed else inner)) if rows * inner else 0"),
+    ReadOperand("a", "(a_offsets.least, a_offsets.most + inner) if rows * inner else 0"),
+    ReadOperand("b", "(b_offsets.least, b_offsets.most + (1 if b_fixed else inner)) if rows * inner else 0"),
     Write("y", "rows * inner"),
     Number("rows"),
     Number("inner"),
-    Table("a_offsets", "rows", kind="i32"),
-    Table("b_offsets", "rows", kind="i32"),
+    OffsetTable("a_offsets", "rows", kind="i32"),
+    OffsetTable("b_offsets", "rows", kind="i32"),
     flag("b_fixed"),
     *RESULT,
 )

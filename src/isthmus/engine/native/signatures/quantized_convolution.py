@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from isthmus.engine.native.signatures.quantized_binary import RESULT
-from isthmus.engine.native.words import Number, Read, Real, Signature, Table, Word, Work, Write, flag, signed
+from isthmus.engine.native.words import (
+    Number,
+    OffsetTable,
+    ReadOperand,
+    Real,
+    Signature,
+    Word,
+    WorkSpace,
+    Write,
+    flag,
+    signed,
+)
 
 _MOST = 1 << 31
 TILES = {
@@ -16,13 +27,15 @@ TILES = {
 def _words(size: int) -> tuple[Word, ...]:
     """The words from the input to the padding, by the bytes of a result."""
     return (
-        Read("x", "staged_input if staged else input_in_place"),
+        ReadOperand("x", "staged_input if staged else input_in_place"),
         Write("y", f"(rows * out_width - 1) * out_pixel + columns * {size}"),
-        Read("weights", "(panels - 1) * panel_bytes + padded(columns - (panels - 1) * width, lanes) * column_bytes"),
+        ReadOperand(
+            "weights", "(panels - 1) * panel_bytes + padded(columns - (panels - 1) * width, lanes) * column_bytes"
+        ),
         # Where each tap begins, in bytes from the first.
-        Table("offsets", "taps"),
+        OffsetTable("offsets", "taps"),
         # Input rows brought into the form that is multiplied.
-        Work("work", "shares * work_bytes if staged else 0"),
+        WorkSpace("work", "shares * work_bytes if staged else 0"),
         Number("work_bytes"),
         # Image rows of results, of all images.
         Number("rows", 1),
@@ -114,7 +127,7 @@ CONVOLVE_TO_FLOAT = Signature(
         flag("few_rows"),
         # What quantizing the input left (f32 scale, i32 origin), and the bytes from one image's to the next one's,
         # and from one result's to the next one's.
-        Read("scaling", "reach([images, out_width], [image_step, result_step], 8)"),
+        ReadOperand("scaling", "reach([images, out_width], [image_step, result_step], 8)"),
         Number("image_step", 0, _MOST),
         Number("result_step", 0, _MOST),
     ),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.engine.native.signatures.quantized_binary import RESULT
-from isthmus.engine.native.words import Number, Read, Signature, Table, Work, Write, signed
+from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Signature, WorkSpace, Write, signed
 
 _MOST = 1 << 31
 _MOST_OUTPUTS = 4
@@ -40,18 +40,18 @@ def _weights(blocks: Any, rows: int, lanes: int) -> tuple[int, int]:
 CONVOLVE = Signature(
     "quantized_depthwise:convolve",
     (
-        Read("x", "batch * height * width * channels"),
+        ReadOperand("x", "batch * height * width * channels"),
         Write("y", "batch * out_height * out_width * channels"),
         # Of a block: bias i32, scale f32, then for each of the rows together, for each step, four bytes a channel.
-        Read("weights", "weights_of(blocks, 2 + together * steps, lanes)"),
+        ReadOperand("weights", "weights_of(blocks, 2 + together * steps, lanes)"),
         # For each block of channels its first channel, its kind (see `block_kinds`), where its weights begin.
-        Table("blocks", "block_count", columns=3),
+        OffsetTable("blocks", "block_count", columns=3),
         # For each step the column of its groups.
-        Table("offsets", "steps"),
+        OffsetTable("offsets", "steps"),
         # Bytes that mean 0.
-        Read("blank", "4 * lanes"),
+        ReadOperand("blank", "4 * lanes"),
         # Groups: the bytes of one channel and column from several rows side by side.
-        Work("work", "shares * work_bytes"),
+        WorkSpace("work", "shares * work_bytes"),
         Number("work_bytes"),
         Number("batch", 1),
         Number("height", 1, _MOST),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, Read, Signature, Write
+from isthmus.engine.native.words import Number, ReadOperand, Signature, Write
 
 _STORED = {"s8": {"size": 1}, "u8": {"size": 1}, "s16": {"size": 2}, "u16": {"size": 2}, "s32": {"size": 4}}
 _EXTENTS = (Number("outer_count"), Number("axis", 1), Number("inner"))
@@ -11,11 +11,11 @@ _ENDS = ("inner >= 1 or outer_count <= 1",)
 DEQUANTIZE = Signature(
     "quantized_elementwise:dequantize",
     (
-        Read("x", "outer_count * axis * inner * size"),
+        ReadOperand("x", "outer_count * axis * inner * size"),
         Write("y", "outer_count * axis * inner * 4"),
         *_EXTENTS,
-        Read("scales", "4 * axis"),
-        Read("zeros", "4 * axis"),
+        ReadOperand("scales", "4 * axis"),
+        ReadOperand("zeros", "4 * axis"),
     ),
     variants=_STORED,
     rules=_ENDS,
@@ -23,19 +23,19 @@ DEQUANTIZE = Signature(
 QUANTIZE = Signature(
     "quantized_elementwise:quantize",
     (
-        Read("x", "outer_count * axis * inner * 4"),
+        ReadOperand("x", "outer_count * axis * inner * 4"),
         Write("y", "outer_count * axis * inner * size"),
         *_EXTENTS,
         # A real is divided by the divisor, or multiplied by the factor where that is 1.
-        Read("divisors", "4 * axis"),
-        Read("factors", "4 * axis"),
-        Read("zeros", "4 * axis"),
+        ReadOperand("divisors", "4 * axis"),
+        ReadOperand("factors", "4 * axis"),
+        ReadOperand("zeros", "4 * axis"),
     ),
     variants=_STORED,
     rules=_ENDS,
 )
 LOOKUP = Signature(
     "quantized_elementwise:lookup",
-    (Read("x", "count"), Write("y", "count"), Number("count"), Read("table", "256")),
+    (ReadOperand("x", "count"), Write("y", "count"), Number("count"), ReadOperand("table", "256")),
 )
 SIGNATURES = (DEQUANTIZE, QUANTIZE, LOOKUP)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, Read, Signature, Write
+from isthmus.engine.native.words import Number, ReadOperand, Signature, Write
 
 QUANTIZE_ROWS = Signature(
     "quantized_hybrid:quantize_rows",
     (
-        Read("x", "rows * length * 4"),
+        ReadOperand("x", "rows * length * 4"),
         Number("rows", 1),
         Number("length", 1),
         Write("y", "(rows - 1) * pitch + length * size"),

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, Read, Real, Signature, Table, Word, Work, Write, flag, signed
+from isthmus.engine.native.words import (
+    Number,
+    OffsetTable,
+    ReadOperand,
+    Real,
+    Signature,
+    Word,
+    WorkSpace,
+    Write,
+    flag,
+    signed,
+)
 
 _INT32 = 1 << 31
 _MOST = (1 << 31) - 1
 _STORED: dict[str, dict[str, int]] = {"s8": {}, "u8": {}}
 _LIMITS: tuple[Word, ...] = (signed("least", _INT32), signed("most", _INT32))
-_ROWS: tuple[Word, ...] = (Read("x", "rows * length"), Write("y", "rows * length"), Number("rows"), Number("length", 1))
+_ROWS: tuple[Word, ...] = (
+    ReadOperand("x", "rows * length"),
+    Write("y", "rows * length"),
+    Number("rows"),
+    Number("length", 1),
+)
 _IMAGE: tuple[Word, ...] = (
-    Read("x", "batch * height * width * channels"),
+    ReadOperand("x", "batch * height * width * channels"),
     Write("y", "batch * out_height * out_width * channels"),
     Number("batch", 0, _MOST),
     Number("height", 0, _MOST),
@@ -23,13 +39,13 @@ _IMAGE: tuple[Word, ...] = (
 MEAN = Signature(
     "quantized_reduction:mean",
     (
-        Read("x", "outer_count * count * inner"),
+        ReadOperand("x", "outer_count * count * inner"),
         Write("y", "outer_count * inner"),
         Number("outer_count"),
         Number("count"),
         Number("inner", 1),
         # 32-bit sums.
-        Work("work", "shares * inner * 4"),
+        WorkSpace("work", "shares * inner * 4"),
         Real("scale"),
         signed("offset"),
         Real("bias"),
@@ -50,7 +66,7 @@ AVERAGE_POOL = Signature(
         Number("left", 0, _MOST),
         flag("padding_counts"),
         # Sums of 32 bits, whole or floats.
-        Work("work", "shares * channels * 4"),
+        WorkSpace("work", "shares * channels * 4"),
         flag("ties_away"),
         Real("scale_in"),
         Real("scale_out"),
@@ -64,12 +80,12 @@ AVERAGE_POOL = Signature(
 )
 SOFTMAX = Signature(
     "quantized_reduction:softmax",
-    (*_ROWS, Read("table", "1024"), Real("inverse"), signed("zero", _INT32), *_LIMITS),
+    (*_ROWS, ReadOperand("table", "1024"), Real("inverse"), signed("zero", _INT32), *_LIMITS),
     variants=_STORED,
 )
 SOFTMAX_OF_INTEGERS = Signature(
     "quantized_reduction:softmax_of_integers",
-    (*_ROWS, Read("table", "1024"), Number("factor", 0, _MOST), signed("zero", _INT32), *_LIMITS),
+    (*_ROWS, ReadOperand("table", "1024"), Number("factor", 0, _MOST), signed("zero", _INT32), *_LIMITS),
     variants=_STORED,
 )
 RESIZE_BILINEAR = Signature(
@@ -77,8 +93,8 @@ RESIZE_BILINEAR = Signature(
     (
         *_IMAGE,
         # For each row and column of the result: the one before it, the one after it, the latter's weight.
-        Table("rows", "out_height", kind="i32", columns=3),
-        Table("columns", "out_width", kind="i32", columns=3),
+        OffsetTable("rows", "out_height", kind="i32", columns=3),
+        OffsetTable("columns", "out_width", kind="i32", columns=3),
     ),
     variants=_STORED,
     rules=(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, Read, Real, Signature, Word, Write, flag
+from isthmus.engine.native.words import Number, ReadOperand, Real, Signature, Word, Write, flag
 
 _WIDTH = {"width": "vectors * lanes", "padded_units": "padded(units, width)"}
 
@@ -10,9 +10,9 @@ _WIDTH = {"width": "vectors * lanes", "padded_units": "padded(units, width)"}
 def _shared(gates: str, recurrent_gates: str, features: str) -> tuple[Word, ...]:
     """The words that both layers have, by how many gates there are and what a step hands on."""
     return (
-        Read("input_gates", f"steps * batch * {gates} * padded_units * 4"),
-        Read("panels", f"{recurrent_gates} * padded_units * ({features} + 1) * 4"),
-        Read("initial", f"batch * {features} * 4"),
+        ReadOperand("input_gates", f"steps * batch * {gates} * padded_units * 4"),
+        ReadOperand("panels", f"{recurrent_gates} * padded_units * ({features} + 1) * 4"),
+        ReadOperand("initial", f"batch * {features} * 4"),
         Write("gates", f"batch * {gates} * padded_units * 4"),
         Write("out", f"steps * batch * {features} * 4"),
         Write("last", f"batch * {features} * 4", absent="True"),
@@ -30,16 +30,16 @@ LSTM = Signature(
     "recurrent:lstm",
     (
         *_shared("gate_count", "gate_count", "features"),
-        Read("initial_cell", "batch * units * 4"),
+        ReadOperand("initial_cell", "batch * units * 4"),
         Write("cell", "batch * units * 4"),
         Write("last_cell", "batch * units * 4", absent="True"),
         # Of the input, the forget and the output gate.
-        Read("peepholes", "3 * units * 4", absent="True"),
+        ReadOperand("peepholes", "3 * units * 4", absent="True"),
         flag("coupled"),
         Real("cell_clip"),
         Write("hidden", "batch * units * 4 if projected else 0"),
         Number("projected"),
-        Read("projection", "ceil(projected, width) * (units + 1) * width * 4", absent="projected == 0"),
+        ReadOperand("projection", "ceil(projected, width) * (units + 1) * width * 4", absent="projected == 0"),
         Real("out_clip"),
     ),
     variants={str(vectors): {"vectors": vectors} for vectors in (1, 2, 4)},
@@ -51,7 +51,7 @@ GRU = Signature(
     (
         *_shared("3", "(3 if linear else 2)", "units"),
         Write("reset_hidden", "0 if linear else batch * units * 4"),
-        Read("new_panels", "padded_units * (units + 1) * 4", absent="linear"),
+        ReadOperand("new_panels", "padded_units * (units + 1) * 4", absent="linear"),
     ),
     variants={
         f"{'l' * linear}{vectors}": {"vectors": vectors, "linear": linear} for vectors in (1, 2, 4) for linear in (0, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Count, Number, Numbers, Read, Real, Signature, Write, flag
+from isthmus.engine.native.words import Count, Number, Numbers, ReadOperand, Real, Signature, Write, flag
 
 _SIZES = {"f32": 4, "i32": 4, "i64": 8, "i8": 1, "u8": 1}
 KINDS = {
@@ -26,7 +26,7 @@ ROWS = Signature(
     "reduction:rows",
     (
         Write("output", "outputs * size"),
-        Read("x", "whole"),
+        ReadOperand("x", "whole"),
         Number("outputs", 1),
         Number("run"),
         Number("runs"),
@@ -41,7 +41,7 @@ COLUMNS = Signature(
     "reduction:columns",
     (
         Write("output", "outer_outputs * inner * size"),
-        Read("x", "whole"),
+        ReadOperand("x", "whole"),
         Number("outer_outputs", 1),
         Number("inner", 1),
         Number("elements"),
@@ -55,7 +55,7 @@ RUNNING_SUM = Signature(
     "reduction:running_sum",
     (
         Write("output", "outer_count * length * inner * size"),
-        Read("x", "outer_count * length * inner * size"),
+        ReadOperand("x", "outer_count * length * inner * size"),
         Number("outer_count"),
         Number("length", 1),
         Number("inner"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Number, Read, Real, Signature, Table, Write, flag
+from isthmus.engine.native.words import Number, OffsetTable, ReadOperand, Real, Signature, Write, flag
 
 _EXACT = 1 << 24
 """The largest side of an image that is sampled at places that are floats."""
@@ -11,19 +11,19 @@ BILINEAR = Signature(
     "resize:bilinear",
     (
         Write("output", "4 * batch * height * width * channels"),
-        Read("x", "(least, most)"),
+        ReadOperand("x", "(least, most)"),
         Number("batch", 1),
         Number("image_bytes"),
         Number("height", 1),
         Number("width", 1),
         Number("channels", 1),
         # Byte offsets of the rows above and below each row of the result, and the weights of the latter.
-        Table("upper", "height"),
-        Table("lower", "height"),
-        Read("row_weights", "4 * height"),
-        Table("left", "width"),
-        Table("right", "width"),
-        Read("pixel_weights", "4 * width"),
+        OffsetTable("upper", "height"),
+        OffsetTable("lower", "height"),
+        ReadOperand("row_weights", "4 * height"),
+        OffsetTable("left", "width"),
+        OffsetTable("right", "width"),
+        ReadOperand("pixel_weights", "4 * width"),
     ),
     where={
         "least": "min(upper.least, lower.least) + min(left.least, right.least)",
@@ -34,14 +34,14 @@ ALONG_AXIS = Signature(
     "resize:along_axis",
     (
         Write("output", "4 * outer_count * count * inner"),
-        Read("x", "4 * outer_count * size * inner"),
+        ReadOperand("x", "4 * outer_count * size * inner"),
         Number("outer_count", 1),
         Number("size", 1),
         Number("count", 1),
         Number("inner", 1),
         Number("taps", 1),
-        Table("places", "count * taps"),
-        Read("weights", "4 * count * taps"),
+        OffsetTable("places", "count * taps"),
+        ReadOperand("weights", "4 * count * taps"),
     ),
     rules=("0 <= places.least", "places.most < size"),
 )
@@ -49,8 +49,8 @@ GRID_SAMPLE = Signature(
     "resize:grid_sample",
     (
         Write("output", "4 * batch * pixels * channels"),
-        Read("x", "4 * batch * height * width * channels"),
-        Read("grid", "8 * batch * pixels"),
+        ReadOperand("x", "4 * batch * height * width * channels"),
+        ReadOperand("grid", "8 * batch * pixels"),
         Number("batch", 1),
         Number("height", 1, _EXACT),
         Number("width", 1, _EXACT),
@@ -65,9 +65,9 @@ CROP_AND_RESIZE = Signature(
     "resize:crop_and_resize",
     (
         Write("output", "4 * count * out_height * out_width * channels"),
-        Read("x", "4 * batch * height * width * channels"),
-        Read("boxes", "16 * count"),
-        Read("indices", "count * index_size"),
+        ReadOperand("x", "4 * batch * height * width * channels"),
+        ReadOperand("boxes", "16 * count"),
+        ReadOperand("indices", "count * index_size"),
         Number("count", 1),
         Number("batch", 1),
         Number("height", 1, _EXACT),

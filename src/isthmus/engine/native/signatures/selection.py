@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.engine.native.words import Bits, Count, Number, Numbers, Read, Signature, Write, flag
+from isthmus.engine.native.words import Bits, Count, Number, Numbers, ReadOperand, Signature, Write, flag
 
 _INDEX = {"i32": 4, "u32": 4, "i64": 8}
 _ORDERED = {"f32": 4, "i32": 4, "i64": 8, "i8": 1, "u8": 1}
@@ -37,8 +37,8 @@ GATHER = Signature(
     "selection:gather",
     (
         Write("output", "outer_count * count * length"),
-        Read("x", "outer_count * axis_size * length"),
-        Read("indices", "count * index_size"),
+        ReadOperand("x", "outer_count * axis_size * length"),
+        ReadOperand("indices", "count * index_size"),
         Number("outer_count", 1),
         Number("count", 1),
         Number("axis_size", 1),
@@ -56,8 +56,8 @@ GATHER_ELEMENTS = Signature(
     "selection:gather_elements",
     (
         Write("output", "elements * size"),
-        Read("x", _ALONG_AXIS),
-        Read("indices", "elements * index_size"),
+        ReadOperand("x", _ALONG_AXIS),
+        ReadOperand("indices", "elements * index_size"),
         *_ELEMENT_WALK,
     ),
     variants={
@@ -68,8 +68,8 @@ GATHER_ND = Signature(
     "selection:gather_nd",
     (
         Write("output", "tuples * length"),
-        Read("x", "sum_of((0, (tuples - 1) // batch_tuples * batch_bytes), reach(sizes, strides, length))"),
-        Read("indices", "tuples * depth * index_size"),
+        ReadOperand("x", "sum_of((0, (tuples - 1) // batch_tuples * batch_bytes), reach(sizes, strides, length))"),
+        ReadOperand("indices", "tuples * depth * index_size"),
         Number("tuples", 1),
         Number("batch_tuples", 1),
         Number("batch_bytes"),
@@ -85,8 +85,8 @@ SCATTER_ND = Signature(
     "selection:scatter_nd",
     (
         Write("output", "reach(sizes, strides, length * size)"),
-        Read("indices", "tuples * depth * index_size"),
-        Read("updates", "tuples * length * size"),
+        ReadOperand("indices", "tuples * depth * index_size"),
+        ReadOperand("updates", "tuples * length * size"),
         Number("tuples", 1),
         Number("length", 1),
         flag("from_end"),
@@ -100,8 +100,8 @@ SCATTER_ELEMENTS = Signature(
     "selection:scatter_elements",
     (
         Write("output", _ALONG_AXIS),
-        Read("indices", "elements * index_size"),
-        Read("updates", "elements * size"),
+        ReadOperand("indices", "elements * index_size"),
+        ReadOperand("updates", "elements * size"),
         *_ELEMENT_WALK,
     ),
     variants=_SCATTERS,
@@ -110,7 +110,7 @@ ONE_HOT = Signature(
     "selection:one_hot",
     (
         Write("output", "outer_count * depth * inner * size"),
-        Read("indices", "outer_count * inner * index_size"),
+        ReadOperand("indices", "outer_count * inner * index_size"),
         Number("outer_count", 1),
         Number("depth", 1),
         Number("inner", 1),
@@ -126,8 +126,8 @@ REVERSE_SEQUENCE = Signature(
     "selection:reverse_sequence",
     (
         Write("output", "outer_count * first * middle * second * length"),
-        Read("x", "outer_count * first * middle * second * length"),
-        Read("lengths", "(second if time_first else first) * index_size"),
+        ReadOperand("x", "outer_count * first * middle * second * length"),
+        ReadOperand("lengths", "(second if time_first else first) * index_size"),
         Number("outer_count", 1),
         Number("first", 1),
         Number("middle", 1),
@@ -141,7 +141,7 @@ ARGUMENT = Signature(
     "selection:argument",
     (
         Write("output", "outer_count * inner * index_size"),
-        Read("x", "outer_count * length * inner * size"),
+        ReadOperand("x", "outer_count * length * inner * size"),
         Number("outer_count", 1),
         Number("length", 1),
         Number("inner", 1),
@@ -153,7 +153,7 @@ TOP_K = Signature(
     (
         Write("values", "rows * k * size"),
         Write("indices", "rows * k * index_size"),
-        Read("x", "rows * length * size"),
+        ReadOperand("x", "rows * length * size"),
         Number("rows", 1),
         Number("length", 1),
         Number("k", 1),

@@ -10,7 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from isthmus.engine.native.words import LARGEST, Count, Number, Numbers, Read, Real, Signature, Write, flag, signed
+from isthmus.engine.native.words import (
+    LARGEST,
+    Count,
+    Number,
+    Numbers,
+    ReadOperand,
+    Real,
+    Signature,
+    Write,
+    flag,
+    signed,
+)
 
 MOST_TIMES = 4096
 """No more repetitions: no tensor has so many rows that strips of them would be worth it."""
@@ -58,7 +69,7 @@ ADD_ROWS = Signature(
     "strips:add_rows",
     (
         Write("sums", "channels * 4"),
-        Read("x", "pixels * channels * 4"),
+        ReadOperand("x", "pixels * channels * 4"),
         Number("pixels"),
         Number("channels", 1),
         flag("goes_on"),
@@ -69,7 +80,7 @@ ADD_BYTES = Signature(
     "strips:add_bytes",
     (
         Write("sums", "channels * 4"),
-        Read("x", "pixels * channels"),
+        ReadOperand("x", "pixels * channels"),
         Number("pixels"),
         Number("channels", 1),
         flag("goes_on"),
@@ -79,7 +90,7 @@ ADD_BYTES = Signature(
 MEAN_OF_SUMS = Signature(
     "strips:mean_of_sums",
     (
-        Read("sums", "channels * 4"),
+        ReadOperand("sums", "channels * 4"),
         Write("y", "channels"),
         Number("channels", 1),
         Real("scale"),

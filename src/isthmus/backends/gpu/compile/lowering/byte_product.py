@@ -16,20 +16,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.lowering.chains import Tail
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link
-from isthmus.backends.gpu.compile.lowering.product import Left, Target, declare_window
+from isthmus.backends.gpu.compile.lowering.chains import Epilogue
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, Link
+from isthmus.backends.gpu.compile.lowering.product import Left, ResultTarget, declare_window
 from isthmus.backends.gpu.compile.lowering.tiles import (
     CPU_WIDTH,
     ENOUGH_ITEMS,
-    Tile,
+    ClTile,
     batch_lines,
     product_tile,
     result_tile,
 )
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import Tensor
-from isthmus.prepare.geometry.windows import Window
+from isthmus.prepare.geometry.windows import ConvWindow
 
 DEEPEST = 1 << 15
 """Terms of a sum that fits into 32 bits, whatever the operands hold: 2**15 * 255 * 128 is below 2**30."""
@@ -94,11 +94,11 @@ def covers(traits: DeviceTraits, x: Tensor, weights: Tensor, depth: int) -> bool
 
 
 def emit_byte_product(
-    e: Emitter,
+    e: KernelEmitter,
     left: Left,
     matrices: np.ndarray,
     biases: np.ndarray | None,
-    target: Target,
+    target: ResultTarget,
     links: Sequence[Link],
     batches: Sequence[tuple[int, int, int]] = (),
 ) -> None:
@@ -141,7 +141,7 @@ def emit_byte_product(
     # Windows are gathered once for all columns, unless there are too few of them to go round.
     each = across if left.window is not None and down >= ENOUGH_ITEMS else 1
     draft.ints(columns_each=each * tile.columns)
-    tail = Tail(e, draft, target.output, links, in_steps=True)
+    tail = Epilogue(e, draft, target.output, links, in_steps=True)
     e.launch(
         "byte_product",
         draft,
@@ -153,7 +153,7 @@ def emit_byte_product(
     )
 
 
-def _tile(traits: DeviceTraits, left: Left, columns: int) -> Tile:
+def _tile(traits: DeviceTraits, left: Left, columns: int) -> ClTile:
     """The tile for a product; windows that take much room are gathered by fewer at a time."""
     tile = product_tile(traits, left.rows, columns, 1)
     return tile if left.window is None else tile.with_rows(max(1, min(tile.rows, _GATHERED // left.depth)))
@@ -177,7 +177,7 @@ def _starts(matrices: np.ndarray, biases: np.ndarray | None, zero: int, width: i
     return np.pad(starts.clip(limits.min, limits.max), ((0, 0), (0, -columns % width))).astype(np.int32)
 
 
-def _body(tile: Tile, left: Left, target: Target, tail: Tail, batched: bool, words: int, flip: int) -> str:
+def _body(tile: ClTile, left: Left, target: ResultTarget, tail: Epilogue, batched: bool, words: int, flip: int) -> str:
     """The text of the kernel."""
     height, vectors, panel = tile.rows, tile.columns // CPU_WIDTH, tile.panel
     # Each batch has starts of whole panels.
@@ -225,11 +225,11 @@ def _body(tile: Tile, left: Left, target: Target, tail: Tail, batched: bool, wor
     return "\n".join(lines)
 
 
-def _words(tile: Tile, count: str, values: Sequence[str], flip: int) -> list[str]:
+def _words(tile: ClTile, count: str, values: Sequence[str], flip: int) -> list[str]:
     return [f"  for (int k = 0; k < {count}; ++k) {{", *_word(tile, values, flip), "  }"]
 
 
-def _word(tile: Tile, values: Sequence[str], flip: int) -> list[str]:
+def _word(tile: ClTile, values: Sequence[str], flip: int) -> list[str]:
     """Multiply a word of each row by the words of the panel."""
     vectors = tile.columns // CPU_WIDTH
     lines = [f"    int8 b{j} = *(global const int8_u *)(b + {j * CPU_WIDTH * 4});" for j in range(vectors)]
@@ -241,7 +241,7 @@ def _word(tile: Tile, values: Sequence[str], flip: int) -> list[str]:
     return lines
 
 
-def _gather(window: Window, words: int) -> list[str]:
+def _gather(window: ConvWindow, words: int) -> list[str]:
     """Copy the windows of a tile's rows; what lies outside the image is the zero point.
 
     Pixels are counted up, for to divide takes longer than to add, and lengths stand in the text, for copies of known

@@ -14,7 +14,7 @@ import numpy as np
 
 from isthmus.backends.gpu.compile.draft import Draft
 from isthmus.backends.gpu.compile.functions import REALS
-from isthmus.backends.gpu.compile.lowering.emitter import Chain, Emitter, Link
+from isthmus.backends.gpu.compile.lowering.emitter import Chain, KernelEmitter, Link
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered
 from isthmus.prepare.geometry.layout import operand
@@ -111,7 +111,7 @@ def applied(links: Sequence[Link], width: int, load: Callable[[int, int], str]) 
     return lines
 
 
-class Tail:
+class Epilogue:
     """A chain as a product or convolution applies it: operands indexed by the result's element or by its channel.
 
     Parameters
@@ -123,7 +123,7 @@ class Tail:
     """
 
     def __init__(
-        self, e: Emitter, draft: Draft, output: Tensor, before: Sequence[Link] = (), in_steps: bool = False
+        self, e: KernelEmitter, draft: Draft, output: Tensor, before: Sequence[Link] = (), in_steps: bool = False
     ) -> None:
         chain = e.chain or Chain((), output)
         self.output = chain.output

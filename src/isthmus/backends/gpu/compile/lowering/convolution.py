@@ -15,12 +15,12 @@ from isthmus.backends.gpu.compile.lowering.byte_product import covers, emit_byte
 from isthmus.backends.gpu.compile.lowering.chains import limit_links
 from isthmus.backends.gpu.compile.lowering.depthwise import emit_depth_wise
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link, Lowering
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering, Link
 from isthmus.backends.gpu.compile.lowering.matmul import factor_links, reals_of, whole_biases, zero_of
 from isthmus.backends.gpu.compile.lowering.product import (
     Left,
+    ResultTarget,
     Right,
-    Target,
     emit_product,
     packed,
     padded_bias,
@@ -31,7 +31,7 @@ from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.phases import phases
-from isthmus.prepare.geometry.windows import Window, triple, window_of
+from isthmus.prepare.geometry.windows import ConvWindow, triple, window_of
 from isthmus.prepare.schedule import Step
 
 _ALIGNMENT = 128
@@ -61,7 +61,7 @@ def filters_of(step: Step) -> tuple[np.ndarray, np.ndarray | None, list[Link]]:
     return values, biases, factor_links(factors, step.outputs[0], step.clamp)
 
 
-def _emit_whole_numbers(e: Emitter, x: Tensor) -> Tensor:
+def _emit_whole_numbers(e: KernelEmitter, x: Tensor) -> Tensor:
     """Stored numbers less their zero point as floats, in work space: each is read by many sums."""
     assert x.quantization is not None
     floats = Tensor(x.name, TensorType.NATIVE, DataType.FLOAT_32, x.dims)
@@ -91,12 +91,12 @@ def _work(step: Step, traits: DeviceTraits) -> int:
 
 
 def emit_window(
-    e: Emitter,
+    e: KernelEmitter,
     x: Tensor,
-    window: Window,
+    window: ConvWindow,
     weights: np.ndarray,
     biases: np.ndarray | None,
-    target: Target,
+    target: ResultTarget,
     links: list[Link],
     of_bytes: bool = False,
 ) -> None:
@@ -135,11 +135,11 @@ def emit_window(
     emit_product(e, left, right, target, links, batches, quantized)
 
 
-def _is_depth_wise(window: Window) -> bool:
+def _is_depth_wise(window: ConvWindow) -> bool:
     return window.groups == window.channels and window.groups > 1
 
 
-def _emit(step: Step, e: Emitter) -> None:
+def _emit(step: Step, e: KernelEmitter) -> None:
     x, output, window = operand(step), step.outputs[0], window_of(step)
     if not output.elements:
         return
@@ -147,11 +147,11 @@ def _emit(step: Step, e: Emitter) -> None:
     if _is_depth_wise(window):
         emit_depth_wise(e, x, window, weights.reshape(prod(window.kernel), window.filters), biases, output, links)
     else:
-        target = Target(output, window.filters)
+        target = ResultTarget(output, window.filters)
         emit_window(e, x, window, weights, biases, target, links, _is_of_bytes(step, e.traits))
 
 
-def _emit_transposed(step: Step, e: Emitter) -> None:
+def _emit_transposed(step: Step, e: KernelEmitter) -> None:
     x, output = operand(step), step.outputs[0]
     if not output.elements:
         return
@@ -172,7 +172,7 @@ def _emit_transposed(step: Step, e: Emitter) -> None:
             taps = np.zeros((*phase.window.kernel, channels // groups, filters), np.float32)
         start = phase.first[0] * plane + phase.first[1] * row + phase.first[2] * pixel
         steps = (batch, plane * stride[0], row * stride[1], pixel * stride[2])
-        target = Target(output, 0, start, steps)
+        target = ResultTarget(output, 0, start, steps)
         emit_window(e, x, phase.window, taps, biases, target, links, _is_of_bytes(step, e.traits))
 
 
@@ -198,9 +198,9 @@ def _refuses(step: Step) -> str | None:
     return None
 
 
-_PLAIN = Lowering(_emit, _work, _refuses, takes_chain=True)
-_TRANSPOSED = Lowering(_emit_transposed, _work, _refuses)
-LOWERINGS: dict[str, Lowering] = {
+_PLAIN = KernelLowering(_emit, _work, _refuses, takes_chain=True)
+_TRANSPOSED = KernelLowering(_emit_transposed, _work, _refuses)
+LOWERINGS: dict[str, KernelLowering] = {
     **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d", "DepthWiseConv1d", "DepthWiseConv2d"), _PLAIN),
     **dict.fromkeys(("TransposeConv1d", "TransposeConv2d", "TransposeConv3d"), _TRANSPOSED),
 }

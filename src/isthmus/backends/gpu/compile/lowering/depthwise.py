@@ -9,21 +9,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.lowering.chains import Tail
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link
+from isthmus.backends.gpu.compile.lowering.chains import Epilogue
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, Link
 from isthmus.backends.gpu.compile.lowering.matmul import zero_of
-from isthmus.backends.gpu.compile.storage import Storage
+from isthmus.backends.gpu.compile.storage import OperandStorage
 from isthmus.graph import Tensor
-from isthmus.prepare.geometry.windows import Window
+from isthmus.prepare.geometry.windows import ConvWindow
 
 _UNROLLED = 11
 """Taps in a row that are written one after the other."""
 
 
 def emit_depth_wise(
-    e: Emitter,
+    e: KernelEmitter,
     x: Tensor,
-    window: Window,
+    window: ConvWindow,
     weights: np.ndarray,
     biases: np.ndarray | None,
     output: Tensor,
@@ -52,7 +52,7 @@ def emit_depth_wise(
         dd=window.dilation[0], dh=window.dilation[1], dw=window.dilation[2],
         pd=window.pad[0], ph=window.pad[1], pw=window.pad[2],
     )  # fmt: skip
-    tail = Tail(e, draft, output, links, x.dtype.is_fixed_point)
+    tail = Epilogue(e, draft, output, links, x.dtype.is_fixed_point)
     if e.gpu:
         ends = (e.at(x), storage), (e.at(tail.output), tail.storage)
         aligned = width > 1 and all(s.kind == "f32" and place.offset % (4 * width) == 0 for place, s in ends)
@@ -63,14 +63,14 @@ def emit_depth_wise(
         e.launch("depth_wise", draft, body, (1, lines, 1), (1, 1, 1))
 
 
-def _width(e: Emitter, channels: int) -> int:
+def _width(e: KernelEmitter, channels: int) -> int:
     width = 4 if e.gpu else 8
     while width > 1 and channels % width:
         width //= 2
     return width if width != 2 else 1
 
 
-def _value(storage: Storage, name: str, index: str, width: int, aligned: bool = False) -> str:
+def _value(storage: OperandStorage, name: str, index: str, width: int, aligned: bool = False) -> str:
     if not storage.quantized:
         return storage.load(name, index, width, aligned)
     if width == 1:
@@ -79,7 +79,13 @@ def _value(storage: Storage, name: str, index: str, width: int, aligned: bool = 
 
 
 def _row(
-    storage: Storage, stored: Storage, width: int, across: int, channel: str, window: Window, inside: bool
+    storage: OperandStorage,
+    stored: OperandStorage,
+    width: int,
+    across: int,
+    channel: str,
+    window: ConvWindow,
+    inside: bool,
 ) -> list[str]:
     """A row of taps for all pixels of a tile: each place of it is read once, whatever taps meet there."""
     real = "float" if width == 1 else f"float{width}"
@@ -104,7 +110,13 @@ def _row(
 
 
 def _long_row(
-    storage: Storage, stored: Storage, width: int, across: int, channel: str, window: Window, inside: bool
+    storage: OperandStorage,
+    stored: OperandStorage,
+    width: int,
+    across: int,
+    channel: str,
+    window: ConvWindow,
+    inside: bool,
 ) -> list[str]:
     """The same as a loop, tap by tap."""
     real = "float" if width == 1 else f"float{width}"
@@ -121,14 +133,14 @@ def _long_row(
 
 
 def _cpu_body(
-    storage: Storage,
-    stored: Storage,
-    tail: Tail,
+    storage: OperandStorage,
+    stored: OperandStorage,
+    tail: Epilogue,
     width: int,
     across: int,
     biased: bool,
     multiplier: int,
-    window: Window,
+    window: ConvWindow,
 ) -> str:
     real = "float" if width == 1 else f"float{width}"
     channel = "f" if multiplier == 1 else "f / multiplier"
@@ -167,13 +179,13 @@ def _cpu_body(
 
 
 def _gpu_body(
-    storage: Storage,
-    stored: Storage,
-    tail: Tail,
+    storage: OperandStorage,
+    stored: OperandStorage,
+    tail: Epilogue,
     width: int,
     biased: bool,
     multiplier: int,
-    window: Window,
+    window: ConvWindow,
     aligned: bool,
 ) -> str:
     real = "float" if width == 1 else f"float{width}"

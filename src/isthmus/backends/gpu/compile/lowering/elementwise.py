@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from isthmus.backends.gpu.compile.functions import INTEGERS, TESTS
 from isthmus.backends.gpu.compile.lowering.chains import applied, declare, function_of, limit_links, links_of, plain
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link, Lowering
-from isthmus.backends.gpu.compile.lowering.walk import Operand, broadcast_strides, emit_walk, operand_of
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering, Link
+from isthmus.backends.gpu.compile.lowering.walk import WalkOperand, broadcast_strides, emit_walk, operand_of
 from isthmus.backends.gpu.compile.storage import stored_kind
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops import OPERATIONS
@@ -44,11 +44,11 @@ def unknown_types(step: Step) -> str | None:
     return unknown_type(*step.inputs, *step.outputs)
 
 
-def emit_links(e: Emitter, links: Sequence[Link], output: Tensor) -> None:
+def emit_links(e: KernelEmitter, links: Sequence[Link], output: Tensor) -> None:
     """Emit a chain by itself. The first link names all its operands."""
     draft = e.draft()
     declare(draft, links)
-    operands: list[Operand] = []
+    operands: list[WalkOperand] = []
     names: dict[tuple[int, int], str] = {}
     for number, link in enumerate(links):
         for j, given in enumerate(link.operands):
@@ -65,7 +65,7 @@ def emit_links(e: Emitter, links: Sequence[Link], output: Tensor) -> None:
     emit_walk(e, "chain", output.dims, result, operands, compute, draft)
 
 
-def _emit_reals(step: Step, e: Emitter) -> None:
+def _emit_reals(step: Step, e: KernelEmitter) -> None:
     links = links_of(step)
     assert links is not None
     output = step.outputs[0]
@@ -74,7 +74,7 @@ def _emit_reals(step: Step, e: Emitter) -> None:
     emit_links(e, links, output)
 
 
-def _emit_scalars(step: Step, e: Emitter, text: str, flags: tuple[float, float] = (0.0, 0.0)) -> None:
+def _emit_scalars(step: Step, e: KernelEmitter, text: str, flags: tuple[float, float] = (0.0, 0.0)) -> None:
     """A function of scalars of one type, or a comparison of them."""
     output, draft = step.outputs[0], e.draft()
     if "{a}" in text:
@@ -94,7 +94,7 @@ def _emit_scalars(step: Step, e: Emitter, text: str, flags: tuple[float, float] 
     emit_walk(e, "function", output.dims, result, operands, compute, draft, widest=1)
 
 
-def _emit_bytes(step: Step, e: Emitter, steps: WeightedSum | ByteProduct) -> None:
+def _emit_bytes(step: Step, e: KernelEmitter, steps: WeightedSum | ByteProduct) -> None:
     """Emit a sum or product of 8-bit tensors, from stored values to stored values, rounded as on other engines."""
     output, draft = step.outputs[0], e.draft()
     least, most = stored_limits(step, output)
@@ -132,7 +132,7 @@ def _bytes_of(step: Step) -> WeightedSum | ByteProduct | None:
     return None
 
 
-def _emit_function(step: Step, e: Emitter) -> None:
+def _emit_function(step: Step, e: KernelEmitter) -> None:
     name, steps = function_of(step), _bytes_of(step)
     if name in TESTS:
         flags = tuple(float(bool(step.params.get(key))) for key in ("detect_negative", "detect_positive"))
@@ -161,7 +161,7 @@ def _refuses_function(step: Step) -> str | None:
     return None
 
 
-def _emit_select(step: Step, e: Emitter) -> None:
+def _emit_select(step: Step, e: KernelEmitter) -> None:
     condition, yes, no = (plain(operand(step, i)) for i in range(3))
     output = step.outputs[0]
     assert condition is not None and yes is not None and no is not None  # noqa: PT018
@@ -190,7 +190,7 @@ def _refuses_select(step: Step) -> str | None:
     return unknown_types(step)
 
 
-def _emit_cast(step: Step, e: Emitter) -> None:
+def _emit_cast(step: Step, e: KernelEmitter) -> None:
     """Stored elements keep their number, those of fixed-point tensors too."""
     x, output, draft = operand(step), step.outputs[0], e.draft()
     links = limit_links(step.clamp)
@@ -211,7 +211,7 @@ def _emit_cast(step: Step, e: Emitter) -> None:
     emit_walk(e, "cast", (x.elements,), goal, [source], compute, draft, widest=1)
 
 
-def _as_stored(o: Operand) -> Operand:
+def _as_stored(o: WalkOperand) -> WalkOperand:
     """An operand whose stored numbers are meant, not what a quantization makes of them."""
     return replace(o, storage=replace(o.storage, quantized=False, real=o.storage.kind in ("f32", "f16")))
 
@@ -222,10 +222,10 @@ def _refuses_cast(step: Step) -> str | None:
     return unknown_types(step)
 
 
-_FUNCTION = Lowering(_emit_function, refuses=_refuses_function, takes_chain=True)
-LOWERINGS: dict[str, Lowering] = {
+_FUNCTION = KernelLowering(_emit_function, refuses=_refuses_function, takes_chain=True)
+LOWERINGS: dict[str, KernelLowering] = {
     **{name: _FUNCTION for name in FUNCTIONS if name in OPERATIONS},
     **dict.fromkeys((*NUMBERED, "Convert", "Quantize", "Dequantize", "Batchnorm"), _FUNCTION),
-    "ElementWiseSelect": Lowering(_emit_select, refuses=_refuses_select),
-    "Cast": Lowering(_emit_cast, refuses=_refuses_cast),
+    "ElementWiseSelect": KernelLowering(_emit_select, refuses=_refuses_select),
+    "Cast": KernelLowering(_emit_cast, refuses=_refuses_cast),
 }

@@ -11,11 +11,11 @@ from typing import Literal
 import numpy as np
 
 from isthmus.backends.gpu.compile.draft import Draft
-from isthmus.backends.gpu.compile.program import Launch, Place, Pool, Unit
+from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, Launch, Unit
 from isthmus.backends.gpu.compile.sequences import HEAD, cost_of
-from isthmus.backends.gpu.compile.storage import FLOAT, HALF, SIZES, VECTORS, Storage, stored_kind
-from isthmus.backends.gpu.compile.traits import DeviceTraits, Precision
-from isthmus.backends.gpu.mixed_precision import Half, as_halves, is_exact
+from isthmus.backends.gpu.compile.storage import FLOAT, HALF, SIZES, VECTORS, OperandStorage, stored_kind
+from isthmus.backends.gpu.compile.traits import DeviceTraits, FloatStorage
+from isthmus.backends.gpu.mixed_precision import Fp16Tensor, is_exact_in_fp16, to_fp16
 from isthmus.graph import DataType, Tensor
 from isthmus.prepare.schedule import Place as Planned
 from isthmus.prepare.schedule import Pool as PlannedPool
@@ -34,7 +34,7 @@ def _nothing(step: Step) -> str | None:
 
 
 @dataclass(frozen=True)
-class Lowering:
+class KernelLowering:
     """How one operation becomes launches.
 
     Parameters
@@ -47,10 +47,10 @@ class Lowering:
         Why a step cannot be executed, or None. It looks at types, shapes and parameters and at which operands are
         constants, never at what these hold.
     takes_chain
-        Whether `emit` applies `Emitter.chain` to its result, so that element-wise steps after it can be part of it.
+        Whether `emit` applies `KernelEmitter.chain` to its result, so that element-wise steps can follow in one kernel.
     """
 
-    emit: Callable[[Step, Emitter], None]
+    emit: Callable[[Step, KernelEmitter], None]
     work: Callable[[Step, DeviceTraits], int] = _no_work
     refuses: Callable[[Step], str | None] = _nothing
     takes_chain: bool = False
@@ -74,13 +74,13 @@ class Chain:
     output: Tensor
 
 
-class Emitter:
+class KernelEmitter:
     """Collects the launches and constants of a program under construction."""
 
     def __init__(
         self,
         traits: DeviceTraits,
-        precision: Precision,
+        precision: FloatStorage,
         places: Mapping[Tensor, Planned],
         inputs: int,
         numerics: str = "exact",
@@ -127,35 +127,37 @@ class Emitter:
         """Give a temporary tensor a place in the step's work space, stored as it is declared."""
         self._places[tensor] = Planned(PlannedPool.SCRATCH, self._work + offset)
 
-    def storage(self, tensor: Tensor) -> Storage:
+    def storage(self, tensor: Tensor) -> OperandStorage:
         """How a tensor's elements are stored."""
         kind = stored_kind(tensor.dtype)
         assert kind is not None
         if tensor.dtype.is_fixed_point:
             steps: Literal["quotient", "product"] = "product" if self.numerics == "litert" else "quotient"
-            return Storage(kind, real=True, quantized=True, steps=steps, by_sum=not self.gpu and SIZES[kind] < 4)
+            return OperandStorage(kind, real=True, quantized=True, steps=steps, by_sum=not self.gpu and SIZES[kind] < 4)
         if tensor.dtype is not DataType.FLOAT_32:
-            return Storage(kind, real=tensor.dtype is DataType.FLOAT_16)
-        return HALF if isinstance(tensor, Half) else FLOAT
+            return OperandStorage(kind, real=tensor.dtype is DataType.FLOAT_16)
+        return HALF if isinstance(tensor, Fp16Tensor) else FLOAT
 
-    def at(self, tensor: Tensor, offset: int = 0, writes: bool = False) -> Place:
+    def at(self, tensor: Tensor, offset: int = 0, writes: bool = False) -> BufferRef:
         """Where a tensor lies, from its element `offset` on."""
         size = self.storage(tensor).size
         if tensor.is_static:
             assert tensor.data is not None
-            place = self.constant(as_halves(tensor.data) if isinstance(tensor, Half) else tensor.data)
-            return Place(place.pool, 0, place.offset + offset * size, (tensor.elements - offset) * size, False)
+            place = self.constant(to_fp16(tensor.data) if isinstance(tensor, Fp16Tensor) else tensor.data)
+            return BufferRef(place.pool, 0, place.offset + offset * size, (tensor.elements - offset) * size, False)
         where = self._places[tensor]
         start, nbytes = where.offset, (tensor.elements - offset) * size
         if where.pool >= PlannedPool.IO:
             index = where.pool - PlannedPool.IO
-            pool, index = (Pool.INPUT, index) if index < self._inputs else (Pool.OUTPUT, index - self._inputs)
-            return Place(pool, index, start + offset * size, nbytes, writes)
+            pool, index = (
+                (KernelPool.INPUT, index) if index < self._inputs else (KernelPool.OUTPUT, index - self._inputs)
+            )
+            return BufferRef(pool, index, start + offset * size, nbytes, writes)
         if where.pool == PlannedPool.STATE:
-            return Place(Pool.STATE, 0, start + offset * size, nbytes, writes)
-        return Place(Pool.SCRATCH, 0, start + offset * size, nbytes, writes)
+            return BufferRef(KernelPool.STATE, 0, start + offset * size, nbytes, writes)
+        return BufferRef(KernelPool.SCRATCH, 0, start + offset * size, nbytes, writes)
 
-    def constant(self, array: np.ndarray) -> Place:
+    def constant(self, array: np.ndarray) -> BufferRef:
         """The place of a constant; equal contents are kept once."""
         content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         key = content.tobytes()
@@ -164,20 +166,20 @@ class Emitter:
             padded = max(-(-content.size // CONSTANT_ALIGNMENT), 1) * CONSTANT_ALIGNMENT
             self._chunks.append(np.concatenate([content, np.zeros(padded - content.size, np.uint8)]))
             self._constant_bytes += padded
-        return Place(Pool.CONSTANTS, 0, self._known[key], content.size, False)
+        return BufferRef(KernelPool.CONSTANTS, 0, self._known[key], content.size, False)
 
-    def weights(self, array: np.ndarray) -> tuple[Place, Storage]:
+    def weights(self, array: np.ndarray) -> tuple[BufferRef, OperandStorage]:
         """The place of weights, and how they are stored: as halves where halves were asked for and hold them exactly.
 
         Preparation has rounded those that are to be halves.
         """
-        if self.precision is Precision.FP16 and is_exact(array):
-            return self.constant(as_halves(array)), HALF
+        if self.precision is FloatStorage.FP16 and is_exact_in_fp16(array):
+            return self.constant(to_fp16(array)), HALF
         return self.constant(np.asarray(array, np.float32)), FLOAT
 
-    def work(self, offset: int, nbytes: int, writes: bool = False) -> Place:
+    def work(self, offset: int, nbytes: int, writes: bool = False) -> BufferRef:
         """Bytes of the step's work space."""
-        return Place(Pool.SCRATCH, 0, self._work + offset, nbytes, writes)
+        return BufferRef(KernelPool.SCRATCH, 0, self._work + offset, nbytes, writes)
 
     @property
     def constant_bytes(self) -> int:

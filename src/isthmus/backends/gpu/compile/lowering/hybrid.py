@@ -7,7 +7,7 @@ space, and the product is one of floats.
 
 from __future__ import annotations
 
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.geometry.fixed_point import is_hybrid
@@ -33,7 +33,7 @@ def _bytes(step: Step) -> int:
     return -(-operand(step).elements * 4 // _ALIGNMENT) * _ALIGNMENT
 
 
-def _emit_rounded(e: Emitter, x: Tensor, goal: Tensor, rows: int) -> None:
+def _emit_rounded(e: KernelEmitter, x: Tensor, goal: Tensor, rows: int) -> None:
     """Round rows of floats to 256 steps of their ranges, 0 among them."""
     draft, length, storage = e.draft(), x.elements // rows, e.storage(x)
     draft.memory("x", e.at(x), storage.c_type)
@@ -67,7 +67,7 @@ def _emit_rounded(e: Emitter, x: Tensor, goal: Tensor, rows: int) -> None:
     e.launch("round_rows", draft, "\n".join(lines), (rows * step,), (step,))
 
 
-def hybrid(plain: Lowering) -> Lowering:
+def hybrid(plain: KernelLowering) -> KernelLowering:
     """The lowering of a product, its left operand rounded first where its weights ask for that."""
 
     def inner(step: Step) -> Step:
@@ -75,7 +75,7 @@ def hybrid(plain: Lowering) -> Lowering:
         rounded = Tensor(x.name, TensorType.NATIVE, DataType.FLOAT_32, x.dims)
         return Step(step.op, step.name, [rounded, *step.inputs[1:]], step.outputs, step.params, step.clamp)
 
-    def emit(step: Step, e: Emitter) -> None:
+    def emit(step: Step, e: KernelEmitter) -> None:
         if not is_hybrid(step):
             plain.emit(step, e)
             return
@@ -89,4 +89,4 @@ def hybrid(plain: Lowering) -> Lowering:
     def work(step: Step, traits: DeviceTraits) -> int:
         return plain.work(step, traits) + (_bytes(step) if is_hybrid(step) else 0)
 
-    return Lowering(emit, work, plain.refuses, plain.takes_chain)
+    return KernelLowering(emit, work, plain.refuses, plain.takes_chain)

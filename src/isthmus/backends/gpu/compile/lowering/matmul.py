@@ -13,11 +13,11 @@ import numpy as np
 from isthmus.backends.gpu.compile.lowering.byte_product import covers, emit_byte_product
 from isthmus.backends.gpu.compile.lowering.chains import limit_links
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link, Lowering
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering, Link
 from isthmus.backends.gpu.compile.lowering.product import (
     Left,
+    ResultTarget,
     Right,
-    Target,
     emit_product,
     packed,
     padded_bias,
@@ -107,7 +107,7 @@ def _work(step: Step, traits: DeviceTraits) -> int:
     return sum(_needs(step, traits))
 
 
-def _emit(step: Step, e: Emitter) -> None:
+def _emit(step: Step, e: KernelEmitter) -> None:
     x, y, bias, output = operand(step, 0), operand(step, 1), _bias(step), step.outputs[0]
     if not output.elements:
         return
@@ -158,7 +158,7 @@ def _emit(step: Step, e: Emitter) -> None:
             ],
             axis=1,
         )  # fmt: skip
-    emit_product(e, left, right, Target(output, b.columns), links, batches, whole_numbers)
+    emit_product(e, left, right, ResultTarget(output, b.columns), links, batches, whole_numbers)
 
 
 def whole_biases(bias: Tensor, factors: np.ndarray) -> np.ndarray:
@@ -170,7 +170,7 @@ def whole_biases(bias: Tensor, factors: np.ndarray) -> np.ndarray:
     return numbers if np.allclose(ratios, 1.0, rtol=1e-5, atol=0.0) else np.rint(numbers * ratios)
 
 
-def _emit_bytes(step: Step, e: Emitter, a: Matrices, b: Matrices) -> None:
+def _emit_bytes(step: Step, e: KernelEmitter, a: Matrices, b: Matrices) -> None:
     """Emit a product of bytes with a constant matrix, or with one for each batch."""
     x, y, bias, output = operand(step, 0), operand(step, 1), _bias(step), step.outputs[0]
     assert x.quantization is not None
@@ -181,7 +181,7 @@ def _emit_bytes(step: Step, e: Emitter, a: Matrices, b: Matrices) -> None:
     biases = None if bias is None else np.tile(whole_biases(bias, factors), count)
     begins = [(int(a.batch[z]) * a.elements, z * a.rows * b.columns, 0) for z in range(count)]
     emit_byte_product(
-        e, left, matrices[b.batch], biases, Target(output, b.columns), factor_links(factors, output, step.clamp),
+        e, left, matrices[b.batch], biases, ResultTarget(output, b.columns), factor_links(factors, output, step.clamp),
         begins if count > 1 else (),
     )  # fmt: skip
 
@@ -202,7 +202,7 @@ def _constant_matrices(y: Tensor, b: Matrices, whole_numbers: bool) -> np.ndarra
     return matrices.reshape(-1, b.rows, b.columns)
 
 
-def _emit_pack(e: Emitter, y: Tensor, b: Matrices, width: int, goal: object) -> None:
+def _emit_pack(e: KernelEmitter, y: Tensor, b: Matrices, width: int, goal: object) -> None:
     """Write a computed right operand as panels of floats."""
     count = int(b.batch.max(initial=0)) + 1
     panels = -(-b.columns // width)
@@ -229,7 +229,7 @@ def _emit_pack(e: Emitter, y: Tensor, b: Matrices, width: int, goal: object) -> 
     e.launch("pack", draft, body, (width, count * panels * b.rows), group)
 
 
-def _emit_turn(e: Emitter, x: Tensor, a: Matrices, goal: object) -> None:
+def _emit_turn(e: KernelEmitter, x: Tensor, a: Matrices, goal: object) -> None:
     """Write a transposed left operand row by row, as floats."""
     count = prod(x.dims[:-2])
     draft = e.draft()
@@ -265,5 +265,5 @@ def _refuses(step: Step) -> str | None:
     return None
 
 
-_PRODUCT = Lowering(_emit, _work, _refuses, takes_chain=True)
-LOWERINGS: dict[str, Lowering] = {"MatMul": _PRODUCT, "FullyConnected": _PRODUCT}
+_PRODUCT = KernelLowering(_emit, _work, _refuses, takes_chain=True)
+LOWERINGS: dict[str, KernelLowering] = {"MatMul": _PRODUCT, "FullyConnected": _PRODUCT}

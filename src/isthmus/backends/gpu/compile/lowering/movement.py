@@ -12,9 +12,9 @@ from math import prod
 import numpy as np
 
 from isthmus.backends.gpu.compile.lowering.elementwise import unknown_types
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
-from isthmus.backends.gpu.compile.lowering.walk import Operand, emit_walk, operand_of
-from isthmus.backends.gpu.compile.storage import Storage
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
+from isthmus.backends.gpu.compile.lowering.walk import WalkOperand, emit_walk, operand_of
+from isthmus.backends.gpu.compile.storage import OperandStorage
 from isthmus.graph import Tensor
 from isthmus.graph.ops.movement import CONSTANT
 from isthmus.prepare.geometry.border import border
@@ -22,18 +22,18 @@ from isthmus.prepare.geometry.layout import axis_of, dense_strides, operand, per
 from isthmus.prepare.schedule import Step
 
 
-def as_moved(*operands: Operand) -> tuple[Operand, ...]:
+def as_moved(*operands: WalkOperand) -> tuple[WalkOperand, ...]:
     """Operands of one quantization, or of none, as plain stored numbers: nothing is rounded on the way."""
     first = operands[0]
     if all(
         (o.storage.kind, o.scale, o.zero) == (first.storage.kind, first.scale, first.zero) for o in operands
     ) and first.storage.kind not in ("f32", "f16"):
-        return tuple(replace(o, storage=Storage(o.storage.kind, real=False)) for o in operands)
+        return tuple(replace(o, storage=OperandStorage(o.storage.kind, real=False)) for o in operands)
     return operands
 
 
 def emit_copy(
-    e: Emitter,
+    e: KernelEmitter,
     goal: Tensor,
     source: Tensor,
     dims: Sequence[int],
@@ -59,19 +59,19 @@ def emit_copy(
     emit_walk(e, "copy", dims, y, [x], compute)
 
 
-def _emit_reshape(step: Step, e: Emitter) -> None:
+def _emit_reshape(step: Step, e: KernelEmitter) -> None:
     x = operand(step)
     emit_copy(e, step.outputs[0], x, [x.elements], [1], [1])
 
 
-def _emit_permuted(step: Step, e: Emitter) -> None:
+def _emit_permuted(step: Step, e: KernelEmitter) -> None:
     """The input, seen with other dimensions and its axes in another order, fills the output densely."""
     in_dims, perm = permutation(step)
     strides, dims = dense_strides(in_dims), [in_dims[p] for p in perm]
     emit_copy(e, step.outputs[0], operand(step), dims, dense_strides(dims), [strides[p] for p in perm])
 
 
-def _emit_strided_slice(step: Step, e: Emitter) -> None:
+def _emit_strided_slice(step: Step, e: KernelEmitter) -> None:
     x = operand(step)
     ranges = np.asarray(step.params["ranges"]).reshape(-1, 3).tolist()
     dense = dense_strides(x.dims)
@@ -81,7 +81,7 @@ def _emit_strided_slice(step: Step, e: Emitter) -> None:
     emit_copy(e, step.outputs[0], x, counts, dense_strides(counts), strides, 0, start)
 
 
-def _emit_pieces(e: Emitter, whole: Tensor, pieces: Sequence[Tensor], axis: int, joining: bool) -> None:
+def _emit_pieces(e: KernelEmitter, whole: Tensor, pieces: Sequence[Tensor], axis: int, joining: bool) -> None:
     """Copy between a tensor and its consecutive pieces along an axis."""
     strides, start = dense_strides(whole.dims), 0
     for piece in pieces:
@@ -94,20 +94,20 @@ def _emit_pieces(e: Emitter, whole: Tensor, pieces: Sequence[Tensor], axis: int,
         start += width
 
 
-def _emit_concat(step: Step, e: Emitter) -> None:
+def _emit_concat(step: Step, e: KernelEmitter) -> None:
     _emit_pieces(e, step.outputs[0], [t for t in step.inputs if t is not None], axis_of(step), True)
 
 
-def _emit_pack(step: Step, e: Emitter) -> None:
+def _emit_pack(step: Step, e: KernelEmitter) -> None:
     axis = int(step.params["axis"]) % step.outputs[0].rank
     _emit_pieces(e, step.outputs[0], [t for t in step.inputs if t is not None], axis, True)
 
 
-def _emit_split(step: Step, e: Emitter) -> None:
+def _emit_split(step: Step, e: KernelEmitter) -> None:
     _emit_pieces(e, operand(step), step.outputs, axis_of(step), False)
 
 
-def _emit_tile(step: Step, e: Emitter) -> None:
+def _emit_tile(step: Step, e: KernelEmitter) -> None:
     x = operand(step)
     multiples = [int(m) for m in step.params["multiples"]]
     dims = [v for pair in zip(multiples, x.dims, strict=True) for v in pair]
@@ -115,7 +115,7 @@ def _emit_tile(step: Step, e: Emitter) -> None:
     emit_copy(e, step.outputs[0], x, dims, dense_strides(dims), walk)
 
 
-def _emit_reverse(step: Step, e: Emitter) -> None:
+def _emit_reverse(step: Step, e: KernelEmitter) -> None:
     x = operand(step)
     axes, dense = {int(a) % x.rank for a in step.params["axes"]}, dense_strides(x.dims)
     start = sum((x.dims[a] - 1) * dense[a] for a in axes)
@@ -123,7 +123,7 @@ def _emit_reverse(step: Step, e: Emitter) -> None:
     emit_copy(e, step.outputs[0], x, x.dims, dense, walk, 0, start)
 
 
-def _emit_batch_to_space(step: Step, e: Emitter) -> None:
+def _emit_batch_to_space(step: Step, e: KernelEmitter) -> None:
     x, output = operand(step), step.outputs[0]
     n, height, width, c = output.dims
     bh, bw = (int(v) for v in step.params["block_size"])
@@ -136,7 +136,7 @@ def _emit_batch_to_space(step: Step, e: Emitter) -> None:
     emit_remap(e, output, x, [np.arange(n) * in_height * in_width * c, lines, pixels], c)
 
 
-def _emit_pad(step: Step, e: Emitter) -> None:
+def _emit_pad(step: Step, e: KernelEmitter) -> None:
     x, output = operand(step), step.outputs[0]
     pads = np.asarray(step.params["pad_amount"]).reshape(-1, 2)
     scheme = int(step.params["scheme"])
@@ -153,7 +153,7 @@ def _emit_pad(step: Step, e: Emitter) -> None:
     emit_padded(e, output, x, pads.tolist(), float(step.params["pad_constant_value"]))
 
 
-def _emit_space_to_batch(step: Step, e: Emitter) -> None:
+def _emit_space_to_batch(step: Step, e: KernelEmitter) -> None:
     x, output = operand(step), step.outputs[0]
     n, height, width, c = x.dims
     bh, bw = (int(v) for v in step.params["block_size"])
@@ -169,7 +169,7 @@ def _emit_space_to_batch(step: Step, e: Emitter) -> None:
     emit_remap(e, output, x, [np.where(inside, places * c, -1).reshape(-1)], c)
 
 
-def emit_remap(e: Emitter, goal: Tensor, source: Tensor, tables: Sequence[np.ndarray], run: int) -> None:
+def emit_remap(e: KernelEmitter, goal: Tensor, source: Tensor, tables: Sequence[np.ndarray], run: int) -> None:
     """Fill a dense tensor with runs of elements: run [i, j, …] comes from element ``tables[0][i] + tables[1][j] + …``.
 
     A single table may hold -1 for runs of zeros.
@@ -203,7 +203,7 @@ def emit_remap(e: Emitter, goal: Tensor, source: Tensor, tables: Sequence[np.nda
     e.launch("remap", draft, "\n".join(lines), (items * run,) if e.gpu else (items,), (128,) if e.gpu else (1,))
 
 
-def emit_padded(e: Emitter, goal: Tensor, source: Tensor, pads: Sequence[Sequence[int]], value: float) -> None:
+def emit_padded(e: KernelEmitter, goal: Tensor, source: Tensor, pads: Sequence[Sequence[int]], value: float) -> None:
     """Fill a tensor with another and a constant around it."""
     # An axis without padding belongs to the one before it: (elements, before, after) of what is left.
     merged: list[tuple[int, int, int]] = []
@@ -250,13 +250,13 @@ def emit_padded(e: Emitter, goal: Tensor, source: Tensor, pads: Sequence[Sequenc
     e.launch("pad", draft, "\n".join(lines), (inner if e.gpu else 1, rows), (64, 2) if e.gpu else (1, 1))
 
 
-def _emit_constant(e: Emitter, output: Tensor, content: np.ndarray) -> None:
+def _emit_constant(e: KernelEmitter, output: Tensor, content: np.ndarray) -> None:
     still = Tensor(output.name, output.type.STATIC, output.dtype, content.shape, output.quantization, content)
     strides = [0] if content.size == 1 else [1]
     emit_copy(e, output, still, [output.elements], [1], strides)
 
 
-def _emit_constant_of_shape(step: Step, e: Emitter) -> None:
+def _emit_constant_of_shape(step: Step, e: KernelEmitter) -> None:
     output = step.outputs[0]
     value = np.asarray([step.params["value"]])
     if output.dtype.is_fixed_point and output.quantization is not None:
@@ -264,7 +264,7 @@ def _emit_constant_of_shape(step: Step, e: Emitter) -> None:
     _emit_constant(e, output, value.astype(output.dtype.numpy))
 
 
-def _emit_shape(step: Step, e: Emitter) -> None:
+def _emit_shape(step: Step, e: KernelEmitter) -> None:
     output, start = step.outputs[0], int(step.params["start"])
     if output.elements:
         _emit_constant(e, output, np.array(operand(step).dims[start : start + output.elements], output.dtype.numpy))
@@ -283,8 +283,8 @@ def refuses_movement(step: Step) -> str | None:
     return None if step.clamp is None else "data movement takes no fused activation"
 
 
-LOWERINGS: dict[str, Lowering] = {
-    op: Lowering(emit, refuses=refuses_movement)
+LOWERINGS: dict[str, KernelLowering] = {
+    op: KernelLowering(emit, refuses=refuses_movement)
     for op, emit in {
         "Reshape": _emit_reshape,
         "Squeeze": _emit_reshape,
@@ -305,6 +305,6 @@ LOWERINGS: dict[str, Lowering] = {
         "Pad": _emit_pad,
     }.items()
 } | {
-    "ConstantOfShape": Lowering(_emit_constant_of_shape, refuses=lambda step: unknown_types(step)),
-    "Shape": Lowering(_emit_shape, refuses=lambda step: unknown_types(step)),
+    "ConstantOfShape": KernelLowering(_emit_constant_of_shape, refuses=lambda step: unknown_types(step)),
+    "Shape": KernelLowering(_emit_shape, refuses=lambda step: unknown_types(step)),
 }

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from math import prod
 
-from isthmus.backends.gpu.compile.lowering.chains import Tail, limit_links, plain
+from isthmus.backends.gpu.compile.lowering.chains import Epilogue, limit_links, plain
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
 from isthmus.backends.gpu.compile.lowering.reduction import declare_input
 from isthmus.graph.ops.reduction import ACROSS_ALL, ACROSS_CHANNEL, LRN_ACROSS_CHANNEL, RMS
 from isthmus.prepare.geometry.layout import operand
@@ -38,7 +38,7 @@ _PASSES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
 
 
 def _emit_sets(
-    step: Step, e: Emitter, variant: str, shape: tuple[int, int, int, int], parameter: float, affine: bool
+    step: Step, e: KernelEmitter, variant: str, shape: tuple[int, int, int, int], parameter: float, affine: bool
 ) -> None:
     """Normalise [outer, rows, groups, run]; `parameter` is what the variant calls beta."""
     x, output = operand(step), step.outputs[0]
@@ -55,7 +55,7 @@ def _emit_sets(
         if tensor is not None:
             draft.operand(name, e.at(tensor), e.storage(tensor))
             factors.append((name, e.storage(tensor)))
-    tail = Tail(e, draft, output, limit_links(step.clamp))
+    tail = Epilogue(e, draft, output, limit_links(step.clamp))
     passes, result = _PASSES[variant]
     load = f"float u = {storage.load('x', 'base + r * groups * run + c')};"
     lines = [
@@ -110,7 +110,7 @@ def _emit_sets(
     )
 
 
-def _emit_softmax(step: Step, e: Emitter, variant: str) -> None:
+def _emit_softmax(step: Step, e: KernelEmitter, variant: str) -> None:
     x = operand(step)
     axis = x.rank - 1 if step.params["axis"] is None else int(step.params["axis"]) % max(x.rank, 1)
     outer, length, inner = prod(x.dims[:axis]), prod(x.dims[axis : axis + 1]), prod(x.dims[axis + 1 :])
@@ -126,14 +126,14 @@ def _span(step: Step) -> tuple[list[int], int, int]:
     return axes, real[0], real[-1]
 
 
-def _emit_axes(step: Step, e: Emitter, variant: str) -> None:
+def _emit_axes(step: Step, e: KernelEmitter, variant: str) -> None:
     x, (_, first, last) = operand(step), _span(step)
     outer, length, inner = prod(x.dims[:first]), prod(x.dims[first : last + 1]), prod(x.dims[last + 1 :])
     shape = (outer, 1, 1, length) if inner == 1 else (outer, length, inner, 1)
     _emit_sets(step, e, variant, shape, float(step.params["epsilon"]), True)
 
 
-def _emit_instance(step: Step, e: Emitter) -> None:
+def _emit_instance(step: Step, e: KernelEmitter) -> None:
     x, params = operand(step), step.params
     variant = "rms" if params["mode"] == RMS else "moments" if params["normalize_variance"] else "mean"
     batch, spatial, channels = x.dims[0], prod(x.dims[1:-1]), x.dims[-1]
@@ -143,13 +143,13 @@ def _emit_instance(step: Step, e: Emitter) -> None:
     _emit_sets(step, e, variant, shape, float(params["epsilon"]), True)
 
 
-def _emit_group(step: Step, e: Emitter) -> None:
+def _emit_group(step: Step, e: KernelEmitter) -> None:
     x, groups = operand(step), int(step.params["group"])
     shape = (x.dims[0], prod(x.dims[1:-1]), groups, x.dims[-1] // groups)
     _emit_sets(step, e, "moments", shape, float(step.params["epsilon"]), True)
 
 
-def _emit_lrn(step: Step, e: Emitter) -> None:
+def _emit_lrn(step: Step, e: KernelEmitter) -> None:
     x, output, params = operand(step), step.outputs[0], step.params
     if not x.elements:
         return
@@ -157,7 +157,7 @@ def _emit_lrn(step: Step, e: Emitter) -> None:
     storage = declare_input(e, draft, x)
     draft.ints(count=x.elements, C=x.dims[-1], radius=int(params["radius"]))
     draft.floats(alpha=float(params["alpha"]), beta=float(params["beta"]), plus=float(params["bias"]))
-    tail = Tail(e, draft, output, limit_links(step.clamp))
+    tail = Epilogue(e, draft, output, limit_links(step.clamp))
     lines = [
         "  int item = get_global_id(0);",
         "  if (item >= count) return;",
@@ -204,13 +204,13 @@ def _refuses_lrn(step: Step) -> str | None:
     return _refuses(step) or (None if across else "only the region across channels is supported")
 
 
-LOWERINGS: dict[str, Lowering] = {
-    "Softmax": Lowering(lambda step, e: _emit_softmax(step, e, "softmax"), refuses=_refuses),
-    "LogSoftmax": Lowering(lambda step, e: _emit_softmax(step, e, "log_softmax"), refuses=_refuses),
-    "LayerNorm": Lowering(lambda step, e: _emit_axes(step, e, "moments"), refuses=_refuses_axes),
-    "RmsNorm": Lowering(lambda step, e: _emit_axes(step, e, "rms"), refuses=_refuses_axes),
-    "L2Norm": Lowering(lambda step, e: _emit_axes(step, e, "l2"), refuses=_refuses_axes),
-    "InstanceNorm": Lowering(_emit_instance, refuses=_refuses),
-    "GroupNorm": Lowering(_emit_group, refuses=_refuses),
-    "Lrn": Lowering(_emit_lrn, refuses=_refuses_lrn),
+LOWERINGS: dict[str, KernelLowering] = {
+    "Softmax": KernelLowering(lambda step, e: _emit_softmax(step, e, "softmax"), refuses=_refuses),
+    "LogSoftmax": KernelLowering(lambda step, e: _emit_softmax(step, e, "log_softmax"), refuses=_refuses),
+    "LayerNorm": KernelLowering(lambda step, e: _emit_axes(step, e, "moments"), refuses=_refuses_axes),
+    "RmsNorm": KernelLowering(lambda step, e: _emit_axes(step, e, "rms"), refuses=_refuses_axes),
+    "L2Norm": KernelLowering(lambda step, e: _emit_axes(step, e, "l2"), refuses=_refuses_axes),
+    "InstanceNorm": KernelLowering(_emit_instance, refuses=_refuses),
+    "GroupNorm": KernelLowering(_emit_group, refuses=_refuses),
+    "Lrn": KernelLowering(_emit_lrn, refuses=_refuses_lrn),
 }

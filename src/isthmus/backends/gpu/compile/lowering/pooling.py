@@ -6,9 +6,9 @@ from math import prod
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.lowering.chains import Tail, limit_links
+from isthmus.backends.gpu.compile.lowering.chains import Epilogue, limit_links
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
 from isthmus.backends.gpu.compile.lowering.reduction import emit_columns
 from isthmus.prepare.geometry.layout import operand
 from isthmus.prepare.geometry.windows import triple
@@ -19,7 +19,7 @@ _MORE = {"max": "v = u > v || u != u ? u : v;", "avg": "v += u;", "l2": "v += u 
 _END = {"max": "", "avg": "v = v / count;", "l2": "v = sqrt(v / count);"}
 
 
-def _emit(step: Step, e: Emitter, name: str) -> None:
+def _emit(step: Step, e: KernelEmitter, name: str) -> None:
     x, output = operand(step), step.outputs[0]
     if not output.elements:
         return
@@ -53,7 +53,7 @@ def _emit(step: Step, e: Emitter, name: str) -> None:
         KD=kernel[0], KH=kernel[1], KW=kernel[2], sd=stride[0], sh=stride[1], sw=stride[2], pd=before[0], ph=before[1],
         pw=before[2], ed=after[0], eh=after[1], ew=after[2], edges=int(bool(step.params.get("count_pad_for_edges"))),
     )  # fmt: skip
-    tail = Tail(e, draft, output, limit_links(step.clamp))
+    tail = Epilogue(e, draft, output, limit_links(step.clamp))
     real = "float" if width == 1 else f"float{width}"
     # A work-item of a CPU goes over all channels of its pixel, one of a GPU has one vector of them.
     loop = f"for (int c = 0; c < C; c += {width}) {{" if not e.gpu else f"{{ int c = item % blocks * {width};"
@@ -98,11 +98,11 @@ def _refuses(step: Step) -> str | None:
     return unknown
 
 
-def _pool(name: str) -> Lowering:
-    return Lowering(lambda step, e: _emit(step, e, name), refuses=_refuses, takes_chain=True)
+def _pool(name: str) -> KernelLowering:
+    return KernelLowering(lambda step, e: _emit(step, e, name), refuses=_refuses, takes_chain=True)
 
 
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, KernelLowering] = {
     "PoolMax2d": _pool("max"),
     "PoolMax3d": _pool("max"),
     "PoolAvg2d": _pool("avg"),

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.backends.gpu.compile.draft import Draft
-from isthmus.backends.gpu.compile.lowering.chains import Tail
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link
-from isthmus.backends.gpu.compile.lowering.tiles import Tile, product_tile
+from isthmus.backends.gpu.compile.lowering.chains import Epilogue
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, Link
+from isthmus.backends.gpu.compile.lowering.tiles import ClTile, product_tile
 from isthmus.backends.gpu.compile.lowering.tiles_cpu import cpu_body
 from isthmus.backends.gpu.compile.lowering.tiles_gpu import gpu_body, thin_body
-from isthmus.backends.gpu.compile.program import Place
-from isthmus.backends.gpu.compile.storage import SIZES, Storage
+from isthmus.backends.gpu.compile.program import BufferRef
+from isthmus.backends.gpu.compile.storage import SIZES, OperandStorage
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import Tensor
-from isthmus.prepare.geometry.windows import Window
+from isthmus.prepare.geometry.windows import ConvWindow
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,12 @@ class Left:
         Where a row is a window of an image instead.
     """
 
-    place: Place
-    storage: Storage
+    place: BufferRef
+    storage: OperandStorage
     rows: int
     depth: int
     row_step: int = 0
-    window: Window | None = None
+    window: ConvWindow | None = None
     zero: int = 0
 
 
@@ -52,15 +52,15 @@ class Left:
 class Right:
     """The packed right operand: `columns` real ones in panels of `width`."""
 
-    place: Place
-    storage: Storage
+    place: BufferRef
+    storage: OperandStorage
     columns: int
     width: int
-    bias: Place | None = None
+    bias: BufferRef | None = None
 
 
 @dataclass(frozen=True)
-class Target:
+class ResultTarget:
     """Where results go: element ``start + m * row_step + n``, or every few pixels of an image.
 
     Parameters
@@ -96,10 +96,10 @@ def padded_bias(bias: np.ndarray, columns: int, width: int) -> np.ndarray:
 
 
 def emit_product(
-    e: Emitter,
+    e: KernelEmitter,
     left: Left,
     right: Right,
-    target: Target,
+    target: ResultTarget,
     before: Sequence[Link] = (),
     batches: np.ndarray | None = None,
     in_steps: bool = False,
@@ -137,7 +137,7 @@ def emit_product(
         _declare_taps(e, draft, left, left.window, tile)
     if target.pixels is not None:
         draft.ints(**dict(zip(("y_batch", "y_plane", "y_row", "y_pixel"), target.pixels, strict=True)))
-    tail = Tail(e, draft, target.output, before, in_steps)
+    tail = Epilogue(e, draft, target.output, before, in_steps)
     whole = _is_whole(left, right, target, tail, batches) and e.at(tail.output).offset % (4 * tail.storage.size) == 0
     if tile.cpu:
         body = cpu_body(tile, left, right, target, tail, batches is not None)
@@ -153,7 +153,7 @@ def emit_product(
     )
 
 
-def _is_whole(left: Left, right: Right, target: Target, tail: Tail, batches: np.ndarray | None) -> bool:
+def _is_whole(left: Left, right: Right, target: ResultTarget, tail: Epilogue, batches: np.ndarray | None) -> bool:
     """Whether vectors of four elements of every operand are aligned, where pools are."""
     window = left.window
     steps = [left.row_step] if window is None else [window.channels, window.channels // window.groups]
@@ -167,7 +167,7 @@ def _is_whole(left: Left, right: Right, target: Target, tail: Tail, batches: np.
 _WIDE = {(a, b) for a in ("f32", "f16") for b in ("f32", "f16")}
 
 
-def declare_window(draft: Draft, w: Window) -> None:
+def declare_window(draft: Draft, w: ConvWindow) -> None:
     """Declare the numbers of a window."""
     draft.ints(
         C=w.channels // w.groups, channels=w.channels,
@@ -177,7 +177,7 @@ def declare_window(draft: Draft, w: Window) -> None:
     )  # fmt: skip
 
 
-def _declare_taps(e: Emitter, draft: Draft, left: Left, w: Window, tile: Tile) -> None:
+def _declare_taps(e: KernelEmitter, draft: Draft, left: Left, w: ConvWindow, tile: ClTile) -> None:
     if tile.cpu:
         # What a tap outside the image reads instead of it.
         nothing = np.full(max(w.channels // w.groups, 1), left.zero, np.float32)
@@ -190,7 +190,7 @@ def _declare_taps(e: Emitter, draft: Draft, left: Left, w: Window, tile: Tile) -
         draft.memory("taps", e.constant(_taps(w)), "int4")
 
 
-def _taps(w: Window) -> np.ndarray:
+def _taps(w: ConvWindow) -> np.ndarray:
     """For each element of a window: its place relative to the first in depth, height, width; its element offset."""
     channels = w.channels // w.groups
     z, y, x, c = (axis.reshape(-1) for axis in np.meshgrid(*map(np.arange, (*w.kernel, channels)), indexing="ij"))

@@ -13,18 +13,18 @@ import numpy as np
 
 from isthmus.backends.gpu.compile.draft import Draft
 from isthmus.backends.gpu.compile.lowering.elementwise import unknown_types
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
 from isthmus.backends.gpu.compile.lowering.product import (
     Left,
+    ResultTarget,
     Right,
-    Target,
     emit_product,
     packed,
     padded_bias,
     panel_width,
 )
-from isthmus.backends.gpu.compile.program import Place
-from isthmus.backends.gpu.compile.storage import FLOAT, Storage
+from isthmus.backends.gpu.compile.program import BufferRef
+from isthmus.backends.gpu.compile.storage import FLOAT, OperandStorage
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.geometry.layout import operand
@@ -36,7 +36,7 @@ _ALIGNMENT = 128
 
 
 @dataclass(frozen=True)
-class Layer:
+class KernelRecurrentLayer:
     """The sizes of a recurrent layer."""
 
     steps: int
@@ -46,12 +46,12 @@ class Layer:
     gates: int
 
     @staticmethod
-    def of(step: Step) -> Layer:
+    def of(step: Step) -> KernelRecurrentLayer:
         """The layer of an Lstm or Gru step."""
         source, weights = operand(step, 0), operand(step, 1)
         steps, batch, inputs = source.dims if source.rank == 3 else (1, *source.dims)
         gates = 3 if step.op == "Gru" or _tensor(step, 16) is None else 4
-        return Layer(steps, batch, inputs, weights.dims[0], gates)
+        return KernelRecurrentLayer(steps, batch, inputs, weights.dims[0], gates)
 
     @property
     def padded(self) -> int:
@@ -80,7 +80,7 @@ def _tensor(step: Step, index: int) -> Tensor | None:
     return step.inputs[index] if index < len(step.inputs) else None
 
 
-def _gates(step: Step, layer: Layer, indices: Sequence[int]) -> np.ndarray:
+def _gates(step: Step, layer: KernelRecurrentLayer, indices: Sequence[int]) -> np.ndarray:
     """Weights [units, features] of gates as one matrix [features, gates * padded]."""
     parts = []
     for index in indices:
@@ -91,7 +91,7 @@ def _gates(step: Step, layer: Layer, indices: Sequence[int]) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
-def _biases(step: Step, layer: Layer, groups: Sequence[tuple[int, ...]]) -> np.ndarray:
+def _biases(step: Step, layer: KernelRecurrentLayer, groups: Sequence[tuple[int, ...]]) -> np.ndarray:
     """For each gate the sum of its biases, padded, one after the other."""
     total = np.zeros((len(groups), layer.padded), np.float32)
     for row, indices in zip(total, groups, strict=True):
@@ -103,7 +103,9 @@ def _biases(step: Step, layer: Layer, groups: Sequence[tuple[int, ...]]) -> np.n
     return total.reshape(-1)
 
 
-def _emit_inputs(step: Step, e: Emitter, layer: Layer, matrix: np.ndarray, bias: np.ndarray) -> Place:
+def _emit_inputs(
+    step: Step, e: KernelEmitter, layer: KernelRecurrentLayer, matrix: np.ndarray, bias: np.ndarray
+) -> BufferRef:
     """The input's share of all gates, for all steps."""
     x, rows = operand(step, 0), layer.steps * layer.batch
     width = panel_width(e.traits, rows, layer.columns)
@@ -112,14 +114,16 @@ def _emit_inputs(step: Step, e: Emitter, layer: Layer, matrix: np.ndarray, bias:
     goal = Tensor("input gates", TensorType.NATIVE, DataType.FLOAT_32, (rows, layer.columns))
     e.place_in_work(goal, layer.places()["input_gates"])
     left = Left(e.at(x), e.storage(x), rows, layer.inputs, layer.inputs)
-    emit_product(e, left, right, Target(goal, layer.columns))
+    emit_product(e, left, right, ResultTarget(goal, layer.columns))
     return e.at(goal)
 
 
 class _Steps:
     """Writes the launches of all steps: what is the same in each, and where each begins."""
 
-    def __init__(self, step: Step, e: Emitter, layer: Layer, inputs: Place, initial: int) -> None:
+    def __init__(
+        self, step: Step, e: KernelEmitter, layer: KernelRecurrentLayer, inputs: BufferRef, initial: int
+    ) -> None:
         self.step, self.e, self.layer, self.inputs = step, e, layer, inputs
         self.out = step.outputs[0]
         self.storage = e.storage(self.out)
@@ -132,11 +136,11 @@ class _Steps:
             else (e.at(first), e.storage(first))
         )
 
-    def load(self, name: str, index: str = "b * units + u", storage: Storage = FLOAT) -> str:
+    def load(self, name: str, index: str = "b * units + u", storage: OperandStorage = FLOAT) -> str:
         """What memory has for the units at hand."""
         return storage.load(name, index, self.width)
 
-    def store(self, name: str, value: str, storage: Storage = FLOAT) -> str:
+    def store(self, name: str, value: str, storage: OperandStorage = FLOAT) -> str:
         """The statement that stores what the units at hand have come to."""
         return storage.store(name, "b * units + u", value, self.width)
 
@@ -148,12 +152,12 @@ class _Steps:
         """Where in the sequence a step stands."""
         return self.layer.steps - 1 - number if int(self.step.params["direction"]) else number
 
-    def draft(self, number: int, weights: Place, stored: Storage) -> tuple[Draft, Storage]:
+    def draft(self, number: int, weights: BufferRef, stored: OperandStorage) -> tuple[Draft, OperandStorage]:
         """What every launch has: gates of the input, the hidden state before, weights [units, gates * padded]."""
         layer, time = self.layer, self.time(number)
         row = layer.batch * layer.columns
         draft = self.e.draft()
-        part = Place(self.inputs.pool, 0, self.inputs.offset + time * row * 4, row * 4, False)
+        part = BufferRef(self.inputs.pool, 0, self.inputs.offset + time * row * 4, row * 4, False)
         draft.memory("gates", part, "float")
         place, storage = self.initial
         if number:
@@ -169,8 +173,8 @@ class _Steps:
         kernel: str,
         draft: Draft,
         source: str,
-        storage: Storage,
-        stored: Storage,
+        storage: OperandStorage,
+        stored: OperandStorage,
         gates: int,
         after: list[str],
     ) -> None:
@@ -243,7 +247,7 @@ class _Steps:
         e.launch(kernel, draft, "\n".join(lines), (layer.padded // _WIDTH, layer.batch), (1, 1))
 
 
-def _recurrent(e: Emitter, matrix: np.ndarray) -> np.ndarray:
+def _recurrent(e: KernelEmitter, matrix: np.ndarray) -> np.ndarray:
     """A matrix [units, gates * padded] as launches read it: so, or in panels [vector of units, unit, gate, lane]."""
     if e.gpu:
         return matrix
@@ -255,7 +259,7 @@ def _gate(text: str) -> str:
     return f"(1.0f / (1.0f + exp(-({text}))))"
 
 
-def _outputs(e: Emitter, draft: Draft, steps: _Steps, number: int, last: Tensor | None, name: str) -> list[str]:
+def _outputs(e: KernelEmitter, draft: Draft, steps: _Steps, number: int, last: Tensor | None, name: str) -> list[str]:
     """Declare where the hidden state of a step goes; the statements that store ``h_new`` of a unit."""
     layer = steps.layer
     place = e.at(steps.out, steps.time(number) * layer.batch * layer.units, writes=True)
@@ -268,8 +272,8 @@ def _outputs(e: Emitter, draft: Draft, steps: _Steps, number: int, last: Tensor 
     return lines
 
 
-def _emit_lstm(step: Step, e: Emitter) -> None:
-    layer = Layer.of(step)
+def _emit_lstm(step: Step, e: KernelEmitter) -> None:
+    layer = KernelRecurrentLayer.of(step)
     coupled = layer.gates == 3
     matrix = _gates(step, layer, (1, 2, 3) if coupled else (1, 2, 3, 16))
     bias = _biases(step, layer, ((7,), (8,), (9,)) if coupled else ((7,), (8,), (9,), (21,)))
@@ -316,8 +320,8 @@ def _emit_lstm(step: Step, e: Emitter) -> None:
         steps.launch("lstm", draft, "h", storage, stored, layer.gates, after)
 
 
-def _emit_gru(step: Step, e: Emitter) -> None:
-    layer = Layer.of(step)
+def _emit_gru(step: Step, e: KernelEmitter) -> None:
+    layer = KernelRecurrentLayer.of(step)
     linear = bool(step.params["linear_before_reset"])
     bias = _biases(step, layer, ((7, 10), (8, 11), (9,) if linear else (9, 12)))
     inputs = _emit_inputs(step, e, layer, _gates(step, layer, (1, 2, 3)), bias)
@@ -361,7 +365,7 @@ def _emit_gru(step: Step, e: Emitter) -> None:
 
 
 def _work(step: Step, traits: DeviceTraits) -> int:
-    return Layer.of(step).places()["end"]
+    return KernelRecurrentLayer.of(step).places()["end"]
 
 
 def _refuses(step: Step, initial: tuple[int, ...]) -> str | None:
@@ -383,7 +387,7 @@ def _refuses(step: Step, initial: tuple[int, ...]) -> str | None:
     return None
 
 
-LOWERINGS: dict[str, Lowering] = {
-    "Lstm": Lowering(_emit_lstm, _work, lambda step: _refuses(step, (10, 11))),
-    "Gru": Lowering(_emit_gru, _work, lambda step: _refuses(step, (13,))),
+LOWERINGS: dict[str, KernelLowering] = {
+    "Lstm": KernelLowering(_emit_lstm, _work, lambda step: _refuses(step, (10, 11))),
+    "Gru": KernelLowering(_emit_gru, _work, lambda step: _refuses(step, (13,))),
 }

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from math import prod
 
 from isthmus.backends.gpu.compile.draft import Draft
-from isthmus.backends.gpu.compile.lowering.chains import Tail, limit_links
+from isthmus.backends.gpu.compile.lowering.chains import Epilogue, limit_links
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Link, Lowering
-from isthmus.backends.gpu.compile.storage import Storage
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering, Link
+from isthmus.backends.gpu.compile.storage import OperandStorage
 from isthmus.graph import Tensor
 from isthmus.prepare.geometry.layout import joined_axes, operand
 from isthmus.prepare.schedule import Step
@@ -34,7 +34,7 @@ _LANES, _SLICES = 16, 16
 _ROW_GROUP = 128
 
 
-def declare_input(e: Emitter, draft: Draft, x: Tensor) -> Storage:
+def declare_input(e: KernelEmitter, draft: Draft, x: Tensor) -> OperandStorage:
     """Declare an operand ``x`` with what its elements mean."""
     storage = e.storage(x)
     scale, zero = 1.0, 0
@@ -45,12 +45,12 @@ def declare_input(e: Emitter, draft: Draft, x: Tensor) -> Storage:
     return storage
 
 
-def _start(function: str, storage: Storage) -> str:
+def _start(function: str, storage: OperandStorage) -> str:
     return START[function] if storage.real else _INTEGER_START.get((function, storage.kind), START[function])
 
 
 def emit_columns(
-    e: Emitter,
+    e: KernelEmitter,
     x: Tensor,
     output: Tensor,
     function: str,
@@ -65,7 +65,7 @@ def emit_columns(
     storage = declare_input(e, draft, x)
     draft.ints(outer=outer, length=length, inner=inner)
     draft.floats(factor=factor)
-    tail = Tail(e, draft, output, links)
+    tail = Epilogue(e, draft, output, links)
     computed, start = storage.computed, _start(function, storage)
     scaled = "v = v * factor;" if storage.real else ""
     if e.gpu:
@@ -111,7 +111,7 @@ def emit_columns(
 
 
 def emit_rows(
-    e: Emitter,
+    e: KernelEmitter,
     x: Tensor,
     output: Tensor,
     function: str,
@@ -125,7 +125,7 @@ def emit_rows(
     storage = declare_input(e, draft, x)
     draft.ints(rows=rows, length=length)
     draft.floats(factor=factor)
-    tail = Tail(e, draft, output, links)
+    tail = Epilogue(e, draft, output, links)
     computed, start = storage.computed, _start(function, storage)
     scaled = "v = v * factor;" if storage.real else ""
     more = MORE[function].format(v="v", u="u")
@@ -166,7 +166,7 @@ def emit_rows(
 
 
 def _emit_walk(
-    e: Emitter,
+    e: KernelEmitter,
     x: Tensor,
     output: Tensor,
     function: str,
@@ -181,7 +181,7 @@ def _emit_walk(
     gone = [(size, stride) for reduced, size, stride in groups if reduced][::-1]
     draft.ints(count=output.elements, length=prod(size for size, _ in gone))
     draft.floats(factor=factor)
-    tail = Tail(e, draft, output, links)
+    tail = Epilogue(e, draft, output, links)
     computed = storage.computed
 
     def taken_apart(name: str, number: str, axes: list[tuple[int, int]]) -> list[str]:
@@ -207,7 +207,7 @@ def _emit_walk(
     e.launch("reduce", draft, "\n".join(lines), (output.elements,), (64 if e.gpu else 1,))
 
 
-def _emit_reduce(step: Step, e: Emitter, name: str) -> None:
+def _emit_reduce(step: Step, e: KernelEmitter, name: str) -> None:
     x, output = operand(step), step.outputs[0]
     if not output.elements:
         return
@@ -243,7 +243,7 @@ def _refuses_reduce(step: Step, name: str) -> str | None:
     return None
 
 
-def _emit_running_sum(step: Step, e: Emitter) -> None:
+def _emit_running_sum(step: Step, e: KernelEmitter) -> None:
     x, output = operand(step), step.outputs[0]
     if not x.elements:
         return
@@ -255,7 +255,7 @@ def _emit_running_sum(step: Step, e: Emitter) -> None:
         outer=outer, length=length, inner=inner, exclusive=int(step.params["exclusive"]),
         reverse=int(step.params["reverse"]),
     )  # fmt: skip
-    tail = Tail(e, draft, output, limit_links(step.clamp))
+    tail = Epilogue(e, draft, output, limit_links(step.clamp))
     lines = [
         "  int item = get_global_id(0);",
         "  if (item >= outer * inner) return;",
@@ -275,15 +275,15 @@ def _refuses_running_sum(step: Step) -> str | None:
     return _refuses_reduce(step, "sum")
 
 
-def _reduce(name: str) -> Lowering:
-    return Lowering(lambda step, e: _emit_reduce(step, e, name), refuses=lambda step: _refuses_reduce(step, name))
+def _reduce(name: str) -> KernelLowering:
+    return KernelLowering(lambda step, e: _emit_reduce(step, e, name), refuses=lambda step: _refuses_reduce(step, name))
 
 
-LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, KernelLowering] = {
     "ReduceSum": _reduce("sum"),
     "ReduceMean": _reduce("mean"),
     "ReduceProd": _reduce("prod"),
     "ReduceMax": _reduce("max"),
     "ReduceMin": _reduce("min"),
-    "CumulativeSum": Lowering(_emit_running_sum, refuses=_refuses_running_sum),
+    "CumulativeSum": KernelLowering(_emit_running_sum, refuses=_refuses_running_sum),
 }

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.lowering.chains import Tail, limit_links
+from isthmus.backends.gpu.compile.lowering.chains import Epilogue, limit_links
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
 from isthmus.backends.gpu.compile.lowering.movement import emit_remap, refuses_movement
 from isthmus.backends.gpu.compile.lowering.reduction import declare_input
 from isthmus.backends.gpu.compile.traits import DeviceTraits
@@ -27,7 +27,7 @@ def _changed(step: Step) -> list[int]:
     return [axis for axis in range(x.rank) if x.dims[axis] != output.dims[axis]]
 
 
-def _emit(step: Step, e: Emitter, params: dict[str, Any]) -> None:
+def _emit(step: Step, e: KernelEmitter, params: dict[str, Any]) -> None:
     x, output = operand(step), step.outputs[0]
     if not output.elements:
         return
@@ -48,7 +48,7 @@ def _emit(step: Step, e: Emitter, params: dict[str, Any]) -> None:
         _emit_axes(step, e, params, axes)
 
 
-def _emit_bilinear(step: Step, e: Emitter, params: dict[str, Any]) -> None:
+def _emit_bilinear(step: Step, e: KernelEmitter, params: dict[str, Any]) -> None:
     x, output, draft = operand(step), step.outputs[0], e.draft()
     batch, height, width, channels = x.dims
     storage = declare_input(e, draft, x)
@@ -63,7 +63,7 @@ def _emit_bilinear(step: Step, e: Emitter, params: dict[str, Any]) -> None:
         H=output.dims[1], W=output.dims[2], C=channels, image=height * width * channels,
         pixels=batch * output.dims[1] * output.dims[2],
     )  # fmt: skip
-    tail = Tail(e, draft, output, limit_links(step.clamp))
+    tail = Epilogue(e, draft, output, limit_links(step.clamp))
     lanes = 4 if e.gpu else 8
     while lanes > 1 and channels % lanes:
         lanes //= 2
@@ -92,7 +92,7 @@ def _emit_bilinear(step: Step, e: Emitter, params: dict[str, Any]) -> None:
     e.launch("bilinear", draft, "\n".join(lines), (pixels * (blocks if e.gpu else 1),), (128 if e.gpu else 1,))
 
 
-def _emit_axes(step: Step, e: Emitter, params: dict[str, Any], axes: list[int]) -> None:
+def _emit_axes(step: Step, e: KernelEmitter, params: dict[str, Any], axes: list[int]) -> None:
     """One axis after the other, the results in between in two halves of the work space."""
     x, output = operand(step), step.outputs[0]
     half, dims, source = _intermediate_bytes(step), list(x.dims), x
@@ -116,7 +116,7 @@ def _emit_axes(step: Step, e: Emitter, params: dict[str, Any], axes: list[int]) 
             items=outer * output.dims[axis] * inner,
         )
         kept, e.chain = e.chain, e.chain if last else None
-        tail = Tail(e, draft, goal, limit_links(step.clamp) if last else [])
+        tail = Epilogue(e, draft, goal, limit_links(step.clamp) if last else [])
         e.chain = kept
         lines = [
             "  int item = get_global_id(0);",
@@ -154,18 +154,18 @@ def _refuses(step: Step, mode: int) -> str | None:
     return None if is_real(x) and is_real(output) else f"interpolation of {x.describe()} is not supported"
 
 
-LOWERINGS: dict[str, Lowering] = {
-    "Resize": Lowering(
+LOWERINGS: dict[str, KernelLowering] = {
+    "Resize": KernelLowering(
         lambda step, e: _emit(step, e, step.params),
         _work,
         lambda step: _refuses(step, step.params["interpolation_mode"]),
     ),
-    "ResizeBilinear": Lowering(
+    "ResizeBilinear": KernelLowering(
         lambda step, e: _emit(step, e, image_resize_params(step.params, LINEAR)),
         _work,
         lambda step: _refuses(step, LINEAR),
     ),
-    "ResizeNearestNeighbor": Lowering(
+    "ResizeNearestNeighbor": KernelLowering(
         lambda step, e: _emit(step, e, image_resize_params(step.params, NEAREST)),
         refuses=lambda step: _refuses(step, NEAREST),
     ),

@@ -10,9 +10,9 @@ from math import prod
 
 from isthmus.backends.gpu.compile.draft import Draft
 from isthmus.backends.gpu.compile.lowering.elementwise import unknown_types
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter, Lowering
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
 from isthmus.backends.gpu.compile.lowering.movement import as_moved, emit_copy, refuses_movement
-from isthmus.backends.gpu.compile.lowering.walk import Operand, operand_of
+from isthmus.backends.gpu.compile.lowering.walk import WalkOperand, operand_of
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.movement import NONE
 from isthmus.prepare.geometry.layout import dense_strides, operand
@@ -32,25 +32,25 @@ def _no_index(tensor: Tensor) -> str | None:
     return None if tensor.dtype in _INDICES else f"indices {tensor.describe()} must be 32-bit integers or INT_64"
 
 
-def _moved(e: Emitter, draft: Draft, output: Tensor, x: Tensor) -> tuple[Operand, Operand]:
+def _moved(e: KernelEmitter, draft: Draft, output: Tensor, x: Tensor) -> tuple[WalkOperand, WalkOperand]:
     y, source = as_moved(operand_of(e, "y", output, [1], writes=True), operand_of(e, "x", x, [1]))
     for each in (y, source):
         draft.operand(each.name, each.place, each.storage, each.scale, each.zero)
     return y, source
 
 
-def _indices(e: Emitter, draft: Draft, step: Step, tensor: Tensor) -> None:
+def _indices(e: KernelEmitter, draft: Draft, step: Step, tensor: Tensor) -> None:
     draft.memory("indices", e.at(tensor), e.storage(tensor).c_type)
     draft.ints(from_end=int(step.params["from_end"]))
 
 
-def _launch(e: Emitter, kernel: str, draft: Draft, lines: Sequence[str], items: int) -> None:
+def _launch(e: KernelEmitter, kernel: str, draft: Draft, lines: Sequence[str], items: int) -> None:
     draft.ints(items=items)
     head = ["  int item = get_global_id(0);", "  if (item >= items) return;"]
     e.launch(kernel, draft, "\n".join([*head, *lines]), (items,), (128 if e.gpu else min(64, max(items, 1)),), _BOUNDED)
 
 
-def _emit_gather(step: Step, e: Emitter) -> None:
+def _emit_gather(step: Step, e: KernelEmitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
     if not output.elements:
         return
@@ -80,7 +80,7 @@ def _element_strides(x: Tensor, axis: int) -> list[int]:
     return [0 if i == axis else s for i, s in enumerate(dense_strides(x.dims))]
 
 
-def _emit_gather_elements(step: Step, e: Emitter) -> None:
+def _emit_gather_elements(step: Step, e: KernelEmitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
     if not output.elements:
         return
@@ -105,7 +105,7 @@ def _tuple_lines(draft: Draft, sizes: Sequence[int], strides: Sequence[int]) -> 
     return lines
 
 
-def _emit_gather_nd(step: Step, e: Emitter) -> None:
+def _emit_gather_nd(step: Step, e: KernelEmitter) -> None:
     x, indices, output = operand(step), operand(step, 1), step.outputs[0]
     if not output.elements:
         return
@@ -124,7 +124,7 @@ def _emit_gather_nd(step: Step, e: Emitter) -> None:
     _launch(e, "gather_nd", draft, lines, output.elements)
 
 
-def _emit_scatter(step: Step, e: Emitter) -> None:
+def _emit_scatter(step: Step, e: KernelEmitter) -> None:
     """In the order of the indices, so that of two for one place the later stays."""
     x, indices, updates, output = operand(step), operand(step, 1), operand(step, 2), step.outputs[0]
     if e.at(output) != e.at(x):
@@ -167,7 +167,7 @@ def _emit_scatter(step: Step, e: Emitter) -> None:
     _launch(e, "scatter_elements", draft, lines, prod(others))
 
 
-def _emit_one_hot(step: Step, e: Emitter) -> None:
+def _emit_one_hot(step: Step, e: KernelEmitter) -> None:
     indices, output, draft = operand(step), step.outputs[0], e.draft()
     if not output.elements:
         return
@@ -193,7 +193,7 @@ def _better(name: str, real: bool) -> str:
     return f"u {sign} best || (u != u && best == best)" if real else f"u {sign} best"
 
 
-def _emit_argument(step: Step, e: Emitter, name: str) -> None:
+def _emit_argument(step: Step, e: KernelEmitter, name: str) -> None:
     x, output, draft = operand(step), step.outputs[0], e.draft()
     if not output.elements:
         return
@@ -216,7 +216,7 @@ def _emit_argument(step: Step, e: Emitter, name: str) -> None:
     _launch(e, "argument", draft, lines, output.elements)
 
 
-def _emit_top_k(step: Step, e: Emitter) -> None:
+def _emit_top_k(step: Step, e: KernelEmitter) -> None:
     """Each place is that of the best element after the one before it; of equal elements the first comes first."""
     x, (values, places), draft = operand(step), step.outputs, e.draft()
     if not values.elements:
@@ -261,7 +261,7 @@ def _emit_top_k(step: Step, e: Emitter) -> None:
     _launch(e, "top_k", draft, lines, prod(x.dims[:-1]))
 
 
-def _emit_reverse_sequence(step: Step, e: Emitter) -> None:
+def _emit_reverse_sequence(step: Step, e: KernelEmitter) -> None:
     x, lengths, output, draft = operand(step), operand(step, 1), step.outputs[0], e.draft()
     if not x.elements:
         return
@@ -307,18 +307,18 @@ def _refuses_order(step: Step) -> str | None:
     return unknown_types(step) or _no_index(step.outputs[-1])
 
 
-LOWERINGS: dict[str, Lowering] = {
-    "Gather": Lowering(_emit_gather, refuses=_refuses_gather),
-    "GatherElements": Lowering(_emit_gather_elements, refuses=_refuses_gather),
-    "GatherNd": Lowering(_emit_gather_nd, refuses=_refuses_gather),
-    "ScatterNd": Lowering(_emit_scatter, refuses=_refuses_scatter),
-    "ScatterElements": Lowering(_emit_scatter, refuses=_refuses_scatter),
-    "OneHot": Lowering(_emit_one_hot, refuses=lambda step: unknown_types(step) or _no_index(operand(step))),
-    "ReverseSequence": Lowering(
+LOWERINGS: dict[str, KernelLowering] = {
+    "Gather": KernelLowering(_emit_gather, refuses=_refuses_gather),
+    "GatherElements": KernelLowering(_emit_gather_elements, refuses=_refuses_gather),
+    "GatherNd": KernelLowering(_emit_gather_nd, refuses=_refuses_gather),
+    "ScatterNd": KernelLowering(_emit_scatter, refuses=_refuses_scatter),
+    "ScatterElements": KernelLowering(_emit_scatter, refuses=_refuses_scatter),
+    "OneHot": KernelLowering(_emit_one_hot, refuses=lambda step: unknown_types(step) or _no_index(operand(step))),
+    "ReverseSequence": KernelLowering(
         _emit_reverse_sequence,
         refuses=lambda step: unknown_types(step) or _data_alone(step) or _no_index(operand(step, 1)),
     ),
-    "Argmax": Lowering(lambda step, e: _emit_argument(step, e, "max"), refuses=_refuses_order),
-    "Argmin": Lowering(lambda step, e: _emit_argument(step, e, "min"), refuses=_refuses_order),
-    "TopK": Lowering(_emit_top_k, refuses=lambda step: _refuses_order(step) or _data_alone(step)),
+    "Argmax": KernelLowering(lambda step, e: _emit_argument(step, e, "max"), refuses=_refuses_order),
+    "Argmin": KernelLowering(lambda step, e: _emit_argument(step, e, "min"), refuses=_refuses_order),
+    "TopK": KernelLowering(_emit_top_k, refuses=lambda step: _refuses_order(step) or _data_alone(step)),
 }

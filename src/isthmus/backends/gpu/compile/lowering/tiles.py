@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from isthmus.backends.gpu.compile.traits import DeviceTraits
 
 if TYPE_CHECKING:
-    from isthmus.backends.gpu.compile.lowering.chains import Tail
-    from isthmus.backends.gpu.compile.lowering.product import Target
+    from isthmus.backends.gpu.compile.lowering.chains import Epilogue
+    from isthmus.backends.gpu.compile.lowering.product import ResultTarget
 
 CPU_WIDTH = 8
 """Floats that a CPU's kernels compute with at a time."""
@@ -20,7 +20,7 @@ ENOUGH_ITEMS = 16
 
 
 @dataclass(frozen=True)
-class Tile:
+class ClTile:
     """How a product is cut.
 
     Parameters
@@ -60,7 +60,7 @@ class Tile:
             return self.columns, self.slices, 1
         return self.rows // self.item_rows * (self.columns // self.item_columns) * self.slices, 1, 1
 
-    def with_rows(self, rows: int) -> Tile:
+    def with_rows(self, rows: int) -> ClTile:
         """A tile of a CPU with so many rows."""
         return replace(self, rows=rows, item_rows=rows)
 
@@ -81,7 +81,7 @@ class Tile:
         return down * group[0], across, batches
 
 
-def product_tile(traits: DeviceTraits, rows: int, columns: int, batches: int, depth: int = 0) -> Tile:
+def product_tile(traits: DeviceTraits, rows: int, columns: int, batches: int, depth: int = 0) -> ClTile:
     """The tile for a product of so many rows and columns."""
     if traits.kind == "cpu":
         return _cpu_tile(rows, columns)
@@ -94,9 +94,9 @@ def product_tile(traits: DeviceTraits, rows: int, columns: int, batches: int, de
     if fitting:
         # Work-groups come in rounds, as many at a time as the device has units.
         best = min(fitting, key=lambda t: -(-groups(t) // traits.compute_units) * t.rows * t.columns / t.speed)
-        return Tile(False, best.rows, best.columns, best.item_rows, best.item_columns, best.depth, best.slices, panel)
+        return ClTile(False, best.rows, best.columns, best.item_rows, best.item_columns, best.depth, best.slices, panel)
     height = 1 if rows == 1 else 2
-    return Tile(False, height, 32, height, 1, 0, 8 if depth < 256 else 16, panel)
+    return ClTile(False, height, 32, height, 1, 0, 8 if depth < 256 else 16, panel)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ GPU_TILES = (
 )
 
 
-def _cpu_tile(rows: int, columns: int) -> Tile:
+def _cpu_tile(rows: int, columns: int) -> ClTile:
     if columns <= CPU_WIDTH:
         vectors = 1
     elif rows <= 2:
@@ -132,7 +132,7 @@ def _cpu_tile(rows: int, columns: int) -> Tile:
     heights = {1: (1, 2, 4, 8), 2: (4,), 3: (3,), 4: (1, 2)}[vectors]
     # Low tiles are less busy than high ones, but may leave fewer rows idle.
     height = min(heights, key=lambda h: -(-rows // h) * (h + 0.6))
-    return Tile(True, height, vectors * CPU_WIDTH, height, vectors * CPU_WIDTH, 0, 1, vectors * CPU_WIDTH)
+    return ClTile(True, height, vectors * CPU_WIDTH, height, vectors * CPU_WIDTH, 0, 1, vectors * CPU_WIDTH)
 
 
 def batch_lines(batched: bool) -> list[str]:
@@ -154,7 +154,7 @@ def split_row(name: str, suffix: str = "") -> str:
     )
 
 
-def result_row(target: Target, m: str) -> list[str]:
+def result_row(target: ResultTarget, m: str) -> list[str]:
     """Statements that give ``y_at``, the first element of a row of results."""
     if target.pixels is None:
         return [f"int y_at = y_first + {m} * y_step;"]
@@ -164,7 +164,7 @@ def result_row(target: Target, m: str) -> list[str]:
     ]
 
 
-def result_tile(tile: Tile, target: Target, tail: Tail, vector: str, single: str) -> list[str]:
+def result_tile(tile: ClTile, target: ResultTarget, tail: Epilogue, vector: str, single: str) -> list[str]:
     """Statements of a CPU that make results of a tile's sums, by the text that gives a vector or one of them."""
     columns = tile.columns
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isthmus.backends.gpu.compile.lowering.tiles import CPU_WIDTH, Tile, batch_lines, result_tile
+from isthmus.backends.gpu.compile.lowering.tiles import CPU_WIDTH, ClTile, batch_lines, result_tile
 
 if TYPE_CHECKING:
-    from isthmus.backends.gpu.compile.lowering.chains import Tail
-    from isthmus.backends.gpu.compile.lowering.product import Left, Right, Target
+    from isthmus.backends.gpu.compile.lowering.chains import Epilogue
+    from isthmus.backends.gpu.compile.lowering.product import Left, ResultTarget, Right
 
 
-def cpu_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool) -> str:
+def cpu_body(tile: ClTile, left: Left, right: Right, target: ResultTarget, tail: Epilogue, batched: bool) -> str:
     """The text of a kernel whose work-items compute whole tiles."""
     height, vectors, panel = tile.rows, tile.columns // CPU_WIDTH, tile.panel
     vector = f"float{CPU_WIDTH}"
@@ -66,7 +66,7 @@ def _window_start(left: Left) -> list[str]:
     return ["  int ox = m_first % OW, oy = m_first / OW % OH, oz = 0, ob = m_first / (OW * OH);"]
 
 
-def _core(tile: Tile, left: Left, right: Right, run: str, indent: str) -> list[str]:
+def _core(tile: ClTile, left: Left, right: Right, run: str, indent: str) -> list[str]:
     """Multiply a run of each row by as many rows of the panel."""
     vectors = tile.columns // CPU_WIDTH
     vector = f"float{CPU_WIDTH}"
@@ -82,7 +82,7 @@ def _core(tile: Tile, left: Left, right: Right, run: str, indent: str) -> list[s
     return [indent + line for line in lines]
 
 
-def _window(tile: Tile, left: Left, right: Right) -> list[str]:
+def _window(tile: ClTile, left: Left, right: Right) -> list[str]:
     """Walk over the taps of windows. A row of taps that lies inside the image is one run for all rows of the tile."""
     w = left.window
     assert w is not None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from isthmus.backends.gpu.compile.lowering.tiles import Tile, batch_lines, result_row
+from isthmus.backends.gpu.compile.lowering.tiles import ClTile, batch_lines, result_row
 
 if TYPE_CHECKING:
-    from isthmus.backends.gpu.compile.lowering.chains import Tail
-    from isthmus.backends.gpu.compile.lowering.product import Left, Right, Target
+    from isthmus.backends.gpu.compile.lowering.chains import Epilogue
+    from isthmus.backends.gpu.compile.lowering.product import Left, ResultTarget, Right
 
 _PAD = 4
 """Floats between lines of local memory, so that they do not meet in one bank."""
@@ -53,7 +53,7 @@ def _left_value(left: Left, index: str, width: int, aligned: bool) -> str:
     return f"(convert_float{width}(*(global const {left.storage.c_type}{width}_u *)(x + ({index}))) - x_zero)"
 
 
-def _slice_memory(tile: Tile, threads: int) -> list[str]:
+def _slice_memory(tile: ClTile, threads: int) -> list[str]:
     """Local memory of all slices, each with two buffers for either operand; their sums meet there at the end."""
     bm, bn, bk = tile.rows, tile.columns, tile.depth
     if tile.slices == 1:
@@ -74,7 +74,7 @@ def _slice_memory(tile: Tile, threads: int) -> list[str]:
     ]
 
 
-def _slice_sums(tile: Tile, threads: int) -> list[str]:
+def _slice_sums(tile: ClTile, threads: int) -> list[str]:
     """Statements that add the sums of all slices up in the first, whose work-items go on alone."""
     if tile.slices == 1:
         return []
@@ -97,7 +97,9 @@ def _slice_sums(tile: Tile, threads: int) -> list[str]:
     return [*lines, "  if (slice) return;"]
 
 
-def gpu_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool, whole: bool) -> str:
+def gpu_body(
+    tile: ClTile, left: Left, right: Right, target: ResultTarget, tail: Epilogue, batched: bool, whole: bool
+) -> str:
     bm, bn, bk, tm, tn = tile.rows, tile.columns, tile.depth, tile.item_rows, tile.item_columns
     slices, threads = tile.slices, tile.group[0] // tile.slices
     # The left operand is read four elements of the depth at a time where those are neighbours, else one by one.
@@ -212,7 +214,7 @@ def gpu_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, b
 
 
 def _store(
-    right: Right, tail: Tail, batched: bool, whole: bool, count: int, values: list[str], indent: str
+    right: Right, tail: Epilogue, batched: bool, whole: bool, count: int, values: list[str], indent: str
 ) -> list[str]:
     """Statements that finish and store `count` neighbouring sums from column n on."""
     bias = "z * NP + n" if batched else "n"
@@ -236,7 +238,9 @@ def _store(
     return [indent + line for line in lines]
 
 
-def thin_body(tile: Tile, left: Left, right: Right, target: Target, tail: Tail, batched: bool, whole: bool) -> str:
+def thin_body(
+    tile: ClTile, left: Left, right: Right, target: ResultTarget, tail: Epilogue, batched: bool, whole: bool
+) -> str:
     """The text of a kernel whose work-items share the depth of each sum."""
     height, lanes, slices = tile.rows, tile.columns, tile.slices
     channels_whole = left.depth % 4 == 0 and (

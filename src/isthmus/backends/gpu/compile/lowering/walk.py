@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import prod
 
 from isthmus.backends.gpu.compile.draft import Draft
-from isthmus.backends.gpu.compile.lowering.emitter import Emitter
-from isthmus.backends.gpu.compile.program import Place
-from isthmus.backends.gpu.compile.storage import Storage
+from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter
+from isthmus.backends.gpu.compile.program import BufferRef
+from isthmus.backends.gpu.compile.storage import OperandStorage
 from isthmus.graph import Tensor
 from isthmus.prepare.geometry.layout import collapse, dense_strides
 
@@ -19,12 +19,12 @@ _CPU_RUN = 2048
 
 
 @dataclass(frozen=True)
-class Operand:
+class WalkOperand:
     """Memory that a walk reads or writes; strides are in elements, one for each dimension walked."""
 
     name: str
-    place: Place
-    storage: Storage
+    place: BufferRef
+    storage: OperandStorage
     strides: Sequence[int]
     scale: float = 1.0
     zero: int = 0
@@ -33,15 +33,15 @@ class Operand:
 
 
 def operand_of(
-    e: Emitter, name: str, tensor: Tensor, strides: Sequence[int], offset: int = 0, writes: bool = False
-) -> Operand:
+    e: KernelEmitter, name: str, tensor: Tensor, strides: Sequence[int], offset: int = 0, writes: bool = False
+) -> WalkOperand:
     """A tensor in a walk, from its element `offset` on."""
     storage = e.storage(tensor)
     scale, zero = 1.0, 0
     if storage.quantized:
         assert tensor.quantization is not None
         scale, zero = tensor.quantization.scale, tensor.quantization.zero_point
-    return Operand(name, e.at(tensor, offset, writes), storage, strides, scale, zero)
+    return WalkOperand(name, e.at(tensor, offset, writes), storage, strides, scale, zero)
 
 
 def broadcast_strides(dims: Sequence[int], of: Sequence[int]) -> list[int]:
@@ -55,11 +55,11 @@ def broadcast_strides(dims: Sequence[int], of: Sequence[int]) -> list[int]:
 
 
 def emit_walk(
-    e: Emitter,
+    e: KernelEmitter,
     kernel: str,
     dims: Sequence[int],
-    result: Operand,
-    operands: Sequence[Operand],
+    result: WalkOperand,
+    operands: Sequence[WalkOperand],
     compute: Callable[[int, dict[str, str]], list[str]],
     draft: Draft | None = None,
     widest: int | None = None,
@@ -136,9 +136,9 @@ def emit_walk(
 
 
 def _width(
-    e: Emitter,
+    e: KernelEmitter,
     inner: int,
-    everything: Sequence[Operand],
+    everything: Sequence[WalkOperand],
     strides: Sequence[Sequence[int]],
     vectors: bool,
     widest: int | None,
@@ -156,7 +156,7 @@ def _width(
 
 
 def _aligned(
-    everything: Sequence[Operand], strides: Sequence[Sequence[int]], steps: Sequence[int], inner: int, width: int
+    everything: Sequence[WalkOperand], strides: Sequence[Sequence[int]], steps: Sequence[int], inner: int, width: int
 ) -> bool:
     """Whether every vector of every operand begins at a multiple of its size, where pools do."""
     if inner % width:
@@ -168,7 +168,7 @@ def _aligned(
 
 
 def _body(
-    everything: Sequence[Operand],
+    everything: Sequence[WalkOperand],
     steps: Sequence[int],
     vectors: bool,
     compute: Callable[[int, dict[str, str]], list[str]],
