@@ -13,7 +13,7 @@ from isthmus.backends.gpu.compile.program import KernelProgram
 from isthmus.backends.gpu.options import GpuGraphOption, PrecisionMode, truth
 from isthmus.backends.gpu.program import DeviceProgram
 from isthmus.backends.gpu.runtime.context import ClContext
-from isthmus.backends.gpu.staging import Staging
+from isthmus.backends.gpu.staging import DeviceStaging
 from isthmus.backends.seam.binding import ExecutionCounts
 from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories
 from isthmus.backends.seam.turn import ExecutionLock
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class DeviceSide:
     """What a graph has on a device: its program, prepared and loaded, and memory for what is transferred."""
 
-    staging: Staging
+    staging: DeviceStaging
     program: KernelProgram | None = None
     loaded: DeviceProgram | None = None
 
@@ -49,7 +49,7 @@ class GpuGraphDriver(GraphDriver):
     def __init__(self, context: GpuContext, graph: Graph, program: KernelProgram | None = None) -> None:
         self.context, self.graph = context, graph
         self.options: dict[GpuGraphOption, Any] = {**_DEFAULTS, **context.config.options(graph.name)}
-        self.side = DeviceSide(Staging(context.opencl), program)
+        self.side = DeviceSide(DeviceStaging(context.opencl), program)
         """Replaced as a whole, in the graph's turn or while the context moves: whoever asks twice may see two."""
         self._is_restored = program is not None
         self._closed = False
@@ -117,7 +117,7 @@ class GpuGraphDriver(GraphDriver):
         self.ledger.total.staging_prepare_bytes = side.staging.reserved
         self.finalized = True
 
-    def _load(self, here: ClContext, program: KernelProgram, staging: Staging) -> DeviceProgram:
+    def _load(self, here: ClContext, program: KernelProgram, staging: DeviceStaging) -> DeviceProgram:
         """The program on a device, with memory for what the graph says will be transferred."""
         loaded = DeviceProgram(here, program, self.context.repository, self.context.config.patience, self.what)
         try:
@@ -145,7 +145,7 @@ class GpuGraphDriver(GraphDriver):
 
     def made_on(self, here: ClContext) -> DeviceSide:
         """The same in another OpenCL context, to be moved to; prepared anew where that is on another device."""
-        device, staging, side = self.context.opencl.device, Staging(here), self.side
+        device, staging, side = self.context.opencl.device, DeviceStaging(here), self.side
         program = side.program
         if program is not None and here.device.handle != device.handle:
             if self._is_restored:
@@ -161,7 +161,7 @@ class GpuGraphDriver(GraphDriver):
         """The program on the device."""
         return self.ready()[0]
 
-    def ready(self) -> tuple[DeviceProgram, Staging]:
+    def ready(self) -> tuple[DeviceProgram, DeviceStaging]:
         """The program on the device, and the memory there for what is transferred."""
         side = self.side
         self.context.opencl.check(self.what)

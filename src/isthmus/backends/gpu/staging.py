@@ -148,7 +148,7 @@ class Stage:
         return [commands.read(self.handle, part.offset, part.nbytes, part.address, label) for part in side.parts]
 
 
-class Staging:
+class DeviceStaging:
     """The stages of a graph, by the index of the tensor."""
 
     def __init__(self, context: ClContext) -> None:

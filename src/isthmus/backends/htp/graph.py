@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.backends.accelerator import Queue
 from isthmus.backends.htp.memory import HtpRegistration
-from isthmus.backends.htp.staging import Staging
+from isthmus.backends.htp.staging import SharedStaging
 from isthmus.backends.seam.binary import ContextBinary, to_bytes
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
@@ -51,7 +51,7 @@ class HtpGraphDriver(NativeGraphDriver):
         # It knows the priority and not the graph, which would keep itself alive.
         self.turn = LaneTurn(context.lane, GraphDriver.priority)
         self.ledger = ExecutionCounts(self.turn)
-        self.staging = Staging(context.lane)
+        self.staging = SharedStaging(context.lane)
         self.number = -1
         """What the accelerator knows it by."""
 

@@ -11,7 +11,7 @@ from isthmus.memory import rpcmem
 _ALIGNMENT = 64
 
 
-class Staging:
+class SharedStaging:
     """The staging memory of one graph: for each tensor its address here, and its number over there.
 
     Parameters
