@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support import zoo
 
 from isthmus.errors import QnnError
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 from isthmus.split.onnx import OnnxFile
 from isthmus.split.runtimes import compare_onnx, compare_tflite, litert_arena
 from isthmus.split.search import split

@@ -29,7 +29,7 @@ from isthmus.errors import QnnError
 from isthmus.frontends import load
 from isthmus.graph import Graph
 from isthmus.memory import host
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 MODELS = (
     "efficientnet_lite0", "face_detection_short_range", "face_detection_full_range_sparse", "face_landmark",

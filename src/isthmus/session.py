@@ -20,7 +20,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import GraphInfo
 from isthmus.log import Log
 from isthmus.prepare.schedule import Plan
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 from isthmus.qnn.model_library import is_library
 from isthmus.system.lock import Lock
 

@@ -10,7 +10,7 @@ from support.interruption import Alarm, Interrupt, everywhere, twice_everywhere
 from support.waiting import PATIENCE, eventually
 
 from isthmus import qnn
-from isthmus.backends.seam.turn import FairLock, _Place
+from isthmus.backends.seam.execution_lock import FairLock, _Place
 from isthmus.graph import DataType, TensorType
 
 OUTSIDE = ("threading", "test_turn", "waiting")

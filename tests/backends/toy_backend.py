@@ -16,7 +16,7 @@ from isthmus.backends.seam import registry
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import BackendDriver, ContextDriver, GraphDriver, Traffic, check_apart
 from isthmus.backends.seam.entry import BackendEntry
-from isthmus.backends.seam.turn import ExecutionLock
+from isthmus.backends.seam.execution_lock import ExecutionLock
 from isthmus.errors import Code, QnnError
 from isthmus.graph import BinaryInfo, GraphInfo, MemoryNeeds, TensorInfo
 from isthmus.graph.evaluate import evaluate

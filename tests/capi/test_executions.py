@@ -17,7 +17,7 @@ from support.waiting import PATIENCE
 
 from isthmus import cabi as interface
 from isthmus import qnn
-from isthmus.backends.seam import limit
+from isthmus.backends.seam import execution_deadline as limit
 from isthmus.backends.seam.binding import BindingBase as DriverBinding
 from isthmus.cabi import custom, objects, types
 from isthmus.capi import execution, serve

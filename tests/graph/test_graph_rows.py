@@ -10,7 +10,7 @@ from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.operation import Call
 from isthmus.graph.rows import mean_map, row_map
-from isthmus.prepare.strips.base import cut
+from isthmus.prepare.tiling.step_table import cut
 
 RESIZED = frozenset(("Resize", "ResizeBilinear", "ResizeNearestNeighbor"))
 """Operations whose places in the source depend on the size of the whole: an engine takes rows of the whole's table."""

@@ -17,9 +17,11 @@ from isthmus.engine.native.serialization import to_bytes
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import load
 from isthmus.memory import host
-from isthmus.prepare import layers, layout, pipeline
+from isthmus.prepare import layout, pipeline
+from isthmus.prepare import overlays as layers
 from isthmus.prepare.schedule import Repeat, RowRange
-from isthmus.prepare.strips import ScratchLimit, base
+from isthmus.prepare.tiling import ScratchLimit
+from isthmus.prepare.tiling import step_table as base
 
 LEFT = {
     "efficientnet_lite0": 0.12, "face_landmark": 0.23, "hand_landmark_lite": 0.15, "iris_landmark": 0.5,

@@ -9,7 +9,7 @@ from support import strip_networks
 from isthmus.backends.seam import native
 from isthmus.planning import PlannerBuffer, Problem, check, solve
 from isthmus.prepare.alike import moved_together
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 
 def test_a_buffer_is_moved_to_where_another_one_lay():

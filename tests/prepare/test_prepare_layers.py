@@ -12,11 +12,11 @@ from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.memory import host
-from isthmus.prepare.layers import Overlaid, OverlaySpan, layered, place_from_top
 from isthmus.prepare.liveness import Life
+from isthmus.prepare.overlays import Overlaid, OverlaySpan, layered, place_from_top
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import Storage
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 
 def executed(program: Program, image: np.ndarray) -> bytes:

@@ -18,13 +18,15 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor, TensorType
 from isthmus.prepare.pipeline import schedule
 from isthmus.prepare.schedule import Schedule
-from isthmus.prepare.strips import ScratchLimit, Strips, fit, place, search, way
-from isthmus.prepare.strips.again import candidates
-from isthmus.prepare.strips.ending import RegionGrower
-from isthmus.prepare.strips.floors import LowerBounds
-from isthmus.prepare.strips.place import Fitted
-from isthmus.prepare.strips.search import LEAST_SHARE, LONGEST, Budget, RegionChoice, RegionSearch, share_of
-from isthmus.prepare.strips.stretch import FusedRegion
+from isthmus.prepare.tiling import ScratchLimit, Strips, fit, search
+from isthmus.prepare.tiling import candidate as place
+from isthmus.prepare.tiling import limit_search as way
+from isthmus.prepare.tiling.candidate import Fitted
+from isthmus.prepare.tiling.fused_region import FusedRegion
+from isthmus.prepare.tiling.lower_bounds import LowerBounds
+from isthmus.prepare.tiling.region_grower import RegionGrower
+from isthmus.prepare.tiling.rematerialize import candidates
+from isthmus.prepare.tiling.search import LEAST_SHARE, LONGEST, Budget, RegionChoice, RegionSearch, share_of
 
 
 def scheduled(

@@ -9,9 +9,9 @@ import pytest
 from isthmus.graph import DataType, Tensor, TensorType
 from isthmus.prepare.layout import ThreadArenas, lay_out
 from isthmus.prepare.liveness import Life
+from isthmus.prepare.pipelining import _Access, _meet, awaited, own_blocks
 from isthmus.prepare.schedule import Place, Pool, Repeat, Step
 from isthmus.prepare.storage import Storage
-from isthmus.prepare.turns import _Access, _meet, awaited, own_blocks
 
 
 def tensor(name: str, size: int = 64) -> Tensor:

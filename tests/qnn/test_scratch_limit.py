@@ -11,7 +11,7 @@ import isthmus
 from isthmus import Code, QnnError, qnn
 from isthmus.backends.lpai.config import read
 from isthmus.log import Log
-from isthmus.prepare.strips import ScratchLimit, search
+from isthmus.prepare.tiling import ScratchLimit, search
 from isthmus.qnn import lpai
 
 

@@ -7,8 +7,8 @@ import pytest
 from split_networks import tflite_network
 
 from isthmus.split.network import Network, Rule, SplitStep, SplitValue
+from isthmus.split.regions import Compute, CopyRows, Join, PrepareOperand, SplitRegion, Wholes, most_alive
 from isthmus.split.search import SplitSearch
-from isthmus.split.strips import Compute, CopyRows, Join, PrepareOperand, SplitRegion, Wholes, most_alive
 from isthmus.split.tflite import TfliteFile
 
 

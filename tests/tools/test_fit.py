@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 from support import tiny
 
-from isthmus.prepare.strips import search
+from isthmus.prepare.tiling import search
 from isthmus.tools.cli import main
 
 

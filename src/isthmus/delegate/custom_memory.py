@@ -17,7 +17,7 @@ import numpy as np
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT
 from isthmus.errors import Code, QnnError
 from isthmus.memory import rpcmem
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 from isthmus.system.interrupts import Finalizer
 from isthmus.system.lock import Lock
 

@@ -21,7 +21,7 @@ from isthmus.delegate.custom_memory import CustomMemory
 from isthmus.delegate.delegate import QnnDelegate
 from isthmus.delegate.structures import DEFAULT_TENSOR_ALIGNMENT, Allocation
 from isthmus.errors import Code, QnnError
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 from isthmus.system.lock import Lock
 
 _TAKES_MEMORY = (Allocation.ARENA_RW, Allocation.ARENA_RW_PERSISTENT, Allocation.CUSTOM)

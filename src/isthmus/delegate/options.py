@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from isthmus.backends.seam import registry
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.schema import OPERATORS
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 
 _Enum = TypeVar("_Enum", bound=IntEnum)
 

@@ -21,7 +21,7 @@ from isthmus.delegate.structures import Allocation
 from isthmus.delegate.view import Nodes, NodesModel, NodesSubgraph, is_plain
 from isthmus.errors import QnnError
 from isthmus.frontends.tflite.entries import OperatorEntry
-from isthmus.frontends.tflite.site import Complex, Resource, data_type, declared_quantization
+from isthmus.frontends.tflite.operator_context import Complex, Resource, data_type, declared_quantization
 from isthmus.frontends.tflite.variables import handle
 from isthmus.frontends.tflite.walk import UNKNOWN, TfliteScope, Unknown, Value, Walk
 from isthmus.graph import Graph, Tensor, TensorType

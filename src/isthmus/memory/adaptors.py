@@ -18,8 +18,8 @@ from pathlib import Path
 
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
+from isthmus.memory.integers import as_int
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, around
-from isthmus.memory.whole import as_int
 from isthmus.system.interrupts import run_pending
 from isthmus.system.lock import Lock
 

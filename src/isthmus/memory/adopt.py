@@ -17,8 +17,8 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer, ClientBuffer
 from isthmus.memory.identity import Span, covering
+from isthmus.memory.integers import as_int, is_int
 from isthmus.memory.shareable import SharedFd, mapped_window
-from isthmus.memory.whole import as_int, is_int
 from isthmus.memory.window import Window
 
 ADDRESS_BITS = 64

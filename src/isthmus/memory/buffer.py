@@ -19,7 +19,7 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds
 from isthmus.memory.identity import PRIVATE, Identity, Span
-from isthmus.memory.whole import as_int
+from isthmus.memory.integers import as_int
 from isthmus.memory.window import Window
 from isthmus.system.interrupts import Finalizer
 

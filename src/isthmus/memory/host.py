@@ -6,8 +6,8 @@ import mmap
 
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer, MappedBuffer, PartBuffer, part_of
+from isthmus.memory.integers import as_int
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
-from isthmus.memory.whole import as_int
 
 
 class HostBuffer(MappedBuffer):

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import Buffer
+from isthmus.memory.integers import as_int, is_int
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
 from isthmus.memory.shareable import SharedMapping, remember
-from isthmus.memory.whole import as_int, is_int
 from isthmus.system.interrupts import FileDescriptor, own_fd
 
 HEAP_ID_SYSTEM = 25

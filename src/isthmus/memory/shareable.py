@@ -13,7 +13,7 @@ from typing import Any
 from isthmus.errors import Code, QnnError
 from isthmus.memory.buffer import MappedBuffer
 from isthmus.memory.identity import Identity, file_identity
-from isthmus.memory.whole import as_int, is_int
+from isthmus.memory.integers import as_int, is_int
 from isthmus.memory.window import Window
 from isthmus.system.interrupts import FileDescriptor, own_fd
 from isthmus.system.lock import Lock

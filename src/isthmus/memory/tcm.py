@@ -14,8 +14,8 @@ from isthmus.log import LogLevel, deferred
 from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer, PartBuffer, part_of
 from isthmus.memory.host import HostBuffer
+from isthmus.memory.integers import as_int
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, Adaptor, MemoryResource, current, provide
-from isthmus.memory.whole import as_int
 from isthmus.memory.window import Window
 from isthmus.system.lock import Lock
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from isthmus.graph import Tensor
 from isthmus.graph.ops import OPERATIONS
-from isthmus.prepare.layers import Overlaid
 from isthmus.prepare.liveness import Life
+from isthmus.prepare.overlays import Overlaid
 from isthmus.prepare.schedule import Pool, Step
 from isthmus.prepare.storage import Storage
 

@@ -10,8 +10,8 @@ from itertools import accumulate
 from isthmus.errors import Code, QnnError
 from isthmus.planning import PlannerBuffer, Problem, greedy_by_size, solve
 from isthmus.prepare.alike import moved_together
-from isthmus.prepare.layers import OverlayBlock
 from isthmus.prepare.liveness import Life
+from isthmus.prepare.overlays import OverlayBlock
 from isthmus.prepare.schedule import Plan, PlanRow, Step
 from isthmus.prepare.storage import Block
 

@@ -10,15 +10,16 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, Tensor
 from isthmus.prepare import order
 from isthmus.prepare.inplace import write_in_place
-from isthmus.prepare.layers import OverlayBlock, layered, place_from_top
 from isthmus.prepare.layout import Layout, ThreadArenas, lay_out, most_alive
 from isthmus.prepare.liveness import Life
+from isthmus.prepare.overlays import OverlayBlock, layered, place_from_top
 from isthmus.prepare.passes import run
+from isthmus.prepare.pipelining import awaited, own_blocks
 from isthmus.prepare.refused import check_executable
 from isthmus.prepare.schedule import Place, Pool, Region, Repeat, Schedule, Step
 from isthmus.prepare.states import settle
 from isthmus.prepare.storage import Block, Storage, share
-from isthmus.prepare.strips import (
+from isthmus.prepare.tiling import (
     LONGEST,
     SEARCHED,
     WHOLE_FIRST,
@@ -28,9 +29,8 @@ from isthmus.prepare.strips import (
     fitted,
     whole_operands,
 )
-from isthmus.prepare.strips.again import Remat, compute_again
-from isthmus.prepare.strips.base import Arranged, Engine
-from isthmus.prepare.turns import awaited, own_blocks
+from isthmus.prepare.tiling.rematerialize import Remat, compute_again
+from isthmus.prepare.tiling.step_table import Arranged, Engine
 from isthmus.prepare.work import Work
 
 DEFAULT_ALIGNMENT = 64

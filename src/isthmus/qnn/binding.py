@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, OperationTime, TensorMemory
-from isthmus.backends.seam.limit import ExecutionDeadline
+from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.profile import Profile, ProfileLevel, ProfilingEvent

@@ -17,9 +17,9 @@ from isthmus.backends.seam.driver import Change, DriverBinding, GraphDriver, Gra
 from isthmus.errors import Code, QnnError
 from isthmus.graph import folding
 from isthmus.log import LogLevel, deferred
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 from isthmus.prepare.schedule import Plan
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 from isthmus.qnn import options
 from isthmus.qnn.asynchronous import Execution
 from isthmus.qnn.binding import Binding, Bindings, check_finalized, check_kinds, enqueued, run, watched

@@ -9,7 +9,7 @@ from typing import Any
 from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.options import member
 

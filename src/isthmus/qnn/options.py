@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from isthmus.backends.seam.driver import Change, Configurable
 from isthmus.errors import Code, QnnError
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 
 _Member = TypeVar("_Member", bound=IntEnum)
 Settings = Iterable[tuple[Any, Any]]

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from enum import IntEnum
 from typing import Any
 
-from isthmus.backends.seam.limit import ExecutionDeadline
+from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 from isthmus.qnn.backend import Backend
 from isthmus.qnn.handle import Handle
 from isthmus.qnn.options import option, pairs

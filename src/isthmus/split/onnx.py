@@ -29,7 +29,7 @@ from isthmus.split.onnx_nodes import (
     units,
 )
 from isthmus.split.onnx_rules import ROW_AXIS, NodeFacts, NodeRule, node_rule
-from isthmus.split.strips import Compute, CopyRows, Instruction, Join, Piece, Whole
+from isthmus.split.regions import Compute, CopyRows, Instruction, Join, Piece, Whole
 
 _INT, _INTS, _INT64, _EXTERNAL = 2, 7, 7, 1
 _SLICE_OPERANDS = 10

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from isthmus.errors import Code, QnnError
 from isthmus.split.network import Network, depth_first
-from isthmus.split.strips import CopyRows, Instruction, Join, Piece, SplitRegion, Wholes, most_alive
+from isthmus.split.regions import CopyRows, Instruction, Join, Piece, SplitRegion, Wholes, most_alive
 
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 """The numbers of strips that are tried."""

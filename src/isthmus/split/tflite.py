@@ -15,7 +15,7 @@ import numpy as np
 from isthmus.frontends import tflite
 from isthmus.frontends.flatbuffer import Table
 from isthmus.frontends.tflite.entries import OperatorEntry
-from isthmus.frontends.tflite.front import Front, check_root, old_references
+from isthmus.frontends.tflite.file_patch import Front, check_root, old_references
 from isthmus.frontends.tflite.model import ModelFile
 from isthmus.frontends.tflite.offline_plan import METADATA_NAME
 from isthmus.frontends.tflite.schema import (
@@ -32,7 +32,7 @@ from isthmus.frontends.tflite.schema import (
     TensorField,
 )
 from isthmus.split.network import Key, Network, SplitStep, SplitValue
-from isthmus.split.strips import Compute, CopyRows, Instruction, Join, Piece, PrepareOperand, Whole
+from isthmus.split.regions import Compute, CopyRows, Instruction, Join, Piece, PrepareOperand, Whole
 from isthmus.split.tflite_rules import ROW_AXIS, OperatorFacts, OperatorRule, operator_rule
 
 _VALID = 1

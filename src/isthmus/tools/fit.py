@@ -21,7 +21,7 @@ import numpy as np
 
 from isthmus.backends.lpai.report import POOL_BYTES
 from isthmus.errors import Code, QnnError
-from isthmus.prepare.strips import SLOWER, ScratchLimit
+from isthmus.prepare.tiling import SLOWER, ScratchLimit
 from isthmus.report.tradeoff import BOUNDED, Point, choose, draw_tradeoff
 from isthmus.session import Session
 from isthmus.tools.files import file_name

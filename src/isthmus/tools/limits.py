@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from isthmus.prepare.strips import SLOWER, ScratchLimit
+from isthmus.prepare.tiling import SLOWER, ScratchLimit
 
 
 def add_limit_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends import contents, is_tflite
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 from isthmus.split.onnx import OnnxFile
 from isthmus.split.search import Split, split
 from isthmus.split.tflite import TfliteFile

@@ -18,7 +18,7 @@ from isthmus.engine.native.program import Program
 from isthmus.engine.native.target import Target, host
 from isthmus.graph import DataType, Quantization, Tensor
 from isthmus.prepare.schedule import Place, Pool, Step
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 _rng = np.random.default_rng(17)
 _HALF = Quantization.per_tensor(0.05, 3)

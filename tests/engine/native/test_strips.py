@@ -25,7 +25,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.memory import window
 from isthmus.prepare import schedule
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 NETWORKS = int(os.environ.get("ISTHMUS_STRIP_NETWORKS", "100"))
 SEED = int(os.environ.get("ISTHMUS_STRIP_SEED", "0"))

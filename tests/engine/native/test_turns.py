@@ -19,7 +19,7 @@ from isthmus.engine.native.signatures.strips import TURNS
 from isthmus.engine.native.verification import Unsafe, verify
 from isthmus.errors import QnnError
 from isthmus.prepare.schedule import Pool
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 RUNS = 100
 

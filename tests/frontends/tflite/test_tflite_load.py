@@ -225,7 +225,7 @@ def test_constants_that_grow_without_measure_are_refused(monkeypatch) -> None:
 
 
 def test_large_products_of_constants_are_left_to_the_graph(monkeypatch) -> None:
-    monkeypatch.setattr("isthmus.frontends.tflite.site.MAX_FOLDED_PRODUCTS", 10)
+    monkeypatch.setattr("isthmus.frontends.tflite.operator_context.MAX_FOLDED_PRODUCTS", 10)
     square = T("f32", (8, 8), np.eye(8))
     tensors = [square, square, T("f32", (8, 8)), T("f32", (8, 8)), T("f32", (8, 8))]
     operators = [Op("BATCH_MATMUL", [0, 1], [2], options("BatchMatMul")), Op("ADD", [2, 3], [4], ADD)]

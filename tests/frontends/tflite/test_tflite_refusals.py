@@ -14,7 +14,8 @@ from tflite_cases import f, ints, q
 from tflite_runners import GraphRunner
 
 from isthmus.errors import QnnError
-from isthmus.frontends.tflite import load, site, walk
+from isthmus.frontends.tflite import load, walk
+from isthmus.frontends.tflite import operator_context as site
 
 X = (2, 3, 4, 5)
 

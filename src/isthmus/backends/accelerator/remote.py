@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from isthmus.backends.accelerator.lane import Queue
 from isthmus.backends.accelerator.memory import NOTHING
 from isthmus.backends.accelerator.process import Accelerator, Slots
+from isthmus.backends.accelerator.queue import Queue
 from isthmus.backends.seam.binary import ContextBinary, GraphBinary, to_bytes
 from isthmus.engine.native.program import Program
 from isthmus.errors import Code, QnnError

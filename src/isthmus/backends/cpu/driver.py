@@ -23,9 +23,9 @@ from isthmus.backends.seam.driver import (
     check_apart,
 )
 from isthmus.backends.seam.entry import BackendEntry, IoPolicy
-from isthmus.backends.seam.limit import ExecutionDeadline
+from isthmus.backends.seam.execution_deadline import ExecutionDeadline
+from isthmus.backends.seam.execution_lock import ExecutionLock
 from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
-from isthmus.backends.seam.turn import ExecutionLock
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph

@@ -19,7 +19,7 @@ from isthmus.backends.gpu.runtime.execution import Commands, Outcome, RunLimits
 from isthmus.backends.gpu.staging import HostSide, Stage
 from isthmus.backends.seam.binding import BindingBase
 from isthmus.backends.seam.driver import Memories, OperationTime, TensorMemory, Traffic, check_apart
-from isthmus.backends.seam.limit import ExecutionDeadline, aborted
+from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.errors import Code, QnnError
 from isthmus.graph import TensorInfo
 from isthmus.memory import Window

@@ -25,8 +25,8 @@ from isthmus.memory import holds
 from isthmus.memory.buffer import Buffer
 from isthmus.memory.host import HostBuffer
 from isthmus.memory.identity import PRIVATE, Identity
+from isthmus.memory.integers import as_int
 from isthmus.memory.resource import DEFAULT_ALIGNMENT, MemoryResource, current, provide
-from isthmus.memory.whole import as_int
 from isthmus.system.interrupts import Finalizer
 
 KIND = "opencl"

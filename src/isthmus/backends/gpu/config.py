@@ -13,7 +13,7 @@ from isthmus.backends.gpu.options import GpuGraphOption, PrecisionMode
 from isthmus.backends.seam.config import ConfigError, Key, Table, choice, file_name, number, settings, shown, truth
 from isthmus.backends.seam.deadlines import Deadlines
 from isthmus.log import Log
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 
 
 @dataclass(frozen=True)

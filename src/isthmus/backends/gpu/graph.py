@@ -16,11 +16,11 @@ from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.gpu.staging import DeviceStaging
 from isthmus.backends.seam.binding import ExecutionCounts
 from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories
-from isthmus.backends.seam.turn import ExecutionLock
+from isthmus.backends.seam.execution_lock import ExecutionLock
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, TensorMemType
 from isthmus.prepare.schedule import Plan
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 if TYPE_CHECKING:
     from isthmus.backends.gpu.driver import GpuContext

@@ -17,7 +17,7 @@ from isthmus.backends.gpu.runtime.context import ClContext
 from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registration
 from isthmus.errors import Code, QnnError
 from isthmus.memory import holds
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 
 
 class GpuRegistration(Registration):

@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 
 
 class GpuMemType(IntEnum):

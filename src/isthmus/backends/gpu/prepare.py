@@ -20,7 +20,7 @@ from isthmus.backends.seam.entry import PlanReport
 from isthmus.engine.native import processor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 _POCL = "Portable Computing Language"
 _ON_THIS_MACHINE = ("pthread", "cpu", "basic")

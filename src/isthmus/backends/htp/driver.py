@@ -37,7 +37,7 @@ from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel, deferred
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 
 class HtpDevice(DeviceDriver):

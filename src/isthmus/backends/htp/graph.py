@@ -12,7 +12,7 @@ from isthmus.backends.htp.staging import SharedStaging
 from isthmus.backends.seam.binary import ContextBinary, to_bytes
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
-from isthmus.backends.seam.limit import ExecutionDeadline
+from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, TensorInfo, TensorMemType

@@ -17,8 +17,8 @@ from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registra
 from isthmus.errors import Code, QnnError
 from isthmus.memory import SharedFd, Window, holds, window
 from isthmus.memory.identity import Identity
+from isthmus.memory.integers import is_int
 from isthmus.memory.shareable import mapped_window, shared_file
-from isthmus.memory.whole import is_int
 
 _MAX_OFFSET = (1 << 64) - 1
 _WHOLE = -1

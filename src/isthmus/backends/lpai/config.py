@@ -30,7 +30,7 @@ from isthmus.backends.seam.config import (
 )
 from isthmus.errors import Code, QnnError
 from isthmus.log import Log, LogLevel
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 HARDWARE = {
     "v4": BufferAlignmentReq(64, 8),

@@ -37,7 +37,7 @@ from isthmus.backends.seam.driver import (
     Source,
 )
 from isthmus.backends.seam.entry import BackendEntry, PlanReport
-from isthmus.backends.seam.turn import FairLock
+from isthmus.backends.seam.execution_lock import FairLock
 from isthmus.engine.native.executor import Executor
 from isthmus.engine.native.program import Program
 from isthmus.engine.native.serialization import ALIGNMENT
@@ -46,8 +46,8 @@ from isthmus.graph import Graph
 from isthmus.graph.operation import Call
 from isthmus.log import Log, LogLevel
 from isthmus.memory import Window
-from isthmus.memory.whole import is_int
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.memory.integers import is_int
+from isthmus.prepare.tiling import ScratchLimit
 
 
 class LpaiBackend(BackendDriver):

@@ -26,13 +26,13 @@ from isthmus.backends.seam import native
 from isthmus.backends.seam.binary import to_bytes
 from isthmus.backends.seam.binding import BindingBase, ExecutionCounts
 from isthmus.backends.seam.driver import Change, GraphDriver, GraphStats, Memories, TensorMemory, Traffic, check_apart
-from isthmus.backends.seam.limit import ExecutionDeadline
+from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.backends.seam.native import CompiledGraph, NativeGraphDriver
 from isthmus.engine.native.executor import BoundIo, Executor
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph
 from isthmus.memory import Window, holds
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 if TYPE_CHECKING:
     from isthmus.backends.lpai.driver import LpaiContext

@@ -7,8 +7,8 @@ from enum import IntEnum
 from typing import Any
 
 from isthmus.errors import Code, QnnError
-from isthmus.memory.whole import is_int
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.memory.integers import is_int
+from isthmus.prepare.tiling import ScratchLimit
 
 UINT32_MAX = (1 << 32) - 1
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from isthmus.backends.lpai.options import UINT32_MAX, BufferAlignmentReq, LpaiMemType, Mem
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window, tcm, window
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 
 _IN_DDR = "Only IO buffers and the model binary can be in TCM."
 

@@ -10,8 +10,8 @@ from isthmus.backends.seam.driver import DescriptorType, MemDescriptor, Registra
 from isthmus.errors import Code, QnnError
 from isthmus.memory import SharedFd, Window, holds
 from isthmus.memory.identity import Identity
+from isthmus.memory.integers import is_int
 from isthmus.memory.shareable import mapped_window, shared_file
-from isthmus.memory.whole import is_int
 
 _Key = tuple[Identity, int]
 

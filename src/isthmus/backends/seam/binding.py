@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from isthmus.backends.seam.driver import DriverBinding, GraphStats, Memories, TensorMemory, Traffic
-from isthmus.backends.seam.limit import ExecutionDeadline
+from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
 from isthmus.memory import Window, holds
 

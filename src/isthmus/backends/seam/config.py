@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from isthmus.errors import Code, QnnError
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 from isthmus.system import reading
 
 Source = str | os.PathLike[str] | Mapping[str, Any]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
-from isthmus.backends.seam.limit import ExecutionDeadline
+from isthmus.backends.seam.execution_deadline import ExecutionDeadline
 from isthmus.errors import Code, QnnError
 from isthmus.graph import DataType, Graph, GraphInfo, TensorInfo
 from isthmus.graph.operation import Call
@@ -22,7 +22,7 @@ from isthmus.graph.ops import OPERATIONS
 from isthmus.log import Log
 from isthmus.memory import Window, holds
 from isthmus.prepare.schedule import Plan
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 Source = Any
 """A context binary as a client gives it: a path, or an object with its bytes."""

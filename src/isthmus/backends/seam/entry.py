@@ -15,7 +15,7 @@ from isthmus.graph import BinaryInfo, Graph, GraphInfo, TensorMemType
 from isthmus.log import Log
 from isthmus.memory import Buffer, host
 from isthmus.prepare.schedule import Plan
-from isthmus.prepare.strips import ScratchLimit
+from isthmus.prepare.tiling import ScratchLimit
 
 _IO_ALIGNMENT = 64
 

@@ -13,7 +13,7 @@ import numpy as np
 from isthmus.backends.seam.binary import GraphBinary
 from isthmus.backends.seam.driver import Change, GraphDriver
 from isthmus.backends.seam.entry import PlanReport, Section
-from isthmus.backends.seam.limit import ExecutionDeadline, aborted
+from isthmus.backends.seam.execution_deadline import ExecutionDeadline, aborted
 from isthmus.engine.native import lower
 from isthmus.engine.native.cost import SHARING, estimated, is_shared
 from isthmus.engine.native.executor import Executor
@@ -23,11 +23,11 @@ from isthmus.engine.native.target import host as host_target
 from isthmus.errors import Code, QnnError
 from isthmus.graph import Graph, GraphInfo, TensorType
 from isthmus.graph.operation import Call
-from isthmus.memory.whole import is_int
+from isthmus.memory.integers import is_int
 from isthmus.prepare import schedule
 from isthmus.prepare.pipeline import DEFAULT_ALIGNMENT
 from isthmus.prepare.schedule import Plan
-from isthmus.prepare.strips import ScratchLimit, Strips
+from isthmus.prepare.tiling import ScratchLimit, Strips
 
 MAX_THREADS = 64
 

@@ -28,8 +28,8 @@ from isthmus.engine.native.lowering import (
     resize,
     selection,
 )
-from isthmus.engine.native.lowering.detours import moved, through_float
 from isthmus.engine.native.lowering.emitter import Effort, Emitter, Lowering
+from isthmus.engine.native.lowering.via_float import moved, through_float
 from isthmus.engine.native.program import NARROW, Program
 from isthmus.engine.native.target import Target
 from isthmus.errors import Code, QnnError

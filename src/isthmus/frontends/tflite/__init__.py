@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import Subgraph, TfliteModel, TfliteTensor
 from isthmus.frontends.tflite.model import ModelFile
-from isthmus.frontends.tflite.site import data_type, declared_quantization
+from isthmus.frontends.tflite.operator_context import data_type, declared_quantization
 from isthmus.frontends.tflite.walk import TfliteScope, Value, Walk
 from isthmus.graph import Graph, Tensor, TensorType
 

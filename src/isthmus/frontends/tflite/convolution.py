@@ -7,8 +7,8 @@ from typing import Any
 
 from isthmus.frontends.tflite.elementwise import Converter
 from isthmus.frontends.tflite.hybrid import activations, factors
+from isthmus.frontends.tflite.operator_context import OperatorContext
 from isthmus.frontends.tflite.schema import Padding
-from isthmus.frontends.tflite.site import OperatorContext
 from isthmus.graph import Tensor
 
 HWIO_OF_OHWI = (1, 2, 3, 0)

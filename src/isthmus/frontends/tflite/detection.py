@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isthmus.frontends.tflite import flexbuffer
 from isthmus.frontends.tflite.elementwise import Converter
-from isthmus.frontends.tflite.site import OperatorContext
+from isthmus.frontends.tflite.operator_context import OperatorContext
 from isthmus.graph import Tensor
 
 _WHOLE = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.frontends.tflite.site import OperatorContext, data_type
+from isthmus.frontends.tflite.operator_context import OperatorContext, data_type
 from isthmus.graph import DataType, Quantization, Tensor
 
 Converter = Callable[[OperatorContext], list[Tensor]]

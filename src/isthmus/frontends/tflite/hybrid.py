@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isthmus.frontends.tflite.site import OperatorContext
+from isthmus.frontends.tflite.operator_context import OperatorContext
 from isthmus.graph import DataType, Tensor
 
 SMALLEST_SCALE = np.float32(1e-30)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from isthmus.frontends.tflite.elementwise import Converter
-from isthmus.frontends.tflite.site import OperatorContext, data_type
+from isthmus.frontends.tflite.operator_context import OperatorContext, data_type
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.movement import ADD, CONSTANT, MIRROR_REFLECT, MIRROR_SYMMETRIC
 

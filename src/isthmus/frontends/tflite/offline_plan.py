@@ -15,7 +15,7 @@ import numpy as np
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.flatbuffer import Table
 from isthmus.frontends.tflite.entries import TfliteTensor
-from isthmus.frontends.tflite.front import LARGEST, Front, check_root, old_references
+from isthmus.frontends.tflite.file_patch import LARGEST, Front, check_root, old_references
 from isthmus.frontends.tflite.model import ModelFile, SubgraphEntry
 from isthmus.frontends.tflite.schema import (
     NUMPY_TYPES,

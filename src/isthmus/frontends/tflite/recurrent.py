@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from isthmus.frontends.tflite.elementwise import Converter
+from isthmus.frontends.tflite.operator_context import OperatorContext
 from isthmus.frontends.tflite.schema import Activation
-from isthmus.frontends.tflite.site import OperatorContext
 from isthmus.graph import DataType, Tensor
 
 INPUT, HIDDEN_STATE, CELL_STATE = 0, 18, 19

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.frontends.tflite.elementwise import Converter
-from isthmus.frontends.tflite.site import OperatorContext
+from isthmus.frontends.tflite.operator_context import OperatorContext
 from isthmus.graph import DataType, Tensor
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from isthmus.frontends.tflite.elementwise import Converter
 from isthmus.frontends.tflite.movement import CONVERTERS as MOVEMENTS
+from isthmus.frontends.tflite.operator_context import Complex, OperatorContext, data_type
 from isthmus.frontends.tflite.schema import ElementType
-from isthmus.frontends.tflite.site import Complex, OperatorContext, data_type
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.movement import CONSTANT
 

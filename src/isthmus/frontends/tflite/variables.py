@@ -9,7 +9,7 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import TfliteModel, TfliteTensor
-from isthmus.frontends.tflite.site import MAX_CONSTANT_BYTES, Resource, data_type, declared_quantization
+from isthmus.frontends.tflite.operator_context import MAX_CONSTANT_BYTES, Resource, data_type, declared_quantization
 from isthmus.frontends.unsupported import unsupported
 from isthmus.graph import Graph, Tensor, TensorType
 

@@ -13,8 +13,14 @@ import numpy as np
 
 from isthmus.errors import Code, QnnError
 from isthmus.frontends.tflite.entries import OperatorEntry, Subgraph, TfliteModel
+from isthmus.frontends.tflite.operator_context import (
+    Complex,
+    OperatorContext,
+    Resource,
+    data_type,
+    declared_quantization,
+)
 from isthmus.frontends.tflite.operators import CONVERTERS
-from isthmus.frontends.tflite.site import Complex, OperatorContext, Resource, data_type, declared_quantization
 from isthmus.frontends.tflite.spectrum import convert_complex
 from isthmus.frontends.tflite.variables import Variables, handle
 from isthmus.frontends.unsupported import Unsupported, unsupported

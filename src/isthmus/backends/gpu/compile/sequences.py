@@ -14,8 +14,8 @@ from math import prod
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.draft import Draft
 from isthmus.backends.gpu.compile.inlined import INLINED
+from isthmus.backends.gpu.compile.kernel_source import Draft
 from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, Launch, Local, Unit
 from isthmus.backends.gpu.compile.storage import VECTORS
 

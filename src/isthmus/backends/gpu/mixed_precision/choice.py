@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from isthmus.backends.gpu.mixed_precision.stored import is_exact_in_fp16
+from isthmus.backends.gpu.mixed_precision.fp16 import is_exact_in_fp16
 from isthmus.backends.gpu.mixed_precision.trial import PrecisionTrial, trials
 from isthmus.errors import QnnError
 from isthmus.graph import DataType, Tensor, TensorType

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from isthmus.backends.gpu.mixed_precision.backward import Computed, backward
-from isthmus.backends.gpu.mixed_precision.stored import round_to_fp16
+from isthmus.backends.gpu.mixed_precision.fp16 import round_to_fp16
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.evaluate import evaluate
 from isthmus.graph.evaluation.convolution import PRODUCTS, single

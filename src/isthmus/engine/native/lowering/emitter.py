@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.engine.native.lowering.varied import Instruction, varied
+from isthmus.engine.native.lowering.delta_encoding import Instruction, varied
 from isthmus.engine.native.program import ABSENT, REPEAT, TURNS, Operand
 from isthmus.engine.native.signatures import KERNELS
 from isthmus.engine.native.target import Target

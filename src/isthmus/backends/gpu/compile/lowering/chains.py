@@ -12,8 +12,8 @@ from math import inf
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.draft import Draft
 from isthmus.backends.gpu.compile.functions import REALS
+from isthmus.backends.gpu.compile.kernel_source import Draft
 from isthmus.backends.gpu.compile.lowering.emitter import Chain, KernelEmitter, Link
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.ops.elementwise import FUNCTIONS, NUMBERED, numbered

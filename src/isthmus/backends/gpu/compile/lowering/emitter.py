@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.kernel_source import Draft
 from isthmus.backends.gpu.compile.program import BufferRef, KernelPool, Launch, Unit
 from isthmus.backends.gpu.compile.sequences import HEAD, cost_of
 from isthmus.backends.gpu.compile.storage import FLOAT, HALF, SIZES, VECTORS, OperandStorage, stored_kind

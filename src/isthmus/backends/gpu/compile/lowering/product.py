@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.kernel_source import Draft
 from isthmus.backends.gpu.compile.lowering.chains import Epilogue
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, Link
 from isthmus.backends.gpu.compile.lowering.tiles import ClTile, product_tile

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.kernel_source import Draft
 from isthmus.backends.gpu.compile.lowering.elementwise import unknown_types
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
 from isthmus.backends.gpu.compile.lowering.product import (

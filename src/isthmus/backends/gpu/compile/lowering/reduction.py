@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.kernel_source import Draft
 from isthmus.backends.gpu.compile.lowering.chains import Epilogue, limit_links
 from isthmus.backends.gpu.compile.lowering.elementwise import is_real, unknown_types
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering, Link

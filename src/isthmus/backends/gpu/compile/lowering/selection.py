@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.kernel_source import Draft
 from isthmus.backends.gpu.compile.lowering.elementwise import unknown_types
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter, KernelLowering
 from isthmus.backends.gpu.compile.lowering.movement import as_moved, emit_copy, refuses_movement

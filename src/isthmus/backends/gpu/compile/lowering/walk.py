@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from isthmus.backends.gpu.compile.draft import Draft
+from isthmus.backends.gpu.compile.kernel_source import Draft
 from isthmus.backends.gpu.compile.lowering.emitter import KernelEmitter
 from isthmus.backends.gpu.compile.program import BufferRef
 from isthmus.backends.gpu.compile.storage import OperandStorage

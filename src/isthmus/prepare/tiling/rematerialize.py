@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from isthmus.graph import Tensor
 from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.search import RegionSearch
+from isthmus.prepare.tiling.search import RegionSearch
 from isthmus.prepare.work import Work
 
 LARGE, SMALLER, LONGEST, MOST = 12, 3, 7, 12

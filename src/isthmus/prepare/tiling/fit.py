@@ -8,13 +8,13 @@ from math import ceil
 
 from isthmus.errors import Code, QnnError
 from isthmus.prepare.schedule import Schedule, Step
-from isthmus.prepare.strips.again import Remat
-from isthmus.prepare.strips.base import Effort
-from isthmus.prepare.strips.limit import MOST_SLOWER, SLOWER, ScratchLimit
-from isthmus.prepare.strips.orders import ORDERS
-from isthmus.prepare.strips.place import Candidate, Fitted, Replanner, again_at, is_bounded, place_of, written
-from isthmus.prepare.strips.search import Budget, RegionChoice, RegionSearch
-from isthmus.prepare.strips.way import LimitSearch
+from isthmus.prepare.tiling.candidate import Candidate, Fitted, Replanner, again_at, is_bounded, place_of, written
+from isthmus.prepare.tiling.limit import MOST_SLOWER, SLOWER, ScratchLimit
+from isthmus.prepare.tiling.limit_search import LimitSearch
+from isthmus.prepare.tiling.orders import ORDERS
+from isthmus.prepare.tiling.rematerialize import Remat
+from isthmus.prepare.tiling.search import Budget, RegionChoice, RegionSearch
+from isthmus.prepare.tiling.step_table import Effort
 
 AGAIN = (0.05, 0.12, 0.3)
 """What a limit may cost in computing tensors again, as parts of the model's time, one after the other."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from isthmus.graph.rows import Rows
-from isthmus.prepare.strips.material import Material
-from isthmus.prepare.strips.search import RegionChoice
+from isthmus.prepare.tiling.material import Material
+from isthmus.prepare.tiling.search import RegionChoice
 
 MOST_TIMES = 4096
 """Strips that one repetition holds."""

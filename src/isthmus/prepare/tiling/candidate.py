@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 from isthmus.prepare.schedule import Region, Repeat, Schedule
 from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.again import Remat, affordable, candidates
-from isthmus.prepare.strips.base import Arranged, Engine, StepTable, profile
-from isthmus.prepare.strips.material import Native
-from isthmus.prepare.strips.orders import ORDERS
-from isthmus.prepare.strips.search import RegionChoice, RegionSearch
-from isthmus.prepare.strips.write import write
+from isthmus.prepare.tiling.material import Native
+from isthmus.prepare.tiling.orders import ORDERS
+from isthmus.prepare.tiling.rematerialize import Remat, affordable, candidates
+from isthmus.prepare.tiling.search import RegionChoice, RegionSearch
+from isthmus.prepare.tiling.step_table import Arranged, Engine, StepTable, profile
+from isthmus.prepare.tiling.write import write
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from math import inf
 from operator import sub
 
 from isthmus.prepare.schedule import Step
-from isthmus.prepare.strips.base import WIDTH, StepTable
-from isthmus.prepare.strips.ending import RegionGrower
-from isthmus.prepare.strips.floors import floors
-from isthmus.prepare.strips.stretch import BYTES_A_STEP, MOST_UNROLLED, MOST_WON, NANOSECONDS_A_STEP, FusedRegion
+from isthmus.prepare.tiling.fused_region import BYTES_A_STEP, MOST_UNROLLED, MOST_WON, NANOSECONDS_A_STEP, FusedRegion
+from isthmus.prepare.tiling.lower_bounds import floors
+from isthmus.prepare.tiling.region_grower import RegionGrower
+from isthmus.prepare.tiling.step_table import WIDTH, StepTable
 
 LONGEST = 90
 """Steps of a stretch."""

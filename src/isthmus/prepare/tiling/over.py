@@ -10,8 +10,8 @@ import numpy as np
 from isthmus.graph import Tensor
 from isthmus.graph.rows import Rate, RowMap
 from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.base import StepTable, aligned
-from isthmus.prepare.strips.stretch import BYTES_A_RUN, FusedRegion, Inner, Overlay
+from isthmus.prepare.tiling.fused_region import BYTES_A_RUN, FusedRegion, Inner, Overlay
+from isthmus.prepare.tiling.step_table import StepTable, aligned
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from isthmus.prepare.strips.base import StepTable
+from isthmus.prepare.tiling.step_table import StepTable
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from isthmus.graph.ops import OPERATIONS
 from isthmus.graph.rows import Rate, RowMap
 from isthmus.graph.traits import ProductKind
 from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.base import StepTable, TiledStep, aligned
-from isthmus.prepare.strips.floors import LowerBounds
-from isthmus.prepare.strips.over import Copy, Over, Wanted, overlaid
-from isthmus.prepare.strips.stretch import BYTES_A_NANOSECOND_NEARER, BYTES_A_RUN, FusedRegion, Inner
+from isthmus.prepare.tiling.fused_region import BYTES_A_NANOSECOND_NEARER, BYTES_A_RUN, FusedRegion, Inner
+from isthmus.prepare.tiling.lower_bounds import LowerBounds
+from isthmus.prepare.tiling.over import Copy, Over, Wanted, overlaid
+from isthmus.prepare.tiling.step_table import StepTable, TiledStep, aligned
 
 _WORTH_OVERLAYING = 20
 """A result over an operand saves at least this part of the most bytes alive."""

@@ -10,14 +10,14 @@ import numpy as np
 
 from isthmus.graph import DataType, Tensor
 from isthmus.graph.rows import Rows
-from isthmus.prepare.layers import Overlaid
+from isthmus.prepare.overlays import Overlaid
 from isthmus.prepare.passes.canonical import plain_slice
 from isthmus.prepare.schedule import Region, Repeat, RowRange, Step, StepRows
 from isthmus.prepare.storage import Storage
-from isthmus.prepare.strips.base import StepTable, in_one_run, row_bytes
-from isthmus.prepare.strips.cut import Entry, RepeatedTiles, Tile, cut, longest_run
-from isthmus.prepare.strips.material import Material, Native, material
-from isthmus.prepare.strips.search import RegionChoice
+from isthmus.prepare.tiling.material import Material, Native, material
+from isthmus.prepare.tiling.search import RegionChoice
+from isthmus.prepare.tiling.step_table import StepTable, in_one_run, row_bytes
+from isthmus.prepare.tiling.tiles import Entry, RepeatedTiles, Tile, cut, longest_run
 
 _WORTH_REPEATING = 2
 MOST_STRIDES = 32

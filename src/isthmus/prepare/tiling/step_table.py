@@ -12,8 +12,8 @@ from isthmus.graph import Tensor, TensorType
 from isthmus.graph.operation import Call
 from isthmus.graph.rows import Rate, RowMap, mean_map, row_map
 from isthmus.prepare.inplace import write_in_place
-from isthmus.prepare.layers import Overlaid
 from isthmus.prepare.liveness import Life
+from isthmus.prepare.overlays import Overlaid
 from isthmus.prepare.schedule import RowRange, Step
 from isthmus.prepare.storage import Block, Storage
 

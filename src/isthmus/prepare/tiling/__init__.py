@@ -4,10 +4,10 @@ A stretch is a run of neighbouring steps. What it reads and what is read after i
 exists for a strip of rows at a time, and the last rows of a strip are kept for the next. No product is formed twice.
 """
 
-from isthmus.prepare.strips.fit import Strips, fitted
-from isthmus.prepare.strips.limit import SLOWER, ScratchLimit
-from isthmus.prepare.strips.orders import LONGEST, SEARCHED, WHOLE_FIRST, depth_first, whole_operands
-from isthmus.prepare.strips.place import Replanner
+from isthmus.prepare.tiling.candidate import Replanner
+from isthmus.prepare.tiling.fit import Strips, fitted
+from isthmus.prepare.tiling.limit import SLOWER, ScratchLimit
+from isthmus.prepare.tiling.orders import LONGEST, SEARCHED, WHOLE_FIRST, depth_first, whole_operands
 
 __all__ = [
     "LONGEST",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import ceil, floor, log
 
 from isthmus.prepare.schedule import Schedule
-from isthmus.prepare.strips.place import Candidate, Fitted, written
-from isthmus.prepare.strips.search import RegionChoice, RegionSearch
+from isthmus.prepare.tiling.candidate import Candidate, Fitted, written
+from isthmus.prepare.tiling.search import RegionChoice, RegionSearch
 
 ATTEMPTS = 4
 """How often a limit is tightened where a plan has turned out larger than estimated, before all the others are tried."""

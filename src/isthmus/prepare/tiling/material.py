@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from isthmus.graph import Tensor
 from isthmus.prepare.schedule import Step
 from isthmus.prepare.storage import Block
-from isthmus.prepare.strips.base import StepTable, aligned
-from isthmus.prepare.strips.search import RegionChoice
+from isthmus.prepare.tiling.search import RegionChoice
+from isthmus.prepare.tiling.step_table import StepTable, aligned
 
 Native = Callable[..., Tensor]
 """Makes a new tensor by name, dimensions, data type and quantization."""
