@@ -71,7 +71,8 @@ def test_threads_that_hold_the_interpreter_open_a_library_without_waiting_for_on
 
 def test_a_program_in_python_that_forks_while_a_library_is_opened_leaves_no_child_waiting(libraries: Path) -> None:
     code = (
-        "import ctypes, os, signal, sys, threading, time, warnings\n"
+        # A fork during the import of logging makes Python itself complain: it is imported before.
+        "import ctypes, logging, os, signal, sys, threading, time, warnings\n"
         "warnings.simplefilter('ignore', DeprecationWarning)\n"
         "from isthmus import cabi as interface\n"
         "tables = [interface.providers(ctypes.CDLL(file))[0].table for file in sys.argv[1:]]\n"

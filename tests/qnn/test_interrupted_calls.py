@@ -246,7 +246,7 @@ def test_a_count_is_not_lost_where_it_is_asked_for(backend, given):
         runs.append(given.binding.execute())
         assert graph.stats.executions >= 0
 
-    unharmed(deed, by=Alarm, outside=(*PURE, "/lane.py", "/gate.py"), most=80)
+    unharmed(deed, by=Alarm, outside=(*PURE, "/queue.py", "/gate.py"), most=80)
     settled = graph.stats.executions - begin
     assert len(runs) <= settled <= len(runs) + 80
 

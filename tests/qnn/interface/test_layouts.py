@@ -19,7 +19,7 @@ from isthmus.cabi import custom, delegate, objects, system, tables, types
 from isthmus.capi.backend import name_of
 from isthmus.errors import Code
 
-INCLUDE = Path(interface.__file__).parents[2] / "capi" / "include"
+INCLUDE = Path(interface.__file__).parents[1] / "capi" / "include"
 HEADERS = sorted(str(file.relative_to(INCLUDE)) for file in INCLUDE.glob("QNN/**/*.h"))
 C_NAMES = {
     custom.LpaiCustom: [
