@@ -209,12 +209,12 @@ def test_where_no_more_threads_can_be_started_programs_are_built_all_the_same(mo
 def numbers_of(context):
     program = build(context, SOURCE, (), Repository(), "test")
     return {
-        "ClContext": context._context, "CommandQueue": context._queue, "Program": program,
+        "Context": context._context, "CommandQueue": context._queue, "Program": program,
         "Kernel": kernel(program, "add", "test"), "MemoryObject": made_buffer(context),
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("wanted", ["MemoryObject", "ClContext", "CommandQueue", "Event"])
+@pytest.mark.parametrize("wanted", ["MemoryObject", "Context", "CommandQueue", "Event"])
 def test_a_number_that_is_known_to_be_of_another_kind_is_refused(context, wanted):
     owned = numbers_of(context)
     for kind, one in owned.items():

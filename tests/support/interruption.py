@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from functools import cache
 from types import CodeType, FrameType
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from isthmus.memory import holds, tcm
 from isthmus.system.interrupts import run_pending
@@ -28,6 +29,13 @@ from support.waiting import eventually
 
 _CALLS = ("CALL", "CALL_KW", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_FUNCTION_EX", "CALL_METHOD")
 _SECONDS_TO_SETTLE = 60.0
+
+_REMOVALS = {kind()._remove.__code__ for kind in (WeakSet, WeakKeyDictionary, WeakValueDictionary)}
+"""What strikes a forgotten object off a weak collection of Python.
+
+Python drops an interrupt that comes there, and the collection keeps a dead reference for ever. Each loop over it has a
+place more from then on, so that whoever counts on to the next place finds the same one again, without end.
+"""
 
 
 class Interrupt(KeyboardInterrupt):
@@ -38,7 +46,7 @@ class Alarm(Exception):
     """What another handler raises: no KeyboardInterrupt, and caught by whoever catches all exceptions."""
 
 
-class Places:
+class _Places:
     """Counts the places of a deed where a handler could run, and raises at one of them.
 
     Parameters
@@ -62,7 +70,7 @@ class Places:
         self._outside = (__file__, *outside)
         self._before: dict[FrameType, int] = {}
 
-    def __enter__(self) -> Places:
+    def __enter__(self) -> _Places:
         sys.setprofile(self._profile)
         sys.settrace(self._call)
         return self
@@ -75,7 +83,7 @@ class Places:
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
         self._go_on(frame)
-        if any(part in frame.f_code.co_filename for part in self._outside):
+        if frame.f_code in _REMOVALS or any(part in frame.f_code.co_filename for part in self._outside):
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
@@ -157,17 +165,22 @@ def everywhere(
     by: type[BaseException] = Interrupt,
     outside: tuple[str, ...] = (),
     most: int = 100_000,
+    prepare: Callable[[], object] = lambda: None,
 ) -> Iterator[str]:
     """Do a deed once for every place, interrupted there; each time the place, for who looks at what is left.
 
-    A deed with more places than `most` is interrupted at so many of them, evenly apart.
+    A deed with more places than `most` is interrupted at so many of them, evenly apart. What prepares it is called
+    before each deed and not interrupted.
     """
     assert threading.current_thread() is threading.main_thread()
+    prepare()
     deed()
-    with Places(outside=outside) as all_:
+    prepare()
+    with _Places(outside=outside) as all_:
         deed()
     step = max(1, -(-all_.count // most))
     for number in range(0, all_.count, step):
+        prepare()
         yield from _interrupted(deed, (number,), by, outside)
 
 
@@ -180,7 +193,7 @@ def twice_everywhere(
     """The same with a second interrupt, at every place that comes after the first, or at every so many-th of them."""
     assert threading.current_thread() is threading.main_thread()
     deed()
-    with Places(outside=outside) as all_:
+    with _Places(outside=outside) as all_:
         deed()
     for first in range(all_.count):
         for second in itertools.count(first % step, step):
@@ -194,7 +207,7 @@ def _interrupted(
     deed: Callable[[], object], at: tuple[int, ...], by: type[BaseException], outside: tuple[str, ...]
 ) -> Iterator[str]:
     """Do a deed, interrupted at these places; where that was, if it had them all."""
-    places = Places(at, by, outside)
+    places = _Places(at, by, outside)
     with _destructors(by) as problems:
         # What the exception has seen goes after it.
         try:

@@ -68,7 +68,7 @@ class ClContext:
         """
         found, code = own_library(), Code.BACKEND_INVALID_CONFIG
         what = "the client's OpenCL context"
-        given = None if context is None else handle_of(context, "ClContext", what, code)
+        given = None if context is None else handle_of(context, "Context", what, code)
         if queue is None:
             assert given is not None
             handles = found.content(what, "clGetContextInfo", given, numbers.CONTEXT_DEVICES)
@@ -77,7 +77,7 @@ class ClContext:
                 rule = f"it has {count} devices"
                 raise QnnError(code, what, rule, "Give a queue, which is on one of them.")
             device = describe(int.from_bytes(handles, "little"))
-            kept = Owned.keep(what, "ClContext", given)
+            kept = Owned.keep(what, "Context", given)
             return cls(device, kept, Owned.make(what, "clCreateCommandQueue", given, device.handle, 0), False)
         what = "the client's OpenCL queue"
         taken = handle_of(queue, "CommandQueue", what, code)
@@ -92,7 +92,7 @@ class ClContext:
         if number(numbers.QUEUE_PROPERTIES, c_uint64) & numbers.QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE:
             raise QnnError(code, what, "it runs commands out of order", "Give an in-order queue, or its context alone.")
         device = describe(number(numbers.QUEUE_DEVICE, c_void_p))
-        return cls(device, Owned.keep(what, "ClContext", owner), Owned.keep(what, "CommandQueue", taken), False)
+        return cls(device, Owned.keep(what, "Context", owner), Owned.keep(what, "CommandQueue", taken), False)
 
     @property
     def handle(self) -> int:

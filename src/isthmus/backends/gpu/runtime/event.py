@@ -37,7 +37,7 @@ class ClEvent(Owned):
     """
 
     def __init__(self, context: ClContext, what: str) -> None:
-        super().__init__("ClEvent")
+        super().__init__("Event")
         self._context, self._what = context, what
 
     @property
@@ -167,7 +167,7 @@ def checked(events: Any, context: ClContext, what: str) -> list[int]:
         raise QnnError(code, what, f"wait_for {events!r} is no list of events") from None
     handles = []
     for event in given:
-        handle = handle_of(event, "ClEvent", f"event to wait for before {what}", code)
+        handle = handle_of(event, "Event", f"event to wait for before {what}", code)
         owner = library().number(what, "clGetEventInfo", handle, numbers.EVENT_CONTEXT, kind=c_void_p)
         if owner != context.handle:
             raise QnnError(code, what, "an event to wait for belongs to another OpenCL context")
