@@ -19,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ settings.load_profile("isthmus")
 collect_ignore_glob = ["conftest.py", "*/conftest.py", "*/*/conftest.py"]
 
 _SECONDS = float(os.environ.get("ISTHMUS_TEST_SECONDS", "900"))
+_SECONDS_TO_REPEAT = min(_SECONDS, 5.0)
 
 
 _peaks: list[int] = []
@@ -119,18 +121,55 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 
 @contextmanager
 def _time_limit() -> Iterator[None]:
-    """Fail what takes too long, as far as a signal can reach it."""
+    """Fail what takes too long, as far as a signal can reach it.
+
+    Python drops what is raised in a destructor or in a weak reference's callback, so it is raised again, until the test
+    has ended.
+    """
 
     def late(number: int, frame: object) -> None:
         pytest.fail(f"took longer than {_SECONDS:g} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS, _SECONDS_TO_REPEAT)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    if call.excinfo is not None:
+        _add_lines(call.excinfo.value)
+        call.excinfo = pytest.ExceptionInfo.from_exception(call.excinfo.value)
+    return (yield)
+
+
+def _add_lines(problem: BaseException) -> None:
+    """Give every entry of the tracebacks a line: without one, pytest fails to report the test and ends the worker.
+
+    A signal's handler may raise where a loop turns back, and that instruction need not belong to a line.
+    """
+    found = [problem]
+    for each in found:
+        each.__traceback__ = _with_lines(each.__traceback__)
+        others = (each.__cause__, each.__context__, *getattr(each, "exceptions", ()))
+        found += [other for other in others if other is not None and all(other is not known for known in found)]
+
+
+def _with_lines(entry: TracebackType | None) -> TracebackType | None:
+    """Copy a traceback; an entry without a line gets the first of its function."""
+    entries = []
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    repaired = None
+    for entry in reversed(entries):
+        line = entry.tb_lineno or entry.tb_frame.f_code.co_firstlineno
+        repaired = TracebackType(repaired, entry.tb_frame, entry.tb_lasti, line)
+    return repaired
 
 
 @pytest.fixture
