@@ -22,7 +22,7 @@ from isthmus.qnn import ClientTensor
 ROUNDS, CALLS = 9, 2000
 
 
-def ways(graph: qnn.QnnGraph) -> dict[str, Callable[[], None]]:
+def ways(graph: qnn.Graph) -> dict[str, Callable[[], None]]:
     """The ways to execute a graph on raw memory, by name."""
     infos, count = graph.info.tensors, len(graph.info.inputs)
     arrays = {info.name: np.zeros(info.dims, info.dtype.numpy) for info in infos}

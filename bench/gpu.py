@@ -157,7 +157,7 @@ def _touch(built: Any, memory: Any) -> commands.Command:
 # -- inputs and outputs ------------------------------------------------------------------------------------------------
 
 
-def first_few(context: qnn.Context, elements: int) -> qnn.QnnGraph:
+def first_few(context: qnn.Context, elements: int) -> qnn.Graph:
     """A graph whose work does not depend on its input's size: it takes the first few elements."""
     graph = context.create_graph(f"few of {elements}")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, elements))
@@ -167,7 +167,7 @@ def first_few(context: qnn.Context, elements: int) -> qnn.QnnGraph:
     return graph
 
 
-def rectified(context: qnn.Context, elements: int) -> qnn.QnnGraph:
+def rectified(context: qnn.Context, elements: int) -> qnn.Graph:
     """A graph that reads and writes as much."""
     graph = context.create_graph(f"relu of {elements}")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, elements))
@@ -205,7 +205,7 @@ def inputs_and_outputs(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _raw_and_registered(
-    backend: qnn.Backend, make: Callable[..., qnn.QnnGraph], elements: int, rounds: int
+    backend: qnn.Backend, make: Callable[..., qnn.Graph], elements: int, rounds: int
 ) -> dict[str, float]:
     context = backend.create_context()
     graph = make(context, elements)

@@ -58,7 +58,7 @@ def main() -> int:
 # -- graphs ------------------------------------------------------------------------------------------------------------
 
 
-def first_few(context: qnn.Context, elements: int, mem_type: TensorMemType) -> qnn.QnnGraph:
+def first_few(context: qnn.Context, elements: int, mem_type: TensorMemType) -> qnn.Graph:
     """A graph whose work does not depend on its input's size: it takes the first few elements."""
     graph = context.create_graph(f"few of {elements} {mem_type.name}")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, elements), mem_type=mem_type)
@@ -69,7 +69,7 @@ def first_few(context: qnn.Context, elements: int, mem_type: TensorMemType) -> q
     return graph
 
 
-def spread(context: qnn.Context, elements: int, mem_type: TensorMemType) -> qnn.QnnGraph:
+def spread(context: qnn.Context, elements: int, mem_type: TensorMemType) -> qnn.Graph:
     """A graph with a small input and a large output."""
     graph = context.create_graph(f"spread to {elements} {mem_type.name}")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, (1, PIECE), mem_type=mem_type)
@@ -79,7 +79,7 @@ def spread(context: qnn.Context, elements: int, mem_type: TensorMemType) -> qnn.
     return graph
 
 
-def raw(graph: qnn.QnnGraph) -> tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]:
+def raw(graph: qnn.Graph) -> tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]:
     """Raw buffers for a graph, touched."""
     kinds = graph.input_tensors, graph.output_tensors
     made = [tuple(ClientTensor(i.name, np.ones(i.dims, i.dtype.numpy)) for i in infos) for infos in kinds]
@@ -87,7 +87,7 @@ def raw(graph: qnn.QnnGraph) -> tuple[tuple[ClientTensor, ...], tuple[ClientTens
 
 
 def shared(
-    context: qnn.Context, graph: qnn.QnnGraph, buffers: list[rpcmem.RpcBuffer]
+    context: qnn.Context, graph: qnn.Graph, buffers: list[rpcmem.RpcBuffer]
 ) -> tuple[tuple[ClientTensor, ...], tuple[ClientTensor, ...]]:
     """Registered buffers for a graph."""
     made = []
@@ -155,7 +155,7 @@ def round_trip(quick: bool) -> dict[str, float]:
     return figures
 
 
-def copies(quick: bool, make: Callable[..., qnn.QnnGraph], large: str, rounds: int) -> list[dict[str, float]]:
+def copies(quick: bool, make: Callable[..., qnn.Graph], large: str, rounds: int) -> list[dict[str, float]]:
     """A row for each size: registered memory, raw memory, what the one costs more, and a plain copy."""
     sizes = SIZES[:7] if quick else SIZES
     buffers: list[rpcmem.RpcBuffer] = []
@@ -284,7 +284,7 @@ def death(quick: bool) -> dict[str, float]:
             given = raw(graph)
             died: list[float] = []
 
-            def work(graph: qnn.QnnGraph = graph, given: Any = given, died: list[float] = died) -> None:
+            def work(graph: qnn.Graph = graph, given: Any = given, died: list[float] = died) -> None:
                 try:
                     while True:
                         graph.execute(*given)

@@ -33,15 +33,15 @@ EXCLUDED = {"lpai_graph": {"prepare": {"exclude_io": True}}}
 
 Run = Callable[[], None]
 # A way makes the execution of a finalized graph, with its input view.
-Way = Callable[[qnn.QnnGraph], tuple[Run, np.ndarray]]
+Way = Callable[[qnn.Graph], tuple[Run, np.ndarray]]
 
 
-def planned(graph: qnn.QnnGraph) -> tuple[Run, np.ndarray]:
+def planned(graph: qnn.Graph) -> tuple[Run, np.ndarray]:
     """Where the backend planned IO: in scratch, or in TCM."""
     return graph.execute, next(iter(graph.inputs.values()))
 
 
-def raw(graph: qnn.QnnGraph) -> tuple[Run, np.ndarray]:
+def raw(graph: qnn.Graph) -> tuple[Run, np.ndarray]:
     """In the client's own aligned buffers."""
     tensors = []
     views = []
@@ -52,7 +52,7 @@ def raw(graph: qnn.QnnGraph) -> tuple[Run, np.ndarray]:
     return lambda: graph.execute(*tensors), views[0]
 
 
-def shared(graph: qnn.QnnGraph) -> tuple[Run, np.ndarray]:
+def shared(graph: qnn.Graph) -> tuple[Run, np.ndarray]:
     """In shared memory, registered by file descriptor and offset."""
     fd = os.memfd_create("io", os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, 1 << 16)

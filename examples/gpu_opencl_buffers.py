@@ -33,7 +33,7 @@ kernel void to_pixels(global const float *output, global uchar *screen) {
 """
 
 
-def compose(context: qnn.Context) -> qnn.QnnGraph:
+def compose(context: qnn.Context) -> qnn.Graph:
     """A graph that brightens an image. Its tensors will lie in registered memory, so nothing is reserved for copies."""
     graph = context.create_graph("brighten")
     x = graph.create_tensor("input", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS, mem_type=TensorMemType.MEMHANDLE)

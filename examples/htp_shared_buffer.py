@@ -21,7 +21,7 @@ DIMS = (1, 224, 224, 3)
 NBYTES = 4 * 224 * 224 * 3
 
 
-def compose(context: qnn.Context) -> qnn.QnnGraph:
+def compose(context: qnn.Context) -> qnn.Graph:
     """A graph that brightens an image, prepared for shared memory."""
     graph = context.create_graph("brighten")
     x = graph.create_tensor("image", TensorType.APP_WRITE, DataType.FLOAT_32, DIMS, mem_type=TensorMemType.MEMHANDLE)

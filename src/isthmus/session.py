@@ -143,7 +143,7 @@ class Session:
         """The outputs by the model file's names: views of the memory that the model writes."""
 
     @property
-    def graph(self) -> qnn.QnnGraph:
+    def graph(self) -> qnn.Graph:
         """The graph behind the session, in QNN's words."""
         self._memory()
         return self._graph

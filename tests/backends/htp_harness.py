@@ -24,7 +24,7 @@ def doubler(
     name: str = "double",
     prepared: tuple[TensorMemType, TensorMemType] = (TensorMemType.RAW, TensorMemType.RAW),
     dims: Sequence[int] = DIMS,
-) -> qnn.QnnGraph:
+) -> qnn.Graph:
     """A finalized graph that doubles its input."""
     graph = context.create_graph(name)
     x = graph.create_tensor("x", TensorType.APP_WRITE, FLOAT, dims, mem_type=prepared[0])
@@ -35,7 +35,7 @@ def doubler(
     return graph
 
 
-def counter(context: qnn.Context, name: str = "counter") -> qnn.QnnGraph:
+def counter(context: qnn.Context, name: str = "counter") -> qnn.Graph:
     """A finalized graph that adds its input to a state, starting from 1."""
     graph = context.create_graph(name)
     x = graph.create_tensor("x", TensorType.APP_WRITE, FLOAT, DIMS)

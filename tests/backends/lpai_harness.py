@@ -19,7 +19,7 @@ IN_TCM = {**DIRECT, "lpai_graph": {"execute": {"mem_type": "tcm"}}}
 OUT_OF_SCRATCH = {"lpai_graph": {"prepare": {"exclude_io": True}}}
 
 
-def counter(context: qnn.Context, name: str = "counter", width: int = WIDTH) -> qnn.QnnGraph:
+def counter(context: qnn.Context, name: str = "counter", width: int = WIDTH) -> qnn.Graph:
     """A graph that adds its input to a state, starting from 1, and gives twice the sum."""
     graph = context.create_graph(name)
     shape = (1, width)
@@ -37,7 +37,7 @@ def counter(context: qnn.Context, name: str = "counter", width: int = WIDTH) -> 
     return graph
 
 
-def pools(backend: qnn.Backend, graph: qnn.QnnGraph) -> tuple[Buffer, Buffer]:
+def pools(backend: qnn.Backend, graph: qnn.Graph) -> tuple[Buffer, Buffer]:
     """Scratch and persistent memory as the graph wants them, not yet set."""
     if backend.get_property(lpai.SHARED_POOLS):
         sizes = [graph.get_property(size) for size in (lpai.SCRATCH_MEM_SIZE, lpai.PERSISTENT_MEM_SIZE)]
@@ -55,7 +55,7 @@ def ddr(buffer: Any) -> lpai.Mem:
     return lpai.Mem(lpai.MemType.DDR, buffer.nbytes, buffer)
 
 
-def ready(backend: qnn.Backend, graph: qnn.QnnGraph) -> tuple[Buffer, Buffer]:
+def ready(backend: qnn.Backend, graph: qnn.Graph) -> tuple[Buffer, Buffer]:
     """Give a graph its pools and finalize it."""
     scratch, persistent = pools(backend, graph)
     graph.set_config(lpai.SCRATCH_MEM, ddr(scratch))
@@ -65,7 +65,7 @@ def ready(backend: qnn.Backend, graph: qnn.QnnGraph) -> tuple[Buffer, Buffer]:
 
 
 @contextlib.contextmanager
-def running(config: Any = None, log: Any = None) -> Iterator[qnn.QnnGraph]:
+def running(config: Any = None, log: Any = None) -> Iterator[qnn.Graph]:
     """A counter on LPAI, finalized."""
     with qnn.Backend("lpai", config, log) as backend:
         graph = counter(backend.create_context())
@@ -73,7 +73,7 @@ def running(config: Any = None, log: Any = None) -> Iterator[qnn.QnnGraph]:
         yield graph
 
 
-def count(graph: qnn.QnnGraph, value: float) -> float:
+def count(graph: qnn.Graph, value: float) -> float:
     """Feed a number through the graph's own IO memory."""
     graph.inputs["x"][...] = value
     graph.execute()

@@ -32,14 +32,14 @@ def context():
         yield backend.create_context()
 
 
-def by_handles(context: qnn.Context, graph: qnn.QnnGraph) -> Callable[[], object]:
+def by_handles(context: qnn.Context, graph: qnn.Graph) -> Callable[[], object]:
     buffers = [alloc(NBYTES) for _ in "xy"]
     handles = context.mem_register([ion(buffer, DIMS) for buffer in buffers])
     given = [ClientTensor(name, mem_handle=handle) for name, handle in zip("xy", handles, strict=True)]
     return lambda: graph.execute(given[:1], given[1:])
 
 
-def by_copies(graph: qnn.QnnGraph) -> Callable[[], object]:
+def by_copies(graph: qnn.Graph) -> Callable[[], object]:
     given = [ClientTensor(name, np.ones(DIMS, np.float32)) for name in "xy"]
     return lambda: graph.execute(given[:1], given[1:])
 

@@ -62,7 +62,7 @@ def large_tensors_taken(origin: str, prepared: str, kind: str, how: str) -> list
         with backend.create_context() as offline:
             doubler(offline, "double", types, LARGE)
             content = offline.get_binary()
-        graphs: list[qnn.QnnGraph] = []
+        graphs: list[qnn.Graph] = []
         brought: list[tuple[list[rpcmem.RpcBuffer], list[np.ndarray], list[ClientTensor]]] = []
 
         def prepare() -> None:

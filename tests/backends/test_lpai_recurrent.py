@@ -22,7 +22,7 @@ def library(tmp_path_factory):
     return model_libraries.build(tmp_path_factory.mktemp("library"), model_libraries.STATES, weights)
 
 
-def steps(graph: qnn.QnnGraph, scratch: Buffer, layer: Recurrent) -> list[np.ndarray]:
+def steps(graph: qnn.Graph, scratch: Buffer, layer: Recurrent) -> list[np.ndarray]:
     """The results of the executions, with garbage in scratch before each of them."""
     random = np.random.default_rng(7)
     results = []

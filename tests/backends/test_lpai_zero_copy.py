@@ -29,7 +29,7 @@ LARGE, LARGE_BYTES = (1 << 13, 1 << 10), 4 << 23
 """A tensor that cannot be missed beside whatever else an interpreter takes meanwhile."""
 
 
-def in_place(graph: qnn.QnnGraph, kind: str, dims: tuple[int, ...]) -> tuple[list[ClientTensor], list[Any], list[Any]]:
+def in_place(graph: qnn.Graph, kind: str, dims: tuple[int, ...]) -> tuple[list[ClientTensor], list[Any], list[Any]]:
     """Memory of the client's for x and y: tensors to execute on, the buffers, and arrays to look at them.
 
     "registered" are handles to one shared buffer, "shared" are shared buffers without a handle, "raw" is memory of this
@@ -79,7 +79,7 @@ def test_the_core_works_in_shared_memory_while_the_client_has_no_access_to_it(ki
 # -- what memory processes have ----------------------------------------------------------------------------------------
 
 
-def doubler(context: qnn.Context, dims: tuple[int, ...] = LARGE) -> qnn.QnnGraph:
+def doubler(context: qnn.Context, dims: tuple[int, ...] = LARGE) -> qnn.Graph:
     """A graph that doubles its input, not finalized."""
     graph = context.create_graph("double")
     x = graph.create_tensor("x", TensorType.APP_WRITE, DataType.FLOAT_32, dims)
@@ -133,7 +133,7 @@ def test_a_core_in_another_process_maps_the_clients_memory_and_takes_no_other(ki
 # -- the addresses that the engine works at ----------------------------------------------------------------------------
 
 
-def engine_addresses(graph: qnn.QnnGraph) -> list[int]:
+def engine_addresses(graph: qnn.Graph) -> list[int]:
     """Where native code reads inputs and writes outputs, out of the table that it uses."""
     executor = graph.driver.executor()
     return list((ctypes.c_int64 * len(graph.info.tensors)).from_address(executor.io_addresses))

@@ -20,7 +20,7 @@ def backend(request):
         yield made
 
 
-def accumulator(context: qnn.Context) -> qnn.QnnGraph:
+def accumulator(context: qnn.Context) -> qnn.Graph:
     """A graph that reads its state before and after the node that writes it, which adds the input."""
     graph = context.create_graph("accumulator")
     shape = (1, 8)

@@ -19,19 +19,19 @@ from isthmus import qnn
 def main(recording: str, feeds: str, results: str) -> int:
     given: Mapping[str, np.ndarray] = dict(np.load(feeds))
     outcome: dict[str, np.ndarray] = {}
-    finalize = qnn.QnnGraph.finalize
+    finalize = qnn.Graph.finalize
 
-    def finalized(graph: qnn.QnnGraph, *arguments: Any) -> None:
+    def finalized(graph: qnn.Graph, *arguments: Any) -> None:
         finalize(graph, *arguments)
         outcome.update(executed(graph, given))
 
-    qnn.QnnGraph.finalize = finalized  # type: ignore[method-assign]
+    qnn.Graph.finalize = finalized  # type: ignore[method-assign]
     answer = ctypes.CDLL(recording).recording(1, (ctypes.c_char_p * 2)(b"recording", None))
     np.savez(results, **{f"output {name}": value for name, value in outcome.items()})
     return int(answer)
 
 
-def executed(graph: qnn.QnnGraph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def executed(graph: qnn.Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What a graph makes of real numbers, as real numbers."""
     memory = graph.allocate()
     for info in graph.input_tensors:

@@ -17,7 +17,9 @@ _TESTS: dict[str, tuple[str, ...]] = {
     "backends/htp/": _HTP,
     "backends/lpai/": _LPAI,
     "backends/seam/execution_lock.py": ("backends/test_turn.py", *_LPAI),
-    "backends/seam/binary.py": ("test_binary.py", "test_binary_version.py", "backends/test_*_binary.py", "tools/test_inspect.py"),
+    "backends/seam/binary.py": (
+        "test_binary.py", "test_binary_version.py", "backends/test_*_binary.py", "tools/test_inspect.py",
+    ),
     "capi/": ("capi", "qnn/interface"),
     "compiled/": ("compiled", "engine/native/test_cache.py", "engine/native/test_compiler.py", "planning"),
     "delegate/": ("delegate", "frontends/tflite"),

@@ -31,7 +31,7 @@ def opened(name: str) -> qnn.Backend:
     return qnn.Backend("lpai", ARM) if name == "arm" else qnn.Backend(name)
 
 
-def summing(context: qnn.Context, width: int = WIDTH) -> qnn.QnnGraph:
+def summing(context: qnn.Context, width: int = WIDTH) -> qnn.Graph:
     """A graph with many weights that is composed."""
     graph = context.create_graph("sums")
     x = graph.create_tensor("x", qnn.TensorType.APP_WRITE, qnn.DataType.FLOAT_32, (1, width))
@@ -42,7 +42,7 @@ def summing(context: qnn.Context, width: int = WIDTH) -> qnn.QnnGraph:
     return graph
 
 
-def run_once(backend: qnn.Backend, width: int = WIDTH) -> tuple[qnn.Context, qnn.QnnGraph, qnn.GraphMemory]:
+def run_once(backend: qnn.Backend, width: int = WIDTH) -> tuple[qnn.Context, qnn.Graph, qnn.GraphMemory]:
     """Create a context, execute it, and free it: what a client may still have of it."""
     context = backend.create_context()
     graph = summing(context, width)

@@ -58,7 +58,7 @@ class Subject:
     name: str
     inputs: tuple[Spec, ...]
     outputs: tuple[Spec, ...]
-    compose: Callable[[qnn.Context, str, TensorMemType], qnn.QnnGraph]
+    compose: Callable[[qnn.Context, str, TensorMemType], qnn.Graph]
     answer: Callable[[Arrays, np.ndarray | None], tuple[dict[str, np.ndarray], np.ndarray | None]]
     state: np.ndarray | None = None
     tolerance: float = 0.0
@@ -86,7 +86,7 @@ def subjects(folder: Path) -> tuple[Subject, ...]:
 
 
 def _io(
-    graph: qnn.QnnGraph, kind: TensorMemType, dtype: DataType, dims: tuple[int, ...], **more: object
+    graph: qnn.Graph, kind: TensorMemType, dtype: DataType, dims: tuple[int, ...], **more: object
 ) -> tuple[Tensor, Tensor]:
     return (
         graph.create_tensor("x", TensorType.APP_WRITE, dtype, dims, mem_type=kind, **more),
@@ -98,7 +98,7 @@ def _doubling(width: int) -> Subject:
     """y = 2x; a wide one runs long enough to be met in the middle."""
     dims = (1, width)
 
-    def compose(context: qnn.Context, name: str, kind: TensorMemType) -> qnn.QnnGraph:
+    def compose(context: qnn.Context, name: str, kind: TensorMemType) -> qnn.Graph:
         graph = context.create_graph(name)
         x, y = _io(graph, kind, FLOAT, dims)
         two = graph.create_tensor("two", TensorType.STATIC, FLOAT, (1,), None, np.float32([2]))
@@ -118,7 +118,7 @@ def _sum() -> Subject:
     """y = x + s, and s becomes y."""
     dims, start = (1, _WIDTH), np.ones((1, _WIDTH), np.float32)
 
-    def compose(context: qnn.Context, name: str, kind: TensorMemType) -> qnn.QnnGraph:
+    def compose(context: qnn.Context, name: str, kind: TensorMemType) -> qnn.Graph:
         graph = context.create_graph(name)
         x, y = _io(graph, kind, FLOAT, dims)
         state = graph.create_tensor("s", TensorType.APP_READWRITE, FLOAT, dims, None, start)
@@ -133,7 +133,7 @@ def _sum() -> Subject:
     return Subject("sum", (Spec("x", FLOAT, dims),), (Spec("y", FLOAT, dims),), compose, answer, start)
 
 
-def _from_file(path: Path) -> Callable[[qnn.Context, str, TensorMemType], qnn.QnnGraph]:
+def _from_file(path: Path) -> Callable[[qnn.Context, str, TensorMemType], qnn.Graph]:
     return lambda context, name, kind: context.compose(path, name, mem_type=kind)
 
 
@@ -173,7 +173,7 @@ def _bytes() -> Subject:
     by_weight = Quantization.per_tensor(0.02)
     params = {"stride": [1, 1], "pad_amount": [[1, 1], [1, 1]]}
 
-    def compose(context: qnn.Context, name: str, kind: TensorMemType) -> qnn.QnnGraph:
+    def compose(context: qnn.Context, name: str, kind: TensorMemType) -> qnn.Graph:
         graph = context.create_graph(name)
         x, y = _io(graph, kind, BYTE, dims, quantization=_UNIT)
         w = graph.create_tensor("w", TensorType.STATIC, BYTE, weights.shape, by_weight, weights)

@@ -144,7 +144,7 @@ class Registered:
 class Made:
     """A graph, and what must be true of it."""
 
-    handle: qnn.QnnGraph
+    handle: qnn.Graph
     subject: Subject
     context: Ctx
     finalized: bool = False

@@ -90,7 +90,7 @@ class Recurrent:
         """Whether an input is a state."""
         return index in OUTPUT_STATES[self.op]
 
-    def compose(self, context: qnn.Context) -> qnn.QnnGraph:
+    def compose(self, context: qnn.Context) -> qnn.Graph:
         """The layer as a graph of QNN's API, with inputs "x" and outputs "y"."""
         graph = context.create_graph(self.op)
         x = graph.create_tensor("x", TensorType.APP_WRITE, F32, (TIME, 1, FEATURES))

@@ -197,7 +197,7 @@ def _numbered_graphs(server: LibraryServer, context: int) -> list[tuple[str, int
     return [(name, _graph_number(server, context, name, graph)) for name, graph in graphs.items()]
 
 
-def _graph_number(server: LibraryServer, context: int, name: str, graph: qnn.QnnGraph) -> int:
+def _graph_number(server: LibraryServer, context: int, name: str, graph: qnn.Graph) -> int:
     from isthmus.capi.graph import ClientGraph
 
     known = context_of(server, context)

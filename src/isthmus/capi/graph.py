@@ -100,7 +100,7 @@ class ClientGraph:
         What every execution is noted in, if the client has said so.
     """
 
-    handle: qnn.QnnGraph
+    handle: qnn.Graph
     context: ClientContext
     tensors: dict[int, Created] = field(default_factory=dict)
     bindings: ClientBindings = field(default_factory=ClientBindings)

@@ -46,7 +46,7 @@ def load(folder: str | os.PathLike[str], library: str = "libQnnHtp.so") -> Path:
     return path
 
 
-def graphs() -> list[qnn.QnnGraph]:
+def graphs() -> list[qnn.Graph]:
     """The graphs that clients in C have in this process now, with their counters (`qnn.Graph.stats`)."""
     from isthmus.capi.graph import ClientGraph
     from isthmus.capi.serve import servers

@@ -137,7 +137,7 @@ class ClientProfile:
         finally:
             noted.free()
 
-    def _take(self, noted: tuple[qnn.ProfilingEvent, ...]) -> None:
+    def _take(self, noted: tuple[qnn.Event, ...]) -> None:
         outer: list[ClientEvent] = []
         for event in noted:
             made = ClientEvent(

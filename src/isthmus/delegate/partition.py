@@ -198,7 +198,7 @@ class Partition:
             raise QnnError(Code.GRAPH_INVALID_TENSOR, f"partition '{self.name}'", rule)
         return {index: values[index] for index in self._known}
 
-    def _composed(self, model: NodesModel, shared: frozenset[int], kept: Path | None) -> qnn.QnnGraph:
+    def _composed(self, model: NodesModel, shared: frozenset[int], kept: Path | None) -> qnn.Graph:
         """The graph out of the interpreter's nodes; its binary is kept where there is a cache."""
         composed = tflite.convert(model)
         self._hint(composed, shared)
@@ -229,7 +229,7 @@ class Partition:
         else:
             self._around.say(LogLevel.INFO, f"Context binary of {self.name} is kept in {path.name}")
 
-    def _restored(self, kept: Path | None) -> qnn.QnnGraph | None:
+    def _restored(self, kept: Path | None) -> qnn.Graph | None:
         """The graph out of the model cache, if it is there and whole."""
         if kept is None:
             return None
@@ -259,7 +259,7 @@ class Partition:
             return 1
         return max(1, min(self.nodes.structure.recommended_num_threads, MAX_THREADS))
 
-    def _places(self, graph: qnn.QnnGraph) -> tuple[TensorSlot, ...]:
+    def _places(self, graph: qnn.Graph) -> tuple[TensorSlot, ...]:
         """The tensor of each input and output."""
         inputs, outputs = graph.input_tensors, graph.output_tensors
         kept = {tflite.next_value(self.nodes.names[index]): index for index in self._kept}

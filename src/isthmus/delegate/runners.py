@@ -38,7 +38,7 @@ class TensorSlot:
 class ReadyGraph:
     """A finalized graph of a partition, with a place for each input, then each output."""
 
-    graph: qnn.QnnGraph
+    graph: qnn.Graph
     places: tuple[TensorSlot, ...]
 
     @property

@@ -13,10 +13,12 @@ from isthmus.qnn.backend import Backend
 from isthmus.qnn.binding import Binding
 from isthmus.qnn.context import Context
 from isthmus.qnn.device import Device
-from isthmus.qnn.graph import GraphConfig, Priority, QnnGraph
+from isthmus.qnn.graph import GraphConfig, Priority
+from isthmus.qnn.graph import QnnGraph as Graph
 from isthmus.qnn.mem import MemHandle
 from isthmus.qnn.memory import GraphMemory
-from isthmus.qnn.profile import Profile, ProfileLevel, ProfilingEvent
+from isthmus.qnn.profile import Profile, ProfileLevel
+from isthmus.qnn.profile import ProfilingEvent as Event
 from isthmus.qnn.signal import Signal, SignalConfig
 from isthmus.qnn.system import SystemContext
 from isthmus.qnn.tensor import ClientTensor
@@ -30,7 +32,9 @@ __all__ = [
     "DataType",
     "DescriptorType",
     "Device",
+    "Event",
     "Execution",
+    "Graph",
     "GraphConfig",
     "GraphInfo",
     "GraphMemory",
@@ -42,8 +46,6 @@ __all__ = [
     "Priority",
     "Profile",
     "ProfileLevel",
-    "ProfilingEvent",
-    "QnnGraph",
     "Quantization",
     "Signal",
     "SignalConfig",

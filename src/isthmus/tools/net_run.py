@@ -102,7 +102,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _run_list(
-    graph: qnn.QnnGraph,
+    graph: qnn.Graph,
     memory: qnn.GraphMemory,
     wanted: InputList,
     options: argparse.Namespace,
