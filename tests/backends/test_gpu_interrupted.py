@@ -16,8 +16,9 @@ from isthmus.system.interrupts import run_pending
 
 pytestmark = [pytest.mark.usefixtures("small"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 OUTSIDE = (
-    "/graph/", "/prepare/", "/planning/", "/compile/", "/mixed_precision/", "json", "dataclasses", "<string>", "enum.py",
-    "functools", "numpy", "ctypes", "hashlib", "pathlib", "posixpath", "folder.py", "gpu_harness", "inspect.py", "test_gpu",
+    "/graph/", "/prepare/", "/planning/", "/compile/", "/mixed_precision/", "json", "dataclasses", "<string>",
+    "enum.py", "functools", "numpy", "ctypes", "hashlib", "pathlib", "posixpath", "folder.py", "gpu_harness",
+    "inspect.py", "test_gpu",
 )  # fmt: skip
 """What only computes, or is interrupted in tests of its own."""
 
