@@ -49,13 +49,11 @@ def _index(given: Any) -> int:
     """Ask a client's object for its handle; -1 where it has none."""
     try:
         return operator.index(getattr(given, "int_ptr", given))
-    except (AttributeError, TypeError):
-        return -1
     except Exception as problem:
-        # Anything else, such as what a signal's handler raises, is not about the object.
-        if type(problem).__module__.startswith("pyopencl"):
-            return -1
-        raise
+        # Objects of pyopencl raise its own errors; anything else comes from a signal's handler.
+        if type(given).__module__.startswith("pyopencl") and not type(problem).__module__.startswith("pyopencl"):
+            raise
+        return -1
 
 
 def _is_device(handle: int, platform: int) -> bool:
